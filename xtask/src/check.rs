@@ -1,0 +1,27 @@
+//! `cargo xtask check`: formatting, lints, documentation, dependencies.
+
+use anyhow::Result;
+
+use crate::{setup, sh};
+
+pub(crate) fn run() -> Result<()> {
+    setup::run()?;
+    sh::check(sh::cargo().args(["fmt", "--all", "--check"]))?;
+    sh::check(sh::cargo().args(["clippy", "--all-targets", "--", "-D", "warnings"]))?;
+    ebpf_lints()?;
+    sh::check(
+        sh::cargo()
+            .args(["doc", "--no-deps", "--document-private-items"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )
+}
+
+/// The eBPF crate only compiles for its own target, so it is linted there.
+fn ebpf_lints() -> Result<()> {
+    let mut clippy = sh::cargo();
+    clippy
+        .args(["clippy", "--package", "probe-ebpf", "-Z", "build-std=core"])
+        .args(["--target", "bpfel-unknown-none", "--", "-D", "warnings"])
+        .env("RUSTC_BOOTSTRAP", "1");
+    sh::check(&mut clippy)
+}

@@ -1,0 +1,55 @@
+//! `cargo xtask VERB`: sets up, builds, runs, tests and checks pmuscope.
+//!
+//! One file per verb. Every verb that needs tools calls [`setup`] itself, so a
+//! clean clone needs no step before it.
+
+mod bench;
+mod build;
+mod check;
+mod run;
+mod setup;
+mod sh;
+mod test;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    about = "Set up, build, run, test and check pmuscope"
+)]
+struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Install what the build needs: rust-src, the musl targets, bpf-linker
+    Setup,
+    /// Build the eBPF object and the pmuscope binary
+    Build(build::Args),
+    /// Build pmuscope and run it (through sudo where this user is not root)
+    Run(run::Args),
+    /// Run every test this machine can run
+    Test(test::Args),
+    /// Formatting, lints, documentation and dependencies
+    Check,
+    /// Run the benchmarks and print their tables
+    Bench(bench::Args),
+}
+
+fn main() {
+    let result = match Args::parse().verb {
+        Verb::Setup => setup::run(),
+        Verb::Build(args) => build::run(&args).map(drop),
+        Verb::Run(args) => run::run(&args),
+        Verb::Test(args) => test::run(&args),
+        Verb::Check => check::run(),
+        Verb::Bench(args) => bench::run(&args),
+    };
+    if let Err(error) = result {
+        eprintln!("xtask: {error:#}");
+        std::process::exit(1);
+    }
+}

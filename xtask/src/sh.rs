@@ -1,0 +1,68 @@
+//! Where things are, and running commands with errors that name them.
+
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+/// The workspace root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lives one level below the workspace root")
+}
+
+/// The target directory: CARGO_TARGET_DIR where it is set, as cargo itself does.
+pub(crate) fn target_dir() -> PathBuf {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => env::current_dir().unwrap_or_default().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// Tools that `setup` installed, in front of PATH.
+fn path_with_tools() -> std::ffi::OsString {
+    let tools = target_dir().join("tools/bin");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let all = std::iter::once(tools).chain(env::split_paths(&path));
+    env::join_paths(all).unwrap_or(path)
+}
+
+/// A command in the workspace root that sees the tools of `setup`.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root()).env("PATH", path_with_tools());
+    command
+}
+
+/// `cargo`, the one that runs this xtask.
+pub(crate) fn cargo() -> Command {
+    command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs to the end; an exit code other than 0 is an error that shows the command.
+pub(crate) fn check(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {}", show(command)))?;
+    if !status.success() {
+        bail!("{} ended with {status}", show(command));
+    }
+    Ok(())
+}
+
+/// Standard output of a command that must succeed; None where it cannot be started or fails.
+pub(crate) fn output(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|o| o.status.success())?;
+    String::from_utf8(output.stdout).ok()
+}
+
+fn show(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|w| w.to_string_lossy()).collect();
+    format!("`{}`", words.join(" "))
+}

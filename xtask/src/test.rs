@@ -1,0 +1,32 @@
+//! `cargo xtask test`: unit, property and host tests, with nextest where it is installed.
+
+use anyhow::Result;
+
+use crate::{setup, sh};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    setup::run()?;
+    if !rustix::process::geteuid().is_root() {
+        println!(
+            "xtask: not root: the tests that load eBPF programs will say they were skipped; \
+             run `sudo -E env PATH=$PATH cargo xtask test` for all of them"
+        );
+    }
+    let nextest = sh::output(sh::cargo().args(["nextest", "--version"])).is_some();
+    let mut cargo = sh::cargo();
+    if nextest {
+        cargo.args(["nextest", "run"]);
+    } else {
+        println!("xtask: cargo-nextest is not installed, using cargo test");
+        cargo.arg("test");
+    }
+    cargo.args(["--package", "probe-common", "--package", "probe-user"]);
+    cargo.args(args.filter.iter());
+    sh::check(&mut cargo)
+}
