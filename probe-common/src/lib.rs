@@ -1,3 +1,28 @@
-//! What pmuscope's eBPF programs and its user space share.
+//! What pmuscope's eBPF programs and its user space share: map keys and values.
+//!
+//! Everything here is plain old data made of 64-bit words: user space reads the
+//! maps as word arrays and the `from_words` functions below give them back their
+//! names, so neither side needs `unsafe` or a cast for it. No I/O, no
+//! allocation, no dependency.
 #![no_std]
 #![forbid(unsafe_code)]
+
+mod lifecycle;
+mod state;
+mod usage;
+
+pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
+pub use state::{CpuState, FlushMode, Sampled};
+pub use usage::{CgroupId, UsageKey, UsageRow};
+
+/// Counters that can be live on a CPU at once, over all groups.
+pub const SLOTS: usize = 16;
+
+/// Counters in one group, and in one row.
+pub const GROUP_COUNTERS: usize = 8;
+
+/// Groups that can be live at once.
+pub const GROUPS: usize = 16;
+
+/// One run in this many measures its own duration: `bpf_stats` would need root and costs 20 ns a run.
+pub const SAMPLE_EVERY: u64 = 1024;

@@ -1,1 +1,19 @@
-fn main() {}
+//! pmuscope's eBPF programs. They only add: names, ratios and scaling are user space's.
+#![no_std]
+#![no_main]
+
+mod account;
+mod counters;
+mod flush;
+mod kernel;
+mod lifecycle;
+mod switch;
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

@@ -1,0 +1,61 @@
+//! The LIFECYCLE ring: cgroups and processes that come and go, so that one that lived
+//! 50 ms still has its name.
+
+use crate::CgroupId;
+
+/// Longest path in a record; the kernel's own `cgroup_mkdir` event cuts paths at 1,024 bytes too.
+pub const LIFECYCLE_PATH: usize = 1024;
+
+/// Bytes before the path in a record.
+pub const LIFECYCLE_HEADER: usize = 16;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum LifecycleKind {
+    /// A cgroup of the default hierarchy was made; the text is its path from the hierarchy's root.
+    CgroupMade = 0,
+    /// A cgroup of the default hierarchy was removed; no text.
+    CgroupRemoved = 1,
+    /// The last thread of a process exited; the id is the tgid, the text the command name.
+    ProcessExited = 2,
+}
+
+/// A record of the ring, cut after `len` bytes of text.
+#[repr(C)]
+pub struct Lifecycle {
+    /// cgroup id or tgid.
+    pub id: u64,
+    /// A [`LifecycleKind`].
+    pub kind: u32,
+    /// Bytes of text that follow.
+    pub len: u32,
+    /// The text, not terminated.
+    pub text: [u8; LIFECYCLE_PATH],
+}
+
+impl Lifecycle {
+    /// The parts of the record that the kernel wrote as `bytes`; None where it is none.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<(LifecycleKind, u64, &[u8])> {
+        let (id, rest) = bytes.split_first_chunk::<8>()?;
+        let (kind, rest) = rest.split_first_chunk::<4>()?;
+        let (len, text) = rest.split_first_chunk::<4>()?;
+        let kind = match u32::from_ne_bytes(*kind) {
+            0 => LifecycleKind::CgroupMade,
+            1 => LifecycleKind::CgroupRemoved,
+            2 => LifecycleKind::ProcessExited,
+            _ => return None,
+        };
+        let text = text.get(..u32::from_ne_bytes(*len) as usize)?;
+        Some((kind, u64::from_ne_bytes(*id), text))
+    }
+
+    /// The cgroup id of a cgroup record.
+    #[must_use]
+    pub const fn cgroup(id: u64) -> CgroupId {
+        CgroupId(id)
+    }
+}
+
+const _: () = assert!(size_of::<Lifecycle>() == LIFECYCLE_HEADER + LIFECYCLE_PATH);

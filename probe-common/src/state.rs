@@ -1,0 +1,99 @@
+//! The STATE map: what each CPU is doing, and what the programs say of themselves.
+
+use crate::{CgroupId, GROUPS, SLOTS};
+
+/// What the `flush` program does; user space passes it as the first argument of the test run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum FlushMode {
+    /// Start counting here: take the counters as they are for the baseline, charge nobody.
+    Arm = 0,
+    /// Charge the open slice to its owner, and read again whom the running task belongs to.
+    Charge = 1,
+    /// Charge the open slice and forget its owner: hook `cgroup-switches` learns owners when they leave.
+    ChargeAndForget = 2,
+}
+
+/// Durations that the programs measured of themselves, one run in [`crate::SAMPLE_EVERY`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Sampled {
+    /// Runs measured.
+    pub samples: u64,
+    /// Nanoseconds they took together.
+    pub nanos: u64,
+}
+
+/// State of one CPU. Only programs running on that CPU write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct CpuState {
+    /// Whom the open slice belongs to.
+    pub owner: CgroupId,
+    /// Process of the owner when counting by process, else 0.
+    pub owner_tgid: u64,
+    /// 0 until user space armed this CPU; nothing is charged before.
+    pub armed: u64,
+    /// `CLOCK_MONOTONIC` nanoseconds when the open slice began.
+    pub since: u64,
+    /// Times the open slice was charged and closed.
+    pub charges: u64,
+    /// Runs of the switch hook on this CPU.
+    pub runs: u64,
+    /// Cost of runs that found the same owner.
+    pub same: Sampled,
+    /// Cost of runs that charged.
+    pub changed: Sampled,
+    /// Counters found below their last reading: taken as a new baseline, nothing charged.
+    pub rebased: u64,
+    /// Counter reads that the kernel refused.
+    pub read_errors: u64,
+    /// Charges that went to the overflow row, because USAGE was full or had no memory at hand.
+    pub overflowed: u64,
+    /// cgroup and process events lost because the LIFECYCLE ring was full.
+    pub lost_events: u64,
+    /// Last reading of each counter slot.
+    pub last: [u64; SLOTS],
+    /// Last enabled time of each group.
+    pub last_enabled: [u64; GROUPS],
+    /// Last running time of each group.
+    pub last_running: [u64; GROUPS],
+}
+
+impl CpuState {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 14 + SLOTS + 2 * GROUPS;
+
+    /// The state that the kernel stored as `words`.
+    #[must_use]
+    pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
+        let mut words = words.iter().copied();
+        let mut word = || words.next().unwrap_or_default();
+        // Fields in declaration order: struct expressions are evaluated as written.
+        Self {
+            owner: CgroupId(word()),
+            owner_tgid: word(),
+            armed: word(),
+            since: word(),
+            charges: word(),
+            runs: word(),
+            same: Sampled {
+                samples: word(),
+                nanos: word(),
+            },
+            changed: Sampled {
+                samples: word(),
+                nanos: word(),
+            },
+            rebased: word(),
+            read_errors: word(),
+            overflowed: word(),
+            lost_events: word(),
+            last: core::array::from_fn(|_| word()),
+            last_enabled: core::array::from_fn(|_| word()),
+            last_running: core::array::from_fn(|_| word()),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<CpuState>() == 8 * CpuState::WORDS);

@@ -1,0 +1,150 @@
+//! Accounting: what the counters have gained since the last reading goes to the owner of
+//! the slice. Every hook and the flush end here.
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
+    helpers::bpf_ktime_get_ns,
+    macros::map,
+    maps::{HashMap, PerCpuArray},
+};
+use aya_log_ebpf::warn;
+use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, UsageKey, UsageRow};
+
+use crate::counters::{self, GROUP_ENDS, for_each_slot};
+
+/// Who used how much. Not preallocated: only pairs that ran cost memory. User space sets the size.
+#[map]
+static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// Where a charge goes that USAGE cannot take; one row per group.
+#[map]
+static OVERFLOW: PerCpuArray<UsageRow> = PerCpuArray::with_max_entries(GROUPS as u32, 0);
+
+/// What each CPU is doing.
+#[map]
+static STATE: PerCpuArray<CpuState> = PerCpuArray::with_max_entries(1, 0);
+
+/// Whom a slice belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) cgroup: CgroupId,
+    pub(crate) tgid: u32,
+}
+
+/// The state of this CPU.
+#[inline(always)]
+pub(crate) fn state() -> Option<&'static mut CpuState> {
+    // SAFETY: a per-CPU value that only this CPU writes, in programs that do not interrupt each
+    // other: switch hooks run with interrupts off, the flush in an IPI or with preemption off.
+    unsafe { STATE.get_ptr_mut(0)?.as_mut() }
+}
+
+/// Takes the counters as they are, charging nobody.
+#[inline(always)]
+pub(crate) fn baseline(state: &mut CpuState) {
+    let mut group = 0;
+    let mut first = true;
+    for_each_slot!(SLOT => {
+        match counters::read(SLOT) {
+            Some(value) => {
+                state.last[SLOT] = value.counter;
+                if first {
+                    state.last_enabled[group & (GROUPS - 1)] = value.enabled;
+                    state.last_running[group & (GROUPS - 1)] = value.running;
+                }
+            }
+            None => state.read_errors += 1,
+        }
+        first = GROUP_ENDS.load() >> SLOT & 1 == 1;
+        group += usize::from(first);
+    });
+    // SAFETY: the helper has no preconditions.
+    state.since = unsafe { bpf_ktime_get_ns() };
+}
+
+/// Charges what every live counter gained since its last reading to `owner`, and opens a new slice.
+#[inline(always)]
+pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, owner: Owner) {
+    // SAFETY: the helper has no preconditions.
+    let cpu = unsafe { aya_ebpf::helpers::generated::bpf_get_smp_processor_id() } as u16;
+    let mut key = UsageKey {
+        cgroup: owner.cgroup,
+        tgid: owner.tgid,
+        cpu,
+        group: 0,
+    };
+    let mut row: Option<&'static mut UsageRow> = None;
+    let mut at = 0;
+    for_each_slot!(SLOT => {
+        if at == 0 {
+            row = row_of(ctx, state, &key);
+        }
+        if let Some(row) = row.as_deref_mut() {
+            add(state, row, SLOT, at, key.group as usize);
+        }
+        at += 1;
+        if GROUP_ENDS.load() >> SLOT & 1 == 1 {
+            key.group += 1;
+            at = 0;
+        }
+    });
+    state.charges += 1;
+    // SAFETY: the helper has no preconditions.
+    state.since = unsafe { bpf_ktime_get_ns() };
+}
+
+/// Adds the gain of one counter to its place `at` in the row; the first of a group brings its times.
+#[inline(always)]
+fn add(state: &mut CpuState, row: &mut UsageRow, slot: usize, at: usize, group: usize) {
+    let Some(value) = counters::read(slot) else {
+        state.read_errors += 1;
+        return;
+    };
+    // A counter below its last reading was reset or is another one: the new value is the
+    // baseline, and no difference is made up.
+    if value.counter >= state.last[slot] {
+        row.counts[at & (GROUP_COUNTERS - 1)] += value.counter - state.last[slot];
+    } else {
+        state.rebased += 1;
+    }
+    state.last[slot] = value.counter;
+    if at == 0 {
+        let group = group & (GROUPS - 1);
+        if value.enabled >= state.last_enabled[group] && value.running >= state.last_running[group]
+        {
+            row.enabled += value.enabled - state.last_enabled[group];
+            row.running += value.running - state.last_running[group];
+        }
+        state.last_enabled[group] = value.enabled;
+        state.last_running[group] = value.running;
+    }
+}
+
+/// The owner's row, made if need be; the overflow row of the group where USAGE takes no more.
+#[inline(always)]
+fn row_of(
+    ctx: &impl EbpfContext,
+    state: &mut CpuState,
+    key: &UsageKey,
+) -> Option<&'static mut UsageRow> {
+    if let Some(row) = USAGE.get_ptr_mut(key) {
+        // SAFETY: the key holds this CPU, so no other CPU writes this row.
+        return unsafe { row.as_mut() };
+    }
+    let inserted = USAGE.insert(key, &UsageRow::ZERO, BPF_NOEXIST.into());
+    if let Some(row) = USAGE.get_ptr_mut(key) {
+        // SAFETY: as above.
+        return unsafe { row.as_mut() };
+    }
+    if state.overflowed == 0 {
+        let error = inserted.err().unwrap_or(0);
+        warn!(
+            ctx,
+            "USAGE takes no more rows (error {}): counts go to the overflow row", error
+        );
+    }
+    state.overflowed += 1;
+    // SAFETY: a per-CPU value, written by this CPU only.
+    unsafe { OVERFLOW.get_ptr_mut(u32::from(key.group))?.as_mut() }
+}

@@ -1,0 +1,71 @@
+//! The counters: one map per slot, indexed by CPU, that user space fills with perf event
+//! descriptors, and the frozen globals that say how many slots there are and how they are grouped.
+
+use core::{ffi::c_void, mem::MaybeUninit};
+
+use aya_ebpf::{
+    Global,
+    bindings::{BPF_F_CURRENT_CPU, bpf_perf_event_value},
+    helpers::generated::bpf_perf_event_read_value,
+    macros::map,
+    maps::PerfEventArray,
+};
+
+/// Live counters: slots 0..EVENTS.
+#[unsafe(no_mangle)]
+pub(crate) static EVENTS: Global<u64> = Global::new(0);
+
+/// Bit n is set where slot n is the last of its group.
+#[unsafe(no_mangle)]
+pub(crate) static GROUP_ENDS: Global<u64> = Global::new(0);
+
+macro_rules! slots {
+    ($($slot:literal $name:ident),*) => {
+        $(#[map] static $name: PerfEventArray<u32> = PerfEventArray::new(0);)*
+
+        /// Reads a counter of this CPU with its enabled and running times.
+        #[inline(always)]
+        pub(crate) fn read(slot: usize) -> Option<bpf_perf_event_value> {
+            let map: *const PerfEventArray<u32> = match slot {
+                $($slot => &raw const $name,)*
+                _ => return None,
+            };
+            let mut value = MaybeUninit::<bpf_perf_event_value>::uninit();
+            // SAFETY: the map is a perf event array, the buffer has the size that is passed; the
+            // helper fills it, with zeros where it fails.
+            unsafe {
+                let failed = bpf_perf_event_read_value(
+                    map.cast_mut().cast::<c_void>(),
+                    u64::from(BPF_F_CURRENT_CPU as u32),
+                    value.as_mut_ptr(),
+                    size_of::<bpf_perf_event_value>() as u32,
+                );
+                if failed == 0 { Some(value.assume_init()) } else { None }
+            }
+        }
+    };
+}
+
+slots!(
+    0 COUNTER0, 1 COUNTER1, 2 COUNTER2, 3 COUNTER3, 4 COUNTER4, 5 COUNTER5, 6 COUNTER6, 7 COUNTER7,
+    8 COUNTER8, 9 COUNTER9, 10 COUNTER10, 11 COUNTER11, 12 COUNTER12, 13 COUNTER13, 14 COUNTER14,
+    15 COUNTER15
+);
+
+/// Runs `$body` once per slot, unrolled, so that the verifier sees every slot number as a
+/// constant and drops what lies behind EVENTS.
+macro_rules! for_each_slot {
+    ($slot:ident => $body:block) => {
+        for_each_slot!(@ $slot $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $slot:ident $body:block $($n:literal)*) => {
+        'slots: {
+            let events = $crate::counters::EVENTS.load();
+            $(
+                if $n >= events { break 'slots; }
+                { const $slot: usize = $n; $body }
+            )*
+        }
+    };
+}
+pub(crate) use for_each_slot;

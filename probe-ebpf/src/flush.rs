@@ -1,0 +1,32 @@
+//! The flush: closes the open slice of a CPU before user space reads the maps.
+//!
+//! Never attached: user space runs it on one CPU at a time by `BPF_PROG_TEST_RUN` (kernel 5.10).
+
+use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use probe_common::{CgroupId, FlushMode};
+
+use crate::{account, kernel::Task, switch};
+
+#[raw_tracepoint]
+fn flush(ctx: RawTracePointContext) -> i32 {
+    let Some(state) = account::state() else {
+        return 0;
+    };
+    let mode: u64 = ctx.arg(0);
+    if mode == FlushMode::Arm as u64 {
+        account::baseline(state);
+        state.armed = 1;
+    } else if state.armed == 1 {
+        account::charge(&ctx, state, switch::leaving(state));
+    }
+    if mode == FlushMode::ChargeAndForget as u64 {
+        state.owner = CgroupId::UNKNOWN;
+    } else {
+        // The running task may have been moved to another cgroup since it was switched in:
+        // reading it again here bounds what that can misattribute to one flush interval.
+        let owner = switch::owner_of(Task::current());
+        state.owner = owner.cgroup;
+        state.owner_tgid = u64::from(owner.tgid);
+    }
+    0
+}

@@ -1,0 +1,130 @@
+//! Fields of kernel structures, at the offsets that the running kernel's BTF gives.
+//!
+//! rustc emits no CO-RE relocations, so user space looks the offsets up and sets them as
+//! read-only globals before loading. The map behind them is frozen, hence the verifier
+//! knows their values and admits direct loads through BTF pointers: no probe reads.
+
+use aya_ebpf::Global;
+use probe_common::CgroupId;
+
+macro_rules! offsets {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $($(#[$doc])* #[unsafe(no_mangle)] pub(crate) static $name: Global<u64> = Global::new(0);)*
+    };
+}
+
+offsets! {
+    /// `task_struct.pid`
+    TASK_PID;
+    /// `task_struct.tgid`
+    TASK_TGID;
+    /// `task_struct.cgroups`
+    TASK_CGROUPS;
+    /// `task_struct.comm`
+    TASK_COMM;
+    /// `css_set.dfl_cgrp`
+    CSS_SET_DFL_CGRP;
+    /// `cgroup.kn`
+    CGROUP_KN;
+    /// `cgroup.root`
+    CGROUP_ROOT;
+    /// `cgroup_root.hierarchy_id`
+    CGROUP_ROOT_HIERARCHY_ID;
+    /// `kernfs_node.id`
+    KERNFS_NODE_ID;
+}
+
+/// A `struct task_struct` of the kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Task(*const u8);
+
+/// A `struct cgroup` of the kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Cgroup(*const u8);
+
+/// Loads a field.
+///
+/// # Safety
+///
+/// `base` is a pointer whose type the verifier knows, `offset` the offset of a `T` in it.
+#[inline(always)]
+unsafe fn field<T: Copy>(base: *const u8, offset: &Global<u64>) -> T {
+    // SAFETY: the caller's promise; the verifier checks it at load, and a fault reads as 0.
+    unsafe { base.add(offset.load() as usize).cast::<T>().read_volatile() }
+}
+
+impl Task {
+    /// # Safety
+    ///
+    /// `task` is an argument or helper result that the verifier knows as a `task_struct`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(task: *const u8) -> Self {
+        Self(task)
+    }
+
+    /// The running task.
+    #[inline(always)]
+    pub(crate) fn current() -> Self {
+        // SAFETY: the helper has no preconditions and returns a task the verifier knows.
+        Self(unsafe { aya_ebpf::helpers::generated::bpf_get_current_task_btf() } as *const u8)
+    }
+
+    #[inline(always)]
+    pub(crate) fn pid(self) -> u32 {
+        // SAFETY: TASK_PID is the offset of an int in task_struct.
+        unsafe { field(self.0, &TASK_PID) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn tgid(self) -> u32 {
+        // SAFETY: TASK_TGID is the offset of an int in task_struct.
+        unsafe { field(self.0, &TASK_TGID) }
+    }
+
+    /// Address of the command name, for the helpers that read kernel memory.
+    #[inline(always)]
+    pub(crate) fn comm(self) -> *const u8 {
+        self.0.wrapping_add(TASK_COMM.load() as usize)
+    }
+
+    /// Its cgroup in the default hierarchy. A task that was moved while it ran has the new one.
+    #[inline(always)]
+    pub(crate) fn cgroup(self) -> CgroupId {
+        // SAFETY: the offsets are those of the pointers on the way; `cgroups` of a task that the
+        // scheduler switches or that runs is never null.
+        unsafe {
+            let css_set: *const u8 = field(self.0, &TASK_CGROUPS);
+            let cgroup: *const u8 = field(css_set, &CSS_SET_DFL_CGRP);
+            Cgroup(cgroup).id()
+        }
+    }
+}
+
+impl Cgroup {
+    /// # Safety
+    ///
+    /// `cgroup` is an argument that the verifier knows as a `struct cgroup`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(cgroup: *const u8) -> Self {
+        Self(cgroup)
+    }
+
+    #[inline(always)]
+    pub(crate) fn id(self) -> CgroupId {
+        // SAFETY: the offsets are those of the kernfs_node pointer and of its 64-bit id.
+        unsafe {
+            let node: *const u8 = field(self.0, &CGROUP_KN);
+            CgroupId(field(node, &KERNFS_NODE_ID))
+        }
+    }
+
+    /// 0 for the default hierarchy; v1 hierarchies have their own ids, and their cgroup ids collide with ours.
+    #[inline(always)]
+    pub(crate) fn hierarchy(self) -> i32 {
+        // SAFETY: the offsets are those of the cgroup_root pointer and of an int in it.
+        unsafe {
+            let root: *const u8 = field(self.0, &CGROUP_ROOT);
+            field(root, &CGROUP_ROOT_HIERARCHY_ID)
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Tells user space which cgroups and processes come and go.
+
+use core::ptr;
+
+use aya_ebpf::{
+    helpers::generated::{bpf_probe_read_kernel_str, bpf_ringbuf_output},
+    macros::{btf_tracepoint, map},
+    maps::{PerCpuArray, RingBuf},
+    programs::BtfTracePointContext,
+};
+use probe_common::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
+
+use crate::{
+    account,
+    kernel::{Cgroup, Task},
+};
+
+#[map]
+static LIFECYCLE: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+
+/// Where a record is put together: it is too large for the stack.
+#[map]
+static RECORD: PerCpuArray<Lifecycle> = PerCpuArray::with_max_entries(1, 0);
+
+#[btf_tracepoint(function = "cgroup_mkdir")]
+fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: argument 0 of cgroup_mkdir is the cgroup.
+    let cgroup = unsafe { Cgroup::new(ctx.arg(0)) };
+    if cgroup.hierarchy() == 0 {
+        emit(LifecycleKind::CgroupMade, cgroup.id().0, ctx.arg(1));
+    }
+    0
+}
+
+#[btf_tracepoint(function = "cgroup_rmdir")]
+fn cgroup_rmdir(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: argument 0 of cgroup_rmdir is the cgroup.
+    let cgroup = unsafe { Cgroup::new(ctx.arg(0)) };
+    if cgroup.hierarchy() == 0 {
+        emit(LifecycleKind::CgroupRemoved, cgroup.id().0, ptr::null());
+    }
+    0
+}
+
+/// A process whose leader has exited; its last threads may still run for a moment.
+#[btf_tracepoint(function = "sched_process_exit")]
+fn process_exit(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: argument 0 of sched_process_exit is the task.
+    let task = unsafe { Task::new(ctx.arg(0)) };
+    if task.pid() == task.tgid() {
+        emit(
+            LifecycleKind::ProcessExited,
+            u64::from(task.tgid()),
+            task.comm(),
+        );
+    }
+    0
+}
+
+#[inline(always)]
+fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
+    let Some(record) = RECORD.get_ptr_mut(0) else {
+        return;
+    };
+    // SAFETY: the record is this CPU's, and tracepoints run with preemption off.
+    unsafe {
+        (*record).id = id;
+        (*record).kind = kind as u32;
+        let mut len = 0;
+        if !text.is_null() {
+            let buffer = (&raw mut (*record).text).cast();
+            // The length counts the terminating NUL.
+            let read = bpf_probe_read_kernel_str(buffer, LIFECYCLE_PATH as u32, text.cast());
+            if read > 0 && read <= LIFECYCLE_PATH as i64 {
+                len = read as u64 - 1;
+            }
+        }
+        (*record).len = len as u32;
+        let size = LIFECYCLE_HEADER as u64 + (len & (LIFECYCLE_PATH as u64 - 1));
+        let failed = bpf_ringbuf_output(
+            (&raw const LIFECYCLE).cast_mut().cast(),
+            record.cast(),
+            size,
+            0,
+        );
+        if failed != 0
+            && let Some(state) = account::state()
+        {
+            state.lost_events += 1;
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The hooks that see one owner end and another begin.
+//!
+//! `sched_switch` is the default: it runs at every context switch and returns at once where
+//! the owner stays the same. `cgroup_switch` only runs where the cgroup changes, but it
+//! cannot tell who comes next and some kernels drop runs of it; user space admits it only
+//! where it has shown that none is missing, and keeps watching.
+
+use aya_ebpf::{
+    Global,
+    bindings::BPF_F_NO_PREALLOC,
+    helpers::bpf_ktime_get_ns,
+    macros::{btf_tracepoint, map, perf_event},
+    maps::HashMap,
+    programs::{BtfTracePointContext, PerfEventContext},
+};
+use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, Sampled};
+
+use crate::{
+    account::{self, Owner},
+    kernel::Task,
+};
+
+/// 1: rows are keyed by process as well.
+#[unsafe(no_mangle)]
+static BY_PROCESS: Global<u8> = Global::new(0);
+
+/// 1: processes in COMMAND, and their children, own their slices under [`CgroupId::COMMAND`].
+#[unsafe(no_mangle)]
+static FOLLOW_COMMAND: Global<u8> = Global::new(0);
+
+/// Processes of a command that could not be given a cgroup of its own. User space sets the size.
+#[map]
+static COMMAND: HashMap<u32, u8> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// Whom a slice of this task belongs to.
+#[inline(always)]
+pub(crate) fn owner_of(task: Task) -> Owner {
+    if task.pid() == 0 {
+        return Owner {
+            cgroup: CgroupId::IDLE,
+            tgid: 0,
+        };
+    }
+    let mut owner = Owner {
+        cgroup: task.cgroup(),
+        tgid: 0,
+    };
+    if BY_PROCESS.load() == 1 {
+        owner.tgid = task.tgid();
+    }
+    if FOLLOW_COMMAND.load() == 1 && COMMAND.get_ptr(task.tgid()).is_some() {
+        owner.cgroup = CgroupId::COMMAND;
+    }
+    owner
+}
+
+#[btf_tracepoint(function = "sched_switch")]
+fn sched_switch(ctx: BtfTracePointContext) -> i32 {
+    let Some(state) = account::state() else {
+        return 0;
+    };
+    if state.armed == 0 {
+        return 0;
+    }
+    let began = begin(state);
+    // SAFETY: argument 2 of sched_switch is the next task.
+    let next = owner_of(unsafe { Task::new(ctx.arg(2)) });
+    let owner = Owner {
+        cgroup: state.owner,
+        tgid: state.owner_tgid as u32,
+    };
+    if next == owner {
+        end(began, &mut state.same);
+        return 0;
+    }
+    account::charge(&ctx, state, leaving(state));
+    state.owner = next.cgroup;
+    state.owner_tgid = u64::from(next.tgid);
+    end(began, &mut state.changed);
+    0
+}
+
+#[perf_event]
+fn cgroup_switch(ctx: PerfEventContext) -> u32 {
+    let Some(state) = account::state() else {
+        return 0;
+    };
+    let began = begin(state);
+    if state.armed == 1 {
+        account::charge(&ctx, state, leaving(state));
+        state.owner = CgroupId::UNKNOWN;
+    }
+    end(began, &mut state.changed);
+    0
+}
+
+/// Whom the open slice belongs to, where the hook does not learn who came in: whoever leaves now.
+#[inline(always)]
+pub(crate) fn leaving(state: &CpuState) -> Owner {
+    if state.owner == CgroupId::UNKNOWN {
+        Owner {
+            cgroup: Task::current().cgroup(),
+            tgid: 0,
+        }
+    } else {
+        Owner {
+            cgroup: state.owner,
+            tgid: state.owner_tgid as u32,
+        }
+    }
+}
+
+/// Counts a run; 0, or the time for one run in SAMPLE_EVERY.
+#[inline(always)]
+fn begin(state: &mut CpuState) -> u64 {
+    state.runs += 1;
+    if state.runs % SAMPLE_EVERY == 0 {
+        // SAFETY: the helper has no preconditions.
+        unsafe { bpf_ktime_get_ns() }
+    } else {
+        0
+    }
+}
+
+#[inline(always)]
+fn end(began: u64, sampled: &mut Sampled) {
+    if began != 0 {
+        sampled.samples += 1;
+        // SAFETY: the helper has no preconditions.
+        sampled.nanos += unsafe { bpf_ktime_get_ns() } - began;
+    }
+}
+
+/// A child of a process in COMMAND belongs to the command.
+#[btf_tracepoint(function = "sched_process_fork")]
+fn follow_fork(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: arguments 0 and 1 of sched_process_fork are the parent and the child.
+    let (parent, child) = unsafe { (Task::new(ctx.arg(0)), Task::new(ctx.arg(1))) };
+    if COMMAND.get_ptr(parent.tgid()).is_some() {
+        // A full table loses the child to its cgroup's row: counted nowhere twice.
+        let _ = COMMAND.insert(child.tgid(), 1, 0);
+    }
+    0
+}
+
+/// A process that is gone leaves its id to others.
+#[btf_tracepoint(function = "sched_process_free")]
+fn follow_free(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: argument 0 of sched_process_free is the task.
+    let task = unsafe { Task::new(ctx.arg(0)) };
+    if task.pid() == task.tgid() {
+        let _ = COMMAND.remove(task.tgid());
+    }
+    0
+}
