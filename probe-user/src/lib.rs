@@ -1,1 +1,25 @@
-//! pmuscope.
+//! pmuscope: which container (pod, process) causes what the hardware counters see.
+//!
+//! The way of a count is one direction, and each stage knows nothing of those after it:
+//!
+//! 1. [`load`] opens the counters and puts the eBPF programs into the kernel;
+//! 2. [`pull`] reads every map and uncore counter into one snapshot;
+//! 3. [`window`] is the difference of two snapshots;
+//! 4. [`join`] gives owners the names of containers, pods, processes;
+//! 5. [`derive`] makes values and ratios of counts;
+//! 6. [`emit`] writes them.
+//!
+//! [`event`] reads what the user wants to be counted, [`command`] runs what the user wants to
+//! be counted for.
+
+pub mod cgroup;
+pub mod command;
+pub mod cpus;
+pub mod derive;
+pub mod emit;
+pub mod event;
+pub mod join;
+pub mod load;
+pub mod pull;
+mod sys;
+pub mod window;

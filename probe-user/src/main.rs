@@ -1,1 +1,50 @@
-fn main() {}
+//! The `pmuscope` binary: arguments in, exit code out.
+
+mod stat;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Which container (pod, process) causes what the hardware counters see.
+#[derive(Parser)]
+#[command(name = "pmuscope", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Count events per container: for a command, or for the whole machine until Ctrl-C
+    Stat(stat::Args),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| EnvFilter::new("info")),
+        )
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+    let result = match args.command {
+        Command::Stat(args) => stat::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("pmuscope: {error:#}");
+        // As a shell says of a command that it cannot start.
+        let code = match error
+            .downcast_ref::<stat::NotStarted>()
+            .map(|error| error.0.kind())
+        {
+            Some(std::io::ErrorKind::NotFound) => 127,
+            Some(_) => 126,
+            None => 1,
+        };
+        ExitCode::from(code)
+    })
+}

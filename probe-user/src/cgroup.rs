@@ -1,0 +1,251 @@
+//! The cgroup2 hierarchy: where it is mounted, which cgroups it has, how they are called.
+
+use std::{
+    fs::{self, Metadata},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use probe_common::CgroupId;
+
+/// What can go wrong with the hierarchy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CgroupError {
+    /// No cgroup2 file system is mounted.
+    #[error(
+        "no cgroup2 file system in {mountinfo}: mount it with \
+         `mount -t cgroup2 none /sys/fs/cgroup` (or boot with systemd.unified_cgroup_hierarchy=1)"
+    )]
+    NotMounted {
+        /// The file that was read.
+        mountinfo: PathBuf,
+    },
+    /// A file or directory of the hierarchy cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// What was read.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A path that the user gave is no cgroup.
+    #[error(
+        "no cgroup {path} under {mount}: give a path as in /proc/PID/cgroup, or the directory itself"
+    )]
+    Missing {
+        /// As the user wrote it.
+        path: String,
+        /// Where it was looked for.
+        mount: PathBuf,
+    },
+}
+
+/// A mounted cgroup2 file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Which cgroup the mount point shows: `/`, but for a mount inside a cgroup namespace.
+    pub root: String,
+}
+
+impl Hierarchy {
+    /// Finds the mount in `<proc>/self/mountinfo`: hybrid hosts do not have it at /sys/fs/cgroup.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be read or lists no cgroup2.
+    pub fn find(proc: &Path) -> Result<Self, CgroupError> {
+        let mountinfo = proc.join("self/mountinfo");
+        let text = fs::read_to_string(&mountinfo).map_err(|source| CgroupError::Read {
+            path: mountinfo.clone(),
+            source,
+        })?;
+        text.lines()
+            .find_map(Self::parse)
+            .ok_or(CgroupError::NotMounted { mountinfo })
+    }
+
+    /// A line of mountinfo (`proc_pid_mountinfo(5)`): `id parent major:minor root mount options ... - type source ...`.
+    fn parse(line: &str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        if right.split(' ').next()? != "cgroup2" {
+            return None;
+        }
+        let mut fields = left.split(' ').skip(3);
+        let root = unescape(fields.next()?);
+        let mount = PathBuf::from(unescape(fields.next()?));
+        Some(Self { mount, root })
+    }
+
+    /// Every cgroup there is, with its path from the hierarchy's root as /proc/PID/cgroup has it.
+    /// A cgroup that vanishes while the walk goes on is left out.
+    ///
+    /// # Errors
+    ///
+    /// Where the mount point itself cannot be read.
+    pub fn walk(&self) -> Result<Vec<(CgroupId, String)>, CgroupError> {
+        let read = |source| CgroupError::Read {
+            path: self.mount.clone(),
+            source,
+        };
+        let mut found = Vec::new();
+        let mut open = vec![(
+            self.mount.clone(),
+            self.root.trim_end_matches('/').to_owned(),
+        )];
+        let metadata = fs::metadata(&self.mount).map_err(read)?;
+        found.push((id(&metadata), self.root.clone()));
+        while let Some((directory, path)) = open.pop() {
+            let Ok(entries) = fs::read_dir(&directory) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let Ok(metadata) = entry.metadata() else {
+                    continue;
+                };
+                if metadata.is_dir() {
+                    let path = format!("{path}/{}", entry.file_name().to_string_lossy());
+                    found.push((id(&metadata), path.clone()));
+                    open.push((entry.path(), path));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The path, from the hierarchy's root, of a cgroup that a user names by that path, with or
+    /// without the leading slash, or by its directory.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such cgroup.
+    pub fn resolve(&self, name: &str) -> Result<String, CgroupError> {
+        let inside = Path::new(name).strip_prefix(&self.mount).map_or_else(
+            |_| name.to_owned(),
+            |below| format!("{}/{}", self.root.trim_end_matches('/'), below.display()),
+        );
+        let path = format!("/{}", inside.trim_matches('/'));
+        let directory = self.directory(&path);
+        let has_dots = path.split('/').any(|part| part == "..");
+        if !has_dots
+            && directory.is_some_and(|directory| directory.join("cgroup.controllers").exists())
+        {
+            Ok(path)
+        } else {
+            Err(CgroupError::Missing {
+                path: name.to_owned(),
+                mount: self.mount.clone(),
+            })
+        }
+    }
+
+    /// The directory of a cgroup; None where the mount does not show it.
+    #[must_use]
+    pub fn directory(&self, path: &str) -> Option<PathBuf> {
+        let below = path.strip_prefix(self.root.trim_end_matches('/'))?;
+        Some(self.mount.join(below.trim_start_matches('/')))
+    }
+
+    /// The cgroup of this process.
+    ///
+    /// # Errors
+    ///
+    /// Where `<proc>/self/cgroup` cannot be read or names no cgroup2 (`0::`).
+    pub fn own(proc: &Path) -> Result<String, CgroupError> {
+        let path = proc.join("self/cgroup");
+        let read = |source| CgroupError::Read {
+            path: path.clone(),
+            source,
+        };
+        let text = fs::read_to_string(&path).map_err(read)?;
+        text.lines()
+            .find_map(|line| line.strip_prefix("0::"))
+            .map(str::to_owned)
+            .ok_or_else(|| read(io::Error::other("it has no line for cgroup2 (0::)")))
+    }
+}
+
+/// The id of a cgroup is the inode number of its directory.
+fn id(metadata: &Metadata) -> CgroupId {
+    CgroupId(metadata.ino())
+}
+
+/// mountinfo writes space, tab, newline and backslash as octal escapes.
+fn unescape(field: &str) -> String {
+    field
+        .replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Option<(String, String)> {
+        Hierarchy::parse(line).map(|h| (h.mount.display().to_string(), h.root))
+    }
+
+    #[test]
+    fn finds_cgroup2_wherever_it_is() {
+        let unified = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw";
+        let hybrid = "40 32 0:36 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+        let container = "1 2 0:26 /../.. /cg\\040roup ro - cgroup2 cgroup rw,nsdelegate";
+        let v1 = "33 32 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu";
+        assert_eq!(parse(unified), Some(("/sys/fs/cgroup".into(), "/".into())));
+        assert_eq!(
+            parse(hybrid),
+            Some(("/sys/fs/cgroup/unified".into(), "/".into()))
+        );
+        assert_eq!(parse(container), Some(("/cg roup".into(), "/../..".into())));
+        assert_eq!(parse(v1), None);
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn walks_and_resolves_a_tree() {
+        let tree = tempfile::tempdir().unwrap();
+        let mount = tree.path().to_path_buf();
+        fs::create_dir_all(mount.join("a.slice/b.scope")).unwrap();
+        fs::write(mount.join("a.slice/b.scope/cgroup.controllers"), "").unwrap();
+        let hierarchy = Hierarchy {
+            mount: mount.clone(),
+            root: "/".into(),
+        };
+        let mut paths: Vec<_> = hierarchy
+            .walk()
+            .unwrap()
+            .into_iter()
+            .map(|(_, path)| path)
+            .collect();
+        paths.sort();
+        assert_eq!(paths, ["/", "/a.slice", "/a.slice/b.scope"]);
+        for name in [
+            "/a.slice/b.scope",
+            "a.slice/b.scope/",
+            mount.join("a.slice/b.scope").to_str().unwrap(),
+        ] {
+            assert_eq!(hierarchy.resolve(name).unwrap(), "/a.slice/b.scope");
+        }
+        for name in ["/nowhere", "/a.slice/b.scope/../b.scope", ""] {
+            hierarchy.resolve(name).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_namespaced_mount_keeps_the_whole_path() {
+        let hierarchy = Hierarchy {
+            mount: "/sys/fs/cgroup".into(),
+            root: "/kubepods/pod1".into(),
+        };
+        assert_eq!(
+            hierarchy.directory("/kubepods/pod1/x").unwrap(),
+            Path::new("/sys/fs/cgroup/x")
+        );
+        assert_eq!(hierarchy.directory("/other"), None);
+    }
+}

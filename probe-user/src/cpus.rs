@@ -1,0 +1,291 @@
+//! Sets of CPU numbers in the kernel's list format (`0-3,8,10-11`), and the two such files of sysfs
+//! that say which CPUs a machine has.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use thiserror::Error;
+
+/// No kernel is built for more CPUs than this, so a larger number is a damaged file. The bound also
+/// keeps a range such as `0-4294967295` from filling the memory.
+const MAX_CPU: u32 = 65_535;
+
+/// An ordered set of CPU numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuList(Vec<u32>);
+
+impl CpuList {
+    /// The CPUs in rising order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many CPUs are in the set.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the set is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `cpu` is in the set.
+    #[must_use]
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.binary_search(&cpu).is_ok()
+    }
+
+    /// The highest CPU of the set.
+    #[must_use]
+    pub fn last(&self) -> Option<u32> {
+        self.0.last().copied()
+    }
+}
+
+impl FromIterator<u32> for CpuList {
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        let mut cpus: Vec<u32> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        Self(cpus)
+    }
+}
+
+impl<'a> IntoIterator for &'a CpuList {
+    type Item = u32;
+    type IntoIter = std::iter::Copied<std::slice::Iter<'a, u32>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter().copied()
+    }
+}
+
+/// Prints the kernel's list format: ranges where numbers follow each other, nothing for the empty set.
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranges = self.0.chunk_by(|a, b| a + 1 == *b);
+        for (i, range) in ranges.enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            match range {
+                [] => {}
+                [only] => write!(f, "{comma}{only}")?,
+                [first, .., last] => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a text is not a list of CPUs.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ParseCpuListError {
+    /// A part between two commas is neither a number nor a range.
+    #[error("`{0}` is neither a CPU number nor a range of them")]
+    Part(String),
+    /// A range whose end is below its start.
+    #[error("the range `{0}` runs backwards")]
+    Backwards(String),
+    /// A number no machine has.
+    #[error("there is no CPU {0}")]
+    TooLarge(u64),
+}
+
+impl FromStr for CpuList {
+    type Err = ParseCpuListError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut cpus = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (cpu(first, part)?, cpu(last, part)?);
+            if first > last {
+                return Err(ParseCpuListError::Backwards(part.to_owned()));
+            }
+            cpus.extend(first..=last);
+        }
+        Ok(cpus.into_iter().collect())
+    }
+}
+
+/// One CPU number of the list part `part`.
+fn cpu(digits: &str, part: &str) -> Result<u32, ParseCpuListError> {
+    let malformed = || ParseCpuListError::Part(part.to_owned());
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(malformed());
+    }
+    let number: u64 = digits.parse().map_err(|_| malformed())?;
+    u32::try_from(number)
+        .ok()
+        .filter(|cpu| *cpu <= MAX_CPU)
+        .ok_or(ParseCpuListError::TooLarge(number))
+}
+
+/// Why the list of CPUs could not be had from sysfs.
+#[derive(Debug, Error)]
+pub enum CpuListError {
+    /// The file could not be read.
+    #[error("cannot read {}: {reason}; is sysfs mounted?", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        reason: std::io::Error,
+    },
+    /// The file holds something else.
+    #[error("{} holds `{content}`, which is no list of CPUs: {reason}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What it holds, without the line end.
+        content: String,
+        /// What is wrong with it.
+        reason: ParseCpuListError,
+    },
+}
+
+/// The CPUs that are online, from `<sysfs>/devices/system/cpu/online`.
+///
+/// # Errors
+/// The file cannot be read or is no CPU list.
+pub fn online(sysfs: &Path) -> Result<CpuList, CpuListError> {
+    read(sysfs.join("devices/system/cpu/online"))
+}
+
+/// The CPUs the kernel has room for, from `<sysfs>/devices/system/cpu/possible`.
+///
+/// # Errors
+/// The file cannot be read or is no CPU list.
+pub fn possible(sysfs: &Path) -> Result<CpuList, CpuListError> {
+    read(sysfs.join("devices/system/cpu/possible"))
+}
+
+fn read(path: PathBuf) -> Result<CpuList, CpuListError> {
+    let content = match std::fs::read_to_string(&path) {
+        Ok(content) => content,
+        Err(reason) => return Err(CpuListError::Read { path, reason }),
+    };
+    content.parse().map_err(|reason| CpuListError::Content {
+        path,
+        content: content.trim_end().to_owned(),
+        reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn list(text: &str) -> CpuList {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn reads_the_kernel_format() {
+        assert_eq!(list("0-3,8,10-11\n"), CpuList(vec![0, 1, 2, 3, 8, 10, 11]));
+        assert_eq!(list("\n"), CpuList(vec![]));
+        assert_eq!(list(""), CpuList(vec![]));
+        assert_eq!(list("7"), CpuList(vec![7]));
+        assert_eq!(
+            list("5,1-2,2,1"),
+            CpuList(vec![1, 2, 5]),
+            "ordered and unique"
+        );
+        assert_eq!(list("65535").last(), Some(65_535));
+    }
+
+    #[test]
+    fn prints_the_kernel_format() {
+        for text in ["", "0", "0-1", "0-3,8,10-11", "0,2,4"] {
+            assert_eq!(list(text).to_string(), text);
+        }
+        assert_eq!(list("2,1,0,0").to_string(), "0-2");
+    }
+
+    #[test]
+    fn answers_for_its_members() {
+        let cpus = list("0-2,72");
+        assert!(cpus.contains(72) && !cpus.contains(3));
+        assert_eq!(
+            (cpus.len(), cpus.is_empty(), cpus.last()),
+            (4, false, Some(72))
+        );
+        assert_eq!(cpus.iter().collect::<Vec<_>>(), [0, 1, 2, 72]);
+        assert_eq!((&cpus).into_iter().sum::<u32>(), 75);
+    }
+
+    #[test]
+    fn refuses_what_is_no_list() {
+        let why = |text: &str| text.parse::<CpuList>().unwrap_err().to_string();
+        assert_eq!(
+            why("0-"),
+            "`0-` is neither a CPU number nor a range of them"
+        );
+        assert_eq!(
+            why("0,,1"),
+            "`` is neither a CPU number nor a range of them"
+        );
+        assert_eq!(why("a"), "`a` is neither a CPU number nor a range of them");
+        assert_eq!(
+            why("+1"),
+            "`+1` is neither a CPU number nor a range of them"
+        );
+        assert_eq!(
+            why("1-2-3"),
+            "`1-2-3` is neither a CPU number nor a range of them"
+        );
+        assert_eq!(why("3-1"), "the range `3-1` runs backwards");
+        assert_eq!(why("0-4294967295"), "there is no CPU 4294967295");
+    }
+
+    #[test]
+    fn reads_online_and_possible_of_a_tree() {
+        let root = tempfile::tempdir().unwrap();
+        let cpu = root.path().join("devices/system/cpu");
+        std::fs::create_dir_all(&cpu).unwrap();
+        std::fs::write(cpu.join("online"), "0-3\n").unwrap();
+        std::fs::write(cpu.join("possible"), "0-x\n").unwrap();
+
+        assert_eq!(online(root.path()).unwrap(), list("0-3"));
+        assert_eq!(
+            possible(root.path()).unwrap_err().to_string(),
+            format!(
+                "{} holds `0-x`, which is no list of CPUs: `0-x` is neither a CPU number nor a range of them",
+                cpu.join("possible").display()
+            )
+        );
+    }
+
+    #[test]
+    fn names_the_file_it_cannot_read() {
+        let error = online(Path::new("/nonexistent")).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot read /nonexistent/devices/system/cpu/online: No such file or directory (os error 2); is sysfs mounted?"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn printing_and_reading_gives_the_list_back(cpus in prop::collection::vec(0..=MAX_CPU, 0..40)) {
+            let list: CpuList = cpus.into_iter().collect();
+            prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
+        }
+
+        #[test]
+        fn no_text_panics(text in "[0-9,\\-a-z \n]{0,40}") {
+            let _ = text.parse::<CpuList>();
+        }
+    }
+}

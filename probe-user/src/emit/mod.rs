@@ -1,0 +1,111 @@
+//! Emit: a [`Report`] as text.
+
+mod csv;
+mod json;
+mod table;
+
+use std::io::{self, Write};
+
+use crate::{derive::Report, join::Entity, pull::Health};
+
+/// Formats of `stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON object per window and line.
+    Json,
+    /// One line per row and event, with a heading line.
+    Csv,
+}
+
+/// Writes reports of one session in one format.
+pub struct Emitter<W> {
+    out: W,
+    format: Format,
+    /// Programs' account of themselves too.
+    with_self: bool,
+    first: bool,
+}
+
+impl<W: Write> Emitter<W> {
+    /// Writes to `out`.
+    pub fn new(out: W, format: Format, with_self: bool) -> Self {
+        Self {
+            out,
+            format,
+            with_self,
+            first: true,
+        }
+    }
+
+    /// Writes one window.
+    ///
+    /// # Errors
+    ///
+    /// Where the writer fails.
+    pub fn write(&mut self, report: &Report, health: &Health) -> io::Result<()> {
+        let health = self.with_self.then_some(health);
+        match self.format {
+            Format::Table => table::write(&mut self.out, report, health)?,
+            Format::Json => json::write(&mut self.out, report, health)?,
+            Format::Csv => csv::write(&mut self.out, report, health, self.first)?,
+        }
+        self.first = false;
+        self.out.flush()
+    }
+}
+
+/// Kind and name of an entity, as every format writes them.
+pub(crate) fn label(entity: &Entity) -> (&'static str, String) {
+    match entity {
+        Entity::Command(name) => ("command", name.clone()),
+        Entity::Pod(uid) => ("pod", uid.clone()),
+        Entity::Container { id, .. } => ("container", id.clone()),
+        Entity::Cgroup(path) => ("cgroup", path.clone()),
+        Entity::Process { tgid, name } => (
+            "process",
+            format!("{} {tgid}", name.as_deref().unwrap_or("(name not known)")),
+        ),
+        Entity::Unnamed(id) => ("cgroup", format!("id {id} (name lost)")),
+        Entity::System => ("system", "system".to_owned()),
+        Entity::Overflow => ("overflow", "system (overflow)".to_owned()),
+        Entity::Idle => ("idle", "idle".to_owned()),
+        Entity::SystemAndIdle => ("system+idle", "system+idle".to_owned()),
+    }
+}
+
+/// The account of the programs, as names and values with their units.
+pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
+    let mean = |sampled: &probe_common::Sampled| match sampled.nanos.checked_div(sampled.samples) {
+        Some(nanos) => format!("{nanos}"),
+        None => "-".to_owned(),
+    };
+    let hook = match health.hook {
+        crate::load::Hook::SchedSwitch => "sched-switch",
+        crate::load::Hook::CgroupSwitches => "cgroup-switches",
+    };
+    vec![
+        ("hook", hook.to_owned()),
+        ("runs", health.runs.to_string()),
+        ("charges", health.charges.to_string()),
+        ("ns_per_run_same_owner", mean(&health.same)),
+        ("ns_per_run_charging", mean(&health.changed)),
+        (
+            "sampled_runs",
+            (health.same.samples + health.changed.samples).to_string(),
+        ),
+        ("ipis_per_pull", health.flushes.to_string()),
+        ("rows", health.rows.to_string()),
+        ("map_memory_bytes", health.memory.total().to_string()),
+        ("missed_switches", health.missed_switches.to_string()),
+        ("overflowed_charges", health.overflowed.to_string()),
+        ("rebased_counters", health.rebased.to_string()),
+        ("refused_reads", health.read_errors.to_string()),
+        ("lost_events", health.lost_events.to_string()),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

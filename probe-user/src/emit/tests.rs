@@ -1,0 +1,167 @@
+//! Golden output of one report with everything that can be in it.
+
+use std::time::Duration;
+
+use probe_common::Sampled;
+
+use super::*;
+use crate::{
+    derive::{Ratio, Row, Value},
+    load::{Column, Hook, Place},
+    pull::MapMemory,
+};
+
+fn column(name: &str, unit: Option<&str>, clock: bool) -> Column {
+    let place = Place::Core { group: 0, at: 0 };
+    Column {
+        name: name.into(),
+        unit: unit.map(Into::into),
+        scale: 1.0,
+        place,
+        clock,
+    }
+}
+
+fn value(raw: u64, scaled: f64, running: f64) -> Option<Value> {
+    Some(Value {
+        raw,
+        scaled,
+        running,
+    })
+}
+
+fn row<L>(label: L, values: [Option<Value>; 3], ipc: Option<f64>) -> Row<L> {
+    Row {
+        label,
+        values: values.to_vec(),
+        ratios: vec![ipc],
+    }
+}
+
+fn report() -> Report {
+    let id = "0123456789abcdef".repeat(4);
+    let pod = Some("7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f".to_owned());
+    Report {
+        elapsed: Duration::from_millis(2_500),
+        length: Duration::from_millis(1_000),
+        columns: vec![
+            column("task-clock", Some("ns"), true),
+            column("cycles", None, false),
+            column("nvidia_scf_pmu_0/cycles/", None, false),
+        ],
+        ratios: vec![Ratio::named("IPC").unwrap()],
+        rows: vec![
+            row(
+                Entity::Command("make".into()),
+                [
+                    value(5_000_000, 5e6, 1.0),
+                    value(1_234_567, 1_234_567.0, 1.0),
+                    None,
+                ],
+                Some(1.5),
+            ),
+            row(
+                Entity::Container { id, pod },
+                [value(1, 1.0, 1.0), value(250, 1_000.0, 0.25), None],
+                None,
+            ),
+            row(
+                Entity::Process {
+                    tgid: 42,
+                    name: None,
+                },
+                [value(0, 0.0, 1.0), None, None],
+                None,
+            ),
+            row(Entity::Unnamed(99), [None, None, None], None),
+            row(
+                Entity::System,
+                [value(7, 7.0, 1.0), value(0, 0.0, 1.0), None],
+                Some(0.0),
+            ),
+            row(
+                Entity::Overflow,
+                [value(7, 7.0, 1.0), value(0, 0.0, 1.0), None],
+                None,
+            ),
+            row(
+                Entity::Idle,
+                [value(8, 8.0, 1.0), value(0, 0.0, 1.0), None],
+                None,
+            ),
+        ],
+        sockets: vec![
+            row(0, [None, None, value(640, 640.0, 1.0)], None),
+            row(1, [None, None, None], None),
+        ],
+        total: row(
+            (),
+            [value(9, 9.0, 1.0), value(10, 10.0, 1.0), None],
+            Some(1.25),
+        ),
+    }
+}
+
+fn health() -> Health {
+    Health {
+        hook: Hook::SchedSwitch,
+        runs: 4_096,
+        charges: 100,
+        same: Sampled {
+            samples: 4,
+            nanos: 250,
+        },
+        changed: Sampled::default(),
+        flushes: 2,
+        rows: 12,
+        memory: MapMemory {
+            rows: 100,
+            fixed: 900,
+        },
+        rebased: 0,
+        read_errors: 0,
+        overflowed: 3,
+        lost_events: 0,
+        missed_switches: 0,
+    }
+}
+
+fn written(format: Format) -> String {
+    let mut bytes = Vec::new();
+    let mut emitter = Emitter::new(&mut bytes, format, true);
+    emitter.write(&report(), &health()).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn table() {
+    insta::assert_snapshot!(written(Format::Table));
+}
+
+#[test]
+fn json() {
+    let text = written(Format::Json);
+    assert_eq!(text.lines().count(), 1);
+    let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+    insta::assert_snapshot!(serde_json::to_string_pretty(&parsed).unwrap());
+}
+
+#[test]
+fn csv() {
+    insta::assert_snapshot!(written(Format::Csv));
+}
+
+#[test]
+fn csv_has_one_heading() {
+    let mut bytes = Vec::new();
+    let mut emitter = Emitter::new(&mut bytes, Format::Csv, false);
+    emitter.write(&report(), &health()).unwrap();
+    emitter.write(&report(), &health()).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    assert_eq!(
+        text.lines()
+            .filter(|line| line.starts_with("elapsed_s"))
+            .count(),
+        1
+    );
+}

@@ -1,0 +1,235 @@
+//! Everything that can be wrong with `-e`, each as one sentence: what, of what, what to do.
+//!
+//! A cause is part of the sentence and not a `source()` besides, so that no printer says it twice.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use thiserror::Error;
+
+use super::{
+    format::{Format, FormatError},
+    nearest::Nearest,
+};
+use crate::cpus::ParseCpuListError;
+
+/// Why a list of events cannot be counted.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+#[allow(
+    missing_docs,
+    reason = "each variant's message says what it and its fields are"
+)]
+pub enum EventError {
+    #[error("the list of events is empty; name at least one, such as task-clock")]
+    Empty,
+    #[error("cannot read the events `{text}` at column {column}: expected {expected}")]
+    Syntax {
+        text: String,
+        column: usize,
+        expected: String,
+    },
+    #[error("unknown event `{event}`; the nearest known ones are {nearest}")]
+    UnknownEvent { event: String, nearest: Nearest },
+    #[error(
+        "`{event}` is an event of {pmu}, which is not the CPU's own PMU; write `{pmu}/{event}/`"
+    )]
+    NeedsPmu { event: String, pmu: String },
+    #[error("`{pmu}` is a PMU and not an event; write `{pmu}/event/` (its events: {nearest})")]
+    PmuAlone { pmu: String, nearest: Nearest },
+    #[error("unknown PMU `{pmu}` in `{event}`; the nearest ones of this machine are {nearest}")]
+    UnknownPmu {
+        pmu: String,
+        event: String,
+        nearest: Nearest,
+    },
+    #[error("the PMU `{pmu}` cannot be used: {reason}")]
+    UnreadablePmu {
+        pmu: String,
+        reason: Arc<SysfsError>,
+    },
+    #[error(
+        "`{event}` needs the CPU's own PMU, and this machine shows none{unreadable}; software events such as task-clock work without"
+    )]
+    NoCorePmu {
+        event: String,
+        /// Empty, or what was wrong with PMUs that could not be read.
+        unreadable: String,
+    },
+    #[error(
+        "`{event}` means something else on each kind of CPU of this machine; write it as `pmu/{term}/` with one of {pmus}"
+    )]
+    SeveralCorePmus {
+        event: String,
+        term: String,
+        pmus: String,
+    },
+    #[error(
+        "the cpumask of `{pmu}` is empty, so there is no CPU to open `{event}` on; bring a CPU of that part of the machine online"
+    )]
+    EmptyCpumask { pmu: String, event: String },
+    #[error("`{pmu}` has no event `{event}`; its nearest ones are {nearest}")]
+    UnknownPmuEvent {
+        pmu: String,
+        event: String,
+        nearest: Nearest,
+    },
+    #[error(
+        "`{pmu}` has no event or term `{name}`; its nearest events are {nearest}, its terms {terms}"
+    )]
+    UnknownEventOrTerm {
+        pmu: String,
+        name: String,
+        nearest: Nearest,
+        terms: String,
+    },
+    #[error("`{pmu}` has no term `{term}`; its terms are {terms}")]
+    UnknownTerm {
+        pmu: String,
+        term: String,
+        terms: String,
+    },
+    #[error(
+        "the term `{term}` of `{pmu}` is for perf's sampling and task modes; pmuscope counts per CPU, so leave it out"
+    )]
+    PerfTerm { pmu: String, term: String },
+    #[error(
+        "`{value}` is no value for the term `{term}` of `{pmu}`; give a number of at most 64 bits, decimal or with 0x"
+    )]
+    NotANumber {
+        pmu: String,
+        term: String,
+        value: String,
+    },
+    #[error("{value:#x} does not fit the term `{term}` of `{pmu}`, which has room for {} ({format}); the largest value is {:#x}", bits(format.width()), format.max())]
+    TooWide {
+        pmu: String,
+        term: String,
+        value: u64,
+        format: Format,
+    },
+    #[error("`{event}` is an event of `{pmu}` and takes no value; leave out the `=`")]
+    EventWithValue { pmu: String, event: String },
+    #[error("the term `{term}` of `{pmu}` is given twice; keep one")]
+    TwiceTheSameTerm { pmu: String, term: String },
+    #[error(
+        "`{pmu}` is given two events at once, `{first}` and `{second}`; write them as two events of the list"
+    )]
+    TwoEvents {
+        pmu: String,
+        first: String,
+        second: String,
+    },
+    #[error(
+        "the event `{event}` of `{pmu}` asks for {term}={value:#x}, which the format/ of its driver does not have; write the event's terms out"
+    )]
+    DriverEvent {
+        pmu: String,
+        event: String,
+        term: String,
+        value: u64,
+    },
+    #[error(
+        "the modifier `{letter}` of `{event}` {why}; the modifiers are u (user), k (kernel) and h (hypervisor)"
+    )]
+    Modifier {
+        letter: char,
+        event: String,
+        why: &'static str,
+    },
+    #[error("`{event}` cannot be narrowed to user or kernel: {why}; leave out its modifiers")]
+    ModifierOnWhole { event: String, why: &'static str },
+    #[error(
+        "`{text}` looks like a tracepoint; pmuscope counts events of PMUs, software events and duration_time"
+    )]
+    Tracepoint { text: String },
+    #[error("`{event}` carries data and counts nothing; leave it out")]
+    NotACount { event: String },
+    #[error(
+        "no hardware counts `{event}`: perf knows no {operation} on {cache}; use {cache}-loads"
+    )]
+    CacheOperation {
+        event: String,
+        cache: &'static str,
+        operation: &'static str,
+    },
+    #[error(
+        "{event} is the wall clock and no counter, so it cannot be in the group `{group}`; put it beside the group"
+    )]
+    ClockInGroup { event: &'static str, group: String },
+    #[error(
+        "the group `{group}` mixes `{per_cpu}`, counted per CPU, with `{uncore}`, counted per socket; put them in two groups"
+    )]
+    MixedScopes {
+        group: String,
+        per_cpu: String,
+        uncore: String,
+    },
+    #[error(
+        "the group `{group}` has events of the PMUs {first} and {second}, and the kernel groups counters of one PMU only; make a group of each"
+    )]
+    MixedPmus {
+        group: String,
+        first: String,
+        second: String,
+    },
+}
+
+/// Why the description of a PMU could not be read.
+#[derive(Debug, Error)]
+#[error("{}: {problem}", path.display())]
+pub struct SysfsError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: SysfsProblem,
+}
+
+/// What is wrong with a file or directory of sysfs.
+#[derive(Debug, Error)]
+#[allow(
+    missing_docs,
+    reason = "each variant's message says what it and its fields are"
+)]
+pub enum SysfsProblem {
+    #[error("is missing")]
+    Missing,
+    #[error("cannot be read: {0}")]
+    Read(io::Error),
+    #[error("has a name that is not UTF-8")]
+    Name,
+    #[error("does not hold {0}")]
+    Content(&'static str),
+    #[error("holds `{text}`: {reason}")]
+    Format { text: String, reason: FormatError },
+    #[error("holds `{text}`, which is no list of CPUs: {reason}")]
+    Cpus {
+        text: String,
+        reason: ParseCpuListError,
+    },
+}
+
+impl SysfsError {
+    pub(super) fn read(path: &Path, error: io::Error) -> Self {
+        Self {
+            path: path.to_owned(),
+            problem: SysfsProblem::Read(error),
+        }
+    }
+
+    pub(super) fn content(path: &Path, wanted: &'static str) -> Self {
+        Self {
+            path: path.to_owned(),
+            problem: SysfsProblem::Content(wanted),
+        }
+    }
+}
+
+/// `1 bit`, `2 bits`.
+fn bits(width: u32) -> String {
+    let plural = if width == 1 { "" } else { "s" };
+    format!("{width} bit{plural}")
+}

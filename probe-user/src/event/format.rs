@@ -1,0 +1,160 @@
+//! One file of a PMU's `format/` directory: which bits of which config word a term fills.
+//!
+//! The file reads `config1:0-7,32-35`. The kernel's ABI document
+//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-format) makes the value's lowest bit go
+//! to the lowest bit named, so the ranges amount to a mask.
+
+use std::{fmt, ops::RangeInclusive, str::FromStr};
+
+use thiserror::Error;
+
+/// A word of `perf_event_attr` that terms fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Word {
+    /// `config`
+    Config,
+    /// `config1`
+    Config1,
+    /// `config2`
+    Config2,
+    /// `config3`, from Linux 6.3 on
+    Config3,
+}
+
+impl Word {
+    /// All four, in their order.
+    pub const ALL: [Self; 4] = [Self::Config, Self::Config1, Self::Config2, Self::Config3];
+
+    /// The word of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|word| word.name() == name)
+    }
+
+    /// Its name in `format/` files and in terms.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Config1 => "config1",
+            Self::Config2 => "config2",
+            Self::Config3 => "config3",
+        }
+    }
+}
+
+/// The bits a term fills. At least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Format {
+    word: Word,
+    mask: u64,
+}
+
+impl Format {
+    /// The word the bits are in.
+    #[must_use]
+    pub fn word(self) -> Word {
+        self.word
+    }
+
+    /// The bits of the word, as a mask.
+    #[must_use]
+    pub fn mask(self) -> u64 {
+        self.mask
+    }
+
+    /// How many bits the term has, 1 to 64.
+    #[must_use]
+    pub fn width(self) -> u32 {
+        self.mask.count_ones()
+    }
+
+    /// The largest value the term takes.
+    #[must_use]
+    pub fn max(self) -> u64 {
+        u64::MAX >> (64 - self.width())
+    }
+
+    /// `value` spread over the bits of the term; `None` if it has more bits than the term.
+    #[must_use]
+    pub fn scatter(self, value: u64) -> Option<u64> {
+        if value > self.max() {
+            return None;
+        }
+        let mut word = 0;
+        for (i, bit) in bits(self.mask).enumerate() {
+            word |= (value >> i & 1) << bit;
+        }
+        Some(word)
+    }
+
+    /// The value that [`Format::scatter`] spread over `word`; other bits do not matter.
+    #[must_use]
+    pub fn gather(self, word: u64) -> u64 {
+        let mut value = 0;
+        for (i, bit) in bits(self.mask).enumerate() {
+            value |= (word >> bit & 1) << i;
+        }
+        value
+    }
+}
+
+/// The numbers of the bits that are set, lowest first.
+fn bits(mask: u64) -> impl Iterator<Item = u32> {
+    (0..u64::BITS).filter(move |bit| mask >> bit & 1 == 1)
+}
+
+/// Prints the form of the file: `config:0-7,32-35`.
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bits: Vec<u32> = bits(self.mask).collect();
+        write!(f, "{}", self.word.name())?;
+        for (i, run) in bits.chunk_by(|a, b| a + 1 == *b).enumerate() {
+            let separator = if i == 0 { ":" } else { "," };
+            match run {
+                [] => {}
+                [only] => write!(f, "{separator}{only}")?,
+                [first, .., last] => write!(f, "{separator}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why the text of a format file is none.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum FormatError {
+    /// It does not start with a config word.
+    #[error("a format starts with config, config1, config2 or config3 and a colon")]
+    Word,
+    /// What follows the colon is no list of bits.
+    #[error("the bits of a format are numbers or rising ranges from 0 to 63, separated by commas")]
+    Bits,
+}
+
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        let (word, ranges) = text.split_once(':').ok_or(FormatError::Word)?;
+        let word = Word::named(word).ok_or(FormatError::Word)?;
+        let mut mask = 0;
+        for part in ranges.split(',') {
+            for bit in range(part).ok_or(FormatError::Bits)? {
+                mask |= 1 << bit;
+            }
+        }
+        Ok(Self { word, mask })
+    }
+}
+
+/// One bit or one range of bits. Never empty.
+fn range(text: &str) -> Option<RangeInclusive<u32>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let bit = |digits: &str| -> Option<u32> {
+        let plain = digits.bytes().all(|b| b.is_ascii_digit());
+        digits.parse().ok().filter(|bit| plain && *bit < u64::BITS)
+    };
+    let (first, last) = (bit(first)?, bit(last)?);
+    (first <= last).then_some(first..=last)
+}

@@ -1,0 +1,111 @@
+//! The event lists of `-e`, in perf's syntax, resolved against the PMUs of the machine.
+//!
+//! `syntax` reads the text, `sysfs` the PMUs, `resolve` joins the two with the tables of `generic`
+//! and the bit fields of `format` and `encode`. Nothing is opened here.
+
+mod encode;
+mod error;
+mod format;
+mod generic;
+mod modifier;
+mod nearest;
+mod resolve;
+mod syntax;
+mod sysfs;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    error::{EventError, SysfsError, SysfsProblem},
+    format::{Format, FormatError, Word},
+    nearest::Nearest,
+    sysfs::{Pmu, PmuEvent, PmuKind, Pmus},
+};
+use crate::cpus::CpuList;
+
+/// Events that are opened together, so that they count over the same time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventGroup {
+    /// At least one; the first is the leader.
+    pub events: Vec<Event>,
+    /// Whether the user wrote it with braces; an event on its own is a group of one without.
+    pub explicit: bool,
+}
+
+/// One thing to count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// As the user wrote it, with all modifiers that hold for it; or the value of `name=`.
+    pub name: String,
+    /// Where the count comes from.
+    pub source: Source,
+    /// The privilege levels left out.
+    pub exclude: Exclude,
+    /// The unit of the count times `scale`; `None` where it is a number of occurrences.
+    pub unit: Option<String>,
+    /// The factor from counts to `unit`; `None` is 1.
+    pub scale: Option<f64>,
+}
+
+/// Where a count comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The wall clock, in ns; there is nothing to open.
+    DurationTime,
+    /// A counter of the kernel's.
+    Counter(Counter),
+}
+
+/// What to open, in the terms of `perf_event_attr`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// The PMU that counts it; `None` for a generic hardware event on a machine with several kinds
+    /// of core, where the kernel finds the PMU of each CPU.
+    pub pmu: Option<String>,
+    /// The CPUs to open it on.
+    pub scope: Scope,
+    /// `perf_event_attr.type`
+    pub type_: u32,
+    /// `perf_event_attr.config`
+    pub config: u64,
+    /// `perf_event_attr.config1`
+    pub config1: u64,
+    /// `perf_event_attr.config2`
+    pub config2: u64,
+    /// `perf_event_attr.config3`
+    pub config3: u64,
+}
+
+/// The CPUs to open a counter on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every online CPU, each counting for itself.
+    Cpu,
+    /// Each CPU of the PMU's `cpumask`, counting for its whole socket or other part of the machine.
+    Uncore {
+        /// Never empty.
+        cpus: CpuList,
+    },
+}
+
+/// The `exclude_*` bits of `perf_event_attr`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exclude {
+    /// `exclude_user`
+    pub user: bool,
+    /// `exclude_kernel`
+    pub kernel: bool,
+    /// `exclude_hv`
+    pub hv: bool,
+}
+
+/// Reads a list of events and resolves it against the PMUs of the machine.
+///
+/// The syntax is perf's: events separated by commas, `{a,b}` for groups, `pmu/term,term=value/`,
+/// raw `rNNNN`, and `:u`, `:k`, `:h` behind an event or a group.
+///
+/// # Errors
+/// The first thing wrong with the text, or with an event on this machine.
+pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
+    resolve::resolve(&syntax::parse(text)?, pmus)
+}

@@ -1,0 +1,91 @@
+//! The letters behind an event: which privilege levels it counts in.
+
+use std::fmt;
+
+use super::{Exclude, error::EventError};
+
+/// The levels asked for. None at all means every level, as in perf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Modifiers {
+    user: bool,
+    kernel: bool,
+    hv: bool,
+}
+
+impl Modifiers {
+    /// Reads the `letters` of the event or group `of`.
+    pub(super) fn parse(letters: &str, of: &dyn fmt::Display) -> Result<Self, EventError> {
+        // Every kernel tracepoint has an underscore in its name, no modifier has.
+        if letters.contains('_') {
+            return Err(EventError::Tracepoint {
+                text: of.to_string(),
+            });
+        }
+        let mut modifiers = Self::default();
+        for letter in letters.chars() {
+            match letter {
+                'u' => modifiers.user = true,
+                'k' => modifiers.kernel = true,
+                'h' => modifiers.hv = true,
+                _ => return Err(refuse(letter, of)),
+            }
+        }
+        Ok(modifiers)
+    }
+
+    /// The levels of either: perf adds the group's modifiers to those of each event.
+    pub(super) fn with(self, other: Self) -> Self {
+        Self {
+            user: self.user | other.user,
+            kernel: self.kernel | other.kernel,
+            hv: self.hv | other.hv,
+        }
+    }
+
+    /// Whether every level is counted because none was asked for.
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The attr bits: what was not asked for is excluded, once anything was.
+    pub(super) fn exclude(self) -> Exclude {
+        let any = !self.is_empty();
+        Exclude {
+            user: any && !self.user,
+            kernel: any && !self.kernel,
+            hv: any && !self.hv,
+        }
+    }
+}
+
+/// Prints the letters, in the order `ukh`.
+impl fmt::Display for Modifiers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { user, kernel, hv } = *self;
+        for (set, letter) in [(user, "u"), (kernel, "k"), (hv, "h")] {
+            if set {
+                f.write_str(letter)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refuse(letter: char, of: &dyn fmt::Display) -> EventError {
+    let why = match letter {
+        'p' | 'P' => "asks for precise samples, and pmuscope counts without sampling",
+        'S' => "asks for sampling, and pmuscope counts without sampling",
+        'G' | 'H' => "splits guest from host, which pmuscope does not",
+        'I' => "leaves the idle task out, and pmuscope shows it as a row of its own",
+        'D' | 'e' | 'W' => {
+            "changes how the kernel schedules a group, and pmuscope does that itself"
+        }
+        'b' | 'R' | 'X' => "is perf's own and means nothing to pmuscope",
+        _ => "is not known",
+    };
+    EventError::Modifier {
+        letter,
+        event: of.to_string(),
+        why,
+    }
+}

@@ -1,0 +1,195 @@
+//! Names of the kernel's tables against the numbers of `include/uapi/linux/perf_event.h`.
+
+use super::{Counter, Source, counter, event, machine, refusal};
+use crate::event::{Scope, generic};
+
+fn numbered(pmu: &str, type_: u32, config: u64) -> Counter {
+    Counter {
+        pmu: Some(pmu.to_owned()),
+        scope: Scope::Cpu,
+        type_,
+        config,
+        config1: 0,
+        config2: 0,
+        config3: 0,
+    }
+}
+
+#[test]
+fn hardware_names() {
+    let table = [
+        ("cycles", 0),
+        ("cpu-cycles", 0),
+        ("instructions", 1),
+        ("cache-references", 2),
+        ("cache-misses", 3),
+        ("branches", 4),
+        ("branch-instructions", 4),
+        ("branch-misses", 5),
+        ("bus-cycles", 6),
+        ("stalled-cycles-frontend", 7),
+        ("idle-cycles-frontend", 7),
+        ("stalled-cycles-backend", 8),
+        ("idle-cycles-backend", 8),
+        ("ref-cycles", 9),
+    ];
+    let (spr, grace) = (machine("spr"), machine("grace"));
+    for (name, config) in table {
+        assert_eq!(counter(name, &spr), numbered("cpu", 0, config), "{name}");
+        assert_eq!(
+            counter(name, &grace),
+            numbered("armv8_pmuv3_0", 0, config),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn software_names() {
+    let table = [
+        ("cpu-clock", 0),
+        ("task-clock", 1),
+        ("page-faults", 2),
+        ("faults", 2),
+        ("context-switches", 3),
+        ("cs", 3),
+        ("cpu-migrations", 4),
+        ("migrations", 4),
+        ("minor-faults", 5),
+        ("major-faults", 6),
+        ("alignment-faults", 7),
+        ("emulation-faults", 8),
+        ("dummy", 9),
+        ("cgroup-switches", 11),
+    ];
+    let odd = machine("odd");
+    for (name, config) in table {
+        assert_eq!(
+            counter(name, &odd),
+            numbered("software", 1, config),
+            "{name}"
+        );
+        let unit = event(name, &odd).unit;
+        let clock = matches!(name, "cpu-clock" | "task-clock");
+        assert_eq!(unit.as_deref(), clock.then_some("ns"), "{name}");
+    }
+    assert_eq!(
+        refusal("bpf-output", &odd),
+        "`bpf-output` carries data and counts nothing; leave it out"
+    );
+}
+
+#[test]
+fn the_wall_clock() {
+    let event = event("duration_time", &machine("odd"));
+    assert_eq!(event.source, Source::DurationTime);
+    assert_eq!(
+        (event.name.as_str(), event.unit.as_deref()),
+        ("duration_time", Some("ns"))
+    );
+}
+
+/// cache | operation << 8 | result << 16, with the usual names of `perf list`.
+#[test]
+fn cache_names() {
+    const ALL: &[u64] = &[0, 1, 2];
+    let caches: [(&str, u64, &[u64]); 7] = [
+        ("L1-dcache", 0, ALL),
+        ("L1-icache", 1, &[0, 2]),
+        ("LLC", 2, ALL),
+        ("dTLB", 3, ALL),
+        ("iTLB", 4, &[0]),
+        ("branch", 5, &[0]),
+        ("node", 6, ALL),
+    ];
+    let operations = [
+        ("loads", "load", 0),
+        ("stores", "store", 1),
+        ("prefetches", "prefetch", 2),
+    ];
+    let spr = machine("spr");
+    let mut taken = 0;
+    for (cache, id, allowed) in caches {
+        for (many, one, op) in operations {
+            let (all, misses) = (format!("{cache}-{many}"), format!("{cache}-{one}-misses"));
+            if allowed.contains(&op) {
+                let config = id | op << 8;
+                assert_eq!(counter(&all, &spr), numbered("cpu", 3, config), "{all}");
+                let config = config | 1 << 16;
+                assert_eq!(
+                    counter(&misses, &spr),
+                    numbered("cpu", 3, config),
+                    "{misses}"
+                );
+                taken += 2;
+            } else {
+                for name in [all, misses] {
+                    assert_eq!(
+                        refusal(&name, &spr),
+                        format!(
+                            "no hardware counts `{name}`: perf knows no {one} on {cache}; use {cache}-loads"
+                        )
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(taken, 32);
+}
+
+#[test]
+fn other_spellings_of_cache_names() {
+    let spr = machine("spr");
+    for (name, config) in [
+        ("L1-dcache", 0),
+        ("L1-data-load", 0),
+        ("l1d-read-misses", 0x1_0000),
+        ("l1-d-write-miss", 0x1_0100),
+        ("l1d-speculative-read-refs", 0x200),
+        ("L1-instruction-speculative-load-misses", 0x1_0201),
+        ("L2-misses", 0x1_0002),
+        ("LLC-access", 2),
+        ("LLC-misses-store", 0x1_0102),
+        ("Data-TLB-Reference", 3),
+        ("d-tlb-stores", 0x103),
+        ("i-tlb-miss", 0x1_0004),
+        ("Instruction-TLB-ops", 4),
+        ("bpu-load-misses", 0x1_0005),
+        ("btb-loads", 5),
+        ("bpc-read", 5),
+        ("branches-loads", 5),
+        ("node", 6),
+    ] {
+        assert_eq!(counter(name, &spr), numbered("cpu", 3, config), "{name}");
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_cache_name() {
+    for name in [
+        "LLC-",
+        "LLC-loads-",
+        "LLC--loads",
+        "LLC-loads-stores",
+        "LLC-misses-misses",
+        "LLC-loads-misses-loads",
+        "LLCs",
+        "l1d_cache",
+        "L3-loads",
+        "loads",
+        "",
+    ] {
+        assert_eq!(generic::cache(name), None, "{name}");
+    }
+}
+
+/// What the suggestions are made from can itself be counted.
+#[test]
+fn every_listed_name_resolves() {
+    let spr = machine("spr");
+    let names: Vec<String> = generic::names().collect();
+    assert_eq!(names.len(), 14 + 14 + 32 + 1);
+    for name in names {
+        assert_eq!(event(&name, &spr).name, name);
+    }
+}

@@ -1,0 +1,51 @@
+//! Tests of the event syntax against the sysfs trees of `tests/fixtures/sysfs`.
+
+mod errors;
+mod generic;
+mod properties;
+mod resolve;
+mod strings;
+mod sysfs;
+
+use std::path::PathBuf;
+
+use super::{Counter, Event, Pmus, Source, parse};
+
+/// A file or directory of `tests/fixtures`.
+fn fixture(path: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")).join(path)
+}
+
+/// The PMUs of one of the recorded machines.
+fn machine(name: &str) -> Pmus {
+    Pmus::read(&fixture("sysfs").join(name)).unwrap()
+}
+
+/// The one event that `text` stands for.
+fn event(text: &str, pmus: &Pmus) -> Event {
+    let groups = parse(text, pmus).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let [group] = &groups[..] else {
+        panic!("{text} is {} groups", groups.len())
+    };
+    assert!(!group.explicit, "{text}");
+    let [event] = &group.events[..] else {
+        panic!("{text} is {} events", group.events.len())
+    };
+    event.clone()
+}
+
+/// The counter of the one event that `text` stands for.
+fn counter(text: &str, pmus: &Pmus) -> Counter {
+    match event(text, pmus).source {
+        Source::Counter(counter) => counter,
+        Source::DurationTime => panic!("{text} is the clock"),
+    }
+}
+
+/// The sentence that `text` is refused with.
+fn refusal(text: &str, pmus: &Pmus) -> String {
+    match parse(text, pmus) {
+        Ok(groups) => panic!("{text} was taken: {groups:?}"),
+        Err(error) => error.to_string(),
+    }
+}

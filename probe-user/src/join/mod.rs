@@ -1,0 +1,185 @@
+//! Join: gives every owner of a window the name under which the user wants to see it.
+
+pub mod identity;
+
+use std::collections::BTreeMap;
+
+use probe_common::CgroupId;
+
+use crate::{
+    pull::{Names, OVERFLOW},
+    window::{self, Owner, Usage, Window},
+};
+
+/// What a row of the output stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// Containers; all else is `system`.
+    #[default]
+    Container,
+    /// Pods, and containers that are in none.
+    Pod,
+    /// cgroups, each with what ran in it itself, not below it.
+    Cgroup,
+    /// Processes.
+    Process,
+}
+
+/// Whom a row of the output names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Entity {
+    /// The command that pmuscope started.
+    Command(String),
+    /// A pod, by its uid.
+    Pod(String),
+    /// A container, by its id, with the uid of its pod.
+    Container {
+        /// The runtime's id.
+        id: String,
+        /// The pod it is in.
+        pod: Option<String>,
+    },
+    /// A cgroup, by its path.
+    Cgroup(String),
+    /// A process.
+    Process {
+        /// Process id in the initial pid namespace.
+        tgid: u32,
+        /// Command name, where it is known.
+        name: Option<String>,
+    },
+    /// A cgroup whose name was lost (see `lost_events`).
+    Unnamed(u64),
+    /// In no container: the host's own processes and the kernel's threads.
+    System,
+    /// Counts that the USAGE map had no room for.
+    Overflow,
+    /// The idle task.
+    Idle,
+    /// Idle and what runs in the root cgroup: hook `cgroup-switches` cannot tell them apart.
+    SystemAndIdle,
+}
+
+/// The command that pmuscope started, and whom it is charged to.
+#[derive(Clone, Debug)]
+pub struct CommandOwner {
+    /// As the user wrote it.
+    pub name: String,
+    /// Its cgroup or [`CgroupId::COMMAND`].
+    pub owner: CgroupId,
+}
+
+/// How owners become rows.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// What a row stands for.
+    pub by: By,
+    /// Only cgroups at and below this path; idle and the total are of the machine all the same.
+    pub below: Option<String>,
+    /// The command, where there is one.
+    pub command: Option<CommandOwner>,
+    /// True where the hook cannot tell idle from the root cgroup.
+    pub merged_idle: bool,
+}
+
+/// A window by entity.
+pub struct Joined {
+    /// Gains by entity.
+    pub rows: BTreeMap<Entity, Usage>,
+    /// The whole machine: the sum of every owner, also of those that are not shown.
+    pub total: Usage,
+}
+
+impl View {
+    /// Rolls the owners of a window up.
+    #[must_use]
+    pub fn join(&self, window: &Window, groups: usize) -> Joined {
+        let mut rows: BTreeMap<Entity, Usage> = BTreeMap::new();
+        let mut total = vec![None; groups];
+        // The command's cgroup may be gone by the last pull, with its children's.
+        let command_path = self
+            .command
+            .as_ref()
+            .and_then(|command| window.names.cgroups.get(&command.owner));
+        for (owner, usage) in &window.usage {
+            sum(&mut total, usage);
+            if let Some(entity) = self.entity(*owner, &window.names, command_path) {
+                sum(
+                    rows.entry(entity).or_insert_with(|| vec![None; groups]),
+                    usage,
+                );
+            }
+        }
+        Joined { rows, total }
+    }
+
+    /// The row that an owner belongs to; None where the user asked for others only.
+    fn entity(&self, owner: Owner, names: &Names, command_path: Option<&String>) -> Option<Entity> {
+        match owner.cgroup {
+            CgroupId::IDLE => return Some(Entity::Idle),
+            OVERFLOW => return Some(Entity::Overflow),
+            CgroupId::ROOT if self.merged_idle => return Some(Entity::SystemAndIdle),
+            _ => {}
+        }
+        let path = names.cgroups.get(&owner.cgroup);
+        if let Some(command) = &self.command {
+            let inside = || {
+                path.zip(command_path)
+                    .is_some_and(|(path, command)| below(path, command))
+            };
+            if owner.cgroup == command.owner || inside() {
+                return Some(Entity::Command(command.name.clone()));
+            }
+        }
+        let Some(path) = path else {
+            return self
+                .below
+                .is_none()
+                .then_some(Entity::Unnamed(owner.cgroup.0));
+        };
+        if self
+            .below
+            .as_ref()
+            .is_some_and(|prefix| !below(path, prefix))
+        {
+            return None;
+        }
+        Some(match self.by {
+            By::Process => Entity::Process {
+                tgid: owner.tgid,
+                name: names.processes.get(&owner.tgid).cloned(),
+            },
+            By::Cgroup => Entity::Cgroup(path.clone()),
+            By::Pod => match (identity::pod(path), identity::container(path)) {
+                (Some(pod), _) => Entity::Pod(pod),
+                (None, Some(found)) => Entity::Container {
+                    id: found.id,
+                    pod: None,
+                },
+                (None, None) => Entity::System,
+            },
+            By::Container => match identity::container(path) {
+                Some(found) => Entity::Container {
+                    id: found.id,
+                    pod: found.pod,
+                },
+                None => Entity::System,
+            },
+        })
+    }
+}
+
+/// True for the cgroup itself and everything below it.
+fn below(path: &str, prefix: &str) -> bool {
+    let prefix = prefix.trim_end_matches('/');
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn sum(into: &mut Usage, usage: &Usage) {
+    for (into, row) in into.iter_mut().zip(usage) {
+        if let Some(row) = row {
+            window::add(into.get_or_insert_default(), row);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Where the fields that the programs read are, in the running kernel.
+
+use std::path::Path;
+
+use btf_rs::{Btf, BtfType as _, Struct, Type};
+
+use super::LoadError;
+
+/// Where the kernel describes its types.
+pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+
+/// The global that holds each offset, with the structure and member it is the offset of.
+const FIELDS: [(&str, &str, &str); 9] = [
+    ("TASK_PID", "task_struct", "pid"),
+    ("TASK_TGID", "task_struct", "tgid"),
+    ("TASK_CGROUPS", "task_struct", "cgroups"),
+    ("TASK_COMM", "task_struct", "comm"),
+    ("CSS_SET_DFL_CGRP", "css_set", "dfl_cgrp"),
+    ("CGROUP_KN", "cgroup", "kn"),
+    ("CGROUP_ROOT", "cgroup", "root"),
+    ("CGROUP_ROOT_HIERARCHY_ID", "cgroup_root", "hierarchy_id"),
+    ("KERNFS_NODE_ID", "kernfs_node", "id"),
+];
+
+/// The name and value of every offset global.
+pub(crate) fn offsets(vmlinux: &Path) -> Result<Vec<(&'static str, u64)>, LoadError> {
+    let error = |error: btf_rs::Error| LoadError::Btf {
+        path: vmlinux.to_path_buf(),
+        reason: error.to_string(),
+    };
+    let btf = Btf::from_file(vmlinux).map_err(error)?;
+    FIELDS
+        .into_iter()
+        .map(|(global, structure, member)| {
+            let missing = || LoadError::Field {
+                path: vmlinux.to_path_buf(),
+                structure,
+                member,
+            };
+            let found = btf
+                .resolve_types_by_name(structure)
+                .map_err(|_| missing())?;
+            found
+                .iter()
+                .filter_map(|candidate| match candidate {
+                    Type::Struct(found) => find(&btf, found, member),
+                    _ => None,
+                })
+                .next()
+                .map(|bits| (global, u64::from(bits) / 8))
+                .ok_or_else(missing)
+        })
+        .collect()
+}
+
+/// Offset in bits of a member, also of one inside an anonymous structure or union.
+fn find(btf: &Btf, structure: &Struct, name: &str) -> Option<u32> {
+    structure.members.iter().find_map(|member| {
+        let own = btf.resolve_name(member).unwrap_or_default();
+        if own == name {
+            return Some(member.bit_offset());
+        }
+        if !own.is_empty() {
+            return None;
+        }
+        match btf.resolve_type_by_id(member.get_type_id()?).ok()? {
+            Type::Struct(inner) | Type::Union(inner) => {
+                find(btf, &inner, name).map(|offset| member.bit_offset() + offset)
+            }
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_running_kernel_has_every_field() {
+        if !Path::new(VMLINUX).exists() {
+            println!("skipped: this kernel has no BTF");
+            return;
+        }
+        let offsets = offsets(Path::new(VMLINUX)).unwrap();
+        assert_eq!(offsets.len(), FIELDS.len());
+        // The members that lie first in their structures on no kernel we know.
+        assert!(
+            offsets
+                .iter()
+                .filter(|(name, _)| name.starts_with("TASK_"))
+                .all(|(_, offset)| *offset > 0)
+        );
+    }
+
+    #[test]
+    fn no_btf_is_said_so() {
+        let error = offsets(Path::new("/nonexistent")).unwrap_err().to_string();
+        assert!(
+            error.starts_with("cannot read the kernel's BTF at /nonexistent"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! Why counting could not start.
+
+use std::{io, path::PathBuf};
+
+use crate::{cgroup::CgroupError, cpus::CpuListError};
+
+/// Why counting could not start or go on. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// Rights are missing.
+    #[error(
+        "counting needs {missing}, which this process does not have: run it as root, or grant it once with \
+         `sudo setcap cap_bpf,cap_perfmon+ep {binary}`"
+    )]
+    Capability {
+        /// The capabilities that are missing.
+        missing: String,
+        /// This program.
+        binary: PathBuf,
+    },
+    /// The kernel does not describe its types.
+    #[error(
+        "cannot read the kernel's BTF at {path}: {reason}; pmuscope needs a kernel built with \
+         CONFIG_DEBUG_INFO_BTF=y (every current distribution's is)"
+    )]
+    Btf {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// The kernel's types are not those that the programs know.
+    #[error(
+        "the kernel's BTF at {path} has no {structure}.{member}: this kernel is newer or older than pmuscope \
+         knows; please report it with the output of `uname -r`"
+    )]
+    Field {
+        /// The BTF file.
+        path: PathBuf,
+        /// The structure.
+        structure: &'static str,
+        /// Its member.
+        member: &'static str,
+    },
+    /// The object, one of its maps or programs was refused.
+    #[error(
+        "the kernel refused {what}: {reason}; pmuscope needs Linux 5.14 or newer with CONFIG_BPF_SYSCALL=y"
+    )]
+    Bpf {
+        /// What was refused.
+        what: String,
+        /// The chain of causes.
+        reason: String,
+    },
+    /// A counter cannot be opened.
+    #[error("cannot count {event} on CPU {cpu}: {reason}")]
+    Open {
+        /// The event as the user wrote it.
+        event: String,
+        /// The CPU.
+        cpu: u32,
+        /// What it means and what to do.
+        reason: String,
+    },
+    /// More events than the programs have slots for.
+    #[error(
+        "{events} events in {groups} groups are more than fit at once: at most {slots} counters, \
+         {in_group} in a group"
+    )]
+    TooManyEvents {
+        /// Events asked for.
+        events: usize,
+        /// Groups they are in.
+        groups: usize,
+        /// What fits.
+        slots: usize,
+        /// What fits in one group.
+        in_group: usize,
+    },
+    /// A map could not be read or written.
+    #[error("cannot {what}: {source}")]
+    Map {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The cgroup hierarchy.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// The list of CPUs.
+    #[error(transparent)]
+    Cpus(#[from] CpuListError),
+}
+
+/// An error with all its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    // The verifier's log is pages long; its end says what it minds.
+    match text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        [] => text,
+        [only] => (*only).to_owned(),
+        [first, .., last] => format!("{first} ... {last}"),
+    }
+}

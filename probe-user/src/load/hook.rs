@@ -1,0 +1,195 @@
+//! The hook that tells one owner from the next: attaching it, and for `cgroup-switches`
+//! showing first that no run of it is missing, and watching it after.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use aya::{
+    Btf, Ebpf,
+    programs::{
+        BtfTracePoint, PerfEvent,
+        perf_event::{
+            PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
+        },
+    },
+};
+use probe_common::CpuState;
+
+use super::{LoadError, chain, program};
+use crate::{
+    cgroup::Hierarchy,
+    command::OwnCgroup,
+    sys::{perf, spawn},
+};
+
+/// Which kernel hook accounts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Hook {
+    /// Every context switch; exact everywhere.
+    #[default]
+    SchedSwitch,
+    /// Only switches between cgroups; where the kernel runs it completely. Idle and system are one row.
+    CgroupSwitches,
+}
+
+/// Runs of the hook and the kernel's own count of the same switches, of one CPU.
+struct Watch {
+    cpu: u32,
+    /// A plain counter of cgroup switches.
+    switches: OwnedFd,
+    /// Both at a moment when they were compared first.
+    switches_before: u64,
+    runs_before: u64,
+}
+
+/// The attached `cgroup_switch` programs.
+pub(crate) struct CgroupSwitches {
+    links: Vec<PerfEventLinkId>,
+    watches: Vec<Watch>,
+}
+
+/// Switches that the hook must have seen on each CPU before it is admitted.
+const ADMISSION_SWITCHES: u64 = 10;
+
+/// Attaches the default hook.
+pub(crate) fn attach_sched_switch(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
+    attach_tracepoint(ebpf, btf, "sched_switch", "sched_switch")
+}
+
+/// Loads and attaches a program on a tracepoint.
+pub(crate) fn attach_tracepoint(
+    ebpf: &mut Ebpf,
+    btf: &Btf,
+    name: &str,
+    tracepoint: &str,
+) -> Result<(), LoadError> {
+    let refused = |error| LoadError::Bpf {
+        what: format!("program {name}"),
+        reason: chain(&error),
+    };
+    let program: &mut BtfTracePoint = program(ebpf, name)?;
+    program.load(tracepoint, btf).map_err(refused)?;
+    program.attach().map(drop).map_err(refused)
+}
+
+impl CgroupSwitches {
+    /// Attaches the program and its watch on every CPU. `states` reads the programs' state of all CPUs.
+    pub(crate) fn attach(
+        ebpf: &mut Ebpf,
+        cpus: &[u32],
+        states: impl Fn(&Ebpf) -> Result<Vec<CpuState>, LoadError>,
+    ) -> Result<Self, LoadError> {
+        let refused = |error| LoadError::Bpf {
+            what: "program cgroup_switch".into(),
+            reason: chain(&error),
+        };
+        let program: &mut PerfEvent = program(ebpf, "cgroup_switch")?;
+        program.load().map_err(refused)?;
+        let mut links = Vec::new();
+        for &cpu in cpus {
+            let link = program.attach(
+                PerfEventConfig::Software(SoftwareEvent::CgroupSwitches),
+                PerfEventScope::AllProcessesOneCpu { cpu },
+                SamplePolicy::Period(1),
+                false,
+            );
+            links.push(link.map_err(refused)?);
+        }
+        let mut watches = Vec::new();
+        for &cpu in cpus {
+            let switches = perf::open_cgroup_switches(cpu).map_err(|source| LoadError::Map {
+                what: "count cgroup switches",
+                source,
+            })?;
+            watches.push(Watch {
+                cpu,
+                switches,
+                switches_before: 0,
+                runs_before: 0,
+            });
+        }
+        // Runs first: the other way round a switch in between would look like a missed one.
+        let states = states(ebpf)?;
+        for watch in &mut watches {
+            watch.runs_before = states.get(watch.cpu as usize).map_or(0, |state| state.runs);
+            watch.switches_before = watch.count();
+        }
+        Ok(Self { links, watches })
+    }
+
+    /// Counts the switches of every CPU now; to be compared with states that are read after.
+    pub(crate) fn switches(&self) -> Vec<u64> {
+        self.watches.iter().map(Watch::count).collect()
+    }
+
+    /// Switches that the hook did not see.
+    pub(crate) fn missed(&self, switches: &[u64], states: &[CpuState]) -> u64 {
+        let missed = |(watch, now): (&Watch, &u64)| {
+            let runs =
+                states.get(watch.cpu as usize).map_or(0, |state| state.runs) - watch.runs_before;
+            (now - watch.switches_before).saturating_sub(runs)
+        };
+        self.watches.iter().zip(switches).map(missed).sum()
+    }
+
+    /// Makes switches on every CPU, out of idle and into it, and compares; an error is the reason
+    /// why the hook cannot be used.
+    pub(crate) fn admit(
+        &self,
+        ebpf: &Ebpf,
+        hierarchy: &Hierarchy,
+        states: impl Fn(&Ebpf) -> Result<Vec<CpuState>, LoadError>,
+    ) -> Result<(), String> {
+        let cpus: Vec<u32> = self.watches.iter().map(|watch| watch.cpu).collect();
+        provoke(hierarchy, &cpus)?;
+        let switches = self.switches();
+        let states = states(ebpf).map_err(|error| error.to_string())?;
+        for (watch, now) in self.watches.iter().zip(&switches) {
+            let seen = now - watch.switches_before;
+            let runs =
+                states.get(watch.cpu as usize).map_or(0, |state| state.runs) - watch.runs_before;
+            if seen < ADMISSION_SWITCHES {
+                return Err(format!(
+                    "the kernel counted {seen} cgroup switches on CPU {} where a test load made at least \
+                     {ADMISSION_SWITCHES} (is the perf_event controller on the cgroup2 hierarchy, and \
+                     its cgroup.subtree_control in use?)",
+                    watch.cpu
+                ));
+            }
+            if runs < seen {
+                return Err(format!(
+                    "the hook ran {runs} times for {seen} cgroup switches on CPU {}",
+                    watch.cpu
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the hook out.
+    pub(crate) fn detach(self, ebpf: &mut Ebpf) -> Result<(), LoadError> {
+        let program: &mut PerfEvent = program(ebpf, "cgroup_switch")?;
+        for link in self.links {
+            program.detach(link).map_err(|error| LoadError::Bpf {
+                what: "program cgroup_switch".into(),
+                reason: chain(&error),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Watch {
+    fn count(&self) -> u64 {
+        // An offline CPU's event is dead: no switches, none missed.
+        perf::read(self.switches.as_fd()).map_or(self.switches_before, |reading| reading.count)
+    }
+}
+
+/// A child in a cgroup of its own sleeps and wakes on each CPU in turn: switches between two
+/// cgroups, most of them into idle and out of it.
+fn provoke(hierarchy: &Hierarchy, cpus: &[u32]) -> Result<(), String> {
+    let failed =
+        |error: std::io::Error| format!("a test load in a cgroup of its own failed: {error}");
+    let cgroup = OwnCgroup::make(hierarchy, "admission").map_err(failed)?;
+    spawn::nap(cgroup.directory.as_fd(), cpus, ADMISSION_SWITCHES).map_err(failed)
+}

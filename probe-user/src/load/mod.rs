@@ -1,0 +1,320 @@
+//! Load: opens the counters, loads the programs, attaches them.
+//!
+//! A [`Session`] is everything that lives in the kernel for one run of pmuscope; dropping it
+//! takes it all out. The next stage, pull, reads it.
+
+pub(crate) mod btf;
+mod caps;
+mod counters;
+mod defaults;
+mod error;
+mod hook;
+mod plan;
+mod uncore;
+
+use std::path::Path;
+
+use aya::{
+    Btf, Ebpf, EbpfLoader,
+    maps::{HashMap, PerCpuArray},
+    programs::{Program, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
+};
+use aya_log::EbpfLogger;
+use probe_common::{CpuState, FlushMode};
+
+pub(crate) use self::{
+    counters::CpuCounters, error::chain, hook::CgroupSwitches, uncore::UncoreCounter,
+};
+pub use self::{
+    defaults::{DefaultsError, default_events},
+    error::LoadError,
+    hook::Hook,
+    plan::{Column, Place, Plan, Planned},
+};
+use crate::{
+    cgroup::Hierarchy,
+    cpus,
+    pull::{IdleRows, Lifecycle, Names},
+};
+
+/// The eBPF object, built for this architecture.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe-ebpf"));
+
+/// What a session counts and how.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The events.
+    pub plan: Plan,
+    /// The hook that is asked for; see [`Session::hook`] for the one in use.
+    pub hook: Hook,
+    /// Rows by process too.
+    pub by_process: bool,
+    /// A command's process tree will be followed ([`Session::follow`]).
+    pub follow_command: bool,
+    /// Rows that the USAGE map takes; None: by the number of CPUs.
+    pub max_rows: Option<u32>,
+}
+
+/// Everything that is in the kernel for one run.
+pub struct Session {
+    pub(crate) config: Config,
+    pub(crate) ebpf: Ebpf,
+    pub(crate) btf: Btf,
+    pub(crate) counters: Vec<CpuCounters>,
+    pub(crate) uncore: Vec<UncoreCounter>,
+    pub(crate) cgroup_switches: Option<CgroupSwitches>,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) max_rows: u32,
+    pub(crate) idle: IdleRows,
+    pub(crate) log: EbpfLogger<&'static dyn log::Log>,
+    pub(crate) missed_switches: u64,
+    pub(crate) flushes: u64,
+}
+
+impl Session {
+    /// Loads and attaches everything, and starts counting on every online CPU.
+    ///
+    /// # Errors
+    ///
+    /// Where a right, a kernel feature or an event is missing; each error says what to do.
+    pub fn start(config: Config, hierarchy: &Hierarchy) -> Result<Self, LoadError> {
+        caps::check()?;
+        let sysfs = Path::new("/sys");
+        let online: Vec<u32> = cpus::online(sysfs)?.iter().collect();
+        let max_rows = config
+            .max_rows
+            .unwrap_or_else(|| default_rows(online.len()));
+        let vmlinux = Path::new(btf::VMLINUX);
+        let offsets = btf::offsets(vmlinux)?;
+        let btf = Btf::from_sys_fs().map_err(|error| LoadError::Btf {
+            path: vmlinux.to_path_buf(),
+            reason: chain(&error),
+        })?;
+        let mut ebpf = load(&config, max_rows, &offsets, &btf)?;
+
+        counters::allow_descriptors(config.plan.slots().count() * online.len());
+        let mut cpu_counters = Vec::with_capacity(online.len());
+        for &cpu in &online {
+            let opened = counters::open(&config.plan, cpu)?;
+            counters::insert(&ebpf, &opened)?;
+            cpu_counters.push(opened);
+        }
+        let uncore = uncore::open(&config.plan, sysfs)?;
+
+        let flush: &mut RawTracePoint = program(&mut ebpf, "flush")?;
+        flush.load().map_err(|error| LoadError::Bpf {
+            what: "program flush".into(),
+            reason: chain(&error),
+        })?;
+        hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_mkdir", "cgroup_mkdir")?;
+        hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_rmdir", "cgroup_rmdir")?;
+        if config.by_process {
+            hook::attach_tracepoint(&mut ebpf, &btf, "process_exit", "sched_process_exit")?;
+        }
+        if config.follow_command {
+            hook::attach_tracepoint(&mut ebpf, &btf, "follow_fork", "sched_process_fork")?;
+            hook::attach_tracepoint(&mut ebpf, &btf, "follow_free", "sched_process_free")?;
+        }
+        let log = EbpfLogger::init(&mut ebpf).map_err(|error| LoadError::Bpf {
+            what: "map AYA_LOGS".into(),
+            reason: chain(&error),
+        })?;
+        // After the programs are attached, so that no cgroup falls between walk and events.
+        let lifecycle = Lifecycle::new(&mut ebpf, Names::from_walk(hierarchy.walk()?))?;
+
+        let mut session = Self {
+            config,
+            ebpf,
+            btf,
+            counters: cpu_counters,
+            uncore,
+            cgroup_switches: None,
+            lifecycle,
+            max_rows,
+            idle: IdleRows::default(),
+            log,
+            missed_switches: 0,
+            flushes: 0,
+        };
+        session.attach_hook(hierarchy, &online)?;
+        // The hook returns at once on a CPU that is not armed, so each CPU starts in one instant.
+        for &cpu in &online {
+            session.flush(cpu, FlushMode::Arm)?;
+        }
+        Ok(session)
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.config.plan
+    }
+
+    /// The hook in use: `cgroup-switches` only where it was asked for, admitted, and has missed nothing since.
+    #[must_use]
+    pub fn hook(&self) -> Hook {
+        if self.cgroup_switches.is_some() {
+            Hook::CgroupSwitches
+        } else {
+            Hook::SchedSwitch
+        }
+    }
+
+    /// Charges what process `pid`, and every process it makes, does to [`CgroupId::COMMAND`].
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel refuses the map entry.
+    pub fn follow(&mut self, pid: u32) -> Result<(), LoadError> {
+        let failed = |error: &dyn std::error::Error| LoadError::Bpf {
+            what: "map COMMAND".into(),
+            reason: chain(error),
+        };
+        let map = self
+            .ebpf
+            .map_mut("COMMAND")
+            .ok_or_else(|| no_map("COMMAND"))?;
+        let mut map: HashMap<_, u32, u8> = map
+            .try_into()
+            .map_err(|error: aya::maps::MapError| failed(&error))?;
+        map.insert(pid, 1, 0).map_err(|error| failed(&error))
+    }
+
+    /// Runs the flush program on a CPU.
+    pub(crate) fn flush(&mut self, cpu: u32, mode: FlushMode) -> Result<(), LoadError> {
+        let mut options = RawTracePointRunOptions::new();
+        options.args[0] = mode as u64;
+        options.cpu = Some(cpu);
+        let flush: &mut RawTracePoint = program(&mut self.ebpf, "flush")?;
+        match flush.test_run(options) {
+            Ok(_) => {
+                self.flushes += 1;
+                Ok(())
+            }
+            // The CPU went offline: it runs nobody's task, so there is nothing to charge.
+            Err(ProgramError::SyscallError(error))
+                if error.io_error.raw_os_error() == Some(libc::ENXIO) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(LoadError::Bpf {
+                what: format!("a run of program flush on CPU {cpu}"),
+                reason: chain(&error),
+            }),
+        }
+    }
+
+    /// The programs' state of every possible CPU.
+    pub(crate) fn states(ebpf: &Ebpf) -> Result<Vec<CpuState>, LoadError> {
+        let failed = |error| LoadError::Bpf {
+            what: "map STATE".into(),
+            reason: chain(&error),
+        };
+        let map = ebpf.map("STATE").ok_or_else(|| no_map("STATE"))?;
+        let map: PerCpuArray<_, [u64; CpuState::WORDS]> = map.try_into().map_err(failed)?;
+        Ok(map
+            .get(&0, 0)
+            .map_err(failed)?
+            .iter()
+            .map(CpuState::from_words)
+            .collect())
+    }
+
+    fn attach_hook(&mut self, hierarchy: &Hierarchy, online: &[u32]) -> Result<(), LoadError> {
+        if self.config.hook == Hook::CgroupSwitches {
+            let hook = CgroupSwitches::attach(&mut self.ebpf, online, Self::states)?;
+            match hook.admit(&self.ebpf, hierarchy, Self::states) {
+                Ok(()) => {
+                    self.cgroup_switches = Some(hook);
+                    return Ok(());
+                }
+                Err(reason) => {
+                    tracing::warn!(
+                        "hook cgroup-switches is not complete here: {reason}; using sched-switch"
+                    );
+                    hook.detach(&mut self.ebpf)?;
+                }
+            }
+        }
+        hook::attach_sched_switch(&mut self.ebpf, &self.btf)
+    }
+
+    /// Leaves `cgroup-switches` for `sched-switch`, after switches were missed.
+    pub(crate) fn fall_back(&mut self) -> Result<(), LoadError> {
+        let Some(hook) = self.cgroup_switches.take() else {
+            return Ok(());
+        };
+        hook.detach(&mut self.ebpf)?;
+        hook::attach_sched_switch(&mut self.ebpf, &self.btf)?;
+        // Open slices belong to whoever runs now; from here on owners are known.
+        let cpus: Vec<u32> = self.counters.iter().map(|counters| counters.cpu).collect();
+        cpus.into_iter()
+            .try_for_each(|cpu| self.flush(cpu, FlushMode::Charge))
+    }
+}
+
+/// Processes of a followed command that may live at once.
+const FOLLOWED_PROCESSES: u32 = 65_536;
+
+/// Rows for 2,048 owner-group pairs on every CPU: memory follows what ran, only the buckets are there at once.
+fn default_rows(cpus: usize) -> u32 {
+    u32::try_from(cpus.saturating_mul(2048))
+        .unwrap_or(u32::MAX)
+        .clamp(16_384, 1 << 20)
+}
+
+fn load(
+    config: &Config,
+    max_rows: u32,
+    offsets: &[(&'static str, u64)],
+    btf: &Btf,
+) -> Result<Ebpf, LoadError> {
+    let events = config.plan.slots().count() as u64;
+    let group_ends = config.plan.group_ends();
+    let by_process = u8::from(config.by_process);
+    let follow = u8::from(config.follow_command);
+    let mut loader = EbpfLoader::new();
+    loader
+        .btf(Some(btf))
+        .map_max_entries("USAGE", max_rows)
+        .map_max_entries(
+            "COMMAND",
+            if config.follow_command {
+                FOLLOWED_PROCESSES
+            } else {
+                1
+            },
+        )
+        .override_global("EVENTS", &events, true)
+        .override_global("GROUP_ENDS", &group_ends, true)
+        .override_global("BY_PROCESS", &by_process, true)
+        .override_global("FOLLOW_COMMAND", &follow, true);
+    for (name, offset) in offsets {
+        loader.override_global(name, offset, true);
+    }
+    loader.load(OBJECT).map_err(|error| LoadError::Bpf {
+        what: "the eBPF object".into(),
+        reason: chain(&error),
+    })
+}
+
+/// A program of the object by name and type.
+pub(crate) fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T, LoadError>
+where
+    &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let missing = || LoadError::Bpf {
+        what: format!("program {name}"),
+        reason: "the object has none".into(),
+    };
+    ebpf.program_mut(name)
+        .and_then(|program| program.try_into().ok())
+        .ok_or_else(missing)
+}
+
+pub(crate) fn no_map(name: &str) -> LoadError {
+    LoadError::Bpf {
+        what: format!("map {name}"),
+        reason: "the object has none".into(),
+    }
+}

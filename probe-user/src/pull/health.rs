@@ -1,0 +1,119 @@
+//! What pmuscope's own programs cost and could not do.
+
+use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, Sampled, UsageKey, UsageRow};
+
+use crate::load::{Hook, Session};
+
+/// The programs' account of themselves since the session began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The hook in use.
+    pub hook: Hook,
+    /// Runs of the hook, all CPUs.
+    pub runs: u64,
+    /// Times a slice was charged.
+    pub charges: u64,
+    /// Measured cost of runs that found the same owner.
+    pub same: Sampled,
+    /// Measured cost of runs that charged.
+    pub changed: Sampled,
+    /// Interrupts that this pull sent: CPUs flushed.
+    pub flushes: u64,
+    /// Rows in the USAGE map.
+    pub rows: usize,
+    /// Kernel memory of the maps.
+    pub memory: MapMemory,
+    /// Counters that went back and were taken as a new baseline.
+    pub rebased: u64,
+    /// Counter reads that the kernel refused.
+    pub read_errors: u64,
+    /// Charges that went to the overflow row.
+    pub overflowed: u64,
+    /// cgroup and process events that were lost.
+    pub lost_events: u64,
+    /// Switches that the hook did not see (hook `cgroup-switches` only; `sched-switch` sees all).
+    pub missed_switches: u64,
+}
+
+impl Session {
+    pub(super) fn health(&self, states: &[CpuState], rows: usize, flushes: u64) -> Health {
+        let sum = |field: fn(&CpuState) -> u64| states.iter().map(field).sum();
+        let sampled = |field: fn(&CpuState) -> Sampled| Sampled {
+            samples: states.iter().map(|state| field(state).samples).sum(),
+            nanos: states.iter().map(|state| field(state).nanos).sum(),
+        };
+        Health {
+            hook: self.hook(),
+            runs: sum(|state| state.runs),
+            charges: sum(|state| state.charges),
+            same: sampled(|state| state.same),
+            changed: sampled(|state| state.changed),
+            flushes,
+            rows,
+            memory: MapMemory::of(rows, self.max_rows as usize, states.len()),
+            rebased: sum(|state| state.rebased),
+            read_errors: sum(|state| state.read_errors),
+            overflowed: sum(|state| state.overflowed),
+            lost_events: sum(|state| state.lost_events),
+            missed_switches: self.missed_switches,
+        }
+    }
+}
+
+/// Kernel memory of the maps in bytes, by arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapMemory {
+    /// Rows of USAGE, which follow what ran.
+    pub rows: usize,
+    /// All else, which is there from the start.
+    pub fixed: usize,
+}
+
+impl MapMemory {
+    /// Memory for `rows` rows of at most `max_rows`, on `cpus` possible CPUs.
+    ///
+    /// From kernel/bpf/hashtab.c and memalloc.c (6.12): a row is a 48-byte element header, key and
+    /// value, 8 bytes of allocator link, rounded up to a kmalloc size; a bucket is 16 bytes, their
+    /// number the next power of two; the allocator keeps up to 96 free rows per CPU.
+    #[must_use]
+    pub fn of(rows: usize, max_rows: usize, cpus: usize) -> Self {
+        let row = kmalloc_size(48 + size_of::<UsageKey>() + size_of::<UsageRow>() + 8);
+        let buckets = max_rows.next_power_of_two() * 16;
+        let spare = 96 * row * cpus;
+        let per_cpu = size_of::<CpuState>() + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
+        let counters = SLOTS * cpus * size_of::<usize>();
+        let rings = (256 + 128) * 1024;
+        Self {
+            rows: rows * row,
+            fixed: buckets + spare + per_cpu * cpus + counters + rings,
+        }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(self) -> usize {
+        self.rows + self.fixed
+    }
+}
+
+/// Sizes that kmalloc serves: powers of two, and 96 and 192.
+fn kmalloc_size(bytes: usize) -> usize {
+    match bytes {
+        65..=96 => 96,
+        129..=192 => 192,
+        _ => bytes.next_power_of_two(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_cgroups_on_144_cpus_stay_below_64_mib() {
+        let memory = MapMemory::of(144_000, 144 * 2048, 144);
+        assert!(memory.total() <= 64 << 20, "{memory:?}");
+        // The bound is no accident of a row that got lost in the sum.
+        assert!(memory.rows >= 144_000 * (16 + 80), "{memory:?}");
+    }
+}

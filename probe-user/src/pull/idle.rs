@@ -1,0 +1,117 @@
+//! The open slice of a CPU that sleeps. Waking it for a number that the clock gives would be
+//! the one cost of pmuscope that an idle machine could notice.
+
+use std::collections::HashMap;
+
+use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
+
+use super::now;
+use crate::load::{LoadError, Plan, Session};
+
+/// `PERF_TYPE_SOFTWARE`: such a group is always on, so its times are the clock's too.
+const SOFTWARE: u32 = 1;
+
+/// Idle rows of the last snapshot: the clock and the counters may differ by nanoseconds, and no
+/// row may ever go back.
+#[derive(Default)]
+pub(crate) struct IdleRows(HashMap<UsageKey, UsageRow>);
+
+impl Session {
+    /// Adds the open slices of CPUs that were idle before the flush, and so were not flushed.
+    pub(super) fn add_idle(
+        &mut self,
+        rows: &mut HashMap<UsageKey, UsageRow>,
+        before: &[CpuState],
+    ) -> Result<(), LoadError> {
+        let time = u64::try_from(now().as_nanos()).unwrap_or(u64::MAX);
+        let after = Self::states(&self.ebpf)?;
+        for counters in &self.counters {
+            let cpu = counters.cpu as usize;
+            let (Some(before), Some(after)) = (before.get(cpu), after.get(cpu)) else {
+                continue;
+            };
+            if before.owner != CgroupId::IDLE {
+                continue;
+            }
+            let same_slice = before.charges == after.charges;
+            for group in 0..self.config.plan.groups.len() {
+                let key = idle_key(counters.cpu, group);
+                if same_slice {
+                    let row = rows.entry(key).or_insert(UsageRow::ZERO);
+                    extend(
+                        &self.config.plan,
+                        group,
+                        row,
+                        time.saturating_sub(after.since),
+                    );
+                } else if let Some(row) = self.row(&key)? {
+                    // It woke while the rows were read: the row may have been read before that charge.
+                    rows.insert(key, row);
+                }
+            }
+        }
+        let IdleRows(last) = &mut self.idle;
+        for (key, row) in rows
+            .iter_mut()
+            .filter(|(key, _)| key.cgroup == CgroupId::IDLE)
+        {
+            if let Some(last) = last.get(key) {
+                never_back(row, last);
+            }
+            last.insert(*key, *row);
+        }
+        Ok(())
+    }
+
+    fn row(&self, key: &UsageKey) -> Result<Option<UsageRow>, LoadError> {
+        let failed = |error| LoadError::Bpf {
+            what: "map USAGE".into(),
+            reason: crate::load::chain(&error),
+        };
+        let map = self
+            .ebpf
+            .map("USAGE")
+            .ok_or_else(|| crate::load::no_map("USAGE"))?;
+        let map: aya::maps::HashMap<_, [u64; UsageKey::WORDS], [u64; UsageRow::WORDS]> =
+            map.try_into().map_err(failed)?;
+        match map.get(&key.to_words(), 0) {
+            Ok(words) => Ok(Some(UsageRow::from_words(words))),
+            Err(aya::maps::MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+fn idle_key(cpu: u32, group: usize) -> UsageKey {
+    UsageKey {
+        cgroup: CgroupId::IDLE,
+        tgid: 0,
+        cpu: u16::try_from(cpu).expect("the key's CPU is 16 bits wide"),
+        group: u16::try_from(group).expect("at most GROUPS"),
+    }
+}
+
+/// Adds `open` nanoseconds to what of the row is a clock.
+fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: u64) {
+    let events = &plan.groups[group];
+    for (count, planned) in row.counts.iter_mut().zip(events) {
+        if plan.columns[planned.column].clock {
+            *count += open;
+        }
+    }
+    if events
+        .first()
+        .is_some_and(|first| first.counter.type_ == SOFTWARE)
+    {
+        row.enabled += open;
+        row.running += open;
+    }
+}
+
+fn never_back(row: &mut UsageRow, last: &UsageRow) {
+    for (count, last) in row.counts.iter_mut().zip(last.counts) {
+        *count = (*count).max(last);
+    }
+    row.enabled = row.enabled.max(last.enabled);
+    row.running = row.running.max(last.running);
+}

@@ -1,0 +1,244 @@
+//! Pull: one [`Snapshot`] of every map and uncore counter, stamped with one clock.
+
+mod health;
+mod idle;
+mod lifecycle;
+
+use std::{collections::HashMap, os::fd::AsFd as _, sync::Arc, time::Duration};
+
+use aya::maps::{Map, MapData};
+use probe_common::{CgroupId, CpuState, FlushMode, GROUPS, UsageKey, UsageRow};
+use rustix::time::{ClockId, clock_gettime};
+
+pub use self::{
+    health::{Health, MapMemory},
+    lifecycle::Names,
+};
+pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle};
+use crate::{
+    load::{Hook, LoadError, Session, no_map},
+    sys::{bpf, perf},
+};
+
+/// Whom counts belong to that USAGE could not take: its cgroup is not known any more.
+pub const OVERFLOW: CgroupId = CgroupId(u64::MAX - 2);
+
+/// Everything that was counted since the session began, at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// `CLOCK_MONOTONIC` at the moment when all CPUs were flushed.
+    pub at: Duration,
+    /// Counts since the session began (raw, not scaled). Rows of owners that ended are freed one
+    /// flush later, after their last value was in a snapshot.
+    pub rows: HashMap<UsageKey, UsageRow>,
+    /// Uncore counts since the session began.
+    pub uncore: Vec<UncoreReading>,
+    /// Names of every cgroup and process that has a row.
+    pub names: Arc<Names>,
+    /// What the programs say of themselves.
+    pub health: Health,
+}
+
+/// An uncore count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UncoreReading {
+    /// Index into [`crate::load::Plan::uncore`].
+    pub at: usize,
+    /// Physical package.
+    pub socket: u32,
+    /// Count, not scaled; None where the event could not be read.
+    pub count: Option<u64>,
+    /// Nanoseconds enabled.
+    pub enabled: u64,
+    /// Nanoseconds on the PMU.
+    pub running: u64,
+}
+
+impl Session {
+    /// Flushes the CPUs and reads everything.
+    ///
+    /// A CPU whose owner is idle is left asleep: its open slice is known from the clock, and what
+    /// its other counters gained while idle comes with its next wake-up.
+    ///
+    /// # Errors
+    ///
+    /// Where a map cannot be read or the flush cannot run.
+    pub fn pull(&mut self) -> Result<Snapshot, LoadError> {
+        // What ended before this flush can have no later charge after it.
+        self.lifecycle.drain();
+        let ended = self.lifecycle.take_ended();
+
+        let before = Self::states(&self.ebpf)?;
+        let flushes = self.flushes;
+        self.flush_busy(&before)?;
+        let switches = self.cgroup_switches.as_ref().map(|hook| hook.switches());
+        let at = now();
+        let uncore = self.read_uncore();
+        let map = self.usage()?.fd().as_fd();
+        let rows =
+            bpf::lookup_all::<{ UsageKey::WORDS }, { UsageRow::WORDS }>(map).map_err(|source| {
+                LoadError::Map {
+                    what: "read the USAGE map",
+                    source,
+                }
+            })?;
+        let mut rows: HashMap<UsageKey, UsageRow> = rows
+            .into_iter()
+            .map(|(key, row)| (UsageKey::from_words(key), UsageRow::from_words(row)))
+            .collect();
+        let live_rows = rows.len();
+        self.add_idle(&mut rows, &before)?;
+        let after = Self::states(&self.ebpf)?;
+        self.add_overflow(&mut rows, &after)?;
+        if let Some((hook, switches)) = self.cgroup_switches.as_ref().zip(switches) {
+            self.missed_switches = hook.missed(&switches, &after);
+        }
+        let missed = self.missed_switches;
+
+        self.lifecycle.drain();
+        self.free(&mut rows, &ended)?;
+        self.log.flush();
+        if self.config.by_process {
+            self.lifecycle
+                .name_processes(rows.keys().map(|key| key.tgid));
+        }
+        let names = self.lifecycle.names();
+        if self.hook() == Hook::CgroupSwitches && missed > 0 {
+            tracing::warn!(
+                "hook cgroup-switches missed {missed} switches: using sched-switch from here on"
+            );
+            self.fall_back()?;
+        }
+        let health = self.health(&after, live_rows, self.flushes - flushes);
+        Ok(Snapshot {
+            at,
+            rows,
+            uncore,
+            names,
+            health,
+        })
+    }
+
+    /// The descriptor that is readable when cgroups or processes came or went: drain it by [`Self::drain`].
+    #[must_use]
+    pub fn lifecycle_fd(&self) -> std::os::fd::RawFd {
+        self.lifecycle.raw_fd()
+    }
+
+    /// Takes in what came and went, so that the ring does not fill between pulls.
+    pub fn drain(&mut self) {
+        self.lifecycle.drain();
+    }
+
+    fn flush_busy(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
+        let mode = match self.hook() {
+            Hook::SchedSwitch => FlushMode::Charge,
+            Hook::CgroupSwitches => FlushMode::ChargeAndForget,
+        };
+        let busy = |cpu: &u32| {
+            states
+                .get(*cpu as usize)
+                .is_none_or(|state| state.owner != CgroupId::IDLE)
+        };
+        let cpus: Vec<u32> = self
+            .counters
+            .iter()
+            .map(|counters| counters.cpu)
+            .filter(busy)
+            .collect();
+        cpus.into_iter().try_for_each(|cpu| self.flush(cpu, mode))
+    }
+
+    fn read_uncore(&self) -> Vec<UncoreReading> {
+        let read = |counter: &crate::load::UncoreCounter| {
+            let reading = perf::read(counter.event.as_fd());
+            let perf::Reading {
+                enabled, running, ..
+            } = reading.as_ref().copied().unwrap_or_default();
+            UncoreReading {
+                at: counter.at,
+                socket: counter.socket,
+                count: reading.ok().map(|reading| reading.count),
+                enabled,
+                running,
+            }
+        };
+        self.uncore.iter().map(read).collect()
+    }
+
+    /// Counts that USAGE could not take, one row per CPU and group.
+    fn add_overflow(
+        &self,
+        rows: &mut HashMap<UsageKey, UsageRow>,
+        states: &[CpuState],
+    ) -> Result<(), LoadError> {
+        if states.iter().all(|state| state.overflowed == 0) {
+            return Ok(());
+        }
+        let failed = |error| LoadError::Bpf {
+            what: "map OVERFLOW".into(),
+            reason: crate::load::chain(&error),
+        };
+        let map = self
+            .ebpf
+            .map("OVERFLOW")
+            .ok_or_else(|| no_map("OVERFLOW"))?;
+        let map: aya::maps::PerCpuArray<_, [u64; UsageRow::WORDS]> =
+            map.try_into().map_err(failed)?;
+        for group in 0..self.config.plan.groups.len().min(GROUPS) {
+            let group = u16::try_from(group).expect("at most GROUPS");
+            let values = map.get(&u32::from(group), 0).map_err(failed)?;
+            for (cpu, words) in values.iter().enumerate() {
+                let row = UsageRow::from_words(*words);
+                if row != UsageRow::ZERO {
+                    let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
+                    rows.insert(
+                        UsageKey {
+                            cgroup: OVERFLOW,
+                            tgid: 0,
+                            cpu,
+                            group,
+                        },
+                        row,
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the rows of ended owners out of the map; their last value stays in this snapshot.
+    fn free(
+        &self,
+        rows: &mut HashMap<UsageKey, UsageRow>,
+        ended: &[Arc<lifecycle::Ended>],
+    ) -> Result<(), LoadError> {
+        let map = self.usage()?.fd().as_fd();
+        for (key, row) in rows
+            .iter_mut()
+            .filter(|(key, _)| ended.iter().any(|ended| ended.contains(key)))
+        {
+            let last = bpf::take(map, &key.to_words()).map_err(|source| LoadError::Map {
+                what: "free a row of the USAGE map",
+                source,
+            })?;
+            if let Some(words) = last {
+                *row = UsageRow::from_words(words);
+            }
+        }
+        Ok(())
+    }
+
+    fn usage(&self) -> Result<&MapData, LoadError> {
+        match self.ebpf.map("USAGE") {
+            Some(Map::HashMap(map)) => Ok(map),
+            _ => Err(no_map("USAGE")),
+        }
+    }
+}
+
+/// `CLOCK_MONOTONIC`, the clock that the programs stamp with.
+pub(crate) fn now() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::try_from(time).expect("the monotonic clock starts at 0")
+}

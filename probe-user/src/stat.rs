@@ -1,0 +1,266 @@
+//! `pmuscope stat`: the pipeline from load to emit, driven by a timer, a command and Ctrl-C.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Write},
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{ExitCode, ExitStatus},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use probe_common::CgroupId;
+use probe_user::{
+    cgroup::Hierarchy,
+    command::{Command, RunningCommand},
+    derive::Report,
+    emit::{Emitter, Format},
+    event::{self, EventGroup, Pmus},
+    join::{By, CommandOwner, View},
+    load::{Config, Hook, Plan, Session, default_events},
+    pull::Snapshot,
+    window::Window,
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Interval, MissedTickBehavior, interval_at},
+};
+
+/// Arguments of `stat`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Events in perf's syntax: names, groups {a,b}, pmu/event,term=value/, rNNNN, modifiers :u :k
+    #[arg(short, long = "event", value_name = "EVENTS")]
+    event: Vec<String>,
+    /// What a row stands for
+    #[arg(long, value_enum, default_value_t)]
+    by: By,
+    /// Print every MS milliseconds
+    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
+    interval: Option<u64>,
+    /// Only rows of this cgroup and those below it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Write to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Kernel hook that accounts; cgroup-switches is used only where the kernel runs it completely
+    #[arg(long, value_enum, default_value_t)]
+    hook: Hook,
+    /// Rows that the kernel map takes (owners x CPUs x groups); what does not fit is shown as `system (overflow)`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_rows: Option<u32>,
+    /// Also print what pmuscope's own programs cost
+    #[arg(long = "self")]
+    with_self: bool,
+    /// Count until this command ends; it runs in a cgroup of its own
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
+}
+
+/// The command could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NotStarted(pub(crate) io::Error);
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    if args.by == By::Process && args.hook == Hook::CgroupSwitches {
+        bail!(
+            "--by process needs --hook sched-switch: switches between processes of one cgroup are not cgroup switches"
+        );
+    }
+    let pmus = Pmus::read(Path::new("/sys"))?;
+    let events = events(&args, &pmus)?;
+    let plan = Plan::new(&events)?;
+    let hierarchy = Hierarchy::find(Path::new("/proc"))?;
+    let below = args
+        .cgroup
+        .as_deref()
+        .map(|path| hierarchy.resolve(path))
+        .transpose()?;
+    let out: Box<dyn Write> = match &args.output {
+        Some(path) => Box::new(
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
+        ),
+        None => Box::new(io::stdout()),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the timers")?;
+    runtime.block_on(async {
+        let mut stat = Stat::start(&args, plan, &hierarchy, below, out)?;
+        let ended = stat.until_the_end().await?;
+        stat.finish(ended)
+    })
+}
+
+/// The events of `-e`, or those that fit this machine.
+fn events(args: &Args, pmus: &Pmus) -> Result<Vec<EventGroup>> {
+    if args.event.is_empty() {
+        return Ok(default_events(pmus)?);
+    }
+    Ok(event::parse(&args.event.join(","), pmus)?)
+}
+
+/// A running session with all that it waits for.
+struct Stat {
+    session: Session,
+    view: View,
+    groups: usize,
+    emitter: Emitter<Box<dyn Write>>,
+    first: Snapshot,
+    last: Snapshot,
+    timer: Option<Interval>,
+    command: Option<RunningCommand>,
+    interrupt: Signal,
+}
+
+impl Stat {
+    fn start(
+        args: &Args,
+        plan: Plan,
+        hierarchy: &Hierarchy,
+        below: Option<String>,
+        out: Box<dyn Write>,
+    ) -> Result<Self> {
+        // From here on Ctrl-C ends the counting, not this process.
+        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+        let command = match args.command.as_slice() {
+            [] => None,
+            words => Some(Command::prepare(words, hierarchy).map_err(NotStarted)?),
+        };
+        let follow = command
+            .as_ref()
+            .is_some_and(|command| command.owner() == CgroupId::COMMAND);
+        let hook = if follow && args.hook == Hook::CgroupSwitches {
+            tracing::warn!("hook cgroup-switches cannot follow a process tree: using sched-switch");
+            Hook::SchedSwitch
+        } else {
+            args.hook
+        };
+        let groups = plan.groups.len();
+        let by_process = args.by == By::Process;
+        let config = Config {
+            plan,
+            hook,
+            by_process,
+            follow_command: follow,
+            max_rows: args.max_rows,
+        };
+        let mut session = Session::start(config, hierarchy)?;
+        if let Some(command) = command.as_ref().filter(|_| follow) {
+            session.follow(command.pid())?;
+        }
+        let view = View {
+            by: args.by,
+            below,
+            command: command.as_ref().map(|command| CommandOwner {
+                name: args.command[0].to_string_lossy().into_owned(),
+                owner: command.owner(),
+            }),
+            merged_idle: false,
+        };
+        let first = session.pull()?;
+        let command = command
+            .map(Command::start)
+            .transpose()
+            .map_err(NotStarted)?;
+        let timer = args.interval.map(|millis| {
+            let period = Duration::from_millis(millis);
+            let mut timer = interval_at(tokio::time::Instant::now() + period, period);
+            timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            timer
+        });
+        let emitter = Emitter::new(out, args.format, args.with_self);
+        let last = first.clone();
+        Ok(Self {
+            session,
+            view,
+            groups,
+            emitter,
+            first,
+            last,
+            timer,
+            command,
+            interrupt,
+        })
+    }
+
+    /// Prints at every tick, until the command ends or Ctrl-C.
+    async fn until_the_end(&mut self) -> Result<Option<ExitStatus>> {
+        // SAFETY: the session owns the descriptor and outlives this function.
+        let lifecycle = unsafe {
+            AsyncFd::register_with_interest(self.session.lifecycle_fd(), Interest::READABLE)
+        }
+        .context("cannot listen for cgroups that come and go")?;
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                () = tick(&mut self.timer) => self.print()?,
+                status = ended(self.command.as_ref()) => return Ok(Some(status?)),
+                _ = self.interrupt.recv() => match &self.command {
+                    Some(command) if !asked => {
+                        asked = true;
+                        command.terminate().context("cannot end the command")?;
+                    }
+                    // No command, or one that does not want to end.
+                    _ => return Ok(None),
+                },
+                ready = lifecycle.readable() => {
+                    ready.context("cannot listen for cgroups that come and go")?.clear_ready();
+                    self.session.drain();
+                }
+            }
+        }
+    }
+
+    /// The last window, and the exit code: the command's, or 0.
+    fn finish(mut self, ended: Option<ExitStatus>) -> Result<ExitCode> {
+        self.print()?;
+        let Some(status) = ended else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        let code = status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+        Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
+    }
+
+    fn print(&mut self) -> Result<()> {
+        let hook = self.session.hook();
+        let now = self.session.pull()?;
+        let window = Window::between(&self.last, &now, self.groups);
+        self.view.merged_idle = hook == Hook::CgroupSwitches;
+        let joined = self.view.join(&window, self.groups);
+        let report = Report::new(self.session.plan(), &window, &joined, self.first.at);
+        self.last = now;
+        self.emitter
+            .write(&report, &window.health)
+            .context("cannot write the output")
+    }
+}
+
+async fn tick(timer: &mut Option<Interval>) {
+    match timer {
+        Some(timer) => drop(timer.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
+    match command {
+        Some(command) => command.ended().await,
+        None => std::future::pending().await,
+    }
+}

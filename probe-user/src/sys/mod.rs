@@ -1,0 +1,5 @@
+//! The system calls that no crate wraps, each in a safe function.
+
+pub(crate) mod bpf;
+pub(crate) mod perf;
+pub(crate) mod spawn;

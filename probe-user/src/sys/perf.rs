@@ -1,0 +1,113 @@
+//! perf_event_open(2): counters of one CPU, for all tasks, never inherited.
+
+use std::{
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+};
+
+use perf_event_open_sys::{self as raw, bindings};
+
+use crate::event::{Counter, Exclude};
+
+/// What the kernel says of a counter when it is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// The count, not scaled.
+    pub(crate) count: u64,
+    /// Nanoseconds for which the event was enabled.
+    pub(crate) enabled: u64,
+    /// Nanoseconds for which it was on the PMU.
+    pub(crate) running: u64,
+}
+
+/// Opens a counter on one CPU, in the group of `leader` where there is one. A group counts from
+/// [`enable`] on: siblings that join a running leader of another software PMU (task-clock)
+/// are never scheduled in (seen on 6.18).
+pub(crate) fn open(
+    counter: &Counter,
+    exclude: Exclude,
+    cpu: u32,
+    leader: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
+    let mut attr = attr(counter);
+    attr.set_exclude_user(exclude.user.into());
+    attr.set_exclude_kernel(exclude.kernel.into());
+    attr.set_exclude_hv(exclude.hv.into());
+    attr.set_disabled(leader.is_none().into());
+    open_attr(&mut attr, cpu, leader)
+}
+
+/// Starts a group by its leader.
+pub(crate) fn enable(leader: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is a perf event's; the argument is plain.
+    let result = unsafe { raw::ioctls::ENABLE(leader.as_raw_fd(), 0) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Opens the software event that fires when a CPU switches between tasks of two cgroups (kernel 5.13).
+pub(crate) fn open_cgroup_switches(cpu: u32) -> io::Result<OwnedFd> {
+    let mut attr = bindings::perf_event_attr {
+        type_: bindings::PERF_TYPE_SOFTWARE,
+        config: u64::from(bindings::PERF_COUNT_SW_CGROUP_SWITCHES),
+        ..Default::default()
+    };
+    open_attr(&mut attr, cpu, None)
+}
+
+/// Reads a counter; of another CPU's, the kernel asks that CPU by an interrupt.
+pub(crate) fn read(event: BorrowedFd<'_>) -> io::Result<Reading> {
+    let mut bytes = [0; 24];
+    let count = rustix::io::read(event, &mut bytes)?;
+    if count != bytes.len() {
+        // An event in error state (its CPU or PMU is gone) reads as end of file.
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let word = |at: usize| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_ne_bytes(word)
+    };
+    Ok(Reading {
+        count: word(0),
+        enabled: word(8),
+        running: word(16),
+    })
+}
+
+fn attr(counter: &Counter) -> bindings::perf_event_attr {
+    let mut attr = bindings::perf_event_attr {
+        type_: counter.type_,
+        config: counter.config,
+        config3: counter.config3,
+        ..Default::default()
+    };
+    attr.config1 = counter.config1;
+    attr.config2 = counter.config2;
+    attr
+}
+
+fn open_attr(
+    attr: &mut bindings::perf_event_attr,
+    cpu: u32,
+    leader: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
+    attr.size = u32::try_from(size_of_val(attr)).expect("the structure has some hundred bytes");
+    attr.read_format = u64::from(
+        bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
+    );
+    let cpu = cpu.cast_signed();
+    let leader = leader.map_or(-1, |fd| fd.as_raw_fd());
+    let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: attr is a valid structure of the size it states; the kernel only reads and, on
+    // E2BIG, writes its size.
+    let fd = unsafe { raw::perf_event_open(attr, -1, cpu, leader, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,230 @@
+//! Starting a command inside a cgroup: clone3(2) with `CLONE_INTO_CGROUP` (kernel 5.7), so that
+//! not one instruction of it runs elsewhere.
+
+use std::{
+    ffi::{CString, OsString},
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+        unix::{ffi::OsStringExt as _, process::ExitStatusExt as _},
+    },
+    process::ExitStatus,
+};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+/// A child that waits for [`Child::release`] before it becomes the command.
+pub(crate) struct Child {
+    pid: Pid,
+    pidfd: OwnedFd,
+    go: io::PipeWriter,
+    failed: io::PipeReader,
+}
+
+/// The command, running.
+pub(crate) struct Running {
+    pidfd: OwnedFd,
+}
+
+impl Child {
+    /// Makes the child, in `cgroup` (a descriptor of its directory) where one is given.
+    pub(crate) fn new(command: &[OsString], cgroup: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+        let words: Vec<CString> = command
+            .iter()
+            .map(|word| CString::new(word.clone().into_vec()))
+            .collect::<Result<_, _>>()?;
+        let mut argv: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+        argv.push(std::ptr::null());
+        let (wait, go) = io::pipe()?;
+        let (failed, report) = io::pipe()?;
+
+        let close_in_child = [go.as_raw_fd(), failed.as_raw_fd()];
+        // SAFETY: the child calls only async-signal-safe functions until it execs or exits.
+        let Some((pid, pidfd)) = (unsafe { clone_into(cgroup) })? else {
+            // SAFETY: in the child; argv is a null-terminated array of C strings made before.
+            unsafe { become_command(&argv, wait.as_raw_fd(), report.as_raw_fd(), close_in_child) }
+        };
+        Ok(Self {
+            pid,
+            pidfd,
+            go,
+            failed,
+        })
+    }
+
+    /// Process id, in this process's pid namespace.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// Lets the command start; an error is the reason why it could not be executed.
+    pub(crate) fn release(self) -> io::Result<Running> {
+        let Self {
+            pidfd,
+            mut go,
+            mut failed,
+            ..
+        } = self;
+        go.write_all(b"g")?;
+        drop(go);
+        // The descriptor closes at exec; until then the child may send an errno.
+        let mut errno = [0; 4];
+        match failed.read_exact(&mut errno) {
+            Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(Running { pidfd }),
+            Err(error) => Err(error),
+            Ok(()) => {
+                Running { pidfd }.wait()?;
+                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
+            }
+        }
+    }
+}
+
+impl Running {
+    /// Asks the command to end.
+    pub(crate) fn terminate(&self) -> io::Result<()> {
+        Ok(rustix::process::pidfd_send_signal(
+            &self.pidfd,
+            Signal::TERM,
+        )?)
+    }
+
+    /// Waits for the command's end.
+    pub(crate) fn wait(&self) -> io::Result<ExitStatus> {
+        loop {
+            match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+            {
+                Ok(Some(status)) => {
+                    let raw = match (status.exit_status(), status.terminating_signal()) {
+                        (Some(code), _) => code << 8,
+                        (None, signal) => signal.unwrap_or_default(),
+                    };
+                    return Ok(ExitStatus::from_raw(raw));
+                }
+                Ok(None) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The pidfd is readable once the command has ended.
+impl AsFd for Running {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl AsRawFd for Running {
+    fn as_raw_fd(&self) -> RawFd {
+        self.pidfd.as_raw_fd()
+    }
+}
+
+/// A child in `cgroup` sleeps `naps` times on each CPU: switches out of its cgroup and into it, which a
+/// hook that counts such switches must see.
+pub(crate) fn nap(cgroup: BorrowedFd<'_>, cpus: &[u32], naps: u64) -> io::Result<()> {
+    // SAFETY: the child calls only async-signal-safe functions until it exits.
+    match unsafe { clone_into(Some(cgroup)) }? {
+        Some((_, pidfd)) => match (Running { pidfd }).wait()?.code() {
+            Some(0) => Ok(()),
+            status => Err(io::Error::other(format!(
+                "the test load ended with {status:?}"
+            ))),
+        },
+        None => {
+            // SAFETY: plain system calls on this process's own memory.
+            unsafe {
+                let pause = libc::timespec {
+                    tv_sec: 0,
+                    tv_nsec: 200_000,
+                };
+                for &cpu in cpus {
+                    let mut set: libc::cpu_set_t = std::mem::zeroed();
+                    libc::CPU_SET(cpu as usize, &mut set);
+                    if libc::sched_setaffinity(0, size_of_val(&set), &raw const set) != 0 {
+                        libc::_exit(1);
+                    }
+                    for _ in 0..naps {
+                        libc::nanosleep(&raw const pause, std::ptr::null_mut());
+                    }
+                }
+                libc::_exit(0)
+            }
+        }
+    }
+}
+
+/// linux/sched.h; libc's constant of this name does not hold 34 bits.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// clone3(2) into a cgroup; None in the child.
+///
+/// # Safety
+///
+/// Without CLONE_VM the child has a copy of this memory, as after fork: it must call only
+/// async-signal-safe functions until it execs or exits.
+unsafe fn clone_into(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<(Pid, OwnedFd)>> {
+    let mut pidfd: RawFd = -1;
+    // SAFETY: clone_args is plain integers; zero means not used.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = libc::CLONE_PIDFD as u64;
+    args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
+    }
+    // SAFETY: args is valid and of the size that is passed; the caller keeps the child's promise.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            std::ptr::from_mut(&mut args),
+            size_of::<libc::clone_args>(),
+        )
+    };
+    match pid {
+        ..0 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        _ => {
+            let pid = i32::try_from(pid)
+                .ok()
+                .and_then(Pid::from_raw)
+                .ok_or(io::ErrorKind::InvalidData)?;
+            // SAFETY: the kernel stored a new descriptor there, owned by nobody else.
+            Ok(Some((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })))
+        }
+    }
+}
+
+/// Waits for the go, then executes; on failure tells the parent why.
+///
+/// # Safety
+///
+/// Runs in a child after fork; `argv` is a null-terminated array of C strings.
+unsafe fn become_command(
+    argv: &[*const libc::c_char],
+    wait: RawFd,
+    report: RawFd,
+    close: [RawFd; 2],
+) -> ! {
+    // SAFETY: only async-signal-safe functions, on descriptors and memory of this process.
+    unsafe {
+        // Without these the end of the parent would never be seen, nor the end of this process.
+        for fd in close {
+            libc::close(fd);
+        }
+        let mut byte = 0_u8;
+        if libc::read(wait, (&raw mut byte).cast(), 1) == 1 {
+            // Rust programs ignore SIGPIPE; the command expects the default.
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            libc::execvp(argv[0], argv.as_ptr());
+            let errno = io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(0)
+                .to_ne_bytes();
+            libc::write(report, errno.as_ptr().cast(), errno.len());
+        }
+        libc::_exit(127)
+    }
+}
