@@ -12,7 +12,7 @@ mod state;
 mod usage;
 
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
-pub use state::{CpuState, FlushMode, Sampled};
+pub use state::{CpuState, FlushMode, GroupTime, Sampled};
 pub use usage::{CgroupId, UsageKey, UsageRow};
 
 /// Counters that can be live on a CPU at once, over all groups.

@@ -24,6 +24,16 @@ pub struct Sampled {
     pub nanos: u64,
 }
 
+/// A time of a counter group, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct GroupTime {
+    /// At the last reading.
+    pub last: u64,
+    /// What it had gained then.
+    pub gain: u64,
+}
+
 /// State of one CPU. Only programs running on that CPU write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -40,6 +50,8 @@ pub struct CpuState {
     pub charges: u64,
     /// Runs of the switch hook on this CPU.
     pub runs: u64,
+    /// Runs of the `cgroup_switch` program that found the idle task leaving.
+    pub idle_runs: u64,
     /// Cost of runs that found the same owner.
     pub same: Sampled,
     /// Cost of runs that charged.
@@ -54,15 +66,17 @@ pub struct CpuState {
     pub lost_events: u64,
     /// Last reading of each counter slot.
     pub last: [u64; SLOTS],
-    /// Last enabled time of each group.
-    pub last_enabled: [u64; GROUPS],
-    /// Last running time of each group.
-    pub last_running: [u64; GROUPS],
+    /// What each counter slot had gained at that reading.
+    pub gain: [u64; SLOTS],
+    /// Enabled time of each group.
+    pub enabled: [GroupTime; GROUPS],
+    /// Running time of each group.
+    pub running: [GroupTime; GROUPS],
 }
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 14 + SLOTS + 2 * GROUPS;
+    pub const WORDS: usize = 15 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -77,6 +91,7 @@ impl CpuState {
             since: word(),
             charges: word(),
             runs: word(),
+            idle_runs: word(),
             same: Sampled {
                 samples: word(),
                 nanos: word(),
@@ -90,8 +105,15 @@ impl CpuState {
             overflowed: word(),
             lost_events: word(),
             last: core::array::from_fn(|_| word()),
-            last_enabled: core::array::from_fn(|_| word()),
-            last_running: core::array::from_fn(|_| word()),
+            gain: core::array::from_fn(|_| word()),
+            enabled: core::array::from_fn(|_| GroupTime {
+                last: word(),
+                gain: word(),
+            }),
+            running: core::array::from_fn(|_| GroupTime {
+                last: word(),
+                gain: word(),
+            }),
         }
     }
 }

@@ -9,7 +9,7 @@ use aya_ebpf::{
     maps::{HashMap, PerCpuArray},
 };
 use aya_log_ebpf::warn;
-use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, UsageKey, UsageRow};
+use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, UsageKey, UsageRow};
 
 use crate::counters::{self, GROUP_ENDS, for_each_slot};
 
@@ -40,21 +40,35 @@ pub(crate) fn state() -> Option<&'static mut CpuState> {
     unsafe { STATE.get_ptr_mut(0)?.as_mut() }
 }
 
-/// Takes the counters as they are, charging nobody.
+/// Reads every live counter and keeps what it gained since its last reading.
+///
+/// All counters are read before anything else is done: they are read close together, so that
+/// ratios of them are of one time, and the look-ups that follow are not charged to whoever leaves.
 #[inline(always)]
-pub(crate) fn baseline(state: &mut CpuState) {
+pub(crate) fn read(state: &mut CpuState) {
     let mut group = 0;
     let mut first = true;
     for_each_slot!(SLOT => {
-        match counters::read(SLOT) {
-            Some(value) => {
-                state.last[SLOT] = value.counter;
-                if first {
-                    state.last_enabled[group & (GROUPS - 1)] = value.enabled;
-                    state.last_running[group & (GROUPS - 1)] = value.running;
-                }
+        state.gain[SLOT] = 0;
+        if let Some(value) = counters::read(SLOT) {
+            // A counter below its last reading was reset or is another one: the new value is the
+            // baseline, and no difference is made up.
+            if value.counter >= state.last[SLOT] {
+                state.gain[SLOT] = value.counter - state.last[SLOT];
+            } else {
+                state.rebased += 1;
             }
-            None => state.read_errors += 1,
+            state.last[SLOT] = value.counter;
+            if first {
+                time(&mut state.enabled[group & (GROUPS - 1)], value.enabled);
+                time(&mut state.running[group & (GROUPS - 1)], value.running);
+            }
+        } else {
+            state.read_errors += 1;
+            if first {
+                state.enabled[group & (GROUPS - 1)].gain = 0;
+                state.running[group & (GROUPS - 1)].gain = 0;
+            }
         }
         first = GROUP_ENDS.load() >> SLOT & 1 == 1;
         group += usize::from(first);
@@ -63,7 +77,13 @@ pub(crate) fn baseline(state: &mut CpuState) {
     state.since = unsafe { bpf_ktime_get_ns() };
 }
 
-/// Charges what every live counter gained since its last reading to `owner`, and opens a new slice.
+#[inline(always)]
+fn time(time: &mut GroupTime, now: u64) {
+    time.gain = now.saturating_sub(time.last);
+    time.last = now;
+}
+
+/// Charges what [`read`] found to `owner`.
 #[inline(always)]
 pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, owner: Owner) {
     // SAFETY: the helper has no preconditions.
@@ -79,9 +99,14 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, owner: Owner)
     for_each_slot!(SLOT => {
         if at == 0 {
             row = row_of(ctx, state, &key);
+            if let Some(row) = row.as_deref_mut() {
+                let group = key.group as usize & (GROUPS - 1);
+                row.enabled += state.enabled[group].gain;
+                row.running += state.running[group].gain;
+            }
         }
         if let Some(row) = row.as_deref_mut() {
-            add(state, row, SLOT, at, key.group as usize);
+            row.counts[at & (GROUP_COUNTERS - 1)] += state.gain[SLOT];
         }
         at += 1;
         if GROUP_ENDS.load() >> SLOT & 1 == 1 {
@@ -90,35 +115,6 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, owner: Owner)
         }
     });
     state.charges += 1;
-    // SAFETY: the helper has no preconditions.
-    state.since = unsafe { bpf_ktime_get_ns() };
-}
-
-/// Adds the gain of one counter to its place `at` in the row; the first of a group brings its times.
-#[inline(always)]
-fn add(state: &mut CpuState, row: &mut UsageRow, slot: usize, at: usize, group: usize) {
-    let Some(value) = counters::read(slot) else {
-        state.read_errors += 1;
-        return;
-    };
-    // A counter below its last reading was reset or is another one: the new value is the
-    // baseline, and no difference is made up.
-    if value.counter >= state.last[slot] {
-        row.counts[at & (GROUP_COUNTERS - 1)] += value.counter - state.last[slot];
-    } else {
-        state.rebased += 1;
-    }
-    state.last[slot] = value.counter;
-    if at == 0 {
-        let group = group & (GROUPS - 1);
-        if value.enabled >= state.last_enabled[group] && value.running >= state.last_running[group]
-        {
-            row.enabled += value.enabled - state.last_enabled[group];
-            row.running += value.running - state.last_running[group];
-        }
-        state.last_enabled[group] = value.enabled;
-        state.last_running[group] = value.running;
-    }
 }
 
 /// The owner's row, made if need be; the overflow row of the group where USAGE takes no more.

@@ -13,8 +13,8 @@ fn flush(ctx: RawTracePointContext) -> i32 {
         return 0;
     };
     let mode: u64 = ctx.arg(0);
+    account::read(state);
     if mode == FlushMode::Arm as u64 {
-        account::baseline(state);
         state.armed = 1;
     } else if state.armed == 1 {
         account::charge(&ctx, state, switch::leaving(state));

@@ -64,14 +64,24 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     }
     let began = begin(state);
     // SAFETY: argument 2 of sched_switch is the next task.
-    let next = owner_of(unsafe { Task::new(ctx.arg(2)) });
-    let owner = Owner {
-        cgroup: state.owner,
-        tgid: state.owner_tgid as u32,
-    };
-    if next == owner {
-        end(began, &mut state.same);
-        return 0;
+    let next = unsafe { Task::new(ctx.arg(2)) };
+    // To idle and from idle is always a change: the counters are read before next's cgroup is
+    // looked up, which after a sleep is cold memory.
+    let certain = (state.owner == CgroupId::IDLE) != (next.pid() == 0);
+    if certain {
+        account::read(state);
+    }
+    let next = owner_of(next);
+    if !certain {
+        let owner = Owner {
+            cgroup: state.owner,
+            tgid: state.owner_tgid as u32,
+        };
+        if next == owner {
+            end(began, &mut state.same);
+            return 0;
+        }
+        account::read(state);
     }
     account::charge(&ctx, state, leaving(state));
     state.owner = next.cgroup;
@@ -86,7 +96,9 @@ fn cgroup_switch(ctx: PerfEventContext) -> u32 {
         return 0;
     };
     let began = begin(state);
+    state.idle_runs += u64::from(Task::current().pid() == 0);
     if state.armed == 1 {
+        account::read(state);
         account::charge(&ctx, state, leaving(state));
         state.owner = CgroupId::UNKNOWN;
     }

@@ -145,13 +145,20 @@ impl CgroupSwitches {
         let states = states(ebpf).map_err(|error| error.to_string())?;
         for (watch, now) in self.watches.iter().zip(&switches) {
             let seen = now - watch.switches_before;
-            let runs =
-                states.get(watch.cpu as usize).map_or(0, |state| state.runs) - watch.runs_before;
+            let state = states.get(watch.cpu as usize);
+            let runs = state.map_or(0, |state| state.runs) - watch.runs_before;
             if seen < ADMISSION_SWITCHES {
                 return Err(format!(
                     "the kernel counted {seen} cgroup switches on CPU {} where a test load made at least \
                      {ADMISSION_SWITCHES} (is the perf_event controller on the cgroup2 hierarchy, and \
                      its cgroup.subtree_control in use?)",
+                    watch.cpu
+                ));
+            }
+            if state.is_none_or(|state| state.idle_runs == 0) && runs >= seen {
+                return Err(format!(
+                    "CPU {} was never idle while a test load ran on it, so it was not shown that the hook \
+                     sees switches out of idle",
                     watch.cpu
                 ));
             }

@@ -1,0 +1,277 @@
+//! `stat -- command`: the binary, from its arguments to its exit code.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{TestCgroup, load_binary, machine, pmuscope};
+
+/// Runs `pmuscope stat ARGS` and returns its windows and all its output.
+fn stat(args: &[&str]) -> (Vec<Value>, Output) {
+    let output = pmuscope()
+        .arg("stat")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let windows = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    (windows, output)
+}
+
+fn row<'a>(window: &'a Value, kind: &str) -> &'a Value {
+    let rows = window["rows"].as_array().unwrap();
+    rows.iter()
+        .find(|row| row["kind"] == kind)
+        .unwrap_or_else(|| panic!("no {kind} in {window}"))
+}
+
+fn count(row: &Value, event: &str) -> u64 {
+    row["events"][event]["raw"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no {event} in {row}"))
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    let Some(_machine) = machine() else { return };
+    for (script, code) in [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)] {
+        let (windows, output) = stat(&["--format", "json", "--", "sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(code), "{script}");
+        assert_eq!(windows.len(), 1, "{script}");
+    }
+}
+
+#[test]
+fn page_faults_are_those_of_the_command() {
+    let Some(_machine) = machine() else { return };
+    /// Some ten faults that the child makes while it waits for counting to begin, and its exit's
+    /// after it has read its own number.
+    const HANDFUL: u64 = 16;
+    const PAGES: u64 = 5000;
+    let quiet = TestCgroup::new("quiet");
+    let sleeper = quiet.load("burst 0 100 1000 10");
+    let load = load_binary();
+    let command = [load.to_str().unwrap(), "touch", &PAGES.to_string()];
+    let mut args = vec![
+        "--format",
+        "json",
+        "--by",
+        "cgroup",
+        "-o",
+        "/dev/stderr",
+        "-e",
+        "page-faults,task-clock",
+        "--",
+    ];
+    args.extend(command);
+    let output = pmuscope()
+        .arg("stat")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let truth: u64 = String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .unwrap();
+    let window = String::from_utf8_lossy(&output.stderr);
+    let window: Value =
+        serde_json::from_str(window.lines().find(|line| line.starts_with('{')).unwrap()).unwrap();
+    let counted = count(row(&window, "command"), "page-faults");
+    println!("counted {counted}, getrusage {truth}");
+    assert!(truth >= PAGES);
+    assert!(
+        counted.abs_diff(truth) <= HANDFUL,
+        "counted {counted}, getrusage {truth}"
+    );
+    // A neighbour that waits has no row that moves.
+    let neighbour = window["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["name"] == quiet.path.as_str());
+    assert!(
+        neighbour.is_none_or(|row| count(row, "page-faults") == 0),
+        "{neighbour:?}"
+    );
+    drop(sleeper);
+}
+
+#[test]
+fn children_of_the_command_are_in_its_row() {
+    let Some(_machine) = machine() else { return };
+    let load = load_binary();
+    let (windows, _) = stat(&[
+        "--format",
+        "json",
+        "-e",
+        "task-clock",
+        "--",
+        load.to_str().unwrap(),
+        "forks",
+        "20",
+        "10",
+    ]);
+    let counted = count(row(&windows[0], "command"), "task-clock");
+    assert!((200_000_000..400_000_000).contains(&counted), "{counted}");
+    assert!(count(row(&windows[0], "idle"), "task-clock") > 0);
+}
+
+#[test]
+fn intervals_add_up_to_the_whole() {
+    let Some(_machine) = machine() else { return };
+    let load = load_binary();
+    let args = [
+        "--format",
+        "json",
+        "-I",
+        "100",
+        "-e",
+        "task-clock",
+        "--",
+        load.to_str().unwrap(),
+        "burn",
+        "0",
+        "450",
+    ];
+    let (windows, _) = stat(&args);
+    assert!(windows.len() >= 4, "{}", windows.len());
+    let sum: u64 = windows
+        .iter()
+        .map(|window| window["duration_ns"].as_u64().unwrap())
+        .sum();
+    assert_eq!(windows.last().unwrap()["elapsed_ns"].as_u64().unwrap(), sum);
+    let rows = windows.iter().filter_map(|window| {
+        window["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["kind"] == "command")
+    });
+    let burned: u64 = rows.map(|row| count(row, "task-clock")).sum();
+    assert!((450_000_000..550_000_000).contains(&burned), "{burned}");
+}
+
+#[test]
+fn interrupted_it_prints_what_was_counted() {
+    let Some(_machine) = machine() else { return };
+    for command in [&[][..], &["--", "sleep", "1000"][..]] {
+        let mut child = pmuscope()
+            .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
+            .args(command)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The first window says that counting has begun.
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains(",total,") {
+            line.clear();
+            assert!(std::io::BufRead::read_line(&mut out, &mut line).unwrap() > 0);
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
+        let status = child.wait().unwrap();
+        assert!(rest.lines().last().unwrap().contains(",total,"), "{rest}");
+        // With a command, its end by SIGTERM is the exit code; else all is well.
+        assert_eq!(
+            status.code(),
+            Some(if command.is_empty() { 0 } else { 143 })
+        );
+    }
+}
+
+#[test]
+fn narrowed_to_a_cgroup_only_its_rows_are_shown() {
+    let Some(_machine) = machine() else { return };
+    let (a, b) = (TestCgroup::new("shown"), TestCgroup::new("hidden"));
+    let loads = [
+        a.load("burst 0 1000 1000 10000"),
+        b.load("burst 0 1000 1000 10000"),
+    ];
+    let mut loads = loads;
+    loads.iter_mut().for_each(crate::support::Load::go);
+    let (windows, _) = stat(&[
+        "--format",
+        "json",
+        "--by",
+        "cgroup",
+        "--cgroup",
+        &a.path,
+        "-e",
+        "task-clock",
+        "--",
+        "sleep",
+        "0.2",
+    ]);
+    let rows = windows[0]["rows"].as_array().unwrap();
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect();
+    // Two busy CPUs have no idle row.
+    assert_eq!(names[..2], ["sleep", &a.path]);
+    assert!(names[2..].iter().all(|name| *name == "idle"), "{names:?}");
+    let shown = count(&rows[1], "task-clock");
+    assert!(shown > 0 && shown < count(&windows[0]["total"], "task-clock"));
+}
+
+#[test]
+fn another_hook_is_refused_or_as_exact() {
+    let Some(_machine) = machine() else { return };
+    let a = TestCgroup::new("hook");
+    let load = load_binary();
+    let args = [
+        "--format",
+        "json",
+        "--self",
+        "--hook",
+        "cgroup-switches",
+        "-e",
+        "task-clock",
+        "--",
+        load.to_str().unwrap(),
+        "burst",
+        "1",
+        "1000",
+        "10000",
+        "300",
+    ];
+    let (windows, output) = stat(&args);
+    let log = String::from_utf8_lossy(&output.stderr);
+    let hook = windows[0]["self"]["hook"].as_str().unwrap();
+    // 300 ms of 1 ms on and 10 ms off: some 30 ms, whichever hook it is.
+    let counted = count(row(&windows[0], "command"), "task-clock");
+    assert!(
+        (20_000_000..60_000_000).contains(&counted),
+        "{counted} with {hook}"
+    );
+    if hook == "sched-switch" {
+        assert!(log.contains("using sched-switch"), "{log}");
+    } else {
+        assert_eq!(windows[0]["self"]["missed_switches"], 0);
+    }
+    drop(a);
+}
+
+#[test]
+fn a_binary_that_is_no_root_process_says_what_it_lacks() {
+    let mut command: Command = pmuscope();
+    command.args(["stat", "--", "true"]);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    }
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(
+        log.contains("counting needs CAP_BPF and CAP_PERFMON"),
+        "{log}"
+    );
+    assert!(log.contains("sudo setcap cap_bpf,cap_perfmon+ep"), "{log}");
+}

@@ -1,0 +1,209 @@
+//! No count is lost and none is made up: on every CPU the rows gain what the counter gains.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use probe_common::{CgroupId, UsageKey, UsageRow};
+
+use crate::support::{Counting, Load, TestCgroup, machine, online_cpus};
+
+/// Events of the test: type, config and name, as linux/perf_event.h numbers them.
+const EVENTS: [(u32, u64, &str); 3] = [
+    (1, 1, "task-clock"),
+    (1, 2, "page-faults"),
+    (1, 3, "context-switches"),
+];
+
+/// Brackets that must leave room for one constant.
+const PULLS: u32 = 25;
+
+/// The kernel's own counters of one CPU, opened by the test.
+fn reference(cpu: u32) -> Vec<OwnedFd> {
+    EVENTS
+        .iter()
+        .map(|&(type_, config, _)| open(cpu, type_, config))
+        .collect()
+}
+
+fn open(cpu: u32, type_: u32, config: u64) -> OwnedFd {
+    use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};
+    use std::os::fd::FromRawFd as _;
+    let mut attr = perf_event_attr {
+        type_,
+        config,
+        ..Default::default()
+    };
+    attr.size = u32::try_from(size_of_val(&attr)).unwrap();
+    // SAFETY: a valid structure of the size it states.
+    let fd = unsafe { perf_event_open(&mut attr, -1, cpu.cast_signed(), -1, 0) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: a new descriptor.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn read(event: &OwnedFd) -> i128 {
+    let mut bytes = [0; 8];
+    assert_eq!(rustix::io::read(event, &mut bytes).unwrap(), 8);
+    u64::from_ne_bytes(bytes).into()
+}
+
+/// Reads before and after a pull bracket what the rows must hold, up to a constant per counter (the
+/// counts from before the session): the brackets of all pulls must leave room for one constant.
+fn conserves(cgroups: usize) {
+    let names: Vec<&str> = EVENTS.iter().map(|(_, _, name)| *name).collect();
+    let cpus = online_cpus();
+    let references: Vec<_> = cpus.iter().map(|cpu| reference(*cpu)).collect();
+    let groups: Vec<_> = (0..cgroups)
+        .map(|n| TestCgroup::new(&format!("c{n}")))
+        .collect();
+    let mut counting = Counting::start(&names.join(","));
+    // A CPU that idles is not flushed, and its open slice comes later: keep them all busy.
+    let busy = TestCgroup::new("busy");
+    let mut loads: Vec<Load> = Vec::new();
+    for (n, cgroup) in groups.iter().enumerate() {
+        loads.push(cgroup.load(&format!(
+            "burst {} 300 {} 120000",
+            cpus[n % cpus.len()],
+            200 * cgroups
+        )));
+    }
+    loads.extend(
+        cpus.iter()
+            .map(|cpu| busy.load(&format!("burn {cpu} 60000"))),
+    );
+    loads.iter_mut().for_each(Load::go);
+
+    let mut brackets: BTreeMap<(usize, usize), (i128, i128)> = BTreeMap::new();
+    let mut gained = vec![[0_i128; EVENTS.len()]; cpus.len()];
+    let mut last = counting.first.clone();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut pulls = 0;
+    loop {
+        let read_all = || {
+            references
+                .iter()
+                .map(|events| events.iter().map(read).collect())
+        };
+        let before: Vec<Vec<i128>> = read_all().collect();
+        let snapshot = counting.session.pull().unwrap();
+        let after: Vec<Vec<i128>> = read_all().collect();
+        for (at_cpu, cpu) in cpus.iter().enumerate() {
+            for (key, row) in snapshot
+                .rows
+                .iter()
+                .filter(|(key, _)| u32::from(key.cpu) == *cpu)
+            {
+                // Rows of cgroups that ended are freed after their last value was seen.
+                let seen = last.rows.get(key).copied().unwrap_or(UsageRow::ZERO);
+                for (at, gained) in gained[at_cpu].iter_mut().enumerate() {
+                    *gained += i128::from(row.counts[at]) - i128::from(seen.counts[at]);
+                }
+            }
+            for (at, gained) in gained[at_cpu].iter().enumerate() {
+                let bracket = brackets
+                    .entry((at_cpu, at))
+                    .or_insert((i128::MIN, i128::MAX));
+                bracket.0 = bracket.0.max(before[at_cpu][at] - gained);
+                bracket.1 = bracket.1.min(after[at_cpu][at] - gained);
+            }
+        }
+        last = snapshot;
+        pulls += 1;
+        let ran: HashSet<_> = last.rows.keys().map(|key| key.cgroup).collect();
+        if pulls >= PULLS && groups.iter().all(|cgroup| ran.contains(&cgroup.id)) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "not every cgroup ran");
+    }
+    let window = counting.window();
+    for ((cpu, event), (low, high)) in brackets {
+        println!(
+            "CPU {cpu}, {}: constant between {low} and {high}",
+            EVENTS[event].2
+        );
+        assert!(
+            low <= high,
+            "CPU {cpu}, {}: rows lost or made up {} counts",
+            EVENTS[event].2,
+            low - high
+        );
+    }
+    assert_eq!(window.health.rebased, 0);
+    assert_eq!(window.health.read_errors, 0);
+    assert_eq!(window.health.overflowed, 0);
+}
+
+#[test]
+fn with_one_cgroup() {
+    if let Some(_machine) = machine() {
+        conserves(1);
+    }
+}
+
+#[test]
+fn with_ten_cgroups() {
+    if let Some(_machine) = machine() {
+        conserves(10);
+    }
+}
+
+#[test]
+fn with_a_thousand_cgroups() {
+    if let Some(_machine) = machine() {
+        conserves(1000);
+    }
+}
+
+/// What USAGE has no room for is counted all the same, in the overflow row, and says so.
+#[test]
+fn with_a_map_that_is_too_small() {
+    let Some(_machine) = machine() else { return };
+    let mut counting = Counting::with("task-clock", |config| config.max_rows = Some(2));
+    let a = TestCgroup::new("late");
+    a.load("burn 0 50").finish();
+    let window = counting.window();
+    assert!(window.health.overflowed > 0);
+    let all: u64 = window
+        .usage
+        .values()
+        .flatten()
+        .flatten()
+        .map(|row| row.counts[0])
+        .sum();
+    let machine = u64::try_from(window.length.as_nanos()).unwrap() * online_cpus().len() as u64;
+    crate::support::assert_within("all rows against the wall clock", all, machine, 1.0);
+    let overflow = counting.count(&window, "task-clock", probe_user::pull::OVERFLOW);
+    assert!(overflow.is_some_and(|nanos| nanos > 0), "{overflow:?}");
+}
+
+/// A flush of every CPU while loads switch, many times over: no row may ever go back.
+#[test]
+fn rows_never_go_back() {
+    let Some(_machine) = machine() else { return };
+    let a = TestCgroup::new("bursts");
+    let mut counting = Counting::start("task-clock,context-switches");
+    let mut loads: Vec<_> = online_cpus()
+        .iter()
+        .map(|cpu| a.load(&format!("burst {cpu} 50 50 1000")))
+        .collect();
+    loads.iter_mut().for_each(Load::go);
+    let mut last = counting.session.pull().unwrap();
+    for _ in 0..500 {
+        let now = counting.session.pull().unwrap();
+        // Rows of other tests' cgroups are freed when those end.
+        let ours = |key: &UsageKey| [a.id, CgroupId::IDLE, CgroupId::ROOT].contains(&key.cgroup);
+        for (key, row) in last.rows.iter().filter(|(key, _)| ours(key)) {
+            let later = now
+                .rows
+                .get(key)
+                .unwrap_or_else(|| panic!("{key:?} vanished"));
+            for (later, before) in later.counts.iter().zip(row.counts) {
+                assert!(*later >= before, "{key:?} went from {row:?} to {later:?}");
+            }
+        }
+        last = now;
+    }
+}

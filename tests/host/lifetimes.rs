@@ -1,0 +1,120 @@
+//! Cgroups that come and go between two pulls.
+
+use std::collections::BTreeSet;
+
+use crate::support::{Counting, Load, TestCgroup, hierarchy, machine};
+
+#[test]
+fn five_hundred_short_cgroups_in_one_interval() {
+    let Some(_machine) = machine() else { return };
+    let mut counting = Counting::start("task-clock");
+    let mut made = BTreeSet::new();
+    for wave in 0..10 {
+        let mut loads: Vec<(TestCgroup, Load)> = (0..50)
+            .map(|n| {
+                let cgroup = TestCgroup::new(&format!("short-{wave}-{n}"));
+                let load = cgroup.load("burst 0 500 500 20");
+                made.insert((cgroup.id, cgroup.path.clone()));
+                (cgroup, load)
+            })
+            .collect();
+        loads.iter_mut().for_each(|(_, load)| load.go());
+        for (cgroup, load) in loads {
+            load.finish();
+            drop(cgroup);
+        }
+    }
+    let window = counting.window();
+    for (id, path) in &made {
+        assert_eq!(window.names.cgroups.get(id), Some(path));
+        let counted = counting.count(&window, "task-clock", *id);
+        assert!(
+            counted.is_some_and(|nanos| nanos > 0),
+            "{path}: {counted:?}"
+        );
+    }
+    assert_eq!(window.health.lost_events, 0);
+
+    // Their rows are freed a flush later, and the map is as small as before.
+    let rows = |window: &probe_user::window::Window| {
+        window
+            .usage
+            .keys()
+            .filter(|owner| made.iter().any(|(id, _)| *id == owner.cgroup))
+            .count()
+    };
+    counting.window();
+    assert_eq!(rows(&counting.window()), 0);
+}
+
+#[test]
+fn nested_cgroups_keep_their_own_counts() {
+    let Some(_machine) = machine() else { return };
+    let outer = TestCgroup::new("outer");
+    let inner = outer.child("inner");
+    let mut counting = Counting::start("task-clock");
+    inner.load("burn 0 100").finish();
+    let window = counting.window();
+    // The load is born in the test's cgroup and moves itself, so the outer cgroup never ran.
+    assert_eq!(counting.count(&window, "task-clock", outer.id), None);
+    let counted = counting.count(&window, "task-clock", inner.id).unwrap();
+    crate::support::assert_within("inner", counted, inner.cpu_time(), 1.0);
+    assert_eq!(
+        window.names.cgroups[&inner.id],
+        format!("{}/inner", outer.path)
+    );
+}
+
+#[test]
+fn cgroup2_knows_no_rename() {
+    let Some(_machine) = machine() else { return };
+    // A name, once seen, stays right: the kernel refuses to rename cgroups of the default hierarchy.
+    let cgroup = TestCgroup::new("name");
+    let other = cgroup.directory.with_file_name("pmuscope-test-renamed");
+    let error = std::fs::rename(&cgroup.directory, &other).unwrap_err();
+    assert_eq!(
+        error.kind(),
+        std::io::ErrorKind::PermissionDenied,
+        "{error}"
+    );
+}
+
+#[test]
+fn cgroups_of_v1_hierarchies_are_not_ours() {
+    let Some(_machine) = machine() else { return };
+    let v1 = std::path::Path::new("/sys/fs/cgroup/pids");
+    if !v1.join("tasks").exists() {
+        println!("skipped: no v1 hierarchy is mounted here");
+        return;
+    }
+    let mut counting = Counting::start("task-clock");
+    let a = TestCgroup::new("v2");
+    let names: Vec<_> = (0..200)
+        .map(|n| v1.join(format!("pmuscope-v1-{}-{n}", std::process::id())))
+        .collect();
+    for name in &names {
+        std::fs::create_dir(name).unwrap();
+    }
+    a.load("burn 0 50").finish();
+    for name in &names {
+        std::fs::remove_dir(name).unwrap();
+    }
+    let window = counting.window();
+    assert!(
+        window
+            .names
+            .cgroups
+            .values()
+            .all(|path| !path.contains("pmuscope-v1-"))
+    );
+    assert_eq!(window.names.cgroups[&a.id], a.path);
+    let counted = counting.count(&window, "task-clock", a.id).unwrap();
+    crate::support::assert_within("v2", counted, a.cpu_time(), 1.0);
+    // What the walk finds is what is there.
+    assert!(
+        hierarchy()
+            .walk()
+            .unwrap()
+            .contains(&(a.id, a.path.clone()))
+    );
+}

@@ -1,0 +1,14 @@
+//! Tests on the running kernel: software events are real counters, so truth is at hand here.
+//!
+//! They need CAP_BPF, CAP_PERFMON and the right to make cgroups: as an ordinary user they say
+//! that they were skipped.
+
+mod attribution;
+mod command;
+mod conservation;
+mod lifetimes;
+mod moves;
+mod peers;
+mod rights;
+mod support;
+mod usage;

@@ -1,0 +1,206 @@
+//! Beside other people's tools: perf counts the same, and a real container has its id.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::json;
+
+use crate::support::{Counting, Load, TestCgroup, assert_within, machine};
+
+fn has(program: &str) -> bool {
+    let found = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok();
+    if !found {
+        println!(
+            "skipped: {program} is not installed (apt-get install linux-perf runc busybox-static)"
+        );
+    }
+    found
+}
+
+#[test]
+fn perf_stat_for_each_cgroup_counts_the_same() {
+    let Some(_machine) = machine().filter(|_| has("perf")) else {
+        return;
+    };
+    let cgroups = [TestCgroup::new("a"), TestCgroup::new("b")];
+    let names: Vec<_> = cgroups
+        .iter()
+        .map(|cgroup| cgroup.path.trim_start_matches('/'))
+        .collect();
+    let mut loads: Vec<Load> = vec![
+        cgroups[0].load("burst 0 3000 1000 1500"),
+        cgroups[0].load("burn 1 300"),
+        cgroups[1].load("burn 0 200"),
+        cgroups[1].load("forks 50 2"),
+    ];
+    // perf opens its counters, and says so through its control pipe; then ours start, then the loads.
+    let directory = tempfile::tempdir().unwrap();
+    let [control, ack] = ["control", "ack"].map(|name| directory.path().join(name));
+    for fifo in [&control, &ack] {
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            fifo,
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+    }
+    let mut perf = Command::new("perf")
+        .args([
+            "stat",
+            "--no-big-num",
+            "-x,",
+            "-a",
+            "-D",
+            "-1",
+            "-e",
+            "cpu-clock,page-faults,context-switches",
+        ])
+        .args(["--for-each-cgroup", &names.join(",")])
+        .arg(format!(
+            "--control=fifo:{},{}",
+            control.display(),
+            ack.display()
+        ))
+        .arg("cat")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut counting = Counting::start("task-clock,page-faults,context-switches");
+    fs::write(&control, "enable\n").unwrap();
+    let mut line = [0; 5];
+    std::io::Read::read_exact(&mut fs::File::open(&ack).unwrap(), &mut line).unwrap();
+    loads.iter_mut().for_each(Load::go);
+    loads.into_iter().for_each(|load| drop(load.finish()));
+    let window = counting.window();
+    // The end of its input ends cat, and so perf.
+    drop(perf.stdin.take());
+    let printed = String::from_utf8(perf.wait_with_output().unwrap().stderr).unwrap();
+    println!("{printed}");
+
+    for (cgroup, name) in cgroups.iter().zip(&names) {
+        let of = |event: &str| -> f64 {
+            let line = printed.lines().find(|line| {
+                let fields: Vec<_> = line.split(',').collect();
+                fields.get(2) == Some(&event) && fields.get(3) == Some(name)
+            });
+            line.unwrap_or_else(|| panic!("no {event} of {name}"))
+                .split(',')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap()
+        };
+        let ours = |event: &str| counting.count(&window, event, cgroup.id).unwrap();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "milliseconds of a test"
+        )]
+        let clock = (of("cpu-clock") * 1e6) as u64;
+        assert_within(&format!("{name} clock"), ours("task-clock"), clock, 1.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count"
+        )]
+        let [faults, switches] = ["page-faults", "context-switches"].map(|event| of(event) as u64);
+        assert_within(
+            &format!("{name} page-faults"),
+            ours("page-faults"),
+            faults,
+            1.0,
+        );
+        // We see a switch on the side of the task that comes in, perf on that of the task that leaves:
+        // per CPU one may be open at either end.
+        let slack = 2 * crate::support::online_cpus().len() as u64 + switches / 100;
+        assert!(
+            ours("context-switches").abs_diff(switches) <= slack,
+            "{name}: {} {switches}",
+            ours("context-switches")
+        );
+    }
+}
+
+#[test]
+fn a_runc_container_shows_as_its_id() {
+    let Some(_machine) = machine().filter(|_| has("runc")) else {
+        return;
+    };
+    let Some(busybox) = ["/bin/busybox", "/usr/bin/busybox"]
+        .into_iter()
+        .find(|path| Path::new(path).exists())
+    else {
+        println!("skipped: busybox-static is not installed");
+        return;
+    };
+    let bundle = tempfile::tempdir().unwrap();
+    let root = bundle.path().join("rootfs");
+    fs::create_dir_all(root.join("bin")).unwrap();
+    fs::create_dir_all(root.join("proc")).unwrap();
+    fs::copy(busybox, root.join("bin/busybox")).unwrap();
+    let id = format!("{:064x}", u128::from(std::process::id()) << 64 | 0xabc);
+    let spec = json!({
+        "ociVersion": "1.0.2",
+        "root": {"path": "rootfs", "readonly": true},
+        "process": {
+            "cwd": "/",
+            "user": {"uid": 0, "gid": 0},
+            // Some work, so that there is something to count.
+            "args": ["/bin/busybox", "sh", "-c", "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done"],
+        },
+        "linux": {
+            "cgroupsPath": format!("/pmuscope-test-runc/{id}"),
+            "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}],
+        },
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+    });
+    fs::write(bundle.path().join("config.json"), spec.to_string()).unwrap();
+
+    let counting_began = Counting::start("task-clock");
+    let mut counting = counting_began;
+    let status = Command::new("runc")
+        .args([
+            "--root",
+            bundle.path().join("state").to_str().unwrap(),
+            "run",
+            "--bundle",
+        ])
+        .arg(bundle.path())
+        .arg(&id)
+        .stdin(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let window = counting.window();
+    let view = probe_user::join::View::default();
+    let joined = view.join(&window, 1);
+    let container = probe_user::join::Entity::Container {
+        id: id.clone(),
+        pod: None,
+    };
+    let usage = joined
+        .rows
+        .get(&container)
+        .unwrap_or_else(|| panic!("no container {id} among {:?}", joined.rows.keys()));
+    assert!(
+        usage[0].is_some_and(|row| row.counts[0] > 1_000_000),
+        "{usage:?}"
+    );
+    let _ = fs::remove_dir(
+        crate::support::hierarchy()
+            .directory("/pmuscope-test-runc")
+            .unwrap(),
+    );
+}

@@ -1,0 +1,87 @@
+//! As an ordinary user with CAP_BPF and CAP_PERFMON, and nothing else.
+
+use std::{io, os::unix::process::CommandExt as _, process::Stdio};
+
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
+use serde_json::Value;
+
+use crate::support::{load_binary, machine, pmuscope};
+
+const NOBODY: u32 = 65534;
+
+/// linux/capability.h
+const CAP_PERFMON: libc::c_ulong = 38;
+const CAP_BPF: libc::c_ulong = 39;
+
+/// Becomes nobody, keeping two capabilities over the exec.
+fn drop_rights() -> io::Result<()> {
+    let kept = CapabilitySet::BPF | CapabilitySet::PERFMON;
+    set_keep_capabilities(true)?;
+    // SAFETY: plain system calls.
+    unsafe {
+        if libc::setgroups(0, std::ptr::null()) != 0
+            || libc::setresgid(NOBODY, NOBODY, NOBODY) != 0
+            || libc::setresuid(NOBODY, NOBODY, NOBODY) != 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: kept,
+        },
+    )?;
+    for capability in [CAP_PERFMON, CAP_BPF] {
+        // SAFETY: a plain system call.
+        if unsafe {
+            libc::prctl(
+                libc::PR_CAP_AMBIENT,
+                libc::PR_CAP_AMBIENT_RAISE,
+                capability,
+                0,
+                0,
+            )
+        } != 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn two_capabilities_suffice() {
+    let Some(_machine) = machine() else { return };
+    let load = load_binary();
+    let mut command = pmuscope();
+    command
+        .args([
+            "stat",
+            "--format",
+            "json",
+            "-e",
+            "task-clock,page-faults",
+            "--",
+        ])
+        .args([load.to_str().unwrap(), "forks", "10", "10"])
+        .stdin(Stdio::null());
+    // SAFETY: between fork and exec it makes system calls only.
+    unsafe {
+        command.pre_exec(drop_rights);
+    }
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{log}");
+    // nobody may not make a cgroup: the process tree is followed, and the user is told.
+    assert!(log.contains("following its process tree instead"), "{log}");
+    let window: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = window["rows"].as_array().unwrap();
+    let command = rows.iter().find(|row| row["kind"] == "command").unwrap();
+    let counted = command["events"]["task-clock"]["raw"].as_u64().unwrap();
+    // Ten children of 10 ms each, which only following finds.
+    assert!((100_000_000..250_000_000).contains(&counted), "{counted}");
+    assert!(rows.iter().any(|row| row["kind"] == "system"));
+}

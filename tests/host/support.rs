@@ -1,0 +1,272 @@
+//! Cgroups, loads in them, and what pmuscope counted for them.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use probe_common::CgroupId;
+use probe_user::{
+    cgroup::Hierarchy,
+    cpus,
+    event::{self, Pmus},
+    load::{Config, Hook, Place, Plan, Session},
+    pull::Snapshot,
+    window::{Owner, Window},
+};
+
+/// The machine, for one test at a time: loads of another test would be noise, and its programs
+/// cost to ours. None, with a reason, where this process may not load programs and make cgroups.
+pub(crate) fn machine() -> Option<File> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root to load eBPF programs and to make cgroups");
+        return None;
+    }
+    let lock = File::create(std::env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
+    lock.lock().unwrap();
+    Some(lock)
+}
+
+/// A cgroup of the test's own, with what runs in it.
+pub(crate) struct TestCgroup {
+    pub(crate) directory: PathBuf,
+    pub(crate) path: String,
+    pub(crate) id: CgroupId,
+}
+
+impl TestCgroup {
+    /// A fresh cgroup below the root.
+    pub(crate) fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!(
+            "pmuscope-test-{}-{}-{name}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        Self::at(&format!("/{unique}"))
+    }
+
+    /// A cgroup below this one.
+    pub(crate) fn child(&self, name: &str) -> Self {
+        Self::at(&format!("{}/{name}", self.path))
+    }
+
+    fn at(path: &str) -> Self {
+        let directory = hierarchy().directory(path).unwrap();
+        fs::create_dir(&directory).unwrap();
+        let id = CgroupId(fs::metadata(&directory).unwrap().ino());
+        Self {
+            directory,
+            path: path.to_owned(),
+            id,
+        }
+    }
+
+    /// Starts a load and moves it here while it waits for [`Load::go`]: a task that is moved
+    /// while it runs would belong to its old cgroup until it is switched in again.
+    pub(crate) fn load(&self, words: &str) -> Load {
+        let mut command = Command::new(load_binary());
+        command
+            .args(words.split(' '))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let load = Load(command.spawn().unwrap());
+        load.wait_until_it_sleeps();
+        self.adopt(load.pid());
+        load
+    }
+
+    /// Moves a process here.
+    pub(crate) fn adopt(&self, pid: u32) {
+        fs::write(self.directory.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    /// CPU time in ns that the kernel itself charged to this cgroup and those below it.
+    pub(crate) fn cpu_time(&self) -> u64 {
+        let stat = fs::read_to_string(self.directory.join("cpu.stat")).unwrap();
+        let usage = stat
+            .lines()
+            .find_map(|line| line.strip_prefix("usage_usec "))
+            .unwrap();
+        usage.parse::<u64>().unwrap() * 1000
+    }
+}
+
+impl Drop for TestCgroup {
+    fn drop(&mut self) {
+        // A process that was waited for may leave its cgroup a moment later.
+        while let Err(error) = fs::remove_dir(&self.directory) {
+            if error.kind() != std::io::ErrorKind::ResourceBusy || std::thread::panicking() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A load, killed at the end of the test where it still runs.
+pub(crate) struct Load(Child);
+
+impl Load {
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// It reads its standard input once it is loaded.
+    fn wait_until_it_sleeps(&self) {
+        let reading = || {
+            let path = format!("/proc/{}/syscall", self.pid());
+            // "0" is read(2) on x86-64, "63" on arm64; descriptor 0.
+            let text = fs::read_to_string(path).unwrap();
+            text.starts_with("0 0x0 ") || text.starts_with("63 0x0 ")
+        };
+        while !reading() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Lets it start.
+    pub(crate) fn go(&mut self) {
+        drop(self.0.stdin.take());
+    }
+
+    /// Waits for its end and returns what it printed.
+    pub(crate) fn finish(mut self) -> String {
+        self.go();
+        let mut text = String::new();
+        std::io::Read::read_to_string(self.0.stdout.as_mut().unwrap(), &mut text).unwrap();
+        assert!(self.0.wait().unwrap().success());
+        text
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `load`, built as an example beside the tests.
+pub(crate) fn load_binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("PMUSCOPE_LOAD") {
+        return path.into();
+    }
+    let test = std::env::current_exe().unwrap();
+    let built = test.ancestors().nth(2).unwrap().join("examples/load");
+    assert!(
+        built.exists(),
+        "{} is not built: run `cargo xtask test`",
+        built.display()
+    );
+    built
+}
+
+pub(crate) fn hierarchy() -> Hierarchy {
+    Hierarchy::find(Path::new("/proc")).unwrap()
+}
+
+pub(crate) fn online_cpus() -> Vec<u32> {
+    cpus::online(Path::new("/sys")).unwrap().iter().collect()
+}
+
+/// A session with the snapshots that a test takes.
+pub(crate) struct Counting {
+    pub(crate) session: Session,
+    pub(crate) first: Snapshot,
+}
+
+impl Counting {
+    pub(crate) fn start(events: &str) -> Self {
+        Self::with(events, |_| {})
+    }
+
+    pub(crate) fn with(events: &str, change: impl FnOnce(&mut Config)) -> Self {
+        let pmus = Pmus::read(Path::new("/sys")).unwrap();
+        let plan = Plan::new(&event::parse(events, &pmus).unwrap()).unwrap();
+        let mut config = Config {
+            plan,
+            hook: Hook::SchedSwitch,
+            by_process: false,
+            follow_command: false,
+            max_rows: None,
+        };
+        change(&mut config);
+        let mut session = Session::start(config, &hierarchy()).unwrap();
+        let first = session.pull().unwrap();
+        Self { session, first }
+    }
+
+    /// What was counted since the start.
+    pub(crate) fn window(&mut self) -> Window {
+        let now = self.session.pull().unwrap();
+        Window::between(&self.first, &now, self.session.plan().groups.len())
+    }
+
+    /// The count of one event of a window for one owner; None where it has no row.
+    pub(crate) fn count(&self, window: &Window, event: &str, cgroup: CgroupId) -> Option<u64> {
+        self.process_count(window, event, cgroup, 0)
+    }
+
+    pub(crate) fn process_count(
+        &self,
+        window: &Window,
+        event: &str,
+        cgroup: CgroupId,
+        tgid: u32,
+    ) -> Option<u64> {
+        let column = self
+            .session
+            .plan()
+            .columns
+            .iter()
+            .find(|column| column.name == event)
+            .unwrap();
+        let Place::Core { group, at } = column.place else {
+            panic!("{event} is not counted on CPUs")
+        };
+        Some(
+            window.usage.get(&Owner { cgroup, tgid })?[group]
+                .as_ref()?
+                .counts[at],
+        )
+    }
+}
+
+/// CPU time in ns that the kernel spent in interrupts or that the hypervisor took, all CPUs, so far: the
+/// kernel's own accounting leaves it out of a task's time, a clock that runs while the task is on does not.
+pub(crate) fn taken_time() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    // cpu user nice system idle iowait irq softirq steal ..., in ticks.
+    let ticks: u64 = stat
+        .lines()
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .skip(6)
+        .take(3)
+        .map(|n| n.parse::<u64>().unwrap())
+        .sum();
+    ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()
+}
+
+/// Asserts that `counted` is within `percent` of `truth`.
+#[track_caller]
+pub(crate) fn assert_within(what: &str, counted: u64, truth: u64, percent: f64) {
+    let error = (counted as f64 / truth as f64 - 1.0) * 100.0;
+    println!("{what}: counted {counted}, truth {truth}, error {error:+.3}%");
+    assert!(
+        error.abs() <= percent,
+        "{what}: counted {counted}, truth {truth}: {error:+.3}% is beyond {percent}%"
+    );
+}
+
+/// The binary.
+pub(crate) fn pmuscope() -> Command {
+    Command::new(
+        std::env::var_os("PMUSCOPE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_pmuscope").into()),
+    )
+}

@@ -1,0 +1,113 @@
+//! Loads for the tests: processes that use a known amount of something.
+//!
+//! Every load waits for the end of its standard input first, so that a test starts it when
+//! counting has begun.
+
+use std::{
+    env,
+    error::Error,
+    io::{self, Read as _},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    mm::{MapFlags, ProtFlags, mmap_anonymous},
+    thread::{CpuSet, sched_setaffinity},
+    time::{ClockId, clock_gettime},
+};
+
+const USAGE: &str =
+    "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS | maps MS";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let number =
+        |at: usize| -> Result<u64, Box<dyn Error>> { Ok(words.get(at).ok_or(USAGE)?.parse()?) };
+    io::stdin().read_to_end(&mut Vec::new())?;
+    match words.first().map(String::as_str) {
+        Some("burn") => {
+            pin(number(1)?)?;
+            burn(Duration::from_millis(number(2)?));
+        }
+        Some("burst") => {
+            pin(number(1)?)?;
+            let (on, off) = (
+                Duration::from_micros(number(2)?),
+                Duration::from_micros(number(3)?),
+            );
+            let end = Instant::now() + Duration::from_millis(number(4)?);
+            while Instant::now() < end {
+                burn(on);
+                std::thread::sleep(off);
+            }
+        }
+        Some("touch") => touch(usize::try_from(number(1)?)?)?,
+        Some("forks") => {
+            for _ in 0..number(1)? {
+                let mut child = Command::new(env::current_exe()?)
+                    .args(["burn", "0", &words[2]])
+                    .stdin(std::process::Stdio::null())
+                    .spawn()?;
+                child.wait()?;
+            }
+        }
+        Some("maps") => maps(Duration::from_millis(number(1)?))?,
+        _ => return Err(USAGE.into()),
+    }
+    Ok(())
+}
+
+fn pin(cpu: u64) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(usize::try_from(cpu).unwrap_or(usize::MAX));
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Uses that much CPU time.
+fn burn(time: Duration) {
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    let end = used() + time;
+    while used() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Writes one byte into each of that many fresh pages, and prints the minor faults of its whole life.
+fn touch(pages: usize) -> io::Result<()> {
+    let size = rustix::param::page_size();
+    // SAFETY: a fresh private mapping of this process, kept to its end.
+    let memory = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            pages * size,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )?
+    };
+    for page in 0..pages {
+        // SAFETY: inside the mapping.
+        unsafe { memory.cast::<u8>().add(page * size).write_volatile(1) };
+    }
+    // SAFETY: rusage is plain integers, filled by the call.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    println!("{}", usage.ru_minflt);
+    Ok(())
+}
+
+/// Does nothing but update a BPF map: the kernel runs no perf_event program on this CPU meanwhile.
+fn maps(time: Duration) -> Result<(), Box<dyn Error>> {
+    use aya::maps::{Array, MapData};
+    let mut map = Array::<MapData, u64>::create(1, 0)?;
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        for value in 0..1000 {
+            map.set(0, value, 0)?;
+        }
+    }
+    Ok(())
+}
