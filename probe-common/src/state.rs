@@ -42,14 +42,21 @@ pub struct CpuState {
     pub owner: CgroupId,
     /// Process of the owner when counting by process, else 0.
     pub owner_tgid: u64,
+    /// Thread that was switched in last (hook `sched-switch`).
+    pub pid: u64,
     /// 0 until user space armed this CPU; nothing is charged before.
     pub armed: u64,
     /// `CLOCK_MONOTONIC` nanoseconds when the open slice began.
     pub since: u64,
+    /// Nanoseconds that the slice before it was long.
+    pub length: u64,
     /// Times the open slice was charged and closed.
     pub charges: u64,
     /// Runs of the switch hook on this CPU.
     pub runs: u64,
+    /// Switches that the `sched_switch` program did not see: the thread that leaves is not the one
+    /// that came in. The slice is split by the time for which the scheduler says it ran.
+    pub unseen: u64,
     /// Runs of the `cgroup_switch` program that found the idle task leaving.
     pub idle_runs: u64,
     /// Cost of runs that found the same owner.
@@ -76,7 +83,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 15 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 18 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -87,10 +94,13 @@ impl CpuState {
         Self {
             owner: CgroupId(word()),
             owner_tgid: word(),
+            pid: word(),
             armed: word(),
             since: word(),
+            length: word(),
             charges: word(),
             runs: word(),
+            unseen: word(),
             idle_runs: word(),
             same: Sampled {
                 samples: word(),

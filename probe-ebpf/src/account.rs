@@ -1,12 +1,15 @@
 //! Accounting: what the counters have gained since the last reading goes to the owner of
 //! the slice. Every hook and the flush end here.
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
     helpers::bpf_ktime_get_ns,
     macros::map,
     maps::{HashMap, PerCpuArray},
+    programs::RawTracePointContext,
 };
 use aya_log_ebpf::warn;
 use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, UsageKey, UsageRow};
@@ -74,7 +77,9 @@ pub(crate) fn read(state: &mut CpuState) {
         group += usize::from(first);
     });
     // SAFETY: the helper has no preconditions.
-    state.since = unsafe { bpf_ktime_get_ns() };
+    let now = unsafe { bpf_ktime_get_ns() };
+    state.length = now.wrapping_sub(state.since);
+    state.since = now;
 }
 
 #[inline(always)]
@@ -86,6 +91,39 @@ fn time(time: &mut GroupTime, now: u64) {
 /// Charges what [`read`] found to `owner`.
 #[inline(always)]
 pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, owner: Owner) {
+    charge_part(ctx, state, owner, |gain| gain);
+    state.charges += 1;
+}
+
+/// Charges a slice of `length` nanoseconds that two had one after the other: `second` the last
+/// `ran` nanoseconds of it. What each counter gained for either is not known, but in proportion.
+#[inline(always)]
+pub(crate) fn charge_two(
+    ctx: &impl EbpfContext,
+    state: &mut CpuState,
+    (first, second): (Owner, Owner),
+    ran: u64,
+    length: u64,
+) {
+    // In 1/65536, so that no product overflows.
+    let share = if ran < length {
+        (ran << 16) / length
+    } else {
+        1 << 16
+    };
+    let last = |gain: u64| (gain >> 16) * share + (((gain & 0xffff) * share) >> 16);
+    charge_part(ctx, state, first, |gain| gain - last(gain));
+    charge_part(ctx, state, second, last);
+    state.charges += 1;
+}
+
+#[inline(always)]
+fn charge_part(
+    ctx: &impl EbpfContext,
+    state: &mut CpuState,
+    owner: Owner,
+    part: impl Fn(u64) -> u64,
+) {
     // SAFETY: the helper has no preconditions.
     let cpu = unsafe { aya_ebpf::helpers::generated::bpf_get_smp_processor_id() } as u16;
     let mut key = UsageKey {
@@ -101,12 +139,12 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, owner: Owner)
             row = row_of(ctx, state, &key);
             if let Some(row) = row.as_deref_mut() {
                 let group = key.group as usize & (GROUPS - 1);
-                row.enabled += state.enabled[group].gain;
-                row.running += state.running[group].gain;
+                row.enabled += part(state.enabled[group].gain);
+                row.running += part(state.running[group].gain);
             }
         }
         if let Some(row) = row.as_deref_mut() {
-            row.counts[at & (GROUP_COUNTERS - 1)] += state.gain[SLOT];
+            row.counts[at & (GROUP_COUNTERS - 1)] += part(state.gain[SLOT]);
         }
         at += 1;
         if GROUP_ENDS.load() >> SLOT & 1 == 1 {
@@ -114,7 +152,6 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, owner: Owner)
             at = 0;
         }
     });
-    state.charges += 1;
 }
 
 /// The owner's row, made if need be; the overflow row of the group where USAGE takes no more.
@@ -124,23 +161,30 @@ fn row_of(
     state: &mut CpuState,
     key: &UsageKey,
 ) -> Option<&'static mut UsageRow> {
+    let row = find(ctx.as_ptr(), state, key);
+    // SAFETY: the key holds this CPU, so no other CPU writes this row.
+    unsafe { row.as_mut() }
+}
+
+/// A function of its own in the kernel: one copy for all slots that may begin a group.
+#[inline(never)]
+fn find(ctx: *mut c_void, state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
     if let Some(row) = USAGE.get_ptr_mut(key) {
-        // SAFETY: the key holds this CPU, so no other CPU writes this row.
-        return unsafe { row.as_mut() };
+        return row;
     }
     let inserted = USAGE.insert(key, &UsageRow::ZERO, BPF_NOEXIST.into());
     if let Some(row) = USAGE.get_ptr_mut(key) {
-        // SAFETY: as above.
-        return unsafe { row.as_mut() };
+        return row;
     }
     if state.overflowed == 0 {
         let error = inserted.err().unwrap_or(0);
         warn!(
-            ctx,
+            &RawTracePointContext::new(ctx),
             "USAGE takes no more rows (error {}): counts go to the overflow row", error
         );
     }
     state.overflowed += 1;
-    // SAFETY: a per-CPU value, written by this CPU only.
-    unsafe { OVERFLOW.get_ptr_mut(u32::from(key.group))?.as_mut() }
+    OVERFLOW
+        .get_ptr_mut(u32::from(key.group))
+        .unwrap_or(core::ptr::null_mut())
 }

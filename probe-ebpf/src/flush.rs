@@ -17,14 +17,16 @@ fn flush(ctx: RawTracePointContext) -> i32 {
     if mode == FlushMode::Arm as u64 {
         state.armed = 1;
     } else if state.armed == 1 {
-        account::charge(&ctx, state, switch::leaving(state));
+        switch::charge(&ctx, state, Task::current());
     }
     if mode == FlushMode::ChargeAndForget as u64 {
         state.owner = CgroupId::UNKNOWN;
     } else {
         // The running task may have been moved to another cgroup since it was switched in:
         // reading it again here bounds what that can misattribute to one flush interval.
-        let owner = switch::owner_of(Task::current());
+        let task = Task::current();
+        let owner = switch::owner_of(task);
+        state.pid = u64::from(task.pid());
         state.owner = owner.cgroup;
         state.owner_tgid = u64::from(owner.tgid);
     }

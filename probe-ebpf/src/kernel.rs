@@ -22,6 +22,12 @@ offsets! {
     TASK_CGROUPS;
     /// `task_struct.comm`
     TASK_COMM;
+    /// `task_struct.se`
+    TASK_SE;
+    /// `sched_entity.sum_exec_runtime`
+    SCHED_ENTITY_SUM_EXEC_RUNTIME;
+    /// `sched_entity.prev_sum_exec_runtime`
+    SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME;
     /// `css_set.dfl_cgrp`
     CSS_SET_DFL_CGRP;
     /// `cgroup.kn`
@@ -85,6 +91,19 @@ impl Task {
     #[inline(always)]
     pub(crate) fn comm(self) -> *const u8 {
         self.0.wrapping_add(TASK_COMM.load() as usize)
+    }
+
+    /// Nanoseconds that it has run since it was switched in, as the scheduler counts them when a
+    /// switch begins; too many for real-time tasks, of which the scheduler does not keep it.
+    #[inline(always)]
+    pub(crate) fn ran(self) -> u64 {
+        let entity = self.0.wrapping_add(TASK_SE.load() as usize);
+        // SAFETY: the offsets are those of two 64-bit times in the scheduling entity.
+        unsafe {
+            let now: u64 = field(entity, &SCHED_ENTITY_SUM_EXEC_RUNTIME);
+            let then: u64 = field(entity, &SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME);
+            now.wrapping_sub(then)
+        }
     }
 
     /// Its cgroup in the default hierarchy. A task that was moved while it ran has the new one.

@@ -6,7 +6,7 @@
 //! where it has shown that none is missing, and keeps watching.
 
 use aya_ebpf::{
-    Global,
+    EbpfContext, Global,
     bindings::BPF_F_NO_PREALLOC,
     helpers::bpf_ktime_get_ns,
     macros::{btf_tracepoint, map, perf_event},
@@ -63,29 +63,27 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
         return 0;
     }
     let began = begin(state);
-    // SAFETY: argument 2 of sched_switch is the next task.
-    let next = unsafe { Task::new(ctx.arg(2)) };
+    // SAFETY: arguments 1 and 2 of sched_switch are the previous and the next task.
+    let (prev, next) = unsafe { (Task::new(ctx.arg(1)), Task::new(ctx.arg(2))) };
     // To idle and from idle is always a change: the counters are read before next's cgroup is
     // looked up, which after a sleep is cold memory.
-    let certain = (state.owner == CgroupId::IDLE) != (next.pid() == 0);
+    let certain = (prev.pid() == 0) != (next.pid() == 0);
     if certain {
         account::read(state);
     }
-    let next = owner_of(next);
+    let coming = owner_of(next);
     if !certain {
-        let owner = Owner {
-            cgroup: state.owner,
-            tgid: state.owner_tgid as u32,
-        };
-        if next == owner {
+        if coming == stored(state) && seen(state, prev) {
+            state.pid = u64::from(next.pid());
             end(began, &mut state.same);
             return 0;
         }
         account::read(state);
     }
-    account::charge(&ctx, state, leaving(state));
-    state.owner = next.cgroup;
-    state.owner_tgid = u64::from(next.tgid);
+    charge(&ctx, state, prev);
+    state.pid = u64::from(next.pid());
+    state.owner = coming.cgroup;
+    state.owner_tgid = u64::from(coming.tgid);
     end(began, &mut state.changed);
     0
 }
@@ -96,29 +94,51 @@ fn cgroup_switch(ctx: PerfEventContext) -> u32 {
         return 0;
     };
     let began = begin(state);
-    state.idle_runs += u64::from(Task::current().pid() == 0);
+    let prev = Task::current();
+    state.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == 1 {
         account::read(state);
-        account::charge(&ctx, state, leaving(state));
+        charge(&ctx, state, prev);
         state.owner = CgroupId::UNKNOWN;
     }
     end(began, &mut state.changed);
     0
 }
 
-/// Whom the open slice belongs to, where the hook does not learn who came in: whoever leaves now.
+/// Charges the open slice, which `prev` ends, to its owner: the one stored when it came in, even if
+/// the task was moved since. Where the hook does not learn who comes in, it is who leaves; idle
+/// and the root cgroup are one then.
 #[inline(always)]
-pub(crate) fn leaving(state: &CpuState) -> Owner {
+pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
     if state.owner == CgroupId::UNKNOWN {
-        Owner {
-            cgroup: Task::current().cgroup(),
+        let owner = Owner {
+            cgroup: prev.cgroup(),
             tgid: 0,
-        }
+        };
+        account::charge(ctx, state, owner);
+    } else if seen(state, prev) {
+        let owner = stored(state);
+        account::charge(ctx, state, owner);
     } else {
-        Owner {
-            cgroup: state.owner,
-            tgid: state.owner_tgid as u32,
-        }
+        state.unseen += 1;
+        let owners = (stored(state), owner_of(prev));
+        let length = state.length;
+        account::charge_two(ctx, state, owners, prev.ran(), length);
+    }
+}
+
+/// False where the thread that leaves is not the one that came in: some switch in between was not
+/// seen. A few tasks of the host that this was built on leave without an event.
+#[inline(always)]
+fn seen(state: &CpuState, prev: Task) -> bool {
+    state.pid == u64::from(prev.pid())
+}
+
+#[inline(always)]
+fn stored(state: &CpuState) -> Owner {
+    Owner {
+        cgroup: state.owner,
+        tgid: state.owner_tgid as u32,
     }
 }
 

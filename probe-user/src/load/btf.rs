@@ -10,11 +10,22 @@ use super::LoadError;
 pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
 /// The global that holds each offset, with the structure and member it is the offset of.
-const FIELDS: [(&str, &str, &str); 9] = [
+const FIELDS: [(&str, &str, &str); 12] = [
     ("TASK_PID", "task_struct", "pid"),
     ("TASK_TGID", "task_struct", "tgid"),
     ("TASK_CGROUPS", "task_struct", "cgroups"),
     ("TASK_COMM", "task_struct", "comm"),
+    ("TASK_SE", "task_struct", "se"),
+    (
+        "SCHED_ENTITY_SUM_EXEC_RUNTIME",
+        "sched_entity",
+        "sum_exec_runtime",
+    ),
+    (
+        "SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME",
+        "sched_entity",
+        "prev_sum_exec_runtime",
+    ),
     ("CSS_SET_DFL_CGRP", "css_set", "dfl_cgrp"),
     ("CGROUP_KN", "cgroup", "kn"),
     ("CGROUP_ROOT", "cgroup", "root"),

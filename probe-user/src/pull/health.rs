@@ -31,7 +31,7 @@ pub struct Health {
     pub overflowed: u64,
     /// cgroup and process events that were lost.
     pub lost_events: u64,
-    /// Switches that the hook did not see (hook `cgroup-switches` only; `sched-switch` sees all).
+    /// Switches that the hook did not see.
     pub missed_switches: u64,
 }
 
@@ -55,7 +55,7 @@ impl Session {
             read_errors: sum(|state| state.read_errors),
             overflowed: sum(|state| state.overflowed),
             lost_events: sum(|state| state.lost_events),
-            missed_switches: self.missed_switches,
+            missed_switches: self.missed_switches + sum(|state| state.unseen),
         }
     }
 }

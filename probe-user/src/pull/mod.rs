@@ -90,10 +90,11 @@ impl Session {
         self.add_idle(&mut rows, &before)?;
         let after = Self::states(&self.ebpf)?;
         self.add_overflow(&mut rows, &after)?;
-        if let Some((hook, switches)) = self.cgroup_switches.as_ref().zip(switches) {
-            self.missed_switches = hook.missed(&switches, &after);
-        }
-        let missed = self.missed_switches;
+        let missed = match self.cgroup_switches.as_ref().zip(switches) {
+            Some((hook, switches)) => hook.missed(&switches, &after),
+            None => 0,
+        };
+        self.missed_switches = self.missed_switches.max(missed);
 
         self.lifecycle.drain();
         self.free(&mut rows, &ended)?;
@@ -103,7 +104,7 @@ impl Session {
                 .name_processes(rows.keys().map(|key| key.tgid));
         }
         let names = self.lifecycle.names();
-        if self.hook() == Hook::CgroupSwitches && missed > 0 {
+        if missed > 0 {
             tracing::warn!(
                 "hook cgroup-switches missed {missed} switches: using sched-switch from here on"
             );
