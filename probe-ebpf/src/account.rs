@@ -143,7 +143,7 @@ fn charge_part(
                 row.running += part(state.running[group].gain);
             }
         }
-        if let Some(row) = row.as_deref_mut() {
+        if let Some(row) = &mut row {
             row.counts[at & (GROUP_COUNTERS - 1)] += part(state.gain[SLOT]);
         }
         at += 1;
@@ -172,7 +172,7 @@ fn find(ctx: *mut c_void, state: &mut CpuState, key: &UsageKey) -> *mut UsageRow
     if let Some(row) = USAGE.get_ptr_mut(key) {
         return row;
     }
-    let inserted = USAGE.insert(key, &UsageRow::ZERO, BPF_NOEXIST.into());
+    let inserted = USAGE.insert(key, UsageRow::ZERO, BPF_NOEXIST.into());
     if let Some(row) = USAGE.get_ptr_mut(key) {
         return row;
     }
@@ -186,5 +186,5 @@ fn find(ctx: *mut c_void, state: &mut CpuState, key: &UsageKey) -> *mut UsageRow
     state.overflowed += 1;
     OVERFLOW
         .get_ptr_mut(u32::from(key.group))
-        .unwrap_or(core::ptr::null_mut())
+        .unwrap_or_default()
 }

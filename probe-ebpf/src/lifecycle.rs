@@ -72,7 +72,7 @@ fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
             // The length counts the terminating NUL.
             let read = bpf_probe_read_kernel_str(buffer, LIFECYCLE_PATH as u32, text.cast());
             if read > 0 && read <= LIFECYCLE_PATH as i64 {
-                len = read as u64 - 1;
+                len = read.cast_unsigned() - 1;
             }
         }
         (*record).len = len as u32;

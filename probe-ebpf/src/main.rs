@@ -1,6 +1,14 @@
 //! pmuscope's eBPF programs. They only add: names, ratios and scaling are user space's.
 #![no_std]
 #![no_main]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "helpers and map keys have fixed widths, and a checked conversion would bring a panic path"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "aya's macros hand contexts over by value"
+)]
 
 mod account;
 mod counters;

@@ -142,11 +142,11 @@ fn stored(state: &CpuState) -> Owner {
     }
 }
 
-/// Counts a run; 0, or the time for one run in SAMPLE_EVERY.
+/// Counts a run; 0, or the time for one run in [`SAMPLE_EVERY`].
 #[inline(always)]
 fn begin(state: &mut CpuState) -> u64 {
     state.runs += 1;
-    if state.runs % SAMPLE_EVERY == 0 {
+    if state.runs.is_multiple_of(SAMPLE_EVERY) {
         // SAFETY: the helper has no preconditions.
         unsafe { bpf_ktime_get_ns() }
     } else {

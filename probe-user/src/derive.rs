@@ -62,7 +62,7 @@ pub struct Ratio {
     factor: f64,
 }
 
-/// Type and config of linux/perf_event.h.
+/// Type and config of `linux/perf_event.h`.
 type EventId = (u32, u64);
 
 #[derive(Debug, PartialEq)]
@@ -159,7 +159,7 @@ impl Report {
             match column.place {
                 Place::Core { .. } => {}
                 Place::Uncore { .. } => {
-                    values[at] = total(sockets.values().map(|values| values[at]))
+                    values[at] = total(sockets.values().map(|values| values[at]));
                 }
                 Place::Duration => values[at] = Some(duration(window.length)),
             }

@@ -10,7 +10,7 @@ use probe_common::{CgroupId, UsageKey, UsageRow};
 
 use crate::support::{Counting, Load, TestCgroup, machine, online_cpus};
 
-/// Events of the test: type, config and name, as linux/perf_event.h numbers them.
+/// Events of the test: type, config and name, as `linux/perf_event.h` numbers them.
 const EVENTS: [(u32, u64, &str); 3] = [
     (1, 1, "task-clock"),
     (1, 2, "page-faults"),

@@ -1,7 +1,8 @@
 //! Tests on the running kernel: software events are real counters, so truth is at hand here.
 //!
-//! They need CAP_BPF, CAP_PERFMON and the right to make cgroups: as an ordinary user they say
+//! They need `CAP_BPF`, `CAP_PERFMON` and the right to make cgroups: as an ordinary user they say
 //! that they were skipped.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attribution;
 mod command;

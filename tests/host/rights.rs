@@ -1,4 +1,4 @@
-//! As an ordinary user with CAP_BPF and CAP_PERFMON, and nothing else.
+//! As an ordinary user with `CAP_BPF` and `CAP_PERFMON`, and nothing else.
 
 use std::{io, os::unix::process::CommandExt as _, process::Stdio};
 

@@ -266,7 +266,9 @@ pub(crate) fn assert_within(what: &str, counted: u64, truth: u64, percent: f64) 
 
 /// The binary.
 pub(crate) fn pmuscope() -> Command {
-    Command::new(
-        std::env::var_os("PMUSCOPE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_pmuscope").into()),
-    )
+    Command::new(std::env::var_os("PMUSCOPE_BIN").unwrap_or_else(|| {
+        option_env!("CARGO_BIN_EXE_pmuscope")
+            .unwrap_or("pmuscope")
+            .into()
+    }))
 }

@@ -6,8 +6,8 @@
 use std::{
     env,
     error::Error,
-    io::{self, Read as _},
-    process::Command,
+    io::{self, Read as _, Write as _},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -24,7 +24,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
     let number =
         |at: usize| -> Result<u64, Box<dyn Error>> { Ok(words.get(at).ok_or(USAGE)?.parse()?) };
-    io::stdin().read_to_end(&mut Vec::new())?;
+    if words.first().is_some_and(|word| word != "pong") {
+        io::stdin().read_to_end(&mut Vec::new())?;
+    }
     match words.first().map(String::as_str) {
         Some("burn") => {
             pin(number(1)?)?;
@@ -47,9 +49,21 @@ fn main() -> Result<(), Box<dyn Error>> {
             for _ in 0..number(1)? {
                 let mut child = Command::new(env::current_exe()?)
                     .args(["burn", "0", &words[2]])
-                    .stdin(std::process::Stdio::null())
+                    .stdin(Stdio::null())
                     .spawn()?;
                 child.wait()?;
+            }
+        }
+        Some("pingpong") => {
+            pin(number(1)?)?;
+            pingpong(number(2)?, words.get(3).ok_or(USAGE)?)?;
+        }
+        Some("pong") => {
+            let (mut from, mut to) = (io::stdin(), io::stdout());
+            let mut byte = [0];
+            while from.read(&mut byte)? == 1 {
+                to.write_all(&byte)?;
+                to.flush()?;
             }
         }
         Some("maps") => maps(Duration::from_millis(number(1)?))?,
@@ -62,6 +76,35 @@ fn pin(cpu: u64) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(usize::try_from(cpu).unwrap_or(usize::MAX));
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// A byte goes to and fro between this process and a child in `cgroup`, on one CPU: every move is a
+/// switch. Prints nanoseconds per switch.
+fn pingpong(rounds: u64, cgroup: &str) -> io::Result<()> {
+    let mut child = Command::new(env::current_exe()?)
+        .arg("pong")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    std::fs::write(format!("{cgroup}/cgroup.procs"), child.id().to_string())?;
+    let (Some(mut to), Some(mut from)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    };
+    let mut round = || -> io::Result<()> {
+        to.write_all(b"x")?;
+        from.read_exact(&mut [0])
+    };
+    for _ in 0..1000 {
+        round()?;
+    }
+    let began = Instant::now();
+    for _ in 0..rounds {
+        round()?;
+    }
+    println!("{}", began.elapsed().as_nanos() / u128::from(2 * rounds));
+    drop(to);
+    child.wait()?;
+    Ok(())
 }
 
 /// Uses that much CPU time.
@@ -99,7 +142,7 @@ fn touch(pages: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Does nothing but update a BPF map: the kernel runs no perf_event program on this CPU meanwhile.
+/// Does nothing but update a BPF map: the kernel runs no `perf_event` program on this CPU meanwhile.
 fn maps(time: Duration) -> Result<(), Box<dyn Error>> {
     use aya::maps::{Array, MapData};
     let mut map = Array::<MapData, u64>::create(1, 0)?;

@@ -16,7 +16,7 @@ pub(crate) fn root() -> &'static Path {
         .expect("xtask lives one level below the workspace root")
 }
 
-/// The target directory: CARGO_TARGET_DIR where it is set, as cargo itself does.
+/// The target directory: `CARGO_TARGET_DIR` where it is set, as cargo itself does.
 pub(crate) fn target_dir() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => env::current_dir().unwrap_or_default().join(dir),

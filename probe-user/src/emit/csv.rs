@@ -38,13 +38,7 @@ pub(super) fn write(
     lines(&mut csv, report, "total", "total", &report.total)?;
     for (name, value) in health.map(self_values).unwrap_or_default() {
         let value = if value == "-" { String::new() } else { value };
-        line(
-            &mut csv,
-            report,
-            ["self", "pmuscope", name],
-            value,
-            String::new(),
-        )?;
+        line(&mut csv, report, ["self", "pmuscope", name], &value, "")?;
     }
     csv.flush()
 }
@@ -64,11 +58,11 @@ fn lines<L>(
         let value = value
             .map(|value| value.scaled.to_string())
             .unwrap_or_default();
-        line(csv, report, [kind, name, &column.name], value, running)?;
+        line(csv, report, [kind, name, &column.name], &value, &running)?;
     }
     for (ratio, value) in report.ratios.iter().zip(&row.ratios) {
         let value = value.map(|value| value.to_string()).unwrap_or_default();
-        line(csv, report, [kind, name, ratio.name], value, String::new())?;
+        line(csv, report, [kind, name, ratio.name], &value, "")?;
     }
     Ok(())
 }
@@ -77,11 +71,11 @@ fn line(
     csv: &mut csv::Writer<impl Write>,
     report: &Report,
     [kind, name, metric]: [&str; 3],
-    value: String,
-    running: String,
+    value: &str,
+    running: &str,
 ) -> io::Result<()> {
     let elapsed = format!("{:.6}", report.elapsed.as_secs_f64());
     let length = format!("{:.6}", report.length.as_secs_f64());
-    csv.write_record([&elapsed, &length, kind, name, metric, &value, &running])?;
+    csv.write_record([&elapsed, &length, kind, name, metric, value, running])?;
     Ok(())
 }

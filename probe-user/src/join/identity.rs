@@ -75,12 +75,7 @@ fn pod_uid(name: &str) -> Option<String> {
         .rsplit_once('-')
         .filter(|(_, last)| last.starts_with("pod"))
         .map_or(name, |(_, last)| last);
-    let uid = match name.strip_prefix("pod") {
-        Some(uid) => uid,
-        // cgroupfs: the uid's own dashes end the name.
-        None => return None,
-    };
-    let uid = uid.replace('_', "-");
+    let uid = name.strip_prefix("pod")?.replace('_', "-");
     let bare = uid.len() == 32 && is_hex(&uid);
     let groups = || uid.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && uid.split('-').all(is_hex);
     (bare || groups()).then_some(uid)

@@ -1,5 +1,5 @@
-//! The rights that counting needs: CAP_BPF to load programs, CAP_PERFMON to attach them and to
-//! open counters of all tasks. CAP_SYS_ADMIN implies both.
+//! The rights that counting needs: `CAP_BPF` to load programs, `CAP_PERFMON` to attach them and to
+//! open counters of all tasks. `CAP_SYS_ADMIN` implies both.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use crate::event::{Counter, Event, EventGroup, Exclude, Scope, Source};
 /// look-ups, but a group runs as a whole or not at all, and other users hold counters too.
 const HARDWARE_GROUP: usize = 4;
 
-/// `PERF_TYPE_SOFTWARE` of linux/perf_event.h.
+/// `PERF_TYPE_SOFTWARE` of `linux/perf_event.h`.
 const SOFTWARE: u32 = 1;
 
 /// An event with the place its counts come from.

@@ -16,7 +16,7 @@ pub use self::{
 };
 pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle};
 use crate::{
-    load::{Hook, LoadError, Session, no_map},
+    load::{CgroupSwitches, Hook, LoadError, Session, no_map},
     sys::{bpf, perf},
 };
 
@@ -71,7 +71,7 @@ impl Session {
         let before = Self::states(&self.ebpf)?;
         let flushes = self.flushes;
         self.flush_busy(&before)?;
-        let switches = self.cgroup_switches.as_ref().map(|hook| hook.switches());
+        let switches = self.cgroup_switches.as_ref().map(CgroupSwitches::switches);
         let at = now();
         let uncore = self.read_uncore();
         let map = self.usage()?.fd().as_fd();

@@ -1,4 +1,4 @@
-//! perf_event_open(2): counters of one CPU, for all tasks, never inherited.
+//! `perf_event_open(2)`: counters of one CPU, for all tasks, never inherited.
 
 use std::{
     io,

@@ -162,7 +162,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 ///
 /// # Safety
 ///
-/// Without CLONE_VM the child has a copy of this memory, as after fork: it must call only
+/// Without `CLONE_VM` the child has a copy of this memory, as after fork: it must call only
 /// async-signal-safe functions until it execs or exits.
 unsafe fn clone_into(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<(Pid, OwnedFd)>> {
     let mut pidfd: RawFd = -1;
