@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         .without_time()
         .with_target(false)
         .init();
-    let result = match args.command {
+    let result = match &args.command {
         Command::Stat(args) => stat::run(args),
     };
     result.unwrap_or_else(|error| {

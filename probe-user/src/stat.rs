@@ -73,14 +73,14 @@ pub(crate) struct Args {
 #[error("{0}")]
 pub(crate) struct NotStarted(pub(crate) io::Error);
 
-pub(crate) fn run(args: Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.by == By::Process && args.hook == Hook::CgroupSwitches {
         bail!(
             "--by process needs --hook sched-switch: switches between processes of one cgroup are not cgroup switches"
         );
     }
     let pmus = Pmus::read(Path::new("/sys"))?;
-    let events = events(&args, &pmus)?;
+    let events = events(args, &pmus)?;
     let plan = Plan::new(&events)?;
     let hierarchy = Hierarchy::find(Path::new("/proc"))?;
     let below = args
@@ -99,7 +99,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         .build()
         .context("cannot start the timers")?;
     runtime.block_on(async {
-        let mut stat = Stat::start(&args, plan, &hierarchy, below, out)?;
+        let mut stat = Stat::start(args, plan, &hierarchy, below, out)?;
         let ended = stat.until_the_end().await?;
         stat.finish(ended)
     })
