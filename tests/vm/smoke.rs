@@ -11,6 +11,7 @@ use std::{
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
     counter::{Counter, Target, pmu_type},
@@ -103,12 +104,38 @@ fn modules_of_the_boot_are_loaded() {
 fn software_event_counts() {
     let config = u64::from(PERF_COUNT_SW_TASK_CLOCK);
     let mut clock = Counter::open(PERF_TYPE_SOFTWARE, config, &Target::This).expect("a counter");
-    let short = clock.count(|| spin(100_000));
-    let long = clock.count(|| spin(10_000_000));
+    // A switch is charged to CPU time before it starts the event: only a measurement without
+    // one is exact.
+    let exact = (0..20).find_map(|_| {
+        let switches = context_switches();
+        let mut inner = 0;
+        let start = cpu_time();
+        let counted = clock.count(|| {
+            let start = cpu_time();
+            spin(100_000);
+            inner = cpu_time() - start;
+        });
+        let outer = cpu_time() - start;
+        (context_switches() == switches).then_some((inner, counted, outer))
+    });
+    let (inner, counted, outer) = exact.expect("one of 20 short runs without a switch");
     assert!(
-        short > 0 && long > 10 * short,
-        "{short} ns, then {long} ns for 100 times the work"
+        inner > 0 && (inner..=outer).contains(&counted),
+        "{counted} ns counted, CPU time between {inner} and {outer} ns"
     );
+}
+
+/// The lines of this thread's status that count its switches.
+fn context_switches() -> String {
+    let status = fs::read_to_string("/proc/thread-self/status").expect("procfs");
+    let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
+    lines.collect()
+}
+
+/// What this thread has run so far, ns.
+fn cpu_time() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("time is positive")
 }
 
 /// The hook on cgroup-switches rests on it: a cgroup has a perf state of its own only once some
@@ -169,7 +196,7 @@ fn icount_counts_instructions_exactly() {
     let first = counter.count(|| spin(1_000_000));
     let second = counter.count(|| spin(1_000_000));
     let double = counter.count(|| spin(2_000_000));
-    println!("{first} instructions, overhead {}", 2 * first - double);
+    println!("{first}, {second} and for twice the work {double} instructions");
     assert_eq!(first, second);
     assert_eq!(double - first, 2 * 1_000_000);
 }

@@ -31,7 +31,7 @@ pub(super) struct Boot {
     pub(super) flavour: Flavour,
     pub(super) firmware: Firmware,
     /// An instruction takes 2^N ns of guest time: counts repeat to the digit, and arm64's PMU
-    /// has `inst_retired`. One core emulates all guest CPUs then.
+    /// has `inst_retired`. Such a guest has one CPU (see guest.rs).
     pub(super) icount_shift: Option<u8>,
     /// More kernel command line.
     pub(super) append: &'static str,

@@ -44,17 +44,21 @@ fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
     if let (Firmware::Uefi, Arch::Arm64) = (&boot.firmware, boot.arch) {
         qemu.args(["-bios", UEFI]);
     }
-    match boot.icount_shift {
-        // sleep=off: guest time jumps over what the guest sleeps.
+    let cpus = match boot.icount_shift {
         Some(shift) => {
+            // sleep=off: guest time jumps over what the guest sleeps.
             qemu.args(["-accel", "tcg,thread=single", "-icount"]);
             qemu.arg(format!("shift={shift},sleep=off"));
+            // QEMU has one instruction counter for all CPUs: with two, inst_retired of one also
+            // counts what the other ran (thousands per tick).
+            "1"
         }
         None => {
             qemu.args(["-accel", "tcg,thread=multi"]);
+            "2"
         }
-    }
-    qemu.args(["-smp", "2", "-m", "2G", "-nodefaults", "-display", "none"]);
+    };
+    qemu.args(["-smp", cpus, "-m", "2G", "-nodefaults", "-display", "none"]);
     qemu.arg("-no-reboot");
     qemu.arg("-kernel")
         .arg(kernel)

@@ -46,6 +46,8 @@ while read -r binary pattern filter; do
         sed -n 's/: test$//p' | grep -E -e "$pattern" | grep -F -e "$filter" |
         sed "s/^/$binary /"
 done </etc/tests >/tmp/plan
+# Firmware or kernel may have left half a line.
+echo
 sed 's/^/@@ plan /' /tmp/plan
 
 while read -r binary name; do

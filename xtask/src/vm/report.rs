@@ -83,15 +83,15 @@ impl<'a> Report<'a> {
         let said = match line.strip_prefix("test ") {
             Some(rest) => rest
                 .strip_prefix(running.name.as_str())
-                .and_then(|rest| rest.strip_prefix(" ... "))
-                .unwrap_or(line),
+                .and_then(|rest| rest.strip_prefix(" ..."))
+                .map_or(line, str::trim_start),
             None => line,
         };
         running.passed |= said.starts_with("test result: ok. 1 passed;");
         running.skipped |= said.starts_with("skipped: ") || said == "ignored";
-        let noise = matches!(said, "" | "ok" | "ignored" | "FAILED" | "running 1 test")
-            || said.starts_with("test result: ")
-            || said.starts_with("error: test failed");
+        let noise = ["", "ok", "ignored", "FAILED", "running 1 test", "failures:"].contains(&said)
+            || said.trim_start() == running.name
+            || said.starts_with("test result: ");
         (!noise).then(|| format!("    {said}"))
     }
 
