@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::packages::{PIN_FILE, Package, RELEASE};
+use super::packages::{PIN_FILE, Package, RELEASE, Tree};
 use crate::sh;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -53,9 +53,9 @@ impl Archive {
         Ok(())
     }
 
-    /// The directory that a package is unpacked into.
-    pub(super) fn tree(&self, package: &Package) -> PathBuf {
-        self.vm.join(package.tree.directory())
+    /// Where the packages of a tree are unpacked.
+    pub(super) fn tree(&self, tree: Tree) -> PathBuf {
+        self.vm.join(tree.directory())
     }
 
     /// Exists once the package is completely unpacked.
@@ -71,7 +71,7 @@ impl Archive {
             ..
         } = package;
         let deb = debs.join(format!("{name}_{}_{arch}.deb", version.replace(':', "%3a")));
-        let tree = self.tree(package);
+        let tree = self.tree(package.tree);
         fs::create_dir_all(&tree)?;
         sh::check(sh::command("dpkg-deb").arg("-x").arg(&deb).arg(&tree))?;
         let stamp = self.stamp(package);

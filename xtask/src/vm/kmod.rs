@@ -29,7 +29,6 @@ pub(super) fn build(
     vm: &Path,
     tree: &Path,
     sources: &Path,
-    arch: Arch,
     kernel: &Kernel,
 ) -> Result<Vec<PathBuf>> {
     let release = kernel.release();
@@ -52,11 +51,12 @@ pub(super) fn build(
         let headers = tree.join(format!("usr/src/linux-headers-{release}"));
         point_at_common(&headers, tree, kernel)?;
         let mut make = sh::command("make");
-        make.arg("--no-print-directory").arg("-C").arg(&headers);
+        make.args(["--silent", "--no-print-directory", "-C"])
+            .arg(&headers);
         make.arg(format!("M={}", copy.display()));
-        make.arg(format!("ARCH={}", arch.kbuild()));
-        if arch != Arch::HOST {
-            make.arg(format!("CROSS_COMPILE={}", arch.gnu()));
+        make.arg(format!("ARCH={}", kernel.arch.kbuild()));
+        if kernel.arch != Arch::HOST {
+            make.arg(format!("CROSS_COMPILE={}", kernel.arch.gnu()));
         }
         sh::check(make.arg("modules"))
             .with_context(|| format!("{SOURCES} does not build for {release}"))?;

@@ -11,6 +11,7 @@ pub(super) const RELEASE: &str = "bookworm";
 pub(super) const PIN_FILE: &str = "PINNED in xtask/src/vm/packages.rs";
 
 /// One kernel series: `abi` is in the package names and in `uname -r`, `version` is the package's.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pin {
     pub(super) series: &'static str,
     pub(super) abi: &'static str,
@@ -137,8 +138,9 @@ impl Package {
 }
 
 /// The kernel of a boot.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kernel {
-    arch: Arch,
+    pub(super) arch: Arch,
     pin: &'static Pin,
     suffix: &'static str,
 }
