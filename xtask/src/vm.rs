@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for boot in boots {
         let initramfs = rig.initramfs(boot, filter, false)?;
         let since = Instant::now();
-        let mut report = Report::new(&mut totals);
+        let mut report = Report::new(&mut totals, filter.is_empty());
         guest::run(boot, &rig.kernel(boot), &initramfs, &mut report)?;
         let planned = report.planned();
         println!(
@@ -83,10 +83,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             boot.name,
             since.elapsed().as_secs_f32()
         );
-        if planned == 0 && filter.is_empty() {
-            totals.failed += 1;
-            println!("[{}] FAILED  no test of the boot table is there", boot.name);
-        }
     }
     println!("xtask: guests ended after {} s", start.elapsed().as_secs());
     println!("{totals}");

@@ -122,7 +122,7 @@ pub(super) fn run(
         }
     };
     drop(child);
-    report.died(&death).iter().for_each(|line| show(line));
+    report.close(&death).iter().for_each(|line| show(line));
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many lines of a guest that died are shown.
-const TAIL: usize = 40;
+/// How many lines of a guest that died outside of a test are shown; a test's are shown as they come.
+const TAIL: usize = 60;
 
 /// Results over all guests.
 #[derive(Default)]
@@ -47,17 +47,20 @@ pub(super) struct Report<'a> {
     /// Tests that were announced and have not begun.
     plan: VecDeque<String>,
     planned: usize,
+    /// Whether a guest without any test is a failure.
+    expects_tests: bool,
     running: Option<Running>,
     ended: bool,
     tail: VecDeque<String>,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(totals: &'a mut Totals) -> Self {
+    pub(super) fn new(totals: &'a mut Totals, expects_tests: bool) -> Self {
         Self {
             totals,
             plan: VecDeque::new(),
             planned: 0,
+            expects_tests,
             running: None,
             ended: false,
             tail: VecDeque::new(),
@@ -157,25 +160,32 @@ impl<'a> Report<'a> {
         Some(format!("{verdict} {name} ({seconds:.1} s{status})"))
     }
 
-    /// The guest did not come to its end: counts what did not run as failed.
-    pub(super) fn died(&mut self, why: &Death) -> Vec<String> {
+    /// The guest is gone: what did not run counts as failed.
+    pub(super) fn close(&mut self, why: &Death) -> Vec<String> {
+        let mut lines = Vec::new();
         if self.ended {
-            return Vec::new();
+            if self.planned == 0 && self.expects_tests {
+                self.totals.failed += 1;
+                lines.push("FAILED  the guest has none of the tests of its row".into());
+            }
+            return lines;
         }
-        let mut lines = vec!["the last lines of its console:".to_string()];
-        lines.extend(self.tail.drain(..).map(|line| format!("  | {line}")));
         let when = match (&self.running, self.booted()) {
             (Some(running), _) => format!("while {} ran", running.name),
             (None, true) => "between two tests".into(),
             (None, false) => "before its first test".into(),
         };
-        match why {
-            Death::Quit => lines.push(format!("FAILED  the guest died {when}")),
-            Death::Silent(limit) => lines.push(format!(
-                "FAILED  the guest hung {when}: ended after {} s",
-                limit.as_secs()
-            )),
+        if self.running.is_none() {
+            lines.push("the last lines of its console:".to_string());
+            lines.extend(self.tail.drain(..).map(|line| format!("  | {line}")));
         }
+        lines.push(match why {
+            Death::Quit => format!("FAILED  the guest died {when}"),
+            Death::Silent(limit) => {
+                let seconds = limit.as_secs();
+                format!("FAILED  the guest hung {when}: ended after {seconds} s")
+            }
+        });
         self.totals.failed += 1;
         for name in self.plan.drain(..) {
             self.totals.failed += 1;
@@ -204,9 +214,9 @@ mod tests {
 
     fn read(console: &str, death: Option<Death>) -> (Totals, Vec<String>) {
         let mut totals = Totals::default();
-        let mut report = Report::new(&mut totals);
+        let mut report = Report::new(&mut totals, true);
         let mut shown: Vec<_> = console.lines().filter_map(|l| report.line(l)).collect();
-        shown.extend(death.into_iter().flat_map(|death| report.died(&death)));
+        shown.extend(death.into_iter().flat_map(|death| report.close(&death)));
         (totals, shown)
     }
 
