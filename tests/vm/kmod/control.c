@@ -10,6 +10,12 @@
  *   unwatch                         forget all of them and their times
  *   split PERMILLE                  core PMU: user part of every count
  *   idle 0|1                        core PMU: whether the idle task counts
+ *   spe KEY VALUE                   arm_spe_0: one of the settings in README.md
+ *   spe clear                       no operations in the mix
+ *   spe op TGID WEIGHT load|store|branch|other OP SOURCE|- TOTAL SPREAD ISSUE XLAT EVENTS
+ *                                   one more operation; TGID 0: for all processes
+ *                                   that have no operations of their own
+ *   spe reset                       empty the account and the statistics
  * PMU is a name or a glob (uncore_cha_*). BOX is the socket for Intel uncore, the
  * CPU for the core PMU, 0 for the others; without it all boxes are meant.
  * A command that cannot be carried out gives the errno of the write: ENODEV no such
@@ -18,6 +24,8 @@
  * counters (read): one line per event and box that was ever opened or set, with its
  * rates and its counter, which runs whether the event is open or not.
  * tasks (read): watched processes and cgroups, their ns on each CPU.
+ * spe_truth (read): what arm_spe_0 wrote per CPU, thread, class and data source.
+ * spe_stats (read): samples, records, chunks and losses per CPU.
  */
 #include <linux/debugfs.h>
 #include <linux/glob.h>
@@ -36,7 +44,7 @@ static int apply(enum verb verb, const char *pmu, const u64 config[3], u64 n, in
 	int err = -ENODEV;
 
 	list_for_each_entry(p, &tp_pmus, node) {
-		if (!glob_match(pmu, p->name))
+		if (p->row->init || !glob_match(pmu, p->name))
 			continue;
 		if (verb == ADD)
 			err = tp_spec_add(p, config, box, n);
@@ -78,6 +86,8 @@ static int command(char *line)
 		tp_oncpu_idle_counts(n);
 		return 0;
 	}
+	if (!strcmp(verb, "spe"))
+		return tp_spe_command(line);
 	fields = sscanf(line, "%47s %lli %lli %lli %lli %i", word, &config[0], &config[1],
 			&config[2], &n, &box);
 	if (fields < 5 || (fields == 6 && box < 0))
@@ -152,6 +162,20 @@ static int tasks_show(struct seq_file *s, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(tasks);
 
+static int spe_truth_show(struct seq_file *s, void *unused)
+{
+	tp_spe_show_truth(s);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(spe_truth);
+
+static int spe_stats_show(struct seq_file *s, void *unused)
+{
+	tp_spe_show_stats(s);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(spe_stats);
+
 int tp_control_init(void)
 {
 	dir = debugfs_create_dir("testpmu", NULL);
@@ -162,6 +186,8 @@ int tp_control_init(void)
 	debugfs_create_file("control", 0200, dir, NULL, &control_fops);
 	debugfs_create_file("counters", 0400, dir, NULL, &counters_fops);
 	debugfs_create_file("tasks", 0400, dir, NULL, &tasks_fops);
+	debugfs_create_file("spe_truth", 0400, dir, NULL, &spe_truth_fops);
+	debugfs_create_file("spe_stats", 0400, dir, NULL, &spe_stats_fops);
 	return 0;
 }
 

@@ -77,6 +77,8 @@ static int register_set(const char *name)
 		return register_rows(tp_intel_rows);
 	if (!strcmp(name, "core"))
 		return register_core();
+	if (!strcmp(name, "spe"))
+		return tp_spe_register();
 	pr_err("testpmu: set=%s is unknown; it is a list of grace, tegra410, vera, intel, core, spe\n",
 	       name);
 	return -EINVAL;
@@ -119,6 +121,7 @@ fail_control:
 fail_sets:
 	tp_oncpu_exit();
 	tp_unregister_all();
+	tp_spe_exit();
 	return err;
 }
 
@@ -129,6 +132,7 @@ static void __exit testpmu_exit(void)
 	/* The probes go first: they look at the core PMU's boxes. */
 	tp_oncpu_exit();
 	tp_unregister_all();
+	tp_spe_exit();
 }
 
 module_init(testpmu_init);

@@ -118,6 +118,7 @@ static void switch_first(void *data, bool preempt, struct task_struct *prev,
 	if (box)
 		tp_box_latch(box, now);
 	slice(now, next);
+	tp_spe_switch(prev);
 }
 
 static void switch_last(void *data, bool preempt, struct task_struct *prev,

@@ -84,7 +84,10 @@ static struct tp_pmu *create(const struct tp_row *row, const char *name, int soc
 	err = tp_sysfs_build(p);
 	if (err)
 		goto fail;
-	tp_count_init(p);
+	if (row->init)
+		row->init(p);
+	else
+		tp_count_init(p);
 	if (name_taken(p->name)) {
 		pr_err("testpmu: a PMU named %s exists already; load with another set= or core_name=\n",
 		       p->name);
@@ -125,7 +128,7 @@ int tp_register_row(const struct tp_row *row, const char *name, int type)
 			if (IS_ERR(p))
 				return PTR_ERR(p);
 			list_add_tail(&p->node, &tp_pmus);
-			if (row->layout == TP_PER_CPU)
+			if (row->hw_map)
 				WRITE_ONCE(tp_core, p);
 		}
 	return 0;

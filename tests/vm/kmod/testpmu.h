@@ -26,6 +26,7 @@
 #define TP_NO_EVENT (~0ULL)
 
 struct tp_row;
+struct tp_pmu;
 
 struct tp_event {
 	const char *name;
@@ -81,6 +82,7 @@ struct tp_row {
 	/* Filters that an event takes from its group's leader. */
 	void (*inherit)(const struct perf_event *event, u64 config[3]);
 	const u64 *hw_map;		/* PERF_TYPE_HARDWARE config -> event, core only */
+	void (*init)(struct tp_pmu *p);	/* fills p->pmu in; NULL: the counting callbacks */
 };
 
 extern const struct tp_row tp_grace_rows[], tp_t410_rows[], tp_intel_rows[];
@@ -207,6 +209,14 @@ int tp_oncpu_watch(bool cgroup, u64 id, u64 weight);
 void tp_oncpu_clear(void);
 void tp_oncpu_show(struct seq_file *s);
 void tp_oncpu_idle_counts(bool on);
+
+/* spe.c, spe_truth.c */
+int tp_spe_register(void);
+void tp_spe_exit(void);
+void tp_spe_switch(struct task_struct *prev);
+int tp_spe_command(const char *args);
+void tp_spe_show_truth(struct seq_file *s);
+void tp_spe_show_stats(struct seq_file *s);
 
 /* control.c */
 int tp_control_init(void);
