@@ -82,34 +82,38 @@ impl Archive {
 
     /// An apt program that sees only our sources and keeps its state in our directory.
     fn apt(&self, program: &str) -> Command {
-        let state = self.vm.join("apt");
         let mut apt = sh::command(program);
-        for (option, value) in [
+        apt.env("APT_CONFIG", self.vm.join("apt/apt.conf"));
+        apt.env("LC_ALL", "C");
+        apt
+    }
+
+    /// apt reads this before the machine's own configuration, which still adds its proxy.
+    fn configure(&self) -> Result<()> {
+        let state = self.vm.join("apt");
+        for dir in ["sources.list.d", "state", "lists/partial", "cache"] {
+            fs::create_dir_all(state.join(dir))?;
+        }
+        fs::write(state.join("status"), "")?;
+        let directories = [
             ("Dir::Etc::sourcelist", "sources.list"),
             ("Dir::Etc::sourceparts", "sources.list.d"),
             ("Dir::State", "state"),
             ("Dir::State::lists", "lists"),
             ("Dir::State::status", "status"),
             ("Dir::Cache", "cache"),
-        ] {
-            apt.arg("-o")
-                .arg(format!("{option}={}", state.join(value).display()));
-        }
-        apt.args(["-o", "APT::Architectures::=arm64"])
-            .args(["-o", "APT::Architectures::=amd64"])
-            // apt's own user may not be able to write below the target directory.
-            .args(["-o", "APT::Sandbox::User="])
-            .args(["-o", "Acquire::Languages=none"])
-            .env("LC_ALL", "C");
-        apt
+        ]
+        .map(|(option, value)| format!("{option} \"{}\";\n", state.join(value).display()));
+        // apt's own user may not be able to write below the target directory.
+        let rest = "APT::Architectures { \"amd64\"; \"arm64\"; };\n\
+                    APT::Sandbox::User \"\";\n\
+                    Acquire::Languages \"none\";\n";
+        fs::write(state.join("apt.conf"), directories.concat() + rest)
+            .context("cannot write apt's configuration under target/vm")
     }
 
     fn update(&self) -> Result<()> {
-        let state = self.vm.join("apt");
-        for dir in ["sources.list.d", "state", "lists/partial", "cache"] {
-            fs::create_dir_all(state.join(dir))?;
-        }
-        fs::write(state.join("status"), "")?;
+        self.configure()?;
         ensure!(
             Path::new(KEYRING).exists(),
             "{KEYRING} is missing, so Debian's packages cannot be verified: \
@@ -120,7 +124,7 @@ impl Archive {
             let options = format!("arch=amd64,arm64 target=Packages signed-by={KEYRING}");
             format!("deb [{options}] {mirror} {suite} main\n")
         });
-        fs::write(state.join("sources.list"), sources.concat())?;
+        fs::write(self.vm.join("apt/sources.list"), sources.concat())?;
         sh::check(self.apt("apt-get").args(["-q", "update"]))
             .with_context(|| format!("cannot read Debian's package lists at {mirror}"))
     }
@@ -129,10 +133,13 @@ impl Archive {
     fn check_pin(&self, package: &Package) -> Result<()> {
         let mut show = self.apt("apt-cache");
         show.args(["show", &apt_name(package)]);
-        if sh::output(&mut show).is_some() {
+        let shown = sh::output(&mut show).unwrap_or_default();
+        let Package { name, version, .. } = package;
+        // apt-cache also succeeds where only the name is there.
+        let wanted = format!("Version: {version}");
+        if shown.lines().any(|line| line == wanted) {
             return Ok(());
         }
-        let Package { name, version, .. } = package;
         match self.newest(package) {
             Some(newest) => bail!(
                 "{name}: version {version} is no longer in the archive; \
