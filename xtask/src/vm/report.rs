@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many lines of a guest that died outside of a test are shown; a test's are shown as they come.
+/// How many lines of a guest that died outside of a test are shown; a test's are shown as they
+/// come.
 const TAIL: usize = 60;
 
 /// Results over all guests.
