@@ -3,10 +3,10 @@
  * The clock of a box and the counters that run on it.
  *
  * A counter is exact: val = rate * t / 1e6 with the remainder kept, so that the
- * order and number of reads never changes a count. Time stands still while the
- * PMU is disabled (so that a group starts and stops as one, as on hardware), and
- * a latch makes several reads see one instant: all reads of a group, and all
- * reads made by programs on the sched_switch tracepoint.
+ * order and number of reads never changes a count. A latch makes everything within
+ * a bracket happen at one instant, and loses no time: while the PMU is disabled (a
+ * group starts and stops as one, as on hardware), during a group read, and for all
+ * programs on the sched_switch tracepoint.
  */
 #include <linux/ktime.h>
 #include <linux/string.h>
@@ -31,54 +31,49 @@ void tp_box_time(struct tp_box *box, u64 *t, u64 *w)
 
 	*t = box->t;
 	*w = box->w;
-	if (box->frozen)
+	if (box->idle)
 		return;
 	now = box->latch ?: tp_mono();
 	*t += since(now, box->t_since);
 	*w += tp_oncpu_weighted(&box->cpus, now) - box->w_since;
 }
 
-void tp_box_freeze(struct tp_box *box, u32 why)
+/* The core PMU's time stands still while the idle task runs. */
+void tp_box_idle(struct tp_box *box, bool idle)
 {
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&box->lock, flags);
-	tp_box_time(box, &box->t, &box->w);
-	box->frozen |= why;
-	raw_spin_unlock_irqrestore(&box->lock, flags);
-}
-
-void tp_box_thaw(struct tp_box *box, u32 why)
-{
-	unsigned long flags;
-	u32 was;
-
-	raw_spin_lock_irqsave(&box->lock, flags);
-	was = box->frozen;
-	box->frozen &= ~why;
-	if (was && !box->frozen) {
+	if (idle != box->idle) {
+		if (idle)
+			tp_box_time(box, &box->t, &box->w);
+		box->idle = idle;
 		box->t_since = box->latch ?: tp_mono();
 		box->w_since = tp_oncpu_weighted(&box->cpus, box->t_since);
 	}
 	raw_spin_unlock_irqrestore(&box->lock, flags);
 }
 
-void tp_box_latch(struct tp_box *box, u64 now)
+/* Brackets may nest; the outermost one sets the instant. */
+void tp_box_latch(struct tp_box *box, u32 why, u64 now)
 {
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&box->lock, flags);
-	if (!box->latch)
+	if (!box->latched)
 		box->latch = now;
+	box->latched |= why;
 	raw_spin_unlock_irqrestore(&box->lock, flags);
 }
 
-void tp_box_unlatch(struct tp_box *box)
+void tp_box_unlatch(struct tp_box *box, u32 why)
 {
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&box->lock, flags);
-	box->latch = 0;
+	box->latched &= ~why;
+	if (!box->latched)
+		box->latch = 0;
 	raw_spin_unlock_irqrestore(&box->lock, flags);
 }
 

@@ -133,7 +133,7 @@ static void tp_enable(struct pmu *pmu)
 	struct tp_box *box = local_box(pmu);
 
 	if (box)
-		tp_box_thaw(box, TP_FROZEN_PMU);
+		tp_box_unlatch(box, TP_LATCH_PMU);
 }
 
 static void tp_disable(struct pmu *pmu)
@@ -141,7 +141,7 @@ static void tp_disable(struct pmu *pmu)
 	struct tp_box *box = local_box(pmu);
 
 	if (box)
-		tp_box_freeze(box, TP_FROZEN_PMU);
+		tp_box_latch(box, TP_LATCH_PMU, tp_mono());
 }
 
 /* A group read sees one instant. The other transactions need nothing from us. */
@@ -150,7 +150,7 @@ static void tp_start_txn(struct pmu *pmu, unsigned int flags)
 	struct tp_box *box = local_box(pmu);
 
 	if (box && (flags & PERF_PMU_TXN_READ))
-		tp_box_latch(box, tp_mono());
+		tp_box_latch(box, TP_LATCH_READ, tp_mono());
 }
 
 static void end_txn(struct pmu *pmu)
@@ -158,7 +158,7 @@ static void end_txn(struct pmu *pmu)
 	struct tp_box *box = local_box(pmu);
 
 	if (box)
-		tp_box_unlatch(box);
+		tp_box_unlatch(box, TP_LATCH_READ);
 }
 
 static int tp_commit_txn(struct pmu *pmu)

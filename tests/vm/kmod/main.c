@@ -92,6 +92,8 @@ static int register_sets(void)
 	strscpy(buf, set, sizeof(buf));
 	while (!err && (name = strsep(&rest, ",")))
 		err = register_set(name);
+	if (err == -EEXIST)
+		pr_err("testpmu: set=%s names PMUs that exist already\n", set);
 	if (!err)
 		tp_oncpu_idle_counts(false);
 	return err;

@@ -116,7 +116,7 @@ static void switch_first(void *data, bool preempt, struct task_struct *prev,
 	u64 now = tp_mono();
 
 	if (box)
-		tp_box_latch(box, now);
+		tp_box_latch(box, TP_LATCH_SWITCH, now);
 	slice(now, next);
 	tp_spe_switch(prev);
 }
@@ -129,11 +129,8 @@ static void switch_last(void *data, bool preempt, struct task_struct *prev,
 	if (!box)
 		return;
 	/* Still latched: idle begins and ends at the instant of the switch. */
-	if (is_idle_task(next) && !READ_ONCE(idle_counts))
-		tp_box_freeze(box, TP_FROZEN_IDLE);
-	else
-		tp_box_thaw(box, TP_FROZEN_IDLE);
-	tp_box_unlatch(box);
+	tp_box_idle(box, is_idle_task(next) && !READ_ONCE(idle_counts));
+	tp_box_unlatch(box, TP_LATCH_SWITCH);
 }
 
 /* Weighted task time of some CPUs up to `now`, in weight x ns. */
@@ -160,12 +157,8 @@ static void refresh(void *unused)
 	struct tp_box *box = core_box();
 
 	slice(tp_mono(), current);
-	if (!box)
-		return;
-	if (is_idle_task(current) && !idle_counts)
-		tp_box_freeze(box, TP_FROZEN_IDLE);
-	else
-		tp_box_thaw(box, TP_FROZEN_IDLE);
+	if (box)
+		tp_box_idle(box, is_idle_task(current) && !idle_counts);
 }
 
 /* Begins to watch a process (tgid of the init namespace) or a v2 cgroup (id). */

@@ -104,18 +104,18 @@ int control(const char *fmt, ...)
 	return err;
 }
 
-u64 task_ns(int tgid, int column)
+u64 task_ns(int tgid, int cpu, int column)
 {
 	unsigned long long id, weight, v[2];
 	char line[256], kind[16];
 	FILE *f = fopen(DEBUG "tasks", "r");
 	u64 sum = 0;
-	int cpu;
+	int on;
 
 	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "%15s %llu %llu %d %llu %llu", kind, &id, &weight, &cpu, &v[0],
+		if (sscanf(line, "%15s %llu %llu %d %llu %llu", kind, &id, &weight, &on, &v[0],
 			   &v[1]) == 6 &&
-		    id == tgid)
+		    id == tgid && on == cpu)
 			sum += v[column - 4];
 	if (f)
 		fclose(f);

@@ -25,8 +25,8 @@ int open_event(const char *pmu, struct perf_event_attr attr, int pid, int cpu, i
 struct reading read_event(int fd);
 
 int control(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* 0 or -errno */
-/* Sum over the CPUs of a watched process's time; column 4: ns, 5: core ns. */
-u64 task_ns(int tgid, int column);
+/* A watched process's time on a CPU; column 4: ns, 5: core ns. */
+u64 task_ns(int tgid, int cpu, int column);
 
 u64 now_ns(void);
 void pin(int cpu);

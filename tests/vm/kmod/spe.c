@@ -371,8 +371,11 @@ static const struct tp_row spe_row = {
 
 int tp_spe_register(void)
 {
-	int cpu, err = spe_truth_init();
+	int cpu, err;
 
+	if (spe_on)
+		return -EEXIST;
+	err = spe_truth_init();
 	if (err)
 		return err;
 	for_each_possible_cpu(cpu) {

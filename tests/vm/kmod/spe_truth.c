@@ -225,8 +225,10 @@ void spe_truth_exit(void)
 {
 	int cpu;
 
-	for_each_possible_cpu(cpu)
+	for_each_possible_cpu(cpu) {
 		vfree(per_cpu_ptr(&tp_spe_cpu, cpu)->truth);
+		per_cpu_ptr(&tp_spe_cpu, cpu)->truth = NULL;
+	}
 	kfree(rcu_replace_pointer(spe_settings, NULL, true));
 }
 

@@ -99,9 +99,10 @@ extern int tp_cha, tp_iio, tp_imc, tp_rc;
 	.constraint = tp_cspmu_constraint
 u64 tp_cspmu_constraint(const struct tp_row *row, u64 id);
 
-/* Why a box's clock stands still (bits of tp_box.frozen). */
-#define TP_FROZEN_PMU BIT(0)	/* perf core disabled the PMU */
-#define TP_FROZEN_IDLE BIT(1)	/* core PMU: the idle task runs */
+/* Why "now" stands at one instant for a box (bits of tp_box.latched). */
+#define TP_LATCH_PMU BIT(0)	/* perf core disabled the PMU */
+#define TP_LATCH_READ BIT(1)	/* a group is being read */
+#define TP_LATCH_SWITCH BIT(2)	/* the sched_switch tracepoint runs */
 
 struct tp_box {
 	raw_spinlock_t lock;
@@ -109,10 +110,11 @@ struct tp_box {
 	int cpu;		/* reads and holds the events; -1: none online */
 	cpumask_t cpus;
 	/* The box's time in ns and its weighted task time in weight x ns. */
-	u32 frozen;
 	u64 t, t_since;
 	u64 w, w_since;
-	u64 latch;		/* not 0: "now" stands at this instant */
+	bool idle;		/* core PMU: the idle task runs, time stands still */
+	u32 latched;
+	u64 latch;		/* the instant if latched, else 0 */
 	struct perf_event *active[TP_MAX_ACTIVE];
 	unsigned int nr_active;
 };
@@ -177,10 +179,9 @@ void tp_sysfs_free(struct tp_pmu *p);
 u64 tp_mono(void);
 void tp_settle(struct tp_box *box, struct tp_value *v);
 void tp_box_time(struct tp_box *box, u64 *t, u64 *w);
-void tp_box_freeze(struct tp_box *box, u32 why);  /* takes the lock */
-void tp_box_thaw(struct tp_box *box, u32 why);    /* takes the lock */
-void tp_box_latch(struct tp_box *box, u64 now);   /* takes the lock */
-void tp_box_unlatch(struct tp_box *box);          /* takes the lock */
+void tp_box_idle(struct tp_box *box, bool idle);		/* takes the lock */
+void tp_box_latch(struct tp_box *box, u32 why, u64 now);	/* takes the lock */
+void tp_box_unlatch(struct tp_box *box, u32 why);		/* takes the lock */
 bool tp_fits(const u64 *masks, unsigned int n);
 
 /* spec.c */
