@@ -364,7 +364,7 @@ static const struct tp_text spe_caps[] = {
 	{ "arch_inst", "0" }, { "ernd", "1" }, { "count_size", "12" }, { "min_interval", "1024" }, {}
 };
 static const struct tp_row spe_row = {
-	.set = "spe", .name = "arm_spe_0", .layout = TP_PER_CPU, .init = spe_init,
+	.name = "arm_spe_0", .layout = TP_PER_CPU, .init = spe_init,
 	.formats = spe_formats, .caps = spe_caps, .cpus_file = "cpumask",
 	.capabilities = PERF_PMU_CAP_EXCLUSIVE | PERF_PMU_CAP_ITRACE,
 };

@@ -136,7 +136,7 @@ static u64 core_constraint(const struct tp_row *row, u64 id)
 }
 
 const struct tp_row tp_core_arm_row = {
-	.set = "core", .name = "armv8_pmuv3_0", .layout = TP_PER_CPU,
+	.name = "armv8_pmuv3_0", .layout = TP_PER_CPU,
 	.events = v2_events, .event_fmt = "event=0x%04llx",
 	.formats = v2_formats, .caps = v2_caps, .cpus_file = "cpus",
 	.counters = 6, .cycles_event = 0x11, .id_mask = 0xffff,
@@ -146,7 +146,7 @@ const struct tp_row tp_core_arm_row = {
 
 /* OS, USR, EN and INT bits of a raw code are dropped, as X86_RAW_EVENT_MASK does. */
 const struct tp_row tp_core_intel_row = {
-	.set = "core", .name = "cpu", .layout = TP_PER_CPU,
+	.name = "cpu", .layout = TP_PER_CPU,
 	.events = intel_rates, .event_texts = intel_events,
 	.formats = intel_formats, .caps = intel_caps,
 	.counters = 6, .cycles_event = 0x3c, .id_mask = 0xff84ffff,

@@ -109,7 +109,7 @@ u64 tp_cspmu_constraint(const struct tp_row *row, u64 id)
 }
 
 #define GRACE(_name, _events, _formats, _files, _counters, _f1_mask) {	\
-	.set = "grace", .name = _name, TP_CSPMU,			\
+	.name = _name, TP_CSPMU,			\
 	.events = _events, .formats = _formats, .files = _files,	\
 	.counters = _counters, .f1_mask = _f1_mask,			\
 }

@@ -68,7 +68,7 @@ static u64 iio_constraint(const struct tp_row *row, u64 id)
 }
 
 #define INTEL(_name, _instances, _formats, _files, _factors)		\
-	.set = "intel", .name = _name, .layout = TP_PER_INSTANCE,	\
+	.name = _name, .layout = TP_PER_INSTANCE,	\
 	.instances = _instances, .formats = _formats, .files = _files,	\
 	.cpus_file = "cpumask", .counters = 4, .id_mask = 0xffff,	\
 	.capabilities = PERF_PMU_CAP_NO_EXCLUDE,			\

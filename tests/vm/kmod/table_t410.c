@@ -247,7 +247,7 @@ static int pcie_tgt_admit(struct perf_event *event, struct perf_event *const *ac
 
 /* The C2C and CMEM latency drivers have 32 slots of any kind and know their ids. */
 #define T410_MMIO(_name, _events, _formats, _files, _id_mask, _ids)	\
-	.set = "tegra410", .name = _name, .layout = TP_PER_SOCKET,	\
+	.name = _name, .layout = TP_PER_SOCKET,	\
 	.events = _events, .event_fmt = "event=0x%llx",			\
 	.formats = _formats, .files = _files,				\
 	.cpus_file = "cpumask", .associated_cpus = true,		\
@@ -257,19 +257,19 @@ static int pcie_tgt_admit(struct perf_event *event, struct perf_event *const *ac
 
 const struct tp_row tp_t410_rows[] = {
 	{
-		.set = "tegra410", .name = "nvidia_ucf_pmu_%d", TP_CSPMU,
+		.name = "nvidia_ucf_pmu_%d", TP_CSPMU,
 		.events = ucf_events, .formats = ucf_formats, .files = ucf_files,
 		.counters = 8, .factors = ucf_factors,
 	},
 	{
-		.set = "tegra410", .name = "nvidia_pcie_pmu_%d_rc_%d", TP_CSPMU,
+		.name = "nvidia_pcie_pmu_%d_rc_%d", TP_CSPMU,
 		.layout = TP_PER_SOCKET_INSTANCE, .instances = &tp_rc,
 		.events = pcie_events, .formats = pcie_formats, .files = pcie_files,
 		.counters = 4, .factors = pcie_factors,
 		.admit = pcie_admit, .inherit = pcie_inherit,
 	},
 	{
-		.set = "tegra410", .name = "nvidia_pcie_tgt_pmu_%d_rc_%d", TP_CSPMU,
+		.name = "nvidia_pcie_tgt_pmu_%d_rc_%d", TP_CSPMU,
 		.layout = TP_PER_SOCKET_INSTANCE, .instances = &tp_rc,
 		.events = pcie_tgt_events, .formats = pcie_tgt_formats,
 		.files = pcie_tgt_files,
@@ -302,7 +302,7 @@ const struct tp_row tp_t410_rows[] = {
 
 /* What a kernel without the Tegra410 tables shows on Vera: pick it by identifier. */
 const struct tp_row tp_vera_row = {
-	.set = "vera", .name = "nvidia_uncore_pmu_%d", TP_CSPMU,
+	.name = "nvidia_uncore_pmu_%d", TP_CSPMU,
 	.events = generic_events, .formats = generic_formats, .files = ucf_files,
 	.counters = 8, .f1_mask = 0xffffffff, .f2_mask = 0xffffffff,
 };

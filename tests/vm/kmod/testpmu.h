@@ -54,7 +54,6 @@ struct tp_factors {
 };
 
 struct tp_row {
-	const char *set;
 	const char *name;
 	enum tp_layout layout;
 	const int *instances;		/* NULL: one */
