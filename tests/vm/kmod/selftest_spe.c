@@ -107,9 +107,9 @@ static void overwrite(void)
 }
 
 /*
- * Kernels without "perf/aux: Fix pending disable flow when the AUX ring buffer
- * overruns" mean to disable a truncated event but do not (6.12: never; 6.1: not on
- * CPU 0). ENABLE alone then does nothing, while DISABLE and ENABLE works on all.
+ * Kernels without "perf/aux: Properly launch pending disable flow" (LKML 2025-06-25)
+ * mean to disable a truncated event but do not (6.12.95: never; 6.1: not on CPU 0).
+ * ENABLE alone then does nothing, while DISABLE and ENABLE works on all.
  */
 static void truncation(void)
 {
