@@ -6,7 +6,7 @@
 //! 2. [`pull`] reads every map and uncore counter into one snapshot;
 //! 3. [`window`] is the difference of two snapshots;
 //! 4. [`join`] gives owners the names of containers, pods, processes;
-//! 5. [`derive`] makes values and ratios of counts;
+//! 5. [`mod@derive`] makes values and ratios of counts;
 //! 6. [`emit`] writes them.
 //!
 //! [`event`] reads what the user wants to be counted, [`command`] runs what the user wants to

@@ -10,6 +10,7 @@ mod run;
 mod setup;
 mod sh;
 mod test;
+mod vm;
 
 use clap::{Parser, Subcommand};
 
@@ -33,6 +34,8 @@ enum Verb {
     Run(run::Args),
     /// Run every test this machine can run
     Test(test::Args),
+    /// Boot other kernels and arm64 under QEMU and run the guest tests
+    Vm(vm::Args),
     /// Formatting, lints, documentation and dependencies
     Check,
     /// Run the benchmarks and print their tables
@@ -45,6 +48,7 @@ fn main() {
         Verb::Build(args) => build::run(&args).map(drop),
         Verb::Run(args) => run::run(&args),
         Verb::Test(args) => test::run(&args),
+        Verb::Vm(args) => vm::run(&args),
         Verb::Check => check::run(),
         Verb::Bench(args) => bench::run(&args),
     };

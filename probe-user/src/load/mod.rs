@@ -160,7 +160,7 @@ impl Session {
         }
     }
 
-    /// Charges what process `pid`, and every process it makes, does to [`CgroupId::COMMAND`].
+    /// Charges what process `pid`, and every process it makes, does to [`probe_common::CgroupId::COMMAND`].
     ///
     /// # Errors
     ///

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The struct pmu callbacks that uncore and core rows share: add, del, start,
+ * stop, read, and the disable and group-read brackets.
+ *
+ * perf calls them with interrupts off on the box's CPU; a read may also come
+ * from another CPU of the package (Intel uncore), hence the box's lock. An event
+ * keeps its spec in pmu_private and the index of its box in hw.event_base.
+ */
+#include "testpmu.h"
+
+static struct tp_box *box_of(struct perf_event *event)
+{
+	return &to_tp_pmu(event->pmu)->boxes[event->hw.event_base];
+}
+
+static struct tp_value *value_of(struct perf_event *event)
+{
+	struct tp_spec *s = event->pmu_private;
+
+	return &s->v[event->hw.event_base];
+}
+
+/* The box that this CPU's callbacks are about, or NULL. */
+static struct tp_box *local_box(struct pmu *pmu)
+{
+	struct tp_pmu *p = to_tp_pmu(pmu);
+	int cpu = smp_processor_id();
+	unsigned int i;
+
+	if (p->row->layout == TP_PER_CPU)
+		return &p->boxes[cpu];
+	for (i = 0; i < p->nr_boxes; i++)
+		if (p->boxes[i].cpu == cpu)
+			return &p->boxes[i];
+	return NULL;
+}
+
+static void update(struct perf_event *event)
+{
+	struct tp_box *box = box_of(event);
+	struct tp_value *v = value_of(event);
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&box->lock, flags);
+	tp_settle(box, v);
+	local64_add(v->val - local64_read(&event->hw.prev_count), &event->count);
+	local64_set(&event->hw.prev_count, v->val);
+	raw_spin_unlock_irqrestore(&box->lock, flags);
+}
+
+static void tp_start(struct perf_event *event, int flags)
+{
+	struct tp_box *box = box_of(event);
+	struct tp_value *v = value_of(event);
+	unsigned long irq;
+
+	raw_spin_lock_irqsave(&box->lock, irq);
+	tp_settle(box, v);
+	local64_set(&event->hw.prev_count, v->val);
+	event->hw.state = 0;
+	raw_spin_unlock_irqrestore(&box->lock, irq);
+}
+
+static void tp_stop(struct perf_event *event, int flags)
+{
+	if (event->hw.state & PERF_HES_STOPPED)
+		return;
+	update(event);
+	event->hw.state |= PERF_HES_STOPPED | PERF_HES_UPTODATE;
+}
+
+static void tp_read(struct perf_event *event)
+{
+	if (!(event->hw.state & PERF_HES_STOPPED))
+		update(event);
+}
+
+static int tp_add(struct perf_event *event, int flags)
+{
+	struct tp_pmu *p = to_tp_pmu(event->pmu);
+	u64 masks[TP_MAX_ACTIVE];
+	struct tp_box *box;
+	unsigned long irq;
+	unsigned int i;
+	int err = 0;
+
+	if (p->row->layout == TP_PER_CPU)
+		event->hw.event_base = smp_processor_id();
+	box = box_of(event);
+
+	raw_spin_lock_irqsave(&box->lock, irq);
+	for (i = 0; i < box->nr_active; i++)
+		masks[i] = tp_event_mask(p, box->active[i]->hw.config);
+	if (i < TP_MAX_ACTIVE)
+		masks[i] = tp_event_mask(p, event->hw.config);
+	if (i == TP_MAX_ACTIVE || !tp_fits(masks, i + 1))
+		err = -EAGAIN;
+	else if (p->row->admit)
+		err = p->row->admit(event, box->active, box->nr_active);
+	if (!err)
+		box->active[box->nr_active++] = event;
+	raw_spin_unlock_irqrestore(&box->lock, irq);
+	if (err)
+		return err;
+
+	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
+	if (flags & PERF_EF_START)
+		tp_start(event, PERF_EF_RELOAD);
+	perf_event_update_userpage(event);
+	return 0;
+}
+
+static void tp_del(struct perf_event *event, int flags)
+{
+	struct tp_box *box = box_of(event);
+	unsigned long irq;
+	unsigned int i;
+
+	tp_stop(event, PERF_EF_UPDATE);
+	raw_spin_lock_irqsave(&box->lock, irq);
+	for (i = 0; i < box->nr_active; i++)
+		if (box->active[i] == event) {
+			box->active[i] = box->active[--box->nr_active];
+			break;
+		}
+	raw_spin_unlock_irqrestore(&box->lock, irq);
+	perf_event_update_userpage(event);
+}
+
+static void tp_enable(struct pmu *pmu)
+{
+	struct tp_box *box = local_box(pmu);
+
+	if (box)
+		tp_box_unlatch(box, TP_LATCH_PMU);
+}
+
+static void tp_disable(struct pmu *pmu)
+{
+	struct tp_box *box = local_box(pmu);
+
+	if (box)
+		tp_box_latch(box, TP_LATCH_PMU, tp_mono());
+}
+
+/* A group read sees one instant. The other transactions need nothing from us. */
+static void tp_start_txn(struct pmu *pmu, unsigned int flags)
+{
+	struct tp_box *box = local_box(pmu);
+
+	if (box && (flags & PERF_PMU_TXN_READ))
+		tp_box_latch(box, TP_LATCH_READ, tp_mono());
+}
+
+static void end_txn(struct pmu *pmu)
+{
+	struct tp_box *box = local_box(pmu);
+
+	if (box)
+		tp_box_unlatch(box, TP_LATCH_READ);
+}
+
+static int tp_commit_txn(struct pmu *pmu)
+{
+	end_txn(pmu);
+	return 0;
+}
+
+static void tp_cancel_txn(struct pmu *pmu)
+{
+	end_txn(pmu);
+}
+
+/*
+ * Whether an event and the group it wants to join can ever count at once, as
+ * the real drivers check at open. Hardware events of other PMUs are refused.
+ */
+int tp_group_fits(struct perf_event *event, u64 id)
+{
+	struct perf_event *leader = event->group_leader, *e;
+	struct tp_pmu *p = to_tp_pmu(event->pmu);
+	u64 masks[TP_MAX_ACTIVE];
+	unsigned int n = 0;
+
+	masks[n++] = tp_event_mask(p, id);
+	if (leader != event) {
+		if (leader->pmu == event->pmu)
+			masks[n++] = tp_event_mask(p, leader->hw.config);
+		else if (!is_software_event(leader))
+			return -EINVAL;
+		for_each_sibling_event(e, leader) {
+			if (is_software_event(e))
+				continue;
+			if (e->pmu != event->pmu || n == TP_MAX_ACTIVE)
+				return -EINVAL;
+			masks[n++] = tp_event_mask(p, e->hw.config);
+		}
+	}
+	return tp_fits(masks, n) ? 0 : -EINVAL;
+}
+
+void tp_count_init(struct tp_pmu *p)
+{
+	p->pmu = (struct pmu){
+		.module = THIS_MODULE,
+		.capabilities = p->row->capabilities,
+		.attr_groups = p->groups,
+		.task_ctx_nr = p->row->layout == TP_PER_CPU ? perf_hw_context
+							    : perf_invalid_context,
+		.event_init = p->row->layout == TP_PER_CPU ? tp_core_event_init
+							   : tp_uncore_event_init,
+		.pmu_enable = tp_enable,
+		.pmu_disable = tp_disable,
+		.add = tp_add,
+		.del = tp_del,
+		.start = tp_start,
+		.stop = tp_stop,
+		.read = tp_read,
+		.start_txn = tp_start_txn,
+		.commit_txn = tp_commit_txn,
+		.cancel_txn = tp_cancel_txn,
+	};
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* What the parts of the self-check share: opening events, the control files, verdicts. */
+#ifndef SELFTEST_H
+#define SELFTEST_H
+
+#include <linux/perf_event.h>
+#include <stdint.h>
+
+typedef uint64_t u64;
+
+struct reading {
+	u64 value, enabled, running;
+};
+
+extern int failures;
+
+/* Prints "ok - what" or "not ok - what" with the numbers that decided it. */
+void check(int good, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* a and b differ by at most permille/1000 of b. */
+int near(u64 a, u64 b, unsigned int permille);
+
+int pmu_type(const char *name);
+/* Opens an event; the fd or -errno. attr.type is filled in from the PMU's name. */
+int open_event(const char *pmu, struct perf_event_attr attr, int pid, int cpu, int group);
+struct reading read_event(int fd);
+
+int control(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* 0 or -errno */
+/* A watched process's time on a CPU; column 4: ns, 5: core ns. */
+u64 task_ns(int tgid, int cpu, int column);
+
+u64 now_ns(void);
+void pin(int cpu);
+void spin_ms(int ms);
+/* A child pinned to a CPU that waits, spins for ms when released, and exits. */
+struct child {
+	int pid, go;
+};
+struct child spinner(int cpu, int ms);
+void release(struct child c);
+void reap(struct child c);
+
+void test_uncore(void);
+void test_core(void);
+void test_spe(void);
+
+#endif

@@ -1,0 +1,246 @@
+//! Each guest is what its row of the boot table says, and has what the other tests rely on.
+
+use std::{
+    env,
+    fs::{self, File},
+    io,
+    path::Path,
+    process::Command,
+};
+
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{
+    counter::{Counter, Target, pmu_type},
+    guest::{skip, value},
+};
+
+#[test]
+fn kernel_and_architecture_are_those_of_the_boot() {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("procfs");
+    assert_eq!(release.trim(), value("RELEASE"));
+    let arch = match env::consts::ARCH {
+        "aarch64" => "arm64",
+        "x86_64" => "amd64",
+        other => other,
+    };
+    assert_eq!(arch, value("ARCH"));
+}
+
+#[test]
+fn pages_are_as_large_as_the_kernel_name_says() {
+    let maps = fs::read_to_string("/proc/self/smaps").expect("procfs");
+    let size = maps
+        .lines()
+        .find_map(|line| line.strip_prefix("KernelPageSize:"))
+        .expect("smaps names the page size");
+    let expected = if value("RELEASE").ends_with("-16k") {
+        "16 kB"
+    } else {
+        "4 kB"
+    };
+    assert_eq!(size.trim(), expected);
+}
+
+#[test]
+fn command_line_is_that_of_the_boot() {
+    let words = fs::read_to_string("/proc/cmdline").expect("procfs");
+    let wanted = value("APPEND");
+    for word in wanted.split_whitespace() {
+        assert!(
+            words.split_whitespace().any(|given| given == word),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn file_systems_are_mounted() {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs");
+    for (kind, place) in [
+        ("cgroup2", "/sys/fs/cgroup"),
+        ("bpf", "/sys/fs/bpf"),
+        ("debugfs", "/sys/kernel/debug"),
+    ] {
+        let there = mounts.lines().any(|line| {
+            let fields: Vec<_> = line.split(' ').collect();
+            fields[1] == place && fields[2] == kind
+        });
+        assert!(there, "no {kind} on {place} in\n{mounts}");
+    }
+}
+
+#[test]
+fn kernel_has_btf() {
+    let btf = fs::read("/sys/kernel/btf/vmlinux").expect("CONFIG_DEBUG_INFO_BTF");
+    // Documentation/bpf/btf.rst, struct btf_header.
+    assert_eq!(btf[..2], 0xeb9f_u16.to_ne_bytes());
+}
+
+#[test]
+fn pmuscope_runs() {
+    let binary = env::var_os("PMUSCOPE_BIN").expect("the init names the binary");
+    // The file loads and starts on this architecture; what it says is for other tests.
+    let status = Command::new(binary).arg("--version").status();
+    assert!(status.expect("it can be executed").code().is_some());
+}
+
+#[test]
+fn modules_of_the_boot_are_loaded() {
+    let wanted = value("MODULES");
+    let loaded = loaded_modules();
+    for name in wanted.split(',').filter(|name| !name.is_empty()) {
+        assert!(
+            loaded.iter().any(|module| module == name),
+            "{name} is not loaded: {loaded:?}"
+        );
+    }
+}
+
+#[test]
+fn software_event_counts() {
+    let config = u64::from(PERF_COUNT_SW_TASK_CLOCK);
+    let mut clock = Counter::open(PERF_TYPE_SOFTWARE, config, &Target::This).expect("a counter");
+    // A switch is charged to CPU time before it starts the event: only a measurement without
+    // one is exact.
+    let exact = (0..20).find_map(|_| {
+        let switches = context_switches();
+        let mut inner = 0;
+        let start = cpu_time();
+        let counted = clock.count(|| {
+            let start = cpu_time();
+            spin(100_000);
+            inner = cpu_time() - start;
+        });
+        let outer = cpu_time() - start;
+        (context_switches() == switches).then_some((inner, counted, outer))
+    });
+    let (inner, counted, outer) = exact.expect("one of 20 short runs without a switch");
+    assert!(
+        inner > 0 && (inner..=outer).contains(&counted),
+        "{counted} ns counted, CPU time between {inner} and {outer} ns"
+    );
+}
+
+/// The lines of this thread's status that count its switches.
+fn context_switches() -> String {
+    let status = fs::read_to_string("/proc/thread-self/status").expect("procfs");
+    let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
+    lines.collect()
+}
+
+/// What this thread has run so far, ns.
+fn cpu_time() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("time is positive")
+}
+
+/// The hook on cgroup-switches rests on it: a cgroup has a perf state of its own only once some
+/// controller is on in the root.
+#[test]
+fn cgroup_has_a_perf_state_where_a_controller_is_on() {
+    let path = Path::new("/sys/fs/cgroup/smoke");
+    fs::create_dir(path).expect("a new cgroup");
+    let directory = File::open(path).expect("its directory");
+    let config = u64::from(PERF_COUNT_SW_TASK_CLOCK);
+    let opened = Counter::open(PERF_TYPE_SOFTWARE, config, &Target::Cgroup(&directory, 0));
+    let error = opened.err().map(|error| error.kind());
+    drop(directory);
+    fs::remove_dir(path).expect("an empty cgroup goes");
+    let expected = value("CONTROLLERS")
+        .is_empty()
+        .then_some(io::ErrorKind::NotFound);
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn core_pmu_has_the_name_of_its_firmware() {
+    let pmus = ["armv8_pmuv3", "armv8_pmuv3_0", "cpu"];
+    let there: Vec<_> = pmus
+        .into_iter()
+        .filter(|name| pmu_type(name).is_some())
+        .collect();
+    let expected: &[&str] = match (&*value("ARCH"), &*value("FIRMWARE")) {
+        ("arm64", "dt") => &["armv8_pmuv3"],
+        ("arm64", "acpi") => &["armv8_pmuv3_0"],
+        // QEMU emulates no x86 counters; the kernel still registers `cpu` on some versions.
+        _ => return hardware_cycles_are_refused(),
+    };
+    assert_eq!(there, expected);
+}
+
+fn hardware_cycles_are_refused() {
+    let config = u64::from(PERF_COUNT_HW_CPU_CYCLES);
+    let opened = Counter::open(PERF_TYPE_HARDWARE, config, &Target::This);
+    let error = opened.err().map(|error| error.kind());
+    assert_eq!(error, Some(io::ErrorKind::NotFound));
+}
+
+/// With `-icount` an instruction is an instruction: the same loop counts the same, and twice the
+/// rounds count exactly the instructions of the loop more.
+#[test]
+fn icount_counts_instructions_exactly() {
+    if value("ICOUNT").is_empty() {
+        return skip("this guest runs without -icount");
+    }
+    // ARM DDI 0487, D13.12: INST_RETIRED.
+    const INST_RETIRED: u64 = 0x08;
+    let pmu = pmu_type("armv8_pmuv3").or_else(|| pmu_type("armv8_pmuv3_0"));
+    let pmu = pmu.expect("arm64 guests have a core PMU");
+    let mut counter = Counter::open(pmu, INST_RETIRED, &Target::This).expect("a counter");
+    // The first run touches the pages of the code between the two ioctls.
+    counter.count(|| spin(1));
+    let first = counter.count(|| spin(1_000_000));
+    let second = counter.count(|| spin(1_000_000));
+    let double = counter.count(|| spin(2_000_000));
+    println!("{first}, {second} and for twice the work {double} instructions");
+    assert_eq!(first, second);
+    assert_eq!(double - first, 2 * 1_000_000);
+}
+
+/// Our own modules go in and out of this kernel.
+#[test]
+fn test_modules_load() {
+    let Ok(files) = fs::read_dir("/lib/pmuscope") else {
+        return skip("tests/vm/kmod has no Makefile, so the guest has no test modules");
+    };
+    for file in files {
+        let path = file.expect("a directory entry").path();
+        let name = path.file_stem().expect("NAME.ko").to_string_lossy();
+        let name = name.replace('-', "_");
+        run("insmod", &path.to_string_lossy());
+        assert!(loaded_modules().contains(&name), "{name} did not load");
+        run("rmmod", &name);
+        assert!(!loaded_modules().contains(&name), "{name} did not unload");
+    }
+}
+
+fn run(program: &str, argument: &str) {
+    let output = Command::new(program).arg(argument).output();
+    let output = output.expect("busybox has it");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {argument}: {said}");
+}
+
+fn loaded_modules() -> Vec<String> {
+    let modules = fs::read_to_string("/proc/modules").expect("procfs");
+    let names = modules.lines().filter_map(|line| line.split(' ').next());
+    names.map(String::from).collect()
+}
+
+/// Two instructions a round, whatever the compiler's mood. `rounds` is at least 1.
+fn spin(rounds: u64) {
+    // SAFETY: counts a register of its own down to 0, touches nothing else.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("2: subs {n}, {n}, #1", "b.ne 2b", n = inout(reg) rounds => _);
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("2: sub {n}, 1", "jnz 2b", n = inout(reg) rounds => _);
+    }
+}

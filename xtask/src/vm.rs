@@ -1,0 +1,118 @@
+//! `cargo xtask vm`: boots Debian's kernels under QEMU and runs the guest tests (tests/vm) in them.
+
+mod apt;
+mod binaries;
+mod boots;
+mod guest;
+mod initramfs;
+mod kmod;
+mod modules;
+mod packages;
+mod report;
+mod rig;
+mod tools;
+
+use std::{fs, time::Instant};
+
+use anyhow::{Result, bail, ensure};
+
+use self::{
+    boots::{BOOTS, Boot},
+    packages::Arch,
+    report::{Report, Totals},
+    rig::Rig,
+};
+use crate::{setup, sh};
+
+#[derive(clap::Args, Default)]
+pub(crate) struct Args {
+    /// Only guests of this architecture
+    #[arg(long)]
+    arch: Option<Arch>,
+    /// Only guests of this kernel series, such as 6.12
+    #[arg(long, value_name = "SERIES")]
+    kernel: Option<String>,
+    /// Only guests whose name contains this; where there is none, only tests whose name does
+    #[arg(long, value_name = "NAME")]
+    filter: Option<String>,
+    /// Boot the first guest that matches with a shell on this terminal
+    #[arg(long)]
+    shell: bool,
+}
+
+/// Whether guests can run on this machine; the error is the reason why not.
+pub(crate) fn can_run() -> Result<(), String> {
+    if sh::output(sh::command("apt-get").arg("--version")).is_none() {
+        return Err("the test guests are made of Debian packages and apt-get is not there".into());
+    }
+    let missing = tools::missing();
+    if missing.is_empty() || rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let install = tools::apt_line(&missing);
+    Err(format!("the test guests need `sudo {install}`"))
+}
+
+/// Runs the guests that `args` selects; a failed test is an error.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let start = Instant::now();
+    let (boots, filter) = select(args)?;
+    if let Err(reason) = can_run() {
+        bail!(reason);
+    }
+    setup::run()?;
+    tools::provide()?;
+    let vm = sh::target_dir().join("vm");
+    fs::create_dir_all(&vm)?;
+    let rig = Rig::prepare(&vm, &boots)?;
+
+    if args.shell {
+        let boot = boots[0];
+        let initramfs = rig.initramfs(boot, "", true)?;
+        return guest::shell(boot, &rig.kernel(boot), &initramfs);
+    }
+    let mut totals = Totals::default();
+    for boot in boots {
+        let initramfs = rig.initramfs(boot, filter, false)?;
+        let since = Instant::now();
+        let mut report = Report::new(&mut totals, filter.is_empty());
+        guest::run(boot, &rig.kernel(boot), &initramfs, &mut report)?;
+        let planned = report.planned();
+        println!(
+            "[{}] {planned} tests in {:.1} s",
+            boot.name,
+            since.elapsed().as_secs_f32()
+        );
+    }
+    println!("xtask: guests ended after {} s", start.elapsed().as_secs());
+    println!("{totals}");
+    ensure!(
+        totals.passed + totals.failed + totals.skipped > 0,
+        "no test matches {filter:?}"
+    );
+    ensure!(totals.failed == 0, "tests failed in the guests");
+    Ok(())
+}
+
+/// The guests to boot and the part of test names asked for.
+fn select(args: &Args) -> Result<(Vec<&'static Boot>, &str)> {
+    let mut boots: Vec<_> = BOOTS.iter().collect();
+    boots.retain(|boot| args.arch.is_none_or(|arch| boot.arch == arch));
+    boots.retain(|boot| {
+        args.kernel
+            .as_ref()
+            .is_none_or(|kernel| boot.series == kernel)
+    });
+    let names: Vec<_> = BOOTS.iter().map(|boot| boot.name).collect();
+    ensure!(
+        !boots.is_empty(),
+        "no guest has this architecture and kernel; there are {}",
+        names.join(", ")
+    );
+    let filter = args.filter.as_deref().unwrap_or_default();
+    if !boots.iter().any(|boot| boot.name.contains(filter)) {
+        return Ok((boots, filter));
+    }
+    boots.retain(|boot| boot.name.contains(filter));
+    Ok((boots, ""))
+}

@@ -1,0 +1,127 @@
+//! The guests that `cargo xtask vm` boots, as data: a new one is a row.
+
+use super::packages::Arch;
+
+pub(super) enum Flavour {
+    Normal,
+    /// 16 KiB pages; Debian has it for arm64 from 6.12 on.
+    Pages16k,
+}
+
+/// How the guest learns its devices; the sysfs name of the arm64 PMU depends on it.
+pub(super) enum Firmware {
+    /// What QEMU offers by itself: a device tree on arm64, BIOS and ACPI on amd64.
+    Default,
+    /// UEFI and ACPI on arm64, as on servers.
+    Uefi,
+}
+
+/// A test binary (a `[[test]]` of probe-user) and which of its modules run in this guest.
+pub(super) struct Tests {
+    pub(super) binary: &'static str,
+    /// Tests whose path begins with one of these; empty: all.
+    pub(super) modules: &'static [&'static str],
+}
+
+pub(super) struct Boot {
+    pub(super) name: &'static str,
+    pub(super) arch: Arch,
+    /// The kernel series, pinned to a version in packages.rs.
+    pub(super) series: &'static str,
+    pub(super) flavour: Flavour,
+    pub(super) firmware: Firmware,
+    /// An instruction takes 2^N ns of guest time: counts repeat to the digit, and arm64's PMU
+    /// has `inst_retired`. Such a guest has one CPU (see guest.rs).
+    pub(super) icount_shift: Option<u8>,
+    /// More kernel command line.
+    pub(super) append: &'static str,
+    /// Debian kernel modules loaded before the tests, with what they depend on.
+    pub(super) modules: &'static [&'static str],
+    /// Whether the init turns on a controller in the root's `cgroup.subtree_control`, as systemd
+    /// has done on every real node. Without it no child cgroup has a `perf_event` state of its own.
+    pub(super) controllers: bool,
+    pub(super) tests: &'static [Tests],
+}
+
+/// Every module of every test binary.
+const ALL: &[Tests] = &[Tests {
+    binary: "vm",
+    modules: &[],
+}];
+
+const SMOKE: &[Tests] = &[Tests {
+    binary: "vm",
+    modules: &["smoke::"],
+}];
+
+/// What most rows share: a plain boot of 6.12 on arm64.
+const PLAIN: Boot = Boot {
+    name: "arm64-6.12",
+    arch: Arch::Arm64,
+    series: "6.12",
+    flavour: Flavour::Normal,
+    firmware: Firmware::Default,
+    icount_shift: None,
+    append: "",
+    // Servers load the SPE driver by themselves; the guest has no such device.
+    modules: &["arm_spe_pmu"],
+    controllers: true,
+    tests: ALL,
+};
+
+pub(super) const BOOTS: &[Boot] = &[
+    PLAIN,
+    Boot {
+        name: "amd64-6.12",
+        arch: Arch::Amd64,
+        modules: &[],
+        ..PLAIN
+    },
+    Boot {
+        name: "amd64-6.1",
+        arch: Arch::Amd64,
+        series: "6.1",
+        modules: &[],
+        ..PLAIN
+    },
+    Boot {
+        name: "arm64-6.1",
+        series: "6.1",
+        ..PLAIN
+    },
+    Boot {
+        name: "arm64-6.12-icount-dt",
+        icount_shift: Some(1),
+        tests: SMOKE,
+        ..PLAIN
+    },
+    Boot {
+        name: "arm64-6.12-icount-uefi",
+        firmware: Firmware::Uefi,
+        icount_shift: Some(1),
+        tests: SMOKE,
+        ..PLAIN
+    },
+    Boot {
+        name: "arm64-6.12-16k",
+        flavour: Flavour::Pages16k,
+        tests: SMOKE,
+        ..PLAIN
+    },
+    Boot {
+        name: "amd64-6.12-preempt",
+        arch: Arch::Amd64,
+        append: "preempt=full",
+        modules: &[],
+        tests: SMOKE,
+        ..PLAIN
+    },
+    Boot {
+        name: "amd64-6.12-nocss",
+        arch: Arch::Amd64,
+        modules: &[],
+        controllers: false,
+        tests: SMOKE,
+        ..PLAIN
+    },
+];

@@ -1,0 +1,111 @@
+//! Builds our test kernel modules (tests/vm/kmod) for a guest's kernel.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+use super::packages::{Arch, Kernel};
+use crate::sh;
+
+/// The sources, relative to the workspace root.
+const SOURCES: &str = "tests/vm/kmod";
+
+pub(super) fn sources() -> Option<PathBuf> {
+    let sources = sh::root().join(SOURCES);
+    sources.join("Makefile").exists().then_some(sources)
+}
+
+/// The modules built for `kernel`, whose packages are unpacked in `tree`.
+///
+/// Kbuild writes beside the sources, so each kernel has a copy of them; nothing is built where
+/// the sources are those of the last build.
+pub(super) fn build(
+    vm: &Path,
+    tree: &Path,
+    sources: &Path,
+    kernel: &Kernel,
+) -> Result<Vec<PathBuf>> {
+    let release = kernel.release();
+    let copy = vm.join("kmod").join(&release);
+    let files = read_sources(sources)?;
+    let mut hasher = DefaultHasher::new();
+    files.hash(&mut hasher);
+    let fingerprint = hasher.finish().to_string();
+    let built = copy.join(".built");
+    if fs::read_to_string(&built).ok().as_ref() != Some(&fingerprint) {
+        println!("xtask: building {SOURCES} for {release}");
+        if copy.exists() {
+            fs::remove_dir_all(&copy)?;
+        }
+        for (name, text) in files {
+            let file = copy.join(name);
+            fs::create_dir_all(file.parent().unwrap_or(&copy))?;
+            fs::write(file, text)?;
+        }
+        let headers = tree.join(format!("usr/src/linux-headers-{release}"));
+        point_at_common(&headers, tree, kernel)?;
+        let mut make = sh::command("make");
+        make.args(["--silent", "--no-print-directory", "-C"])
+            .arg(&headers);
+        make.arg(format!("M={}", copy.display()));
+        make.arg(format!("ARCH={}", kernel.arch.kbuild()));
+        if kernel.arch != Arch::HOST {
+            make.arg(format!("CROSS_COMPILE={}", kernel.arch.gnu()));
+        }
+        sh::check(make.arg("modules"))
+            .with_context(|| format!("{SOURCES} does not build for {release}"))?;
+        fs::write(&built, fingerprint)?;
+    }
+    let mut modules = entries(&copy)?;
+    modules.retain(|path| path.extension().is_some_and(|extension| extension == "ko"));
+    modules.sort();
+    Ok(modules)
+}
+
+/// The packaged Makefile includes the common tree by its place in an installed system.
+fn point_at_common(headers: &Path, tree: &Path, kernel: &Kernel) -> Result<()> {
+    let makefile = headers.join("Makefile");
+    let common = tree.join("usr/src").join(kernel.common_headers());
+    fs::write(
+        &makefile,
+        format!("include {}\n", common.join("Makefile").display()),
+    )
+    .with_context(|| format!("cannot write {}", makefile.display()))
+}
+
+/// Path below `dir` and content of every source, in order; what a build left there is none.
+fn read_sources(dir: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    let mut pending = vec![PathBuf::new()];
+    while let Some(below) = pending.pop() {
+        for path in entries(&dir.join(&below))? {
+            let name = below.join(path.file_name().unwrap_or_default());
+            if path.is_dir() {
+                pending.push(name);
+            } else if is_source(&name) {
+                let text =
+                    fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+                files.insert(name, text);
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn is_source(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().and_then(OsStr::to_str);
+    let kind = matches!(extension, Some("c" | "h" | "S"));
+    matches!(&*name, "Makefile" | "Kbuild") || kind && !name.ends_with(".mod.c")
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    entries.map(|entry| Ok(entry?.path())).collect()
+}

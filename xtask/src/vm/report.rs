@@ -1,0 +1,269 @@
+//! What a guest says on its console, read as test results: the marks of init.sh and libtest's
+//! own lines.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    time::{Duration, Instant},
+};
+
+/// How many lines of a guest that died outside of a test are shown; a test's are shown as they
+/// come.
+const TAIL: usize = 60;
+
+/// Results over all guests.
+#[derive(Default)]
+pub(super) struct Totals {
+    pub(super) passed: usize,
+    pub(super) failed: usize,
+    pub(super) skipped: usize,
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            passed,
+            failed,
+            skipped,
+        } = self;
+        write!(f, "{passed} passed, {failed} failed")?;
+        if *skipped > 0 {
+            write!(f, ", {skipped} skipped")?;
+        }
+        Ok(())
+    }
+}
+
+struct Running {
+    name: String,
+    since: Instant,
+    /// libtest's own summary says that one test passed.
+    passed: bool,
+    skipped: bool,
+}
+
+/// One guest's console so far. What it returns from its methods is to be printed.
+pub(super) struct Report<'a> {
+    totals: &'a mut Totals,
+    /// Tests that were announced and have not begun.
+    plan: VecDeque<String>,
+    planned: usize,
+    /// Whether a guest without any test is a failure.
+    expects_tests: bool,
+    running: Option<Running>,
+    ended: bool,
+    tail: VecDeque<String>,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(totals: &'a mut Totals, expects_tests: bool) -> Self {
+        Self {
+            totals,
+            plan: VecDeque::new(),
+            planned: 0,
+            expects_tests,
+            running: None,
+            ended: false,
+            tail: VecDeque::new(),
+        }
+    }
+
+    /// Whether the guest has come as far as its tests.
+    pub(super) fn booted(&self) -> bool {
+        self.planned > 0 || self.ended
+    }
+
+    /// Reads one line; returns what of it is worth showing.
+    pub(super) fn line(&mut self, line: &str) -> Option<String> {
+        let line = line.trim_end();
+        if self.tail.len() == TAIL {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line.to_string());
+        if let Some(mark) = line.strip_prefix("@@ ") {
+            return self.mark(mark);
+        }
+        let running = self.running.as_mut()?;
+        let said = match line.strip_prefix("test ") {
+            Some(rest) => rest
+                .strip_prefix(running.name.as_str())
+                .and_then(|rest| rest.strip_prefix(" ..."))
+                .map_or(line, str::trim_start),
+            None => line,
+        };
+        running.passed |= said.starts_with("test result: ok. 1 passed;");
+        running.skipped |= said.starts_with("skipped: ") || said == "ignored";
+        let noise = ["", "ok", "ignored", "FAILED", "running 1 test", "failures:"].contains(&said)
+            || said.trim_start() == running.name
+            || said.starts_with("test result: ");
+        (!noise).then(|| format!("    {said}"))
+    }
+
+    fn mark(&mut self, mark: &str) -> Option<String> {
+        let (verb, rest) = mark.split_once(' ').unwrap_or((mark, ""));
+        let name = rest.split_once(' ').map_or(rest, |(_binary, name)| name);
+        match verb {
+            "plan" => {
+                self.plan.push_back(name.to_string());
+                self.planned += 1;
+                None
+            }
+            "begin" => {
+                self.plan.pop_front();
+                self.running = Some(Running {
+                    name: name.to_string(),
+                    since: Instant::now(),
+                    passed: false,
+                    skipped: false,
+                });
+                None
+            }
+            "exit" => self.exit(rest),
+            "end" => {
+                self.ended = true;
+                None
+            }
+            // A failure before the tests: init.sh says which.
+            _ => {
+                self.totals.failed += 1;
+                Some(format!("FAILED  {rest}"))
+            }
+        }
+    }
+
+    fn exit(&mut self, status: &str) -> Option<String> {
+        let Running {
+            name,
+            since,
+            passed,
+            skipped,
+        } = self.running.take()?;
+        let verdict = match (status, passed, skipped) {
+            ("0", _, true) => {
+                self.totals.skipped += 1;
+                "skipped"
+            }
+            ("0", true, false) => {
+                self.totals.passed += 1;
+                "ok     "
+            }
+            _ => {
+                self.totals.failed += 1;
+                "FAILED "
+            }
+        };
+        let seconds = since.elapsed().as_secs_f32();
+        let status = match status {
+            // 101 is libtest's word for a test that failed, which the line says already.
+            "0" | "101" => String::new(),
+            other => format!(", exit status {other}"),
+        };
+        Some(format!("{verdict} {name} ({seconds:.1} s{status})"))
+    }
+
+    /// The guest is gone: what did not run counts as failed.
+    pub(super) fn close(&mut self, why: &Death) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.ended {
+            if self.planned == 0 && self.expects_tests {
+                self.totals.failed += 1;
+                lines.push("FAILED  the guest has none of the tests of its row".into());
+            }
+            return lines;
+        }
+        let when = match (&self.running, self.booted()) {
+            (Some(running), _) => format!("while {} ran", running.name),
+            (None, true) => "between two tests".into(),
+            (None, false) => "before its first test".into(),
+        };
+        if self.running.is_none() {
+            lines.push("the last lines of its console:".to_string());
+            lines.extend(self.tail.drain(..).map(|line| format!("  | {line}")));
+        }
+        lines.push(match why {
+            Death::Quit => format!("FAILED  the guest died {when}"),
+            Death::Silent(limit) => {
+                let seconds = limit.as_secs();
+                format!("FAILED  the guest hung {when}: ended after {seconds} s")
+            }
+        });
+        self.totals.failed += 1;
+        for name in self.plan.drain(..) {
+            self.totals.failed += 1;
+            lines.push(format!("FAILED  {name} (not run)"));
+        }
+        lines
+    }
+
+    /// How many tests the guest announced.
+    pub(super) fn planned(&self) -> usize {
+        self.planned
+    }
+}
+
+/// Why a guest has no result.
+pub(super) enum Death {
+    /// QEMU ended: a panic, a power-off by a test, a QEMU that does not start.
+    Quit,
+    /// Nothing came to an end for so long.
+    Silent(Duration),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(console: &str, death: Option<Death>) -> (Totals, Vec<String>) {
+        let mut totals = Totals::default();
+        let mut report = Report::new(&mut totals, true);
+        let mut shown: Vec<_> = console.lines().filter_map(|l| report.line(l)).collect();
+        shown.extend(death.into_iter().flat_map(|death| report.close(&death)));
+        (totals, shown)
+    }
+
+    fn test(name: &str, output: &str, status: u8) -> String {
+        let words = if status == 0 {
+            "ok. 1 passed; 0"
+        } else {
+            "FAILED. 0 passed; 1"
+        };
+        format!(
+            "@@ begin vm {name}\n\nrunning 1 test\ntest {name} ... {output}\n\n\
+             test result: {words} failed; 0 ignored\n@@ exit {status}\n"
+        )
+    }
+
+    #[test]
+    fn results_are_counted() {
+        let console = [
+            "EFI stub: Booting\n@@ plan vm a::x\n@@ plan vm a::y\n@@ plan vm b\n",
+            &test("a::x", "ok\r", 0),
+            &test("a::y", "skipped: no PMU\nok", 0),
+            &test("b", "\nthread 'b' panicked\nFAILED", 101),
+            "@@ end\n",
+        ];
+        let (totals, shown) = read(&console.concat(), Some(Death::Quit));
+        assert_eq!(totals.to_string(), "1 passed, 1 failed, 1 skipped");
+        assert!(shown.iter().any(|line| line == "    skipped: no PMU"));
+        assert!(shown.iter().any(|line| line.starts_with("FAILED  b")));
+    }
+
+    #[test]
+    fn exit_0_without_a_passed_test_is_no_pass() {
+        let (totals, _) = read("@@ plan vm a\n@@ begin vm a\n@@ exit 0\n@@ end\n", None);
+        assert_eq!(totals.to_string(), "0 passed, 1 failed");
+    }
+
+    #[test]
+    fn a_hang_names_the_test_and_counts_the_rest() {
+        let console = "@@ plan vm a\n@@ plan vm b\n@@ begin vm a\ntest a ... \n";
+        let (totals, shown) = read(console, Some(Death::Silent(Duration::from_secs(7))));
+        assert_eq!(totals.to_string(), "0 passed, 2 failed");
+        assert!(
+            shown
+                .iter()
+                .any(|line| line.contains("hung while a ran: ended after 7 s"))
+        );
+        assert!(shown.iter().any(|line| line.contains("b (not run)")));
+    }
+}

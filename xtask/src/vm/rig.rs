@@ -1,0 +1,142 @@
+//! Everything that guests are made of, ready on disk, and each guest's root file system.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    apt::Archive,
+    binaries::Binaries,
+    boots::{Boot, Firmware},
+    initramfs::Initramfs,
+    kmod, modules,
+    packages::{Arch, Kernel, Package, Tree},
+};
+
+pub(super) struct Rig {
+    vm: PathBuf,
+    archive: Archive,
+    binaries: Binaries,
+    /// Our test modules by kernel release.
+    test_modules: BTreeMap<String, Vec<PathBuf>>,
+    /// Two runs at once would write the same files.
+    _lock: File,
+}
+
+impl Rig {
+    /// Fetches and builds what `boots` need and is not there yet.
+    pub(super) fn prepare(vm: &Path, boots: &[&'static Boot]) -> Result<Self> {
+        let lock = File::create(vm.join("lock"))?;
+        if lock.try_lock().is_err() {
+            println!(
+                "xtask: waiting for another `cargo xtask vm` in {}",
+                vm.display()
+            );
+            lock.lock().context("cannot lock target/vm")?;
+        }
+        let sources = kmod::sources();
+        if sources.is_none() {
+            println!("xtask: tests/vm/kmod has no Makefile: guests have no test modules");
+        }
+        let kernels: BTreeSet<_> = boots.iter().map(|boot| Kernel::of(boot)).collect();
+        let mut packages: BTreeSet<Package> = BTreeSet::new();
+        for kernel in &kernels {
+            packages.extend(kernel.boot_packages());
+            if sources.is_some() {
+                packages.extend(kernel.build_packages());
+            }
+        }
+        let archive = Archive::new(vm);
+        archive.provide(&packages)?;
+        let mut test_modules = BTreeMap::new();
+        if let Some(sources) = sources {
+            for kernel in &kernels {
+                let tree = archive.tree(Tree::Kernels);
+                let built = kmod::build(vm, &tree, &sources, kernel)?;
+                test_modules.insert(kernel.release(), built);
+            }
+        }
+        Ok(Self {
+            vm: vm.to_path_buf(),
+            archive,
+            binaries: Binaries::build(boots)?,
+            test_modules,
+            _lock: lock,
+        })
+    }
+
+    /// The kernel image of a boot.
+    pub(super) fn kernel(&self, boot: &Boot) -> PathBuf {
+        let tree = self.archive.tree(Tree::Kernels);
+        tree.join(format!("boot/vmlinuz-{}", Kernel::of(boot).release()))
+    }
+
+    /// Writes the root file system of a boot.
+    pub(super) fn initramfs(&self, boot: &Boot, filter: &str, shell: bool) -> Result<PathBuf> {
+        let kernel = Kernel::of(boot);
+        let tree = self.archive.tree(Tree::Kernels);
+        let mut root = Initramfs::default();
+        let busybox = self.archive.tree(Tree::Busybox(boot.arch));
+        root.copy("/bin/busybox", &busybox.join("bin/busybox"))?;
+        root.file("/init", include_bytes!("init.sh"));
+
+        root.copy("/bin/pmuscope", self.binaries.get(boot.arch, "pmuscope")?)?;
+        let mut plan = String::new();
+        for tests in boot.tests {
+            let binary = self.binaries.get(boot.arch, tests.binary)?;
+            root.copy(&format!("/tests/{}", tests.binary), binary)?;
+            let modules = tests.modules.join("|");
+            plan += &format!("{} ^({modules}) {filter}\n", tests.binary);
+        }
+        root.file("/etc/tests", plan.as_bytes());
+
+        let mut list = String::new();
+        for module in modules::with_dependencies(&tree, &kernel.release(), boot.modules)? {
+            let path = format!("/lib/modules/{}.ko", module.name);
+            root.file(&path, &module.content);
+            list += &format!("{path}\n");
+        }
+        root.file("/etc/modules", list.as_bytes());
+        for module in self
+            .test_modules
+            .get(&kernel.release())
+            .into_iter()
+            .flatten()
+        {
+            let name = module.file_name().unwrap_or_default().to_string_lossy();
+            root.copy(&format!("/lib/pmuscope/{name}"), module)?;
+        }
+        root.file("/etc/vm.env", environment(boot, &kernel, shell).as_bytes());
+        let path = self.vm.join(format!("{}.cpio", boot.name));
+        root.write(&path)?;
+        Ok(path)
+    }
+}
+
+/// What the init and the tests know of their boot, as shell assignments.
+fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
+    let firmware = match (boot.arch, &boot.firmware) {
+        (Arch::Amd64, _) | (Arch::Arm64, Firmware::Uefi) => "acpi",
+        (Arch::Arm64, Firmware::Default) => "dt",
+    };
+    let icount = boot.icount_shift.map(|shift| shift.to_string());
+    let controllers = if boot.controllers { "1" } else { "" };
+    [
+        ("PMUSCOPE_VM_BOOT", boot.name),
+        ("PMUSCOPE_VM_ARCH", boot.arch.debian()),
+        ("PMUSCOPE_VM_RELEASE", &kernel.release()),
+        ("PMUSCOPE_VM_FIRMWARE", firmware),
+        ("PMUSCOPE_VM_APPEND", boot.append),
+        ("PMUSCOPE_VM_ICOUNT", icount.as_deref().unwrap_or_default()),
+        ("PMUSCOPE_VM_CONTROLLERS", controllers),
+        ("PMUSCOPE_VM_MODULES", &boot.modules.join(",")),
+        ("PMUSCOPE_BIN", "/bin/pmuscope"),
+        ("VM_SHELL", if shell { "1" } else { "" }),
+    ]
+    .map(|(name, value)| format!("export {name}='{value}'\n"))
+    .concat()
+}
