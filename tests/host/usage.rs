@@ -56,9 +56,9 @@ const COUNTING_CASES: &[(&[&str], i32, &str)] = &[
         "cannot start /nowhere/command: No such file or directory",
     ),
     (
-        &["stat", "--", "/etc/passwd"],
+        &["stat", "--", "/proc/version"],
         126,
-        "cannot start /etc/passwd: Permission denied",
+        "cannot start /proc/version: Permission denied",
     ),
     (
         &["stat", "--cgroup", "/nowhere", "true"],

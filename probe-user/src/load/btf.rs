@@ -1,6 +1,6 @@
 //! Where the fields that the programs read are, in the running kernel.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use btf_rs::{Btf, BtfType as _, Struct, Type};
 
@@ -35,11 +35,12 @@ const FIELDS: [(&str, &str, &str); 12] = [
 
 /// The name and value of every offset global.
 pub(crate) fn offsets(vmlinux: &Path) -> Result<Vec<(&'static str, u64)>, LoadError> {
-    let error = |error: btf_rs::Error| LoadError::Btf {
+    let error = |reason: String| LoadError::Btf {
         path: vmlinux.to_path_buf(),
-        reason: error.to_string(),
+        reason,
     };
-    let btf = Btf::from_file(vmlinux).map_err(error)?;
+    let bytes = fs::read(vmlinux).map_err(|read| error(read.to_string()))?;
+    let btf = Btf::from_bytes(&bytes).map_err(|parse| error(parse.to_string()))?;
     FIELDS
         .into_iter()
         .map(|(global, structure, member)| {

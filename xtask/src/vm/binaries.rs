@@ -1,4 +1,4 @@
-//! The static binaries that run in the guests: pmuscope and probe-user's test binaries.
+//! The static binaries that run in the guests: pmuscope, the loads, probe-user's test binaries.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,8 @@ impl Binaries {
         for (arch, tests) in wanted {
             let mut cargo = sh::cargo();
             cargo.args(["build", "--quiet", "--package", "probe-user"]);
-            cargo.args(["--target", arch.triple(), "--bin", "pmuscope"]);
+            cargo.args(["--profile", "guest", "--target", arch.triple()]);
+            cargo.args(["--bin", "pmuscope", "--example", "load"]);
             for test in tests {
                 cargo.args(["--test", test]);
             }

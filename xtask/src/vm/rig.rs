@@ -84,7 +84,9 @@ impl Rig {
         root.copy("/bin/busybox", &busybox.join("bin/busybox"))?;
         root.file("/init", include_bytes!("init.sh"));
 
-        root.copy("/bin/pmuscope", self.binaries.get(boot.arch, "pmuscope")?)?;
+        for name in ["pmuscope", "load"] {
+            root.copy(&format!("/bin/{name}"), self.binaries.get(boot.arch, name)?)?;
+        }
         let mut plan = String::new();
         for tests in boot.tests {
             let binary = self.binaries.get(boot.arch, tests.binary)?;
@@ -135,6 +137,7 @@ fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
         ("PMUSCOPE_VM_CONTROLLERS", controllers),
         ("PMUSCOPE_VM_MODULES", &boot.modules.join(",")),
         ("PMUSCOPE_BIN", "/bin/pmuscope"),
+        ("PMUSCOPE_LOAD", "/bin/load"),
         ("VM_SHELL", if shell { "1" } else { "" }),
     ]
     .map(|(name, value)| format!("export {name}='{value}'\n"))
