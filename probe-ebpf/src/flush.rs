@@ -16,6 +16,8 @@ fn flush(ctx: RawTracePointContext) -> i32 {
     account::read(state);
     if mode == FlushMode::Arm as u64 {
         state.armed = 1;
+        // No slice was before it: new counters start lower than those before them ended.
+        state.length = 0;
     } else if state.armed == 1 {
         switch::charge(&ctx, state, Task::current());
     }

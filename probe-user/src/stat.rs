@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Write},
-    os::unix::process::ExitStatusExt as _,
+    os::{fd::RawFd, unix::process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{ExitCode, ExitStatus},
     time::Duration,
@@ -24,7 +24,10 @@ use probe_user::{
     window::Window,
 };
 use tokio::{
-    io::{Interest, unix::AsyncFd},
+    io::{
+        Interest,
+        unix::{AsyncFd, AsyncFdReadyGuard},
+    },
     signal::unix::{Signal, SignalKind, signal},
     time::{Interval, MissedTickBehavior, interval_at},
 };
@@ -204,6 +207,13 @@ impl Stat {
             AsyncFd::register_with_interest(self.session.lifecycle_fd(), Interest::READABLE)
         }
         .context("cannot listen for cgroups that come and go")?;
+        let hotplug = self
+            .session
+            .hotplug_fd()
+            // SAFETY: as above.
+            .map(|fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) })
+            .transpose()
+            .context("cannot listen for CPUs that come and go")?;
         let mut asked = false;
         loop {
             tokio::select! {
@@ -219,7 +229,11 @@ impl Stat {
                 },
                 ready = lifecycle.readable() => {
                     ready.context("cannot listen for cgroups that come and go")?.clear_ready();
-                    self.session.drain();
+                    self.session.drain()?;
+                }
+                ready = readable(hotplug.as_ref()) => {
+                    ready.context("cannot listen for CPUs that come and go")?.clear_ready();
+                    self.session.drain()?;
                 }
             }
         }
@@ -254,6 +268,13 @@ impl Stat {
 async fn tick(timer: &mut Option<Interval>) {
     match timer {
         Some(timer) => drop(timer.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
+    match fd {
+        Some(fd) => fd.readable().await,
         None => std::future::pending().await,
     }
 }

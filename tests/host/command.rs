@@ -53,6 +53,8 @@ fn page_faults_are_those_of_the_command() {
     const PAGES: u64 = 5000;
     let quiet = TestCgroup::new("quiet");
     let sleeper = quiet.load("burst 0 100 1000 10");
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
     let load = load_binary();
     let command = [load.to_str().unwrap(), "touch", &PAGES.to_string()];
     let mut args = vec![
@@ -61,7 +63,7 @@ fn page_faults_are_those_of_the_command() {
         "--by",
         "cgroup",
         "-o",
-        "/dev/stderr",
+        out.to_str().unwrap(),
         "-e",
         "page-faults,task-clock",
         "--",
@@ -77,7 +79,7 @@ fn page_faults_are_those_of_the_command() {
         .trim()
         .parse()
         .unwrap();
-    let window = String::from_utf8_lossy(&output.stderr);
+    let window = std::fs::read_to_string(&out).unwrap();
     let window: Value =
         serde_json::from_str(window.lines().find(|line| line.starts_with('{')).unwrap()).unwrap();
     let counted = count(row(&window, "command"), "page-faults");

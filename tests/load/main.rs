@@ -58,6 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             pin(number(1)?)?;
             pingpong(number(2)?, words.get(3).ok_or(USAGE)?)?;
         }
+        Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
+        Some("count") => count(number(1)?),
         Some("pong") => {
             let (mut from, mut to) = (io::stdin(), io::stdout());
             let mut byte = [0];
@@ -76,6 +78,31 @@ fn pin(cpu: u64) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(usize::try_from(cpu).unwrap_or(usize::MAX));
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Visits the cgroups 0, 1, ... below a directory, and runs a moment in each.
+fn hop(directory: &str, count: u64) -> io::Result<()> {
+    for at in 0..count {
+        std::fs::write(format!("{directory}/{at}/cgroup.procs"), "0")?;
+        // Switched in again, it belongs to the new one.
+        std::thread::sleep(Duration::from_micros(1));
+        burn(Duration::from_micros(20));
+    }
+    std::fs::write(format!("{directory}/cgroup.procs"), "0")
+}
+
+/// Executes two instructions a round; `rounds` is at least 1.
+fn count(rounds: u64) {
+    // SAFETY: counts a register of its own down to 0, touches nothing else.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("2: subs {n}, {n}, #1", "b.ne 2b", n = inout(reg) rounds => _);
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("2: sub {n}, 1", "jnz 2b", n = inout(reg) rounds => _);
+    }
 }
 
 /// A byte goes to and fro between this process and a child in `cgroup`, on one CPU: every move is a

@@ -1,7 +1,18 @@
 //! Tests that run inside the guests of `cargo xtask vm`, each in a process of its own.
 //!
 //! A test that cannot run in a guest calls [`guest::skip`] and returns: the run shows the reason.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod accounting;
 mod counter;
 mod guest;
+mod hooks;
+mod hotplug;
+mod icount;
+mod pmus;
+mod scale;
 mod smoke;
+#[path = "../host/support.rs"]
+#[allow(dead_code, reason = "the host tests use the rest")]
+mod support;
+mod testpmu;

@@ -83,12 +83,16 @@ pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Erro
              software events such as task-clock and page-faults count everywhere"
                 .to_owned()
         }
-        Some(libc::EACCES | libc::EPERM) => format!(
-            "permission denied: CAP_PERFMON is needed to count all tasks of a CPU \
-             (kernel.perf_event_paranoid is {})",
-            std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
-                .map_or_else(|_| "unknown".to_owned(), |value| value.trim().to_owned())
-        ),
+        Some(libc::EACCES | libc::EPERM) => {
+            let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+            let level =
+                level.map_or_else(|_| "unknown".to_owned(), |value| value.trim().to_owned());
+            format!(
+                "permission denied: CAP_PERFMON is needed to count all tasks of a CPU, and where \
+                 kernel.perf_event_paranoid is above 2 (here {level}) some distributions' kernels want \
+                 CAP_SYS_ADMIN instead: `sysctl kernel.perf_event_paranoid=2`"
+            )
+        }
         Some(libc::EINVAL) => "the PMU takes no such event, or not with the others of its group: \
              try it alone, and fewer events between the braces"
             .to_owned(),

@@ -9,6 +9,7 @@ mod counters;
 mod defaults;
 mod error;
 mod hook;
+mod hotplug;
 mod plan;
 mod uncore;
 
@@ -23,7 +24,8 @@ use aya_log::EbpfLogger;
 use probe_common::{CpuState, FlushMode};
 
 pub(crate) use self::{
-    counters::CpuCounters, error::chain, hook::CgroupSwitches, uncore::UncoreCounter,
+    counters::CpuCounters, error::chain, hook::CgroupSwitches, hotplug::Hotplug,
+    uncore::UncoreCounter,
 };
 pub use self::{
     defaults::{DefaultsError, default_events},
@@ -64,6 +66,7 @@ pub struct Session {
     pub(crate) uncore: Vec<UncoreCounter>,
     pub(crate) cgroup_switches: Option<CgroupSwitches>,
     pub(crate) lifecycle: Lifecycle,
+    pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
     pub(crate) idle: IdleRows,
     pub(crate) log: EbpfLogger<&'static dyn log::Log>,
@@ -80,6 +83,8 @@ impl Session {
     pub fn start(config: Config, hierarchy: &Hierarchy) -> Result<Self, LoadError> {
         caps::check()?;
         let sysfs = Path::new("/sys");
+        // Before the CPUs are looked up, so that none leaves unseen.
+        let hotplug = Hotplug::listen();
         let online: Vec<u32> = cpus::online(sysfs)?.iter().collect();
         let max_rows = config
             .max_rows
@@ -130,6 +135,7 @@ impl Session {
             uncore,
             cgroup_switches: None,
             lifecycle,
+            hotplug,
             max_rows,
             idle: IdleRows::default(),
             log,

@@ -64,6 +64,7 @@ impl Session {
     ///
     /// Where a map cannot be read or the flush cannot run.
     pub fn pull(&mut self) -> Result<Snapshot, LoadError> {
+        self.follow_cpus()?;
         // What ended before this flush can have no later charge after it.
         self.lifecycle.drain();
         let ended = self.lifecycle.take_ended();
@@ -90,6 +91,7 @@ impl Session {
         self.add_idle(&mut rows, &before)?;
         let after = Self::states(&self.ebpf)?;
         self.add_overflow(&mut rows, &after)?;
+        self.revive_dead(&after)?;
         let missed = match self.cgroup_switches.as_ref().zip(switches) {
             Some((hook, switches)) => hook.missed(&switches, &after),
             None => 0,
@@ -126,9 +128,15 @@ impl Session {
         self.lifecycle.raw_fd()
     }
 
-    /// Takes in what came and went, so that the ring does not fill between pulls.
-    pub fn drain(&mut self) {
+    /// Takes in what came and went: cgroups and processes, so that the ring does not fill between
+    /// pulls, and CPUs, so that one that comes online counts at once.
+    ///
+    /// # Errors
+    ///
+    /// Where the counters of a CPU that came online cannot be opened.
+    pub fn drain(&mut self) -> Result<(), LoadError> {
         self.lifecycle.drain();
+        self.follow_cpus()
     }
 
     fn flush_busy(&mut self, states: &[CpuState]) -> Result<(), LoadError> {

@@ -14,6 +14,9 @@ mount -t bpf bpf /sys/fs/bpf
 mount -t debugfs debugfs /sys/kernel/debug
 ip link set lo up
 
+# Debian's kernels refuse even CAP_PERFMON at their default of 3.
+echo 2 >/proc/sys/kernel/perf_event_paranoid
+
 . /etc/vm.env
 [ -z "$PMUSCOPE_VM_CONTROLLERS" ] || echo +pids >/sys/fs/cgroup/cgroup.subtree_control
 while read -r module; do

@@ -60,12 +60,35 @@ pub(super) fn build(
         }
         sh::check(make.arg("modules"))
             .with_context(|| format!("{SOURCES} does not build for {release}"))?;
+        selftest(&copy, kernel.arch)?;
         fs::write(&built, fingerprint)?;
     }
     let mut modules = entries(&copy)?;
-    modules.retain(|path| path.extension().is_some_and(|extension| extension == "ko"));
+    let wanted = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "ko") || path.ends_with(SELFTEST)
+    };
+    modules.retain(wanted);
     modules.sort();
     Ok(modules)
+}
+
+/// The modules' own self-check, static.
+pub(super) const SELFTEST: &str = "selftest";
+
+fn selftest(copy: &Path, arch: Arch) -> Result<()> {
+    let compiler = if arch == Arch::HOST {
+        "gcc".to_owned()
+    } else {
+        format!("{}gcc-12", arch.gnu())
+    };
+    let mut gcc = sh::command(compiler);
+    gcc.args(["-static", "-O2", "-o"]).arg(copy.join(SELFTEST));
+    let sources = entries(copy)?.into_iter().filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(SELFTEST) && name.ends_with(".c")
+    });
+    gcc.args(sources);
+    sh::check(&mut gcc).context("the self-check of the test modules does not build")
 }
 
 /// The packaged Makefile includes the common tree by its place in an installed system.

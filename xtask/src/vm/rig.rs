@@ -110,7 +110,12 @@ impl Rig {
             .flatten()
         {
             let name = module.file_name().unwrap_or_default().to_string_lossy();
-            root.copy(&format!("/lib/pmuscope/{name}"), module)?;
+            let directory = if name == kmod::SELFTEST {
+                "/bin"
+            } else {
+                "/lib/pmuscope"
+            };
+            root.copy(&format!("{directory}/{name}"), module)?;
         }
         root.file("/etc/vm.env", environment(boot, &kernel, shell).as_bytes());
         let path = self.vm.join(format!("{}.cpio", boot.name));

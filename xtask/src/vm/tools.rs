@@ -16,6 +16,8 @@ const TOOLS: &[(&str, &str)] = &[
     ("make", "make"),
     (NATIVE_GCC.0, NATIVE_GCC.1),
     (CROSS_GCC.0, CROSS_GCC.1),
+    // The test modules' self-check is a static program.
+    (CROSS_LIBC.0, CROSS_LIBC.1),
     // kbuild's programs are linked with it.
     ("libelf1", LIBELF),
 ];
@@ -26,6 +28,12 @@ const CROSS_GCC: (&str, &str) = if cfg!(target_arch = "aarch64") {
     ("gcc-12-x86-64-linux-gnu", "x86_64-linux-gnu-gcc-12")
 } else {
     ("gcc-12-aarch64-linux-gnu", "aarch64-linux-gnu-gcc-12")
+};
+
+const CROSS_LIBC: (&str, &str) = if cfg!(target_arch = "aarch64") {
+    ("libc6-dev-amd64-cross", "/usr/x86_64-linux-gnu/lib/libc.a")
+} else {
+    ("libc6-dev-arm64-cross", "/usr/aarch64-linux-gnu/lib/libc.a")
 };
 
 const LIBELF: &str = if cfg!(target_arch = "aarch64") {

@@ -1,0 +1,150 @@
+//! Counting per container against a PMU that says itself what each container must have.
+//!
+//! The core-like test PMU counts a whole number per nanosecond that a task is on a CPU, and its
+//! reads on the `sched_switch` tracepoint see one instant: what is charged must be exact.
+
+use crate::{
+    support::{Counting, Load, TestCgroup, machine},
+    testpmu::{TestPmu, core, event},
+};
+
+/// Counts per nanosecond of the events in the group, the last one are the cycles.
+const RATES: [u64; 7] = [1, 2, 3, 5, 7, 11, 3];
+
+/// A group that fills the PMU: 6 counters and the cycle counter.
+pub(crate) fn group(pmu: &TestPmu) -> String {
+    let (name, cycles) = core();
+    let mut events = Vec::new();
+    for (n, rate) in (0_u64..).zip(RATES) {
+        let code = if n == 6 { cycles } else { event(n) };
+        pmu.control(&format!("rate {name} {code} 0 0 {}", rate * 1_000_000));
+        events.push(format!("{name}/config={code:#x},name=e{n}/"));
+    }
+    format!("{{{}}}", events.join(","))
+}
+
+/// Asserts that every event of every cgroup is its rate times the time that the PMU saw it run.
+#[track_caller]
+pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&TestCgroup]) {
+    let window = counting.window();
+    for cgroup in cgroups {
+        let time = pmu.core_time(cgroup.id);
+        assert!(time > 0, "{} did not run", cgroup.path);
+        for (n, rate) in RATES.iter().enumerate() {
+            let counted = counting
+                .count(&window, &format!("e{n}"), cgroup.id)
+                .expect("it ran, so it has a row");
+            println!("{} e{n}: {counted}, {rate} x {time}", cgroup.path);
+            assert_eq!(counted, rate * time, "{} e{n}", cgroup.path);
+        }
+    }
+    assert_eq!(window.health.rebased, 0);
+    assert_eq!(window.health.missed_switches, 0);
+}
+
+/// A cgroup that the PMU watches.
+pub(crate) fn watched(pmu: &TestPmu, name: &str) -> TestCgroup {
+    let cgroup = TestCgroup::new(name);
+    pmu.control(&format!("watch cgroup {} 0", cgroup.id.0));
+    cgroup
+}
+
+/// Loads of all kinds on both CPUs, to their end.
+pub(crate) fn run(loads: &[(&TestCgroup, &str)]) {
+    let mut loads: Vec<Load> = loads
+        .iter()
+        .map(|(cgroup, words)| cgroup.load(words))
+        .collect();
+    loads.iter_mut().for_each(Load::go);
+    loads.into_iter().for_each(|load| drop(load.finish()));
+}
+
+#[test]
+fn every_count_is_exact() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=core");
+    let [a, b, c] = ["a", "b", "c"].map(|name| watched(&pmu, name));
+    let mut counting = Counting::start(&group(&pmu));
+    run(&[
+        (&a, "burst 0 500 700 600"),
+        (&a, "burn 1 200"),
+        (&b, "burn 0 300"),
+        (&c, "burst 1 300 300 600"),
+        (&c, "forks 20 2"),
+    ]);
+    assert_exact(&pmu, &mut counting, &[&a, &b, &c]);
+}
+
+/// Pulls while loads run do not disturb what is charged.
+#[test]
+fn every_count_is_exact_beside_many_pulls() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=core");
+    let [a, b] = ["a", "b"].map(|name| watched(&pmu, name));
+    let mut counting = Counting::start(&group(&pmu));
+    let mut loads = [
+        a.load("burst 0 300 300 500"),
+        b.load("burst 0 200 500 500"),
+        b.load("burst 1 300 300 500"),
+    ];
+    loads.iter_mut().for_each(Load::go);
+    for _ in 0..30 {
+        counting.session.pull().unwrap();
+    }
+    loads.into_iter().for_each(|load| drop(load.finish()));
+    assert_exact(&pmu, &mut counting, &[&a, &b]);
+}
+
+/// Nine events on six counters: the kernel rotates them, and what is scaled is near the truth.
+#[test]
+fn more_events_than_counters_are_scaled() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=core");
+    let (name, _) = core();
+    // The time that a group is on the PMU runs on while the CPU idles.
+    pmu.control("idle 1");
+    let events: Vec<_> = (0..9)
+        .map(|n| {
+            pmu.control(&format!(
+                "rate {name} {} 0 0 {}",
+                event(n),
+                (n + 1) * 1_000_000
+            ));
+            format!("{name}/config={:#x},name=e{n}/", event(n))
+        })
+        .collect();
+    let a = watched(&pmu, "a");
+    let mut counting = Counting::start(&events.join(","));
+    run(&[(&a, "burn 0 3000")]);
+    let window = counting.window();
+    let joined = probe_user::join::View {
+        by: probe_user::join::By::Cgroup,
+        ..Default::default()
+    }
+    .join(&window, counting.session.plan().groups.len());
+    let report =
+        probe_user::derive::Report::new(counting.session.plan(), &window, &joined, window.start);
+    let row = report
+        .rows
+        .iter()
+        .find(|row| row.label == probe_user::join::Entity::Cgroup(a.path.clone()))
+        .unwrap();
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
+    let time = pmu.core_time(a.id) as f64;
+    let mut rotated = 0;
+    for ((n, value), rate) in row.values.iter().enumerate().zip(1_u8..) {
+        let value = value.unwrap_or_else(|| panic!("e{n} never ran"));
+        rotated += u32::from(value.running < 0.95);
+        let error = value.scaled / (f64::from(rate) * time) - 1.0;
+        println!(
+            "e{n}: {:.0}, running {:.2}, error {:+.2}%",
+            value.scaled,
+            value.running,
+            error * 100.0
+        );
+        // Groups rotate at every tick (4 ms) of the 3 s: a group may have a few ticks more or less
+        // than its share, and the emulated machine's ticks are late.
+        assert!(error.abs() < 0.05, "e{n}: {:+.2}%", error * 100.0);
+    }
+    assert!(rotated >= 3, "only {rotated} events were rotated");
+}

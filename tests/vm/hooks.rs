@@ -1,0 +1,96 @@
+//! The hook `cgroup-switches`: used where it is complete, left where it is not, and never wrong.
+
+use probe_user::load::{Hook, Session};
+
+use crate::{
+    accounting::{assert_exact, group, run, watched},
+    guest::{skip, value},
+    support::{Counting, TestCgroup, assert_within, machine},
+    testpmu::TestPmu,
+};
+
+fn hook(counting: &Counting) -> Hook {
+    Session::hook(&counting.session)
+}
+
+#[test]
+fn without_the_perf_event_css_it_is_not_admitted() {
+    let Some(_machine) = machine() else { return };
+    if !value("CONTROLLERS").is_empty() {
+        return skip("a controller is on in this guest");
+    }
+    let pmu = TestPmu::load("set=core");
+    let [a, b] = ["a", "b"].map(|name| watched(&pmu, name));
+    let mut counting = Counting::with(&group(&pmu), |config| config.hook = Hook::CgroupSwitches);
+    assert_eq!(hook(&counting), Hook::SchedSwitch);
+    run(&[
+        (&a, "burst 0 500 700 500"),
+        (&b, "burn 0 100"),
+        (&b, "burst 1 300 300 500"),
+    ]);
+    assert_exact(&pmu, &mut counting, &[&a, &b]);
+}
+
+#[test]
+fn where_it_is_complete_it_counts_the_same() {
+    let Some(_machine) = machine() else { return };
+    if value("CONTROLLERS").is_empty() {
+        return skip("no controller is on in this guest");
+    }
+    let pmu = TestPmu::load("set=core");
+    let events = group(&pmu);
+    let [a, b] = ["a", "b"].map(|name| watched(&pmu, name));
+    let mut counting = Counting::with(&events, |config| config.hook = Hook::CgroupSwitches);
+    assert_eq!(hook(&counting), Hook::CgroupSwitches);
+    run(&[(&a, "burn 0 500"), (&b, "burn 0 500"), (&b, "burn 1 400")]);
+    let window = counting.window();
+    for cgroup in [&a, &b] {
+        let counted = counting.count(&window, "e0", cgroup.id).unwrap();
+        // The hook runs a little after the instant to which the PMU is exact.
+        assert_within(&cgroup.path, counted, pmu.core_time(cgroup.id), 1.0);
+    }
+    assert_eq!(window.health.missed_switches, 0);
+    assert_eq!(hook(&counting), Hook::CgroupSwitches);
+}
+
+/// While a task is inside a map system call, the kernel runs no `perf_event` program on its CPU: with
+/// preemption everywhere, switches out of there are missed. That must be noticed, and the default
+/// hook must stay exact.
+#[test]
+fn missed_switches_are_noticed() {
+    let Some(_machine) = machine() else { return };
+    if value("APPEND") != "preempt=full" {
+        return skip("this guest does not preempt everywhere");
+    }
+    let pmu = TestPmu::load("set=core");
+    let events = group(&pmu);
+    let maps = TestCgroup::new("maps");
+    let [a, b] = ["a", "b"].map(|name| watched(&pmu, name));
+    let mut noise = maps.load("maps 60000");
+    let mut counting = Counting::with(&events, |config| config.hook = Hook::CgroupSwitches);
+    assert_eq!(hook(&counting), Hook::CgroupSwitches);
+    noise.go();
+    for _ in 0..20 {
+        run(&[(&a, "burst 0 200 200 300"), (&b, "burst 1 200 200 300")]);
+        let missed = counting.session.pull().unwrap().health.missed_switches;
+        println!("missed {missed}");
+        if missed > 0 {
+            break;
+        }
+    }
+    assert_eq!(
+        hook(&counting),
+        Hook::SchedSwitch,
+        "no switch was missed in 6 s"
+    );
+    drop(counting);
+
+    let [c, d] = ["c", "d"].map(|name| watched(&pmu, name));
+    let mut counting = Counting::start(&events);
+    run(&[
+        (&c, "burst 0 200 200 500"),
+        (&d, "burst 1 200 200 500"),
+        (&d, "burn 0 100"),
+    ]);
+    assert_exact(&pmu, &mut counting, &[&c, &d]);
+}

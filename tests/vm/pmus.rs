@@ -1,0 +1,90 @@
+//! The test PMUs behave as the real ones, and pmuscope counts on them.
+
+use std::process::Command;
+
+use crate::{
+    guest::value,
+    support::{Counting, machine},
+    testpmu::TestPmu,
+};
+
+/// The module's own self-check: opens, counts, refusals, counter limits, the SPE's records.
+#[test]
+fn open_count_and_refuse_like_the_real_ones() {
+    let _pmu = TestPmu::load("set=grace,tegra410,vera,intel,core,spe");
+    let output = Command::new("/bin/selftest")
+        .args(["uncore", "core", "spe"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    assert!(output.status.success(), "a check failed");
+    assert!(
+        said.lines().filter(|line| line.starts_with("ok")).count() > 50,
+        "few checks ran"
+    );
+}
+
+/// Uncore events are opened once per CPU of the cpumask, and counted per socket: exactly what was added.
+#[test]
+fn uncore_counts_are_those_of_the_socket() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=grace,tegra410,intel rates=0");
+    let cases = [
+        (
+            "nvidia_scf_pmu_0/cmem_rd_data/",
+            "add nvidia_scf_pmu_0 0x1a5 0 0 1000001",
+        ),
+        (
+            "nvidia_scf_pmu_1/cmem_rd_data/",
+            "add nvidia_scf_pmu_1 0x1a5 0 0 2000003",
+        ),
+        (
+            "nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x3/",
+            "add nvidia_pcie_pmu_0 0 0x3 0 77",
+        ),
+        (
+            "nvidia_ucf_pmu_0/event=0x0,src_loc_cpu=0x1,dst_loc_cmem=0x1/",
+            "add nvidia_ucf_pmu_0 0 0x102 0 4242",
+        ),
+    ];
+    let events: Vec<_> = cases.iter().map(|(event, _)| *event).collect();
+    let mut counting = Counting::start(&format!("task-clock,{}", events.join(",")));
+    for (_, add) in cases {
+        pmu.control(add);
+    }
+    let window = counting.window();
+    let counted: Vec<_> = window
+        .uncore
+        .iter()
+        .map(|reading| (reading.at, reading.count))
+        .collect();
+    assert_eq!(
+        counted,
+        [
+            (0, Some(1_000_001)),
+            (1, Some(2_000_003)),
+            (2, Some(77)),
+            (3, Some(4242))
+        ]
+    );
+    // Another filter is another count.
+    drop(counting);
+    let mut counting = Counting::start("nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x4/");
+    pmu.control("add nvidia_pcie_pmu_0 0 0x3 0 5");
+    assert_eq!(counting.window().uncore[0].count, Some(0));
+}
+
+/// `cycles` is the core PMU's: uncore PMUs that have an event of that name are not opened with it.
+#[test]
+fn cycles_are_the_core_pmus_only() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=grace,core");
+    let counting = Counting::start("cycles");
+    let plan = counting.session.plan();
+    assert_eq!((plan.groups.len(), plan.uncore.len()), (1, 0));
+    let name = plan.groups[0][0].counter.pmu.as_deref();
+    println!("cycles on {name:?} of {}", value("ARCH"));
+    drop(counting);
+    drop(pmu);
+}

@@ -1,0 +1,84 @@
+//! The test-PMU module (tests/vm/kmod), loaded for one test: what it counts is known exactly.
+
+use std::{fs, path::Path, process::Command};
+
+use probe_common::CgroupId;
+
+use crate::guest::value;
+
+const MODULE: &str = "/lib/pmuscope/testpmu.ko";
+const CONTROL: &str = "/sys/kernel/debug/testpmu";
+
+/// The loaded module; unloaded at the end.
+pub(crate) struct TestPmu;
+
+impl TestPmu {
+    /// Loads it with these PMU sets; `parameters` are the module's.
+    pub(crate) fn load(parameters: &str) -> Self {
+        assert!(Path::new(MODULE).exists(), "{MODULE} is not in this guest");
+        let output = Command::new("insmod")
+            .arg(MODULE)
+            .args(parameters.split(' '))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "insmod {parameters}: {said}");
+        Self
+    }
+
+    /// Writes a command.
+    pub(crate) fn control(&self, command: &str) {
+        fs::write(format!("{CONTROL}/control"), command)
+            .unwrap_or_else(|error| panic!("{command}: {error}"));
+    }
+
+    /// Nanoseconds for which the core PMU counted tasks of a watched cgroup.
+    pub(crate) fn core_time(&self, cgroup: CgroupId) -> u64 {
+        let tasks = fs::read_to_string(format!("{CONTROL}/tasks")).unwrap();
+        let of_cgroup = tasks.lines().filter_map(|line| {
+            // kind id weight cpu ns core_ns
+            let fields: Vec<_> = line.split(' ').collect();
+            (fields[0] == "cgroup" && fields[1] == cgroup.0.to_string())
+                .then(|| fields[5].parse::<u64>().unwrap())
+        });
+        of_cgroup.sum()
+    }
+}
+
+impl Drop for TestPmu {
+    fn drop(&mut self) {
+        // perf frees a closed event a little later.
+        for _ in 0..200 {
+            if Command::new("rmmod")
+                .arg("testpmu")
+                .output()
+                .is_ok_and(|output| output.status.success())
+            {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(
+            std::thread::panicking(),
+            "testpmu does not unload: an event is still open"
+        );
+    }
+}
+
+/// The core-like PMU: its name, and the raw code of its cycles.
+pub(crate) fn core() -> (&'static str, u64) {
+    if value("ARCH") == "arm64" {
+        ("armv8_pmuv3_0", 0x11)
+    } else {
+        ("cpu", 0x3c)
+    }
+}
+
+/// The raw code of the n-th of the events that tests give rates of their own.
+pub(crate) fn event(n: u64) -> u64 {
+    if value("ARCH") == "arm64" {
+        0x100 + n
+    } else {
+        0xb0 + (n << 8)
+    }
+}
