@@ -13,9 +13,12 @@ fn flush(ctx: RawTracePointContext) -> i32 {
         return 0;
     };
     let mode: u64 = ctx.arg(0);
+    let rebased = state.rebased;
     account::read(state);
     if mode == FlushMode::Arm as u64 {
         state.armed = 1;
+        // These counters are new, so a reading below the last one is no surprise.
+        state.rebased = rebased;
         // No slice was before it: new counters start lower than those before them ended.
         state.length = 0;
     } else if state.armed == 1 {

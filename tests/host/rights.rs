@@ -81,7 +81,7 @@ fn two_capabilities_suffice() {
     let rows = window["rows"].as_array().unwrap();
     let command = rows.iter().find(|row| row["kind"] == "command").unwrap();
     let counted = command["events"]["task-clock"]["raw"].as_u64().unwrap();
-    // Ten children of 10 ms each, which only following finds.
-    assert!((100_000_000..250_000_000).contains(&counted), "{counted}");
+    // Ten children of 10 ms each, which only following finds, and what starting them costs.
+    assert!((100_000_000..1_000_000_000).contains(&counted), "{counted}");
     assert!(rows.iter().any(|row| row["kind"] == "system"));
 }

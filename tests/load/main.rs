@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::{
-    mm::{MapFlags, ProtFlags, mmap_anonymous},
+    mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous},
     thread::{CpuSet, sched_setaffinity},
     time::{ClockId, clock_gettime},
 };
@@ -84,8 +84,8 @@ fn pin(cpu: u64) -> io::Result<()> {
 fn hop(directory: &str, count: u64) -> io::Result<()> {
     for at in 0..count {
         std::fs::write(format!("{directory}/{at}/cgroup.procs"), "0")?;
-        // Switched in again, it belongs to the new one.
-        std::thread::sleep(Duration::from_micros(1));
+        // Switched in again, it belongs to the new one; a shorter sleep may end before the switch.
+        std::thread::sleep(Duration::from_micros(200));
         burn(Duration::from_micros(20));
     }
     std::fs::write(format!("{directory}/cgroup.procs"), "0")
@@ -155,6 +155,9 @@ fn touch(pages: usize) -> io::Result<()> {
             MapFlags::PRIVATE | MapFlags::NORESERVE,
         )?
     };
+    // One fault per page is wanted; a kernel without huge pages refuses the advice.
+    // SAFETY: the mapping from above, whose content does not change.
+    let _ = unsafe { madvise(memory, pages * size, Advice::LinuxNoHugepage) };
     for page in 0..pages {
         // SAFETY: inside the mapping.
         unsafe { memory.cast::<u8>().add(page * size).write_volatile(1) };
