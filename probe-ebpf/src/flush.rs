@@ -22,6 +22,9 @@ fn flush(ctx: RawTracePointContext) -> i32 {
         // No slice was before it: new counters start lower than those before them ended.
         state.length = 0;
     } else if state.armed == 1 {
+        if mode == FlushMode::ChargeAndForget as u64 {
+            state.owner = CgroupId::UNKNOWN;
+        }
         switch::charge(&ctx, state, Task::current());
     }
     if mode == FlushMode::ChargeAndForget as u64 {

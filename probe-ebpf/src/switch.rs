@@ -98,8 +98,9 @@ fn cgroup_switch(ctx: PerfEventContext) -> u32 {
     state.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == 1 {
         account::read(state);
-        charge(&ctx, state, prev);
+        // Whoever was found by arming or by the other hook may have left since, inside its cgroup.
         state.owner = CgroupId::UNKNOWN;
+        charge(&ctx, state, prev);
     }
     end(began, &mut state.changed);
     0

@@ -163,7 +163,7 @@ fn with_a_map_that_is_too_small() {
     let Some(_machine) = machine() else { return };
     let mut counting = Counting::with("task-clock", |config| config.max_rows = Some(2));
     let a = TestCgroup::new("late");
-    a.load("burn 0 50").finish();
+    a.load("burn 0 800").finish();
     let window = counting.window();
     assert!(window.health.overflowed > 0);
     let all: u64 = window

@@ -84,11 +84,24 @@ fn pin(cpu: u64) -> io::Result<()> {
 fn hop(directory: &str, count: u64) -> io::Result<()> {
     for at in 0..count {
         std::fs::write(format!("{directory}/{at}/cgroup.procs"), "0")?;
-        // Switched in again, it belongs to the new one; a shorter sleep may end before the switch.
-        std::thread::sleep(Duration::from_micros(200));
+        // Switched in again, it belongs to the new one. A sleep may end before there was a switch.
+        let before = switches();
+        while switches() == before {
+            std::thread::sleep(Duration::from_micros(50));
+        }
         burn(Duration::from_micros(20));
     }
     std::fs::write(format!("{directory}/cgroup.procs"), "0")
+}
+
+/// Times that this thread gave up its CPU.
+fn switches() -> i64 {
+    // SAFETY: rusage is plain integers, filled by the call.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_nvcsw
+    }
 }
 
 /// Executes two instructions a round; `rounds` is at least 1.

@@ -38,7 +38,6 @@ pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&T
             assert_eq!(counted, rate * time, "{} e{n}", cgroup.path);
         }
     }
-    assert_eq!(window.health.missed_switches, 0);
 }
 
 /// A cgroup that the PMU watches.

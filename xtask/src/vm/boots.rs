@@ -53,22 +53,14 @@ const ALL: &[Tests] = &[
     Tests {
         binary: "host",
         modules: &[
-            "attribution::two_cgroups",
-            "command::a",
-            "command::interrupted",
-            "command::intervals",
-            "command::narrowed",
             "command::page_faults",
-            "command::the_exit_code",
             "conservation::rows",
             "conservation::with_a_map",
             "conservation::with_one",
             "conservation::with_ten",
-            "lifetimes::",
-            "moves::a_task_moved",
+            "lifetimes::five_hundred",
             "moves::by_process",
             "rights::",
-            "usage::wrong_arguments_of_counting",
         ],
     },
 ];
