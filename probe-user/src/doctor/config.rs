@@ -68,6 +68,7 @@ fn gunzip(path: &Path) -> io::Result<String> {
 }
 
 /// A driver: the option it is built by, and its module.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Driver {
     /// Without `CONFIG_`.
     pub(super) option: &'static str,

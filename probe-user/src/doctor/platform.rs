@@ -32,7 +32,7 @@ const fn family(prefix: &'static str, drivers: &'static [Driver], lost: &'static
     }
 }
 
-/// The names that NVIDIA's Grace guide gives ("Configuring Perf"); modules by drivers/perf/arm_cspmu/Makefile.
+/// The names that NVIDIA's Grace guide gives ("Configuring Perf"); modules by `drivers/perf/arm_cspmu/Makefile`.
 const CORESIGHT: &[Driver] = &[
     Driver {
         option: "ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU",

@@ -114,13 +114,18 @@ fn uncore(machine: &Machine, config: Option<&Config>, pmus: &Pmus) -> Vec<Findin
     let Some(platform) = Platform::of(machine, |prefix| !of(prefix).is_empty()) else {
         return vec![unknown_platform(machine, &all)];
     };
-    let families = platform.families().iter();
-    let mut findings: Vec<Finding> = families
-        .map(|family| match of(family.prefix).as_slice() {
-            [] => missing(machine, config, platform, family, pmus),
-            found => present(family, found),
-        })
-        .collect();
+    let mut findings = Vec::new();
+    // Families of one driver have one reason and one remedy.
+    for families in platform.families().chunk_by(|a, b| a.drivers == b.drivers) {
+        let (there, absent): (Vec<&Family>, Vec<&Family>) = families
+            .iter()
+            .partition(|family| !of(family.prefix).is_empty());
+        let there = there.into_iter();
+        findings.extend(there.map(|family| present(family, &of(family.prefix))));
+        if !absent.is_empty() {
+            findings.push(missing(machine, config, platform, &absent, pmus));
+        }
+    }
     let known = |pmu: &&Pmu| {
         let mut families = platform.families().iter();
         families.any(|family| pmu.name.starts_with(family.prefix))
@@ -168,27 +173,32 @@ fn present(family: &Family, pmus: &[&Pmu]) -> Finding {
     AREA.degraded(check, format!("no CPU in the cpumask of {dead}"), loss)
 }
 
+/// What is lost with some PMUs of one driver.
 fn missing(
     machine: &Machine,
     config: Option<&Config>,
     platform: Platform,
-    family: &Family,
+    families: &[&Family],
     pmus: &Pmus,
 ) -> Finding {
-    let check = family.prefix.trim_end_matches('_');
+    let names = families.iter().map(|family| family.prefix);
+    let check = names.map(|name| name.trim_end_matches('_'));
+    let check = check.collect::<Vec<_>>().join(", ");
     let mut found = format!("none, on {}", platform.name());
-    let loss = Loss::of(family.lost);
+    let lost: Vec<&str> = families.iter().map(|family| family.lost).collect();
+    let loss = Loss::of(lost.join("; "));
     if machine.is_virtual() {
-        let advice = "hypervisors do not show it to guests: run pmuscope on the host";
+        let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         return AREA.missing(check, found, loss.advise(advice));
     }
     // Without NVIDIA's half of the driver, Arm's half names the devices itself.
     if pmus.names().any(|name| name.starts_with("arm_cspmu_")) {
         found.push_str(", but arm_cspmu_* without NVIDIA's names");
     }
+    let drivers = families.first().map_or(&[][..], |family| family.drivers);
     let loss = loss.with(driver_remedies(
         config,
-        family.drivers,
+        drivers,
         "this machine does not have that part, or its firmware does not list it",
     ));
     AREA.missing(check, found, loss)

@@ -7,8 +7,8 @@ use super::{Area, Finding, Loss, Machine};
 const AREA: Area = Area::Rights;
 
 /// The settings weaken the machine for everybody on it (the warning of NVIDIA's Grace guide, "Configuring Perf").
-const WARNING: &str = "before that, read what the setting opens (Documentation/admin-guide/perf-security.rst) and \
-     ask whoever answers for this machine: it holds for every user on it, not for pmuscope alone";
+const WARNING: &str = "the settings below hold for every user of this machine, not for pmuscope alone: read first what they \
+     open (Documentation/admin-guide/perf-security.rst), and ask whoever answers for it";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     vec![
@@ -58,7 +58,7 @@ fn grant(machine: &Machine, loss: Loss) -> Loss {
     .run("or run it as root", format!("sudo {binary} doctor"))
 }
 
-/// Levels 0 to 2 are the kernel's own; 3 and 4 are of Debian's and Ubuntu's kernels, which ask for CAP_SYS_ADMIN there.
+/// Levels 0 to 2 are the kernel's own; 3 and 4 are of Debian's and Ubuntu's kernels, which ask for `CAP_SYS_ADMIN` there.
 fn perf_event_paranoid(machine: &Machine) -> Finding {
     let check = "perf_event_paranoid";
     let Some(level) = setting(machine, "perf_event_paranoid") else {
@@ -78,6 +78,7 @@ fn perf_event_paranoid(machine: &Machine) -> Finding {
              (the trials below tell)",
         )
         .advise("with CAP_SYS_ADMIN beside the two capabilities the setting can stay")
+        .advise(WARNING)
         .sysctl("kernel.perf_event_paranoid", 2);
         return AREA.degraded(check, found, loss);
     }
@@ -86,13 +87,14 @@ fn perf_event_paranoid(machine: &Machine) -> Finding {
         return AREA.ok(check, found);
     }
     let loss = Loss::of("counters of all tasks of a CPU, to a process without CAP_PERFMON");
-    let loss = grant(machine, loss)
+    let loss = loss
+        .advise("grant the capabilities as above: with them this setting does not matter")
         .advise(
             "lowering it opens counters to perf and other tools, but not to pmuscope's programs, \
              which need the capabilities all the same",
         )
-        .sysctl("kernel.perf_event_paranoid", 0)
-        .advise(WARNING);
+        .advise(WARNING)
+        .sysctl("kernel.perf_event_paranoid", 0);
     AREA.degraded(check, found, loss)
 }
 
@@ -116,7 +118,7 @@ fn kptr_restrict(machine: &Machine) -> Finding {
     } else {
         loss
     };
-    let loss = loss.sysctl("kernel.kptr_restrict", 0).advise(WARNING);
+    let loss = loss.advise(WARNING).sysctl("kernel.kptr_restrict", 0);
     AREA.degraded(check, level.to_string(), loss)
 }
 

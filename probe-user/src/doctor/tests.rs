@@ -23,9 +23,9 @@ const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")
 /// A kernel that answers as it is told.
 #[derive(Clone, Copy)]
 struct Told {
-    /// Error of perf_event_open for all tasks of a CPU from this one on.
+    /// Error of `perf_event_open` for all tasks of a CPU from this one on.
     cpu: Option<(u32, i32)>,
-    /// Error of perf_event_open for a cgroup.
+    /// Error of `perf_event_open` for a cgroup.
     cgroup: Option<i32>,
     session: Result<Counted, &'static str>,
 }
@@ -179,7 +179,8 @@ fn btf(structures: &[Structure]) -> Vec<u8> {
         }
     }
     let types: Vec<u8> = types.into_iter().flat_map(u32::to_le_bytes).collect();
-    let (types_len, strings_len) = (types.len() as u32, strings.len() as u32);
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+    let (types_len, strings_len) = (length(&types), length(&strings));
     let mut file = vec![0x9f, 0xeb, 1, 0];
     for word in [24, 0, types_len, types_len, strings_len] {
         file.extend(u32::to_le_bytes(word));

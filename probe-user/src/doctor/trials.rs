@@ -174,7 +174,7 @@ impl Trials for Live {
     }
 }
 
-/// Opens task-clock for a target that perf_event_open(2) names by `pid` and `flags`.
+/// Opens task-clock for a target that `perf_event_open(2)` names by `pid` and `flags`.
 fn open(pid: i32, cpu: u32, flags: u64) -> io::Result<OwnedFd> {
     let mut attr = bindings::perf_event_attr {
         type_: bindings::PERF_TYPE_SOFTWARE,

@@ -105,12 +105,12 @@ fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: Open<'_>) -> Even
         None | Some(Ok(())) => Availability::Here,
         Some(Err(error)) => match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => {
-                Availability::Untried("it takes CAP_PERFMON to try it".to_owned())
+                Availability::Untried("not tried: it takes CAP_PERFMON".to_owned())
             }
             Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO | libc::EINVAL) => {
                 Availability::NotHere("this machine's PMU does not count it".to_owned())
             }
-            _ => Availability::Untried(error.to_string()),
+            _ => Availability::Untried(format!("not tried: {error}")),
         },
     };
     EventItem {

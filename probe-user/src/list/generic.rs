@@ -139,10 +139,13 @@ impl Cache {
         self.operations.iter().flat_map(move |operation| {
             let Operation { one, many } = operation;
             [
-                (format!("{name}-{many}"), format!("{many} in {what}")),
+                (
+                    format!("{name}-{many}"),
+                    format!("{many}: accesses to {what}"),
+                ),
                 (
                     format!("{name}-{one}-misses"),
-                    format!("{many} that missed in {what}"),
+                    format!("{many}: misses in {what}"),
                 ),
             ]
         })

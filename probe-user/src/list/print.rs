@@ -101,44 +101,53 @@ fn pmu_line(item: &PmuItem) -> Vec<String> {
 
 fn section_text(out: &mut impl Write, section: &Section) -> io::Result<()> {
     writeln!(out, "{}", section.title)?;
-    let common = common_reason(section);
-    if let Some(reason) = common {
-        writeln!(out, "  none of them here: {reason}")?;
+    let shared: Vec<(&str, &str)> = ["no", "?"]
+        .into_iter()
+        .filter_map(|mark| Some((mark, shared_reason(section, mark)?)))
+        .collect();
+    for (mark, reason) in &shared {
+        writeln!(out, "  {mark}: {reason}")?;
     }
     lines(
         out,
         section
             .events
             .iter()
-            .map(|event| event_line(event, common.is_none())),
+            .map(|event| event_line(event, &shared)),
     )
 }
 
-/// Why none of the events is counted here, where it is the same for all.
-fn common_reason(section: &Section) -> Option<&str> {
-    let mut reasons = section
-        .events
-        .iter()
-        .map(|event| match &event.availability {
-            Availability::NotHere(reason) => Some(reason.as_str()),
-            Availability::Here | Availability::Untried(_) => None,
-        });
-    let first = reasons.next()??;
-    let same = reasons.all(|reason| reason == Some(first));
-    (section.events.len() > 1 && same).then_some(first)
+impl Availability {
+    /// How a line is marked, and why.
+    fn mark(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Self::Here => None,
+            Self::NotHere(reason) => Some(("no", reason)),
+            Self::Untried(reason) => Some(("?", reason)),
+        }
+    }
 }
 
-fn event_line(event: &EventItem, with_reason: bool) -> Vec<String> {
+/// The reason of all events with that mark, where several have it and it is the same.
+fn shared_reason<'s>(section: &'s Section, mark: &str) -> Option<&'s str> {
+    let marks = section
+        .events
+        .iter()
+        .filter_map(|event| event.availability.mark());
+    let mut reasons = marks.filter_map(|(own, reason)| (own == mark).then_some(reason));
+    let first = reasons.next()?;
+    let others: Vec<&str> = reasons.collect();
+    let same = others.iter().all(|reason| *reason == first);
+    (!others.is_empty() && same).then_some(first)
+}
+
+/// `shared` are the marks whose reason is said above.
+fn event_line(event: &EventItem, shared: &[(&str, &str)]) -> Vec<String> {
     let (usual, aliases) = event.names.split_at(1);
     let mut name = usual.concat();
     if !aliases.is_empty() {
         name = format!("{name} ({})", aliases.join(", "));
     }
-    let mark = match event.availability {
-        Availability::Here => "",
-        Availability::NotHere(_) => "no",
-        Availability::Untried(_) => "?",
-    };
     let mut remarks: Vec<String> = event.description.iter().cloned().collect();
     if let Some(counter) = &event.counter
         && event.description.is_none()
@@ -148,11 +157,13 @@ fn event_line(event: &EventItem, with_reason: bool) -> Vec<String> {
     if let Some(scale) = event.scale {
         remarks.push(format!("one count is {scale}"));
     }
-    match &event.availability {
-        Availability::NotHere(reason) if with_reason => remarks.push(format!("not here: {reason}")),
-        Availability::Untried(reason) => remarks.push(format!("not tried: {reason}")),
-        Availability::Here | Availability::NotHere(_) => {}
+    let mark = event.availability.mark();
+    if let Some((mark, reason)) = mark
+        && shared.iter().all(|(said, _)| *said != mark)
+    {
+        remarks.push(reason.to_owned());
     }
+    let mark = mark.map_or("", |(mark, _)| mark);
     let unit = event.unit.clone().unwrap_or_else(|| "count".to_owned());
     vec![mark.to_owned(), name, unit, remarks.join("; ")]
 }
