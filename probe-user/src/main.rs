@@ -40,8 +40,8 @@ fn main() -> ExitCode {
         .init();
     let result = match &args.command {
         Command::Stat(args) => stat::run(args),
-        Command::List(args) => list_cmd::run(&args),
-        Command::Doctor(args) => doctor_cmd::run(&args),
+        Command::List(args) => list_cmd::run(args),
+        Command::Doctor(args) => doctor_cmd::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pmuscope: {error:#}");

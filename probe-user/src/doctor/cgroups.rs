@@ -21,11 +21,14 @@ pub(super) fn check(
             return findings;
         }
         Err(error) => {
-            return vec![AREA.stops(
-                "cgroup2",
-                error.to_string(),
-                Loss::of("everything: containers are told apart by cgroup2").advise("mount /proc"),
-            )];
+            return vec![
+                AREA.stops(
+                    "cgroup2",
+                    error.to_string(),
+                    Loss::of("everything: containers are told apart by cgroup2")
+                        .run("mount procfs", "sudo mount -t proc none /proc"),
+                ),
+            ];
         }
     };
     let mut findings = vec![mounted(machine, hierarchy)];

@@ -78,7 +78,8 @@ fn version(machine: &Machine) -> Finding {
         None => AREA.degraded(
             "version",
             "the kernel does not tell its version in /proc/sys/kernel/osrelease",
-            Loss::of("nothing for certain: the trials below decide").advise("mount /proc"),
+            Loss::of("nothing for certain: the trials below decide")
+                .run("mount procfs", "sudo mount -t proc none /proc"),
         ),
         Some(version) if version < FLOOR => AREA.stops(
             "version",
