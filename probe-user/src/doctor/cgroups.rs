@@ -78,7 +78,7 @@ fn mounted(machine: &Machine, hierarchy: &Hierarchy) -> Finding {
         .advise(UNIFIED);
         return AREA.degraded("cgroup2", found, loss);
     }
-    AREA.ok("cgroup2", format!("{mount}, with {below} cgroups"))
+    AREA.ok("cgroup2", format!("{mount}, with {below} below the root"))
 }
 
 /// The controllers that a v1 hierarchy has.

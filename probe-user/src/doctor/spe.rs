@@ -19,7 +19,7 @@ const DRIVER: [Driver; 1] = [Driver {
 }];
 
 /// Bytes of a record (Arm's SPE on Neoverse cores), and nanoseconds that decoding one takes in the kernel
-/// (measured on the host, docs/benchmarks.md).
+/// (measured on Linux 6.18, x86-64).
 const RECORD: usize = 64;
 const NANOS_PER_RECORD: usize = 127;
 
