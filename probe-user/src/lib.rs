@@ -10,15 +10,17 @@
 //! 6. [`emit`] writes them.
 //!
 //! [`event`] reads what the user wants to be counted, [`command`] runs what the user wants to
-//! be counted for.
+//! be counted for. [`doctor`] says what this machine gives to all that, [`list`] what it can count.
 
 pub mod cgroup;
 pub mod command;
 pub mod cpus;
 pub mod derive;
+pub mod doctor;
 pub mod emit;
 pub mod event;
 pub mod join;
+pub mod list;
 pub mod load;
 pub mod pull;
 mod sys;

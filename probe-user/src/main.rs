@@ -1,5 +1,8 @@
 //! The `pmuscope` binary: arguments in, exit code out.
 
+mod doctor_cmd;
+mod list_cmd;
+mod print;
 mod stat;
 
 use std::process::ExitCode;
@@ -19,6 +22,10 @@ struct Args {
 enum Command {
     /// Count events per container: for a command, or for the whole machine until Ctrl-C
     Stat(stat::Args),
+    /// List the PMUs and events of this machine, and why it cannot count the others
+    List(list_cmd::Args),
+    /// Check what this machine lacks for counting, and say what mends it
+    Doctor(doctor_cmd::Args),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +40,8 @@ fn main() -> ExitCode {
         .init();
     let result = match &args.command {
         Command::Stat(args) => stat::run(args),
+        Command::List(args) => list_cmd::run(args),
+        Command::Doctor(args) => doctor_cmd::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pmuscope: {error:#}");

@@ -7,6 +7,7 @@
 mod attribution;
 mod command;
 mod conservation;
+mod doctor;
 mod lifetimes;
 mod moves;
 mod peers;

@@ -1,0 +1,137 @@
+//! What takes counters away or adds some: NMI watchdog, file descriptors, resctrl and MPAM.
+
+use std::path::{Path, PathBuf};
+
+use probe_common::SLOTS;
+
+use super::{
+    Area, Finding, Loss, Machine,
+    config::{Built, Config},
+    machine::Arch,
+};
+use crate::{cpus, event::Pmus};
+
+const AREA: Area = Area::Counters;
+
+/// Descriptors of maps, programs and links, with room to spare.
+const OTHER_DESCRIPTORS: u64 = 256;
+
+pub(super) fn check(
+    machine: &Machine,
+    config: Option<&Config>,
+    pmus: &Result<Pmus, String>,
+) -> Vec<Finding> {
+    let has_core = pmus
+        .as_ref()
+        .is_ok_and(|pmus| pmus.cores().next().is_some());
+    let mut findings = vec![watchdog(machine, config, has_core)];
+    findings.extend(descriptors(machine));
+    findings.push(resctrl(machine, config));
+    findings
+}
+
+fn watchdog(machine: &Machine, config: Option<&Config>, has_core: bool) -> Finding {
+    let check = "NMI watchdog";
+    let on = machine
+        .proc("sys/kernel/nmi_watchdog")
+        .is_some_and(|value| value != "0");
+    if !on {
+        return AREA.ok(check, "off");
+    }
+    if !has_core {
+        return AREA.ok(
+            check,
+            "on; there is no core PMU whose counter it could take",
+        );
+    }
+    if config.is_some_and(|config| config.built("HARDLOCKUP_DETECTOR_BUDDY") == Built::In) {
+        return AREA.ok(
+            check,
+            "on, of the kind that takes no counter (CONFIG_HARDLOCKUP_DETECTOR_BUDDY)",
+        );
+    }
+    let loss = Loss::of("one counter of every CPU, so that groups rotate more often")
+        .sysctl("kernel.nmi_watchdog", 0)
+        .advise("without it a CPU that hangs with interrupts off is not reported");
+    AREA.degraded(check, "on", loss)
+}
+
+/// Events x CPUs, whatever the number of containers.
+fn descriptors(machine: &Machine) -> Option<Finding> {
+    let check = "open files";
+    let online = cpus::online(&machine.sys).ok()?.len() as u64;
+    let needed = online * SLOTS as u64 + OTHER_DESCRIPTORS;
+    let Some(limit) = machine.process.descriptors.filter(|limit| *limit < needed) else {
+        let found =
+            format!("room for {SLOTS} events on each of {online} CPUs ({needed} descriptors)");
+        return Some(AREA.ok(check, found));
+    };
+    let events = limit.saturating_sub(OTHER_DESCRIPTORS) / online.max(1);
+    let found = format!("at most {limit}: room for {events} events on each of {online} CPUs");
+    let loss = Loss::of(format!("more than {events} events at once"))
+        .run(
+            "for a shell, as root",
+            format!("ulimit -Hn {needed} && ulimit -n {needed}"),
+        )
+        .advise(format!("for a systemd unit: LimitNOFILE={needed}"));
+    Some(if events == 0 {
+        AREA.stops(check, found, loss)
+    } else {
+        AREA.degraded(check, found, loss)
+    })
+}
+
+/// Monitoring groups count memory traffic by the hardware's own labels.
+fn resctrl(machine: &Machine, config: Option<&Config>) -> Finding {
+    let check = "resctrl";
+    let loss = Loss::of(
+        "a measurement beside the estimated share of each container in memory traffic and L3 occupancy",
+    );
+    if let Some(mount) = mount(machine) {
+        let features = mount.strip_prefix("/sys").unwrap_or(&mount);
+        let features = features.join("info/L3_MON/mon_features");
+        let features = machine.sys(&features.to_string_lossy());
+        return match features {
+            Some(features) => {
+                let features: Vec<&str> = features.split_whitespace().collect();
+                let found = format!("{} counts {}", mount.display(), features.join(", "));
+                AREA.ok(check, found)
+            }
+            None => {
+                let found = format!("{} is mounted and has no monitors", mount.display());
+                let advice = "the CPU allocates only; nothing mends it";
+                AREA.missing(check, found, loss.advise(advice))
+            }
+        };
+    }
+    if machine.sys.join("fs/resctrl").exists() {
+        let loss = loss.run("mount it", "sudo mount -t resctrl resctrl /sys/fs/resctrl");
+        return AREA.missing(check, "the kernel has it, and it is not mounted", loss);
+    }
+    let (option, what) = match machine.process.arch {
+        Arch::Arm64 => ("ARM64_MPAM", "MPAM"),
+        Arch::X86 => ("X86_CPU_RESCTRL", "RDT or its like"),
+    };
+    let advice = match config.map(|config| config.built(option)) {
+        Some(Built::In) => format!(
+            "the kernel is built with CONFIG_{option}: this CPU (or its firmware, or the hypervisor) shows no {what}"
+        ),
+        Some(Built::Module | Built::Not) => {
+            format!("boot a kernel that is built with CONFIG_{option}=y, if the CPU has {what}")
+        }
+        None => format!("the CPU needs {what}, and the kernel CONFIG_{option}=y"),
+    };
+    AREA.missing(check, "the kernel does not offer it", loss.advise(advice))
+}
+
+/// Where resctrl is mounted.
+fn mount(machine: &Machine) -> Option<PathBuf> {
+    let text = machine.proc("self/mountinfo")?;
+    text.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let mount = left.split(' ').nth(4)?;
+        right
+            .starts_with("resctrl ")
+            .then(|| Path::new(mount).to_owned())
+    })
+}

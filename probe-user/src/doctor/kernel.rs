@@ -1,0 +1,156 @@
+//! The kernel: version, configuration, type information.
+
+use super::{
+    Area, Finding, Loss, Machine,
+    config::{Built, Config},
+    machine::Arch,
+};
+use crate::load::btf;
+
+const AREA: Area = Area::Kernel;
+
+/// Before it, a hash map cannot be read and emptied in one call.
+const FLOOR: (u32, u32) = (5, 14);
+
+/// Before it, the programs for SPE do not load on arm64.
+const SPE_FLOOR: (u32, u32) = (6, 1);
+
+/// An option that counting uses.
+struct Wanted {
+    /// Without `CONFIG_`.
+    option: &'static str,
+    /// What is lost without.
+    lost: &'static str,
+    /// Counting per container cannot work without.
+    needed: bool,
+}
+
+const WANTED: [Wanted; 7] = [
+    Wanted {
+        option: "BPF_SYSCALL",
+        lost: "everything: no eBPF program can be loaded",
+        needed: true,
+    },
+    Wanted {
+        option: "BPF_EVENTS",
+        lost: "everything: no program can be attached to the scheduler",
+        needed: true,
+    },
+    Wanted {
+        option: "PERF_EVENTS",
+        lost: "everything: no counter can be opened",
+        needed: true,
+    },
+    Wanted {
+        option: "CGROUPS",
+        lost: "everything: there are no containers to count for",
+        needed: true,
+    },
+    Wanted {
+        option: "DEBUG_INFO_BTF",
+        lost: "everything: the programs cannot find the kernel's fields",
+        needed: true,
+    },
+    Wanted {
+        option: "BPF_JIT",
+        lost: "speed: the programs are interpreted, at every context switch",
+        needed: false,
+    },
+    Wanted {
+        option: "CGROUP_PERF",
+        lost: "`--hook cgroup-switches` and perf's --for-each-cgroup; the default hook counts without",
+        needed: false,
+    },
+];
+
+pub(super) fn check(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
+    let mut findings = vec![version(machine)];
+    findings.extend(options(config));
+    findings.push(types(machine));
+    findings
+}
+
+fn version(machine: &Machine) -> Finding {
+    let release = machine.release().unwrap_or_default();
+    let found = format!("Linux {release}, {}", machine.process.arch.name());
+    let newer = "boot a newer kernel of the distribution";
+    match machine.version() {
+        None => AREA.degraded(
+            "version",
+            "the kernel does not tell its version in /proc/sys/kernel/osrelease",
+            Loss::of("nothing for certain: the trials below decide")
+                .run("mount procfs", "sudo mount -t proc none /proc"),
+        ),
+        Some(version) if version < FLOOR => AREA.stops(
+            "version",
+            found,
+            Loss::of("everything: pmuscope needs Linux 5.14").advise(newer),
+        ),
+        Some(version) if version < SPE_FLOOR && machine.process.arch == Arch::Arm64 => AREA
+            .degraded(
+                "version",
+                found,
+                Loss::of("SPE: decoding its records in the kernel needs Linux 6.1").advise(newer),
+            ),
+        Some(_) => AREA.ok("version", found),
+    }
+}
+
+fn options(config: Option<&Config>) -> Vec<Finding> {
+    let Some(config) = config else {
+        return vec![
+            AREA.degraded(
+                "config",
+                "neither /proc/config.gz nor /boot/config-RELEASE can be read",
+                Loss::of("reasons: what the kernel was built without is not known below")
+                    .run(
+                        "where the kernel has it as a module",
+                        "sudo modprobe configs",
+                    )
+                    .advise("in a container, mount the host's /boot read-only"),
+            ),
+        ];
+    };
+    let (set, unset): (Vec<&Wanted>, Vec<&Wanted>) = WANTED
+        .iter()
+        .partition(|wanted| config.built(wanted.option) == Built::In);
+    let names: Vec<String> = set
+        .iter()
+        .map(|wanted| format!("CONFIG_{}", wanted.option))
+        .collect();
+    let source = config.source.display();
+    let found = format!("{source} has {}", names.join(", "));
+    let mut findings = vec![AREA.ok("config", found)];
+    if names.is_empty() {
+        findings.clear();
+    }
+    findings.extend(unset.into_iter().map(|wanted| {
+        let check = format!("CONFIG_{}", wanted.option);
+        let found = format!("not set in {source}");
+        let loss = Loss::of(wanted.lost).advise(format!(
+            "boot a kernel that is built with {check}=y, as the distributions' own are"
+        ));
+        if wanted.needed {
+            AREA.stops(check, found, loss)
+        } else {
+            AREA.missing(check, found, loss)
+        }
+    }));
+    findings
+}
+
+fn types(machine: &Machine) -> Finding {
+    let path = machine.sys.join("kernel/btf/vmlinux");
+    match btf::offsets(&path) {
+        Ok(offsets) => AREA.ok(
+            "BTF",
+            format!("describes all {} fields that pmuscope reads", offsets.len()),
+        ),
+        Err(error) => AREA.stops(
+            "BTF",
+            error.to_string(),
+            Loss::of("everything: the programs cannot find the kernel's fields")
+                .advise("boot a kernel that is built with CONFIG_DEBUG_INFO_BTF=y"),
+        ),
+    }
+}

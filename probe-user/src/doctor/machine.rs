@@ -1,0 +1,142 @@
+//! The machine that is examined: its trees of files, the process that would count, and the trials.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    process::{Resource, getrlimit},
+    thread::{CapabilitySet, capabilities},
+};
+
+use super::trials::{Live, Trials};
+
+/// What the checks look at.
+pub struct Machine {
+    /// `/proc`
+    pub(super) proc: PathBuf,
+    /// `/sys`
+    pub(super) sys: PathBuf,
+    /// `/boot`
+    pub(super) boot: PathBuf,
+    pub(super) process: Process,
+    pub(super) trials: Box<dyn Trials>,
+}
+
+/// The process that would count.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) arch: Arch,
+    /// The effective ones.
+    pub(super) capabilities: CapabilitySet,
+    /// In bytes.
+    pub(super) page_size: usize,
+    /// Hard limit of open files; None: no limit.
+    pub(super) descriptors: Option<u64>,
+    /// This program.
+    pub(super) binary: PathBuf,
+}
+
+/// The architectures that differ in what counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arch {
+    Arm64,
+    X86,
+}
+
+impl Arch {
+    fn this() -> Self {
+        if cfg!(target_arch = "aarch64") {
+            Self::Arm64
+        } else {
+            Self::X86
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Arm64 => "arm64",
+            Self::X86 => "x86-64",
+        }
+    }
+}
+
+impl Machine {
+    /// The running machine and this process.
+    #[must_use]
+    pub fn this() -> Self {
+        let binary = std::env::current_exe();
+        let process = Process {
+            arch: Arch::this(),
+            // Where the kernel does not tell, the trials do.
+            capabilities: capabilities(None).map_or(CapabilitySet::all(), |sets| sets.effective),
+            page_size: rustix::param::page_size(),
+            descriptors: getrlimit(Resource::Nofile).maximum,
+            binary: binary.unwrap_or_else(|_| PathBuf::from("pmuscope")),
+        };
+        Self {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+            boot: "/boot".into(),
+            process,
+            trials: Box::new(Live),
+        }
+    }
+
+    /// What `/proc/<path>` holds, without the white space around it; None where it cannot be read.
+    pub(super) fn proc(&self, path: &str) -> Option<String> {
+        read(&self.proc.join(path))
+    }
+
+    /// The same of `/sys/<path>`.
+    pub(super) fn sys(&self, path: &str) -> Option<String> {
+        read(&self.sys.join(path))
+    }
+
+    /// Where a path of the machine's own lies below the roots.
+    pub(super) fn locate(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix("/sys") {
+            Ok(below) => self.sys.join(below),
+            Err(_) => path.to_owned(),
+        }
+    }
+
+    /// `uname -r`
+    pub(super) fn release(&self) -> Option<String> {
+        self.proc("sys/kernel/osrelease")
+    }
+
+    /// Major and minor version of the kernel.
+    pub(super) fn version(&self) -> Option<(u32, u32)> {
+        let release = self.release()?;
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    }
+
+    /// Whether the process has a capability, or `CAP_SYS_ADMIN` where the kernel takes that instead.
+    pub(super) fn has(&self, capability: CapabilitySet) -> bool {
+        let stands_for = CapabilitySet::BPF | CapabilitySet::PERFMON;
+        let capabilities = self.process.capabilities;
+        capabilities.contains(capability)
+            || stands_for.contains(capability) && capabilities.contains(CapabilitySet::SYS_ADMIN)
+    }
+
+    /// Whether this is a virtual machine, as far as it shows.
+    pub(super) fn is_virtual(&self) -> bool {
+        let flag = || {
+            let cpuinfo = self.proc("cpuinfo")?;
+            let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
+            Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
+        };
+        let vendor = self.sys("class/dmi/id/sys_vendor");
+        flag() == Some(true)
+            || vendor.is_some_and(|vendor| vendor == "QEMU")
+            || self.sys("hypervisor/type").is_some()
+    }
+}
+
+fn read(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}

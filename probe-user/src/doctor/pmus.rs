@@ -1,0 +1,222 @@
+//! The core PMU and the uncore PMUs: which are there, and what is lost with those that are not.
+
+use super::{
+    Area, Finding, Loss, Machine,
+    config::{Built, Config, Driver, driver_remedies},
+    machine::Arch,
+    platform::{Family, Platform},
+};
+use crate::{
+    event::{Pmu, PmuKind, Pmus},
+    list::family,
+};
+
+const AREA: Area = Area::Pmus;
+
+/// The core PMU's drivers on arm64, as NVIDIA's Grace guide names them; neither can be a module.
+const CORE_ARM: [&str; 2] = ["ARM_PMU_ACPI", "ARM_PMUV3"];
+
+/// The PMUs, or why they cannot be listed.
+pub(super) fn read(machine: &Machine) -> Result<Pmus, String> {
+    Pmus::read(&machine.sys).map_err(|error| error.to_string())
+}
+
+pub(super) fn check(
+    machine: &Machine,
+    config: Option<&Config>,
+    pmus: &Result<Pmus, String>,
+) -> Vec<Finding> {
+    let pmus = match pmus {
+        Ok(pmus) => pmus,
+        Err(error) => {
+            let loss = Loss::of("everything: no event can be named")
+                .run("mount sysfs", "sudo mount -t sysfs none /sys");
+            return vec![AREA.stops("sysfs", error.clone(), loss)];
+        }
+    };
+    let mut findings = vec![core(machine, config, pmus)];
+    findings.extend(uncore(machine, config, pmus));
+    findings.extend(pmus.unreadable().map(|error| {
+        let loss = Loss::of("that PMU's events").advise(
+            "the file comes from its driver: report it to the kernel's distributor, with `uname -r`",
+        );
+        AREA.degraded("PMU files", error.to_string(), loss)
+    }));
+    findings
+}
+
+fn core(machine: &Machine, config: Option<&Config>, pmus: &Pmus) -> Finding {
+    let check = "core PMU";
+    let cores: Vec<String> = pmus
+        .cores()
+        .map(|pmu| format!("{} ({} named events)", pmu.name, pmu.events.len()))
+        .collect();
+    if !cores.is_empty() {
+        return AREA.ok(check, cores.join(", "));
+    }
+    let mut loss = Loss::of(
+        "cycles, instructions, cache and branch events, and every metric made of them; software events count",
+    );
+    if machine.is_virtual() {
+        loss = loss.run(
+            "have the virtual machine started with a PMU (cloud: an instance type that has one, or metal)",
+            "qemu-system-... -accel kvm -cpu host,pmu=on",
+        );
+    }
+    if machine.process.arch == Arch::Arm64 {
+        loss = loss.with(core_remedies(config));
+    } else if !machine.is_virtual() {
+        loss = loss.advise("look for `Performance Events` in dmesg: the kernel says why it has no driver for the CPU");
+    }
+    let found = if machine.is_virtual() {
+        "none: this is a virtual machine without one"
+    } else {
+        "none"
+    };
+    AREA.missing(check, found, loss)
+}
+
+/// On arm64 before 6.4 the driver had no option of its own, so that an unset one is a reason only with no driver there.
+fn core_remedies(config: Option<&Config>) -> Vec<super::Remedy> {
+    let unset: Vec<&str> = CORE_ARM
+        .into_iter()
+        .filter(|option| config.is_none_or(|config| config.built(option) == Built::Not))
+        .collect();
+    let drivers: Vec<Driver> = if unset.is_empty() {
+        CORE_ARM.to_vec()
+    } else {
+        unset
+    }
+    .into_iter()
+    .map(|option| Driver {
+        option,
+        module: None,
+    })
+    .collect();
+    driver_remedies(
+        config,
+        &drivers,
+        "the firmware does not list the PMU's interrupt: see `dmesg | grep -i pmu`",
+    )
+}
+
+fn uncore(machine: &Machine, config: Option<&Config>, pmus: &Pmus) -> Vec<Finding> {
+    let all: Vec<&Pmu> = pmus
+        .iter()
+        .filter(|pmu| matches!(pmu.kind, PmuKind::Uncore { .. }))
+        // It has a cpumask too; see the checks of SPE.
+        .filter(|pmu| !pmu.name.starts_with("arm_spe_"))
+        .collect();
+    let of = |prefix: &str| -> Vec<&Pmu> {
+        let same = all.iter().copied();
+        same.filter(|pmu| pmu.name.starts_with(prefix)).collect()
+    };
+    let Some(platform) = Platform::of(machine, |prefix| !of(prefix).is_empty()) else {
+        return vec![unknown_platform(machine, &all)];
+    };
+    let mut findings = Vec::new();
+    // Families of one driver have one reason and one remedy.
+    for families in platform.families().chunk_by(|a, b| a.drivers == b.drivers) {
+        let (there, absent): (Vec<&Family>, Vec<&Family>) = families
+            .iter()
+            .partition(|family| !of(family.prefix).is_empty());
+        let there = there.into_iter();
+        findings.extend(there.map(|family| present(family, &of(family.prefix))));
+        if !absent.is_empty() {
+            findings.push(missing(machine, config, platform, &absent, pmus));
+        }
+    }
+    let known = |pmu: &&Pmu| {
+        let mut families = platform.families().iter();
+        families.any(|family| pmu.name.starts_with(family.prefix))
+    };
+    let others: Vec<&Pmu> = all.iter().copied().filter(|pmu| !known(pmu)).collect();
+    if !others.is_empty() {
+        findings.push(AREA.ok("other uncore PMUs", names(&others)));
+    }
+    findings
+}
+
+/// What may be there on a machine whose PMUs are not known.
+fn unknown_platform(machine: &Machine, all: &[&Pmu]) -> Finding {
+    let check = "uncore PMUs";
+    if !all.is_empty() {
+        return AREA.ok(check, names(all));
+    }
+    let loss = Loss::of("what sockets see: bandwidth and latency of memory, L3 and PCIe");
+    let (found, loss) = if machine.is_virtual() {
+        let advice = "hypervisors do not show them to guests: run pmuscope on the host";
+        ("none: this is a virtual machine", loss.advise(advice))
+    } else {
+        let advice = "they are known for NVIDIA Grace and Vera and for Intel Sapphire and Emerald Rapids, and any \
+             that a driver lists can be counted by `stat -e PMU/EVENT/`";
+        ("none", loss.advise(advice))
+    };
+    AREA.missing(check, found, loss)
+}
+
+fn present(family: &Family, pmus: &[&Pmu]) -> Finding {
+    let check = family.prefix.trim_end_matches('_');
+    let dead: Vec<&str> = pmus
+        .iter()
+        .filter(|pmu| matches!(&pmu.kind, PmuKind::Uncore { cpus } if cpus.is_empty()))
+        .map(|pmu| pmu.name.as_str())
+        .collect();
+    if dead.is_empty() {
+        return AREA.ok(check, names(pmus));
+    }
+    let dead = dead.join(", ");
+    let loss = Loss::of(format!("the counts of {dead}")).run(
+        "bring a CPU of that socket online",
+        "echo 1 | sudo tee /sys/devices/system/cpu/cpuN/online",
+    );
+    AREA.degraded(check, format!("no CPU in the cpumask of {dead}"), loss)
+}
+
+/// What is lost with some PMUs of one driver.
+fn missing(
+    machine: &Machine,
+    config: Option<&Config>,
+    platform: Platform,
+    families: &[&Family],
+    pmus: &Pmus,
+) -> Finding {
+    let names = families.iter().map(|family| family.prefix);
+    let check = names.map(|name| name.trim_end_matches('_'));
+    let check = check.collect::<Vec<_>>().join(", ");
+    let mut found = format!("none, on {}", platform.name());
+    let lost: Vec<&str> = families.iter().map(|family| family.lost).collect();
+    let loss = Loss::of(lost.join("; "));
+    if machine.is_virtual() {
+        let advice = "hypervisors do not show them to guests: run pmuscope on the host";
+        return AREA.missing(check, found, loss.advise(advice));
+    }
+    // Without NVIDIA's half of the driver, Arm's half names the devices itself.
+    if pmus.names().any(|name| name.starts_with("arm_cspmu_")) {
+        found.push_str(", but arm_cspmu_* without NVIDIA's names");
+    }
+    let drivers = families.first().map_or(&[][..], |family| family.drivers);
+    let loss = loss.with(driver_remedies(
+        config,
+        drivers,
+        "this machine does not have that part, or its firmware does not list it",
+    ));
+    AREA.missing(check, found, loss)
+}
+
+/// PMUs that differ in their number only are counted.
+fn names(pmus: &[&Pmu]) -> String {
+    let mut kinds: Vec<(String, usize, usize)> = Vec::new();
+    for pmu in pmus {
+        let name = family(&pmu.name);
+        let events = pmu.events.len();
+        match kinds.iter_mut().find(|(known, _, _)| *known == name) {
+            Some((_, count, _)) => *count += 1,
+            None => kinds.push((name, 1, events)),
+        }
+    }
+    let text = |(name, count, events): &(String, usize, usize)| {
+        format!("{count} x {name} ({events} named events)")
+    };
+    kinds.iter().map(text).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,76 @@
+//! A diagnosis as text and as JSON.
+
+use std::io::{self, Write};
+
+use serde_json::json;
+
+use super::{Diagnosis, Finding, Loss, Remedy};
+
+impl Diagnosis {
+    /// For people: one line for each finding, what is lost and what mends it below, the verdict last.
+    ///
+    /// # Errors
+    ///
+    /// Where the writer fails.
+    pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut area = None;
+        for finding in &self.findings {
+            if area.replace(finding.area) != Some(finding.area) {
+                writeln!(out, "{}", finding.area.name())?;
+            }
+            let Finding {
+                check,
+                found,
+                state,
+                ..
+            } = finding;
+            writeln!(out, "  {:<9} {check}: {found}", state.name())?;
+            if let Some(loss) = state.loss() {
+                self::loss(out, loss)?;
+            }
+        }
+        writeln!(out, "verdict: {}", self.verdict())
+    }
+
+    /// For programs: one object.
+    ///
+    /// # Errors
+    ///
+    /// Where the writer fails.
+    pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
+        let remedy =
+            |remedy: &Remedy| json!({"advice": remedy.advice, "commands": remedy.commands});
+        let finding = |finding: &Finding| {
+            let loss = finding.state.loss();
+            json!({
+                "area": finding.area.name(),
+                "check": finding.check,
+                "found": finding.found,
+                "state": finding.state.name(),
+                "stops_counting": finding.state.stops_counting(),
+                "lost": loss.map(|loss| &loss.lost),
+                "remedies": loss.map_or(Vec::new(), |loss| loss.remedies.iter().map(remedy).collect()),
+            })
+        };
+        let findings: Vec<_> = self.findings.iter().map(finding).collect();
+        let diagnosis = json!({
+            "findings": findings,
+            "counting_works": self.counting_works(),
+            "verdict": self.verdict(),
+        });
+        writeln!(out, "{diagnosis}")
+    }
+}
+
+fn loss(out: &mut impl Write, loss: &Loss) -> io::Result<()> {
+    let indent = " ".repeat(12);
+    writeln!(out, "{indent}lost: {}", loss.lost)?;
+    for remedy in &loss.remedies {
+        let colon = if remedy.commands.is_empty() { "" } else { ":" };
+        writeln!(out, "{indent}mend: {}{colon}", remedy.advice)?;
+        for command in &remedy.commands {
+            writeln!(out, "{indent}      $ {command}")?;
+        }
+    }
+    Ok(())
+}

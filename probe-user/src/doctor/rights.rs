@@ -1,0 +1,133 @@
+//! The rights of the process: capabilities first, sysctls after.
+
+use rustix::thread::CapabilitySet;
+
+use super::{Area, Finding, Loss, Machine};
+
+const AREA: Area = Area::Rights;
+
+/// The settings weaken the machine for everybody on it (the warning of NVIDIA's Grace guide, "Configuring Perf").
+const WARNING: &str = "the settings below hold for every user of this machine, not for pmuscope alone: read first what they \
+     open (Documentation/admin-guide/perf-security.rst), and ask whoever answers for it";
+
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    vec![
+        capabilities(machine),
+        perf_event_paranoid(machine),
+        kptr_restrict(machine),
+    ]
+}
+
+fn capabilities(machine: &Machine) -> Finding {
+    let needed = [
+        (CapabilitySet::BPF, "CAP_BPF"),
+        (CapabilitySet::PERFMON, "CAP_PERFMON"),
+    ];
+    let missing: Vec<&str> = needed
+        .into_iter()
+        .filter_map(|(capability, name)| (!machine.has(capability)).then_some(name))
+        .collect();
+    if missing.is_empty() {
+        let by = if machine
+            .process
+            .capabilities
+            .contains(CapabilitySet::SYS_ADMIN)
+        {
+            "CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON"
+        } else {
+            "CAP_BPF and CAP_PERFMON"
+        };
+        return AREA.ok("capabilities", by);
+    }
+    let loss = grant(
+        machine,
+        Loss::of("everything: loading the programs and counting all tasks of a CPU is refused"),
+    );
+    let missing = missing.join(" and ");
+    AREA.stops("capabilities", format!("without {missing}"), loss)
+}
+
+/// How the capabilities are granted.
+fn grant(machine: &Machine, loss: Loss) -> Loss {
+    let binary = machine.process.binary.display();
+    loss.run(
+        "grant them to the program, once",
+        format!("sudo setcap cap_bpf,cap_perfmon+ep {binary}"),
+    )
+    .advise("in Kubernetes: securityContext.capabilities.add: [BPF, PERFMON]")
+    .run("or run it as root", format!("sudo {binary} doctor"))
+}
+
+/// Levels 0 to 2 are the kernel's own; 3 and 4 are of Debian's and Ubuntu's kernels, which ask for `CAP_SYS_ADMIN` there.
+fn perf_event_paranoid(machine: &Machine) -> Finding {
+    let check = "perf_event_paranoid";
+    let Some(level) = setting(machine, "perf_event_paranoid") else {
+        return unreadable(check, "kernel.perf_event_paranoid");
+    };
+    let found = level.to_string();
+    let sys_admin = machine
+        .process
+        .capabilities
+        .contains(CapabilitySet::SYS_ADMIN);
+    if sys_admin || level <= 2 && machine.has(CapabilitySet::PERFMON) {
+        return AREA.ok(check, format!("{found}, which the capabilities above pass"));
+    }
+    if machine.has(CapabilitySet::PERFMON) {
+        let loss = Loss::of(
+            "perhaps everything: at 3 and above Debian's and Ubuntu's kernels want CAP_SYS_ADMIN to open a counter \
+             (the trials below tell)",
+        )
+        .advise("with CAP_SYS_ADMIN beside the two capabilities the setting can stay")
+        .advise(WARNING)
+        .sysctl("kernel.perf_event_paranoid", 2);
+        return AREA.degraded(check, found, loss);
+    }
+    if level <= 0 {
+        let found = format!("{found}: opening counters of all tasks is open to everybody");
+        return AREA.ok(check, found);
+    }
+    let loss = Loss::of("counters of all tasks of a CPU, to a process without CAP_PERFMON");
+    let loss = loss
+        .advise("grant the capabilities as above: with them this setting does not matter")
+        .advise(
+            "lowering it opens counters to perf and other tools, but not to pmuscope's programs, \
+             which need the capabilities all the same",
+        )
+        .advise(WARNING)
+        .sysctl("kernel.perf_event_paranoid", 0);
+    AREA.degraded(check, found, loss)
+}
+
+fn kptr_restrict(machine: &Machine) -> Finding {
+    let check = "kptr_restrict";
+    let Some(level) = setting(machine, "kptr_restrict") else {
+        return unreadable(check, "kernel.kptr_restrict");
+    };
+    if level <= 0 || level == 1 && machine.has(CapabilitySet::SYSLOG) {
+        return AREA.ok(check, level.to_string());
+    }
+    let loss = Loss::of(
+        "names of kernel functions in perf's profiles; no count of pmuscope needs kernel addresses",
+    );
+    let loss = if level == 1 {
+        let binary = machine.process.binary.display();
+        loss.run(
+            "grant the capability that passes it",
+            format!("sudo setcap cap_bpf,cap_perfmon,cap_syslog+ep {binary}"),
+        )
+    } else {
+        loss
+    };
+    let loss = loss.advise(WARNING).sysctl("kernel.kptr_restrict", 0);
+    AREA.degraded(check, level.to_string(), loss)
+}
+
+fn setting(machine: &Machine, name: &str) -> Option<i32> {
+    machine.proc(&format!("sys/kernel/{name}"))?.parse().ok()
+}
+
+fn unreadable(check: &str, name: &str) -> Finding {
+    let loss = Loss::of("nothing for certain: the trials below decide")
+        .run("mount procfs", "sudo mount -t proc none /proc");
+    AREA.degraded(check, format!("{name} cannot be read"), loss)
+}

@@ -1,0 +1,163 @@
+//! Arm's Statistical Profiling Extension: driver, kpti, page size, thread ids in its records.
+
+use rustix::thread::CapabilitySet;
+
+use super::{
+    Area, Finding, Loss, Machine,
+    config::{Built, Config, Driver, driver_remedies},
+    machine::Arch,
+};
+use crate::event::{Pmu, Pmus};
+
+const AREA: Area = Area::Spe;
+
+const LOST: &str = "where loads get their data from and how long that takes, per container";
+
+const DRIVER: [Driver; 1] = [Driver {
+    option: "ARM_SPE_PMU",
+    module: Some("arm_spe_pmu"),
+}];
+
+/// Bytes of a record (Arm's SPE on Neoverse cores), and nanoseconds that decoding one takes in the kernel
+/// (measured on Linux 6.18, x86-64).
+const RECORD: usize = 64;
+const NANOS_PER_RECORD: usize = 127;
+
+/// Time with interrupts off that a chunk may take.
+const IRQ_OFF_MAX_NANOS: usize = 50_000;
+
+pub(super) fn check(
+    machine: &Machine,
+    config: Option<&Config>,
+    pmus: &Result<Pmus, String>,
+) -> Vec<Finding> {
+    if machine.process.arch != Arch::Arm64 {
+        let loss = Loss::of(LOST).advise("nothing mends it: SPE is a part of Arm's cores only");
+        return vec![AREA.missing("driver", "not on this architecture", loss)];
+    }
+    let Ok(pmus) = pmus else {
+        return Vec::new();
+    };
+    let found: Vec<&Pmu> = pmus
+        .iter()
+        .filter(|pmu| pmu.name.starts_with("arm_spe_"))
+        .collect();
+    if found.is_empty() {
+        let names = pmus.names();
+        let mut broken = names.filter(|name| name.starts_with("arm_spe_"));
+        if let Some(Err(reason)) = broken.find_map(|name| pmus.get(name)) {
+            let loss = Loss::of(LOST).advise("see PMU files above");
+            return vec![AREA.missing("driver", reason.to_string(), loss)];
+        }
+        return vec![missing(machine, config)];
+    }
+    let names: Vec<String> = found.iter().map(|pmu| describe(pmu)).collect();
+    vec![
+        AREA.ok("driver", names.join(", ")),
+        page_size(machine),
+        context(config),
+        buffers(machine),
+    ]
+}
+
+fn describe(pmu: &Pmu) -> String {
+    let interval = pmu.caps.get("min_interval");
+    let interval = interval.map_or(String::new(), |n| format!(", interval at least {n}"));
+    let cpus = match &pmu.kind {
+        crate::event::PmuKind::Uncore { cpus } => format!(" on CPUs {cpus}"),
+        _ => String::new(),
+    };
+    format!("{}{cpus}{interval}", pmu.name)
+}
+
+/// Kernel page-table isolation hides the buffer from the core on some cores, and the driver gives up.
+fn missing(machine: &Machine, config: Option<&Config>) -> Finding {
+    let loss = Loss::of(LOST);
+    if machine.is_virtual() {
+        let found = "no arm_spe_* PMU: this is a virtual machine";
+        let advice = "hypervisors do not give SPE to guests: run pmuscope on the host";
+        return AREA.missing("driver", found, loss.advise(advice));
+    }
+    let built = config.map(|config| config.built("ARM_SPE_PMU"));
+    let isolated = machine
+        .sys("devices/system/cpu/vulnerabilities/meltdown")
+        .is_some_and(|text| text.contains("PTI"));
+    let off = machine.proc("cmdline").is_some_and(|line| {
+        let mut words = line.split_whitespace();
+        words.any(|word| matches!(word, "kpti=off" | "kpti=0" | "kpti=n" | "kpti=no"))
+    });
+    let (found, mut loss) = if isolated && !off && built != Some(Built::Not) {
+        let advice = "boot with page tables not isolated: add `kpti=off` to the kernel's command line (it takes away \
+             the protection against Meltdown; ask whoever answers for this machine first)";
+        let found = "no arm_spe_* PMU; kernel page-table isolation is on, with which some cores cannot reach its buffer";
+        (found, loss.advise(advice))
+    } else {
+        ("no arm_spe_* PMU", loss)
+    };
+    loss = loss.with(driver_remedies(
+        config,
+        &DRIVER,
+        "the core has no SPE, or the firmware keeps it: see `dmesg | grep -i spe` (with \"profiling buffer \
+         inaccessible\" there, boot with `kpti=off`)",
+    ));
+    AREA.missing("driver", found, loss)
+}
+
+/// A chunk is at least a page, and is decoded with interrupts off.
+fn page_size(machine: &Machine) -> Finding {
+    let page = machine.process.page_size;
+    let records = page / RECORD;
+    let nanos = records * NANOS_PER_RECORD;
+    let found = format!(
+        "{} KiB: a chunk of one page is {records} records, about {} us with interrupts off",
+        page / 1024,
+        nanos / 1000
+    );
+    if nanos <= IRQ_OFF_MAX_NANOS {
+        return AREA.ok("page size", found);
+    }
+    let loss = Loss::of(
+        "records: what does not fit the time allowed is skipped and counted, and the estimate is scaled",
+    )
+    .advise("boot the distribution's kernel with 4 KiB pages, or allow the longer time by --spe-irq-max");
+    AREA.degraded("page size", found, loss)
+}
+
+fn context(config: Option<&Config>) -> Finding {
+    let check = "thread ids";
+    let loss = Loss::of(
+        "certainty whose a record is: without thread ids in the records, owners are found by the time of the switches",
+    );
+    let option = "CONFIG_PID_IN_CONTEXTIDR";
+    match config.map(|config| config.built("PID_IN_CONTEXTIDR")) {
+        Some(Built::In) => AREA.ok(check, format!("{option} is set")),
+        Some(Built::Module | Built::Not) => AREA.degraded(
+            check,
+            format!("{option} is not set"),
+            loss.advise(format!(
+                "boot a kernel that is built with {option}=y, as Debian's are"
+            )),
+        ),
+        None => AREA.degraded(
+            check,
+            format!("whether {option} is set is not known"),
+            loss.advise("make the kernel's configuration readable (see config above)"),
+        ),
+    }
+}
+
+/// AUX buffers are locked memory: past the limit they need a capability (kernel/events/core.c, `perf_mmap`).
+fn buffers(machine: &Machine) -> Finding {
+    let check = "locked memory";
+    if machine.has(CapabilitySet::IPC_LOCK) {
+        return AREA.ok(check, "CAP_IPC_LOCK lifts its limit");
+    }
+    let limit = machine.proc("sys/kernel/perf_event_mlock_kb");
+    let limit = limit.map_or("a limit".to_owned(), |kb| format!("{kb} KiB per CPU"));
+    let binary = machine.process.binary.display();
+    let loss = Loss::of("SPE buffers past that limit").run(
+        "grant the capability",
+        format!("sudo setcap cap_bpf,cap_perfmon,cap_ipc_lock+ep {binary}"),
+    );
+    AREA.degraded(check, format!("{limit}, and no CAP_IPC_LOCK"), loss)
+}

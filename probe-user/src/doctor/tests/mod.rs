@@ -1,0 +1,392 @@
+//! The report on fixture machines (tests/fixtures/doctor), word for word.
+
+mod docs;
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use flate2::{Compression, write::GzEncoder};
+use rustix::thread::CapabilitySet;
+use tempfile::TempDir;
+
+use super::{
+    Diagnosis, Machine, examine,
+    machine::{Arch, Process},
+    trials::{Counted, Trials},
+};
+use crate::cgroup::Hierarchy;
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
+
+/// A kernel that answers as it is told.
+#[derive(Clone, Copy)]
+struct Told {
+    /// Error of `perf_event_open` for all tasks of a CPU from this one on.
+    cpu: Option<(u32, i32)>,
+    /// Error of `perf_event_open` for a cgroup.
+    cgroup: Option<i32>,
+    session: Result<Counted, &'static str>,
+}
+
+const COUNTS: Told = Told {
+    cpu: None,
+    cgroup: None,
+    session: Ok(Counted {
+        owners: 12,
+        percent: 100,
+    }),
+};
+
+fn answer(error: Option<i32>) -> io::Result<()> {
+    error.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))
+}
+
+impl Trials for Told {
+    fn open_on_cpu(&self, cpu: u32) -> io::Result<()> {
+        let refused = self.cpu.filter(|(first, _)| cpu >= *first);
+        answer(refused.map(|(_, error)| error))
+    }
+
+    fn open_in_cgroup(&self, directory: &Path) -> io::Result<()> {
+        assert!(directory.is_dir(), "{}", directory.display());
+        answer(self.cgroup)
+    }
+
+    fn count(&self, _: &Hierarchy) -> Result<Counted, String> {
+        self.session.map_err(str::to_owned)
+    }
+}
+
+fn process(arch: Arch) -> Process {
+    Process {
+        arch,
+        capabilities: CapabilitySet::all(),
+        page_size: 4096,
+        descriptors: None,
+        binary: PathBuf::from("/usr/bin/pmuscope"),
+    }
+}
+
+/// A machine whose files are in a directory of the test's.
+struct Fixture {
+    root: TempDir,
+    machine: Machine,
+}
+
+impl Fixture {
+    /// Lays the machine `name` over a tree of tests/fixtures/sysfs.
+    fn new(sysfs: Option<&str>, name: &str, process: Process, trials: Told) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let fixtures = Path::new(FIXTURES);
+        if let Some(sysfs) = sysfs {
+            copy(
+                &fixtures.join("sysfs").join(sysfs),
+                &root.path().join("sys"),
+            );
+        }
+        if name != "none" {
+            copy(&fixtures.join("doctor").join(name), root.path());
+        }
+        for directory in ["proc", "sys", "boot"] {
+            fs::create_dir_all(root.path().join(directory)).unwrap();
+        }
+        let machine = Machine {
+            proc: root.path().join("proc"),
+            sys: root.path().join("sys"),
+            boot: root.path().join("boot"),
+            process,
+            trials: Box::new(trials),
+        };
+        let fixture = Self { root, machine };
+        if name != "old" {
+            fixture.write("sys/kernel/btf/vmlinux", &btf(&STRUCTURES));
+        }
+        fixture
+    }
+
+    fn write(&self, path: &str, content: &[u8]) {
+        let path = self.root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn examine(&self) -> Diagnosis {
+        examine(&self.machine)
+    }
+
+    /// The report, with paths as the machine has them.
+    fn report(&self) -> String {
+        let mut text = Vec::new();
+        self.examine().write_text(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        text.replace(self.root.path().to_str().unwrap(), "")
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (source, name) = (entry.path(), entry.file_name());
+        if source.is_dir() {
+            copy(&source, &to.join(name));
+        } else if name == "config.gz.txt" {
+            let file = File::create(to.join("config.gz")).unwrap();
+            let mut gzip = GzEncoder::new(file, Compression::default());
+            gzip.write_all(&fs::read(source).unwrap()).unwrap();
+            gzip.finish().unwrap();
+        } else {
+            fs::copy(source, to.join(name)).unwrap();
+        }
+    }
+}
+
+type Structure = (&'static str, &'static [&'static str]);
+
+/// What pmuscope reads of the kernel.
+const STRUCTURES: [Structure; 6] = [
+    (
+        "task_struct",
+        &["state", "pid", "tgid", "cgroups", "comm", "se"],
+    ),
+    (
+        "sched_entity",
+        &["sum_exec_runtime", "prev_sum_exec_runtime"],
+    ),
+    ("css_set", &["dfl_cgrp"]),
+    ("cgroup", &["kn", "root"]),
+    ("cgroup_root", &["hierarchy_id"]),
+    ("kernfs_node", &["id"]),
+];
+
+/// A BTF file (Documentation/bpf/btf.rst): one integer type, and structures whose members are of it.
+fn btf(structures: &[Structure]) -> Vec<u8> {
+    const INT: u32 = 1 << 24;
+    const STRUCT: u32 = 4 << 24;
+    let mut strings = vec![0_u8];
+    let mut name = |text: &str| {
+        let at = u32::try_from(strings.len()).unwrap();
+        strings.extend(text.bytes().chain([0]));
+        at
+    };
+    // The integer is type 1: name, kind, bytes, bits.
+    let mut types = vec![name("int"), INT, 4, 32];
+    for (structure, members) in structures {
+        let count = u32::try_from(members.len()).unwrap();
+        types.extend([name(structure), STRUCT | count, count * 4]);
+        for (at, member) in (0..).zip(*members) {
+            types.extend([name(member), 1, at * 32]);
+        }
+    }
+    let types: Vec<u8> = types.into_iter().flat_map(u32::to_le_bytes).collect();
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+    let (types_len, strings_len) = (length(&types), length(&strings));
+    let mut file = vec![0x9f, 0xeb, 1, 0];
+    for word in [24, 0, types_len, types_len, strings_len] {
+        file.extend(u32::to_le_bytes(word));
+    }
+    file.extend(types);
+    file.extend(strings);
+    file
+}
+
+/// State of each check, for tests that change one thing.
+fn states(diagnosis: &Diagnosis) -> BTreeMap<String, &'static str> {
+    let state = |finding: &super::Finding| (finding.check.clone(), finding.state.name());
+    diagnosis.findings.iter().map(state).collect()
+}
+
+fn grace(process: Process, trials: Told) -> Fixture {
+    Fixture::new(Some("grace"), "grace", process, trials)
+}
+
+#[test]
+fn a_healthy_grace_lacks_nothing() {
+    let fixture = grace(process(Arch::Arm64), COUNTS);
+    let diagnosis = fixture.examine();
+    assert!(states(&diagnosis).values().all(|state| *state == "ok"));
+    assert!(diagnosis.counting_works());
+    insta::assert_snapshot!(fixture.report());
+}
+
+#[test]
+fn missing_capabilities_stop_counting_and_come_first() {
+    let process = Process {
+        capabilities: CapabilitySet::empty(),
+        ..process(Arch::Arm64)
+    };
+    let trials = Told {
+        cpu: Some((0, libc::EACCES)),
+        cgroup: Some(libc::EACCES),
+        // A session that would be tried all the same would show.
+        session: Err("the session was tried"),
+    };
+    let fixture = grace(process, trials);
+    fixture.write("proc/sys/kernel/kptr_restrict", b"1\n");
+    let report = fixture.report();
+    assert!(!fixture.examine().counting_works());
+    let (setcap, sysctl) = (report.find("setcap"), report.find("sysctl -w"));
+    assert!(setcap.unwrap() < sysctl.unwrap(), "{report}");
+    insta::assert_snapshot!(report);
+}
+
+#[test]
+fn a_grace_without_drivers_says_which() {
+    let process = Process {
+        page_size: 65_536,
+        capabilities: CapabilitySet::BPF | CapabilitySet::PERFMON,
+        ..process(Arch::Arm64)
+    };
+    insta::assert_snapshot!(Fixture::new(None, "grace-bare", process, COUNTS).report());
+}
+
+#[test]
+fn a_virtual_machine_without_a_pmu_counts_software_events() {
+    let process = Process {
+        capabilities: CapabilitySet::BPF | CapabilitySet::PERFMON,
+        ..process(Arch::X86)
+    };
+    let trials = Told {
+        cgroup: Some(libc::ENOENT),
+        ..COUNTS
+    };
+    let fixture = Fixture::new(None, "vm", process, trials);
+    assert!(fixture.examine().counting_works());
+    insta::assert_snapshot!(fixture.report());
+}
+
+#[test]
+fn without_cgroup2_there_are_no_containers() {
+    let fixture = Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), COUNTS);
+    assert!(!fixture.examine().counting_works());
+    insta::assert_snapshot!(fixture.report());
+}
+
+#[test]
+fn the_nmi_watchdog_takes_a_counter() {
+    let process = Process {
+        descriptors: Some(1024),
+        ..process(Arch::X86)
+    };
+    let fixture = Fixture::new(Some("spr"), "spr-watchdog", process, COUNTS);
+    assert!(fixture.examine().counting_works());
+    insta::assert_snapshot!(fixture.report());
+
+    fixture.write("proc/sys/kernel/nmi_watchdog", b"0\n");
+    assert_eq!(states(&fixture.examine())["NMI watchdog"], "ok");
+}
+
+#[test]
+fn an_old_kernel_stops_counting() {
+    let trials = Told {
+        cpu: Some((4, libc::ENODEV)),
+        session: Err("the kernel refused program sched_switch: invalid argument"),
+        ..COUNTS
+    };
+    let fixture = Fixture::new(None, "old", process(Arch::X86), trials);
+    insta::assert_snapshot!(fixture.report());
+}
+
+#[test]
+fn the_buddy_watchdog_takes_no_counter() {
+    let fixture = Fixture::new(Some("spr"), "spr-watchdog", process(Arch::X86), COUNTS);
+    let config = "CONFIG_HARDLOCKUP_DETECTOR_BUDDY=y\n";
+    fixture.write("boot/config-6.8.0-60-generic", config.as_bytes());
+    assert_eq!(states(&fixture.examine())["NMI watchdog"], "ok");
+}
+
+#[test]
+fn a_field_that_the_kernel_lacks_is_named() {
+    let fixture = grace(process(Arch::Arm64), COUNTS);
+    let without: Vec<Structure> = STRUCTURES
+        .into_iter()
+        .filter(|(name, _)| *name != "css_set")
+        .collect();
+    fixture.write("sys/kernel/btf/vmlinux", &btf(&without));
+    let diagnosis = fixture.examine();
+    assert!(!diagnosis.counting_works());
+    let finding = diagnosis.findings.iter().find(|f| f.check == "BTF");
+    let found = &finding.unwrap().found;
+    assert!(found.contains("no css_set.dfl_cgrp"), "{found}");
+}
+
+#[test]
+fn a_session_that_fails_stops_counting_whatever_the_files_say() {
+    let trials = Told {
+        session: Err("the kernel refused program flush: the verifier's reason"),
+        ..COUNTS
+    };
+    let diagnosis = grace(process(Arch::Arm64), trials).examine();
+    assert!(!diagnosis.counting_works());
+    assert_eq!(
+        diagnosis.verdict(),
+        "counting per container cannot work here: see count"
+    );
+}
+
+#[test]
+fn a_limit_below_one_event_per_cpu_stops_counting() {
+    let limited = |descriptors| Process {
+        descriptors: Some(descriptors),
+        ..process(Arch::Arm64)
+    };
+    let works = |descriptors| {
+        grace(limited(descriptors), COUNTS)
+            .examine()
+            .counting_works()
+    };
+    // 144 CPUs and 256 descriptors for the rest.
+    assert!(works(256 + 144));
+    assert!(!works(256 + 143));
+}
+
+#[test]
+fn a_cgroup_namespace_hides_names() {
+    let fixture = grace(process(Arch::Arm64), COUNTS);
+    let line = "34 26 0:29 /kubepods/podx /sys/fs/cgroup ro - cgroup2 cgroup ro\n";
+    fixture.write("proc/self/mountinfo", line.as_bytes());
+    let diagnosis = fixture.examine();
+    assert_eq!(states(&diagnosis)["cgroup2"], "degraded");
+    assert!(diagnosis.counting_works());
+}
+
+#[test]
+fn an_uncore_pmu_without_a_cpu_is_degraded() {
+    let fixture = grace(process(Arch::Arm64), COUNTS);
+    let path = "sys/bus/event_source/devices/nvidia_scf_pmu_1/cpumask";
+    fixture.write(path, b"\n");
+    let diagnosis = fixture.examine();
+    assert_eq!(states(&diagnosis)["nvidia_scf_pmu"], "degraded");
+}
+
+#[test]
+fn the_json_says_what_the_text_says() {
+    let process = Process {
+        capabilities: CapabilitySet::empty(),
+        ..process(Arch::Arm64)
+    };
+    let diagnosis = grace(process, COUNTS).examine();
+    let mut text = Vec::new();
+    diagnosis.write_json(&mut text).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(json["counting_works"], false);
+    assert_eq!(json["verdict"], diagnosis.verdict());
+    let findings = json["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), diagnosis.findings.len());
+    let capabilities = findings.iter().find(|f| f["check"] == "capabilities");
+    let capabilities = capabilities.unwrap();
+    assert_eq!(capabilities["area"], "rights");
+    assert_eq!(capabilities["state"], "missing");
+    assert_eq!(capabilities["stops_counting"], true);
+    let command = &capabilities["remedies"][0]["commands"][0];
+    assert_eq!(
+        command,
+        "sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/pmuscope"
+    );
+    let version = findings.iter().find(|f| f["check"] == "version").unwrap();
+    assert_eq!(version["lost"], serde_json::Value::Null);
+}

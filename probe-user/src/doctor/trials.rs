@@ -1,0 +1,194 @@
+//! Counting, tried for real: a counter on each CPU, one in a cgroup, a whole session.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    path::Path,
+    thread,
+    time::Duration,
+};
+
+use perf_event_open_sys::{bindings, perf_event_open};
+use rustix::thread::CapabilitySet;
+
+use super::{Area, Finding, Loss, Machine};
+use crate::{
+    cgroup::Hierarchy,
+    cpus::{self, CpuList},
+    event::{self, Pmus},
+    load::{Config, Hook, Plan, Session},
+    window::Window,
+};
+
+const AREA: Area = Area::Trials;
+
+/// How long the session counts.
+const TRIAL: Duration = Duration::from_millis(50);
+
+/// What is tried on the running kernel.
+pub(super) trait Trials {
+    /// Opens a software event for all tasks of a CPU.
+    fn open_on_cpu(&self, cpu: u32) -> io::Result<()>;
+
+    /// Opens a software event for the tasks of a cgroup on CPU 0.
+    fn open_in_cgroup(&self, directory: &Path) -> io::Result<()>;
+
+    /// Loads and attaches the programs, counts for a moment, and takes them out.
+    fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String>;
+}
+
+/// What the session counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    /// Cgroups and the like with a row.
+    pub(super) owners: usize,
+    /// The time that was charged to them and to idle, of the time that the CPUs had; in percent.
+    pub(super) percent: u32,
+}
+
+pub(super) fn check(machine: &Machine, hierarchy: Option<&Hierarchy>) -> Vec<Finding> {
+    let mut findings = vec![opens(machine)];
+    findings.push(session(machine, hierarchy));
+    findings
+}
+
+fn opens(machine: &Machine) -> Finding {
+    let check = "open a counter";
+    let online = match cpus::online(&machine.sys) {
+        Ok(online) => online,
+        Err(error) => {
+            let loss = Loss::of("everything: it is not known which CPUs there are")
+                .run("mount sysfs", "sudo mount -t sysfs none /sys");
+            return AREA.stops(check, error.to_string(), loss);
+        }
+    };
+    let mut refused: Option<io::Error> = None;
+    let failed: CpuList = online
+        .iter()
+        .filter(|cpu| match machine.trials.open_on_cpu(*cpu) {
+            Ok(()) => false,
+            Err(error) => {
+                refused.get_or_insert(error);
+                true
+            }
+        })
+        .collect();
+    let Some(error) = refused else {
+        return AREA.ok(
+            check,
+            format!("task-clock, for all tasks, on CPUs {online}"),
+        );
+    };
+    let loss = Loss::of("everything: the tasks of those CPUs cannot be counted");
+    let loss = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            loss.advise("grant the capabilities (see rights above); in a container, allow perf_event_open in its seccomp profile")
+        }
+        Some(libc::EMFILE | libc::ENFILE) => loss.run("raise the limit", "ulimit -n 65536"),
+        _ => loss.advise("see `dmesg` for the kernel's reason"),
+    };
+    AREA.stops(check, format!("refused on CPUs {failed}: {error}"), loss)
+}
+
+fn session(machine: &Machine, hierarchy: Option<&Hierarchy>) -> Finding {
+    let check = "count";
+    let not_tried = |why: &str| {
+        let loss = Loss::of("the proof that the kernel takes the programs")
+            .advise(format!("mend {why} above, and run doctor again"));
+        AREA.missing(check, format!("not tried, for lack of {why}"), loss)
+    };
+    if !machine.has(CapabilitySet::BPF | CapabilitySet::PERFMON) {
+        return not_tried("capabilities");
+    }
+    let Some(hierarchy) = hierarchy else {
+        return not_tried("cgroup2");
+    };
+    match machine.trials.count(hierarchy) {
+        Ok(Counted { owners, percent }) => AREA.ok(
+            check,
+            format!(
+                "programs loaded and attached, {owners} owners charged in {} ms, {percent}% of the CPUs' time accounted for",
+                TRIAL.as_millis()
+            ),
+        ),
+        Err(error) => {
+            let loss = Loss::of("everything: the programs do not run here").run(
+                "show what the kernel says of them",
+                "PMUSCOPE_LOG=debug pmuscope stat -e task-clock -- true",
+            );
+            AREA.stops(check, error, loss)
+        }
+    }
+}
+
+/// The running kernel.
+pub(super) struct Live;
+
+impl Trials for Live {
+    fn open_on_cpu(&self, cpu: u32) -> io::Result<()> {
+        open(-1, cpu, 0).map(drop)
+    }
+
+    fn open_in_cgroup(&self, directory: &Path) -> io::Result<()> {
+        let directory = File::open(directory)?;
+        let flag = u64::from(bindings::PERF_FLAG_PID_CGROUP);
+        open(directory.as_raw_fd(), 0, flag).map(drop)
+    }
+
+    fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String> {
+        let pmus = Pmus::read(Path::new("/sys")).map_err(|error| error.to_string())?;
+        let events = event::parse("task-clock", &pmus).map_err(|error| error.to_string())?;
+        let config = Config {
+            plan: Plan::new(&events).map_err(|error| error.to_string())?,
+            hook: Hook::SchedSwitch,
+            by_process: false,
+            follow_command: false,
+            max_rows: None,
+        };
+        let failed = |error: crate::load::LoadError| error.to_string();
+        let mut session = Session::start(config, hierarchy).map_err(failed)?;
+        let first = session.pull().map_err(failed)?;
+        thread::sleep(TRIAL);
+        let last = session.pull().map_err(failed)?;
+        let window = Window::between(&first, &last, 1);
+        let rows: Vec<u64> = window
+            .usage
+            .values()
+            .filter_map(|groups| Some(groups.first()?.as_ref()?.counts[0]))
+            .collect();
+        let cpus = cpus::online(Path::new("/sys")).map_err(|error| error.to_string())?;
+        let had = last.at.saturating_sub(first.at).as_nanos() * cpus.len() as u128;
+        let charged: u128 = rows.iter().map(|nanos| u128::from(*nanos)).sum();
+        let percent = (charged * 100).checked_div(had).unwrap_or(0);
+        if charged == 0 {
+            return Err(format!(
+                "the programs were loaded and attached, and charged nothing in {} ms",
+                TRIAL.as_millis()
+            ));
+        }
+        Ok(Counted {
+            owners: rows.iter().filter(|nanos| **nanos > 0).count(),
+            percent: u32::try_from(percent).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// Opens task-clock for a target that `perf_event_open(2)` names by `pid` and `flags`.
+fn open(pid: i32, cpu: u32, flags: u64) -> io::Result<OwnedFd> {
+    let mut attr = bindings::perf_event_attr {
+        type_: bindings::PERF_TYPE_SOFTWARE,
+        config: u64::from(bindings::PERF_COUNT_SW_TASK_CLOCK),
+        ..Default::default()
+    };
+    attr.size = u32::try_from(size_of_val(&attr)).expect("the structure has some hundred bytes");
+    let flags = flags | u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: attr is a valid structure of the size it states; the kernel only reads and, on
+    // E2BIG, writes its size.
+    let fd = unsafe { perf_event_open(&mut attr, pid, cpu.cast_signed(), -1, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,26 @@
+//! `pmuscope doctor`: what this machine gives to counting, what is lost, what mends it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use probe_user::doctor::{Machine, examine};
+
+use crate::print::{Format, to_stdout};
+
+/// Arguments of `doctor`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// The exit code is 0 where counting per container can work, and 1 where it cannot.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let diagnosis = examine(&Machine::this());
+    to_stdout(|out| match args.format {
+        Format::Table => diagnosis.write_text(out),
+        Format::Json => diagnosis.write_json(out),
+    })?;
+    Ok(ExitCode::from(u8::from(!diagnosis.counting_works())))
+}

@@ -1,0 +1,243 @@
+//! The events, in sections: what to write for each, and whether this machine counts it.
+
+use std::io;
+
+use super::{
+    generic::{self, Generic},
+    pmus::family,
+};
+use crate::event::{self, Counter, EventError, Pmu, PmuKind, Pmus, Source};
+
+/// Events that have something in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// What they have in common.
+    pub title: String,
+    /// The PMUs that have all of them; empty for generic events.
+    pub pmus: Vec<String>,
+    /// In the order to print.
+    pub events: Vec<EventItem>,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventItem {
+    /// What to write after `-e`, the usual name first. Of an event of several PMUs: `PMU/name/`.
+    pub names: Vec<String>,
+    /// The unit of the scaled count; None: a number of occurrences.
+    pub unit: Option<String>,
+    /// What one count stands for in that unit; None is 1.
+    pub scale: Option<f64>,
+    /// What it counts; None where the kernel does not say.
+    pub description: Option<String>,
+    /// What is opened; None where nothing is.
+    pub counter: Option<Counter>,
+    /// Whether this machine counts it.
+    pub availability: Availability,
+}
+
+/// Whether this machine counts an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// It does.
+    Here,
+    /// It does not, for this reason.
+    NotHere(String),
+    /// It could not be tried, for this reason.
+    Untried(String),
+}
+
+type Open<'o> = &'o dyn Fn(&Counter) -> io::Result<()>;
+
+pub(super) fn sections(pmus: &Pmus, open: Open<'_>) -> Vec<Section> {
+    let section = |title: &str, events: Vec<EventItem>| Section {
+        title: title.to_owned(),
+        pmus: Vec::new(),
+        events,
+    };
+    let tried = |generic: &Generic| {
+        let names = generic.names.iter().map(|name| (*name).to_owned());
+        tried(names.collect(), generic.meaning, pmus, open)
+    };
+    let caches = generic::CACHES.iter().flat_map(generic::Cache::events);
+    let caches = caches.map(|(name, meaning)| self::tried(vec![name], &meaning, pmus, open));
+    let mut sections = vec![
+        section(
+            "hardware events, counted per container by the core PMU",
+            generic::HARDWARE.iter().map(tried).collect(),
+        ),
+        section(
+            "hardware cache events, counted per container by the core PMU",
+            caches.collect(),
+        ),
+        section(
+            "software events, counted per container by the kernel",
+            generic::SOFTWARE.iter().map(tried).collect(),
+        ),
+    ];
+    sections.extend(named(pmus));
+    sections.push(section("raw events", raw(pmus)));
+    sections
+}
+
+/// A generic event: whether it is counted shows when it is opened.
+fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: Open<'_>) -> EventItem {
+    let resolved = resolve(&names[0], pmus);
+    let description = Some(meaning.to_owned());
+    let event = match resolved {
+        Ok(event) => event,
+        Err(reason) => {
+            return EventItem {
+                names,
+                unit: None,
+                scale: None,
+                description,
+                counter: None,
+                availability: Availability::NotHere(reason),
+            };
+        }
+    };
+    let counter = match event.source {
+        Source::Counter(counter) => Some(counter),
+        Source::DurationTime => None,
+    };
+    let availability = match counter.as_ref().map(open) {
+        None | Some(Ok(())) => Availability::Here,
+        Some(Err(error)) => match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => {
+                Availability::Untried("not tried: it takes CAP_PERFMON".to_owned())
+            }
+            Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO | libc::EINVAL) => {
+                Availability::NotHere("this machine's PMU does not count it".to_owned())
+            }
+            _ => Availability::Untried(format!("not tried: {error}")),
+        },
+    };
+    EventItem {
+        names,
+        unit: event.unit,
+        scale: event.scale,
+        description,
+        counter,
+        availability,
+    }
+}
+
+/// The one event that `text` stands for, or why it stands for none.
+fn resolve(text: &str, pmus: &Pmus) -> Result<event::Event, String> {
+    let mut groups = event::parse(text, pmus).map_err(|error| match error {
+        // The same reason for all of them, so that it can be said once.
+        EventError::NoCorePmu { unreadable, .. } => {
+            format!("this machine shows no core PMU{unreadable}")
+        }
+        error => error.to_string(),
+    })?;
+    let event = groups.pop().and_then(|mut group| group.events.pop());
+    event.ok_or_else(|| format!("`{text}` is no event"))
+}
+
+/// The events that PMUs name; PMUs of one kind with the same events share a section.
+fn named(pmus: &Pmus) -> Vec<Section> {
+    let mut kinds: Vec<Vec<&Pmu>> = Vec::new();
+    for pmu in pmus.iter().filter(|pmu| !pmu.events.is_empty()) {
+        let same = |other: &Pmu| {
+            family(&other.name) == family(&pmu.name)
+                && other.events == pmu.events
+                && other.formats == pmu.formats
+                && is_dead(other) == is_dead(pmu)
+        };
+        match kinds.iter_mut().find(|kind| same(kind[0])) {
+            Some(kind) => kind.push(pmu),
+            None => kinds.push(vec![pmu]),
+        }
+    }
+    let section = |kind: Vec<&Pmu>| {
+        let event = |name: &String| named_event(kind[0], name, kind.len() > 1, pmus);
+        Section {
+            title: title(&kind),
+            pmus: kind.iter().map(|pmu| pmu.name.clone()).collect(),
+            events: kind[0].events.keys().map(event).collect(),
+        }
+    };
+    kinds.into_iter().map(section).collect()
+}
+
+/// No CPU to open its events on: they cannot be had, though those of its like can.
+fn is_dead(pmu: &Pmu) -> bool {
+    matches!(&pmu.kind, PmuKind::Uncore { cpus } if cpus.is_empty())
+}
+
+fn title(kind: &[&Pmu]) -> String {
+    let names = match kind {
+        [only] => only.name.clone(),
+        [first, second] => format!("{}, {}", first.name, second.name),
+        [first, .., last] => format!("{} ... {} ({} PMUs)", first.name, last.name, kind.len()),
+        [] => String::new(),
+    };
+    let counted = match kind[0].kind {
+        PmuKind::Core => "counted per container",
+        PmuKind::Uncore { .. } => "counted per socket or device",
+        PmuKind::Other => "counted per container, on each CPU",
+    };
+    if kind.len() > 1 {
+        format!("events of {names}, {counted}; write PMU for one of the names")
+    } else {
+        format!("events of {names}, {counted}")
+    }
+}
+
+/// The kernel lists it, so it is counted, unless its terms or its PMU make it impossible to open.
+fn named_event(pmu: &Pmu, name: &str, shared: bool, pmus: &Pmus) -> EventItem {
+    let known = &pmu.events[name];
+    let resolved = resolve(&format!("{}/{name}/", pmu.name), pmus);
+    let written = if shared { "PMU" } else { pmu.name.as_str() };
+    let (counter, availability) = match resolved {
+        Ok(event) => match event.source {
+            Source::Counter(counter) => (Some(counter), Availability::Here),
+            Source::DurationTime => (None, Availability::Here),
+        },
+        Err(reason) => (None, Availability::NotHere(reason)),
+    };
+    EventItem {
+        names: vec![format!("{written}/{name}/")],
+        unit: known.unit.clone(),
+        scale: known.scale,
+        description: None,
+        counter,
+        availability,
+    }
+}
+
+/// How to write an event that no list has.
+fn raw(pmus: &Pmus) -> Vec<EventItem> {
+    let mut hints = Vec::new();
+    let hint = |name: String, meaning: String, availability| EventItem {
+        names: vec![name],
+        unit: None,
+        scale: None,
+        description: Some(meaning),
+        counter: None,
+        availability,
+    };
+    let cores: Vec<&Pmu> = pmus.cores().collect();
+    let bare = match cores.as_slice() {
+        [_] => Availability::Here,
+        [] => Availability::NotHere("this machine shows no core PMU".to_owned()),
+        _ => Availability::NotHere(
+            "this machine has several kinds of core: write PMU/config=0xNNNN/".to_owned(),
+        ),
+    };
+    hints.push(hint(
+        "rNNNN".to_owned(),
+        "the event with that hexadecimal code on the core PMU, as the CPU's manual numbers it"
+            .to_owned(),
+        bare,
+    ));
+    hints.push(hint(
+        "PMU/TERM=VALUE,.../".to_owned(),
+        "any PMU, by the terms that `pmuscope list pmus` shows, or by config, config1, config2, config3"
+            .to_owned(),
+        Availability::Here,
+    ));
+    hints
+}

@@ -1,0 +1,153 @@
+//! The events that every kernel knows, in words (`include/uapi/linux/perf_event.h`).
+
+/// One event: its names, the usual one first, and what it counts.
+pub(super) struct Generic {
+    pub(super) names: &'static [&'static str],
+    pub(super) meaning: &'static str,
+}
+
+const fn event(names: &'static [&'static str], meaning: &'static str) -> Generic {
+    Generic { names, meaning }
+}
+
+/// Counted by the core PMU.
+pub(super) const HARDWARE: [Generic; 10] = [
+    event(&["cycles", "cpu-cycles"], "cycles that the core ran"),
+    event(&["instructions"], "instructions that retired"),
+    event(
+        &["cache-references"],
+        "cache accesses, mostly of the last level (on Arm: level 1 data)",
+    ),
+    event(
+        &["cache-misses"],
+        "cache misses, mostly of the last level (on Arm: level 1 data)",
+    ),
+    event(
+        &["branches", "branch-instructions"],
+        "branches that retired",
+    ),
+    event(&["branch-misses"], "branches that were predicted wrongly"),
+    event(
+        &["bus-cycles"],
+        "cycles of the bus or of another slow clock",
+    ),
+    event(
+        &["stalled-cycles-frontend", "idle-cycles-frontend"],
+        "cycles without an instruction to issue",
+    ),
+    event(
+        &["stalled-cycles-backend", "idle-cycles-backend"],
+        "cycles that waited for data or units",
+    ),
+    event(
+        &["ref-cycles"],
+        "cycles of a clock that does not change with the frequency",
+    ),
+];
+
+/// Counted by the kernel itself. `bpf-output` carries data and counts nothing, so it is left out.
+pub(super) const SOFTWARE: [Generic; 12] = [
+    event(&["task-clock"], "time that tasks were on a CPU"),
+    event(&["cpu-clock"], "time of the CPU's clock, idle or not"),
+    event(&["page-faults", "faults"], "page faults"),
+    event(&["minor-faults"], "page faults without disk access"),
+    event(&["major-faults"], "page faults that read from disk"),
+    event(
+        &["context-switches", "cs"],
+        "switches from one task to another",
+    ),
+    event(
+        &["cgroup-switches"],
+        "switches between tasks of two cgroups (Linux 5.13)",
+    ),
+    event(
+        &["cpu-migrations", "migrations"],
+        "moves of a task to another CPU",
+    ),
+    event(
+        &["alignment-faults"],
+        "unaligned accesses that the kernel handled",
+    ),
+    event(
+        &["emulation-faults"],
+        "instructions that the kernel emulated",
+    ),
+    event(&["dummy"], "nothing; for tests"),
+    event(&["duration_time"], "the wall clock of the window"),
+];
+
+/// A cache of the hardware-cache events, with the operations that perf takes for it.
+pub(super) struct Cache {
+    name: &'static str,
+    what: &'static str,
+    operations: &'static [Operation],
+}
+
+struct Operation {
+    one: &'static str,
+    many: &'static str,
+}
+
+const LOAD: Operation = Operation {
+    one: "load",
+    many: "loads",
+};
+const STORE: Operation = Operation {
+    one: "store",
+    many: "stores",
+};
+const PREFETCH: Operation = Operation {
+    one: "prefetch",
+    many: "prefetches",
+};
+
+const fn cache(name: &'static str, what: &'static str, operations: &'static [Operation]) -> Cache {
+    Cache {
+        name,
+        what,
+        operations,
+    }
+}
+
+/// Counted by the core PMU, each as far as it can.
+pub(super) const CACHES: [Cache; 7] = [
+    cache(
+        "L1-dcache",
+        "the level 1 data cache",
+        &[LOAD, STORE, PREFETCH],
+    ),
+    cache(
+        "L1-icache",
+        "the level 1 instruction cache",
+        &[LOAD, PREFETCH],
+    ),
+    cache("LLC", "the last-level cache", &[LOAD, STORE, PREFETCH]),
+    cache("dTLB", "the data TLB", &[LOAD, STORE, PREFETCH]),
+    cache("iTLB", "the instruction TLB", &[LOAD]),
+    cache("branch", "the branch predictor", &[LOAD]),
+    cache(
+        "node",
+        "the memory of this CPU's node",
+        &[LOAD, STORE, PREFETCH],
+    ),
+];
+
+impl Cache {
+    /// Name and meaning of each of its events, in perf's usual spelling.
+    pub(super) fn events(&self) -> impl Iterator<Item = (String, String)> {
+        let Self { name, what, .. } = self;
+        self.operations.iter().flat_map(move |operation| {
+            let Operation { one, many } = operation;
+            [
+                (
+                    format!("{name}-{many}"),
+                    format!("{many}: accesses to {what}"),
+                ),
+                (
+                    format!("{name}-{one}-misses"),
+                    format!("{many}: misses in {what}"),
+                ),
+            ]
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! List: what this machine can count, and why it cannot count the rest.
+//!
+//! [`Inventory`] joins the PMUs of sysfs with the kernel's generic events; whether a generic event is
+//! counted here is found out by opening it, since no file says so.
+
+mod events;
+mod generic;
+mod pmus;
+mod print;
+#[cfg(test)]
+mod tests;
+
+use std::{io, path::Path};
+
+pub(crate) use self::pmus::family;
+pub use self::{
+    events::{Availability, EventItem, Section},
+    pmus::PmuItem,
+    print::Part,
+};
+use crate::{
+    cpus,
+    event::{Counter, Exclude, Pmus},
+    sys::perf,
+};
+
+/// Everything that can be listed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inventory {
+    /// By name.
+    pub pmus: Vec<PmuItem>,
+    /// Generic events first, then those that PMUs name, then how to write raw ones.
+    pub sections: Vec<Section>,
+}
+
+impl Inventory {
+    /// What the running machine has.
+    #[must_use]
+    pub fn of_this_machine(pmus: &Pmus) -> Self {
+        let online = cpus::online(Path::new("/sys")).unwrap_or_default();
+        let cpu = online.iter().next().unwrap_or(0);
+        Self::new(pmus, &|counter| {
+            perf::open(counter, Exclude::default(), cpu, None).map(drop)
+        })
+    }
+
+    /// What a machine with these PMUs has; `open` tries an event on one of its CPUs.
+    fn new(pmus: &Pmus, open: &dyn Fn(&Counter) -> io::Result<()>) -> Self {
+        Self {
+            pmus: pmus::items(pmus),
+            sections: events::sections(pmus, open),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! An inventory as text and as JSON.
+
+use std::io::{self, Write};
+
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+
+use super::{Availability, EventItem, Inventory, PmuItem, Section};
+use crate::event::{Counter, PmuKind};
+
+/// A part of the inventory that can be asked for by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// The PMUs, with the terms of their events
+    Pmus,
+    /// The events, with what to write for each
+    Events,
+}
+
+impl Part {
+    fn is_in(self, asked: Option<Self>) -> bool {
+        asked.is_none_or(|asked| asked == self)
+    }
+}
+
+impl Inventory {
+    /// For people: one line for each PMU and event.
+    ///
+    /// # Errors
+    ///
+    /// Where the writer fails.
+    pub fn write_text(&self, part: Option<Part>, out: &mut impl Write) -> io::Result<()> {
+        if Part::Pmus.is_in(part) {
+            writeln!(out, "PMUs")?;
+            lines(out, self.pmus.iter().map(pmu_line))?;
+        }
+        if Part::Events.is_in(part) {
+            for (at, section) in self.sections.iter().enumerate() {
+                if at > 0 || Part::Pmus.is_in(part) {
+                    writeln!(out)?;
+                }
+                section_text(out, section)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// For programs: one object.
+    ///
+    /// # Errors
+    ///
+    /// Where the writer fails.
+    pub fn write_json(&self, part: Option<Part>, out: &mut impl Write) -> io::Result<()> {
+        let mut object = serde_json::Map::new();
+        if Part::Pmus.is_in(part) {
+            let pmus = self.pmus.iter().map(pmu_json).collect();
+            object.insert("pmus".to_owned(), Value::Array(pmus));
+        }
+        if Part::Events.is_in(part) {
+            let events = self.sections.iter().flat_map(|section| {
+                let events = section.events.iter();
+                events.map(|event| event_json(section, event))
+            });
+            object.insert("events".to_owned(), Value::Array(events.collect()));
+        }
+        writeln!(out, "{}", Value::Object(object))
+    }
+}
+
+fn lines(out: &mut impl Write, rows: impl Iterator<Item = Vec<String>>) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for row in rows {
+        table.add_row(row);
+    }
+    for line in table.lines() {
+        writeln!(out, " {}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn pmu_line(item: &PmuItem) -> Vec<String> {
+    let (kind, description) = (item.kind().to_owned(), item.description());
+    let Ok(pmu) = &item.pmu else {
+        return vec![item.name.clone(), kind, "-".to_owned(), description];
+    };
+    let terms: Vec<&str> = pmu.formats.keys().map(String::as_str).collect();
+    let terms = if terms.is_empty() {
+        String::new()
+    } else {
+        format!("; terms {}", terms.join(", "))
+    };
+    let events = format!("{} events", pmu.events.len());
+    vec![
+        item.name.clone(),
+        kind,
+        events,
+        format!("{description}{terms}"),
+    ]
+}
+
+fn section_text(out: &mut impl Write, section: &Section) -> io::Result<()> {
+    writeln!(out, "{}", section.title)?;
+    let shared: Vec<(&str, &str)> = ["no", "?"]
+        .into_iter()
+        .filter_map(|mark| Some((mark, shared_reason(section, mark)?)))
+        .collect();
+    for (mark, reason) in &shared {
+        writeln!(out, "  {mark}: {reason}")?;
+    }
+    lines(
+        out,
+        section
+            .events
+            .iter()
+            .map(|event| event_line(event, &shared)),
+    )
+}
+
+impl Availability {
+    /// How a line is marked, and why.
+    fn mark(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Self::Here => None,
+            Self::NotHere(reason) => Some(("no", reason)),
+            Self::Untried(reason) => Some(("?", reason)),
+        }
+    }
+}
+
+/// The reason of all events with that mark, where several have it and it is the same.
+fn shared_reason<'s>(section: &'s Section, mark: &str) -> Option<&'s str> {
+    let marks = section
+        .events
+        .iter()
+        .filter_map(|event| event.availability.mark());
+    let mut reasons = marks.filter_map(|(own, reason)| (own == mark).then_some(reason));
+    let first = reasons.next()?;
+    let others: Vec<&str> = reasons.collect();
+    let same = others.iter().all(|reason| *reason == first);
+    (!others.is_empty() && same).then_some(first)
+}
+
+/// `shared` are the marks whose reason is said above.
+fn event_line(event: &EventItem, shared: &[(&str, &str)]) -> Vec<String> {
+    let (usual, aliases) = event.names.split_at(1);
+    let mut name = usual.concat();
+    if !aliases.is_empty() {
+        name = format!("{name} ({})", aliases.join(", "));
+    }
+    let mut remarks: Vec<String> = event.description.iter().cloned().collect();
+    if let Some(counter) = &event.counter
+        && event.description.is_none()
+    {
+        remarks.push(encoding(counter));
+    }
+    if let Some(scale) = event.scale {
+        remarks.push(format!("one count is {scale}"));
+    }
+    let mark = event.availability.mark();
+    if let Some((mark, reason)) = mark
+        && shared.iter().all(|(said, _)| *said != mark)
+    {
+        remarks.push(reason.to_owned());
+    }
+    let mark = mark.map_or("", |(mark, _)| mark);
+    let unit = event.unit.clone().unwrap_or_else(|| "count".to_owned());
+    vec![mark.to_owned(), name, unit, remarks.join("; ")]
+}
+
+/// The words of the event, those that are not zero.
+fn encoding(counter: &Counter) -> String {
+    let Counter {
+        config,
+        config1,
+        config2,
+        config3,
+        ..
+    } = counter;
+    let mut text = format!("config={config:#x}");
+    for (name, word) in [
+        ("config1", config1),
+        ("config2", config2),
+        ("config3", config3),
+    ] {
+        if *word != 0 {
+            text.push_str(&format!(",{name}={word:#x}"));
+        }
+    }
+    text
+}
+
+fn pmu_json(item: &PmuItem) -> Value {
+    let mut json = json!({
+        "name": item.name,
+        "kind": item.kind(),
+        "description": item.description(),
+        "usable": item.pmu.is_ok(),
+    });
+    if let Ok(pmu) = &item.pmu {
+        let terms = pmu.formats.iter();
+        let terms = terms.map(|(name, format)| (name.clone(), json!(format.to_string())));
+        json["type"] = json!(pmu.type_);
+        json["events"] = json!(pmu.events.len());
+        json["terms"] = Value::Object(terms.collect());
+        json["identifier"] = json!(pmu.identifier);
+        json["cpus"] = match &pmu.kind {
+            PmuKind::Uncore { cpus } => json!(cpus.to_string()),
+            PmuKind::Core | PmuKind::Other => {
+                json!(pmu.cpus.as_ref().map(ToString::to_string))
+            }
+        };
+    }
+    json
+}
+
+fn event_json(section: &Section, event: &EventItem) -> Value {
+    let (state, reason) = match &event.availability {
+        Availability::Here => ("here", None),
+        Availability::NotHere(reason) => ("not here", Some(reason)),
+        Availability::Untried(reason) => ("not tried", Some(reason)),
+    };
+    let counter = event.counter.as_ref().map(|counter| {
+        json!({
+            "type": counter.type_,
+            "config": counter.config,
+            "config1": counter.config1,
+            "config2": counter.config2,
+            "config3": counter.config3,
+        })
+    });
+    json!({
+        "names": event.names,
+        "section": section.title,
+        "pmus": section.pmus,
+        "unit": event.unit,
+        "scale": event.scale,
+        "description": event.description,
+        "counter": counter,
+        "state": state,
+        "reason": reason,
+    })
+}

@@ -1,0 +1,153 @@
+//! The inventory of the fixture machines (tests/fixtures/sysfs).
+
+use std::{collections::BTreeSet, io, path::Path};
+
+use super::{Availability, EventItem, Inventory, Part};
+use crate::event::{self, Counter, Pmus};
+
+/// Refuses the generic event with that type and config, as a PMU does that does not count it.
+fn inventory(tree: &str, open: &dyn Fn(&Counter) -> io::Result<()>) -> (Pmus, Inventory) {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
+    let pmus = Pmus::read(&Path::new(fixtures).join(tree)).unwrap();
+    let inventory = Inventory::new(&pmus, open);
+    (pmus, inventory)
+}
+
+fn opens(_: &Counter) -> io::Result<()> {
+    Ok(())
+}
+
+fn text(inventory: &Inventory, part: Option<Part>) -> String {
+    let mut text = Vec::new();
+    inventory.write_text(part, &mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+fn events(inventory: &Inventory) -> impl Iterator<Item = &EventItem> {
+    inventory
+        .sections
+        .iter()
+        .flat_map(|section| &section.events)
+}
+
+#[test]
+fn pmus_of_grace() {
+    let (_, inventory) = inventory("grace", &opens);
+    insta::assert_snapshot!(text(&inventory, Some(Part::Pmus)));
+}
+
+#[test]
+fn events_of_spr() {
+    let (_, inventory) = inventory("spr", &opens);
+    insta::assert_snapshot!(text(&inventory, Some(Part::Events)));
+}
+
+/// Malformed PMUs, events that no counter can count, two kinds of core.
+#[test]
+fn everything_odd() {
+    let (_, inventory) = inventory("odd", &|counter| {
+        // A PMU without L1-icache events, and a kernel that refuses node events for lack of rights.
+        match (counter.type_, counter.config & 0xff) {
+            (3, 1) => Err(io::Error::from_raw_os_error(libc::ENOENT)),
+            (3, 6) => Err(io::Error::from_raw_os_error(libc::EACCES)),
+            _ => Ok(()),
+        }
+    });
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
+    let text = text(&inventory, None).replace(fixtures, "");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn without_a_core_pmu_the_reason_is_said_once() {
+    let root = tempfile::tempdir().unwrap();
+    let software = root.path().join("bus/event_source/devices/software");
+    std::fs::create_dir_all(&software).unwrap();
+    std::fs::write(software.join("type"), "1\n").unwrap();
+    let pmus = Pmus::read(root.path()).unwrap();
+    let inventory = Inventory::new(&pmus, &opens);
+    insta::assert_snapshot!(text(&inventory, None));
+}
+
+/// What is listed as being here can be written after `-e` and is what is opened.
+#[test]
+fn what_is_listed_can_be_written() {
+    for tree in ["grace", "vera", "spr", "odd"] {
+        let (pmus, inventory) = inventory(tree, &opens);
+        for section in &inventory.sections {
+            let listed = section.events.iter();
+            for item in listed.filter(|item| item.availability == Availability::Here) {
+                let Some(counter) = &item.counter else {
+                    continue;
+                };
+                for name in &item.names {
+                    let instance = section.pmus.first().map_or("", String::as_str);
+                    let written = name.replace("PMU/", &format!("{instance}/"));
+                    let groups = event::parse(&written, &pmus).unwrap();
+                    let event::Source::Counter(parsed) = &groups[0].events[0].source else {
+                        panic!("{written} is no counter");
+                    };
+                    assert_eq!(parsed, counter, "{written}");
+                }
+            }
+        }
+    }
+}
+
+/// No number of the kernel's is left out: hardware 0 to 9, software 0 to 11 but bpf-output, and of
+/// the caches what perf takes.
+#[test]
+fn every_generic_event_is_listed() {
+    let (_, inventory) = inventory("grace", &opens);
+    let configs = |type_: u32| -> BTreeSet<u64> {
+        events(&inventory)
+            .filter_map(|item| item.counter.as_ref())
+            .filter(|counter| counter.type_ == type_)
+            .map(|counter| counter.config)
+            .collect()
+    };
+    assert_eq!(configs(0), (0..=9).collect());
+    assert_eq!(
+        configs(1),
+        (0..=11).filter(|number| *number != 10).collect()
+    );
+    // Four caches with three operations, one with two, two with one, each with accesses and misses.
+    assert_eq!(configs(3).len(), (4 * 3 + 2 + 2) * 2);
+}
+
+#[test]
+fn instances_share_a_section_and_kinds_do_not() {
+    let (_, inventory) = inventory("grace", &opens);
+    let with = |pmu: &str| {
+        let has = |section: &&super::Section| section.pmus.iter().any(|name| name == pmu);
+        inventory.sections.iter().find(has).unwrap()
+    };
+    let c2c0 = with("nvidia_nvlink_c2c0_pmu_0");
+    let names = ["nvidia_nvlink_c2c0_pmu_0", "nvidia_nvlink_c2c0_pmu_1"];
+    assert_eq!(c2c0.pmus, names);
+    assert_ne!(c2c0, with("nvidia_nvlink_c2c1_pmu_0"));
+}
+
+#[test]
+fn the_json_has_every_pmu_and_event() {
+    let (pmus, inventory) = inventory("odd", &opens);
+    let mut text = Vec::new();
+    inventory.write_json(None, &mut text).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let all = json["pmus"].as_array().unwrap();
+    assert_eq!(all.len(), pmus.names().count());
+    let broken = all.iter().find(|pmu| pmu["name"] == "badtype").unwrap();
+    assert_eq!(broken["usable"], false);
+    assert!(broken["description"].as_str().unwrap().contains("a number"));
+    let events = json["events"].as_array().unwrap();
+    let find = |name: &str| {
+        let mut same = events.iter().filter(|event| event["names"][0] == name);
+        same.next().unwrap_or_else(|| panic!("no {name}"))
+    };
+    let scaled = find("split/scaled/");
+    assert_eq!(scaled["scale"], 0.25);
+    assert_eq!(scaled["counter"]["type"], 12);
+    let impossible = find("split/toowide/");
+    assert_eq!(impossible["state"], "not here");
+    assert!(impossible["reason"].as_str().unwrap().contains("0x1000"));
+}

@@ -1,0 +1,23 @@
+//! Output of the commands that print once and end.
+
+use std::io::{self, ErrorKind, Write as _};
+
+/// Formats of such a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+/// Writes to standard output; a reader that has seen enough (`| head`) is no error.
+pub(crate) fn to_stdout(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
+    let mut text = Vec::new();
+    write(&mut text)?;
+    match io::stdout().write_all(&text) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,154 @@
+//! `doctor` and `list`: the binary on the running machine.
+
+use std::{
+    io,
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::support::{TestCgroup, machine, pmuscope};
+
+const NOBODY: u32 = 65534;
+
+fn run(command: &mut Command) -> (Option<i32>, Value) {
+    let output: Output = command.stdin(Stdio::null()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    let json = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|reason| panic!("no JSON: {reason}; stderr: {error}"));
+    (output.status.code(), json)
+}
+
+fn finding<'a>(diagnosis: &'a Value, check: &str) -> &'a Value {
+    let findings = diagnosis["findings"].as_array().unwrap();
+    let mut same = findings.iter().filter(|finding| finding["check"] == check);
+    same.next()
+        .unwrap_or_else(|| panic!("no {check} in {diagnosis}"))
+}
+
+#[test]
+fn as_root_counting_works_and_was_tried() {
+    let Some(_machine) = machine() else { return };
+    let cgroup = TestCgroup::new("doctor");
+    let (code, diagnosis) = run(pmuscope().args(["doctor", "--format", "json"]));
+    assert_eq!(code, Some(0), "{diagnosis}");
+    assert_eq!(diagnosis["counting_works"], true);
+    let tried = finding(&diagnosis, "count");
+    assert_eq!(tried["state"], "ok", "{tried}");
+    let found = tried["found"].as_str().unwrap();
+    // What the CPUs did in the 50 ms of the trial, and how much of it was charged.
+    let percent = found.split_once("ms, ").unwrap().1;
+    let percent: u32 = percent.split_once('%').unwrap().0.parse().unwrap();
+    assert!((90..=110).contains(&percent), "{found}");
+    assert_eq!(finding(&diagnosis, "open a counter")["state"], "ok");
+    // The test's own cgroup is there, so that the controller was tried in one.
+    let controller = finding(&diagnosis, "perf_event")["found"].as_str().unwrap();
+    let tried_in = controller.contains("child cgroup");
+    assert!(tried_in, "{controller}, with {}", cgroup.path);
+}
+
+/// Keeps nothing of root's rights.
+fn drop_rights() -> io::Result<()> {
+    // SAFETY: plain system calls.
+    unsafe {
+        if libc::setgroups(0, std::ptr::null()) != 0
+            || libc::setresgid(NOBODY, NOBODY, NOBODY) != 0
+            || libc::setresuid(NOBODY, NOBODY, NOBODY) != 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn without_rights_doctor_fails_and_names_the_capabilities() {
+    let Some(_machine) = machine() else { return };
+    let mut command = pmuscope();
+    command.args(["doctor", "--format", "json"]);
+    // SAFETY: between fork and exec it makes system calls only.
+    unsafe {
+        command.pre_exec(drop_rights);
+    }
+    let (code, diagnosis) = run(&mut command);
+    assert_eq!(code, Some(1), "{diagnosis}");
+    let capabilities = finding(&diagnosis, "capabilities");
+    assert_eq!(capabilities["state"], "missing");
+    assert_eq!(capabilities["found"], "without CAP_BPF and CAP_PERFMON");
+    let mend = capabilities["remedies"][0]["commands"][0].as_str();
+    let mend = mend.unwrap();
+    assert!(
+        mend.starts_with("sudo setcap cap_bpf,cap_perfmon+ep /"),
+        "{mend}"
+    );
+    let verdict = diagnosis["verdict"].as_str().unwrap();
+    assert!(verdict.contains("see capabilities"), "{verdict}");
+    let session = finding(&diagnosis, "count")["found"].as_str().unwrap();
+    assert_eq!(session, "not tried, for lack of capabilities");
+}
+
+#[test]
+fn the_last_line_is_the_verdict() {
+    let Some(_machine) = machine() else { return };
+    let output = pmuscope().arg("doctor").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let last = text.lines().last().unwrap();
+    assert!(
+        last.starts_with("verdict: counting per container works here"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_listed_as_here_can_be_counted() {
+    let Some(_machine) = machine() else { return };
+    let (code, list) = run(pmuscope().args(["list", "events", "--format", "json"]));
+    assert_eq!(code, Some(0));
+    assert_eq!(list.get("pmus"), None, "only the events were asked for");
+    let events = list["events"].as_array().unwrap();
+    let state = |name: &str| {
+        let mut same = events.iter().filter(|event| event["names"][0] == name);
+        same.next().unwrap()["state"].as_str().unwrap()
+    };
+    assert_eq!(state("task-clock"), "here");
+    assert_eq!(state("page-faults"), "here");
+    let counts = |name: &str| {
+        let mut stat = pmuscope();
+        stat.args(["stat", "-e", name, "--", "true"]);
+        stat.stdin(Stdio::null()).output().unwrap().status.success()
+    };
+    for name in ["cycles", "cgroup-switches", "LLC-loads"] {
+        assert_eq!(counts(name), state(name) == "here", "{name}");
+    }
+}
+
+#[test]
+fn every_pmu_of_sysfs_is_listed() {
+    let (code, list) = run(pmuscope().args(["list", "pmus", "--format", "json"]));
+    assert_eq!(code, Some(0));
+    let listed = list["pmus"].as_array().unwrap().iter();
+    let mut listed: Vec<&str> = listed.map(|pmu| pmu["name"].as_str().unwrap()).collect();
+    let devices = Path::new("/sys/bus/event_source/devices")
+        .read_dir()
+        .unwrap();
+    let mut there: Vec<String> = devices
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    listed.sort_unstable();
+    there.sort_unstable();
+    assert_eq!(listed, there);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut list = pmuscope();
+    list.arg("list")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = list.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
