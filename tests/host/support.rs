@@ -17,7 +17,7 @@ use probe_user::{
     pull::Snapshot,
     window::{Owner, Window},
 };
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The machine, for one test at a time: loads of another test would be noise, and its programs
 /// cost to ours. None, with a reason, where this process may not load programs and make cgroups.
@@ -26,12 +26,10 @@ pub(crate) fn machine() -> Option<File> {
         println!("skipped: needs root to load eBPF programs and to make cgroups");
         return None;
     }
-    // Loads by the thousand have two pipes each.
-    let descriptors = Rlimit {
-        current: Some(65_536),
-        maximum: Some(65_536),
-    };
-    setrlimit(Resource::Nofile, descriptors).unwrap();
+    // Loads by the thousand have two pipes each: take what the hard limit gives.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let current = maximum;
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     let lock = File::create(std::env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
     lock.lock().unwrap();
     Some(lock)

@@ -1,8 +1,9 @@
-//! `cargo xtask test`: unit, property and host tests, with nextest where it is installed.
+//! `cargo xtask test`: unit, property and host tests, with nextest where it is installed; then the
+//! guest tests, where guests can run.
 
 use anyhow::Result;
 
-use crate::{setup, sh};
+use crate::{setup, sh, vm};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -27,6 +28,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.arg("test");
     }
     cargo.args(["--package", "probe-common", "--package", "probe-user"]);
+    cargo.args(["--package", "xtask"]);
     cargo.args(args.filter.iter());
-    sh::check(&mut cargo)
+    sh::check(&mut cargo)?;
+
+    // A filter means one test in mind; guests have filters of their own.
+    if args.filter.is_some() {
+        return Ok(());
+    }
+    match vm::can_run() {
+        Ok(()) => vm::run(&vm::Args::default()),
+        Err(reason) => {
+            println!("xtask: the guest tests (other kernels, arm64, PMUs) are skipped: {reason}");
+            Ok(())
+        }
+    }
 }

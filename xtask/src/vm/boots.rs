@@ -58,6 +58,7 @@ const ALL: &[Tests] = &[
             "conservation::with_a_map",
             "conservation::with_one",
             "conservation::with_ten",
+            "doctor::",
             "lifetimes::five_hundred",
             "moves::by_process",
             "rights::",
