@@ -78,11 +78,8 @@ fn by_process_every_process_has_its_row_and_name() {
         let counted = counting
             .process_count(&window, "task-clock", cgroup.id, pid)
             .unwrap();
-        // Loading and ending the program comes on top of what it burns.
-        assert!(
-            (burned..burned + 30_000_000).contains(&counted),
-            "{counted}"
-        );
+        // Less by what the two clocks differ; how much more it is, the sum below tells.
+        assert!(counted >= burned / 100 * 99, "{counted}");
         assert_eq!(window.names.processes[&pid], "load");
     }
     let all: u64 = pids

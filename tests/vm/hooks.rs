@@ -42,11 +42,12 @@ fn where_it_is_complete_it_counts_the_same() {
     let [a, b] = ["a", "b"].map(|name| watched(&pmu, name));
     let mut counting = Counting::with(&events, |config| config.hook = Hook::CgroupSwitches);
     assert_eq!(hook(&counting), Hook::CgroupSwitches);
-    run(&[(&a, "burn 0 500"), (&b, "burn 0 500"), (&b, "burn 1 400")]);
+    run(&[(&a, "burn 0 1000"), (&b, "burn 1 1000")]);
+    run(&[(&b, "burn 0 500"), (&a, "burn 1 500")]);
     let window = counting.window();
     for cgroup in [&a, &b] {
         let counted = counting.count(&window, "e0", cgroup.id).unwrap();
-        // The hook runs a little after the instant to which the PMU is exact.
+        // At every switch the hook runs a little after the instant to which the PMU is exact.
         assert_within(&cgroup.path, counted, pmu.core_time(cgroup.id), 1.0);
     }
     assert_eq!(window.health.missed_switches, 0);

@@ -127,7 +127,7 @@ static void parts(void)
 	fds[0] = open_event(CORE, ev(EVENT(20)), 0, -1, -1);
 	fds[1] = open_event(CORE, user, 0, -1, -1);
 	fds[2] = open_event(CORE, kernel, 0, -1, -1);
-	spin_ms(100);
+	spin_ms(1000);
 	for (i = 0; i < 3; i++) {
 		v[i] = read_event(fds[i]).value;
 		close(fds[i]);
