@@ -59,21 +59,19 @@ fn conserves(cgroups: usize) {
     let groups: Vec<_> = (0..cgroups)
         .map(|n| TestCgroup::new(&format!("c{n}")))
         .collect();
-    let mut counting = Counting::start(&names.join(","));
-    // A CPU that idles is not flushed, and its open slice comes later: keep them all busy.
+    // A CPU that idles is not flushed, and its open slice comes later: keep them busy from the start.
     let busy = TestCgroup::new("busy");
     let mut loads: Vec<Load> = Vec::new();
     for (n, cgroup) in groups.iter().enumerate() {
-        loads.push(cgroup.load(&format!(
-            "burst {} 300 {} 120000",
-            cpus[n % cpus.len()],
-            200 * cgroups
-        )));
+        let (cpu, pause) = (cpus[n % cpus.len()], 200 * cgroups);
+        loads.push(cgroup.load(&format!("burst {cpu} 300 {pause} 120000")));
     }
-    loads.extend(
-        cpus.iter()
-            .map(|cpu| busy.load(&format!("burn {cpu} 60000"))),
-    );
+    let burns = cpus
+        .iter()
+        .map(|cpu| busy.load(&format!("burn {cpu} 120000")));
+    let mut burns: Vec<Load> = burns.collect();
+    burns.iter_mut().for_each(Load::go);
+    let mut counting = Counting::start(&names.join(","));
     loads.iter_mut().for_each(Load::go);
 
     let mut brackets: BTreeMap<(usize, usize), (i128, i128)> = BTreeMap::new();
