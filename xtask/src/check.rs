@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 
-use crate::{setup, sh};
+use crate::{deps, setup, sh};
 
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
+    deps::check()?;
     sh::check(sh::cargo().args(["fmt", "--all", "--check"]))?;
     sh::check(sh::cargo().args(["clippy", "--all-targets", "--", "-D", "warnings"]))?;
     ebpf_lints()?;

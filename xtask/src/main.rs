@@ -6,6 +6,7 @@
 mod bench;
 mod build;
 mod check;
+mod deps;
 mod run;
 mod setup;
 mod sh;
