@@ -19,6 +19,7 @@ pub mod derive;
 pub mod doctor;
 pub mod emit;
 pub mod event;
+pub mod formula;
 pub mod join;
 pub mod list;
 pub mod load;
