@@ -12,6 +12,7 @@
 //! [`event`] reads what the user wants to be counted, [`command`] runs what the user wants to
 //! be counted for. [`doctor`] says what this machine gives to all that, [`list`] what it can count.
 
+pub mod catalogue;
 pub mod cgroup;
 pub mod command;
 pub mod cpus;
