@@ -9,6 +9,9 @@
 //! 5. [`mod@derive`] makes values and ratios of counts;
 //! 6. [`emit`] writes them.
 //!
+//! [`catalogue`] holds the documented metrics, [`formula`] computes them, [`import`] does so for
+//! counts taken elsewhere.
+//!
 //! [`event`] reads what the user wants to be counted, [`command`] runs what the user wants to
 //! be counted for. [`doctor`] says what this machine gives to all that, [`list`] what it can count.
 
@@ -21,6 +24,7 @@ pub mod doctor;
 pub mod emit;
 pub mod event;
 pub mod formula;
+pub mod import;
 pub mod join;
 pub mod list;
 pub mod load;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Platform {
-    /// NVIDIA Grace (Tegra241): Neoverse V2 cores and the CoreSight PMUs.
+    /// NVIDIA Grace (Tegra241): Neoverse V2 cores and the `nvidia_*_pmu` PMUs.
     Grace,
     /// Another machine with Neoverse V2 cores.
     NeoverseV2,

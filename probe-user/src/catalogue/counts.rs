@@ -37,6 +37,11 @@ impl Counts {
         Self::new(Base::Group(None))
     }
 
+    /// For counts that were scaled to the whole time by others; the time is to be set.
+    pub(crate) fn scaled() -> Self {
+        Self::new(Base::Wall)
+    }
+
     fn new(base: Base) -> Self {
         Self {
             events: BTreeMap::new(),

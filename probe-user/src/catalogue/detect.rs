@@ -24,7 +24,7 @@ use super::chip::{Chip, Machine, Platform};
 const MIDR_PART: u32 = 0xff0f_fff0;
 const NEOVERSE_V2: u32 = 0x410f_d4f0;
 
-/// PCI device ids of GH200 (pci.ids: GH100 [GH200 120GB / 480GB], [GH200 480GB], [GH200 144G HBM3e]).
+/// PCI device ids of GH200 by pci.ids: with 96 GB (two ids) and with 144 GB of GPU memory.
 const GH200: [&str; 3] = ["0x2342", "0x2345", "0x2348"];
 
 impl Machine {
@@ -55,7 +55,7 @@ fn grace(sysfs: &Path, sockets: usize) -> Machine {
         (2.., 1.., _) => Some(Chip::GraceHopperMulti),
         _ => None,
     };
-    let whole = |gpus: usize| (gpus % sockets == 0).then_some(gpus / sockets);
+    let whole = |gpus: usize| gpus.is_multiple_of(sockets).then_some(gpus / sockets);
     Machine {
         platform: Platform::Grace,
         chip,

@@ -1,4 +1,4 @@
-//! 003, the paper on SPE, and 004, McCalpin's blog.
+//! 003, the paper on SPE, and 004, the blog on stalls and bandwidth.
 
 use std::time::Duration;
 
