@@ -12,6 +12,8 @@ use probe_user::{
     import,
 };
 
+use crate::print::{Format, to_stdout};
+
 /// Arguments of `derive`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -32,16 +34,6 @@ pub(crate) struct Args {
     format: Format,
 }
 
-/// Formats of `derive`.
-#[derive(Clone, Copy, Default, clap::ValueEnum)]
-enum Format {
-    /// For people
-    #[default]
-    Table,
-    /// One JSON object
-    Json,
-}
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let machine = match args.chip {
         Some(chip) if chip.platform() != args.platform => {
@@ -60,11 +52,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let readings = import::read(&text(args)?)?;
     let derived = import::derive(&catalogue, &machine, &readings)?;
-    let mut out = io::stdout().lock();
-    match args.format {
-        Format::Table => import::table(&mut out, &derived),
-        Format::Json => import::json(&mut out, &derived),
-    }
+    to_stdout(|out| match args.format {
+        Format::Table => import::table(out, &derived),
+        Format::Json => import::json(out, &derived),
+    })
     .context("cannot write the output")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{setup, sh};
+use crate::{docs, setup, sh};
 
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
@@ -13,7 +13,8 @@ pub(crate) fn run() -> Result<()> {
         sh::cargo()
             .args(["doc", "--no-deps", "--document-private-items"])
             .env("RUSTDOCFLAGS", "-D warnings"),
-    )
+    )?;
+    docs::check()
 }
 
 /// The eBPF crate only compiles for its own target, so it is linted there.

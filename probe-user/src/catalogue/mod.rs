@@ -67,6 +67,7 @@ mod check;
 mod chip;
 mod counts;
 mod detect;
+mod document;
 
 mod error;
 mod evaluate;
@@ -84,6 +85,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 pub use self::{
     chip::{Chip, Machine, Platform},
     counts::Counts,
+    document::markdown,
     error::{LoadError, Problem, SelectError, Unavailable},
     groups::{CounterGroup, Place, Settings},
     model::{Apportion, CountOf, EventSpec, Family, Kind, Metric, Per, PmuSpec, Requirement},

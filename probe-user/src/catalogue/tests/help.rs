@@ -224,3 +224,20 @@ fn kinds_and_units_fit() {
         }
     }
 }
+
+/// docs/metrics.md is made of the same data; `cargo xtask docs` writes it.
+#[test]
+fn the_document_is_what_the_catalogue_gives() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+    let found = std::fs::read_to_string(path).unwrap();
+    assert!(
+        found == super::super::markdown(&CATALOGUE),
+        "docs/metrics.md has drifted: run `cargo xtask docs`"
+    );
+    for metric in CATALOGUE.metrics() {
+        assert!(found.contains(metric.formula.text()), "{}", metric.name);
+        for note in &metric.notes {
+            assert!(found.contains(note), "{}: {note}", metric.name);
+        }
+    }
+}
