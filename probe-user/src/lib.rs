@@ -9,9 +9,13 @@
 //! 5. [`mod@derive`] makes values and ratios of counts;
 //! 6. [`emit`] writes them.
 //!
+//! [`catalogue`] holds the documented metrics, [`formula`] computes them, [`import`] does so for
+//! counts taken elsewhere.
+//!
 //! [`event`] reads what the user wants to be counted, [`command`] runs what the user wants to
 //! be counted for. [`doctor`] says what this machine gives to all that, [`list`] what it can count.
 
+pub mod catalogue;
 pub mod cgroup;
 pub mod command;
 pub mod cpus;
@@ -19,6 +23,8 @@ pub mod derive;
 pub mod doctor;
 pub mod emit;
 pub mod event;
+pub mod formula;
+pub mod import;
 pub mod join;
 pub mod list;
 pub mod load;

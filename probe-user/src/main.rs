@@ -1,5 +1,6 @@
 //! The `pmuscope` binary: arguments in, exit code out.
 
+mod derive_cmd;
 mod doctor_cmd;
 mod list_cmd;
 mod print;
@@ -26,6 +27,8 @@ enum Command {
     List(list_cmd::Args),
     /// Check what this machine lacks for counting, and say what mends it
     Doctor(doctor_cmd::Args),
+    /// Metrics from counts taken elsewhere: output of perf stat -x, or -j, or lines event=value
+    Derive(derive_cmd::Args),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(args),
         Command::List(args) => list_cmd::run(args),
         Command::Doctor(args) => doctor_cmd::run(args),
+        Command::Derive(args) => derive_cmd::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pmuscope: {error:#}");

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{deps, setup, sh};
+use crate::{deps, docs, setup, sh};
 
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
@@ -14,7 +14,8 @@ pub(crate) fn run() -> Result<()> {
         sh::cargo()
             .args(["doc", "--no-deps", "--document-private-items"])
             .env("RUSTDOCFLAGS", "-D warnings"),
-    )
+    )?;
+    docs::check()
 }
 
 /// The eBPF crate only compiles for its own target, so it is linted there.

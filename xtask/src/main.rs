@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod check;
 mod deps;
+mod docs;
 mod run;
 mod setup;
 mod sh;
@@ -39,6 +40,8 @@ enum Verb {
     Vm(vm::Args),
     /// Formatting, lints, documentation and dependencies
     Check,
+    /// Write docs/metrics.md from the catalogue of metrics
+    Docs,
     /// Run the benchmarks and print their tables
     Bench(bench::Args),
 }
@@ -51,6 +54,7 @@ fn main() {
         Verb::Test(args) => test::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Check => check::run(),
+        Verb::Docs => docs::run(),
         Verb::Bench(args) => bench::run(&args),
     };
     if let Err(error) = result {

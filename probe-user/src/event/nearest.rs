@@ -11,7 +11,7 @@ pub struct Nearest(Vec<String>);
 
 impl Nearest {
     /// The names of `known` most like `name`, whatever the case of their letters.
-    pub(super) fn to<S: AsRef<str>>(name: &str, known: impl IntoIterator<Item = S>) -> Self {
+    pub(crate) fn to<S: AsRef<str>>(name: &str, known: impl IntoIterator<Item = S>) -> Self {
         let wanted = name.to_ascii_lowercase();
         let mut scored: Vec<(f64, String)> = known
             .into_iter()

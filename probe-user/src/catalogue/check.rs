@@ -1,0 +1,137 @@
+//! A bandwidth must come with the factor from counts to bytes.
+//!
+//! The formula itself is asked: with one count of one event in one second it must give the bytes
+//! of that count in the metric's unit. That needs no algebra of units, and no way to write the
+//! factor is better than another.
+
+use super::{
+    error::MetricProblem,
+    model::{EventSpec, Metric},
+};
+use crate::formula::{Absent, Formula, Implicit, Input, Sample};
+
+/// Units of bytes per second, with the bytes per second of one.
+const BANDWIDTHS: [(&str, f64); 8] = [
+    ("B/s", 1.0),
+    ("kB/s", 1e3),
+    ("MB/s", 1e6),
+    ("GB/s", 1e9),
+    ("TB/s", 1e12),
+    ("KiB/s", 1024.0),
+    ("MiB/s", 1_048_576.0),
+    ("GiB/s", 1_073_741_824.0),
+];
+
+/// Bytes in flight: a bandwidth times a latency.
+const BYTES: &str = "B";
+
+/// Relative error that rounding may make.
+const ROUNDING: f64 = 1e-9;
+
+/// Counts made up for the check.
+struct Probe<'a> {
+    count: &'a dyn Fn(&str) -> f64,
+    seconds: f64,
+}
+
+impl Input for Probe<'_> {
+    fn event(&self, name: &str) -> Result<Sample, Absent> {
+        let count = (self.count)(name);
+        Ok(Sample { count, live: 1.0 })
+    }
+
+    fn implicit(&self, implicit: Implicit) -> Option<f64> {
+        Some(match implicit {
+            Implicit::Seconds => self.seconds,
+            Implicit::DurationTime => self.seconds * 1e9,
+            Implicit::NumCpus | Implicit::Slots | Implicit::NumUnits | Implicit::NumPorts => 1.0,
+        })
+    }
+}
+
+/// Checks a metric whose unit is bytes, or bytes per second; any other is right.
+pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
+    let event = |name: &String| (name.clone(), metric.pmu.events[name].clone());
+    let events: Vec<(String, EventSpec)> = metric.formula.events().iter().map(event).collect();
+    if metric.unit == BYTES {
+        return in_flight(metric, &events);
+    }
+    let mut units = BANDWIDTHS.iter();
+    let Some((_, one)) = units.find(|(unit, _)| *unit == metric.unit) else {
+        return Ok(());
+    };
+    let no_bandwidth = || MetricProblem::NoBandwidth {
+        unit: metric.unit.clone(),
+    };
+    let value = |count: &dyn Fn(&str) -> f64, seconds| {
+        evaluate(&metric.formula, count, seconds).ok_or_else(no_bandwidth)
+    };
+    let mut sum = 0.0;
+    for (name, spec) in &events {
+        let bytes = bytes(metric, name, spec)?;
+        let expected = bytes / one;
+        let found = value(&|event| f64::from(u8::from(event == name)), 1.0)?;
+        factor(metric, name, spec, expected, found)?;
+        sum += found;
+    }
+    // Twice the counts in half the time are four times the bandwidth; no counts are none.
+    let all = value(&|_| 2.0, 0.5)?;
+    let none = value(&|_| 0.0, 1.0)?;
+    if events.is_empty() || !same(all, 4.0 * sum) || none != 0.0 {
+        return Err(no_bandwidth());
+    }
+    Ok(())
+}
+
+/// One request of one count, waiting for one cycle of one ns, is the bytes of that count.
+fn in_flight(metric: &Metric, events: &[(String, EventSpec)]) -> Result<(), MetricProblem> {
+    let no_bandwidth = || MetricProblem::NoBandwidth {
+        unit: metric.unit.clone(),
+    };
+    let carriers: Vec<_> = events
+        .iter()
+        .filter(|(_, spec)| spec.count.bytes().is_some())
+        .collect();
+    let [(name, spec)] = carriers[..] else {
+        return Err(no_bandwidth());
+    };
+    let found = evaluate(&metric.formula, &|_| 1.0, 1e-9).ok_or_else(no_bandwidth)?;
+    factor(metric, name, spec, bytes(metric, name, spec)?, found)
+}
+
+fn evaluate(formula: &Formula, count: &dyn Fn(&str) -> f64, seconds: f64) -> Option<f64> {
+    let value = formula.evaluate(&Probe { count, seconds });
+    value.ok().map(|value| value.value)
+}
+
+fn bytes(metric: &Metric, name: &str, spec: &EventSpec) -> Result<f64, MetricProblem> {
+    let bytes = spec.count.bytes().map(f64::from);
+    bytes.ok_or_else(|| MetricProblem::NotBytes {
+        unit: metric.unit.clone(),
+        event: name.to_owned(),
+        count: spec.count,
+    })
+}
+
+fn factor(
+    metric: &Metric,
+    name: &str,
+    spec: &EventSpec,
+    expected: f64,
+    found: f64,
+) -> Result<(), MetricProblem> {
+    if same(expected, found) {
+        return Ok(());
+    }
+    Err(MetricProblem::Factor {
+        unit: metric.unit.clone(),
+        event: name.to_owned(),
+        count: spec.count,
+        expected,
+        found,
+    })
+}
+
+fn same(a: f64, b: f64) -> bool {
+    (a - b).abs() <= ROUNDING * a.abs().max(b.abs())
+}

@@ -1,0 +1,196 @@
+//! What can be wrong with a catalogue file, a selection of metrics, or a machine.
+
+use super::{chip::Platform, model::CountOf};
+use crate::{
+    event::{EventError, Nearest},
+    formula::FormulaError,
+};
+
+/// A catalogue file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("catalogue {file}: {problem}")]
+pub struct LoadError {
+    /// The file.
+    pub file: String,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a catalogue file.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(std::io::Error),
+    /// It is not in the format.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// A family of that name is there already.
+    #[error("there is a family {0} already: give this one another name")]
+    FamilyTwice(String),
+    /// No platform, no PMU or no metric.
+    #[error("it has no {0}")]
+    Nothing(&'static str),
+    /// A pattern with a placeholder that is not known, or none where one is needed.
+    #[error("PMU {pmu}: pattern `{pattern}`: {why}")]
+    Pattern {
+        /// The key of the PMU.
+        pmu: String,
+        /// As written.
+        pattern: String,
+        /// In words.
+        why: &'static str,
+    },
+    /// A name that a formula could not use.
+    #[error(
+        "event {0}: a formula cannot name it; use letters, digits, `_` and dots, and no word of the formula language"
+    )]
+    EventName(String),
+    /// An event of that name is in two PMUs of the file.
+    #[error("event {0} is defined twice")]
+    EventTwice(String),
+    /// An encoding with a placeholder that is not known.
+    #[error("event {event}: {{{placeholder}}} is no placeholder of PMU {pmu}")]
+    Placeholder {
+        /// The event.
+        event: String,
+        /// The key of its PMU.
+        pmu: String,
+        /// Without the braces.
+        placeholder: String,
+    },
+    /// Something is wrong with one metric.
+    #[error("metric {name}: {problem}")]
+    Metric {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        problem: MetricProblem,
+    },
+}
+
+/// What is wrong with a metric.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricProblem {
+    /// Not in `snake_case`.
+    #[error("its name is not snake_case")]
+    Name,
+    /// The name or an alias is taken.
+    #[error("{name} is a metric of {family} already, on platform {platform}")]
+    Taken {
+        /// The name or alias.
+        name: String,
+        /// Who has it.
+        family: String,
+        /// Where both would hold.
+        platform: Platform,
+    },
+    /// The formula is not in the grammar.
+    #[error(transparent)]
+    Formula(#[from] FormulaError),
+    /// The formula names an event that the file does not define.
+    #[error("the file defines no event {event}; near: {near}")]
+    Event {
+        /// The event.
+        event: String,
+        /// What it was probably meant to be.
+        near: Nearest,
+    },
+    /// Events of two PMUs cannot be in one group, so no ratio of them is exact.
+    #[error("its events are of two PMUs, {0} and {1}: they cannot be in one group")]
+    TwoPmus(String, String),
+    /// No event at all, and more than one PMU in the file.
+    #[error("its formula names no event, so it is not known which PMU's time it needs")]
+    NoPmu,
+    /// A note or reason that is not in `[notes]`.
+    #[error("there is no note {0}")]
+    Note(String),
+    /// A chip of another platform.
+    #[error("not_on names {0}, which is on no platform of the file")]
+    Chip(super::Chip),
+    /// A limit that no share can be measured by.
+    #[error("bound {0} is not above zero")]
+    Bound(f64),
+    /// A bandwidth over events that tell nothing about bytes.
+    #[error("it is a bandwidth in {unit}, but one count of {event} is {count}")]
+    NotBytes {
+        /// The unit of the metric.
+        unit: String,
+        /// The event.
+        event: String,
+        /// What one count is.
+        count: CountOf,
+    },
+    /// A bandwidth with the wrong factor.
+    #[error(
+        "it is in {unit} and one count of {event} is {count}: the factor in the formula must be {expected}, it is {found}"
+    )]
+    Factor {
+        /// The unit of the metric.
+        unit: String,
+        /// The event.
+        event: String,
+        /// What one count is.
+        count: CountOf,
+        /// What one count per second (or one count in flight) must give.
+        expected: f64,
+        /// What it gives.
+        found: f64,
+    },
+    /// A bandwidth that is something else than bytes by time.
+    #[error("it is in {unit}, but its formula is no sum of counts divided by time")]
+    NoBandwidth {
+        /// The unit of the metric.
+        unit: String,
+    },
+}
+
+/// A list of metrics that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SelectError {
+    /// Nothing of that name anywhere.
+    #[error("there is no metric {name}; near: {near}. `pmuscope list metrics` names all")]
+    Unknown {
+        /// As written.
+        name: String,
+        /// What it was probably meant to be.
+        near: Nearest,
+    },
+    /// A metric of another platform.
+    #[error("metric {name} is for {platforms}, and this is {here}; --chip says otherwise")]
+    Elsewhere {
+        /// As written.
+        name: String,
+        /// Where it holds.
+        platforms: String,
+        /// The platform of the machine.
+        here: Platform,
+    },
+    /// No group of that name on this platform.
+    #[error("there is no metric group {name} on {here}; there are: {groups}")]
+    Group {
+        /// As written.
+        name: String,
+        /// The platform of the machine.
+        here: Platform,
+        /// The groups.
+        groups: String,
+    },
+    /// An empty element.
+    #[error("the list of metrics has an empty element")]
+    Empty,
+}
+
+/// Why the counters of a metric cannot be opened on this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// No PMU of the name.
+    #[error("there is no PMU {0}: its driver is not loaded, or the hardware does not have it")]
+    NoPmu(String),
+    /// It is about the other sockets, and there is none.
+    #[error("there is one {0} only, so there is no peer socket")]
+    NoPeer(String),
+    /// An event that this PMU does not have.
+    #[error(transparent)]
+    Event(#[from] EventError),
+}

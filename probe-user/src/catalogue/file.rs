@@ -1,0 +1,83 @@
+//! A catalogue file as TOML has it, before anything is checked.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{
+    chip::{Chip, Platform},
+    model::{Apportion, CountOf, Kind, Per, Requirement},
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) platforms: Vec<Platform>,
+    #[serde(default)]
+    pub(super) midr: Vec<u32>,
+    #[serde(default)]
+    pub(super) fallback: bool,
+    pub(super) document: String,
+    #[serde(default)]
+    pub(super) pmu: BTreeMap<String, Pmu>,
+    #[serde(default)]
+    pub(super) notes: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) metric: Vec<Metric>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pmu {
+    pub(super) pattern: String,
+    pub(super) per: Per,
+    pub(super) counters: Option<u32>,
+    pub(super) slots: Option<u32>,
+    #[serde(default)]
+    pub(super) defaults: BTreeMap<String, u64>,
+    pub(super) events: BTreeMap<String, Event>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Event {
+    pub(super) perf: String,
+    pub(super) id: Option<u64>,
+    pub(super) count: CountOf,
+    #[serde(default)]
+    pub(super) also: Vec<String>,
+    pub(super) counters: Option<Vec<u8>>,
+    #[serde(default)]
+    pub(super) fixed: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Metric {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) aliases: Vec<String>,
+    pub(super) title: String,
+    pub(super) unit: String,
+    pub(super) kind: Kind,
+    pub(super) group: String,
+    pub(super) formula: String,
+    pub(super) document: Option<String>,
+    pub(super) section: String,
+    #[serde(default)]
+    pub(super) apportion: Apportion,
+    pub(super) bound: Option<f64>,
+    pub(super) requires: Option<Requirement>,
+    #[serde(default)]
+    pub(super) notes: Vec<String>,
+    #[serde(default)]
+    pub(super) not_on: BTreeMap<Chip, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Document {
+    pub(super) title: String,
+}

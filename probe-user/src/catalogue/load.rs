@@ -1,0 +1,302 @@
+//! Files to the catalogue, checked.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Catalogue, check,
+    error::{LoadError, MetricProblem, Problem},
+    file,
+    model::{EventSpec, Family, Metric, PmuSpec},
+    template::{self, Pattern},
+};
+use crate::{
+    event::Nearest,
+    formula::{Formula, Implicit},
+};
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../../catalogue/", $name)))),*]
+    };
+}
+
+/// The files, in the order of the documentation.
+const FILES: [(&str, &str); 16] = files![
+    "neoverse-v2.toml",
+    "nvidia-grace-scf.toml",
+    "nvidia-grace-pcie.toml",
+    "nvidia-grace-nvlink-c2c0.toml",
+    "nvidia-grace-nvlink-c2c1.toml",
+    "nvidia-grace-cnvlink.toml",
+    "tegra410-ucf.toml",
+    "tegra410-pcie.toml",
+    "tegra410-pcie-tgt.toml",
+    "tegra410-cmem-latency.toml",
+    "tegra410-nvlink-c2c.toml",
+    "tegra410-nvclink.toml",
+    "tegra410-nvdlink.toml",
+    "intel-spr.toml",
+    "intel-snb-stalls.toml",
+    "generic.toml",
+];
+
+const DOCUMENTS: &str = include_str!("../../catalogue/documents.toml");
+
+pub(super) fn builtin() -> Result<Catalogue, LoadError> {
+    let documents: BTreeMap<String, file::Document> =
+        toml::from_str(DOCUMENTS).map_err(|error| LoadError {
+            file: "documents.toml".to_owned(),
+            problem: error.into(),
+        })?;
+    let titles = documents.into_iter();
+    let mut catalogue = Catalogue {
+        families: Vec::new(),
+        metrics: Vec::new(),
+        documents: titles
+            .map(|(key, document)| (key, document.title))
+            .collect(),
+    };
+    for (name, text) in FILES {
+        merge(&mut catalogue, name, text)?;
+    }
+    Ok(catalogue)
+}
+
+pub(super) fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), LoadError> {
+    let read = || {
+        let file: file::File = toml::from_str(text)?;
+        load(catalogue, file)
+    };
+    let (family, metrics) = read().map_err(|problem| LoadError {
+        file: file.to_owned(),
+        problem,
+    })?;
+    catalogue.families.push(family);
+    catalogue.metrics.extend(metrics);
+    Ok(())
+}
+
+fn load(catalogue: &Catalogue, file: file::File) -> Result<(Arc<Family>, Vec<Metric>), Problem> {
+    let file::File {
+        name,
+        title,
+        platforms,
+        midr,
+        fallback,
+        document,
+        pmu,
+        notes,
+        metric,
+    } = file;
+    if catalogue.families.iter().any(|family| family.name == name) {
+        return Err(Problem::FamilyTwice(name));
+    }
+    for (empty, what) in [
+        (platforms.is_empty(), "platform"),
+        (pmu.is_empty(), "PMU"),
+        (metric.is_empty(), "metric"),
+    ] {
+        if empty {
+            return Err(Problem::Nothing(what));
+        }
+    }
+    let pmus = pmu.into_iter().map(|(key, pmu)| load_pmu(key, pmu));
+    let pmus = pmus.collect::<Result<Vec<_>, _>>()?;
+    let mut names: Vec<&String> = pmus.iter().flat_map(|pmu| pmu.events.keys()).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Problem::EventTwice(twice[0].clone()));
+    }
+    let family = Arc::new(Family {
+        name,
+        title,
+        platforms,
+        midr,
+        fallback,
+        pmus,
+    });
+    let mut metrics: Vec<Metric> = Vec::with_capacity(metric.len());
+    for raw in metric {
+        let name = raw.name.clone();
+        let loaded =
+            load_metric(raw, &family, &document, &notes, &catalogue.documents).and_then(|metric| {
+                let known = catalogue.metrics.iter().chain(&metrics);
+                unique(&metric, known).map(|()| metric)
+            });
+        metrics.push(loaded.map_err(|problem| Problem::Metric { name, problem })?);
+    }
+    Ok((family, metrics))
+}
+
+fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
+    let file::Pmu {
+        pattern,
+        per,
+        counters,
+        slots,
+        defaults,
+        events,
+    } = pmu;
+    let pattern = Pattern::parse(&pattern).map_err(|why| Problem::Pattern {
+        pmu: key.clone(),
+        pattern,
+        why,
+    })?;
+    let mut specs = BTreeMap::new();
+    for (name, event) in events {
+        let file::Event {
+            perf,
+            id,
+            count,
+            also,
+            counters,
+            fixed,
+        } = event;
+        // The formula language decides what a name is.
+        let named = Formula::parse(&name).is_ok_and(|formula| formula.events() == [name.as_str()]);
+        if !named {
+            return Err(Problem::EventName(name));
+        }
+        if let Some(placeholder) = template::unknown(&perf, &defaults) {
+            return Err(Problem::Placeholder {
+                event: name,
+                pmu: key,
+                placeholder,
+            });
+        }
+        let spec = EventSpec {
+            perf,
+            id,
+            count,
+            also,
+            counters,
+            fixed,
+        };
+        specs.insert(name, spec);
+    }
+    Ok(Arc::new(PmuSpec {
+        key,
+        pattern,
+        per,
+        counters,
+        slots,
+        defaults,
+        events: specs,
+    }))
+}
+
+fn load_metric(
+    raw: file::Metric,
+    family: &Arc<Family>,
+    document: &str,
+    notes: &BTreeMap<String, String>,
+    documents: &BTreeMap<String, String>,
+) -> Result<Metric, MetricProblem> {
+    let snake = |name: &String| {
+        name.starts_with(|c: char| c.is_ascii_lowercase())
+            && name
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    if !std::iter::once(&raw.name).chain(&raw.aliases).all(snake) {
+        return Err(MetricProblem::Name);
+    }
+    let note = |key: &String| {
+        let text = notes.get(key).cloned();
+        text.ok_or_else(|| MetricProblem::Note(key.clone()))
+    };
+    if let Some(chip) = raw
+        .not_on
+        .keys()
+        .find(|chip| !family.platforms.contains(&chip.platform()))
+    {
+        return Err(MetricProblem::Chip(*chip));
+    }
+    if let Some(bound) = raw.bound
+        && bound.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater)
+    {
+        return Err(MetricProblem::Bound(bound));
+    }
+    let formula = Formula::parse(&raw.formula)?;
+    let document = raw.document.as_deref().unwrap_or(document);
+    let metric = Metric {
+        pmu: pmu_of(&formula, family)?,
+        name: raw.name,
+        aliases: raw.aliases,
+        title: raw.title,
+        unit: raw.unit,
+        kind: raw.kind,
+        group: raw.group,
+        formula,
+        document: documents
+            .get(document)
+            .map_or(document, String::as_str)
+            .to_owned(),
+        section: raw.section,
+        apportion: raw.apportion,
+        bound: raw.bound,
+        requires: raw.requires,
+        notes: raw.notes.iter().map(note).collect::<Result<_, _>>()?,
+        not_on: raw
+            .not_on
+            .iter()
+            .map(|(chip, key)| Ok((*chip, note(key)?)))
+            .collect::<Result<_, MetricProblem>>()?,
+        family: Arc::clone(family),
+    };
+    check::bandwidth(&metric)?;
+    Ok(metric)
+}
+
+/// The one PMU that all events of the formula are of.
+fn pmu_of(formula: &Formula, family: &Family) -> Result<Arc<PmuSpec>, MetricProblem> {
+    let mut found: Option<&Arc<PmuSpec>> = None;
+    for event in formula.events() {
+        let mut pmus = family.pmus.iter();
+        let Some(pmu) = pmus.find(|pmu| pmu.events.contains_key(event)) else {
+            let known = family.pmus.iter().flat_map(|pmu| pmu.events.keys());
+            let implicits = Implicit::ALL.map(|implicit| implicit.name().to_owned());
+            return Err(MetricProblem::Event {
+                event: event.clone(),
+                near: Nearest::to(event, known.cloned().chain(implicits)),
+            });
+        };
+        match found {
+            Some(first) if first.key != pmu.key => {
+                return Err(MetricProblem::TwoPmus(first.key.clone(), pmu.key.clone()));
+            }
+            Some(_) | None => found = Some(pmu),
+        }
+    }
+    match (found, &family.pmus[..]) {
+        (Some(pmu), _) | (None, [pmu]) => Ok(Arc::clone(pmu)),
+        (None, _) => Err(MetricProblem::NoPmu),
+    }
+}
+
+/// A name may come twice only on different platforms, or to hide that of a fallback.
+fn unique<'a>(
+    metric: &Metric,
+    mut known: impl Iterator<Item = &'a Metric>,
+) -> Result<(), MetricProblem> {
+    let taken = known.find_map(|other| {
+        if other.family.fallback != metric.family.fallback {
+            return None;
+        }
+        let platform = metric.family.platforms.iter();
+        let platform = platform
+            .copied()
+            .find(|platform| other.family.platforms.contains(platform))?;
+        let mut names = std::iter::once(&metric.name).chain(&metric.aliases);
+        let name = names.find(|name| other.answers_to(name))?;
+        Some(MetricProblem::Taken {
+            name: name.clone(),
+            family: other.family.name.clone(),
+            platform,
+        })
+    });
+    match taken {
+        Some(problem) => Err(problem),
+        None => Ok(()),
+    }
+}

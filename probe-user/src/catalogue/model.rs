@@ -1,0 +1,287 @@
+//! What the catalogue holds once it is loaded and checked.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use serde::Deserialize;
+
+use super::{chip::Chip, chip::Platform, template::Pattern};
+use crate::formula::Formula;
+
+/// One file of the catalogue: the PMUs of one kind, and their metrics.
+#[derive(Clone, Debug)]
+pub struct Family {
+    /// The stem of its file.
+    pub name: String,
+    /// For headings.
+    pub title: String,
+    /// Where it holds.
+    pub platforms: Vec<Platform>,
+    /// The Arm cores that it holds for (`MIDR_EL1` without variant and revision); empty: any.
+    pub midr: Vec<u32>,
+    /// Its metrics are hidden by those of the same name in other families.
+    pub fallback: bool,
+    /// Its PMUs.
+    pub pmus: Vec<Arc<PmuSpec>>,
+}
+
+/// A kind of PMU.
+#[derive(Clone, Debug)]
+pub struct PmuSpec {
+    /// Its key in the file.
+    pub key: String,
+    /// The names of its instances in sysfs.
+    pub pattern: Pattern,
+    /// What one value of its metrics stands for.
+    pub per: Per,
+    /// How many events count at once, beside those with a counter of their own.
+    pub counters: Option<u32>,
+    /// What the core can issue per cycle.
+    pub slots: Option<u32>,
+    /// Filters that are always written, with their values unless asked otherwise.
+    pub defaults: BTreeMap<String, u64>,
+    /// By the name that formulas use.
+    pub events: BTreeMap<String, EventSpec>,
+}
+
+/// What one value stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Per {
+    /// Counted per CPU, so that a container has a value of its own.
+    Cpu,
+    /// A socket; where it has several units of the PMU, their counts are added up.
+    Socket,
+    /// A device: one unit, one root complex, one part.
+    Device,
+}
+
+/// An event: how to open it, and what it counts.
+#[derive(Clone, Debug)]
+pub struct EventSpec {
+    /// perf's `-e` string, with placeholders.
+    pub perf: String,
+    /// The value of its term `event`, by which a raw encoding is known.
+    pub id: Option<u64>,
+    /// What one count is.
+    pub count: CountOf,
+    /// Other names under which tools print it.
+    pub also: Vec<String>,
+    /// The only counters that can count it; `None`: any.
+    pub counters: Option<Vec<u8>>,
+    /// It has a counter of its own, and takes none of the others.
+    pub fixed: bool,
+}
+
+/// What one count of an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountOf {
+    /// A byte.
+    Byte,
+    /// A word of 4 bytes.
+    Word4,
+    /// A data beat of up to 32 bytes.
+    Beat32,
+    /// A cache line of 64 bytes.
+    Line64,
+    /// A request of whatever size.
+    Request,
+    /// A request of 32 bytes.
+    Request32,
+    /// A request that waits for one cycle.
+    Outstanding,
+    /// A cycle.
+    Cycle,
+    /// A slot that an operation could have taken.
+    Slot,
+    /// An instruction.
+    Instruction,
+    /// An operation (micro-operation).
+    Operation,
+    /// An occurrence of anything else.
+    Event,
+    /// A nanosecond.
+    Ns,
+}
+
+impl CountOf {
+    /// The bytes that one count stands for; `None` where it tells nothing about bytes.
+    #[must_use]
+    pub fn bytes(self) -> Option<u32> {
+        match self {
+            Self::Byte => Some(1),
+            Self::Word4 => Some(4),
+            Self::Beat32 | Self::Request32 => Some(32),
+            Self::Line64 => Some(64),
+            Self::Request
+            | Self::Outstanding
+            | Self::Cycle
+            | Self::Slot
+            | Self::Instruction
+            | Self::Operation
+            | Self::Event
+            | Self::Ns => None,
+        }
+    }
+}
+
+/// In words, as in "one count is a cycle".
+impl fmt::Display for CountOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Byte => "a byte",
+            Self::Word4 => "a word of 4 bytes",
+            Self::Beat32 => "a beat of up to 32 bytes",
+            Self::Line64 => "a line of 64 bytes",
+            Self::Request => "a request",
+            Self::Request32 => "a request of 32 bytes",
+            Self::Outstanding => "a request waiting for a cycle",
+            Self::Cycle => "a cycle",
+            Self::Slot => "a slot",
+            Self::Instruction => "an instruction",
+            Self::Operation => "an operation",
+            Self::Event => "an event",
+            Self::Ns => "a nanosecond",
+        })
+    }
+}
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A number of something.
+    Counter,
+    /// Events per event.
+    Ratio,
+    /// Events per time.
+    Rate,
+    /// Time per event.
+    Latency,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counter => "counter",
+            Self::Ratio => "ratio",
+            Self::Rate => "rate",
+            Self::Latency => "latency",
+        })
+    }
+}
+
+/// How a value of a socket or device is shared out to containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Apportion {
+    /// By reads that CPUs caused.
+    CpuRead,
+    /// To who owns the device.
+    Device,
+    /// Not at all.
+    #[default]
+    None,
+}
+
+impl fmt::Display for Apportion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CpuRead => "cpu_read",
+            Self::Device => "device",
+            Self::None => "none",
+        })
+    }
+}
+
+/// A configuration that a formula is stated for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Requirement {
+    /// One GPU for each Grace.
+    OneGpu,
+}
+
+/// A metric.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// Unique among the families of a platform.
+    pub name: String,
+    /// Other names that it answers to.
+    pub aliases: Vec<String>,
+    /// One line.
+    pub title: String,
+    /// Of the value.
+    pub unit: String,
+    /// What the value is.
+    pub kind: Kind,
+    /// The group that `group:NAME` selects.
+    pub group: String,
+    /// How it is computed.
+    pub formula: Formula,
+    /// The title of its source document.
+    pub document: String,
+    /// The section of the document.
+    pub section: String,
+    /// How its value is shared out.
+    pub apportion: Apportion,
+    /// The largest value that a share can have.
+    pub bound: Option<f64>,
+    /// The configuration that the formula is stated for.
+    pub requires: Option<Requirement>,
+    /// The caveats of the documents.
+    pub notes: Vec<String>,
+    /// The chips that have no such value, with the reason.
+    pub not_on: BTreeMap<Chip, String>,
+    /// The PMU that all its events are of.
+    pub pmu: Arc<PmuSpec>,
+    /// Its file.
+    pub family: Arc<Family>,
+}
+
+impl Metric {
+    /// The events to open: those of the formula. A formula over time alone takes one event of
+    /// its PMU, since the time is that of a group.
+    #[must_use]
+    pub fn events(&self) -> Vec<&str> {
+        if !self.formula.events().is_empty() {
+            return self.formula.events().iter().map(String::as_str).collect();
+        }
+        let fixed = self.pmu.events.iter().find(|(_, event)| event.fixed);
+        let any = fixed.or_else(|| self.pmu.events.iter().next());
+        any.map(|(name, _)| name.as_str()).into_iter().collect()
+    }
+
+    /// The chips that it is valid on.
+    #[must_use]
+    pub fn chips(&self) -> Vec<Chip> {
+        let chips = Chip::ALL.into_iter();
+        chips
+            .filter(|chip| {
+                self.family.platforms.contains(&chip.platform()) && !self.not_on.contains_key(chip)
+            })
+            .collect()
+    }
+
+    /// The help text: what it is, how it is computed, where that is written, and every caveat.
+    #[must_use]
+    pub fn help(&self) -> String {
+        let mut help = format!(
+            "{} [{}]\n{} = {}\nSource: {}: {}",
+            self.title,
+            self.unit,
+            self.name,
+            self.formula.text(),
+            self.document,
+            self.section
+        );
+        for note in &self.notes {
+            help.push('\n');
+            help.push_str(note);
+        }
+        for (chip, why) in &self.not_on {
+            help.push_str(&format!("\nNo value on {chip}: {why}."));
+        }
+        help
+    }
+}

@@ -1,0 +1,115 @@
+//! Names of metrics and groups to metrics.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Catalogue,
+    chip::Machine,
+    error::SelectError,
+    model::{Family, Metric},
+};
+use crate::event::Nearest;
+
+impl Metric {
+    /// Whether that is its name or one of its aliases.
+    #[must_use]
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+}
+
+impl Family {
+    /// Whether it holds on that machine.
+    #[must_use]
+    pub fn holds_on(&self, machine: &Machine) -> bool {
+        let core = machine
+            .midr
+            .is_none_or(|midr| self.midr.is_empty() || self.midr.contains(&midr));
+        core && self.platforms.contains(&machine.platform)
+    }
+}
+
+impl Catalogue {
+    /// The metrics of that machine: those of all its families, without the ones of a fallback
+    /// that another family has under the same name.
+    #[must_use]
+    pub fn on(&self, machine: &Machine) -> Vec<&Metric> {
+        let here: Vec<&Metric> = self
+            .metrics
+            .iter()
+            .filter(|metric| metric.family.holds_on(machine))
+            .collect();
+        let own: BTreeSet<&str> = here
+            .iter()
+            .filter(|metric| !metric.family.fallback)
+            .map(|metric| metric.name.as_str())
+            .collect();
+        let hidden = |metric: &Metric| metric.family.fallback && own.contains(metric.name.as_str());
+        here.into_iter().filter(|metric| !hidden(metric)).collect()
+    }
+
+    /// The metrics that a list names: names, aliases, `group:NAME`, `all`, separated by commas.
+    /// Each metric comes once, in the order of the list.
+    ///
+    /// # Errors
+    /// A name or group that this machine does not have.
+    pub fn select(&self, list: &str, machine: &Machine) -> Result<Vec<&Metric>, SelectError> {
+        let here = self.on(machine);
+        let mut selected: Vec<&Metric> = Vec::new();
+        for word in list.split(',').map(str::trim) {
+            let found: Vec<&Metric> = match word.strip_prefix("group:") {
+                None if word.is_empty() => return Err(SelectError::Empty),
+                None if word == "all" => here.clone(),
+                None => vec![self.one(word, &here, machine)?],
+                Some(group) => {
+                    let members = here.iter().copied().filter(|metric| metric.group == group);
+                    let members: Vec<&Metric> = members.collect();
+                    if members.is_empty() {
+                        let groups: BTreeSet<&str> =
+                            here.iter().map(|metric| metric.group.as_str()).collect();
+                        return Err(SelectError::Group {
+                            name: group.to_owned(),
+                            here: machine.platform,
+                            groups: groups.into_iter().collect::<Vec<_>>().join(", "),
+                        });
+                    }
+                    members
+                }
+            };
+            for metric in found {
+                if !selected.iter().any(|other| std::ptr::eq(*other, metric)) {
+                    selected.push(metric);
+                }
+            }
+        }
+        Ok(selected)
+    }
+
+    fn one<'a>(
+        &'a self,
+        name: &str,
+        here: &[&'a Metric],
+        machine: &Machine,
+    ) -> Result<&'a Metric, SelectError> {
+        if let Some(metric) = here.iter().find(|metric| metric.answers_to(name)) {
+            return Ok(metric);
+        }
+        let elsewhere: BTreeSet<String> = self
+            .metrics
+            .iter()
+            .filter(|metric| metric.answers_to(name))
+            .flat_map(|metric| metric.family.platforms.iter().map(ToString::to_string))
+            .collect();
+        if !elsewhere.is_empty() {
+            return Err(SelectError::Elsewhere {
+                name: name.to_owned(),
+                platforms: elsewhere.into_iter().collect::<Vec<_>>().join(", "),
+                here: machine.platform,
+            });
+        }
+        Err(SelectError::Unknown {
+            name: name.to_owned(),
+            near: Nearest::to(name, here.iter().map(|metric| &metric.name)),
+        })
+    }
+}

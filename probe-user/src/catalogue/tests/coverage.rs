@@ -1,0 +1,132 @@
+//! Which metric has a value on which of the three configurations of Grace.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{
+    super::{Chip, Counts, Machine},
+    CATALOGUE, metric,
+};
+use crate::formula::{Implicit, NoValue};
+
+/// The metrics without a value on a chip, counted as if all hardware were there.
+fn without_value(chip: Chip) -> BTreeSet<&'static str> {
+    let machine = Machine::of_chip(chip);
+    let mut counts = Counts::of_cpus(Duration::from_nanos(1_000));
+    for metric in CATALOGUE.on(&machine) {
+        for event in metric.events() {
+            if !counts.has(event) {
+                counts.add(event, 2_000, 1, 1);
+            }
+        }
+    }
+    counts.set(Implicit::NumPorts, 10.0);
+    let mut none = BTreeSet::new();
+    for metric in CATALOGUE.on(&machine) {
+        match metric.evaluate(&machine, &counts) {
+            Err(NoValue::NotOnChip { chip: key, why }) => {
+                assert_eq!(key, chip.to_string());
+                assert!(why.len() > 20, "{}", metric.name);
+                none.insert(metric.name.as_str());
+            }
+            Err(NoValue::NotConfigured(why)) => {
+                assert!(why.contains("GPU"));
+                none.insert(metric.name.as_str());
+            }
+            // The same count for every event makes some shares impossible; that is no coverage.
+            Ok(_) | Err(NoValue::AboveBound { .. }) => {}
+            Err(other) => panic!("{}: {other}", metric.name),
+        }
+    }
+    none
+}
+
+const GMEM: [&str; 6] = [
+    "gmem_write_bandwidth",
+    "gmem_read_bandwidth",
+    "gmem_write_utilization",
+    "gmem_read_utilization",
+    "gmem_read_latency",
+    "gmem_read_bytes_in_flight",
+];
+const REMOTE: [&str; 6] = [
+    "remote_write_bandwidth",
+    "remote_read_bandwidth",
+    "remote_write_utilization",
+    "remote_read_utilization",
+    "remote_read_latency",
+    "pcie_remote_read_latency",
+];
+const C2C1: [&str; 7] = [
+    "c2c1_frequency",
+    "c2c1_read_bandwidth",
+    "c2c1_write_bandwidth",
+    "c2c1_bandwidth",
+    "c2c1_read_utilization",
+    "c2c1_write_utilization",
+    "c2c1_read_latency",
+];
+const C2C0_UTILIZATION: [&str; 2] = ["c2c0_read_utilization", "c2c0_write_utilization"];
+const CNVLINK: [&str; 5] = [
+    "cnvlink_frequency",
+    "cnvlink_read_bandwidth",
+    "cnvlink_write_bandwidth",
+    "cnvlink_bandwidth",
+    "cnvlink_read_latency",
+];
+
+#[test]
+fn grace_cpu_superchip_has_no_gpu() {
+    let none: Vec<_> = [&GMEM[..], &C2C1, &C2C0_UTILIZATION, &CNVLINK].concat();
+    assert_eq!(
+        without_value(Chip::GraceCpuSuperchip),
+        none.into_iter().collect()
+    );
+}
+
+#[test]
+fn grace_hopper_has_no_remote_socket() {
+    let none: Vec<_> = [&REMOTE[..], &CNVLINK].concat();
+    assert_eq!(without_value(Chip::GraceHopper), none.into_iter().collect());
+}
+
+#[test]
+fn multi_socket_grace_hopper_has_everything() {
+    assert_eq!(without_value(Chip::GraceHopperMulti), BTreeSet::new());
+}
+
+#[test]
+fn a_chip_that_cannot_be_told_rules_nothing_out() {
+    let machine = Machine {
+        chip: None,
+        gpus_per_socket: None,
+        ..Machine::of_chip(Chip::GraceHopper)
+    };
+    for name in ["gmem_read_bandwidth", "remote_read_bandwidth"] {
+        metric("nvidia-grace-scf", name).valid_on(&machine).unwrap();
+    }
+    // The limit of requests is stated for one GPU: it is not assumed.
+    let reason = metric("nvidia-grace-nvlink-c2c0", "c2c0_read_utilization")
+        .valid_on(&machine)
+        .unwrap_err();
+    assert!(
+        reason.to_string().contains("--chip grace-hopper"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn c2c_utilisation_needs_one_gpu_per_socket() {
+    let mut machine = Machine::of_chip(Chip::GraceHopper);
+    let metric = metric("nvidia-grace-nvlink-c2c1", "c2c1_read_utilization");
+    metric.valid_on(&machine).unwrap();
+    machine.gpus_per_socket = Some(2);
+    let reason = metric.valid_on(&machine).unwrap_err().to_string();
+    assert!(reason.ends_with("each socket has 2"), "{reason}");
+}
+
+#[test]
+fn every_metric_is_valid_somewhere() {
+    for metric in CATALOGUE.metrics() {
+        assert!(!metric.chips().is_empty(), "{}", metric.name);
+    }
+}

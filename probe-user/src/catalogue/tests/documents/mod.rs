@@ -1,0 +1,42 @@
+//! The worked numbers of the documents, and in words where a document contradicts itself.
+//!
+//! Each exception is a statement about the document, not about pmuscope: the value that pmuscope
+//! gives is asserted, and that the printed one is another.
+
+mod ddio;
+mod grace;
+mod others;
+mod tegra410;
+
+use std::time::Duration;
+
+use super::{
+    super::{Chip, Counts, Machine},
+    CATALOGUE, metric, pmus,
+};
+use crate::formula::NoValue;
+
+/// A value of a metric whose counts were live all the time.
+fn value(
+    chip: Chip,
+    family: &str,
+    name: &str,
+    nanos: f64,
+    counts: &[(&str, u64)],
+) -> Result<f64, NoValue> {
+    let mut all = Counts::of_cpus(Duration::ZERO);
+    all.set_time(nanos);
+    for (event, count) in counts {
+        all.add(event, *count, 1, 1);
+    }
+    let value = metric(family, name).evaluate(&Machine::of_chip(chip), &all);
+    value.map(|value| value.value)
+}
+
+#[track_caller]
+fn near(value: f64, printed: f64, half_a_unit: f64) {
+    assert!(
+        (value - printed).abs() <= half_a_unit,
+        "{value} and not {printed}"
+    );
+}

@@ -1,0 +1,108 @@
+//! 003, the paper on SPE, and 004, the blog on stalls and bandwidth.
+
+use std::time::Duration;
+
+use super::{CATALOGUE, Chip, Counts, Machine, metric, near, pmus, value};
+use crate::formula::{Formula, Implicit};
+
+#[test]
+fn sampling_configuration_has_lost_a_zero() {
+    // The paper writes config 0x60000001 for loads and stores with time stamps. The bits are
+    // ts_enable 0, load_filter 33, store_filter 34: 0x600000001, one zero more. "Bits of 2 and 4"
+    // are values of a nibble.
+    let config: u64 = 1 | 1 << 33 | 1 << 34;
+    assert_eq!(config, 0x6_0000_0001);
+    assert_ne!(config, 0x6000_0001);
+}
+
+#[test]
+fn an_altra_max_is_no_neoverse_v1() {
+    // Table II says 3.0 Hz and the text Neoverse V1. The Ampere Altra Max is Neoverse N1 at
+    // 3.0 GHz, so it has no family here but the generic one.
+    let mut machine = Machine::of_chip(Chip::Other);
+    machine.midr = Some(0x410f_d0c0);
+    let families: Vec<_> = CATALOGUE
+        .on(&machine)
+        .iter()
+        .map(|m| m.family.name.clone())
+        .collect();
+    assert!(families.iter().all(|family| family == "generic"));
+}
+
+#[test]
+fn bytes_in_flight() {
+    let formula = Formula::parse("bandwidth * latency").unwrap();
+    let mut counts = Counts::of_cpus(Duration::ZERO);
+    counts.add("bandwidth", 175, 1, 1);
+    counts.add("latency", 275, 1, 1);
+    // GB/s by ns are bytes. The author rounds 751.95 lines up to 768, 96 for each of 8 controllers.
+    let bytes = formula.evaluate(&counts).unwrap().value;
+    assert_eq!(bytes, 48_125.0);
+    near(bytes / 64.0, 751.95, 0.005);
+    assert_eq!(768 / 8, 64 + 32);
+    // The same by counts: in 1,000 ns, 175,000 bytes, each request waiting for 275 cycles of 1 ns.
+    let counts = [
+        ("RD_REQ", 175_000 / 32),
+        ("RD_CUM_OUTS", 275 * (175_000 / 32)),
+        ("CYCLES", 1_000),
+    ];
+    let value = value(
+        Chip::Tegra410,
+        "tegra410-cmem-latency",
+        "cmem_read_bytes_in_flight",
+        1_000.0,
+        &counts,
+    );
+    near(value.unwrap(), 48_125.0, 32.0);
+}
+
+#[test]
+fn memory_stalls_are_the_larger_of_two() {
+    let share = |pending, buffers| {
+        let counts = [
+            ("CYCLE_ACTIVITY.STALL_CYCLES_L2_PENDING", pending),
+            ("RESOURCE_STALLS.SB", buffers),
+            ("CPU_CLK_UNHALTED.THREAD", 1_000),
+        ];
+        value(
+            Chip::SandyBridge,
+            "intel-snb-stalls",
+            "memory_stall_share",
+            1.0,
+            &counts,
+        )
+        .unwrap()
+    };
+    // Allocating stores show as pending misses, streaming stores as full buffers; never the sum.
+    assert_eq!(share(830, 200), 83.0);
+    assert_eq!(share(300, 910), 91.0);
+}
+
+/// The raw codes of the blog, without the bits that perf replaces (USR, OS, EN).
+#[test]
+fn raw_codes_of_sandy_bridge() {
+    let pmus = pmus("spr");
+    let pmu = &metric("intel-snb-stalls", "memory_stall_share").pmu;
+    const PERF_KEEPS: u64 = !(1 << 16 | 1 << 17 | 1 << 22);
+    for (event, raw) in [
+        ("UOPS_ISSUED.STALL_CYCLES", 0x01c3_010e_u64),
+        ("RESOURCE_STALLS.ANY", 0x01a2),
+        ("CYCLE_ACTIVITY.CYCLES_NO_DISPATCH", 0x0443_04a3),
+        ("UOPS_DISPATCHED.STALL_CYCLES_CORE", 0x01c3_02b1),
+        ("CYCLE_ACTIVITY.STALL_CYCLES_L2_PENDING", 0x0543_05a3),
+        ("RESOURCE_STALLS.SB", 0x08a2),
+    ] {
+        let text = pmu.events[event].perf.replace("{pmu}", "cpu");
+        let groups = crate::event::parse(&text, &pmus).unwrap();
+        let crate::event::Source::Counter(counter) = &groups[0].events[0].source else {
+            panic!("{event} is no counter")
+        };
+        assert_eq!(counter.config, raw & PERF_KEEPS, "{event}");
+    }
+}
+
+#[test]
+fn num_units_is_needed_where_clockticks_are_added_up() {
+    let metric = metric("intel-spr", "io_read_tor_latency");
+    assert!(metric.formula.implicits().contains(&Implicit::NumUnits));
+}

@@ -1,0 +1,161 @@
+//! Time bases, live shares, bounds: what a value is and when there is none.
+
+use std::time::Duration;
+
+use super::{
+    super::{Chip, Counts, Machine},
+    metric,
+};
+use crate::formula::{Implicit, NoValue};
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn core_counts_are_scaled_and_divided_by_wall_time() {
+    let machine = Machine::of_chip(Chip::GraceCpuSuperchip);
+    let mut counts = Counts::of_cpus(Duration::from_secs(2));
+    // Ran a quarter of the 0.4 s for which its container had a CPU: 4,000 operations in all.
+    counts.add("FP_SCALE_OPS_SPEC", 1_000, 4 * SECOND / 10, SECOND / 10);
+    counts.add("FP_FIXED_OPS_SPEC", 500, 4 * SECOND / 10, SECOND / 10);
+    let value = metric("neoverse-v2", "flops")
+        .evaluate(&machine, &counts)
+        .unwrap();
+    assert_eq!((value.value, value.live), (3_000.0, 0.25));
+    // A ratio of one group is exact, however little of the time the group was live.
+    counts.add("INST_RETIRED", 30, SECOND, 1);
+    counts.add("CPU_CYCLES", 20, SECOND, 1);
+    let ipc = metric("neoverse-v2", "ipc")
+        .evaluate(&machine, &counts)
+        .unwrap();
+    assert_eq!(ipc.value, 1.5);
+    assert!(ipc.live < 1e-8);
+}
+
+#[test]
+fn uncore_time_is_the_running_time_of_the_group() {
+    let machine = Machine::of_chip(Chip::GraceCpuSuperchip);
+    let mut counts = Counts::of_uncore();
+    counts.add("CMEM_RD_DATA", 1_000, 4_000, 1_000);
+    let value = metric("nvidia-grace-scf", "cmem_read_bandwidth")
+        .evaluate(&machine, &counts)
+        .unwrap();
+    assert_eq!((value.value, value.live), (32.0, 0.25));
+    let mut counts = Counts::of_uncore();
+    counts.add("CYCLES", 2_000, 4_000, 1_000);
+    let duration = metric("nvidia-grace-scf", "scf_duration");
+    assert_eq!(duration.events(), ["CYCLES"]);
+    assert_eq!(duration.evaluate(&machine, &counts).unwrap().value, 1_000.0);
+}
+
+#[test]
+fn units_of_a_socket_are_added_up() {
+    let machine = Machine::of_chip(Chip::SapphireRapids);
+    let depth = metric("intel-spr", "io_read_tor_depth");
+    let latency = metric("intel-spr", "io_read_tor_latency");
+    let mut counts = Counts::of_uncore();
+    // Two CHAs, 10 cycles each in 5 ns; 5 pending on one and 1 on the other. The second was live
+    // for half of the time only: it is scaled to the time of the first.
+    for (occupancy, inserts, cycles, running) in [(50, 10, 10, 5), (5, 1, 5, 5)] {
+        counts.add("UNC_CHA_TOR_OCCUPANCY.IO_PCIRDCUR", occupancy, 5, running);
+        counts.add("UNC_CHA_TOR_INSERTS.IO_PCIRDCUR", inserts, 5, running);
+        counts.add("UNC_CHA_CLOCKTICKS", cycles, 5, running);
+    }
+    counts.set(Implicit::NumUnits, 2.0);
+    let value = |metric: &super::Metric| metric.evaluate(&machine, &counts).unwrap().value;
+    assert_eq!(value(depth), 55.0 / 15.0);
+    // 55 / 11 = 5 cycles, of which a CHA has 7.5 in 5 ns.
+    assert!((value(latency) - 5.0 / 1.5).abs() < 1e-12);
+    let mut unequal = Counts::of_uncore();
+    unequal.add("UNC_M_CAS_COUNT.RD", 100, 1_000, 1_000);
+    unequal.add("UNC_M_CAS_COUNT.RD", 50, 1_000, 500);
+    let read = metric("intel-spr", "memory_bandwidth_read");
+    let value = read.evaluate(&machine, &unequal).unwrap();
+    assert_eq!(value.live, 0.5);
+    assert!((value.value - 200.0 * 64.0 / 1e6 / 1e-6).abs() < 1e-6);
+}
+
+#[test]
+fn a_unit_that_never_ran_leaves_the_socket_without_a_value() {
+    let machine = Machine::of_chip(Chip::SapphireRapids);
+    let read = metric("intel-spr", "memory_bandwidth_read");
+    for order in [[(100, 10), (0, 0)], [(0, 0), (100, 10)]] {
+        let mut counts = Counts::of_uncore();
+        for (raw, running) in order {
+            counts.add("UNC_M_CAS_COUNT.RD", raw, 10, running);
+        }
+        assert_eq!(
+            read.evaluate(&machine, &counts),
+            Err(NoValue::NeverRan("UNC_M_CAS_COUNT.RD".to_owned()))
+        );
+    }
+}
+
+#[test]
+fn slots_are_those_of_sysfs_or_of_the_core() {
+    let machine = Machine::of_chip(Chip::NeoverseV2);
+    let mut counts = Counts::of_cpus(Duration::from_secs(1));
+    for (event, count) in [
+        ("OP_RETIRED", 80),
+        ("OP_SPEC", 100),
+        ("STALL_SLOT", 400),
+        ("CPU_CYCLES", 200),
+    ] {
+        counts.add(event, count, 1, 1);
+    }
+    let retiring = metric("neoverse-v2", "retiring");
+    assert_eq!(retiring.evaluate(&machine, &counts).unwrap().value, 60.0);
+    counts.set(Implicit::Slots, 4.0);
+    assert_eq!(retiring.evaluate(&machine, &counts).unwrap().value, 40.0);
+}
+
+#[test]
+fn utilisation_divides_by_the_ports_selected() {
+    let machine = Machine::of_chip(Chip::GraceHopper);
+    let metric = metric("nvidia-grace-pcie", "pcie_read_utilization");
+    let mut counts = Counts::of_uncore();
+    counts.add("RD_REQ_LOC", 500, 10, 10);
+    counts.add("RD_REQ_REM", 0, 10, 10);
+    counts.add("CYCLES", 1_000, 10, 10);
+    assert_eq!(
+        metric.evaluate(&machine, &counts),
+        Err(NoValue::NotKnown(Implicit::NumPorts))
+    );
+    counts.set(Implicit::NumPorts, 1.0);
+    assert_eq!(metric.evaluate(&machine, &counts).unwrap().value, 50.0);
+    counts.set(Implicit::NumPorts, 10.0);
+    assert_eq!(metric.evaluate(&machine, &counts).unwrap().value, 5.0);
+}
+
+#[test]
+fn a_share_above_its_bound_is_no_value_and_says_which_of_two_reasons() {
+    let machine = Machine::of_chip(Chip::EmeraldRapids);
+    let metric = metric(
+        "intel-spr",
+        "io_percent_of_inbound_partial_writes_that_miss_l3",
+    );
+    let share = |miss, all| {
+        let mut counts = Counts::of_uncore();
+        counts.add("UNC_CHA_TOR_INSERTS.IO_MISS_ITOMCACHENEAR", miss, 1, 1);
+        counts.add("UNC_CHA_TOR_INSERTS.IO_ITOMCACHENEAR", all, 1, 1);
+        metric.evaluate(&machine, &counts)
+    };
+    let reason = share(644, 40).unwrap_err();
+    assert!(matches!(reason, NoValue::DenominatorTooSmall { .. }));
+    assert!(
+        reason
+            .to_string()
+            .starts_with("denominator too small: 40 counts")
+    );
+    let reason = share(3_000, 2_000).unwrap_err();
+    assert!(matches!(reason, NoValue::AboveBound { .. }));
+    assert!(reason.to_string().contains("150"), "{reason}");
+    // At the bound is a value, and a small denominator alone is no reason.
+    assert_eq!(share(40, 40).unwrap().value, 100.0);
+    assert_eq!(share(0, 40).unwrap().value, 0.0);
+    assert_eq!(
+        share(644, 0),
+        Err(NoValue::DenominatorZero(
+            "UNC_CHA_TOR_INSERTS.IO_ITOMCACHENEAR".to_owned()
+        ))
+    );
+}

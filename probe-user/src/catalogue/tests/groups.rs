@@ -1,0 +1,183 @@
+//! What is opened for a metric on a machine.
+
+use super::{
+    super::{Catalogue, Per, Settings, Unavailable},
+    CATALOGUE, metric, pmus,
+};
+
+fn texts(family: &str, name: &str, machine: &str) -> Vec<String> {
+    let groups = metric(family, name).groups(&pmus(machine), &Settings::new());
+    groups
+        .unwrap()
+        .iter()
+        .map(super::super::CounterGroup::text)
+        .collect()
+}
+
+#[test]
+fn all_events_of_a_ratio_are_one_group() {
+    assert_eq!(
+        texts("neoverse-v2", "bad_speculation", "grace"),
+        [
+            "{armv8_pmuv3_0/op_retired/,armv8_pmuv3_0/op_spec/,armv8_pmuv3_0/stall_slot/,\
+          armv8_pmuv3_0/cpu_cycles/,armv8_pmuv3_0/br_mis_pred/}"
+        ]
+    );
+    assert_eq!(
+        texts("neoverse-v2", "flops", "grace"),
+        ["{armv8_pmuv3_0/event=0x80c0/,armv8_pmuv3_0/event=0x80c1/}"]
+    );
+    assert_eq!(
+        texts("intel-spr", "l2_miss_latency", "spr"),
+        [
+            "{cpu/event=0x20,umask=0x01/,cpu/event=0x21,umask=0x01/,cpu/event=0x3c,umask=0x00/,task-clock}"
+        ]
+    );
+    // No group is larger than its PMU, with one counter left to others.
+    for metric in CATALOGUE.metrics() {
+        if let Some(counters) = metric.pmu.counters {
+            let events = metric.events();
+            let taken = events
+                .iter()
+                .filter(|event| !metric.pmu.events[**event].fixed);
+            assert!(taken.count() < counters as usize, "{}", metric.name);
+        }
+    }
+}
+
+#[test]
+fn every_socket_has_a_group_and_its_own_peer() {
+    assert_eq!(
+        texts("nvidia-grace-scf", "remote_read_utilization", "grace"),
+        [
+            "{nvidia_scf_pmu_0/socket_1_rd_access/,nvidia_scf_pmu_0/cycles/}",
+            "{nvidia_scf_pmu_1/socket_0_rd_access/,nvidia_scf_pmu_1/cycles/}",
+        ]
+    );
+    let groups = metric("nvidia-grace-scf", "remote_read_latency")
+        .groups(&pmus("grace"), &Settings::new())
+        .unwrap();
+    let places: Vec<_> = groups.iter().map(|group| group.place.to_string()).collect();
+    assert_eq!(places, ["socket 0 to socket 1", "socket 1 to socket 0"]);
+}
+
+/// Kernels differ in what a root-port filter of 0 means.
+#[test]
+fn the_root_ports_are_always_written() {
+    assert_eq!(
+        texts("nvidia-grace-pcie", "pcie_read_utilization", "grace")[0],
+        "{nvidia_pcie_pmu_0/rd_req_loc,root_port=0x3ff/,nvidia_pcie_pmu_0/rd_req_rem,root_port=0x3ff/,\
+         nvidia_pcie_pmu_0/cycles,root_port=0x3ff/}"
+    );
+    let settings = Settings::from([("root_port".to_owned(), 0x103)]);
+    let groups = metric("nvidia-grace-pcie", "pcie_frequency")
+        .groups(&pmus("grace"), &settings)
+        .unwrap();
+    assert_eq!(
+        groups[1].text(),
+        "{nvidia_pcie_pmu_1/cycles,root_port=0x103/}"
+    );
+    assert_eq!(groups[1].place.ports(), Some(3));
+    assert_eq!(groups[1].place.to_string(), "socket 1 root_port=0x103");
+}
+
+#[test]
+fn units_of_a_socket_share_a_place_and_devices_do_not() {
+    let groups = |name| {
+        metric("intel-spr", name)
+            .groups(&pmus("spr"), &Settings::new())
+            .unwrap()
+    };
+    let cha = groups("io_percent_of_inbound_reads_that_miss_l3");
+    assert_eq!(cha.len(), 2);
+    assert_eq!(cha[0].place, cha[1].place);
+    assert_eq!(cha[0].place.to_string(), "");
+    let iio = groups("io_inbound_write_requests");
+    assert_eq!(iio.len(), 2 * 8);
+    assert_eq!(
+        iio[10].text(),
+        "{uncore_iio_1/event=0x84,umask=0x01,ch_mask=0x4,fc_mask=0x7/}"
+    );
+    assert_eq!(iio[10].place.to_string(), "uncore_iio_1 part 2");
+    assert_eq!(
+        metric("intel-spr", "io_inbound_write_requests").pmu.per,
+        Per::Device
+    );
+}
+
+#[test]
+fn root_complexes_are_devices_of_their_socket() {
+    let groups = metric("tegra410-pcie", "pcie_rc_read_latency")
+        .groups(&pmus("vera"), &Settings::new())
+        .unwrap();
+    let rc = groups
+        .iter()
+        .find(|group| group.pmu == "nvidia_pcie_pmu_1_rc_3")
+        .unwrap();
+    assert_eq!(rc.place.socket, Some(1));
+    assert_eq!(
+        rc.place.to_string(),
+        "nvidia_pcie_pmu_1_rc_3 src_rp_mask=0xff"
+    );
+    // The PMUs of Grace have a name that begins alike.
+    let grace =
+        metric("nvidia-grace-pcie", "pcie_frequency").groups(&pmus("vera"), &Settings::new());
+    assert!(matches!(grace, Err(Unavailable::NoPmu(_))));
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let scf = metric("nvidia-grace-scf", "scf_frequency");
+    assert_eq!(
+        scf.groups(&pmus("spr"), &Settings::new())
+            .unwrap_err()
+            .to_string(),
+        "there is no PMU nvidia_scf_pmu_{socket}: its driver is not loaded, or the hardware does not have it"
+    );
+    // A machine with one socket has no peer, and one with an older driver not every event.
+    let dir = tempfile::tempdir().unwrap();
+    let pmu = dir.path().join("bus/event_source/devices/nvidia_scf_pmu_0");
+    for (file, text) in [
+        ("type", "20"),
+        ("cpumask", "0"),
+        ("format/event", "config:0-32"),
+        ("events/cycles", "event=0x100000000"),
+    ] {
+        std::fs::create_dir_all(pmu.join(file).parent().unwrap()).unwrap();
+        std::fs::write(pmu.join(file), text).unwrap();
+    }
+    let one = crate::event::Pmus::read(dir.path()).unwrap();
+    scf.groups(&one, &Settings::new()).unwrap();
+    let remote = metric("nvidia-grace-scf", "remote_read_latency");
+    assert!(matches!(
+        remote.groups(&one, &Settings::new()),
+        Err(Unavailable::NoPeer(_))
+    ));
+    let read = metric("nvidia-grace-scf", "cmem_read_bandwidth");
+    let error = read.groups(&one, &Settings::new()).unwrap_err().to_string();
+    assert!(error.contains("cmem_rd_data"), "{error}");
+}
+
+#[test]
+fn constraints_are_data() {
+    let catalogue: &Catalogue = &CATALOGUE;
+    let event = |pmu: &str, name: &str| {
+        let families = catalogue.families();
+        let spr = families
+            .into_iter()
+            .find(|family| family.name == "intel-spr")
+            .unwrap();
+        let pmu = spr.pmus.iter().find(|spec| spec.key == pmu).unwrap();
+        pmu.events[name].counters.clone()
+    };
+    assert_eq!(event("cha", "UNC_CHA_TOR_OCCUPANCY.IO_ITOM"), Some(vec![0]));
+    assert_eq!(
+        event("iio", "UNC_IIO_DATA_REQ_OF_CPU.CMPD.PARTn"),
+        Some(vec![0, 1])
+    );
+    assert_eq!(
+        event("iio", "UNC_IIO_DATA_REQ_BY_CPU.MEM_READ.PARTn"),
+        Some(vec![2, 3])
+    );
+    assert_eq!(event("cha", "UNC_CHA_TOR_INSERTS.IO_ITOM"), None);
+}

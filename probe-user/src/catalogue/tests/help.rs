@@ -1,0 +1,243 @@
+//! The caveats of the documents are in the help text of the metrics that they are about.
+
+use super::{super::Kind, CATALOGUE, metric};
+
+/// Asserts that the help of every metric of `family` that `about` picks says all of `words`.
+fn says(family: &str, about: impl Fn(&str) -> bool, words: &[&str]) {
+    let metrics = CATALOGUE.metrics();
+    let mut count = 0;
+    for metric in metrics.filter(|metric| metric.family.name == family && about(&metric.name)) {
+        let help = metric.help();
+        for word in words {
+            assert!(
+                help.contains(word),
+                "{}: no `{word}` in\n{help}",
+                metric.name
+            );
+        }
+        count += 1;
+    }
+    assert!(count > 0, "{family}: {words:?}");
+}
+
+#[test]
+fn pcie_and_c2c_latency_exclude_the_interconnect() {
+    let latency = |name: &str| name.ends_with("_latency");
+    says(
+        "nvidia-grace-pcie",
+        latency,
+        &["not include the latency of the PCIe interconnect"],
+    );
+    for family in ["nvidia-grace-nvlink-c2c0", "nvidia-grace-nvlink-c2c1"] {
+        says(
+            family,
+            latency,
+            &["not include the latency of the NVLink-C2C interconnect"],
+        );
+    }
+}
+
+#[test]
+fn c2c_sees_no_cpu_traffic() {
+    for family in ["nvidia-grace-nvlink-c2c0", "nvidia-grace-nvlink-c2c1"] {
+        says(family, |_| true, &["sees no CPU traffic"]);
+    }
+}
+
+#[test]
+fn c2c0_writes_on_a_superchip_are_relaxed_ordered_only() {
+    says(
+        "nvidia-grace-nvlink-c2c0",
+        |name| name.contains("write") || name == "c2c0_bandwidth",
+        &["Superchip only relaxed-ordered"],
+    );
+}
+
+#[test]
+fn precision_shares_are_no_intensity() {
+    says(
+        "neoverse-v2",
+        |name| name.starts_with("fp") && name.ends_with("percentage"),
+        &["cannot be used for computational intensity"],
+    );
+}
+
+#[test]
+fn a_fused_multiply_add_counts_two() {
+    says(
+        "neoverse-v2",
+        |name| name.ends_with("flops"),
+        &["multiply-add counts as two"],
+    );
+}
+
+#[test]
+fn the_stall_slot_halves_are_warned_of() {
+    says(
+        "neoverse-v2",
+        |name| {
+            [
+                "retiring",
+                "bad_speculation",
+                "arm_backend_bound",
+                "arm_frontend_bound",
+            ]
+            .contains(&name)
+        },
+        &["SDEN2332927", "backend_stalled_cycles"],
+    );
+}
+
+#[test]
+fn hits_are_of_any_cache_and_of_local_requests() {
+    says(
+        "intel-spr",
+        |name| name.ends_with("miss_l3"),
+        &[
+            "any cache of the socket",
+            "on this socket only",
+            "cannot be mapped to one device while several are active",
+            "no hit share",
+        ],
+    );
+}
+
+#[test]
+fn parts_follow_the_lanes() {
+    says(
+        "intel-spr",
+        |name| name.starts_with("io_inbound") || name.starts_with("io_outbound"),
+        &["part 0, or 4", "parts 0 and 2"],
+    );
+}
+
+#[test]
+fn reads_are_counted_against_their_direction() {
+    says(
+        "intel-spr",
+        |name| name == "io_inbound_read_bandwidth",
+        &["inbound reads is counted on DATA_REQ_OF_CPU"],
+    );
+    says(
+        "intel-spr",
+        |name| name == "io_outbound_read_bandwidth",
+        &["outbound reads is counted on the completions (CMPD)"],
+    );
+    let formula = |name| metric("intel-spr", name).formula.text();
+    assert!(formula("io_inbound_read_bandwidth").contains("DATA_REQ_OF_CPU.MEM_READ"));
+    assert!(formula("io_outbound_read_bandwidth").contains("DATA_REQ_OF_CPU.CMPD"));
+}
+
+#[test]
+fn cas_reads_include_underfills() {
+    says(
+        "intel-spr",
+        |name| name == "memory_bandwidth_read" || name == "memory_bandwidth_total",
+        &["includes the underfill reads"],
+    );
+}
+
+#[test]
+fn tegra410_local_is_by_home_socket() {
+    for family in ["tegra410-ucf", "tegra410-pcie"] {
+        says(
+            family,
+            |name| name.ends_with("bandwidth"),
+            &["by the home socket of the address"],
+        );
+    }
+}
+
+#[test]
+fn a_cmem_request_is_32_bytes() {
+    says(
+        "tegra410-cmem-latency",
+        |name| name.contains("latency") && !name.ends_with("frequency"),
+        &["RD_REQ is a read of 32 bytes"],
+    );
+}
+
+#[test]
+fn stall_events_say_which_way_they_err() {
+    says(
+        "intel-snb-stalls",
+        |name| name == "issue_stall_share",
+        &["Overcounts"],
+    );
+    for family in ["intel-snb-stalls", "intel-spr"] {
+        says(
+            family,
+            |name| name == "dispatch_stall_share",
+            &["Undercounts", "rejected and retried"],
+        );
+        says(
+            family,
+            |name| name == "memory_stall_share",
+            &["not their sum", "SSE streaming stores"],
+        );
+    }
+    says(
+        "intel-snb-stalls",
+        |name| name == "resource_stall_share",
+        &["1 % to 3 % less"],
+    );
+}
+
+#[test]
+fn root_ports_are_always_named() {
+    says(
+        "nvidia-grace-pcie",
+        |_| true,
+        &["root_port selects", "0x3ff"],
+    );
+}
+
+#[test]
+fn chips_without_a_value_are_in_the_help() {
+    says(
+        "nvidia-grace-scf",
+        |name| name.starts_with("gmem"),
+        &["No value on grace-cpu-superchip: the Grace CPU Superchip has no GPU memory."],
+    );
+}
+
+#[test]
+fn kinds_and_units_fit() {
+    for metric in CATALOGUE.metrics() {
+        let expected = match metric.unit.as_str() {
+            "ns" | "cycles" => [Kind::Latency, Kind::Counter],
+            "GB/s" | "MB/s" | "GHz" | "1/s" => [Kind::Rate, Kind::Rate],
+            "%" | "1" | "1/1000 instructions" | "requests" => [Kind::Ratio, Kind::Ratio],
+            "1/cycle" => [Kind::Ratio, Kind::Rate],
+            "B" => [Kind::Counter, Kind::Counter],
+            other => panic!("{}: unit {other}", metric.name),
+        };
+        assert!(expected.contains(&metric.kind), "{}", metric.name);
+        // A share has a bound; what is no share has none.
+        if let Some(bound) = metric.bound {
+            assert_eq!(
+                bound,
+                if metric.unit == "%" { 100.0 } else { 1.0 },
+                "{}",
+                metric.name
+            );
+        }
+    }
+}
+
+/// docs/metrics.md is made of the same data; `cargo xtask docs` writes it.
+#[test]
+fn the_document_is_what_the_catalogue_gives() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+    let found = std::fs::read_to_string(path).unwrap();
+    assert!(
+        found == super::super::markdown(&CATALOGUE),
+        "docs/metrics.md has drifted: run `cargo xtask docs`"
+    );
+    for metric in CATALOGUE.metrics() {
+        assert!(found.contains(metric.formula.text()), "{}", metric.name);
+        for note in &metric.notes {
+            assert!(found.contains(note), "{}: {note}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The rule that tells the chip.
+
+use std::path::Path;
+
+use super::super::{Chip, Machine, Platform};
+
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn file(self, path: &str, text: &str) -> Self {
+        let path = self.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    fn pmus(self, names: &[&str]) -> Self {
+        names.iter().fold(self, |tree, name| {
+            tree.file(&format!("bus/event_source/devices/{name}/type"), "20\n")
+        })
+    }
+
+    fn pci(self, at: &str, vendor: &str, device: &str, class: &str) -> Self {
+        let dir = format!("bus/pci/devices/{at}");
+        self.file(&format!("{dir}/vendor"), vendor)
+            .file(&format!("{dir}/device"), device)
+            .file(&format!("{dir}/class"), class)
+    }
+
+    fn gh200(self, at: &str) -> Self {
+        self.pci(at, "0x10de\n", "0x2342\n", "0x030200\n")
+    }
+
+    fn machine(&self) -> Machine {
+        Machine::detect(self.path())
+    }
+}
+
+/// As every Grace has them, whether its chip uses them or not.
+const ONE: [&str; 4] = [
+    "nvidia_scf_pmu_0",
+    "nvidia_nvlink_c2c1_pmu_0",
+    "nvidia_cnvlink_pmu_0",
+    "armv8_pmuv3_0",
+];
+const TWO: [&str; 3] = [
+    "nvidia_scf_pmu_0",
+    "nvidia_scf_pmu_1",
+    "nvidia_nvlink_c2c1_pmu_0",
+];
+
+#[test]
+fn sockets_and_gpus_tell_the_chip() {
+    let nic = |tree: Tree| tree.pci("0000:01:00.0", "0x15b3", "0x1021", "0x020000");
+    let chip = |tree: &Tree| (tree.machine().chip, tree.machine().gpus_per_socket);
+    let superchip = nic(Tree::new().pmus(&TWO));
+    assert_eq!(chip(&superchip), (Some(Chip::GraceCpuSuperchip), Some(0)));
+    let hopper = nic(Tree::new().pmus(&ONE)).gh200("0009:01:00.0");
+    assert_eq!(chip(&hopper), (Some(Chip::GraceHopper), Some(1)));
+    let multi = Tree::new()
+        .pmus(&TWO)
+        .gh200("0009:01:00.0")
+        .gh200("0019:01:00.0");
+    assert_eq!(chip(&multi), (Some(Chip::GraceHopperMulti), Some(1)));
+    let uneven = Tree::new().pmus(&TWO).gh200("0009:01:00.0");
+    assert_eq!(chip(&uneven), (Some(Chip::GraceHopperMulti), None));
+}
+
+#[test]
+fn what_cannot_be_told_is_not_guessed() {
+    for tree in [
+        Tree::new().pmus(&ONE),
+        // Some other NVIDIA GPU: on PCIe or on NVLink-C2C.
+        Tree::new()
+            .pmus(&ONE)
+            .pci("0009:01:00.0", "0x10de", "0x2941", "0x030200"),
+        Tree::new()
+            .pmus(&TWO)
+            .pci("0009:01:00.0", "0x10de", "0x2331", "0x030200"),
+    ] {
+        let machine = tree.machine();
+        assert_eq!((machine.platform, machine.chip), (Platform::Grace, None));
+        assert_eq!(machine.gpus_per_socket, None);
+    }
+}
+
+#[test]
+fn vera_is_told_by_its_pmus() {
+    for pmu in ["nvidia_ucf_pmu_0", "nvidia_cmem_latency_pmu_1"] {
+        let machine = Tree::new().pmus(&[pmu]).machine();
+        assert_eq!(machine, Machine::of_chip(Chip::Tegra410));
+    }
+}
+
+#[test]
+fn cores_are_told_by_their_ids() {
+    let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
+    let v2 = Tree::new().file(midr, "0x00000000411fd4f1\n").machine();
+    assert_eq!(v2.platform, Platform::NeoverseV2);
+    assert_eq!(v2.midr, Some(0x410f_d4f0));
+    let n1 = Tree::new().file(midr, "0x00000000413fd0c1\n").machine();
+    assert_eq!(
+        (n1.platform, n1.midr),
+        (Platform::Generic, Some(0x410f_d0c0))
+    );
+    for (model, platform) in [
+        ("008F", Platform::Spr),
+        ("00CF", Platform::Emr),
+        ("002D", Platform::Snb),
+        ("002A", Platform::Snb),
+        ("00AD", Platform::Generic),
+    ] {
+        let modalias = format!("cpu:type:x86,ven0000fam0006mod{model}:feature:,0000,0001\n");
+        let machine = Tree::new()
+            .file("devices/system/cpu/modalias", &modalias)
+            .machine();
+        assert_eq!(machine.platform, platform);
+    }
+    let amd = "cpu:type:x86,ven0002fam0019mod008F:feature:,0000\n";
+    let machine = Tree::new()
+        .file("devices/system/cpu/modalias", amd)
+        .machine();
+    assert_eq!(machine, Machine::of_chip(Chip::Other));
+}
+
+/// The core's metrics need that core: raw codes on another one count something else, or nothing.
+#[test]
+fn another_core_has_no_neoverse_v2_metrics() {
+    let mut machine = Machine::of_chip(Chip::GraceHopper);
+    let retiring = |machine: &Machine| super::CATALOGUE.select("retiring", machine).is_ok();
+    assert!(retiring(&machine));
+    machine.midr = Some(0x410f_d4f0);
+    assert!(retiring(&machine));
+    machine.midr = Some(0x410f_d0c0);
+    assert!(!retiring(&machine));
+    assert_eq!(
+        super::CATALOGUE.select("ipc", &machine).unwrap()[0]
+            .family
+            .name,
+        "generic"
+    );
+}

@@ -1,0 +1,36 @@
+//! Tests of the catalogue.
+
+mod coverage;
+mod documents;
+mod evaluate;
+mod files;
+mod groups;
+mod help;
+mod machines;
+mod refusals;
+mod select;
+
+use std::{path::PathBuf, sync::LazyLock};
+
+use super::{Catalogue, Metric};
+use crate::event::Pmus;
+
+static CATALOGUE: LazyLock<Catalogue> =
+    LazyLock::new(|| Catalogue::builtin().unwrap_or_else(|error| panic!("{error}")));
+
+/// A file or directory of `tests/fixtures`.
+fn fixture(path: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")).join(path)
+}
+
+/// The PMUs of one of the machines in `tests/fixtures/sysfs`.
+fn pmus(machine: &str) -> Pmus {
+    Pmus::read(&fixture("sysfs").join(machine)).unwrap()
+}
+
+fn metric(family: &str, name: &str) -> &'static Metric {
+    let mut metrics = CATALOGUE.metrics();
+    metrics
+        .find(|metric| metric.family.name == family && metric.name == name)
+        .unwrap_or_else(|| panic!("no metric {name} in {family}"))
+}

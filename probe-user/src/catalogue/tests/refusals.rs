@@ -1,0 +1,312 @@
+//! Files that are refused, each with a sentence; and user files that are taken.
+
+use super::{
+    super::{Catalogue, Chip, Machine},
+    CATALOGUE,
+};
+
+const HEAD: &str = r#"
+name = "mine"
+title = "Mine"
+platforms = ["grace"]
+document = "my notes"
+[notes]
+known = "A note."
+[pmu.scf]
+pattern = "nvidia_scf_pmu_{socket}"
+per = "socket"
+[pmu.scf.events]
+CYCLES = { perf = "{pmu}/cycles/", count = "cycle" }
+CMEM_RD_DATA = { perf = "{pmu}/cmem_rd_data/", count = "beat32" }
+CMEM_WR_TOTAL_BYTES = { perf = "{pmu}/cmem_wr_total_bytes/", count = "byte" }
+CMEM_WR_DATA = { perf = "{pmu}/cmem_wr_data/", count = "byte" }
+CMEM_RD_OUTSTANDING = { perf = "{pmu}/cmem_rd_outstanding/", count = "outstanding" }
+CMEM_RD_ACCESS = { perf = "{pmu}/cmem_rd_access/", count = "request" }
+"#;
+
+fn file(name: &str, unit: &str, formula: &str, more: &str) -> String {
+    format!(
+        "{HEAD}\n[[metric]]\nname = \"{name}\"\ntitle = \"Mine\"\nunit = \"{unit}\"\nkind = \"rate\"\n\
+         group = \"mine\"\nformula = \"{formula}\"\nsection = \"1\"\n{more}"
+    )
+}
+
+fn merge(text: &str) -> Result<Catalogue, String> {
+    let mut catalogue = CATALOGUE.clone();
+    let merged = catalogue.merge("mine.toml", text);
+    merged
+        .map(|()| catalogue)
+        .map_err(|error| error.to_string())
+}
+
+fn refusal(text: &str) -> String {
+    let error = merge(text).err().unwrap_or_else(|| panic!("taken: {text}"));
+    let sentence = error.strip_prefix("catalogue mine.toml: ");
+    sentence.unwrap_or_else(|| panic!("{error}")).to_owned()
+}
+
+#[test]
+fn a_file_of_the_same_format_adds_metrics() {
+    let text = file(
+        "my_rd",
+        "GB/s",
+        "CMEM_RD_DATA * 32 / duration_time",
+        "notes = [\"known\"]",
+    );
+    let catalogue = merge(&text).unwrap();
+    let machine = Machine::of_chip(Chip::GraceHopper);
+    let metric = catalogue.select("my_rd", &machine).unwrap()[0];
+    assert_eq!(metric.document, "my notes");
+    assert!(metric.help().ends_with("A note."));
+    // From a file too; and a file that is not there says so.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.toml");
+    std::fs::write(&path, &text).unwrap();
+    CATALOGUE.clone().merge_file(&path).unwrap();
+    let error = CATALOGUE
+        .clone()
+        .merge_file(&dir.path().join("none.toml"))
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("none.toml: cannot be read: No such file")
+    );
+}
+
+#[test]
+fn a_bandwidth_needs_its_factor() {
+    for (unit, formula) in [
+        ("GB/s", "CMEM_RD_DATA * 32 / duration_time"),
+        ("GB/s", "32 * CMEM_RD_DATA / seconds / 1e9"),
+        ("MB/s", "CMEM_RD_DATA * 32 / 1000000 / seconds"),
+        (
+            "MiB/s",
+            "(CMEM_RD_DATA * 32 + CMEM_WR_TOTAL_BYTES) / 1048576 / seconds",
+        ),
+        ("B/s", "(CMEM_WR_TOTAL_BYTES + CMEM_WR_DATA) / seconds"),
+        ("B/s", "(2 * CMEM_RD_DATA + 30 * CMEM_RD_DATA) / seconds"),
+        (
+            "B",
+            "(CMEM_RD_DATA * 32 / duration_time) * (CMEM_RD_OUTSTANDING / CMEM_RD_ACCESS) / (CYCLES / duration_time)",
+        ),
+        // Not a bandwidth: nothing is checked.
+        ("beats/ns", "CMEM_RD_DATA / duration_time"),
+    ] {
+        merge(&file("m", unit, formula, "")).unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert_eq!(
+        refusal(&file("m", "GB/s", "CMEM_RD_DATA / duration_time", "")),
+        "metric m: it is in GB/s and one count of CMEM_RD_DATA is a beat of up to 32 bytes: \
+         the factor in the formula must be 0.000000032, it is 0.000000001"
+    );
+    for (unit, formula, says) in [
+        (
+            "GB/s",
+            "CMEM_RD_DATA * 64 / duration_time",
+            "the factor in the formula must be",
+        ),
+        (
+            "MB/s",
+            "CMEM_RD_DATA * 32 / seconds",
+            "the factor in the formula must be",
+        ),
+        (
+            "GB/s",
+            "CMEM_WR_TOTAL_BYTES * 32 / duration_time",
+            "CMEM_WR_TOTAL_BYTES is a byte",
+        ),
+        (
+            "GB/s",
+            "(CMEM_RD_DATA + CMEM_WR_TOTAL_BYTES) / duration_time",
+            "CMEM_RD_DATA is a beat",
+        ),
+        (
+            "GB/s",
+            "(CMEM_RD_DATA * 32 + CMEM_WR_TOTAL_BYTES * 32) / duration_time",
+            "CMEM_WR_TOTAL_BYTES is a byte",
+        ),
+        (
+            "GB/s",
+            "CMEM_RD_ACCESS * 64 / duration_time",
+            "but one count of CMEM_RD_ACCESS is a request",
+        ),
+        (
+            "GB/s",
+            "CMEM_RD_DATA * 32 / CYCLES",
+            "no sum of counts divided by time",
+        ),
+        (
+            "B/s",
+            "CMEM_RD_DATA * 32",
+            "no sum of counts divided by time",
+        ),
+        (
+            "B/s",
+            "CMEM_RD_DATA * 32 / seconds + 1",
+            "the factor in the formula must be",
+        ),
+        (
+            "B/s",
+            "max(CMEM_RD_DATA * 32, CMEM_WR_TOTAL_BYTES) / seconds",
+            "no sum of counts divided by time",
+        ),
+        ("B/s", "1 / seconds", "no sum of counts divided by time"),
+        (
+            "B",
+            "CMEM_RD_DATA * 64 * CMEM_RD_OUTSTANDING / CMEM_RD_ACCESS / CYCLES",
+            "must be 32, it is 64",
+        ),
+        (
+            "B",
+            "CMEM_RD_OUTSTANDING / CMEM_RD_ACCESS / CYCLES",
+            "no sum of counts divided by time",
+        ),
+    ] {
+        let sentence = refusal(&file("m", unit, formula, ""));
+        assert!(sentence.contains(says), "{formula}: {sentence}");
+    }
+}
+
+#[test]
+fn formulas_are_checked_against_the_events() {
+    let sentence = refusal(&file("m", "x", "CMEM_RD_DAT / seconds", ""));
+    assert!(
+        sentence
+            .starts_with("metric m: the file defines no event CMEM_RD_DAT; near: CMEM_RD_DATA, "),
+        "{sentence}"
+    );
+    assert_eq!(
+        refusal(&file("m", "x", "CYCLES / (seconds", "")),
+        "metric m: `CYCLES / (seconds`: expected an operator or `)` at column 18"
+    );
+}
+
+#[test]
+fn events_of_two_pmus_are_no_metric() {
+    let text = file("m", "x", "CYCLES / OTHER", "").replace(
+        "[pmu.scf]",
+        "[pmu.other]\npattern = \"p_{unit}\"\nper = \"socket\"\nevents.OTHER = { perf = \"{pmu}/x/\", count = \"event\" }\n[pmu.scf]",
+    );
+    assert!(refusal(&text).contains("its events are of two PMUs, scf and other"));
+    let text = text.replace("CYCLES / OTHER", "seconds");
+    assert!(refusal(&text).contains("names no event"));
+}
+
+#[test]
+fn everything_else_that_can_be_wrong() {
+    let good = || file("m", "x", "CYCLES", "");
+    for (text, says) in [
+        (
+            good().replace("\"mine\"\ntitle", "\"generic\"\ntitle"),
+            "there is a family generic already",
+        ),
+        (good().replace("[\"grace\"]", "[]"), "it has no platform"),
+        (HEAD.to_owned(), "it has no metric"),
+        (good().replace("[\"grace\"]", "[\"moon\"]"), "moon"),
+        (
+            good().replace("title = \"Mine\"\nunit", "tilte = \"Mine\"\nunit"),
+            "tilte",
+        ),
+        (
+            good().replace("_{socket}\"", "_{sokcet}\""),
+            "its placeholders are",
+        ),
+        (
+            good().replace("pmu_{socket}\"", "pmu_{socket}{unit}\""),
+            "cannot be told apart",
+        ),
+        (
+            good().replace("\"nvidia_scf_pmu_{socket}\"", "\"\""),
+            "it is empty",
+        ),
+        (
+            good().replace("\"nvidia_scf_pmu_{socket}\"", "\"{unit}_x\""),
+            "begins with a number",
+        ),
+        (
+            good().replace("\"nvidia_scf_pmu_{socket}\"", "\"x_{core}\""),
+            "stands alone",
+        ),
+        (
+            good().replace("{pmu}/cycles/", "{pum}/cycles/"),
+            "{pum} is no placeholder of PMU scf",
+        ),
+        (
+            good().replace("CYCLES = {", "min = {"),
+            "event min: a formula cannot name it",
+        ),
+        (
+            good().replace("CYCLES = {", "seconds = {"),
+            "event seconds: a formula cannot name it",
+        ),
+        (
+            good().replace("CYCLES = {", "\"a-b\" = {"),
+            "event a-b: a formula cannot name it",
+        ),
+        (
+            good().replace("count = \"cycle\"", "count = \"mile\""),
+            "mile",
+        ),
+        (
+            file("Not Snake", "x", "CYCLES", ""),
+            "its name is not snake_case",
+        ),
+        (
+            file("m", "x", "CYCLES", "aliases = [\"9lives\"]"),
+            "its name is not snake_case",
+        ),
+        (
+            file("m", "x", "CYCLES", "notes = [\"nope\"]"),
+            "there is no note nope",
+        ),
+        (
+            file("m", "x", "CYCLES", "bound = 0"),
+            "bound 0 is not above zero",
+        ),
+        (
+            file("m", "x", "CYCLES", "bound = nan"),
+            "bound NaN is not above zero",
+        ),
+        (
+            file("m", "x", "CYCLES", "not_on = { tegra410 = \"known\" }"),
+            "not_on names tegra410",
+        ),
+        (
+            file("m", "x", "CYCLES", "not_on = { grace-hopper = \"nope\" }"),
+            "there is no note nope",
+        ),
+        (
+            file("scf_cycles", "x", "CYCLES", ""),
+            "scf_cycles is a metric of nvidia-grace-scf already",
+        ),
+        (
+            file("m", "x", "CYCLES", "aliases = [\"ipc\"]"),
+            "ipc is a metric of neoverse-v2 already",
+        ),
+    ] {
+        let sentence = refusal(&text);
+        assert!(sentence.contains(says), "{says}: {sentence}");
+    }
+    let twice = format!("{}{}", good(), &good()[HEAD.len()..]);
+    assert!(refusal(&twice).contains("m is a metric of mine already"));
+    let event = good().replace(
+        "[pmu.scf]",
+        "[pmu.other]\npattern = \"p\"\nper = \"socket\"\nevents.CYCLES = { perf = \"{pmu}/x/\", count = \"event\" }\n[pmu.scf]",
+    );
+    assert!(refusal(&event).contains("event CYCLES is defined twice"));
+}
+
+#[test]
+fn nothing_of_a_refused_file_is_added() {
+    let mut catalogue = CATALOGUE.clone();
+    let before = catalogue.metrics().count();
+    let text = format!(
+        "{}{}",
+        file("good", "x", "CYCLES", ""),
+        &file("bad", "x", "NOPE", "")[HEAD.len()..]
+    );
+    catalogue.merge("mine.toml", &text).unwrap_err();
+    assert_eq!(catalogue.metrics().count(), before);
+    assert_eq!(catalogue.families().count(), CATALOGUE.families().count());
+}

@@ -1,0 +1,83 @@
+//! Names, aliases, groups and platforms.
+
+use super::{
+    super::{Chip, Machine},
+    CATALOGUE,
+};
+
+fn names(list: &str, chip: Chip) -> Vec<&'static str> {
+    let metrics = CATALOGUE.select(list, &Machine::of_chip(chip));
+    let metrics = metrics.unwrap_or_else(|error| panic!("{error}"));
+    metrics.iter().map(|metric| metric.name.as_str()).collect()
+}
+
+fn refusal(list: &str, chip: Chip) -> String {
+    let selected = CATALOGUE.select(list, &Machine::of_chip(chip));
+    selected.unwrap_err().to_string()
+}
+
+#[test]
+fn names_come_once_in_the_order_of_the_list() {
+    assert_eq!(
+        names("l1d_cache_mpki, ipc,l1d_cache_mpki", Chip::GraceHopper),
+        ["l1d_cache_mpki", "ipc"]
+    );
+    assert_eq!(
+        names(
+            "io_bandwidth_write,cha_io_write_bandwidth",
+            Chip::EmeraldRapids
+        ),
+        ["cha_io_write_bandwidth"]
+    );
+}
+
+#[test]
+fn groups_and_all() {
+    assert_eq!(
+        names("group:branch", Chip::SapphireRapids),
+        ["branch_miss_ratio", "branch_miss_mpki"]
+    );
+    let cache = names("group:cache", Chip::GraceHopper);
+    assert_eq!(cache.len(), 9 + 2);
+    assert!(names("group:ddio", Chip::SapphireRapids).contains(&"l2_miss_latency"));
+    let all = names("all", Chip::GraceHopper);
+    assert!(all.contains(&"retiring") && all.contains(&"c2c1_bandwidth"));
+    assert!(!all.contains(&"memory_bandwidth_read"));
+}
+
+#[test]
+fn a_core_with_a_family_of_its_own_hides_the_generic_metric() {
+    let family = |chip| {
+        let machine = Machine::of_chip(chip);
+        CATALOGUE.select("ipc", &machine).unwrap()[0]
+            .family
+            .name
+            .clone()
+    };
+    assert_eq!(family(Chip::NeoverseV2), "neoverse-v2");
+    assert_eq!(family(Chip::EmeraldRapids), "intel-spr");
+    assert_eq!(family(Chip::Tegra410), "generic");
+    assert_eq!(family(Chip::Other), "generic");
+    assert_eq!(names("all", Chip::Other).len(), 7);
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let sentence = refusal("ipx", Chip::Other);
+    assert!(
+        sentence.starts_with("there is no metric ipx; near: ipc, "),
+        "{sentence}"
+    );
+    assert_eq!(
+        refusal("ipc,retiring", Chip::Other),
+        "metric retiring is for grace, neoverse-v2, and this is generic; --chip says otherwise"
+    );
+    assert_eq!(
+        refusal("group:ddio", Chip::Other),
+        "there is no metric group ddio on generic; there are: branch, cache, cycles, tlb"
+    );
+    assert_eq!(
+        refusal("ipc,,", Chip::Other),
+        "the list of metrics has an empty element"
+    );
+}

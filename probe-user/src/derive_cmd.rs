@@ -1,0 +1,72 @@
+//! `pmuscope derive`: metrics from counts taken elsewhere.
+
+use std::{
+    io::{self, Read as _},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, Result, bail};
+use probe_user::{
+    catalogue::{Catalogue, Chip, Machine, Platform},
+    import,
+};
+
+use crate::print::{Format, to_stdout};
+
+/// Arguments of `derive`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Counts: output of perf stat -x, or -j, or lines event=value with the time as seconds=value; - is standard input
+    #[arg(default_value = "-")]
+    file: PathBuf,
+    /// Where they were counted
+    #[arg(long, value_enum)]
+    platform: Platform,
+    /// Which chip that was: metrics that it does not have are given no value
+    #[arg(long, value_enum)]
+    chip: Option<Chip>,
+    /// Add the metrics of this file, which is in the format of pmuscope's own
+    #[arg(long, value_name = "FILE")]
+    catalogue: Vec<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let machine = match args.chip {
+        Some(chip) if chip.platform() != args.platform => {
+            bail!(
+                "chip {chip} is on platform {}, not on {}",
+                chip.platform(),
+                args.platform
+            )
+        }
+        Some(chip) => Machine::of_chip(chip),
+        None => Machine::of_platform(args.platform),
+    };
+    let mut catalogue = Catalogue::builtin()?;
+    for file in &args.catalogue {
+        catalogue.merge_file(file)?;
+    }
+    let readings = import::read(&text(args)?)?;
+    let derived = import::derive(&catalogue, &machine, &readings)?;
+    to_stdout(|out| match args.format {
+        Format::Table => import::table(out, &derived),
+        Format::Json => import::json(out, &derived),
+    })
+    .context("cannot write the output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(args: &Args) -> Result<String> {
+    if args.file.as_os_str() == "-" {
+        let mut text = String::new();
+        let read = io::stdin().lock().read_to_string(&mut text);
+        read.context("cannot read standard input")?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(&args.file)
+        .with_context(|| format!("cannot read {}", args.file.display()))
+}

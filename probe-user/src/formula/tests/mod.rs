@@ -1,0 +1,54 @@
+//! Tests of the engine: values, reasons, columns of errors, and properties for every input.
+
+mod errors;
+mod properties;
+mod values;
+
+use std::collections::BTreeMap;
+
+use super::{Absent, Formula, Implicit, Input, NoValue, Sample};
+
+/// Counts by name, all live all the time unless said otherwise.
+#[derive(Default)]
+struct Table {
+    events: BTreeMap<String, Result<Sample, Absent>>,
+    implicits: BTreeMap<Implicit, f64>,
+}
+
+impl Table {
+    fn new(events: &[(&str, f64)]) -> Self {
+        let mut table = Self::default();
+        for &(name, count) in events {
+            table = table.with(name, Ok(Sample { count, live: 1.0 }));
+        }
+        table
+    }
+
+    fn with(mut self, name: &str, sample: Result<Sample, Absent>) -> Self {
+        self.events.insert(name.to_owned(), sample);
+        self
+    }
+
+    fn implicit(mut self, implicit: Implicit, value: f64) -> Self {
+        self.implicits.insert(implicit, value);
+        self
+    }
+}
+
+impl Input for Table {
+    fn event(&self, name: &str) -> Result<Sample, Absent> {
+        self.events
+            .get(name)
+            .copied()
+            .unwrap_or(Err(Absent::Missing))
+    }
+
+    fn implicit(&self, implicit: Implicit) -> Option<f64> {
+        self.implicits.get(&implicit).copied()
+    }
+}
+
+fn value(text: &str, table: &Table) -> Result<f64, NoValue> {
+    let formula = Formula::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    formula.evaluate(table).map(|value| value.value)
+}

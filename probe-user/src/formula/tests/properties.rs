@@ -1,0 +1,235 @@
+//! Properties that hold for every input: the engine against a second, plain evaluation.
+
+use proptest::prelude::*;
+
+use super::{
+    super::tree::{Comparison, Condition, Expr, Extreme, Implicit, Operator},
+    Absent, Formula, Sample, Table,
+};
+
+/// Events A to D have counts (of which B is 0), E is missing, F never ran.
+fn table() -> Table {
+    Table::new(&[("A", 3.0), ("B", 0.0), ("C", 17.0), ("D.X", 1e6)])
+        .with("F", Err(Absent::NeverRan))
+        .with(
+            "G",
+            Ok(Sample {
+                count: 5.0,
+                live: 0.5,
+            }),
+        )
+        .implicit(Implicit::DurationTime, 2e9)
+        .implicit(Implicit::Slots, 8.0)
+}
+
+/// What a program for a stack machine gives; `None` where there is no value.
+///
+/// The reference is a postfix program made from the tree, run on a stack of numbers and absences:
+/// nothing is shared with the engine but the tree itself.
+fn reference(expr: &Expr) -> Option<f64> {
+    enum Step<'a> {
+        Visit(&'a Expr),
+        Apply(Operator),
+        Fold(Extreme, usize),
+        Negate,
+        Choose(&'a Expr, &'a Expr, Option<Comparison>),
+    }
+    let mut program = vec![Step::Visit(expr)];
+    let mut stack: Vec<Option<f64>> = Vec::new();
+    while let Some(step) = program.pop() {
+        match step {
+            Step::Visit(Expr::Number(number)) => stack.push(Some(*number)),
+            Step::Visit(Expr::Event(name)) => stack.push(match name.as_str() {
+                "A" => Some(3.0),
+                "B" => Some(0.0),
+                "C" => Some(17.0),
+                "D.X" => Some(1e6),
+                "G" => Some(5.0),
+                _ => None,
+            }),
+            Step::Visit(Expr::Implicit(implicit)) => stack.push(match implicit {
+                Implicit::DurationTime => Some(2e9),
+                Implicit::Slots => Some(8.0),
+                _ => None,
+            }),
+            Step::Visit(Expr::Negate(inner)) => {
+                program.extend([Step::Negate, Step::Visit(inner)]);
+            }
+            Step::Visit(Expr::Binary(operator, left, right)) => {
+                program.extend([
+                    Step::Apply(*operator),
+                    Step::Visit(right),
+                    Step::Visit(left),
+                ]);
+            }
+            Step::Visit(Expr::Extreme(extreme, arguments)) => {
+                program.push(Step::Fold(*extreme, arguments.len()));
+                program.extend(arguments.iter().map(Step::Visit));
+            }
+            Step::Visit(Expr::If {
+                then,
+                condition,
+                otherwise,
+            }) => {
+                let comparison = condition.comparison.as_ref();
+                let sign = comparison.map(|(sign, _)| *sign);
+                program.push(Step::Choose(then, otherwise, sign));
+                program.push(Step::Visit(&condition.left));
+                program.extend(comparison.map(|(_, right)| Step::Visit(right)));
+            }
+            Step::Negate => {
+                let top = stack.pop().unwrap();
+                stack.push(top.map(|value| 0.0 - value));
+            }
+            Step::Apply(operator) => {
+                let (right, left) = (stack.pop().unwrap(), stack.pop().unwrap());
+                // x / 0 is infinite or no number.
+                let result = left.zip(right).map(|(left, right)| match operator {
+                    Operator::Add => left + right,
+                    Operator::Subtract => left - right,
+                    Operator::Multiply => left * right,
+                    Operator::Divide => left / right,
+                });
+                stack.push(result.filter(|value| value.is_finite()));
+            }
+            Step::Fold(extreme, count) => {
+                let values: Option<Vec<f64>> =
+                    stack.split_off(stack.len() - count).into_iter().collect();
+                stack.push(values.map(|mut values| {
+                    values.sort_by(f64::total_cmp);
+                    match extreme {
+                        Extreme::Min => values[0],
+                        Extreme::Max => values[count - 1],
+                    }
+                }));
+            }
+            Step::Choose(then, otherwise, sign) => {
+                let left = stack.pop().unwrap();
+                let right = if sign.is_some() {
+                    stack.pop().unwrap()
+                } else {
+                    Some(0.0)
+                };
+                match left.zip(right) {
+                    None => stack.push(None),
+                    Some((left, right)) => {
+                        let order = left.partial_cmp(&right);
+                        let holds = match sign {
+                            None | Some(Comparison::NotEqual) => {
+                                order != Some(std::cmp::Ordering::Equal)
+                            }
+                            Some(Comparison::Equal) => order == Some(std::cmp::Ordering::Equal),
+                            Some(Comparison::Less) => order.is_some_and(std::cmp::Ordering::is_lt),
+                            Some(Comparison::LessOrEqual) => {
+                                order.is_some_and(std::cmp::Ordering::is_le)
+                            }
+                            Some(Comparison::Greater) => {
+                                order.is_some_and(std::cmp::Ordering::is_gt)
+                            }
+                            Some(Comparison::GreaterOrEqual) => {
+                                order.is_some_and(std::cmp::Ordering::is_ge)
+                            }
+                        };
+                        program.push(Step::Visit(if holds { then } else { otherwise }));
+                    }
+                }
+            }
+        }
+    }
+    let value = stack.pop().unwrap();
+    assert!(stack.is_empty());
+    value
+}
+
+fn leaf() -> impl Strategy<Value = Expr> {
+    prop_oneof![
+        (0_u32..1_000_000).prop_map(|number| Expr::Number(f64::from(number) / 64.0)),
+        prop::num::f64::POSITIVE
+            .prop_filter("finite", |number| number.is_finite())
+            .prop_map(Expr::Number),
+        prop::sample::select(&["A", "B", "C", "D.X", "E", "F", "G"][..])
+            .prop_map(|name| Expr::Event(name.to_owned())),
+        prop::sample::select(&Implicit::ALL[..]).prop_map(Expr::Implicit),
+    ]
+}
+
+fn tree() -> impl Strategy<Value = Expr> {
+    leaf().prop_recursive(5, 40, 3, |inner| {
+        let operator = prop::sample::select(
+            &[
+                Operator::Add,
+                Operator::Subtract,
+                Operator::Multiply,
+                Operator::Divide,
+            ][..],
+        );
+        let extreme = prop::sample::select(&[Extreme::Min, Extreme::Max][..]);
+        let comparison = prop::option::of(prop::sample::select(&Comparison::ALL[..]));
+        let boxed = || inner.clone().prop_map(Box::new);
+        prop_oneof![
+            boxed().prop_map(Expr::Negate),
+            (operator, boxed(), boxed()).prop_map(|(operator, a, b)| Expr::Binary(operator, a, b)),
+            (extreme, prop::collection::vec(inner.clone(), 2..4))
+                .prop_map(|(extreme, arguments)| Expr::Extreme(extreme, arguments)),
+            (boxed(), boxed(), inner.clone(), comparison, inner.clone()).prop_map(
+                |(then, otherwise, left, sign, right)| Expr::If {
+                    then,
+                    condition: Box::new(Condition {
+                        left,
+                        comparison: sign.map(|sign| (sign, right)),
+                    }),
+                    otherwise,
+                }
+            ),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn printing_and_parsing_gives_the_tree_back(expr in tree()) {
+        let text = expr.to_string();
+        // Deep trees of nothing but parentheses are refused by design.
+        if let Ok(formula) = Formula::parse(&text) {
+            prop_assert_eq!(formula.expr, expr, "{}", text);
+        } else {
+            let longest = text.len() > super::super::MAX_LENGTH;
+            prop_assert!(longest, "{}", text);
+        }
+    }
+
+    #[test]
+    fn the_engine_agrees_with_the_reference(expr in tree()) {
+        let text = expr.to_string();
+        prop_assume!(text.len() <= super::super::MAX_LENGTH);
+        let formula = Formula::parse(&text).unwrap();
+        let value = formula.evaluate(&table()).ok().map(|value| value.value);
+        prop_assert_eq!(value, reference(&expr), "{}", text);
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,80}") {
+        if let Ok(formula) = Formula::parse(&text) {
+            let _ = formula.evaluate(&table());
+        }
+    }
+
+    /// Texts of the right letters reach deeper than random ones.
+    #[test]
+    fn no_near_formula_panics(
+        words in prop::collection::vec(
+            prop::sample::select(&["A", "B.C", "1", "2.5e3", "1e999", "(", ")", "+", "-", "*", "/",
+                ",", "min", "max", "if", "else", "<", "<=", "==", "!=", "slots", " ", "."][..]),
+            0..40,
+        )
+    ) {
+        let text = words.concat();
+        match Formula::parse(&text) {
+            Ok(formula) => drop(formula.evaluate(&table())),
+            Err(super::super::FormulaError::Syntax { column, .. }) => {
+                prop_assert!(column <= text.chars().count() + 1, "{} at {}", text, column);
+            }
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A line `event=value`, for counts from anywhere.
+//!
+//! The value may have commas between groups of three digits, as documents print counts.
+
+use super::{Counted, Reading, Set};
+
+/// Whether the last `=` of the line stands before a number that ends it.
+pub(super) fn looks_like(text: &str) -> bool {
+    line(text).is_ok()
+}
+
+pub(super) fn line(line: &str) -> Result<Reading, String> {
+    let (event, value) = line.rsplit_once('=').ok_or("it has no `=`")?;
+    let (event, value) = (event.trim(), value.trim());
+    if event.is_empty() {
+        return Err("it has no event".to_owned());
+    }
+    let count = number(value).ok_or_else(|| format!("{value} is no count"))?;
+    Ok(Reading {
+        set: Set::default(),
+        event: event.to_owned(),
+        count: Counted::Value(count),
+        unit: String::new(),
+        enabled: None,
+        live: 1.0,
+    })
+}
+
+fn number(text: &str) -> Option<f64> {
+    let plain = if text.contains(',') {
+        let mut groups = text.split(',');
+        let first = groups.next()?;
+        let digits = |group: &str| group.bytes().all(|byte| byte.is_ascii_digit());
+        let grouped = (1..=3).contains(&first.len())
+            && digits(first)
+            && groups.all(|group| group.len() == 3 && digits(group));
+        grouped.then(|| text.replace(',', ""))?
+    } else {
+        text.to_owned()
+    };
+    let number: f64 = plain.parse().ok()?;
+    (number.is_finite() && number >= 0.0).then_some(number)
+}

@@ -1,0 +1,300 @@
+//! Which event of the catalogue a printed name is.
+//!
+//! Known are: the catalogue's own name, the driver's name and raw number with any instance of the
+//! PMU in front, the other names of the vendor's tools, raw codes of core events. Filters that the
+//! catalogue does not write make counts of their own: they are part of the place.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::catalogue::{CountOf, EventSpec, Instance, Per, Place, PmuSpec};
+
+/// An event, and what its count is for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Known {
+    /// Its name in formulas.
+    pub(super) event: String,
+    pub(super) place: Place,
+    /// The letters behind the event: `u`, `k` and so on.
+    pub(super) modifiers: String,
+    /// The PMU's name where one unit of several was printed.
+    pub(super) unit: Option<String>,
+    /// What one count is.
+    pub(super) count: CountOf,
+    /// Filters that the catalogue's encoding does not have.
+    extra: usize,
+}
+
+/// A printed event.
+struct Printed<'a> {
+    pmu: Option<&'a str>,
+    /// The name of the event, or its number.
+    head: Head<'a>,
+    terms: BTreeMap<&'a str, u64>,
+    modifiers: &'a str,
+}
+
+enum Head<'a> {
+    Name(&'a str),
+    Number(u64),
+}
+
+/// The event of `spec` that `text` is; `None` where it is none of them.
+pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<Known> {
+    let printed = Printed::parse(text)?;
+    let instance = match printed.pmu {
+        None => Instance::default(),
+        Some(pmu) if spec.pattern.is_core() => is_core(pmu).then(Instance::default)?,
+        // Without a number: perf has added up all instances.
+        Some(pmu) if spec.pattern.stem() == Some(pmu) => Instance::default(),
+        Some(pmu) => spec.pattern.instance(pmu)?,
+    };
+    let known = spec.events.iter().filter_map(|(name, event)| {
+        let captured = printed.is(name, event, spec)?;
+        let unit = printed
+            .pmu
+            .filter(|pmu| instance.unit.is_some() && spec.pattern.instance(pmu).is_some());
+        Some(Known {
+            event: name.clone(),
+            place: Place {
+                socket: instance.socket,
+                device: match spec.per {
+                    Per::Device => printed.pmu.map(str::to_owned),
+                    Per::Cpu | Per::Socket => None,
+                },
+                peer: captured.peer,
+                part: captured.part,
+                filters: captured.filters,
+            },
+            modifiers: printed.modifiers.to_owned(),
+            unit: unit.map(str::to_owned),
+            count: event.count,
+            extra: captured.extra,
+        })
+    });
+    known.min_by_key(|known| known.extra)
+}
+
+/// What the placeholders of an encoding stand for in a printed event.
+#[derive(Default)]
+struct Captured {
+    peer: Option<u32>,
+    part: Option<u32>,
+    filters: BTreeMap<String, u64>,
+    extra: usize,
+}
+
+impl<'a> Printed<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let Some((pmu, rest)) = text.split_once('/') else {
+            let (name, modifiers) = text.split_once(':').unwrap_or((text, ""));
+            return Some(Self {
+                pmu: None,
+                head: Head::Name(name),
+                terms: BTreeMap::new(),
+                modifiers,
+            });
+        };
+        let (terms, modifiers) = rest.rsplit_once('/')?;
+        let mut head = None;
+        let mut numbers = BTreeMap::new();
+        for term in terms.split(',') {
+            match term.split_once('=') {
+                None => head = Some(Head::Name(term)),
+                Some(("event", value)) => {
+                    head = Some(match number(value) {
+                        Some(number) => Head::Number(number),
+                        None => Head::Name(value),
+                    });
+                }
+                Some(("name", _)) => {}
+                Some((term, value)) => {
+                    numbers.insert(term, number(value)?);
+                }
+            }
+        }
+        Some(Self {
+            pmu: Some(pmu),
+            head: head?,
+            terms: numbers,
+            modifiers: modifiers.trim_start_matches(':'),
+        })
+    }
+
+    /// Whether it is this event, and with which values of the placeholders.
+    fn is(&self, name: &str, event: &EventSpec, spec: &PmuSpec) -> Option<Captured> {
+        let mut captured = Captured::default();
+        let encoding = Encoding::of(event);
+        let named = match self.head {
+            Head::Name(head) => {
+                head.eq_ignore_ascii_case(name)
+                    || encoding
+                        .name
+                        .is_some_and(|pattern| capture(pattern, head, &mut captured))
+                    || event
+                        .also
+                        .iter()
+                        .any(|also| capture(also, head, &mut captured))
+                    || self.pmu.is_none()
+                        && spec.pattern.is_core()
+                        && encoding.is_raw(head, event.id)
+            }
+            Head::Number(number) => encoding.number(event.id, number, &mut captured),
+        };
+        if !named {
+            return None;
+        }
+        let by_name = matches!(self.head, Head::Name(_));
+        let mut given = self.terms.clone();
+        for (term, value) in &encoding.terms {
+            let found = given.remove(term);
+            match value
+                .strip_prefix('{')
+                .and_then(|value| value.strip_suffix('}'))
+            {
+                Some("part_mask") => match found {
+                    Some(mask) if mask.is_power_of_two() => {
+                        captured.part = Some(mask.trailing_zeros());
+                    }
+                    Some(mask) => {
+                        captured.filters.insert((*term).to_owned(), mask);
+                    }
+                    None => {}
+                },
+                Some(filter) => {
+                    let filter = filter.to_owned();
+                    captured.filters.extend(found.map(|value| (filter, value)));
+                }
+                // The name stands for these terms where tools have one for all of them.
+                None if by_name && found.is_none() && encoding.name.is_none() => {}
+                None => {
+                    if found.unwrap_or(0) != number(value)? {
+                        return None;
+                    }
+                }
+            }
+        }
+        captured.extra = given.len();
+        let extra = given
+            .into_iter()
+            .map(|(term, value)| (term.to_owned(), value));
+        captured.filters.extend(extra);
+        Some(captured)
+    }
+}
+
+/// The terms of a catalogue's encoding.
+struct Encoding<'a> {
+    /// The name, or `None` where the encoding is raw.
+    name: Option<&'a str>,
+    event: Option<u64>,
+    /// All other terms, values as written.
+    terms: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Encoding<'a> {
+    fn of(event: &'a EventSpec) -> Self {
+        let mut encoding = Self {
+            name: None,
+            event: None,
+            terms: Vec::new(),
+        };
+        let Some((_, rest)) = event.perf.split_once('/') else {
+            encoding.name = Some(&event.perf);
+            return encoding;
+        };
+        for term in rest.trim_end_matches('/').split(',') {
+            match term.split_once('=') {
+                None => encoding.name = Some(term),
+                Some(("event", value)) => encoding.event = number(value),
+                Some(term) => encoding.terms.push(term),
+            }
+        }
+        encoding
+    }
+
+    /// Whether `event=number` is this event. The events of sockets 0 to 3 follow each other.
+    fn number(&self, id: Option<u64>, number: u64, captured: &mut Captured) -> bool {
+        if self.event == Some(number) {
+            return true;
+        }
+        match (id, self.name) {
+            (Some(id), Some(name)) if name.contains("{peer}") => {
+                let peer = number.checked_sub(id).filter(|peer| *peer < 4);
+                captured.peer = peer.and_then(|peer| u32::try_from(peer).ok());
+                peer.is_some()
+            }
+            (Some(id), _) => id == number,
+            (None, _) => false,
+        }
+    }
+
+    /// Whether `rNNNN` is this event of a core. On x86, the bits that perf replaces are left out.
+    fn is_raw(&self, text: &str, id: Option<u64>) -> bool {
+        let Some(raw) = text
+            .strip_prefix('r')
+            .and_then(|hex| u64::from_str_radix(hex, 16).ok())
+        else {
+            return false;
+        };
+        let Some(event) = self.event.or(id) else {
+            return false;
+        };
+        let config = self.terms.iter().try_fold(event, |config, (term, value)| {
+            let shift = match *term {
+                "umask" => 8,
+                "edge" => 18,
+                "inv" => 23,
+                "cmask" => 24,
+                _ => return None,
+            };
+            Some(config | number(value)? << shift)
+        });
+        let replaced = if self.terms.is_empty() {
+            0
+        } else {
+            1 << 16 | 1 << 17 | 1 << 22
+        };
+        config == Some(raw & !replaced)
+    }
+}
+
+/// Whether `text` is `pattern`, whatever the case; `{peer}` and `{part}` stand for numbers.
+fn capture(pattern: &str, text: &str, captured: &mut Captured) -> bool {
+    let Some((before, rest)) = pattern.split_once('{') else {
+        return pattern.eq_ignore_ascii_case(text);
+    };
+    let Some((placeholder, after)) = rest.split_once('}') else {
+        return false;
+    };
+    let (Some(head), Some(middle)) = (text.get(..before.len()), text.get(before.len()..)) else {
+        return false;
+    };
+    let digits = middle
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(middle.len());
+    let (number, tail) = middle.split_at(digits);
+    if !head.eq_ignore_ascii_case(before) || !tail.eq_ignore_ascii_case(after) {
+        return false;
+    }
+    let Ok(number) = number.parse() else {
+        return false;
+    };
+    match placeholder {
+        "peer" => captured.peer = Some(number),
+        "part" => captured.part = Some(number),
+        _ => return false,
+    }
+    true
+}
+
+/// The names that core PMUs have.
+fn is_core(pmu: &str) -> bool {
+    pmu == "cpu" || pmu.starts_with("cpu_") || pmu.starts_with("armv")
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}

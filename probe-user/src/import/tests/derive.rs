@@ -1,0 +1,332 @@
+//! Whole inputs to metrics.
+
+use super::{
+    super::{derive, json, table},
+    CATALOGUE, derived, fixture, readings, rows, value,
+};
+use crate::{
+    catalogue::{Chip, Machine, Platform},
+    formula::{Implicit, NoValue},
+};
+
+#[track_caller]
+fn near(value: f64, expected: f64) {
+    assert!(
+        (value - expected).abs() <= 1e-3 * expected,
+        "{value} and not {expected}"
+    );
+}
+
+#[test]
+fn the_local_read_of_the_grace_guide() {
+    let derived = derived(&fixture("scf-local-read.csv"), Chip::GraceCpuSuperchip);
+    near(value(&derived, "cmem_read_bandwidth"), 12.815);
+    near(
+        value(&derived, "remote_read_bandwidth"),
+        4_728.0 * 32.0 / 88_826_372.0,
+    );
+    assert_eq!(rows(&derived, "cmem_read_bandwidth")[0].place, "socket 0");
+    assert_eq!(rows(&derived, "remote_read_bandwidth")[0].place, "socket 1");
+    // What is missing is named, and what the chip does not have says so.
+    let missing = &rows(&derived, "cmem_read_latency")[0].value;
+    let expected = ["CMEM_RD_OUTSTANDING", "CMEM_RD_ACCESS", "CYCLES"].map(str::to_owned);
+    assert_eq!(*missing, Err(NoValue::Missing(expected.to_vec())));
+    let gmem = &rows(&derived, "gmem_read_bandwidth")[0].value;
+    assert!(matches!(gmem, Err(NoValue::NotOnChip { .. })));
+}
+
+#[test]
+fn the_remote_read_over_pcie_of_the_grace_guide() {
+    let derived = derived(&fixture("pcie-remote-read.csv"), Chip::GraceCpuSuperchip);
+    let read = value(&derived, "pcie_read_bandwidth");
+    near(read, (1_073_762_304.0 + 6_398_720.0) / 735_201_612.0);
+    assert_eq!(
+        rows(&derived, "pcie_read_bandwidth")[0].place,
+        "socket 1 root_port=0x100"
+    );
+    near(value(&derived, "c2c0_read_bandwidth"), 1.4609);
+}
+
+#[test]
+fn the_gpu_write_of_the_grace_guide() {
+    let derived = derived(&fixture("gpu-write.json"), Chip::GraceHopper);
+    near(
+        value(&derived, "c2c0_write_bandwidth"),
+        4_026_531_840.0 / 777_059_774.0,
+    );
+    // Not counted is not zero.
+    let reason = &rows(&derived, "c2c1_read_bandwidth")[0].value;
+    assert_eq!(*reason, Err(NoValue::NeverRan("RD_BYTES_LOC".to_owned())));
+}
+
+#[test]
+fn table_7_of_the_ddio_paper() {
+    let derived = derived(&fixture("ddio-table7.txt"), Chip::EmeraldRapids);
+    near(value(&derived, "io_inbound_read_bandwidth"), 40_130.0);
+    near(value(&derived, "io_inbound_write_bandwidth"), 39_575.0);
+    near(
+        value(&derived, "io_percent_of_inbound_full_writes_that_miss_l3"),
+        85.160,
+    );
+    near(
+        value(&derived, "io_percent_of_inbound_reads_that_miss_l3"),
+        88.262,
+    );
+    assert_eq!(
+        rows(&derived, "io_inbound_read_bandwidth")[0].place,
+        "part 0"
+    );
+    let partial = &rows(
+        &derived,
+        "io_percent_of_inbound_partial_writes_that_miss_l3",
+    )[0]
+    .value;
+    assert!(matches!(partial, Err(NoValue::DenominatorTooSmall { .. })));
+}
+
+#[test]
+fn intervals_and_sockets_stay_apart() {
+    let derived = derived(&fixture("core-intervals.csv"), Chip::NeoverseV2);
+    let values = |name| {
+        let rows = rows(&derived, name).into_iter();
+        let pairs = rows.map(|row| {
+            let value = row.value.as_ref().map(|value| (value.value, value.live));
+            (row.set.scope.as_deref(), value.ok())
+        });
+        pairs.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        values("ipc"),
+        [
+            (Some("S0"), Some((1.5, 0.5))),
+            (Some("S1"), None),
+            (Some("S0"), Some((0.5, 1.0))),
+        ]
+    );
+    // An interval is as long as from the one before.
+    let flops: Vec<f64> = values("sve_flops")
+        .iter()
+        .map(|(_, value)| value.unwrap().0)
+        .collect();
+    near(flops[0], 30_000.0);
+    near(flops[1], 15_000.0);
+}
+
+#[test]
+fn time_comes_from_where_it_can() {
+    let chip = Chip::GraceCpuSuperchip;
+    let bandwidth = |text: &str| value(&derived(text, chip), "cmem_read_bandwidth");
+    near(bandwidth("CMEM_RD_DATA=100\nduration_time=1600"), 2.0);
+    near(bandwidth("CMEM_RD_DATA=100\nseconds=0.0000016"), 2.0);
+    // One reader: its own time, enabled for 1,600 ns.
+    near(
+        bandwidth("100,,nvidia_scf_pmu_0/cmem_rd_data/,800,50.00,,"),
+        2.0,
+    );
+    // In spite of it, what the input says is the time.
+    near(
+        bandwidth(
+            "100,,nvidia_scf_pmu_0/cmem_rd_data/,800,50.00,,\n3200,ns,duration_time,3200,100.00,,",
+        ),
+        1.0,
+    );
+    // perf prints the time of a run per socket for the first only.
+    near(
+        bandwidth("S1,1,100,,cmem_rd_data,800,100.00,,\nS0,1,1600,ns,duration_time,1600,100.00,,"),
+        2.0,
+    );
+    let unknown = derived("CMEM_RD_DATA=100", chip);
+    let reason = &rows(&unknown, "cmem_read_bandwidth")[0].value;
+    assert_eq!(*reason, Err(NoValue::NotKnown(Implicit::DurationTime)));
+    // A core's counters are many readers: their running time is no wall time.
+    let core = derived("100,,r80c0,800,50.00,,", Chip::NeoverseV2);
+    assert_eq!(
+        rows(&core, "sve_flops")[0].value,
+        Err(NoValue::NotKnown(Implicit::Seconds))
+    );
+}
+
+#[test]
+fn units_of_perf_become_counts() {
+    let text =
+        "1.5,MiB,uncore_imc/cas_count_read/,10,100.00,,\n1000000000,ns,duration_time,1,100.00,,";
+    near(
+        value(
+            &derived(text, Chip::SapphireRapids),
+            "memory_bandwidth_read",
+        ),
+        1.572_864,
+    );
+    let text = "9000,,OFFCORE_REQUESTS_OUTSTANDING.DEMAND_DATA_RD,1,100.00,,\n\
+        30,,OFFCORE_REQUESTS.DEMAND_DATA_RD,1,100.00,,\n600,,cycles,1,100.00,,\n0.0002,msec,task-clock,1,100.00,,";
+    near(
+        value(&derived(text, Chip::SapphireRapids), "l2_miss_latency"),
+        100.0,
+    );
+    let text = "1.5,Joules,uncore_imc/cas_count_read/,10,100.00,,\n1,,cycles,1,100.00,,";
+    let odd = derived(text, Chip::SapphireRapids);
+    assert_eq!(odd.unused[0].0, "uncore_imc/cas_count_read/");
+    assert!(odd.unused[0].1.contains("its unit Joules"));
+}
+
+#[test]
+fn units_are_added_up_and_counted() {
+    let unit = |number: u32, occupancy: u32| {
+        format!(
+            "uncore_cha_{number}/event=0x36,umask=0xc8f3ff04/={occupancy}\n\
+             uncore_cha_{number}/event=0x35,umask=0xc8f3ff04/=5\nuncore_cha_{number}/event=0x01,umask=0x00/=10\n"
+        )
+    };
+    let text = format!("{}{}duration_time=5", unit(0, 50), unit(1, 10));
+    let units = derived(&text, Chip::SapphireRapids);
+    near(value(&units, "io_read_tor_depth"), 60.0 / 20.0);
+    // 60 / 10 = 6 cycles, of which each of the two has 10 in 5 ns.
+    near(value(&units, "io_read_tor_latency"), 3.0);
+    // Added up by perf, their number is not known, unless the input says it.
+    let text = "UNC_CHA_TOR_OCCUPANCY.IO_PCIRDCUR=60\nUNC_CHA_TOR_INSERTS.IO_PCIRDCUR=10\nUNC_CHA_CLOCKTICKS=20\nduration_time=5";
+    let summed = derived(text, Chip::SapphireRapids);
+    assert_eq!(
+        rows(&summed, "io_read_tor_latency")[0].value,
+        Err(NoValue::NotKnown(Implicit::NumUnits))
+    );
+    near(
+        value(
+            &derived(&format!("{text}\nnum_units=2"), Chip::SapphireRapids),
+            "io_read_tor_latency",
+        ),
+        3.0,
+    );
+}
+
+#[test]
+fn cycles_hold_for_every_peer_and_filter() {
+    let text = "nvidia_scf_pmu_0/socket_1_rd_access/=25\nnvidia_scf_pmu_0/socket_2_rd_access/=50\nnvidia_scf_pmu_0/cycles/=50";
+    let peers = derived(text, Chip::GraceHopperMulti);
+    let peers: Vec<(String, f64)> = rows(&peers, "remote_read_utilization")
+        .iter()
+        .map(|row| (row.place.clone(), row.value.as_ref().unwrap().value))
+        .collect();
+    assert_eq!(
+        peers,
+        [
+            ("socket 0 to socket 1".to_owned(), 25.0),
+            ("socket 0 to socket 2".to_owned(), 50.0)
+        ]
+    );
+    let text = "nvidia_pcie_pmu_0/rd_req_loc,root_port=0x3/=60\nnvidia_pcie_pmu_0/rd_req_rem,root_port=0x3/=40\nnvidia_pcie_pmu_0/cycles/=200";
+    near(
+        value(&derived(text, Chip::GraceHopper), "pcie_read_utilization"),
+        25.0,
+    );
+}
+
+#[test]
+fn a_bare_name_of_several_pmus_is_not_guessed() {
+    let derived = derived(
+        "CYCLES=100\nRD_BYTES_LOC=5\nCMEM_RD_DATA=1\nduration_time=1",
+        Chip::GraceHopper,
+    );
+    // `cycles` is the core's.
+    assert_eq!(derived.unused.len(), 1);
+    let (event, why) = &derived.unused[0];
+    assert_eq!(event, "RD_BYTES_LOC");
+    assert!(
+        why.contains("nvidia_pcie_pmu_{socket}") && why.ends_with("write pmu/event/"),
+        "{why}"
+    );
+    let frequency = &rows(&derived, "scf_frequency")[0].value;
+    assert_eq!(*frequency, Err(NoValue::Missing(vec!["CYCLES".to_owned()])));
+}
+
+#[test]
+fn modifiers_stay_apart() {
+    let text = "4,,instructions:u,1,100.00,,\n2,,cycles:u,1,100.00,,\n9,,instructions:k,1,100.00,,\n3,,cycles:k,1,100.00,,";
+    let derived = derived(text, Chip::Other);
+    let ipc = rows(&derived, "ipc");
+    let ipc: Vec<_> = ipc
+        .iter()
+        .map(|row| (row.place.as_str(), row.value.as_ref().unwrap().value))
+        .collect();
+    assert_eq!(ipc, [(":k", 3.0), (":u", 2.0)]);
+}
+
+#[test]
+fn nothing_known_is_an_error() {
+    let error = derive(
+        &CATALOGUE,
+        &Machine::of_platform(Platform::Vera),
+        &readings("inst_retire=1\nx=2"),
+    );
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "none of the 2 events is known on vera, the first is inst_retire: is the platform right?"
+    );
+}
+
+#[test]
+fn every_metric_of_the_platform_has_a_row() {
+    let derived = derived(&fixture("scf-local-read.csv"), Chip::GraceHopper);
+    for metric in CATALOGUE.on(&Machine::of_chip(Chip::GraceHopper)) {
+        assert!(!rows(&derived, &metric.name).is_empty(), "{}", metric.name);
+    }
+}
+
+#[test]
+fn as_a_table() {
+    let text = "nvidia_scf_pmu_0/cmem_rd_data/=100\nnvidia_scf_pmu_0/cycles/=4000\nduration_time=1600\nbogus=1";
+    let mut out = Vec::new();
+    table(&mut out, &derived(text, Chip::GraceHopper)).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    let lines: Vec<Vec<&str>> = out
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(lines[0], ["metric", "for", "value", "unit", "live"]);
+    let expected: &[&str] = &[
+        "cmem_read_bandwidth",
+        "socket",
+        "0",
+        "2.0000",
+        "GB/s",
+        "100",
+        "%",
+    ];
+    assert!(lines.iter().any(|line| line == expected), "{out}");
+    for line in [
+        "  gmem_read_bandwidth (socket 0): not counted: GMEM_RD_DATA",
+        "  remote_read_bandwidth (socket 0): not on grace-hopper: \
+         a one-socket Grace Hopper has no remote socket",
+        "  l1d_tlb_mpki: not counted: L1D_TLB_REFILL, INST_RETIRED",
+    ] {
+        assert!(out.lines().any(|known| known == line), "{line}\n{out}");
+    }
+    assert!(
+        out.ends_with("\nnot used:\n  bogus: no event of this platform\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn as_json() {
+    let text = "nvidia_scf_pmu_0/cmem_rd_data/=100\nduration_time=1600\nbogus=1";
+    let mut out = Vec::new();
+    json(&mut out, &derived(text, Chip::GraceHopper)).unwrap();
+    let out: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    let metric = |name: &str| {
+        let metrics = out["metrics"].as_array().unwrap().iter();
+        metrics
+            .clone()
+            .find(|metric| metric["metric"] == name)
+            .unwrap()
+    };
+    let read = metric("cmem_read_bandwidth");
+    assert_eq!(read["value"], 2.0);
+    assert_eq!(read["unit"], "GB/s");
+    assert_eq!(read["place"], "socket 0");
+    assert_eq!(read["live"], 1.0);
+    assert!(read.get("reason").is_none());
+    let latency = metric("cmem_read_latency");
+    assert!(latency["value"].is_null());
+    assert_eq!(latency["missing"][0], "CMEM_RD_OUTSTANDING");
+    assert_eq!(out["unused"][0]["event"], "bogus");
+}

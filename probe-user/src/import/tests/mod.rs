@@ -1,0 +1,49 @@
+//! Tests of imported counts.
+
+mod derive;
+mod forms;
+mod names;
+mod properties;
+
+use std::{path::PathBuf, sync::LazyLock};
+
+use super::{Derived, Reading, Row, derive, read};
+use crate::catalogue::{Catalogue, Chip, Machine};
+
+static CATALOGUE: LazyLock<Catalogue> =
+    LazyLock::new(|| Catalogue::builtin().unwrap_or_else(|error| panic!("{error}")));
+
+/// A file of `tests/fixtures/derive`.
+fn fixture(name: &str) -> String {
+    let dir = PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/fixtures/derive"
+    ));
+    std::fs::read_to_string(dir.join(name)).unwrap()
+}
+
+fn readings(text: &str) -> Vec<Reading> {
+    read(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn derived(text: &str, chip: Chip) -> Derived<'static> {
+    let derived = derive(&CATALOGUE, &Machine::of_chip(chip), &readings(text));
+    derived.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The rows of a metric.
+fn rows<'a>(derived: &'a Derived<'static>, name: &str) -> Vec<&'a Row<'static>> {
+    let rows = derived.rows.iter().filter(|row| row.metric.name == name);
+    rows.collect()
+}
+
+/// The one value of a metric.
+fn value(derived: &Derived<'static>, name: &str) -> f64 {
+    match rows(derived, name)[..] {
+        [row] => match &row.value {
+            Ok(value) => value.value,
+            Err(reason) => panic!("{name}: {reason}"),
+        },
+        ref rows => panic!("{name} has {} rows", rows.len()),
+    }
+}

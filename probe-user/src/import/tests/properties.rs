@@ -1,0 +1,63 @@
+//! No input panics.
+
+use proptest::prelude::*;
+
+use super::{
+    super::{derive, json, read, table},
+    CATALOGUE,
+};
+use crate::catalogue::{Machine, Platform};
+
+fn all_the_way(text: &str) {
+    let Ok(readings) = read(text) else { return };
+    for platform in [Platform::Grace, Platform::Spr] {
+        if let Ok(derived) = derive(&CATALOGUE, &Machine::of_platform(platform), &readings) {
+            table(&mut Vec::new(), &derived).unwrap();
+            json(&mut Vec::new(), &derived).unwrap();
+        }
+    }
+}
+
+fn event() -> impl Strategy<Value = String> {
+    let events = CATALOGUE.families().flat_map(|family| {
+        family.pmus.iter().flat_map(|pmu| {
+            pmu.events.iter().flat_map(|(name, event)| {
+                [
+                    name.clone(),
+                    event.perf.replace("{pmu}", "nvidia_scf_pmu_0"),
+                ]
+            })
+        })
+    });
+    prop::sample::select(events.collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_text(text in "\\PC{0,200}") {
+        all_the_way(&text);
+    }
+
+    #[test]
+    fn near_inputs(
+        fields in prop::collection::vec(
+            prop_oneof![
+                event(),
+                "[0-9]{1,20}(\\.[0-9]{1,3})?",
+                prop::sample::select(&["", "msec", "MiB", "<not counted>", "S0", "CPU1", "a/b", "{", "}", "duration_time", "seconds", "1e300", "é/é,é/"][..]).prop_map(str::to_owned),
+            ],
+            0..12,
+        ),
+        separator in prop::sample::select(&[",", "=", "\n"][..]),
+    ) {
+        all_the_way(&fields.join(separator));
+    }
+
+    #[test]
+    fn lines_of_known_events(pairs in prop::collection::vec((event(), any::<f64>()), 1..8)) {
+        let lines: Vec<String> = pairs.iter().map(|(event, value)| format!("{event}={}", value.abs())).collect();
+        all_the_way(&lines.join("\n"));
+    }
+}
