@@ -48,11 +48,13 @@ pub fn write_file(path: &Path, aux: &[u8], midr: u64) -> io::Result<()> {
         &mut header,
         &[1 << FEATURE_ARCH | 1 << FEATURE_CPUID, 0, 0, 0],
     );
-    // perf_event_attr: type, size, config, period, sample type (IP, TID, CPU,
-    // IDENTIFIER, DATA_SRC), read format, flags (disabled, sample_id_all).
+    // perf_event_attr: type, size, config, period, sample type (IP, TID, ADDR,
+    // CPU, WEIGHT, DATA_SRC, IDENTIFIER, PHYS_ADDR), read format, flags (disabled, sample_id_all).
     let mut attr = Vec::new();
     words32(&mut attr, &[PMU_TYPE, 128]);
-    let sample_type = 1 << 0 | 1 << 1 | 1 << 7 | 1 << 15 | 1 << 16;
+    let sample_type = [0, 1, 3, 7, 14, 15, 16, 19]
+        .iter()
+        .fold(0, |bits, bit| bits | 1u64 << bit);
     words(&mut attr, &[0, 1024, sample_type, 0, 1 | 1 << 18]);
     attr.resize(128, 0);
     words(&mut attr, &[ids, 8]);
@@ -121,7 +123,7 @@ pub fn version() -> Result<(u32, u32), String> {
 /// `perf report -D` on the file.
 pub fn report_dump(path: &Path) -> Command {
     let mut perf = Command::new("perf");
-    perf.args(["report", "-D", "--no-pager", "-i"]).arg(path);
+    perf.args(["--no-pager", "report", "-D", "-i"]).arg(path);
     perf
 }
 
@@ -143,10 +145,13 @@ pub fn script(path: &Path, itrace: &str) -> Command {
 
 /// The packets that perf prints for SPE data: place and description, padding left out.
 pub fn packets(dump: &str) -> impl Iterator<Item = (usize, &str)> {
-    // ".  0000abcd: " and at least sixteen times three characters of bytes.
+    // ".  0000abcd: " (raw events have four digits) and at least sixteen times three characters of bytes.
     dump.lines().filter_map(|line| {
         let line = line.strip_prefix(".  ")?;
         let (place, rest) = line.split_once(": ")?;
+        if place.len() < 8 {
+            return None;
+        }
         let place = usize::from_str_radix(place, 16).ok()?;
         let description = rest.get(48..)?.trim_start();
         (description != "PAD").then_some((place, description))

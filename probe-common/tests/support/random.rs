@@ -61,7 +61,7 @@ impl Random {
             previous_target: self.maybe(Self::word),
             context_el1: self.maybe(Self::single),
             context_el2: self.maybe(Self::single),
-            operation: self.maybe(|r| (r.byte() % 3, r.byte())),
+            operation: self.maybe(|r| (r.byte() & 3, r.byte())),
             events: self.maybe(|r| {
                 let log2 = r.byte() & 3;
                 r.payload(log2)
