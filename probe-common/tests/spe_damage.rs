@@ -1,4 +1,5 @@
 //! What is not a whole record: each kind of damage is found, named and left behind.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use probe_common::spe::{BadCounts, BadKind, Cell, Record, Records, SourceTable, decode_record};
 

@@ -2,6 +2,7 @@
 //! field that perf prints, and every sample it makes, is what the decoder gives.
 //!
 //! perf decodes SPE on any machine. Its texts are known here for 6.1 to 6.12.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -2,6 +2,7 @@
 //!
 //! Source: tests/fixtures/spe/README.md; the packets and the frame are those of
 //! `test_spe_decoder.py` and `test_payload.py` of the same repository.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use probe_common::spe::{
     BadKind, Branch, Cell, Events, ExceptionLevel, LoadStoreKind, Operation, Record, Records,

@@ -21,6 +21,15 @@ pub trait Bytes {
 
     /// The eight bytes from `at` on, little-endian. Those past the window may be anything.
     fn word(&self, at: u32) -> u64;
+
+    /// `at` itself. In eBPF it may be made a number that the verifier cannot know, such as
+    /// `at ^ zero` with a zero that was read from a map: the verifier then follows one
+    /// range of places through the loop and not every sum of packet sizes, which takes a
+    /// quarter of its steps.
+    #[inline(always)]
+    fn opaque(&self, at: u32) -> u32 {
+        at
+    }
 }
 
 /// What a 64-byte cell of the buffer holds.
@@ -85,105 +94,135 @@ pub(super) fn decode_packets(
     // Every step moves on by a byte at least; the verifier wants to see the bound itself.
     while at < limit && steps < WINDOW {
         match step(bytes, limit, offset, at, record) {
-            Step::Next(next) => at = next,
-            Step::Stop(stop) => return stop,
+            Ok(next) => at = bytes.opaque(next),
+            Err(stop) => return stop,
         }
         steps = steps.wrapping_add(1);
     }
     Stop::Open { next: at }
 }
 
-enum Step {
-    Next(u32),
-    Stop(Stop),
-}
-
-/// One packet, or one run of padding.
+/// One packet, or one run of padding; gives the place of what follows.
 #[inline(always)]
-fn step(bytes: &impl Bytes, limit: u32, offset: u32, at: u32, record: &mut Record) -> Step {
+fn step(
+    bytes: &impl Bytes,
+    limit: u32,
+    offset: u32,
+    at: u32,
+    record: &mut Record,
+) -> Result<u32, Stop> {
     let first = bytes.byte(at);
     if first == PAD {
-        let run = pad_run(bytes.word(at));
-        let next = at.wrapping_add(run);
-        return Step::Next(if next < limit { next } else { limit });
-    }
-    if first == END {
-        return Step::Stop(Stop::End {
-            next: at.wrapping_add(1),
-        });
+        let next = at.wrapping_add(pad_run(bytes.word(at)));
+        return Ok(if next < limit { next } else { limit });
     }
     let mut header = first;
-    let mut index = first & 7;
-    let mut payload_at = at.wrapping_add(1);
-    if first & 0xfc == 0x20 {
-        if payload_at >= limit {
-            return Step::Stop(Stop::Open { next: at });
-        }
-        header = bytes.byte(payload_at);
-        index = (first & 3) << 3 | header & 7;
-        payload_at = at.wrapping_add(2);
-        if header == 0 {
-            return Step::Next(aligned(offset, at, first));
-        }
-        if header & 0xf8 != 0xb0 && header & 0xf8 != 0x98 {
-            return Step::Stop(Stop::Bad {
-                at,
-                kind: BadKind::ExtendedHeader,
-            });
-        }
-    }
-    let field = match header {
-        0xb0..=0xb7 => Field::Address,
-        0x98..=0x9f => Field::Counter,
-        0x42 | 0x52 | 0x62 | 0x72 => Field::Events,
-        0x43 | 0x53 | 0x63 | 0x73 => Field::DataSource,
-        0x48..=0x4b => Field::Operation,
-        0x64..=0x67 => Field::Context,
-        TIMESTAMP => Field::Timestamp,
-        _ => {
-            return Step::Stop(Stop::Bad {
-                at,
-                kind: BadKind::Header,
-            });
-        }
+    let mut packet = Packet {
+        bytes,
+        limit,
+        at,
+        payload: at.wrapping_add(1),
     };
-    let log2 = u32::from(header >> 4) & 3;
-    let next = payload_at.wrapping_add(1 << log2);
-    if next > limit {
-        return Step::Stop(Stop::Open { next: at });
-    }
-    let word = bytes.word(payload_at);
-    let payload = word & (u64::MAX >> (64u32.wrapping_sub(8 << log2) & 63));
-    let [b0, b1, b2, b3, ..] = payload.to_le_bytes();
-    match field {
-        Field::Address => record.set_address(index, payload),
-        Field::Counter => record.set_counter(index, u16::from_le_bytes([b0, b1])),
-        Field::Events => record.set_events(payload),
-        Field::DataSource => record.set_data_source(payload),
-        Field::Operation => record.set_operation(header & 3, b0),
-        Field::Context => record.set_context(header & 3, u32::from_le_bytes([b0, b1, b2, b3])),
-        Field::Timestamp => {
-            record.set_timestamp(payload);
-            return Step::Stop(Stop::End { next });
+    if first & 0xfc == 0x20 {
+        if packet.payload >= limit {
+            return Err(Stop::Open { next: at });
+        }
+        header = bytes.byte(packet.payload);
+        packet.payload = at.wrapping_add(2);
+        match header {
+            0x00 => return Ok(aligned(offset, at, first)),
+            0x98..=0x9f | 0xb0..=0xb7 => {}
+            _ => {
+                let kind = BadKind::ExtendedHeader;
+                return Err(Stop::Bad { at, kind });
+            }
+        }
+        // Indices from 8 on.
+        if first & 3 != 0 {
+            let size = if header < 0xb0 { 2 } else { 8 };
+            return packet.store(size, record, Record::skip);
         }
     }
-    Step::Next(next)
+    // One arm per packet, each with its own size: the place of the next packet then
+    // hangs on a predicted jump and not on the bytes of this one.
+    match header {
+        0xb0 => packet.store(8, record, Record::set_pc),
+        0xb1 => packet.store(8, record, Record::set_branch_target),
+        0xb2 => packet.store(8, record, Record::set_virtual_address),
+        0xb3 => packet.store(8, record, Record::set_physical_address),
+        0xb4 => packet.store(8, record, Record::set_previous_target),
+        0xb5..=0xb7 => packet.store(8, record, Record::skip),
+        0x98 => packet.store(2, record, Record::set_total_latency),
+        0x99 => packet.store(2, record, Record::set_issue_latency),
+        0x9a => packet.store(2, record, Record::set_translation_latency),
+        0x9b..=0x9f => packet.store(2, record, Record::skip),
+        0x42 => packet.store(1, record, Record::set_events),
+        0x52 => packet.store(2, record, Record::set_events),
+        0x62 => packet.store(4, record, Record::set_events),
+        0x72 => packet.store(8, record, Record::set_events),
+        0x43 => packet.store(1, record, Record::set_data_source),
+        0x53 => packet.store(2, record, Record::set_data_source),
+        0x63 => packet.store(4, record, Record::set_data_source),
+        0x73 => packet.store(8, record, Record::set_data_source),
+        0x48..=0x4b => packet.store(1, record, |record, payload| {
+            record.set_operation(header & 3, payload);
+        }),
+        0x64 => packet.store(4, record, Record::set_context_el1),
+        0x65 => packet.store(4, record, Record::set_context_el2),
+        0x66 | 0x67 => packet.store(4, record, Record::skip),
+        TIMESTAMP => {
+            let next = packet.store(8, record, Record::set_timestamp)?;
+            Err(Stop::End { next })
+        }
+        END => Err(Stop::End {
+            next: at.wrapping_add(1),
+        }),
+        _ => {
+            let kind = BadKind::Header;
+            Err(Stop::Bad { at, kind })
+        }
+    }
 }
 
-enum Field {
-    Address,
-    Counter,
-    Events,
-    DataSource,
-    Operation,
-    Context,
-    Timestamp,
+/// A packet whose header was read.
+struct Packet<'a, B> {
+    bytes: &'a B,
+    limit: u32,
+    at: u32,
+    payload: u32,
 }
 
-/// How many of the word's bytes are padding before the first that is not: 1 to 8, as the first byte is.
+impl<B: Bytes> Packet<'_, B> {
+    /// Gives the payload of `size` bytes to `set`, and the place of the next packet back.
+    #[inline(always)]
+    fn store(
+        self,
+        size: u32,
+        record: &mut Record,
+        set: impl FnOnce(&mut Record, u64),
+    ) -> Result<u32, Stop> {
+        let next = self.payload.wrapping_add(size);
+        if next > self.limit {
+            return Err(Stop::Open { next: self.at });
+        }
+        let word = self.bytes.word(self.payload);
+        set(record, word & first_bytes(size));
+        Ok(next)
+    }
+}
+
+/// A mask for the first 1 to 8 bytes of a little-endian word.
+#[inline(always)]
+const fn first_bytes(n: u32) -> u64 {
+    u64::MAX >> (64u32.wrapping_sub(n.wrapping_mul(8)) & 63)
+}
+
+/// How many of the word's bytes are padding before the first that is not: 1 to 8, as
+/// the first byte is.
 #[inline(always)]
 const fn pad_run(word: u64) -> u32 {
-    word.trailing_zeros() >> 3
+    let after_first = word >> 8 | 1 << 56;
+    1 + (after_first.trailing_zeros() >> 3)
 }
 
 /// Where an alignment packet at `at` leads to: the next multiple, counted from the
@@ -192,7 +231,8 @@ const fn pad_run(word: u64) -> u32 {
 const fn aligned(offset: u32, at: u32, first: u8) -> u32 {
     let below = (2u32 << (first & 0xf)).wrapping_sub(1);
     let place = offset.wrapping_add(at);
-    (place | below).wrapping_add(1).wrapping_sub(offset)
+    let next = (place | below).wrapping_add(1).wrapping_sub(offset);
+    if next > at { next } else { at.wrapping_add(1) }
 }
 
 /// Whether the window holds only zeros from `at` on.
@@ -203,12 +243,7 @@ fn rest_is_padding(bytes: &impl Bytes, at: u32) -> bool {
     while at < WINDOW && steps < WINDOW / 8 {
         let inside = WINDOW.wrapping_sub(at);
         let word = bytes.word(at);
-        let mask = if inside < 8 {
-            u64::MAX >> (64u32.wrapping_sub(8 * inside) & 63)
-        } else {
-            u64::MAX
-        };
-        if word & mask != 0 {
+        if word & first_bytes(if inside < 8 { inside } else { 8 }) != 0 {
             return false;
         }
         at = at.wrapping_add(8);

@@ -187,8 +187,42 @@ impl Record {
     }
 }
 
-/// One setter per packet, for the decoder. The values are little-endian payloads, widened.
+/// One setter per packet, for the decoder: the payload is widened to a word.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the payload has no more bytes than the field"
+)]
 impl Record {
+    #[inline(always)]
+    pub(super) const fn set_pc(&mut self, payload: u64) {
+        self.pc = payload;
+        self.present |= bit::PC;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_branch_target(&mut self, payload: u64) {
+        self.branch_target = payload;
+        self.present |= bit::BRANCH_TARGET;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_previous_target(&mut self, payload: u64) {
+        self.previous_target = payload;
+        self.present |= bit::PREVIOUS_TARGET;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_virtual_address(&mut self, payload: u64) {
+        self.virtual_address = payload;
+        self.present |= bit::VIRTUAL_ADDRESS;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_physical_address(&mut self, payload: u64) {
+        self.physical_address = payload;
+        self.present |= bit::PHYSICAL_ADDRESS;
+    }
+
     #[inline(always)]
     pub(super) const fn set_timestamp(&mut self, payload: u64) {
         self.timestamp = payload;
@@ -208,75 +242,45 @@ impl Record {
     }
 
     #[inline(always)]
-    pub(super) const fn set_operation(&mut self, class: u8, payload: u8) {
+    pub(super) const fn set_context_el1(&mut self, payload: u64) {
+        self.context_el1 = payload as u32;
+        self.present |= bit::CONTEXT_EL1;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_context_el2(&mut self, payload: u64) {
+        self.context_el2 = payload as u32;
+        self.present |= bit::CONTEXT_EL2;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_total_latency(&mut self, payload: u64) {
+        self.total_latency = payload as u16;
+        self.present |= bit::TOTAL_LATENCY;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_issue_latency(&mut self, payload: u64) {
+        self.issue_latency = payload as u16;
+        self.present |= bit::ISSUE_LATENCY;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_translation_latency(&mut self, payload: u64) {
+        self.translation_latency = payload as u16;
+        self.present |= bit::TRANSLATION_LATENCY;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_operation(&mut self, class: u8, payload: u64) {
         self.operation_class = class;
-        self.operation = payload;
+        self.operation = payload as u8;
         self.present |= bit::OPERATION;
     }
 
+    /// Counts a packet that has no field.
     #[inline(always)]
-    pub(super) const fn set_context(&mut self, index: u8, payload: u32) {
-        match index {
-            0 => {
-                self.context_el1 = payload;
-                self.present |= bit::CONTEXT_EL1;
-            }
-            1 => {
-                self.context_el2 = payload;
-                self.present |= bit::CONTEXT_EL2;
-            }
-            _ => self.skip(),
-        }
-    }
-
-    #[inline(always)]
-    pub(super) const fn set_address(&mut self, index: u8, payload: u64) {
-        match index {
-            0 => {
-                self.pc = payload;
-                self.present |= bit::PC;
-            }
-            1 => {
-                self.branch_target = payload;
-                self.present |= bit::BRANCH_TARGET;
-            }
-            2 => {
-                self.virtual_address = payload;
-                self.present |= bit::VIRTUAL_ADDRESS;
-            }
-            3 => {
-                self.physical_address = payload;
-                self.present |= bit::PHYSICAL_ADDRESS;
-            }
-            4 => {
-                self.previous_target = payload;
-                self.present |= bit::PREVIOUS_TARGET;
-            }
-            _ => self.skip(),
-        }
-    }
-
-    #[inline(always)]
-    pub(super) const fn set_counter(&mut self, index: u8, payload: u16) {
-        match index {
-            0 => {
-                self.total_latency = payload;
-                self.present |= bit::TOTAL_LATENCY;
-            }
-            1 => {
-                self.issue_latency = payload;
-                self.present |= bit::ISSUE_LATENCY;
-            }
-            2 => {
-                self.translation_latency = payload;
-                self.present |= bit::TRANSLATION_LATENCY;
-            }
-            _ => self.skip(),
-        }
-    }
-
-    #[inline(always)]
-    const fn skip(&mut self) {
+    pub(super) const fn skip(&mut self, _payload: u64) {
         self.skipped = self.skipped.wrapping_add(1);
     }
 }

@@ -1,6 +1,6 @@
 //! A record as a plain list of payloads, its packets, and what the decoder found.
 
-use probe_common::spe::{Operation, Record};
+use probe_common::spe::{InstructionAddress, Operation, PhysicalAddress, Record, VirtualAddress};
 
 /// A payload of two to the power of the first number of bytes.
 pub type Sized = (u8, u64);
@@ -29,11 +29,11 @@ impl Fields {
     /// a record, so they read as eight bytes: compare with [`Fields::widened`].
     pub fn of(record: &Record) -> Self {
         Self {
-            pc: record.pc().map(|a| a.raw()),
-            branch_target: record.branch_target().map(|a| a.raw()),
-            virtual_address: record.virtual_address().map(|a| a.raw()),
-            physical_address: record.physical_address().map(|a| a.raw()),
-            previous_target: record.previous_target().map(|a| a.raw()),
+            pc: record.pc().map(InstructionAddress::raw),
+            branch_target: record.branch_target().map(InstructionAddress::raw),
+            virtual_address: record.virtual_address().map(VirtualAddress::raw),
+            physical_address: record.physical_address().map(PhysicalAddress::raw),
+            previous_target: record.previous_target().map(InstructionAddress::raw),
             context_el1: record.context_el1(),
             context_el2: record.context_el2(),
             operation: record.operation().map(|operation| match operation {

@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and good enough to draw test data.
+/// `SplitMix64` (Steele, Lea, Flood 2014): small, and good enough to draw test data.
 pub struct Random(pub u64);
 
 impl Random {
