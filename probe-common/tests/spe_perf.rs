@@ -8,8 +8,8 @@
 mod support;
 
 use probe_common::spe::{
-    Events, ExceptionLevel, InstructionAddress, LoadStoreKind, Operation, Origin, Record, Records,
-    Source, SourceTable,
+    Events, InstructionAddress, LoadStoreKind, Operation, Origin, PhysicalAddress, Record, Records,
+    Source, SourceTable, VirtualAddress,
 };
 use support::{perf, random::Random};
 
@@ -298,11 +298,13 @@ fn every_sample_is_what_perf_script_makes() {
     for (at, record) in Records::new(&aux).enumerate() {
         let record = record.unwrap();
         let ours = [
-            record.virtual_address().map_or(0, |a| a.address()),
+            record.virtual_address().map_or(0, VirtualAddress::address),
             data_src(&record),
             record.total_latency().map_or(0, u64::from),
-            record.pc().map_or(0, instruction_pointer),
-            record.physical_address().map_or(0, |a| a.address()),
+            record.pc().map_or(0, InstructionAddress::address),
+            record
+                .physical_address()
+                .map_or(0, PhysicalAddress::address),
         ];
         let mut theirs = samples.next();
         // Before "perf arm-spe: Fix load-store operation checking" perf takes SVE operations
@@ -318,12 +320,6 @@ fn every_sample_is_what_perf_script_makes() {
         assert_eq!(theirs, Some(ours), "record {at}: {record:?}");
     }
     assert_eq!(samples.next(), None, "perf found more");
-}
-
-/// perf 6.1 to 6.12 fill the top byte as the decoder does.
-fn instruction_pointer(a: InstructionAddress) -> u64 {
-    assert!(a.level() <= ExceptionLevel::El3);
-    a.address()
 }
 
 /// `instructions: ADDR DATA_SRC |text| WEIGHT IP PHYS`, numbers but the weight in hex.

@@ -21,15 +21,6 @@ pub trait Bytes {
 
     /// The eight bytes from `at` on, little-endian. Those past the window may be anything.
     fn word(&self, at: u32) -> u64;
-
-    /// `at` itself. In eBPF it may be made a number that the verifier cannot know, such as
-    /// `at ^ zero` with a zero that was read from a map: the verifier then follows one
-    /// range of places through the loop and not every sum of packet sizes, which takes a
-    /// quarter of its steps.
-    #[inline(always)]
-    fn opaque(&self, at: u32) -> u32 {
-        at
-    }
 }
 
 /// What a 64-byte cell of the buffer holds.
@@ -45,6 +36,9 @@ pub enum Cell {
 ///
 /// `offset` is the cell's place in the AUX buffer, for alignment packets. `record`
 /// is overwritten; after an error it holds what was read until then.
+///
+/// In eBPF `record` has to be a map value: on the stack the verifier follows every
+/// set of packets by itself and gives up (tried on Linux 6.1, 6.12 and 6.18).
 ///
 /// # Errors
 /// The kind of damage, where the cell holds neither one whole record nor padding.
@@ -94,7 +88,7 @@ pub(super) fn decode_packets(
     // Every step moves on by a byte at least; the verifier wants to see the bound itself.
     while at < limit && steps < WINDOW {
         match step(bytes, limit, offset, at, record) {
-            Ok(next) => at = bytes.opaque(next),
+            Ok(next) => at = next,
             Err(stop) => return stop,
         }
         steps = steps.wrapping_add(1);
