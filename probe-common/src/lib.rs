@@ -1,6 +1,6 @@
 //! What pmuscope's eBPF programs and its user space share: map keys and values.
 //!
-//! Everything here is plain old data made of 64-bit words: user space reads the
+//! Everything but [`spe`] is plain old data made of 64-bit words: user space reads the
 //! maps as word arrays and the `from_words` functions below give them back their
 //! names, so neither side needs `unsafe` or a cast for it. No I/O, no
 //! allocation, no dependency.
@@ -10,6 +10,8 @@
 mod lifecycle;
 mod state;
 mod usage;
+
+pub mod spe;
 
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
 pub use state::{CpuState, FlushMode, GroupTime, Sampled};

@@ -1,0 +1,190 @@
+//! How fast SPE records are decoded in user space, beside perf on the same bytes.
+//!
+//! Run with `cargo xtask bench spe` (or `cargo bench -p probe-common --bench spe`).
+//! perf's times are those of whole processes, from the same run on the same
+//! machine: `perf script` printing one sample per record, and `perf script` asked
+//! for remote accesses only, of which the loads here have none, so that it decodes
+//! and prints nothing.
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::{
+    hint::black_box,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use probe_common::spe::{
+    Cell, Events, InstructionAddress, Operation, Record, Records, VirtualAddress, decode_record,
+};
+use support::{perf, random::Random};
+
+const RECORDS: usize = 500_000;
+const ROUNDS: usize = 11;
+
+fn main() {
+    let mut random = Random(1);
+    let sets: [(&str, Vec<u8>); 3] = [
+        (
+            "loads as on Neoverse",
+            (0..RECORDS).flat_map(|_| load(&mut random)).collect(),
+        ),
+        (
+            "random packets, 64 bytes",
+            (0..RECORDS)
+                .flat_map(|_| {
+                    let mut fields = random.fields();
+                    random.cell(&mut fields)
+                })
+                .collect(),
+        ),
+        (
+            "random packets, any size",
+            (0..RECORDS)
+                .flat_map(|_| {
+                    let fields = random.fields();
+                    random.record(&fields)
+                })
+                .collect(),
+        ),
+    ];
+    println!("{RECORDS} records, median of {ROUNDS} rounds, one core\n");
+    println!(
+        "{:<26}{:<34}{:>8}{:>10}{:>12}",
+        "bytes", "decoder", "GB/s", "ns/record", "perf / this"
+    );
+    for (name, bytes) in &sets {
+        let ours = median(|| consume(bytes));
+        row(name, "Records", bytes, ours, None);
+        if bytes.len() == RECORDS * 64 {
+            row(
+                name,
+                "decode_record, as in the kernel",
+                bytes,
+                median(|| cells(bytes)),
+                None,
+            );
+        }
+        for (what, itrace) in [
+            ("perf script, decoding only", "--itrace=a"),
+            ("perf script, one line a record", "--itrace=i1i"),
+        ] {
+            match perf_time(bytes, itrace) {
+                Ok(time) => row(name, what, bytes, time, Some(ours)),
+                Err(reason) => println!("{name:<26}{what:<34} skipped: {reason}"),
+            }
+        }
+    }
+}
+
+/// A load with all options on, in the packet order that Neoverse cores were seen to write: 64 bytes.
+fn load(random: &mut Random) -> [u8; 64] {
+    let mut bytes = Vec::with_capacity(64);
+    bytes.push(0xb0);
+    bytes.extend((random.word() >> 16).to_le_bytes());
+    bytes.extend([0; 5]);
+    bytes.push(0x65);
+    bytes.extend((random.single() & 0xf_ffff).to_le_bytes());
+    bytes.extend([0x49, 0x00, 0x52, 0x16, 0x00]);
+    bytes.extend([0x99, random.byte(), 0, 0x98, random.byte(), 1]);
+    bytes.push(0xb2);
+    bytes.extend((random.word() >> 16).to_le_bytes());
+    bytes.extend([0x9a, random.byte() & 7, 0]);
+    bytes.push(0xb3);
+    bytes.extend((random.word() >> 20).to_le_bytes());
+    bytes.extend([
+        0x43,
+        [0, 8, 9, 0xb, 0xe][usize::from(random.byte() % 5)],
+        0,
+        0,
+    ]);
+    bytes.push(0x71);
+    bytes.extend((random.word() >> 8).to_le_bytes());
+    bytes.try_into().unwrap()
+}
+
+/// What a load/store consumer looks at, so that nothing of the decoding is dropped.
+fn look(record: &Record) -> u64 {
+    let store = match record.operation() {
+        Some(Operation::LoadStore(op)) => u64::from(op.is_store()),
+        _ => 2,
+    };
+    store
+        ^ record.data_source().unwrap_or(0)
+        ^ record.total_latency().map_or(0, u64::from)
+        ^ record.thread().map_or(0, u64::from)
+        ^ record.virtual_address().map_or(0, VirtualAddress::address)
+        ^ record.timestamp().unwrap_or(0)
+        ^ record.events().map_or(0, Events::bits)
+        ^ record.pc().map_or(0, InstructionAddress::address)
+}
+
+fn consume(bytes: &[u8]) {
+    let mut sum = 0u64;
+    let mut count = 0;
+    for record in Records::new(black_box(bytes)) {
+        sum = sum.wrapping_add(look(&record.unwrap()));
+        count += 1;
+    }
+    assert_eq!(count, RECORDS);
+    black_box(sum);
+}
+
+/// One window after the other, the last ones left out: they have nothing behind them.
+fn cells(bytes: &[u8]) {
+    let mut sum = 0u64;
+    let mut record = Record::EMPTY;
+    let mut at = 0u32;
+    for window in black_box(bytes).windows(72).step_by(64) {
+        let window: &[u8; 72] = window.try_into().unwrap();
+        let cell = decode_record(window, at, &mut record);
+        assert_eq!(cell, Ok(Cell::Record));
+        sum = sum.wrapping_add(look(&record));
+        at = at.wrapping_add(64);
+    }
+    black_box(sum);
+}
+
+fn median(mut run: impl FnMut()) -> Duration {
+    let mut times: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            run();
+            start.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[ROUNDS / 2]
+}
+
+/// The wall time of `perf script` over the bytes, its output thrown away; the better of two.
+fn perf_time(bytes: &[u8], itrace: &str) -> Result<Duration, String> {
+    perf::version()?;
+    let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let path = directory.path().join("perf.data");
+    perf::write_file(&path, bytes, 0x413f_d0c1).map_err(|e| e.to_string())?;
+    let time = |mut command: Command| {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let start = Instant::now();
+        let status = command.status().map_err(|e| e.to_string())?;
+        if status.success() {
+            Ok(start.elapsed())
+        } else {
+            Err(format!("{command:?} ended with {status}"))
+        }
+    };
+    let first = time(perf::script(&path, itrace))?;
+    Ok(first.min(time(perf::script(&path, itrace))?))
+}
+
+fn row(set: &str, decoder: &str, bytes: &[u8], time: Duration, ours: Option<Duration>) {
+    let seconds = time.as_secs_f64();
+    let rate = bytes.len() as f64 / seconds / 1e9;
+    let each = seconds * 1e9 / RECORDS as f64;
+    let times = ours.map_or(String::new(), |ours| {
+        format!("{:.0}", seconds / ours.as_secs_f64())
+    });
+    println!("{set:<26}{decoder:<34}{rate:>8.3}{each:>10.1}{times:>12}");
+}

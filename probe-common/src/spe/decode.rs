@@ -1,0 +1,247 @@
+//! From bytes to a record: the loop that runs in the kernel and in user space.
+//!
+//! Its shape is what the verifier admits: every read goes through [`Bytes`], whose
+//! implementation masks the index; nothing is sliced, compared with a length that
+//! only a type knows, or able to panic; the loop has a constant bound.
+
+use super::{BadKind, Record};
+
+/// Bytes that the decoder looks at for one record. On every core known today a
+/// record fills exactly one window, its cell; [`super::Records`] moves the window over records of other sizes.
+pub const WINDOW: u32 = 64;
+
+/// Read access to a window of [`WINDOW`] bytes.
+///
+/// The decoder asks for offsets below [`WINDOW`] only. An implementation in eBPF
+/// masks `at` with `WINDOW - 1` itself (in inline assembly, so that the compiler
+/// cannot drop the mask) over a value of at least `WINDOW + 7` bytes.
+pub trait Bytes {
+    /// The byte at `at`.
+    fn byte(&self, at: u32) -> u8;
+
+    /// The eight bytes from `at` on, little-endian. Those past the window may be anything.
+    fn word(&self, at: u32) -> u64;
+}
+
+/// What a 64-byte cell of the buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// One record, in the cell from its first to its last byte or padded with zeros.
+    Record,
+    /// No record: padding. The next one begins at or after this many bytes from the start of the cell.
+    Padding(u32),
+}
+
+/// Decodes the record in one cell of [`WINDOW`] bytes.
+///
+/// `offset` is the cell's place in the AUX buffer, for alignment packets. `record`
+/// is overwritten; after an error it holds what was read until then.
+///
+/// In eBPF `record` has to be a map value: on the stack the verifier follows every
+/// set of packets by itself and gives up (tried on Linux 6.1, 6.12 and 6.18).
+///
+/// # Errors
+/// The kind of damage, where the cell holds neither one whole record nor padding.
+/// The next cell is not touched by it.
+#[inline(always)]
+pub fn decode_record(
+    bytes: &impl Bytes,
+    offset: u32,
+    record: &mut Record,
+) -> Result<Cell, BadKind> {
+    *record = Record::EMPTY;
+    match decode_packets(bytes, WINDOW, offset, record) {
+        Stop::End { next } if rest_is_padding(bytes, next) => Ok(Cell::Record),
+        Stop::End { .. } => Err(BadKind::Trailing),
+        Stop::Open { next } if record.is_empty() && next >= WINDOW => Ok(Cell::Padding(next)),
+        Stop::Open { .. } => Err(BadKind::Unterminated),
+        Stop::Bad { kind, .. } => Err(kind),
+    }
+}
+
+/// Where [`decode_packets`] stopped: offsets from the start of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// After the packet that ends a record.
+    End { next: u32 },
+    /// At a packet that begins after the window or does not fit in it.
+    Open { next: u32 },
+    /// At bytes that are no packet.
+    Bad { at: u32, kind: BadKind },
+}
+
+const PAD: u8 = 0x00;
+const END: u8 = 0x01;
+const TIMESTAMP: u8 = 0x71;
+
+/// Decodes packets from the start of the window into `record` until the record
+/// ends or `limit` (at most [`WINDOW`]) is reached.
+#[inline(always)]
+pub(super) fn decode_packets(
+    bytes: &impl Bytes,
+    limit: u32,
+    offset: u32,
+    record: &mut Record,
+) -> Stop {
+    let mut at = 0;
+    let mut steps = 0;
+    // Every step moves on by a byte at least; the verifier wants to see the bound itself.
+    while at < limit && steps < WINDOW {
+        match step(bytes, limit, offset, at, record) {
+            Ok(next) => at = next,
+            Err(stop) => return stop,
+        }
+        steps = steps.wrapping_add(1);
+    }
+    Stop::Open { next: at }
+}
+
+/// One packet, or one run of padding; gives the place of what follows.
+#[inline(always)]
+fn step(
+    bytes: &impl Bytes,
+    limit: u32,
+    offset: u32,
+    at: u32,
+    record: &mut Record,
+) -> Result<u32, Stop> {
+    let first = bytes.byte(at);
+    if first == PAD {
+        let next = at.wrapping_add(pad_run(bytes.word(at)));
+        return Ok(if next < limit { next } else { limit });
+    }
+    let mut header = first;
+    let mut packet = Packet {
+        bytes,
+        limit,
+        at,
+        payload: at.wrapping_add(1),
+    };
+    if first & 0xfc == 0x20 {
+        if packet.payload >= limit {
+            return Err(Stop::Open { next: at });
+        }
+        header = bytes.byte(packet.payload);
+        packet.payload = at.wrapping_add(2);
+        match header {
+            0x00 => return Ok(aligned(offset, at, first)),
+            0x98..=0x9f | 0xb0..=0xb7 => {}
+            _ => {
+                let kind = BadKind::ExtendedHeader;
+                return Err(Stop::Bad { at, kind });
+            }
+        }
+        // Indices from 8 on.
+        if first & 3 != 0 {
+            let size = if header < 0xb0 { 2 } else { 8 };
+            return packet.store(size, record, Record::skip);
+        }
+    }
+    // One arm per packet, each with its own size: the place of the next packet then
+    // hangs on a predicted jump and not on the bytes of this one.
+    match header {
+        0xb0 => packet.store(8, record, Record::set_pc),
+        0xb1 => packet.store(8, record, Record::set_branch_target),
+        0xb2 => packet.store(8, record, Record::set_virtual_address),
+        0xb3 => packet.store(8, record, Record::set_physical_address),
+        0xb4 => packet.store(8, record, Record::set_previous_target),
+        0xb5..=0xb7 => packet.store(8, record, Record::skip),
+        0x98 => packet.store(2, record, Record::set_total_latency),
+        0x99 => packet.store(2, record, Record::set_issue_latency),
+        0x9a => packet.store(2, record, Record::set_translation_latency),
+        0x9b..=0x9f => packet.store(2, record, Record::skip),
+        0x42 => packet.store(1, record, Record::set_events),
+        0x52 => packet.store(2, record, Record::set_events),
+        0x62 => packet.store(4, record, Record::set_events),
+        0x72 => packet.store(8, record, Record::set_events),
+        0x43 => packet.store(1, record, Record::set_data_source),
+        0x53 => packet.store(2, record, Record::set_data_source),
+        0x63 => packet.store(4, record, Record::set_data_source),
+        0x73 => packet.store(8, record, Record::set_data_source),
+        0x48..=0x4b => packet.store(1, record, |record, payload| {
+            record.set_operation(header & 3, payload);
+        }),
+        0x64 => packet.store(4, record, Record::set_context_el1),
+        0x65 => packet.store(4, record, Record::set_context_el2),
+        0x66 | 0x67 => packet.store(4, record, Record::skip),
+        TIMESTAMP => {
+            let next = packet.store(8, record, Record::set_timestamp)?;
+            Err(Stop::End { next })
+        }
+        END => Err(Stop::End {
+            next: at.wrapping_add(1),
+        }),
+        _ => {
+            let kind = BadKind::Header;
+            Err(Stop::Bad { at, kind })
+        }
+    }
+}
+
+/// A packet whose header was read.
+struct Packet<'a, B> {
+    bytes: &'a B,
+    limit: u32,
+    at: u32,
+    payload: u32,
+}
+
+impl<B: Bytes> Packet<'_, B> {
+    /// Gives the payload of `size` bytes to `set`, and the place of the next packet back.
+    #[inline(always)]
+    fn store(
+        self,
+        size: u32,
+        record: &mut Record,
+        set: impl FnOnce(&mut Record, u64),
+    ) -> Result<u32, Stop> {
+        let next = self.payload.wrapping_add(size);
+        if next > self.limit {
+            return Err(Stop::Open { next: self.at });
+        }
+        let word = self.bytes.word(self.payload);
+        set(record, word & first_bytes(size));
+        Ok(next)
+    }
+}
+
+/// A mask for the first 1 to 8 bytes of a little-endian word.
+#[inline(always)]
+const fn first_bytes(n: u32) -> u64 {
+    u64::MAX >> (64u32.wrapping_sub(n.wrapping_mul(8)) & 63)
+}
+
+/// How many of the word's bytes are padding before the first that is not: 1 to 8, as
+/// the first byte is.
+#[inline(always)]
+const fn pad_run(word: u64) -> u32 {
+    let after_first = word >> 8 | 1 << 56;
+    1 + (after_first.trailing_zeros() >> 3)
+}
+
+/// Where an alignment packet at `at` leads to: the next multiple, counted from the
+/// start of the buffer, of two to the power of its low four bits plus one.
+#[inline(always)]
+const fn aligned(offset: u32, at: u32, first: u8) -> u32 {
+    let below = (2u32 << (first & 0xf)).wrapping_sub(1);
+    let place = offset.wrapping_add(at);
+    let next = (place | below).wrapping_add(1).wrapping_sub(offset);
+    if next > at { next } else { at.wrapping_add(1) }
+}
+
+/// Whether the window holds only zeros from `at` on.
+#[inline(always)]
+fn rest_is_padding(bytes: &impl Bytes, at: u32) -> bool {
+    let mut at = at;
+    let mut steps = 0;
+    while at < WINDOW && steps < WINDOW / 8 {
+        let inside = WINDOW.wrapping_sub(at);
+        let word = bytes.word(at);
+        if word & first_bytes(if inside < 8 { inside } else { 8 }) != 0 {
+            return false;
+        }
+        at = at.wrapping_add(8);
+        steps += 1;
+    }
+    true
+}

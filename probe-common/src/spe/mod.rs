@@ -1,0 +1,33 @@
+//! The decoder of Arm SPE records: one function for the kernel and for user space.
+//!
+//! The Statistical Profiling Extension writes one record per sampled operation
+//! into a buffer: packets of a header and a little-endian payload, in an order
+//! that the core chooses, ended by a timestamp or an end packet. [`decode_record`]
+//! reads one record from a window of [`WINDOW`] bytes, which is what the eBPF
+//! program has at hand; [`Records`] runs the same function over a whole buffer.
+//! A [`Record`] keeps the payloads as they are in the buffer and gives their
+//! meaning on request, so that decoding costs no more than copying.
+//!
+//! Packet formats, fields and data-source tables are those of the Arm
+//! Architecture Reference Manual (DDI 0487, chapter "Statistical Profiling
+//! Extension Sample Record Specification") as Linux's perf tool reads them
+//! (tools/perf/util/arm-spe-decoder); no field is decoded that perf does not know,
+//! unless its documentation says so.
+
+mod address;
+mod bad;
+mod decode;
+mod events;
+mod operation;
+mod record;
+mod records;
+mod source;
+
+pub use address::{ExceptionLevel, InstructionAddress, PhysicalAddress, VirtualAddress};
+pub use bad::{BadCounts, BadKind, BadRecord};
+pub use decode::{Bytes, Cell, WINDOW, decode_record};
+pub use events::Events;
+pub use operation::{Branch, LoadStore, LoadStoreKind, Operation, OtherOperation};
+pub use record::Record;
+pub use records::Records;
+pub use source::{Origin, Source, SourceTable};

@@ -1,0 +1,286 @@
+//! One decoded record: the payloads of its packets, and which packets there were.
+
+use super::{Events, InstructionAddress, Operation, PhysicalAddress, VirtualAddress};
+
+/// One sampled operation. Every field is optional: a core leaves out packets that
+/// do not apply, that were not asked for, or that it does not know. A zero in a
+/// field is what the core wrote; whether that makes a sample useless is the consumer's to say.
+///
+/// Of two packets of one kind the last counts, as in perf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Record {
+    pc: u64,
+    branch_target: u64,
+    previous_target: u64,
+    virtual_address: u64,
+    physical_address: u64,
+    timestamp: u64,
+    events: u64,
+    data_source: u64,
+    context_el1: u32,
+    context_el2: u32,
+    total_latency: u16,
+    issue_latency: u16,
+    translation_latency: u16,
+    operation: u8,
+    operation_class: u8,
+    present: u16,
+    skipped: u16,
+    /// Makes the size a multiple of eight without hidden padding.
+    unused: u32,
+}
+
+/// The packets of which a record keeps one: their bits in [`Record::present`].
+mod bit {
+    pub(super) const PC: u16 = 1 << 0;
+    pub(super) const BRANCH_TARGET: u16 = 1 << 1;
+    pub(super) const PREVIOUS_TARGET: u16 = 1 << 2;
+    pub(super) const VIRTUAL_ADDRESS: u16 = 1 << 3;
+    pub(super) const PHYSICAL_ADDRESS: u16 = 1 << 4;
+    pub(super) const TIMESTAMP: u16 = 1 << 5;
+    pub(super) const EVENTS: u16 = 1 << 6;
+    pub(super) const DATA_SOURCE: u16 = 1 << 7;
+    pub(super) const CONTEXT_EL1: u16 = 1 << 8;
+    pub(super) const CONTEXT_EL2: u16 = 1 << 9;
+    pub(super) const TOTAL_LATENCY: u16 = 1 << 10;
+    pub(super) const ISSUE_LATENCY: u16 = 1 << 11;
+    pub(super) const TRANSLATION_LATENCY: u16 = 1 << 12;
+    pub(super) const OPERATION: u16 = 1 << 13;
+}
+
+impl Record {
+    /// A record without a packet.
+    pub const EMPTY: Self = Self {
+        pc: 0,
+        branch_target: 0,
+        previous_target: 0,
+        virtual_address: 0,
+        physical_address: 0,
+        timestamp: 0,
+        events: 0,
+        data_source: 0,
+        context_el1: 0,
+        context_el2: 0,
+        total_latency: 0,
+        issue_latency: 0,
+        translation_latency: 0,
+        operation: 0,
+        operation_class: 0,
+        present: 0,
+        skipped: 0,
+        unused: 0,
+    };
+
+    const fn has(&self, bit: u16) -> bool {
+        self.present & bit != 0
+    }
+
+    /// Whether no packet was found yet.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.present == 0 && self.skipped == 0
+    }
+
+    /// How many well-formed packets were left out because the architecture has not given out their index.
+    #[must_use]
+    pub const fn skipped(&self) -> u16 {
+        self.skipped
+    }
+
+    /// The address of the sampled instruction.
+    #[must_use]
+    pub fn pc(&self) -> Option<InstructionAddress> {
+        self.has(bit::PC)
+            .then_some(InstructionAddress::new(self.pc))
+    }
+
+    /// Where the sampled branch went.
+    #[must_use]
+    pub fn branch_target(&self) -> Option<InstructionAddress> {
+        self.has(bit::BRANCH_TARGET)
+            .then_some(InstructionAddress::new(self.branch_target))
+    }
+
+    /// Where the taken branch before the sampled instruction went.
+    #[must_use]
+    pub fn previous_target(&self) -> Option<InstructionAddress> {
+        self.has(bit::PREVIOUS_TARGET)
+            .then_some(InstructionAddress::new(self.previous_target))
+    }
+
+    /// The virtual address that was accessed.
+    #[must_use]
+    pub fn virtual_address(&self) -> Option<VirtualAddress> {
+        self.has(bit::VIRTUAL_ADDRESS)
+            .then_some(VirtualAddress::new(self.virtual_address))
+    }
+
+    /// The physical address that was accessed.
+    #[must_use]
+    pub fn physical_address(&self) -> Option<PhysicalAddress> {
+        self.has(bit::PHYSICAL_ADDRESS)
+            .then_some(PhysicalAddress::new(self.physical_address))
+    }
+
+    /// When the record was made, in ticks of the generic timer.
+    #[must_use]
+    pub fn timestamp(&self) -> Option<u64> {
+        self.has(bit::TIMESTAMP).then_some(self.timestamp)
+    }
+
+    /// What happened to the operation.
+    #[must_use]
+    pub fn events(&self) -> Option<Events> {
+        self.has(bit::EVENTS).then_some(Events::new(self.events))
+    }
+
+    /// Where the data came from, as the core numbers it: [`super::SourceTable`] has the meaning.
+    #[must_use]
+    pub fn data_source(&self) -> Option<u64> {
+        self.has(bit::DATA_SOURCE).then_some(self.data_source)
+    }
+
+    /// `CONTEXTIDR_EL1` when the operation was sampled.
+    #[must_use]
+    pub fn context_el1(&self) -> Option<u32> {
+        self.has(bit::CONTEXT_EL1).then_some(self.context_el1)
+    }
+
+    /// `CONTEXTIDR_EL2` when the operation was sampled.
+    #[must_use]
+    pub fn context_el2(&self) -> Option<u32> {
+        self.has(bit::CONTEXT_EL2).then_some(self.context_el2)
+    }
+
+    /// The thread (in the initial pid namespace) that Linux left in the context
+    /// register: that of EL2 where there is one, since that is the host's.
+    #[must_use]
+    pub fn thread(&self) -> Option<u32> {
+        self.context_el2().or(self.context_el1())
+    }
+
+    /// Cycles from dispatch to completion; saturates at what the counter holds (4095 with 12 bits).
+    #[must_use]
+    pub fn total_latency(&self) -> Option<u16> {
+        self.has(bit::TOTAL_LATENCY).then_some(self.total_latency)
+    }
+
+    /// Cycles from dispatch to issue, saturating.
+    #[must_use]
+    pub fn issue_latency(&self) -> Option<u16> {
+        self.has(bit::ISSUE_LATENCY).then_some(self.issue_latency)
+    }
+
+    /// Cycles spent on address translation, saturating.
+    #[must_use]
+    pub fn translation_latency(&self) -> Option<u16> {
+        self.has(bit::TRANSLATION_LATENCY)
+            .then_some(self.translation_latency)
+    }
+
+    /// What the operation was.
+    #[must_use]
+    pub fn operation(&self) -> Option<Operation> {
+        self.has(bit::OPERATION)
+            .then(|| Operation::new(self.operation_class, self.operation))
+    }
+}
+
+/// One setter per packet, for the decoder: the payload is widened to a word.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the payload has no more bytes than the field"
+)]
+impl Record {
+    #[inline(always)]
+    pub(super) const fn set_pc(&mut self, payload: u64) {
+        self.pc = payload;
+        self.present |= bit::PC;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_branch_target(&mut self, payload: u64) {
+        self.branch_target = payload;
+        self.present |= bit::BRANCH_TARGET;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_previous_target(&mut self, payload: u64) {
+        self.previous_target = payload;
+        self.present |= bit::PREVIOUS_TARGET;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_virtual_address(&mut self, payload: u64) {
+        self.virtual_address = payload;
+        self.present |= bit::VIRTUAL_ADDRESS;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_physical_address(&mut self, payload: u64) {
+        self.physical_address = payload;
+        self.present |= bit::PHYSICAL_ADDRESS;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_timestamp(&mut self, payload: u64) {
+        self.timestamp = payload;
+        self.present |= bit::TIMESTAMP;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_events(&mut self, payload: u64) {
+        self.events = payload;
+        self.present |= bit::EVENTS;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_data_source(&mut self, payload: u64) {
+        self.data_source = payload;
+        self.present |= bit::DATA_SOURCE;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_context_el1(&mut self, payload: u64) {
+        self.context_el1 = payload as u32;
+        self.present |= bit::CONTEXT_EL1;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_context_el2(&mut self, payload: u64) {
+        self.context_el2 = payload as u32;
+        self.present |= bit::CONTEXT_EL2;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_total_latency(&mut self, payload: u64) {
+        self.total_latency = payload as u16;
+        self.present |= bit::TOTAL_LATENCY;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_issue_latency(&mut self, payload: u64) {
+        self.issue_latency = payload as u16;
+        self.present |= bit::ISSUE_LATENCY;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_translation_latency(&mut self, payload: u64) {
+        self.translation_latency = payload as u16;
+        self.present |= bit::TRANSLATION_LATENCY;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_operation(&mut self, class: u8, payload: u64) {
+        self.operation_class = class;
+        self.operation = payload as u8;
+        self.present |= bit::OPERATION;
+    }
+
+    /// Counts a packet that has no field.
+    #[inline(always)]
+    pub(super) const fn skip(&mut self, _payload: u64) {
+        self.skipped = self.skipped.wrapping_add(1);
+    }
+}

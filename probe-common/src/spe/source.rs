@@ -1,0 +1,132 @@
+//! Where a load found its data: the data-source numbers of each core.
+//!
+//! The numbers are implementation defined. Tables and the cores they hold for are
+//! those of Linux's perf (tools/perf/util/arm-spe.c); part numbers are those of
+//! arch/arm64/include/asm/cputype.h. A core that is not listed has no table: its
+//! numbers stay numbers.
+
+/// The place that served a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// The core's level 1 data cache.
+    L1d,
+    /// The core's level 2 cache.
+    L2,
+    /// The level 3 cache, where a core names it apart from the system cache.
+    L3,
+    /// A cache of another core. On `AmpereOne` also another cache of the chip, or a device.
+    PeerCore,
+    /// A cache of the core's own cluster.
+    LocalCluster,
+    /// A cache of another cluster of this socket.
+    PeerCluster,
+    /// The system level cache of this socket.
+    SystemCache,
+    /// Another socket: on the common cores its caches and its memory alike.
+    Remote,
+    /// Memory of this socket; on the common cores all that is not [`Source::Remote`].
+    Dram,
+    /// Memory of another socket, where the core tells it apart.
+    RemoteDram,
+    /// Uncached memory or a device.
+    Device,
+}
+
+/// The meaning of a data-source number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// The place.
+    pub source: Source,
+    /// Whether the core says that the line was modified there.
+    pub modified: bool,
+}
+
+/// Which data-source table holds for a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceTable {
+    /// Arm's Neoverse N1, N2, V1, V2 and Cortex A720, A720AE, A725, X1C, X3, X925.
+    Common,
+    /// `AmpereOne` (AMPERE1A).
+    AmpereOne,
+    /// `HiSilicon` HIP12.
+    HiSilicon,
+}
+
+const fn plain(source: Source) -> Option<Origin> {
+    Some(Origin {
+        source,
+        modified: false,
+    })
+}
+
+const fn modified(source: Source) -> Option<Origin> {
+    Some(Origin {
+        source,
+        modified: true,
+    })
+}
+
+impl SourceTable {
+    /// The table for the core with this `MIDR_EL1` (sysfs `regs/identification/midr_el1`), if one is known.
+    /// Variant and revision do not matter. NVIDIA's Olympus (Tegra410, Vera) has none yet.
+    #[must_use]
+    pub const fn of_midr(midr: u64) -> Option<Self> {
+        let implementer = (midr >> 24) & 0xff;
+        let part = (midr >> 4) & 0xfff;
+        match (implementer, part) {
+            // Neoverse N1, V1, N2, V2; Cortex X1C, X3, A720, X925, A725, A720AE.
+            (
+                0x41,
+                0xd0c | 0xd40 | 0xd49 | 0xd4f | 0xd4c | 0xd4e | 0xd81 | 0xd85 | 0xd87 | 0xd89,
+            ) => Some(Self::Common),
+            (0xc0, 0xac4) => Some(Self::AmpereOne),
+            (0x48, 0xd06) => Some(Self::HiSilicon),
+            _ => None,
+        }
+    }
+
+    /// The meaning of a load's data-source number; none for a number that the table does not hold.
+    /// Only loads have a source: a store's packet, if there is one, means nothing on the common cores.
+    #[must_use]
+    pub const fn load(self, number: u64) -> Option<Origin> {
+        match self {
+            Self::Common => match number {
+                0x0 => plain(Source::L1d),
+                0x8 => plain(Source::L2),
+                0x9 => plain(Source::PeerCore),
+                0xa => plain(Source::LocalCluster),
+                0xb => plain(Source::SystemCache),
+                0xc => plain(Source::PeerCluster),
+                0xd => plain(Source::Remote),
+                0xe => plain(Source::Dram),
+                _ => None,
+            },
+            Self::AmpereOne => match number {
+                0x0 => plain(Source::PeerCore),
+                0x3 => plain(Source::SystemCache),
+                0x5 => plain(Source::Remote),
+                0x7 => plain(Source::Dram),
+                0x8 => plain(Source::L1d),
+                0x9 => plain(Source::L2),
+                _ => None,
+            },
+            Self::HiSilicon => match number {
+                0 => plain(Source::PeerCore),
+                1 => modified(Source::PeerCore),
+                2 => plain(Source::L3),
+                3 => modified(Source::L3),
+                4 => plain(Source::PeerCluster),
+                5 => modified(Source::PeerCluster),
+                6 => plain(Source::Remote),
+                7 => modified(Source::Remote),
+                8 => plain(Source::Dram),
+                9 => plain(Source::RemoteDram),
+                13 => plain(Source::Device),
+                16 => plain(Source::L2),
+                17 => modified(Source::L2),
+                18 => plain(Source::L1d),
+                _ => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What is not a whole record: each kind of damage is found, named and left behind.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use probe_common::spe::{BadCounts, BadKind, Cell, Record, Records, SourceTable, decode_record};
+
+fn cell(bytes: &[u8]) -> [u8; 72] {
+    let mut window = [0; 72];
+    window[..bytes.len()].copy_from_slice(bytes);
+    window
+}
+
+fn decode(bytes: &[u8]) -> Result<Cell, BadKind> {
+    decode_record(&cell(bytes), 0, &mut Record::EMPTY.clone())
+}
+
+/// A load's operation packet, padding, and the end in the last byte of the cell.
+fn good() -> [u8; 64] {
+    let mut cell = [0; 64];
+    cell[0] = 0x49;
+    cell[63] = 0x01;
+    cell
+}
+
+#[test]
+fn kinds_in_a_cell() {
+    assert_eq!(decode(&good()), Ok(Cell::Record));
+    assert_eq!(decode(&[0; 64]), Ok(Cell::Padding(64)));
+    assert_eq!(decode(&[0xff]), Err(BadKind::Header));
+    assert_eq!(decode(&[0x20, 0x48]), Err(BadKind::ExtendedHeader));
+    assert_eq!(decode(&[0x49, 0x00]), Err(BadKind::Unterminated));
+    assert_eq!(decode(&[0x49, 0x00, 0x01, 0x01]), Err(BadKind::Trailing));
+    // An address packet that reaches past the cell.
+    let mut cell = [0; 64];
+    cell[58] = 0xb0;
+    assert_eq!(decode(&cell), Err(BadKind::Unterminated));
+    // An extended header as the last byte.
+    cell[58] = 0;
+    cell[63] = 0x20;
+    assert_eq!(decode(&cell), Err(BadKind::Unterminated));
+}
+
+#[test]
+fn every_first_byte_is_a_packet_or_bad() {
+    let known = |b: u8| {
+        matches!(b, 0x00 | 0x01 | 0x20..=0x23 | 0x48..=0x4b | 0x64..=0x67 | 0x71 | 0x98..=0x9f | 0xb0..=0xb7)
+            || matches!(b & 0xcf, 0x42 | 0x43)
+    };
+    for first in 0..=u8::MAX {
+        let outcome = decode(&[first, 0x00]);
+        assert_eq!(
+            outcome == Err(BadKind::Header),
+            !known(first),
+            "{first:#x}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn alignment_packets_lead_to_the_next_multiple() {
+    for low in 0..4 {
+        let boundary = 2 << low;
+        let mut bytes = [0; 64];
+        bytes[..2].copy_from_slice(&[0x20 | low, 0x00]);
+        // Between the packet and the multiple anything may be.
+        bytes[2..boundary.max(2)].fill(0xff);
+        bytes[boundary.max(2)] = 0x49;
+        bytes[63] = 0x01;
+        assert_eq!(decode(&bytes), Ok(Cell::Record), "{low}");
+    }
+}
+
+#[test]
+fn counts_by_kind() {
+    let mut counts = BadCounts::default();
+    for (n, kind) in BadKind::ALL.into_iter().enumerate() {
+        for _ in 0..=n {
+            counts.add(kind);
+        }
+    }
+    for (n, kind) in (1..).zip(BadKind::ALL) {
+        assert_eq!(counts.get(kind), n, "{}", kind.name());
+    }
+    assert_eq!(counts.total(), 15);
+}
+
+#[test]
+fn damage_stays_in_its_cell() {
+    let mut data = [good(), good(), good(), good()].concat();
+    data[64..128].fill(0xff);
+    let found: Vec<_> = Records::new(&data).collect();
+    let kinds: Vec<_> = found.iter().map(|item| item.map(drop)).collect();
+    let bad = kinds[1].unwrap_err();
+    assert_eq!((bad.at, bad.kind), (64, BadKind::Header));
+    assert_eq!(kinds, [Ok(()), Err(bad), Ok(()), Ok(())]);
+    assert_eq!(
+        bad.to_string(),
+        "SPE data at byte 64: a byte that begins no packet; the record is left out"
+    );
+}
+
+#[test]
+fn damage_in_the_first_cell_costs_that_cell() {
+    let mut data = [good(), good(), good()].concat();
+    data[5] = 0xff;
+    let found: Vec<_> = Records::new(&data).map(|item| item.is_ok()).collect();
+    assert_eq!(found, [false, true, true]);
+}
+
+#[test]
+fn damage_between_records_of_other_sizes_ends_with_the_next_end() {
+    let record = [0x49, 0x00, 0x98, 0x07, 0x00, 0x01];
+    let mut data = record.repeat(5);
+    // The second record's operation packet.
+    data[6..8].fill(0xff);
+    let found: Vec<_> = Records::new(&data).collect();
+    assert_eq!(found.len(), 5);
+    let bad = found[1].unwrap_err();
+    assert_eq!((bad.at, bad.kind), (6, BadKind::Header));
+    assert!(found.iter().filter(|item| item.is_ok()).count() == 4);
+}
+
+#[test]
+fn records_longer_than_a_window() {
+    let mut record = vec![0x49, 0x00];
+    record.resize(150, 0);
+    record.extend([0x98, 0x07, 0x00, 0x01]);
+    let data = record.repeat(3);
+    for item in Records::new(&data) {
+        let record = item.unwrap();
+        assert_eq!(record.total_latency(), Some(7));
+        assert!(record.operation().is_some());
+    }
+    assert_eq!(Records::new(&data).count(), 3);
+}
+
+#[test]
+fn a_record_without_end_is_found_out() {
+    let mut data = vec![0x49, 0x00];
+    data.resize(4096, 0);
+    data.extend(good());
+    data.extend([0x49, 0x00, 0x01]);
+    let found: Vec<_> = Records::new(&data).collect();
+    let kinds: Vec<_> = found
+        .iter()
+        .map(|item| item.map(drop).map_err(|bad| (bad.at, bad.kind)))
+        .collect();
+    assert_eq!(kinds, [Err((0, BadKind::Unterminated)), Ok(())]);
+}
+
+#[test]
+fn alignment_counts_from_the_start_of_the_buffer() {
+    // At place 100 of the buffer: on to 112 (2^4), with garbage between.
+    let mut data = vec![0x49, 0x00, 0x01, 0x23, 0x00];
+    data.resize(12, 0xff);
+    data.extend([0x49, 0x01, 0x01]);
+    let found: Vec<_> = Records::at(&data, 100).collect();
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(Result::is_ok), "{found:?}");
+    // From another place the same bytes are damaged.
+    assert!(Records::at(&data, 104).any(|item| item.is_err()));
+}
+
+#[test]
+fn tables_hold_for_listed_cores_only() {
+    // Neoverse V2 r0p1, AmpereOne, HIP12; Olympus, Neoverse N3 and an unknown part of Arm's.
+    assert_eq!(SourceTable::of_midr(0x411f_d4f1), Some(SourceTable::Common));
+    assert_eq!(
+        SourceTable::of_midr(0xc00f_ac40),
+        Some(SourceTable::AmpereOne)
+    );
+    assert_eq!(
+        SourceTable::of_midr(0x480f_d060),
+        Some(SourceTable::HiSilicon)
+    );
+    for midr in [0x4e0f_0100, 0x410f_d8e0, 0x410f_fff0, 0] {
+        assert_eq!(SourceTable::of_midr(midr), None, "{midr:#x}");
+    }
+    assert_eq!(SourceTable::Common.load(0x1), None);
+    assert_eq!(SourceTable::Common.load(0x100), None);
+}

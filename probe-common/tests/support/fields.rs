@@ -1,0 +1,141 @@
+//! A record as a plain list of payloads, its packets, and what the decoder found.
+
+use probe_common::spe::{InstructionAddress, Operation, PhysicalAddress, Record, VirtualAddress};
+
+/// A payload of two to the power of the first number of bytes.
+pub type Sized = (u8, u64);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fields {
+    pub pc: Option<u64>,
+    pub branch_target: Option<u64>,
+    pub virtual_address: Option<u64>,
+    pub physical_address: Option<u64>,
+    pub previous_target: Option<u64>,
+    pub context_el1: Option<u32>,
+    pub context_el2: Option<u32>,
+    /// Class and payload.
+    pub operation: Option<(u8, u8)>,
+    pub events: Option<Sized>,
+    pub data_source: Option<Sized>,
+    pub total_latency: Option<u16>,
+    pub issue_latency: Option<u16>,
+    pub translation_latency: Option<u16>,
+    pub timestamp: Option<u64>,
+}
+
+impl Fields {
+    /// What the decoder found. The sizes of events and data source are not kept in
+    /// a record, so they read as eight bytes: compare with [`Fields::widened`].
+    pub fn of(record: &Record) -> Self {
+        Self {
+            pc: record.pc().map(InstructionAddress::raw),
+            branch_target: record.branch_target().map(InstructionAddress::raw),
+            virtual_address: record.virtual_address().map(VirtualAddress::raw),
+            physical_address: record.physical_address().map(PhysicalAddress::raw),
+            previous_target: record.previous_target().map(InstructionAddress::raw),
+            context_el1: record.context_el1(),
+            context_el2: record.context_el2(),
+            operation: record.operation().map(|operation| match operation {
+                Operation::Other(op) => (0, op.raw()),
+                Operation::LoadStore(op) => (1, op.raw()),
+                Operation::Branch(op) => (2, op.raw()),
+                Operation::Reserved(payload) => (3, payload),
+            }),
+            events: record.events().map(|events| (3, events.bits())),
+            data_source: record.data_source().map(|source| (3, source)),
+            total_latency: record.total_latency(),
+            issue_latency: record.issue_latency(),
+            translation_latency: record.translation_latency(),
+            timestamp: record.timestamp(),
+        }
+    }
+
+    #[must_use]
+    pub fn widened(mut self) -> Self {
+        self.events = self.events.map(|(_, bits)| (3, bits));
+        self.data_source = self.data_source.map(|(_, source)| (3, source));
+        self
+    }
+
+    /// Takes one field away, in the order of the fields.
+    pub fn forget(&mut self, which: u64) {
+        match which {
+            0 => self.pc = None,
+            1 => self.branch_target = None,
+            2 => self.virtual_address = None,
+            3 => self.physical_address = None,
+            4 => self.previous_target = None,
+            5 => self.context_el1 = None,
+            6 => self.context_el2 = None,
+            7 => self.operation = None,
+            8 => self.events = None,
+            9 => self.data_source = None,
+            10 => self.total_latency = None,
+            11 => self.issue_latency = None,
+            12 => self.translation_latency = None,
+            _ => self.timestamp = None,
+        }
+    }
+
+    /// All packets but the last one; `extended` says which address and counter
+    /// packets get the two-byte header.
+    pub fn packets(&self, mut extended: impl FnMut() -> bool) -> Vec<Vec<u8>> {
+        let mut packets = Vec::new();
+        let mut indexed = |header: u8, payload: &[u8]| {
+            let mut packet = Vec::new();
+            if extended() {
+                packet.push(0x20);
+            }
+            packet.push(header);
+            packet.extend(payload);
+            packets.push(packet);
+        };
+        let addresses = [
+            self.pc,
+            self.branch_target,
+            self.virtual_address,
+            self.physical_address,
+            self.previous_target,
+        ];
+        for (header, address) in (0xb0..).zip(addresses) {
+            if let Some(address) = address {
+                indexed(header, &address.to_le_bytes());
+            }
+        }
+        let counters = [
+            self.total_latency,
+            self.issue_latency,
+            self.translation_latency,
+        ];
+        for (header, counter) in (0x98..).zip(counters) {
+            if let Some(counter) = counter {
+                indexed(header, &counter.to_le_bytes());
+            }
+        }
+        for (header, context) in (0x64..).zip([self.context_el1, self.context_el2]) {
+            if let Some(context) = context {
+                packets.push([&[header], &context.to_le_bytes()[..]].concat());
+            }
+        }
+        if let Some((class, payload)) = self.operation {
+            packets.push(vec![0x48 | class, payload]);
+        }
+        for (header, payload) in [(0x42, self.events), (0x43, self.data_source)] {
+            if let Some((log2, payload)) = payload {
+                let mut packet = vec![header | log2 << 4];
+                packet.extend(&payload.to_le_bytes()[..1 << log2]);
+                packets.push(packet);
+            }
+        }
+        packets
+    }
+
+    /// The packet that ends the record.
+    pub fn end(&self) -> Vec<u8> {
+        match self.timestamp {
+            Some(timestamp) => [&[0x71], &timestamp.to_le_bytes()[..]].concat(),
+            None => vec![0x01],
+        }
+    }
+}
