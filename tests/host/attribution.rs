@@ -7,6 +7,11 @@ use crate::support::{Counting, Load, TestCgroup, assert_within, machine, online_
 /// from the kernel's own; and what interrupts and the hypervisor took is measured and allowed for.
 const PERCENT: f64 = 1.0;
 
+/// On waking from idle, caches are cold on the kernel's way from its own clock to the hook: 13 to
+/// 24 us a wake-up on the virtual machine this was built on (under 2 us where a CPU is not idle).
+/// The kernel charges that time to who wakes, we to idle: no hook sees the switch earlier.
+const WAKE_NANOS: u64 = 30_000;
+
 /// Counting, with what was taken from tasks meanwhile.
 struct Attribution {
     counting: Counting,
@@ -22,6 +27,11 @@ impl Attribution {
     }
 
     fn check(&mut self, cgroups: &[&TestCgroup]) {
+        self.check_wakes(cgroups, 0);
+    }
+
+    /// As [`Self::check`], of loads that woke an idle CPU at most that often.
+    fn check_wakes(&mut self, cgroups: &[&TestCgroup], wakes: u64) {
         let window = self.counting.window();
         let taken = taken_time() - self.taken;
         for cgroup in cgroups {
@@ -33,7 +43,7 @@ impl Attribution {
             assert_within(
                 &cgroup.path,
                 counted,
-                counted.clamp(truth, truth + taken),
+                counted.clamp(truth - wakes * WAKE_NANOS, truth + taken),
                 PERCENT,
             );
         }
