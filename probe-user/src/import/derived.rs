@@ -71,12 +71,12 @@ pub fn derive<'a>(
     let implicits = implicits(readings);
     let mut cells: BTreeMap<Key, Cell> = BTreeMap::new();
     let mut unused = Vec::new();
-    let mut events = Vec::new();
+    let mut events = 0;
     for reading in readings
         .iter()
         .filter(|reading| implicit(reading).is_none())
     {
-        events.push(&reading.event);
+        events += 1;
         let known = match find(&reading.event, &pmus) {
             Ok(known) => known,
             Err(why) => {
@@ -104,10 +104,11 @@ pub fn derive<'a>(
             cell.counts.extend(count.map(|count| (known.event, count)));
         }
     }
-    if cells.is_empty() && !events.is_empty() {
+    if let (true, Some((first, why))) = (cells.is_empty(), unused.first()) {
         return Err(ImportError::NothingKnown {
-            count: events.len(),
-            first: events[0].clone(),
+            count: events,
+            first: first.clone(),
+            why: why.clone(),
             platform: machine.platform,
         });
     }
@@ -195,15 +196,17 @@ fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Vec<(usize, Known)>, Strin
     if !cores.is_empty() {
         return Ok(cores);
     }
-    match &uncore[..] {
-        [] => Err("no event of this platform".to_owned()),
-        [_] => Ok(uncore),
-        several => {
-            let names = several.iter().map(|(at, _)| pmus[*at].pattern.to_string());
-            let names: Vec<String> = names.collect();
+    // Families of the user's have PMUs of the catalogue's again: those are one PMU.
+    let patterns = uncore.iter().map(|(at, _)| pmus[*at].pattern.to_string());
+    let patterns: BTreeSet<String> = patterns.collect();
+    match patterns.len() {
+        0 => Err("no event of this platform".to_owned()),
+        1 => Ok(uncore),
+        _ => {
+            let patterns: Vec<String> = patterns.into_iter().collect();
             Err(format!(
                 "several PMUs have it ({}): write pmu/event/",
-                names.join(", ")
+                patterns.join(", ")
             ))
         }
     }

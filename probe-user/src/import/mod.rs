@@ -90,14 +90,14 @@ pub enum ImportError {
     )]
     Empty,
     /// Counts, but none of this platform's.
-    #[error(
-        "none of the {count} events is known on {platform}, the first is {first}: is the platform right?"
-    )]
+    #[error("none of the {count} events can be used on {platform}, the first is {first}: {why}")]
     NothingKnown {
         /// How many there are.
         count: usize,
         /// The first of them.
         first: String,
+        /// Why it cannot be used.
+        why: String,
         /// The platform.
         platform: crate::catalogue::Platform,
     },

@@ -1,0 +1,138 @@
+//! `pmuscope derive` as a user runs it.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+fn fixture(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/derive");
+    root.join(name)
+}
+
+fn derive(args: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pmuscope"));
+    command.arg("derive").args(args);
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("pmuscope starts");
+    // A command that refuses its arguments does not read.
+    let mut stdin = child.stdin.take().expect("it is piped");
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().expect("pmuscope ends")
+}
+
+#[track_caller]
+fn out(args: &[&str], input: &str) -> String {
+    let output = derive(args, input);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(errors, "");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[track_caller]
+fn refusal(args: &[&str], input: &str) -> String {
+    let output = derive(args, input);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).expect("text")
+}
+
+#[test]
+fn a_file_and_standard_input_give_the_same() {
+    let file = fixture("ddio-table7.txt");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let from_file = out(&[file.to_str().unwrap(), "--platform", "emr"], "");
+    assert_eq!(out(&["-", "--platform", "emr"], &text), from_file);
+    assert_eq!(out(&["--platform", "emr"], &text), from_file);
+    let line = from_file
+        .lines()
+        .find(|line| line.contains("io_inbound_read_bandwidth"));
+    let words: Vec<&str> = line.unwrap().split_whitespace().collect();
+    assert_eq!(
+        words,
+        [
+            "io_inbound_read_bandwidth",
+            "part",
+            "0",
+            "40130.17",
+            "MB/s",
+            "100",
+            "%"
+        ]
+    );
+}
+
+#[test]
+fn a_catalogue_of_ones_own_adds_metrics() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.toml");
+    let text = r#"
+name = "mine"
+title = "Mine"
+platforms = ["emr"]
+document = "my notes"
+[pmu.cha]
+pattern = "uncore_cha_{unit}"
+per = "socket"
+[pmu.cha.events]
+ITOM = { perf = "{pmu}/event=0x35,umask=0xcc43ff04/", count = "line64" }
+[[metric]]
+name = "full_writes"
+title = "Full writes"
+unit = "MB/s"
+kind = "rate"
+group = "mine"
+formula = "ITOM * 64 / 1e6 / seconds"
+section = "1"
+"#;
+    std::fs::write(&file, text).unwrap();
+    let args = [
+        "--platform",
+        "emr",
+        "--format",
+        "json",
+        "--catalogue",
+        file.to_str().unwrap(),
+    ];
+    let input = "uncore_cha_0/event=0x35,umask=0xcc43ff04/=500000\nseconds=2\n";
+    let json: serde_json::Value = serde_json::from_str(&out(&args, input)).unwrap();
+    let metrics = json["metrics"].as_array().unwrap();
+    let mine = metrics
+        .iter()
+        .find(|metric| metric["metric"] == "full_writes")
+        .unwrap();
+    assert_eq!(mine["value"], 16.0);
+    // Without the factor, the file is refused.
+    std::fs::write(&file, text.replace("* 64 ", "")).unwrap();
+    let error = refusal(&args, input);
+    assert!(
+        error.contains("mine.toml: metric full_writes: it is in MB/s"),
+        "{error}"
+    );
+}
+
+#[test]
+fn refusals_are_one_sentence() {
+    let line = |args: &[&str], input: &str| {
+        let error = refusal(args, input);
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error
+    };
+    let chip = line(&["--platform", "spr", "--chip", "grace-hopper"], "x=1");
+    assert_eq!(
+        chip,
+        "pmuscope: chip grace-hopper is on platform grace, not on spr\n"
+    );
+    assert!(line(&["--platform", "spr"], "").contains("there are no counts in the input"));
+    assert!(
+        line(&["--platform", "spr"], "x=1")
+            .contains("none of the 1 events can be used on spr, the first is x")
+    );
+    assert!(line(&["--platform", "spr"], "x=1\ny").contains("line 2 is not event=value"));
+    let missing = line(&["/nonexistent", "--platform", "spr"], "");
+    assert!(missing.starts_with("pmuscope: cannot read /nonexistent: No such file"));
+}
