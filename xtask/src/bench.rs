@@ -1,30 +1,40 @@
 //! `cargo xtask bench`: timing, compared within one run as ratios; never part of a test.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{setup, sh};
 
+/// Each benchmark and the package it belongs to.
+const BENCHES: [(&str, &str); 2] = [("switch", "probe-user"), ("spe", "probe-common")];
+
+const PROFILE: [&str; 2] = ["--profile", "release"];
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch); all without
+    /// One benchmark by name (switch, spe); all without
     name: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let wanted = |name: &str| args.name.as_deref().is_none_or(|wanted| wanted == name);
+    let chosen: Vec<_> = BENCHES.iter().filter(|(name, _)| wanted(name)).collect();
+    ensure!(
+        !chosen.is_empty(),
+        "there is no benchmark {}; the benchmarks are {}",
+        args.name.as_deref().unwrap_or_default(),
+        BENCHES.map(|(name, _)| name).join(" and ")
+    );
     setup::run()?;
-    let profile = ["--profile", "release"];
-    sh::check(
-        sh::cargo()
-            .args(["build", "--package", "probe-user", "--example", "load"])
-            .args(profile),
-    )?;
-    let mut cargo = sh::cargo();
-    cargo
-        .args(["bench", "--package", "probe-user"])
-        .args(profile);
-    match &args.name {
-        Some(name) => cargo.args(["--bench", name]),
-        None => cargo.arg("--benches"),
-    };
-    sh::check(&mut cargo)
+    for (name, package) in chosen {
+        if *package == "probe-user" {
+            // The load that the benchmark puts on the machine is a program of its own.
+            let mut cargo = sh::cargo();
+            cargo.args(["build", "--package", package, "--example", "load"]);
+            sh::check(cargo.args(PROFILE))?;
+        }
+        let mut cargo = sh::cargo();
+        cargo.args(["bench", "--package", package, "--bench", name]);
+        sh::check(cargo.args(PROFILE))?;
+    }
+    Ok(())
 }

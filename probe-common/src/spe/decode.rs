@@ -21,6 +21,16 @@ pub trait Bytes {
 
     /// The eight bytes from `at` on, little-endian. Those past the window may be anything.
     fn word(&self, at: u32) -> u64;
+
+    /// `at` itself. An implementation in eBPF may make it a number that the verifier
+    /// cannot know, `at ^ zero` with a zero read from a map: the verifier then follows one
+    /// range of places through the loop and not every sum of packet sizes. Verified
+    /// instructions without and with it: 145,000 and 67,000 on Linux 6.1; 124,000 to
+    /// 328,000, as the compiler lays the code out, and 123,000 to 157,000 on 6.18.
+    #[inline(always)]
+    fn opaque(&self, at: u32) -> u32 {
+        at
+    }
 }
 
 /// What a 64-byte cell of the buffer holds.
@@ -88,7 +98,7 @@ pub(super) fn decode_packets(
     // Every step moves on by a byte at least; the verifier wants to see the bound itself.
     while at < limit && steps < WINDOW {
         match step(bytes, limit, offset, at, record) {
-            Ok(next) => at = next,
+            Ok(next) => at = bytes.opaque(next),
             Err(stop) => return stop,
         }
         steps = steps.wrapping_add(1);

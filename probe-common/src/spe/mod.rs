@@ -8,6 +8,21 @@
 //! A [`Record`] keeps the payloads as they are in the buffer and gives their
 //! meaning on request, so that decoding costs no more than copying.
 //!
+//! ```
+//! use probe_common::spe::{BadCounts, Records};
+//!
+//! // A load (operation packet, total latency 11, end), then a byte that begins no packet.
+//! let aux = [0x49, 0x00, 0x98, 0x0b, 0x00, 0x01, 0xff];
+//! let (mut cycles, mut bad) = (0, BadCounts::default());
+//! for record in Records::new(&aux) {
+//!     match record {
+//!         Ok(record) => cycles += u64::from(record.total_latency().unwrap_or(0)),
+//!         Err(damage) => bad.add(damage.kind),
+//!     }
+//! }
+//! assert_eq!((cycles, bad.total()), (11, 1));
+//! ```
+//!
 //! Packet formats, fields and data-source tables are those of the Arm
 //! Architecture Reference Manual (DDI 0487, chapter "Statistical Profiling
 //! Extension Sample Record Specification") as Linux's perf tool reads them

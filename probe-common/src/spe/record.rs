@@ -31,6 +31,9 @@ pub struct Record {
     unused: u32,
 }
 
+// The eBPF side keeps one in a map value: no hidden padding.
+const _: () = assert!(size_of::<Record>() == 88);
+
 /// The packets of which a record keeps one: their bits in [`Record::present`].
 mod bit {
     pub(super) const PC: u16 = 1 << 0;
