@@ -1,8 +1,6 @@
 //! The LIFECYCLE ring: cgroups and processes that come and go, so that one that lived
 //! 50 ms still has its name.
 
-use crate::CgroupId;
-
 /// Longest path in a record; the kernel's own `cgroup_mkdir` event cuts paths at 1,024 bytes too.
 pub const LIFECYCLE_PATH: usize = 1024;
 
@@ -49,12 +47,6 @@ impl Lifecycle {
         };
         let text = text.get(..u32::from_ne_bytes(*len) as usize)?;
         Some((kind, u64::from_ne_bytes(*id), text))
-    }
-
-    /// The cgroup id of a cgroup record.
-    #[must_use]
-    pub const fn cgroup(id: u64) -> CgroupId {
-        CgroupId(id)
     }
 }
 

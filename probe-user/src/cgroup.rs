@@ -207,6 +207,24 @@ mod tests {
     }
 
     #[test]
+    fn no_cgroup2_is_said_so() {
+        let proc = tempfile::tempdir().unwrap();
+        let missing = Hierarchy::find(proc.path()).unwrap_err().to_string();
+        assert!(missing.starts_with("cannot read "), "{missing}");
+        fs::create_dir(proc.path().join("self")).unwrap();
+        fs::write(
+            proc.path().join("self/mountinfo"),
+            "23 1 0:22 / /proc rw - proc proc rw\n",
+        )
+        .unwrap();
+        let unmounted = Hierarchy::find(proc.path()).unwrap_err().to_string();
+        assert!(
+            unmounted.contains("mount -t cgroup2 none /sys/fs/cgroup"),
+            "{unmounted}"
+        );
+    }
+
+    #[test]
     fn walks_and_resolves_a_tree() {
         let tree = tempfile::tempdir().unwrap();
         let mount = tree.path().to_path_buf();
