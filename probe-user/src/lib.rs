@@ -30,4 +30,5 @@ pub mod list;
 pub mod load;
 pub mod pull;
 mod sys;
+pub mod topology;
 pub mod window;

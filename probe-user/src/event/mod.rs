@@ -14,12 +14,14 @@ mod syntax;
 mod sysfs;
 #[cfg(test)]
 mod tests;
+mod uncore;
 
 pub use self::{
     error::{EventError, SysfsError, SysfsProblem},
     format::{Format, FormatError, Word},
     nearest::Nearest,
     sysfs::{Pmu, PmuEvent, PmuKind, Pmus},
+    uncore::{Product, named_node},
 };
 use crate::cpus::CpuList;
 

@@ -24,8 +24,7 @@ use aya_log::EbpfLogger;
 use probe_common::{CpuState, FlushMode};
 
 pub(crate) use self::{
-    counters::CpuCounters, error::chain, hook::CgroupSwitches, hotplug::Hotplug,
-    uncore::UncoreCounter,
+    counters::CpuCounters, error::chain, hook::CgroupSwitches, hotplug::Hotplug, uncore::Uncore,
 };
 pub use self::{
     defaults::{DefaultsError, default_events},
@@ -63,7 +62,7 @@ pub struct Session {
     pub(crate) ebpf: Ebpf,
     pub(crate) btf: Btf,
     pub(crate) counters: Vec<CpuCounters>,
-    pub(crate) uncore: Vec<UncoreCounter>,
+    pub(crate) uncore: Uncore,
     pub(crate) cgroup_switches: Option<CgroupSwitches>,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) hotplug: Hotplug,
@@ -104,7 +103,7 @@ impl Session {
             counters::insert(&ebpf, &opened)?;
             cpu_counters.push(opened);
         }
-        let uncore = uncore::open(&config.plan, sysfs)?;
+        let uncore = Uncore::open(&config.plan, sysfs)?;
 
         let flush: &mut RawTracePoint = program(&mut ebpf, "flush")?;
         flush.load().map_err(|error| LoadError::Bpf {

@@ -1,6 +1,8 @@
 //! What is counted where: every event of `-e` gets a place in a counter group, on the uncore
 //! PMUs, or on the clock.
 
+use std::ops::Range;
+
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
 
 use super::LoadError;
@@ -67,6 +69,9 @@ pub struct Plan {
     pub groups: Vec<Vec<Planned>>,
     /// Uncore counters.
     pub uncore: Vec<Planned>,
+    /// Those of [`Self::uncore`] that are opened as one group: what the user put in braces, else
+    /// each alone. Without gaps.
+    pub uncore_groups: Vec<Range<usize>>,
 }
 
 impl Plan {
@@ -80,8 +85,13 @@ impl Plan {
         let mut open: Vec<OpenGroup> = Vec::new();
         for group in groups {
             let mut own = None;
+            let uncore = plan.uncore.len();
             for event in &group.events {
                 plan.add(event, group.explicit, &mut own, &mut open);
+            }
+            // An event without braces is a group of its own.
+            if plan.uncore.len() > uncore {
+                plan.uncore_groups.push(uncore..plan.uncore.len());
             }
         }
         let events: usize = plan.groups.iter().map(Vec::len).sum();

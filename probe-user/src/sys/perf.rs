@@ -48,6 +48,18 @@ pub(crate) fn enable(leader: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Stops an event.
+#[cfg(test)]
+pub(crate) fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is a perf event's; the argument is plain.
+    let result = unsafe { raw::ioctls::DISABLE(event.as_raw_fd(), 0) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
 /// Opens the software event that fires when a CPU switches between tasks of two cgroups (kernel 5.13).
 pub(crate) fn open_cgroup_switches(cpu: u32) -> io::Result<OwnedFd> {
     let mut attr = bindings::perf_event_attr {

@@ -90,15 +90,20 @@ pub(crate) fn add(sum: &mut UsageRow, row: &UsageRow) {
     sum.running = sum.running.wrapping_add(row.running);
 }
 
+/// What tells one uncore counter from another.
+fn key(reading: &UncoreReading) -> (usize, u32, u16) {
+    (reading.at, reading.socket, reading.instance)
+}
+
 fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReading> {
     let before: HashMap<_, _> = earlier
         .iter()
-        .map(|reading| ((reading.at, reading.socket), reading))
+        .map(|reading| (key(reading), reading))
         .collect();
     later
         .iter()
         .map(|now| {
-            let before = before.get(&(now.at, now.socket));
+            let before = before.get(&key(now));
             let count = now.count.zip(before.and_then(|before| before.count));
             UncoreReading {
                 count: count.and_then(|(now, before)| now.checked_sub(before)),

@@ -148,6 +148,7 @@ fn an_uncore_counter_that_went_back_has_no_gain() {
     let reading = |count| UncoreReading {
         at: 0,
         socket: 1,
+        instance: 0,
         count,
         enabled: 10,
         running: 10,
