@@ -20,6 +20,7 @@ pub mod cgroup;
 pub mod command;
 pub mod cpus;
 pub mod derive;
+pub mod devices;
 pub mod doctor;
 pub mod emit;
 pub mod event;

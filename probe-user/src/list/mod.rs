@@ -20,8 +20,10 @@ pub use self::{
 };
 use crate::{
     cpus,
+    devices::Devices,
     event::{Counter, Exclude, Pmus},
     sys::perf,
+    topology::Topology,
 };
 
 /// Everything that can be listed.
@@ -31,6 +33,8 @@ pub struct Inventory {
     pub pmus: Vec<PmuItem>,
     /// Generic events first, then those that PMUs name, then how to write raw ones.
     pub sections: Vec<Section>,
+    /// PCI devices by what counts them.
+    pub devices: Devices,
 }
 
 impl Inventory {
@@ -39,9 +43,13 @@ impl Inventory {
     pub fn of_this_machine(pmus: &Pmus) -> Self {
         let online = cpus::online(Path::new("/sys")).unwrap_or_default();
         let cpu = online.iter().next().unwrap_or(0);
-        Self::new(pmus, &|counter| {
-            perf::open(counter, Exclude::default(), cpu, None).map(drop)
-        })
+        let sysfs = Path::new("/sys");
+        let devices = Devices::read(sysfs, pmus, &Topology::read(sysfs));
+        let open = |counter: &Counter| perf::open(counter, Exclude::default(), cpu, None).map(drop);
+        Self {
+            devices,
+            ..Self::new(pmus, &open)
+        }
     }
 
     /// What a machine with these PMUs has; `open` tries an event on one of its CPUs.
@@ -49,6 +57,7 @@ impl Inventory {
         Self {
             pmus: pmus::items(pmus),
             sections: events::sections(pmus, open),
+            devices: Devices::default(),
         }
     }
 }

@@ -15,6 +15,8 @@ pub enum Part {
     Pmus,
     /// The events, with what to write for each
     Events,
+    /// The PCI devices, with the uncore PMU that counts each
+    Devices,
 }
 
 impl Part {
@@ -42,6 +44,12 @@ impl Inventory {
                 section_text(out, section)?;
             }
         }
+        if Part::Devices.is_in(part) {
+            if part.is_none() {
+                writeln!(out)?;
+            }
+            self.devices.write_text(out)?;
+        }
         Ok(())
     }
 
@@ -62,6 +70,9 @@ impl Inventory {
                 events.map(|event| event_json(section, event))
             });
             object.insert("events".to_owned(), Value::Array(events.collect()));
+        }
+        if Part::Devices.is_in(part) {
+            object.insert("devices".to_owned(), self.devices.to_json());
         }
         writeln!(out, "{}", Value::Object(object))
     }
