@@ -5,6 +5,7 @@
 
 mod encode;
 mod error;
+mod filters;
 mod format;
 mod generic;
 mod modifier;
@@ -78,6 +79,19 @@ pub struct Counter {
     pub config3: u64,
 }
 
+impl Counter {
+    /// One of its config words.
+    #[must_use]
+    pub fn word(&self, word: Word) -> u64 {
+        match word {
+            Word::Config => self.config,
+            Word::Config1 => self.config1,
+            Word::Config2 => self.config2,
+            Word::Config3 => self.config3,
+        }
+    }
+}
+
 /// The CPUs to open a counter on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -109,5 +123,7 @@ pub struct Exclude {
 /// # Errors
 /// The first thing wrong with the text, or with an event on this machine.
 pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
-    resolve::resolve(&syntax::parse(text)?, pmus)
+    let groups = resolve::resolve(&syntax::parse(text)?, pmus)?;
+    filters::check(&groups, pmus)?;
+    Ok(groups)
 }
