@@ -42,6 +42,15 @@ impl Topology {
         }
     }
 
+    /// CPUs by number, in these sockets.
+    #[cfg(test)]
+    pub(crate) fn of(sockets: &[u32]) -> Self {
+        Self {
+            sockets: (0..).zip(sockets.iter().copied()).collect(),
+            nodes: BTreeMap::new(),
+        }
+    }
+
     /// The socket of a CPU; `None` where the machine does not tell.
     #[must_use]
     pub fn socket(&self, cpu: u32) -> Option<u32> {

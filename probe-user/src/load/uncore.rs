@@ -11,6 +11,7 @@ use std::{
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,7 +30,7 @@ const CERTAINLY_ENABLED: Duration = Duration::from_millis(1);
 /// All uncore counters of a session.
 pub(crate) struct Uncore {
     groups: Vec<Group>,
-    topology: Topology,
+    topology: Arc<Topology>,
     sysfs: PathBuf,
     /// A CPU came or went since the last look at the cpumasks.
     pub(crate) look: bool,
@@ -70,7 +71,7 @@ impl Uncore {
     pub(crate) fn open(plan: &Plan, sysfs: &Path) -> Result<Self, LoadError> {
         let mut uncore = Self {
             groups: Vec::new(),
-            topology: Topology::read(sysfs),
+            topology: Arc::new(Topology::read(sysfs)),
             sysfs: sysfs.to_owned(),
             look: false,
             last: now(),
@@ -99,6 +100,11 @@ impl Uncore {
             }
         }
         Ok(uncore)
+    }
+
+    /// The sockets, where anything is counted for them.
+    pub(crate) fn topology(&self) -> Option<Arc<Topology>> {
+        (!self.groups.is_empty()).then(|| Arc::clone(&self.topology))
     }
 
     /// The CPUs of a cpumask by socket, and by their number on that socket.
@@ -170,7 +176,7 @@ impl Uncore {
     /// Reads every counter, in one pass.
     pub(crate) fn read(&mut self, plan: &Plan) -> Vec<UncoreReading> {
         if std::mem::take(&mut self.look) {
-            self.topology.refresh(&self.sysfs);
+            Arc::make_mut(&mut self.topology).refresh(&self.sysfs);
             self.follow_cpumasks(plan);
         }
         let now = now();

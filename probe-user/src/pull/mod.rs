@@ -18,6 +18,7 @@ pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle};
 use crate::{
     load::{CgroupSwitches, Hook, LoadError, Session, no_map},
     sys::bpf,
+    topology::Topology,
 };
 
 /// Whom counts belong to that USAGE could not take: its cgroup is not known any more.
@@ -33,6 +34,8 @@ pub struct Snapshot {
     pub rows: HashMap<UsageKey, UsageRow>,
     /// Uncore counts since the session began.
     pub uncore: Vec<UncoreReading>,
+    /// The socket of each CPU, where uncore events are counted.
+    pub topology: Option<Arc<Topology>>,
     /// Names of every cgroup and process that has a row.
     pub names: Arc<Names>,
     /// What the programs say of themselves.
@@ -120,6 +123,7 @@ impl Session {
             at,
             rows,
             uncore,
+            topology: self.uncore.topology(),
             names,
             health,
         })

@@ -31,6 +31,8 @@ pub struct Window {
     pub length: Duration,
     /// Gains by owner.
     pub usage: BTreeMap<Owner, Usage>,
+    /// The same by the socket of the CPU, where uncore events are counted.
+    pub on_socket: BTreeMap<(u32, Owner), Usage>,
     /// Gains of the uncore counters; None where one could not be read, or went back.
     pub uncore: Vec<UncoreReading>,
     /// Names as of the later snapshot.
@@ -44,21 +46,31 @@ impl Window {
     #[must_use]
     pub fn between(earlier: &Snapshot, later: &Snapshot, groups: usize) -> Self {
         let mut usage: BTreeMap<Owner, Usage> = BTreeMap::new();
+        let mut on_socket: BTreeMap<(u32, Owner), Usage> = BTreeMap::new();
         for (key, now) in &later.rows {
             let gain = gain(earlier.rows.get(key), now);
             let owner = Owner {
                 cgroup: key.cgroup,
                 tgid: key.tgid,
             };
-            let rows = usage.entry(owner).or_insert_with(|| vec![None; groups]);
-            if let Some(row) = rows.get_mut(usize::from(key.group)) {
-                add(row.get_or_insert(UsageRow::ZERO), &gain);
+            let charge = |rows: &mut Usage| {
+                if let Some(row) = rows.get_mut(usize::from(key.group)) {
+                    add(row.get_or_insert(UsageRow::ZERO), &gain);
+                }
+            };
+            charge(usage.entry(owner).or_insert_with(|| vec![None; groups]));
+            if let Some(topology) = &later.topology {
+                // Where the machine does not tell, it is one socket.
+                let socket = topology.socket(key.cpu.into()).unwrap_or(0);
+                let rows = on_socket.entry((socket, owner));
+                charge(rows.or_insert_with(|| vec![None; groups]));
             }
         }
         Self {
             start: earlier.at,
             length: later.at.saturating_sub(earlier.at),
             usage,
+            on_socket,
             uncore: uncore(&earlier.uncore, &later.uncore),
             names: Arc::clone(&later.names),
             health: later.health.clone(),
@@ -120,4 +132,4 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -32,9 +32,15 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
         at: Duration::ZERO,
         rows,
         uncore: Vec::new(),
+        topology: None,
         names: Arc::default(),
         health,
     }
+}
+
+/// A window in which nothing happened.
+pub(crate) fn empty() -> Window {
+    Window::between(&snapshot([]), &snapshot([]), GROUPS)
 }
 
 fn key(cgroup: u64, cpu: u16, group: u16) -> UsageKey {
@@ -158,4 +164,34 @@ fn an_uncore_counter_that_went_back_has_no_gain() {
     assert_eq!(gain(Some(12), Some(5)), None);
     assert_eq!(gain(None, Some(5)), None);
     assert_eq!(gain(Some(5), None), None);
+}
+
+#[test]
+fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
+    let counted = || {
+        snapshot([
+            (key(7, 0, 0), row(100)),
+            (key(7, 1, 0), row(20)),
+            (key(7, 2, 0), row(3)),
+        ])
+    };
+    let window = Window::between(&snapshot([]), &counted(), GROUPS);
+    assert!(window.on_socket.is_empty());
+    let mut later = counted();
+    later.topology = Some(Arc::new(crate::topology::Topology::of(&[
+        0, 0, 1,
+    ])));
+    let window = Window::between(&snapshot([]), &later, GROUPS);
+    let on = |socket| {
+        let owner = Owner {
+            cgroup: CgroupId(7),
+            tgid: 0,
+        };
+        window.on_socket[&(socket, owner)][0]
+            .as_ref()
+            .unwrap()
+            .counts[0]
+    };
+    assert_eq!((on(0), on(1)), (120, 3));
+    assert_eq!(first(&window, 7, 0), Some(123));
 }

@@ -4,13 +4,17 @@
 //! Only arithmetic is here. Every division is exact: the shares of all owners (system and idle are among
 //! them), what devices caused, and what nobody can be told for add up to what was measured.
 
+mod counted;
 mod method;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-pub use self::method::{Method, NoShare};
+pub use self::{
+    counted::WeightEvents,
+    method::{Method, NoShare},
+};
 use crate::window::Owner;
 
 /// What one owner is known to have done.

@@ -155,7 +155,7 @@ fn the_name_tells_the_socket_where_the_machine_does_not() {
     let (_, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     assert_eq!(uncore.socket("nvidia_scf_pmu_1", 0), 0, "the CPU's own");
-    uncore.topology = Topology::default();
+    uncore.topology = Arc::default();
     assert_eq!(uncore.socket("nvidia_scf_pmu_1", 0), 1);
     assert_eq!(uncore.socket("nvidia_pcie_pmu_3_rc_7", 0), 3);
     assert_eq!(uncore.socket("nvidia_uncore_pmu_5", 0), 0);
