@@ -211,6 +211,15 @@ impl Counting {
         Window::between(&self.first, &now, self.session.plan().groups.len())
     }
 
+    /// What was counted since the last window.
+    pub(crate) fn next_window(&mut self) -> Window {
+        let now = self.session.pull().unwrap();
+        let groups = self.session.plan().groups.len();
+        let window = Window::between(&self.first, &now, groups);
+        self.first = now;
+        window
+    }
+
     /// The count of one event of a window for one owner; None where it has no row.
     pub(crate) fn count(&self, window: &Window, event: &str, cgroup: CgroupId) -> Option<u64> {
         self.process_count(window, event, cgroup, 0)

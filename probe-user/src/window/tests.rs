@@ -178,9 +178,7 @@ fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
     let window = Window::between(&snapshot([]), &counted(), GROUPS);
     assert!(window.on_socket.is_empty());
     let mut later = counted();
-    later.topology = Some(Arc::new(crate::topology::Topology::of(&[
-        0, 0, 1,
-    ])));
+    later.topology = Some(Arc::new(crate::topology::Topology::of(&[0, 0, 1])));
     let window = Window::between(&snapshot([]), &later, GROUPS);
     let on = |socket| {
         let owner = Owner {

@@ -61,7 +61,9 @@ const ALL: &[Tests] = &[
             "pmus::cycles",
             "pmus::uncore",
             "scale::",
+            "shares::",
             "smoke::",
+            "uncore::",
         ],
     },
     Tests {
