@@ -3,6 +3,9 @@
 use crate::{CgroupId, GROUPS, SLOTS};
 
 /// What the `flush` program does; user space passes it as the first argument of the test run.
+///
+/// The second and third are the rotated group that is live from then on, and how many counters of it
+/// are in the slots ([`CpuState::live`], [`CpuState::live_events`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum FlushMode {
@@ -50,6 +53,10 @@ pub struct CpuState {
     pub since: u64,
     /// Nanoseconds that the slice before it was long.
     pub length: u64,
+    /// The rotated counter group whose counters are in the slots behind the fixed groups'.
+    pub live: u64,
+    /// How many counters it has there; 0 while they are exchanged.
+    pub live_events: u64,
     /// Times the open slice was charged and closed.
     pub charges: u64,
     /// Runs of the switch hook on this CPU.
@@ -83,7 +90,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 18 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 20 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -98,6 +105,8 @@ impl CpuState {
             armed: word(),
             since: word(),
             length: word(),
+            live: word(),
+            live_events: word(),
             charges: word(),
             runs: word(),
             unseen: word(),

@@ -14,7 +14,7 @@ use aya_ebpf::{
 use aya_log_ebpf::warn;
 use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, UsageKey, UsageRow};
 
-use crate::counters::{self, GROUP_ENDS, for_each_slot};
+use crate::counters::{self, GROUP_ENDS, ROTATED, for_each_slot};
 
 /// Who used how much. Not preallocated: only pairs that ran cost memory. User space sets the size.
 #[map]
@@ -53,7 +53,11 @@ pub(crate) fn read(state: &mut CpuState) {
     let mut first = true;
     for_each_slot!(SLOT => {
         state.gain[SLOT] = 0;
-        if let Some(value) = counters::read(SLOT) {
+        if !is_live(state, SLOT as u64) {
+            if first {
+                state.running[group & (GROUPS - 1)].gain = 0;
+            }
+        } else if let Some(value) = counters::read(SLOT) {
             // A counter below its last reading was reset or is another one: the new value is the
             // baseline, and no difference is made up.
             if value.counter >= state.last[SLOT] {
@@ -80,6 +84,35 @@ pub(crate) fn read(state: &mut CpuState) {
     let now = unsafe { bpf_ktime_get_ns() };
     state.length = now.wrapping_sub(state.since);
     state.since = now;
+}
+
+/// True for the slots of fixed groups, and for those of the rotated group that hold a counter.
+#[inline(always)]
+fn is_live(state: &CpuState, slot: u64) -> bool {
+    slot < ROTATED.load() || slot - ROTATED.load() < state.live_events
+}
+
+/// Makes a rotated group the live one: what its counters have now is their baseline.
+#[inline(always)]
+pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
+    if (state.live, state.live_events) == (group, events) {
+        return;
+    }
+    (state.live, state.live_events) = (group, events);
+    let mut index = 0;
+    for_each_slot!(SLOT => {
+        if SLOT as u64 >= ROTATED.load()
+            && is_live(state, SLOT as u64)
+            && let Some(value) = counters::read(SLOT)
+        {
+            state.last[SLOT] = value.counter;
+            if SLOT as u64 == ROTATED.load() {
+                state.enabled[index & (GROUPS - 1)].last = value.enabled;
+                state.running[index & (GROUPS - 1)].last = value.running;
+            }
+        }
+        index += (GROUP_ENDS.load() >> SLOT & 1) as usize;
+    });
 }
 
 #[inline(always)]
@@ -134,13 +167,18 @@ fn charge_part(
     };
     let mut row: Option<&'static mut UsageRow> = None;
     let mut at = 0;
+    let mut group = 0;
     for_each_slot!(SLOT => {
         if at == 0 {
+            // Some rotated group could always be live, the moments of exchange included: the sum over
+            // them is the time for which each could have been.
+            let rotated = SLOT as u64 == ROTATED.load();
+            key.group = if rotated { state.live as u16 } else { group as u16 };
+            let enabled = if rotated { state.length } else { state.enabled[group & (GROUPS - 1)].gain };
             row = row_of(ctx, state, &key);
             if let Some(row) = row.as_deref_mut() {
-                let group = key.group as usize & (GROUPS - 1);
-                row.enabled += part(state.enabled[group].gain);
-                row.running += part(state.running[group].gain);
+                row.enabled += part(enabled);
+                row.running += part(state.running[group & (GROUPS - 1)].gain);
             }
         }
         if let Some(row) = &mut row {
@@ -148,7 +186,7 @@ fn charge_part(
         }
         at += 1;
         if GROUP_ENDS.load() >> SLOT & 1 == 1 {
-            key.group += 1;
+            group += 1;
             at = 0;
         }
     });

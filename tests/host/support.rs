@@ -208,7 +208,7 @@ impl Counting {
     /// What was counted since the start.
     pub(crate) fn window(&mut self) -> Window {
         let now = self.session.pull().unwrap();
-        Window::between(&self.first, &now, self.session.plan().groups.len())
+        Window::between(&self.first, &now, self.session.plan())
     }
 
     /// The count of one event of a window for one owner; None where it has no row.

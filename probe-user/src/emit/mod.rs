@@ -6,7 +6,7 @@ mod table;
 
 use std::io::{self, Write};
 
-use crate::{derive::Report, join::Entity, pull::Health};
+use crate::{catalogue::Place, derive::Report, join::Entity, pull::Health};
 
 /// Formats of `stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -74,6 +74,16 @@ pub(crate) fn label(entity: &Entity) -> (&'static str, String) {
         Entity::Idle => ("idle", "idle".to_owned()),
         Entity::SystemAndIdle => ("system+idle", "system+idle".to_owned()),
     }
+}
+
+/// Kind and name of a socket or device, as every format writes them.
+pub(crate) fn place(place: &Place) -> (&'static str, String) {
+    let kind = if place.device.is_some() {
+        "device"
+    } else {
+        "socket"
+    };
+    (kind, place.to_string())
 }
 
 /// The account of the programs, as names and values with their units.

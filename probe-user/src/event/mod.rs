@@ -74,6 +74,8 @@ pub struct Counter {
     pub config2: u64,
     /// `perf_event_attr.config3`
     pub config3: u64,
+    /// `perf_event_attr.config4`
+    pub config4: u64,
 }
 
 /// The CPUs to open a counter on.
@@ -81,11 +83,25 @@ pub struct Counter {
 pub enum Scope {
     /// Every online CPU, each counting for itself.
     Cpu,
+    /// The cores of one kind (`cpus` of their PMU), each counting for itself.
+    Cpus(CpuList),
     /// Each CPU of the PMU's `cpumask`, counting for its whole socket or other part of the machine.
     Uncore {
         /// Never empty.
         cpus: CpuList,
     },
+}
+
+impl Scope {
+    /// Whether a counter is opened on this CPU to count for it.
+    #[must_use]
+    pub fn counts_on(&self, cpu: u32) -> bool {
+        match self {
+            Self::Cpu => true,
+            Self::Cpus(cpus) => cpus.contains(cpu),
+            Self::Uncore { .. } => false,
+        }
+    }
 }
 
 /// The `exclude_*` bits of `perf_event_attr`.

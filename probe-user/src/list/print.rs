@@ -175,6 +175,7 @@ fn encoding(counter: &Counter) -> String {
         config1,
         config2,
         config3,
+        config4,
         ..
     } = counter;
     let mut text = format!("config={config:#x}");
@@ -182,6 +183,7 @@ fn encoding(counter: &Counter) -> String {
         ("config1", config1),
         ("config2", config2),
         ("config3", config3),
+        ("config4", config4),
     ] {
         if *word != 0 {
             text.push_str(&format!(",{name}={word:#x}"));
@@ -227,6 +229,7 @@ fn event_json(section: &Section, event: &EventItem) -> Value {
             "config1": counter.config1,
             "config2": counter.config2,
             "config3": counter.config3,
+            "config4": counter.config4,
         })
     });
     json!({
