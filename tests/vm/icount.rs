@@ -30,7 +30,8 @@ fn measure(pmu: &str, rounds: u64) -> Counted {
     let mut counting = Counting::start(&format!(
         "{{{pmu}/inst_retired,name=inst/,{pmu}/cpu_cycles,name=cycles/,{pmu}/inst_retired,name=user/u}}"
     ));
-    cgroup.load(&format!("count {rounds}")).finish();
+    // Of one width, since the program executes a few instructions for every digit.
+    cgroup.load(&format!("count {rounds:07}")).finish();
     let window = counting.window();
     let count = |event| counting.count(&window, event, cgroup.id).unwrap();
     Counted {
