@@ -97,6 +97,12 @@ impl Task {
         unsafe { field(self.0, &TASK_TGID) }
     }
 
+    /// What tells it from every other task that lives.
+    #[inline(always)]
+    pub(crate) fn address(self) -> u64 {
+        self.0.addr() as u64
+    }
+
     /// Address of the command name, for the helpers that read kernel memory.
     #[inline(always)]
     pub(crate) fn comm(self) -> *const u8 {

@@ -90,8 +90,10 @@ fn every_count_is_exact() {
         (&b, "burn 0 300"),
         (&c, "burst 1 300 300 600"),
         (&c, "forks 20 2"),
+        (&c, "execs 20"),
     ]);
     assert_exact(&pmu, &mut counting, &[&a, &b, &c]);
+    assert_eq!(counting.window().health.missed_switches, 0);
 }
 
 /// Pulls while loads run do not disturb what is charged.
