@@ -45,8 +45,9 @@ pub struct CpuState {
     pub owner: CgroupId,
     /// Process of the owner when counting by process, else 0.
     pub owner_tgid: u64,
-    /// Thread that was switched in last (hook `sched-switch`).
-    pub pid: u64,
+    /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id, which
+    /// changes when a thread that is not the leader calls exec.
+    pub task: u64,
     /// 0 until user space armed this CPU; nothing is charged before.
     pub armed: u64,
     /// `CLOCK_MONOTONIC` nanoseconds when the open slice began.
@@ -57,6 +58,8 @@ pub struct CpuState {
     pub live: u64,
     /// How many counters it has there; 0 while they are exchanged.
     pub live_events: u64,
+    /// The least that a clock event was ever ahead of the scheduler's clock at a switch, in ns.
+    pub ahead: i64,
     /// Times the open slice was charged and closed.
     pub charges: u64,
     /// Runs of the switch hook on this CPU.
@@ -90,7 +93,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 20 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 21 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -101,12 +104,13 @@ impl CpuState {
         Self {
             owner: CgroupId(word()),
             owner_tgid: word(),
-            pid: word(),
+            task: word(),
             armed: word(),
             since: word(),
             length: word(),
             live: word(),
             live_events: word(),
+            ahead: word().cast_signed(),
             charges: word(),
             runs: word(),
             unseen: word(),

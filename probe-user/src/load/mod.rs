@@ -289,6 +289,7 @@ fn load(
     let rotated = config.plan.fixed_slots() as u64;
     let groups = u32::try_from(config.plan.groups.len()).unwrap_or(u32::MAX);
     let group_ends = config.plan.group_ends();
+    let clocks = config.plan.clocks();
     let by_process = u8::from(config.by_process);
     let follow = u8::from(config.follow_command);
     let mut loader = EbpfLoader::new();
@@ -307,6 +308,7 @@ fn load(
         .override_global("EVENTS", &events, true)
         .override_global("ROTATED", &rotated, true)
         .override_global("GROUP_ENDS", &group_ends, true)
+        .override_global("CLOCKS", &clocks, true)
         .override_global("BY_PROCESS", &by_process, true)
         .override_global("FOLLOW_COMMAND", &follow, true);
     for (name, offset) in offsets {

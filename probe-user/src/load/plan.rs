@@ -233,6 +233,15 @@ impl Plan {
         bits
     }
 
+    /// Bit n set where slot n counts the nanoseconds of a clock, of the groups that are always live.
+    pub(crate) fn clocks(&self) -> u64 {
+        let fixed = self.groups[..self.fixed()].iter().flatten();
+        let clocks = fixed.map(|planned| self.columns[planned.column].clock);
+        (0..)
+            .zip(clocks)
+            .fold(0, |bits, (slot, clock)| bits | u64::from(clock) << slot)
+    }
+
     /// Slots of the groups that are always live: the rotated group's come behind them.
     pub(crate) fn fixed_slots(&self) -> usize {
         self.groups[..self.fixed()].iter().map(Vec::len).sum()
