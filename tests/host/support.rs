@@ -194,7 +194,13 @@ impl Counting {
 
     pub(crate) fn with(events: &str, change: impl FnOnce(&mut Config)) -> Self {
         let pmus = Pmus::read(Path::new("/sys")).unwrap();
-        let plan = Plan::new(&event::parse(events, &pmus).unwrap()).unwrap();
+        Self::with_plan(
+            Plan::new(&event::parse(events, &pmus).unwrap()).unwrap(),
+            change,
+        )
+    }
+
+    pub(crate) fn with_plan(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             plan,
             hook: Hook::SchedSwitch,

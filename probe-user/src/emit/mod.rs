@@ -107,6 +107,7 @@ pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
             (health.same.samples + health.changed.samples).to_string(),
         ),
         ("ipis_per_pull", health.flushes.to_string()),
+        ("group_exchanges", health.exchanges.to_string()),
         ("rows", health.rows.to_string()),
         ("map_memory_bytes", health.memory.total().to_string()),
         ("missed_switches", health.missed_switches.to_string()),

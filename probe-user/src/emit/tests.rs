@@ -157,6 +157,7 @@ fn health() -> Health {
         },
         changed: Sampled::default(),
         flushes: 2,
+        exchanges: 5,
         rows: 12,
         memory: MapMemory {
             rows: 100,

@@ -92,6 +92,22 @@ pub enum Scope {
     },
 }
 
+impl Counter {
+    /// The kernel's task-clock, which every machine counts.
+    pub(crate) fn task_clock() -> Self {
+        Self {
+            pmu: Some("software".to_owned()),
+            scope: Scope::Cpu,
+            type_: generic::TYPE_SOFTWARE,
+            config: generic::software("task-clock").expect("it is in the table"),
+            config1: 0,
+            config2: 0,
+            config3: 0,
+            config4: 0,
+        }
+    }
+}
+
 impl Scope {
     /// Whether a counter is opened on this CPU to count for it.
     #[must_use]

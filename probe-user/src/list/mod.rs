@@ -5,6 +5,7 @@
 
 mod events;
 mod generic;
+mod metrics;
 mod pmus;
 mod print;
 #[cfg(test)]
@@ -15,12 +16,15 @@ use std::{io, path::Path};
 pub(crate) use self::pmus::family;
 pub use self::{
     events::{Availability, EventItem, Section},
+    metrics::MetricItem,
     pmus::PmuItem,
     print::Part,
 };
 use crate::{
+    catalogue::{Catalogue, Machine},
     cpus,
     event::{Counter, Exclude, Pmus},
+    load::Room,
     sys::perf,
 };
 
@@ -31,17 +35,29 @@ pub struct Inventory {
     pub pmus: Vec<PmuItem>,
     /// Generic events first, then those that PMUs name, then how to write raw ones.
     pub sections: Vec<Section>,
+    /// The documented metrics of this platform.
+    pub metrics: Vec<MetricItem>,
 }
 
 impl Inventory {
-    /// What the running machine has.
+    /// What the running machine has; `machine` says which metrics hold on it.
     #[must_use]
-    pub fn of_this_machine(pmus: &Pmus) -> Self {
+    pub fn of_this_machine(pmus: &Pmus, catalogue: &Catalogue, machine: &Machine) -> Self {
         let online = cpus::online(Path::new("/sys")).unwrap_or_default();
         let cpu = online.iter().next().unwrap_or(0);
-        Self::new(pmus, &|counter| {
-            perf::open(counter, Exclude::default(), cpu, None).map(drop)
-        })
+        let clock = Counter::task_clock();
+        let permitted = perf::open(&clock, Exclude::default(), cpu, None).is_ok();
+        let room = if permitted {
+            Room::of_this_machine(catalogue, machine, pmus, 0)
+        } else {
+            Room::documented(catalogue, machine, pmus, 0)
+        };
+        Self {
+            metrics: metrics::items(catalogue, machine, pmus, &room, permitted),
+            ..Self::new(pmus, &|counter| {
+                perf::open(counter, Exclude::default(), cpu, None).map(drop)
+            })
+        }
     }
 
     /// What a machine with these PMUs has; `open` tries an event on one of its CPUs.
@@ -49,6 +65,7 @@ impl Inventory {
         Self {
             pmus: pmus::items(pmus),
             sections: events::sections(pmus, open),
+            metrics: Vec::new(),
         }
     }
 }

@@ -28,6 +28,7 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
         same: Sampled::default(),
         changed: Sampled::default(),
         flushes: 0,
+        exchanges: 0,
         rows: 0,
         memory: MapMemory { rows: 0, fixed: 0 },
         rebased: 0,
