@@ -23,7 +23,7 @@ pub const SLOTS: usize = 16;
 /// Counters in one group, and in one row.
 pub const GROUP_COUNTERS: usize = 8;
 
-/// Groups that can be live at once.
+/// Groups that can be live at once. Rotated ones may be more: one of them is live on a CPU.
 pub const GROUPS: usize = 16;
 
 /// One run in this many measures its own duration: `bpf_stats` would need root and costs 20 ns a run.

@@ -14,7 +14,7 @@ use aya_ebpf::{
 use aya_log_ebpf::warn;
 use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, UsageKey, UsageRow};
 
-use crate::counters::{self, GROUP_ENDS, for_each_slot};
+use crate::counters::{self, CLOCKS, GROUP_ENDS, ROTATED, for_each_slot};
 
 /// Who used how much. Not preallocated: only pairs that ran cost memory. User space sets the size.
 #[map]
@@ -47,21 +47,38 @@ pub(crate) fn state() -> Option<&'static mut CpuState> {
 ///
 /// All counters are read before anything else is done: they are read close together, so that
 /// ratios of them are of one time, and the look-ups that follow are not charged to whoever leaves.
+///
+/// `left_at` is the scheduler's clock at a switch. Out of idle this program runs tens of
+/// microseconds later, while caches are cold: clocks are taken back to the switch itself.
 #[inline(always)]
-pub(crate) fn read(state: &mut CpuState) {
+pub(crate) fn read(state: &mut CpuState, left_at: Option<u64>) {
     let mut group = 0;
     let mut first = true;
+    let mut late = None;
     for_each_slot!(SLOT => {
         state.gain[SLOT] = 0;
-        if let Some(value) = counters::read(SLOT) {
+        if !is_live(state, SLOT as u64) {
+            if first {
+                state.running[group & (GROUPS - 1)].gain = 0;
+            }
+        } else if let Some(value) = counters::read(SLOT) {
+            let mut counter = value.counter;
+            if CLOCKS.load() >> SLOT & 1 == 1
+                && let Some(clock) = left_at
+                && counter >= state.last[SLOT]
+            {
+                let late = *late.get_or_insert_with(|| lateness(state, counter, clock));
+                // Not behind the last reading: a flush reads at its own time.
+                counter = state.last[SLOT].max(counter.saturating_sub(late));
+            }
             // A counter below its last reading was reset or is another one: the new value is the
             // baseline, and no difference is made up.
-            if value.counter >= state.last[SLOT] {
-                state.gain[SLOT] = value.counter - state.last[SLOT];
+            if counter >= state.last[SLOT] {
+                state.gain[SLOT] = counter - state.last[SLOT];
             } else {
                 state.rebased += 1;
             }
-            state.last[SLOT] = value.counter;
+            state.last[SLOT] = counter;
             if first {
                 time(&mut state.enabled[group & (GROUPS - 1)], value.enabled);
                 time(&mut state.running[group & (GROUPS - 1)], value.running);
@@ -77,9 +94,51 @@ pub(crate) fn read(state: &mut CpuState) {
         group += usize::from(first);
     });
     // SAFETY: the helper has no preconditions.
-    let now = unsafe { bpf_ktime_get_ns() };
+    let now = unsafe { bpf_ktime_get_ns() } - late.unwrap_or(0);
     state.length = now.wrapping_sub(state.since);
     state.since = now;
+}
+
+/// True for the slots of fixed groups, and for those of the rotated group that hold a counter.
+#[inline(always)]
+fn is_live(state: &CpuState, slot: u64) -> bool {
+    slot < ROTATED.load() || slot - ROTATED.load() < state.live_events
+}
+
+/// Makes a rotated group the live one: what its counters have now is their baseline.
+#[inline(always)]
+pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
+    if (state.live, state.live_events) == (group, events) {
+        return;
+    }
+    (state.live, state.live_events) = (group, events);
+    let mut index = 0;
+    for_each_slot!(SLOT => {
+        if SLOT as u64 >= ROTATED.load()
+            && is_live(state, SLOT as u64)
+            && let Some(value) = counters::read(SLOT)
+        {
+            state.last[SLOT] = value.counter;
+            if SLOT as u64 == ROTATED.load() {
+                state.enabled[index & (GROUPS - 1)].last = value.enabled;
+                state.running[index & (GROUPS - 1)].last = value.running;
+            }
+        }
+        index += (GROUP_ENDS.load() >> SLOT & 1) as usize;
+    });
+}
+
+/// Nanoseconds from the switch at `clock` to now, when a clock event has counted `counter`.
+///
+/// Both run at one rate from two starts. The least that the event was ever ahead stands for
+/// no delay: the true one there is that of a warm switch, well below a microsecond.
+#[inline(always)]
+fn lateness(state: &mut CpuState, counter: u64, clock: u64) -> u64 {
+    let ahead = counter.wrapping_sub(clock).cast_signed();
+    if ahead < state.ahead {
+        state.ahead = ahead;
+    }
+    (ahead - state.ahead).cast_unsigned()
 }
 
 #[inline(always)]
@@ -134,13 +193,18 @@ fn charge_part(
     };
     let mut row: Option<&'static mut UsageRow> = None;
     let mut at = 0;
+    let mut group = 0;
     for_each_slot!(SLOT => {
         if at == 0 {
+            // Some rotated group could always be live, the moments of exchange included: the sum over
+            // them is the time for which each could have been.
+            let rotated = SLOT as u64 == ROTATED.load();
+            key.group = if rotated { state.live as u16 } else { group as u16 };
+            let enabled = if rotated { state.length } else { state.enabled[group & (GROUPS - 1)].gain };
             row = row_of(ctx, state, &key);
             if let Some(row) = row.as_deref_mut() {
-                let group = key.group as usize & (GROUPS - 1);
-                row.enabled += part(state.enabled[group].gain);
-                row.running += part(state.running[group].gain);
+                row.enabled += part(enabled);
+                row.running += part(state.running[group & (GROUPS - 1)].gain);
             }
         }
         if let Some(row) = &mut row {
@@ -148,7 +212,7 @@ fn charge_part(
         }
         at += 1;
         if GROUP_ENDS.load() >> SLOT & 1 == 1 {
-            key.group += 1;
+            group += 1;
             at = 0;
         }
     });

@@ -11,13 +11,22 @@ use aya_ebpf::{
     maps::PerfEventArray,
 };
 
-/// Live counters: slots 0..EVENTS.
+/// Slots in use: 0..EVENTS. Of the rotated group's, only as many as its counters are.
 #[unsafe(no_mangle)]
 pub(crate) static EVENTS: Global<u64> = Global::new(0);
 
 /// Bit n is set where slot n is the last of its group.
 #[unsafe(no_mangle)]
 pub(crate) static GROUP_ENDS: Global<u64> = Global::new(0);
+
+/// The first slot of the rotated group, behind those of the groups that are always live; EVENTS where
+/// nothing is rotated.
+#[unsafe(no_mangle)]
+pub(crate) static ROTATED: Global<u64> = Global::new(0);
+
+/// Bit n is set where slot n counts the nanoseconds of a clock (cpu-clock, task-clock).
+#[unsafe(no_mangle)]
+pub(crate) static CLOCKS: Global<u64> = Global::new(0);
 
 macro_rules! slots {
     ($($slot:literal $name:ident),*) => {

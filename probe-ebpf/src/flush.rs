@@ -1,4 +1,5 @@
-//! The flush: closes the open slice of a CPU before user space reads the maps.
+//! The flush: closes the open slice of a CPU before user space reads the maps, or exchanges
+//! the counters in the slots (rotation).
 //!
 //! Never attached: user space runs it on one CPU at a time by `BPF_PROG_TEST_RUN` (kernel 5.10).
 
@@ -13,10 +14,16 @@ fn flush(ctx: RawTracePointContext) -> i32 {
         return 0;
     };
     let mode: u64 = ctx.arg(0);
+    let (live, live_events): (u64, u64) = (ctx.arg(1), ctx.arg(2));
     let rebased = state.rebased;
-    account::read(state);
+    if mode == FlushMode::Arm as u64 {
+        (state.live, state.live_events) = (live, live_events);
+    }
+    account::read(state, None);
     if mode == FlushMode::Arm as u64 {
         state.armed = 1;
+        // New clock events have another start.
+        state.ahead = i64::MAX;
         // These counters are new, so a reading below the last one is no surprise.
         state.rebased = rebased;
         // No slice was before it: new counters start lower than those before them ended.
@@ -26,6 +33,7 @@ fn flush(ctx: RawTracePointContext) -> i32 {
             state.owner = CgroupId::UNKNOWN;
         }
         switch::charge(&ctx, state, Task::current());
+        account::go_live(state, live, live_events);
     }
     if mode == FlushMode::ChargeAndForget as u64 {
         state.owner = CgroupId::UNKNOWN;
@@ -34,7 +42,7 @@ fn flush(ctx: RawTracePointContext) -> i32 {
         // reading it again here bounds what that can misattribute to one flush interval.
         let task = Task::current();
         let owner = switch::owner_of(task);
-        state.pid = u64::from(task.pid());
+        state.task = task.address();
         state.owner = owner.cgroup;
         state.owner_tgid = u64::from(owner.tgid);
     }

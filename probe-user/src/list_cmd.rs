@@ -1,9 +1,13 @@
 //! `pmuscope list`: what this machine can count.
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Result;
 use probe_user::{
+    catalogue::{Catalogue, Chip, Machine},
     event::Pmus,
     list::{Inventory, Part},
 };
@@ -16,14 +20,28 @@ pub(crate) struct Args {
     /// What to list; everything where it is not given
     #[arg(value_enum)]
     part: Option<Part>,
+    /// Add the metrics of this file, which is in the format of pmuscope's own
+    #[arg(long, value_name = "FILE")]
+    catalogue: Vec<PathBuf>,
+    /// Which chip this is, where it cannot be told or is told wrong
+    #[arg(long, value_enum)]
+    chip: Option<Chip>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let pmus = Pmus::read(Path::new("/sys"))?;
-    let inventory = Inventory::of_this_machine(&pmus);
+    let sysfs = Path::new("/sys");
+    let pmus = Pmus::read(sysfs)?;
+    let mut catalogue = Catalogue::builtin()?;
+    for file in &args.catalogue {
+        catalogue.merge_file(file)?;
+    }
+    let machine = args
+        .chip
+        .map_or_else(|| Machine::detect(sysfs), Machine::of_chip);
+    let inventory = Inventory::of_this_machine(&pmus, &catalogue, &machine);
     to_stdout(|out| match args.format {
         Format::Table => inventory.write_text(args.part, out),
         Format::Json => inventory.write_json(args.part, out),

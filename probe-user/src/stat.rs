@@ -13,13 +13,15 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_common::CgroupId;
 use probe_user::{
+    catalogue::{Catalogue, Chip, Machine, Settings},
     cgroup::Hierarchy,
     command::{Command, RunningCommand},
+    cpus,
     derive::Report,
     emit::{Emitter, Format},
-    event::{self, EventGroup, Pmus},
+    event::{self, Pmus},
     join::{By, CommandOwner, View},
-    load::{Config, Hook, Plan, Session, default_events},
+    load::{Config, Hook, PERIOD, Plan, Request, Room, Session, default_events},
     pull::Snapshot,
     window::Window,
 };
@@ -38,6 +40,21 @@ pub(crate) struct Args {
     /// Events in perf's syntax: names, groups {a,b}, pmu/event,term=value/, rNNNN, modifiers :u :k
     #[arg(short, long = "event", value_name = "EVENTS")]
     event: Vec<String>,
+    /// Metrics by name, group:NAME or all, separated by commas; `pmuscope list metrics` names them
+    #[arg(short = 'M', long = "metric", value_name = "METRICS")]
+    metric: Vec<String>,
+    /// Add the metrics of this file, which is in the format of pmuscope's own
+    #[arg(long, value_name = "FILE")]
+    catalogue: Vec<PathBuf>,
+    /// Which chip this is, where it cannot be told or is told wrong
+    #[arg(long, value_enum)]
+    chip: Option<Chip>,
+    /// Hardware counters of each PMU that stay free for other users
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    reserve_counters: usize,
+    /// How long the counters of one group stay on a CPU, where there are more groups than fit
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(4..))]
+    rotate: Option<u64>,
     /// What a row stands for
     #[arg(long, value_enum, default_value_t)]
     by: By,
@@ -83,8 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let pmus = Pmus::read(Path::new("/sys"))?;
-    let events = events(args, &pmus)?;
-    let plan = Plan::new(&events)?;
+    let plan = plan(args, &pmus)?;
     let hierarchy = Hierarchy::find(Path::new("/proc"))?;
     let below = args
         .cgroup
@@ -108,25 +124,51 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// The events of `-e`, or those that fit this machine.
-fn events(args: &Args, pmus: &Pmus) -> Result<Vec<EventGroup>> {
-    if args.event.is_empty() {
-        return Ok(default_events(pmus)?);
+/// The events of `-e` and the metrics of `-M`, or what fits this machine, packed into groups.
+fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
+    let mut catalogue = Catalogue::builtin()?;
+    for file in &args.catalogue {
+        catalogue.merge_file(file)?;
     }
-    Ok(event::parse(&args.event.join(","), pmus)?)
+    let sysfs = Path::new("/sys");
+    let machine = args
+        .chip
+        .map_or_else(|| Machine::detect(sysfs), Machine::of_chip);
+    let metrics = match args.metric.as_slice() {
+        [] => Vec::new(),
+        lists => catalogue.select(&lists.join(","), &machine)?,
+    };
+    let events = match (args.event.as_slice(), args.metric.as_slice()) {
+        ([], []) => default_events(pmus)?,
+        ([], _) => Vec::new(),
+        (lists, _) => event::parse(&lists.join(","), pmus)?,
+    };
+    let general = catalogue.metrics().filter(|metric| metric.family.fallback);
+    let request = Request {
+        events: &events,
+        metrics: &metrics,
+        offered: &general.collect::<Vec<_>>(),
+        machine,
+        cpus: cpus::online(sysfs)?.len(),
+        settings: Settings::default(),
+    };
+    let room = Room::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
+    Ok(Plan::packed(&request, pmus, &room)?)
 }
 
 /// A running session with all that it waits for.
 struct Stat {
     session: Session,
     view: View,
-    groups: usize,
     emitter: Emitter<Box<dyn Write>>,
     first: Snapshot,
     last: Snapshot,
     timer: Option<Interval>,
+    rotation: Option<Interval>,
     command: Option<RunningCommand>,
+    /// Ctrl-C, and what service managers and container runtimes send.
     interrupt: Signal,
+    terminate: Signal,
 }
 
 impl Stat {
@@ -139,6 +181,7 @@ impl Stat {
     ) -> Result<Self> {
         // From here on Ctrl-C ends the counting, not this process.
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         let command = match args.command.as_slice() {
             [] => None,
             words => Some(Command::prepare(words, hierarchy).map_err(NotStarted)?),
@@ -152,7 +195,6 @@ impl Stat {
         } else {
             args.hook
         };
-        let groups = plan.groups.len();
         let by_process = args.by == By::Process;
         let config = Config {
             plan,
@@ -179,24 +221,22 @@ impl Stat {
             .map(Command::start)
             .transpose()
             .map_err(NotStarted)?;
-        let timer = args.interval.map(|millis| {
-            let period = Duration::from_millis(millis);
-            let mut timer = interval_at(tokio::time::Instant::now() + period, period);
-            timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            timer
-        });
+        let timer = args.interval.map(Duration::from_millis).map(every);
+        let period = args.rotate.map_or(PERIOD, Duration::from_millis);
+        let rotation = session.rotates().then(|| every(period));
         let emitter = Emitter::new(out, args.format, args.with_self);
         let last = first.clone();
         Ok(Self {
             session,
             view,
-            groups,
+            rotation,
             emitter,
             first,
             last,
             timer,
             command,
             interrupt,
+            terminate,
         })
     }
 
@@ -218,8 +258,9 @@ impl Stat {
         loop {
             tokio::select! {
                 () = tick(&mut self.timer) => self.print()?,
+                () = tick(&mut self.rotation) => self.session.rotate()?,
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
-                _ = self.interrupt.recv() => match &self.command {
+                () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
                     Some(command) if !asked => {
                         asked = true;
                         command.terminate().context("cannot end the command")?;
@@ -254,9 +295,10 @@ impl Stat {
     fn print(&mut self) -> Result<()> {
         let hook = self.session.hook();
         let now = self.session.pull()?;
-        let window = Window::between(&self.last, &now, self.groups);
+        let plan = self.session.plan();
+        let window = Window::between(&self.last, &now, plan);
         self.view.merged_idle = hook == Hook::CgroupSwitches;
-        let joined = self.view.join(&window, self.groups);
+        let joined = self.view.join(&window, plan.groups.len());
         let report = Report::new(self.session.plan(), &window, &joined, self.first.at);
         self.last = now;
         self.emitter
@@ -265,10 +307,23 @@ impl Stat {
     }
 }
 
+fn every(period: Duration) -> Interval {
+    let mut timer = interval_at(tokio::time::Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    timer
+}
+
 async fn tick(timer: &mut Option<Interval>) {
     match timer {
         Some(timer) => drop(timer.tick().await),
         None => std::future::pending().await,
+    }
+}
+
+async fn asked_to_end(interrupt: &mut Signal, terminate: &mut Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
 }
 

@@ -9,6 +9,7 @@ mod guest;
 mod hooks;
 mod hotplug;
 mod icount;
+mod metrics;
 mod pmus;
 mod scale;
 mod shares;

@@ -30,6 +30,14 @@ fn owner(cgroup: CgroupId) -> Owner {
     Owner { cgroup, tgid: 0 }
 }
 
+/// What was counted since the last window.
+fn next_window(counting: &mut Counting) -> Window {
+    let now = counting.session.pull().unwrap();
+    let window = Window::between(&counting.first, &now, counting.session.plan());
+    counting.first = now;
+    window
+}
+
 /// Shares of socket 0's reads, of what socket 1 read there, and of the fabric's own CPUs.
 fn shares(plan: &Plan, window: &Window, method: Method, from_other: bool) -> Shares {
     let events = WeightEvents {
@@ -135,7 +143,7 @@ fn measure(pmu: &TestPmu, on: &[u64], method: Method) -> Errors {
     let mut measured = Vec::new();
     let mut before: BTreeMap<CgroupId, u64> = BTreeMap::new();
     for n in 0..=WINDOWS {
-        let window = counting.next_window();
+        let window = next_window(&mut counting);
         let now: BTreeMap<CgroupId, u64> = cgroups
             .iter()
             .map(|cgroup| (cgroup.id, time(cgroup.id)))

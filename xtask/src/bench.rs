@@ -5,13 +5,17 @@ use anyhow::{Result, ensure};
 use crate::{setup, sh};
 
 /// Each benchmark and the package it belongs to.
-const BENCHES: [(&str, &str); 2] = [("switch", "probe-user"), ("spe", "probe-common")];
+const BENCHES: [(&str, &str); 3] = [
+    ("switch", "probe-user"),
+    ("rotate", "probe-user"),
+    ("spe", "probe-common"),
+];
 
 const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, spe); all without
+    /// One benchmark by name (switch, rotate, spe); all without
     name: Option<String>,
 }
 

@@ -8,6 +8,7 @@ mod initramfs;
 mod kmod;
 mod modules;
 mod packages;
+mod passed;
 mod report;
 mod rig;
 mod tools;
@@ -19,6 +20,7 @@ use anyhow::{Result, bail, ensure};
 use self::{
     boots::{BOOTS, Boot},
     packages::Arch,
+    passed::Passed,
     report::{Report, Totals},
     rig::Rig,
 };
@@ -38,6 +40,19 @@ pub(crate) struct Args {
     /// Boot the first guest that matches with a shell on this terminal
     #[arg(long)]
     shell: bool,
+    /// Leave out guests that passed before and in which nothing has changed
+    #[arg(long)]
+    changed: bool,
+}
+
+impl Args {
+    /// All guests in which something has changed since they passed.
+    pub(crate) fn changed() -> Self {
+        Self {
+            changed: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// Whether guests can run on this machine; the error is the reason why not.
@@ -74,6 +89,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut totals = Totals::default();
     for boot in boots {
         let initramfs = rig.initramfs(boot, filter, false)?;
+        let passed = Passed::of(&vm, boot, &rig.kernel(boot), &initramfs)?;
+        if args.changed && passed.before() {
+            println!(
+                "[{}] passed before, and nothing in it has changed",
+                boot.name
+            );
+            totals.unchanged += 1;
+            continue;
+        }
+        let failed = totals.failed;
         let since = Instant::now();
         let mut report = Report::new(&mut totals, filter.is_empty());
         guest::run(boot, &rig.kernel(boot), &initramfs, &mut report)?;
@@ -83,11 +108,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             boot.name,
             since.elapsed().as_secs_f32()
         );
+        if filter.is_empty() && totals.failed == failed {
+            passed.remember()?;
+        }
     }
     println!("xtask: guests ended after {} s", start.elapsed().as_secs());
     println!("{totals}");
     ensure!(
-        totals.passed + totals.failed + totals.skipped > 0,
+        totals.passed + totals.failed + totals.skipped + totals.unchanged > 0,
         "no test matches {filter:?}"
     );
     ensure!(totals.failed == 0, "tests failed in the guests");

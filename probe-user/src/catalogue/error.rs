@@ -187,6 +187,9 @@ pub enum Unavailable {
     /// No PMU of the name.
     #[error("there is no PMU {0}: its driver is not loaded, or the hardware does not have it")]
     NoPmu(String),
+    /// The CPUs have none, or the hypervisor hides it.
+    #[error("this machine has no core PMU (a virtual machine may have none)")]
+    NoCorePmu,
     /// It is about the other sockets, and there is none.
     #[error("there is one {0} only, so there is no peer socket")]
     NoPeer(String),

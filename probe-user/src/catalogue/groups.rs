@@ -102,7 +102,11 @@ impl Metric {
             pmus.names().chain(aliases).filter_map(instance).collect()
         };
         if instances.is_empty() {
-            return Err(Unavailable::NoPmu(pattern.to_string()));
+            return Err(if pattern.is_core() {
+                Unavailable::NoCorePmu
+            } else {
+                Unavailable::NoPmu(pattern.to_string())
+            });
         }
         let filters: BTreeMap<String, u64> = self
             .pmu

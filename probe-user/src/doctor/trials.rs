@@ -151,7 +151,7 @@ impl Trials for Live {
         let first = session.pull().map_err(failed)?;
         thread::sleep(TRIAL);
         let last = session.pull().map_err(failed)?;
-        let window = Window::between(&first, &last, 1);
+        let window = Window::between(&first, &last, session.plan());
         let rows: Vec<u64> = window
             .usage
             .values()

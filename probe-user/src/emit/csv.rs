@@ -1,14 +1,14 @@
-//! A report as CSV: one line per row and event or ratio.
+//! A report as CSV: one line per row and event or metric.
 
 use std::io::{self, Write};
 
-use super::{label, self_values};
+use super::{label, place, self_values};
 use crate::{
-    derive::{Report, Row},
+    derive::{MetricHead, MetricValue, Report, Row},
     pull::Health,
 };
 
-const HEADING: [&str; 7] = [
+const HEADING: [&str; 9] = [
     "elapsed_s",
     "duration_s",
     "kind",
@@ -16,6 +16,8 @@ const HEADING: [&str; 7] = [
     "metric",
     "value",
     "running",
+    "unit",
+    "reason",
 ];
 
 pub(super) fn write(
@@ -36,14 +38,26 @@ pub(super) fn write(
         lines(&mut csv, report, "socket", &row.label.to_string(), row)?;
     }
     lines(&mut csv, report, "total", "total", &report.total)?;
+    for row in &report.places {
+        let (kind, name) = place(&row.place);
+        metric(&mut csv, report, [kind, &name], &row.metric, &row.value)?;
+    }
+    for (head, reason) in &report.missing {
+        let fields = ["machine", "machine", &head.name, "", "", &head.unit, reason];
+        line(&mut csv, report, fields)?;
+    }
     for (name, value) in health.map(self_values).unwrap_or_default() {
         let value = if value == "-" { String::new() } else { value };
-        line(&mut csv, report, ["self", "pmuscope", name], &value, "")?;
+        line(
+            &mut csv,
+            report,
+            ["self", "pmuscope", name, &value, "", "", ""],
+        )?;
     }
     csv.flush()
 }
 
-/// A value that could not be had is an empty field.
+/// A value that could not be had is an empty field, of a metric with its reason.
 fn lines<L>(
     csv: &mut csv::Writer<impl Write>,
     report: &Report,
@@ -58,24 +72,41 @@ fn lines<L>(
         let value = value
             .map(|value| value.scaled.to_string())
             .unwrap_or_default();
-        line(csv, report, [kind, name, &column.name], &value, &running)?;
+        let unit = column.unit.as_deref().unwrap_or_default();
+        line(
+            csv,
+            report,
+            [kind, name, &column.name, &value, &running, unit, ""],
+        )?;
     }
-    for (ratio, value) in report.ratios.iter().zip(&row.ratios) {
-        let value = value.map(|value| value.to_string()).unwrap_or_default();
-        line(csv, report, [kind, name, ratio.name], &value, "")?;
+    for (head, value) in report.metrics.iter().zip(&row.metrics) {
+        metric(csv, report, [kind, name], head, value)?;
     }
     Ok(())
 }
 
-fn line(
+fn metric(
     csv: &mut csv::Writer<impl Write>,
     report: &Report,
-    [kind, name, metric]: [&str; 3],
-    value: &str,
-    running: &str,
+    [kind, name]: [&str; 2],
+    head: &MetricHead,
+    value: &MetricValue,
 ) -> io::Result<()> {
+    let (value, live, reason) = match value {
+        Ok(value) => (
+            value.value.to_string(),
+            value.live.to_string(),
+            String::new(),
+        ),
+        Err(reason) => (String::new(), String::new(), reason.to_string()),
+    };
+    let fields = [kind, name, &head.name, &value, &live, &head.unit, &reason];
+    line(csv, report, fields)
+}
+
+fn line(csv: &mut csv::Writer<impl Write>, report: &Report, fields: [&str; 7]) -> io::Result<()> {
     let elapsed = format!("{:.6}", report.elapsed.as_secs_f64());
     let length = format!("{:.6}", report.length.as_secs_f64());
-    csv.write_record([&elapsed, &length, kind, name, metric, value, running])?;
+    csv.write_record([elapsed.as_str(), &length].into_iter().chain(fields))?;
     Ok(())
 }

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{label, self_values};
+use super::{label, place, self_values};
 use crate::{
-    derive::{Report, Row},
+    derive::{MetricHead, MetricValue, PlaceRow, Report, Row},
     join::Entity,
     pull::Health,
 };
@@ -27,12 +27,16 @@ pub(super) fn write(
         object.extend(values(report, row));
         Json::Object(object)
     });
+    let missing = report.missing.iter();
+    let missing = missing.map(|(head, reason)| (head.name.clone(), json!(reason)));
     let mut line = json!({
         "elapsed_ns": nanos(report.elapsed),
         "duration_ns": nanos(report.length),
         "rows": rows.collect::<Vec<_>>(),
         "sockets": sockets.collect::<Vec<_>>(),
         "total": values(report, &report.total),
+        "places": report.places.iter().map(place_row).collect::<Vec<_>>(),
+        "missing": missing.collect::<Map<_, _>>(),
     });
     if let Some(health) = health {
         // Numbers as numbers; what was not measured is null.
@@ -67,7 +71,27 @@ fn entity(entity: &Entity) -> Map<String, Json> {
     object
 }
 
-/// A value that could not be had is null.
+/// A value that could not be had is null, with its reason.
+fn metric(head: &MetricHead, value: &MetricValue) -> Json {
+    match value {
+        Ok(value) => json!({"value": value.value, "unit": head.unit, "running": value.live}),
+        Err(reason) => {
+            json!({"value": null, "unit": head.unit, "reason": reason.to_string()})
+        }
+    }
+}
+
+fn place_row(row: &PlaceRow) -> Json {
+    let (kind, name) = place(&row.place);
+    let mut line = metric(&row.metric, &row.value);
+    line["kind"] = json!(kind);
+    line["name"] = json!(name);
+    line["metric"] = json!(row.metric.name);
+    line["socket"] = json!(row.place.socket);
+    line
+}
+
+/// A count that could not be had is null.
 fn values<L>(report: &Report, row: &Row<L>) -> Map<String, Json> {
     let events = report
         .columns
@@ -79,13 +103,10 @@ fn values<L>(report: &Report, row: &Row<L>) -> Map<String, Json> {
             );
             (column.name.clone(), json!(value))
         });
-    let ratios = report
-        .ratios
-        .iter()
-        .zip(&row.ratios)
-        .map(|(ratio, value)| (ratio.name.to_owned(), json!(value)));
+    let metrics = report.metrics.iter().zip(&row.metrics);
+    let metrics = metrics.map(|(head, value)| (head.name.clone(), metric(head, value)));
     Map::from_iter([
         ("events".to_owned(), Json::Object(events.collect())),
-        ("ratios".to_owned(), Json::Object(ratios.collect())),
+        ("metrics".to_owned(), Json::Object(metrics.collect())),
     ])
 }

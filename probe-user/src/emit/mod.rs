@@ -6,7 +6,7 @@ mod table;
 
 use std::io::{self, Write};
 
-use crate::{derive::Report, join::Entity, pull::Health};
+use crate::{catalogue::Place, derive::Report, join::Entity, pull::Health};
 
 /// Formats of `stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -76,6 +76,16 @@ pub(crate) fn label(entity: &Entity) -> (&'static str, String) {
     }
 }
 
+/// Kind and name of a socket or device, as every format writes them.
+pub(crate) fn place(place: &Place) -> (&'static str, String) {
+    let kind = if place.device.is_some() {
+        "device"
+    } else {
+        "socket"
+    };
+    (kind, place.to_string())
+}
+
 /// The account of the programs, as names and values with their units.
 pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
     let mean = |sampled: &probe_common::Sampled| match sampled.nanos.checked_div(sampled.samples) {
@@ -97,6 +107,7 @@ pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
             (health.same.samples + health.changed.samples).to_string(),
         ),
         ("ipis_per_pull", health.flushes.to_string()),
+        ("group_exchanges", health.exchanges.to_string()),
         ("rows", health.rows.to_string()),
         ("map_memory_bytes", health.memory.total().to_string()),
         ("missed_switches", health.missed_switches.to_string()),

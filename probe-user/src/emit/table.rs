@@ -1,12 +1,17 @@
 //! A report as a table for people.
 
-use std::io::{self, Write};
+mod notes;
+
+use std::{
+    io::{self, Write},
+    ops::Range,
+};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::{label, self_values};
+use super::{label, place, self_values};
 use crate::{
-    derive::{Report, Row, Value},
+    derive::{MetricHead, MetricValue, PlaceRow, Report, Row, Value},
     join::Entity,
     load::Column,
     pull::Health,
@@ -15,34 +20,35 @@ use crate::{
 /// Digits of a container id that people use.
 const SHORT_ID: usize = 12;
 
+/// Columns side by side; more metrics go into tables below.
+const METRICS_IN_A_ROW: usize = 6;
+
 pub(super) fn write(
     out: &mut impl Write,
     report: &Report,
     health: Option<&Health>,
 ) -> io::Result<()> {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let names = report.columns.iter().map(heading);
-    let ratios = report.ratios.iter().map(|ratio| ratio.name.to_owned());
-    table.set_header(right(
-        std::iter::once(String::new()).chain(names).chain(ratios),
-    ));
-    for row in &report.rows {
-        table.add_row(line(short(&row.label), row, report));
-    }
-    for row in &report.sockets {
-        table.add_row(line(format!("socket {}", row.label), row, report));
-    }
-    table.add_row(line("total".to_owned(), &report.total, report));
     let seconds = report.elapsed.as_secs_f64();
     writeln!(
         out,
         "{seconds:>11.3} s, window {:.3} s",
         report.length.as_secs_f64()
     )?;
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
+    // Events and the first metrics in one table, so that a short report is one.
+    let beside = METRICS_IN_A_ROW.min(report.metrics.len());
+    entities(out, report, &report.columns, 0..beside)?;
+    let mut next = beside;
+    while next < report.metrics.len() {
+        let end = report.metrics.len().min(next + METRICS_IN_A_ROW);
+        writeln!(out)?;
+        entities(out, report, &[], next..end)?;
+        next = end;
     }
+    if !report.places.is_empty() {
+        writeln!(out)?;
+        print(out, &places(&report.places))?;
+    }
+    notes::write(out, report)?;
     writeln!(out)?;
     if let Some(health) = health {
         for (name, value) in self_values(health) {
@@ -51,6 +57,96 @@ pub(super) fn write(
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// A row for each entity with these columns and metrics.
+fn entities(
+    out: &mut impl Write,
+    report: &Report,
+    columns: &[Column],
+    metrics: Range<usize>,
+) -> io::Result<()> {
+    if columns.is_empty() && metrics.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let names = columns.iter().map(heading);
+    let heads = report.metrics[metrics.clone()].iter().map(head);
+    table.set_header(right(
+        std::iter::once(String::new()).chain(names).chain(heads),
+    ));
+    for row in &report.rows {
+        table.add_row(line(short(&row.label), row, columns, metrics.clone()));
+    }
+    if !columns.is_empty() {
+        for row in &report.sockets {
+            table.add_row(line(format!("socket {}", row.label), row, columns, 0..0));
+        }
+    }
+    table.add_row(line("total".to_owned(), &report.total, columns, metrics));
+    print(out, &table)
+}
+
+/// One line for each value, those of a place together.
+fn places(rows: &[PlaceRow]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let mut rows: Vec<&PlaceRow> = rows.iter().collect();
+    rows.sort_by(|a, b| a.place.cmp(&b.place));
+    let mut last = None;
+    for row in rows {
+        let name = if last == Some(&row.place) {
+            String::new()
+        } else {
+            place(&row.place).1
+        };
+        last = Some(&row.place);
+        let left = |text: &str| Cell::new(text).set_alignment(CellAlignment::Left);
+        let value = Cell::new(metric(&row.value)).set_alignment(CellAlignment::Right);
+        table.add_row([
+            left(&name),
+            left(&row.metric.name),
+            value,
+            left(&row.metric.unit),
+        ]);
+    }
+    table
+}
+
+fn print(out: &mut impl Write, table: &Table) -> io::Result<()> {
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A plain ratio has no unit to show.
+fn head(head: &MetricHead) -> String {
+    match head.unit.as_str() {
+        "1" => head.name.clone(),
+        unit => format!("{} {unit}", head.name),
+    }
+}
+
+/// A value from counters that took turns shows for which share of the time they were live.
+fn metric(value: &MetricValue) -> String {
+    match value {
+        Ok(value) if value.live < 0.995 => {
+            format!("{} ({:.0}%)", digits(value.value), value.live * 100.0)
+        }
+        Ok(value) => digits(value.value),
+        Err(_) => "-".to_owned(),
+    }
+}
+
+/// Two digits behind the point, or as many as a small number needs to be seen.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        0.0 | 0.095.. => format!("{value:.2}"),
+        0.001.. => format!("{value:.4}"),
+        _ => format!("{value:.2e}"),
+    }
 }
 
 /// Clocks are shown in milliseconds as perf does.
@@ -77,20 +173,18 @@ fn short(entity: &Entity) -> String {
     }
 }
 
-fn line<L>(label: String, row: &Row<L>, report: &Report) -> Vec<Cell> {
-    let values = report
-        .columns
+fn line<L>(label: String, row: &Row<L>, columns: &[Column], metrics: Range<usize>) -> Vec<Cell> {
+    let values = columns
         .iter()
         .zip(&row.values)
         .map(|(column, value)| match value {
             Some(value) => number(column, value),
             None => "-".to_owned(),
         });
-    let ratios = row.ratios.iter().map(|ratio| match ratio {
-        Some(ratio) => format!("{ratio:.2}"),
-        None => "-".to_owned(),
-    });
-    right(std::iter::once(label).chain(values).chain(ratios))
+    // A socket has none of the metrics of entities.
+    let metrics = row.metrics.get(metrics).unwrap_or_default();
+    let metrics = metrics.iter().map(metric);
+    right(std::iter::once(label).chain(values).chain(metrics))
 }
 
 /// The first cell is the label, all others are numbers.

@@ -6,19 +6,21 @@ use probe_common::Sampled;
 
 use super::*;
 use crate::{
-    derive::{Ratio, Row, Value},
-    load::{Column, Hook, Place},
+    derive::{MetricHead, MetricValue, PlaceRow, Row, Value},
+    formula::{self, NoValue},
+    load::{Column, Hook, Place as Source},
     pull::MapMemory,
 };
 
 fn column(name: &str, unit: Option<&str>, clock: bool) -> Column {
-    let place = Place::Core { group: 0, at: 0 };
+    let place = Source::Core { group: 0, at: 0 };
     Column {
         name: name.into(),
         unit: unit.map(Into::into),
         scale: 1.0,
         place,
         clock,
+        shown: true,
     }
 }
 
@@ -30,11 +32,29 @@ fn value(raw: u64, scaled: f64, running: f64) -> Option<Value> {
     })
 }
 
+fn metric(value: f64, live: f64) -> MetricValue {
+    Ok(formula::Value {
+        value,
+        live,
+        smallest_divisor: None,
+    })
+}
+
+fn head(name: &str, unit: &str) -> MetricHead {
+    MetricHead {
+        name: name.into(),
+        unit: unit.into(),
+    }
+}
+
+/// The IPC, and the reason why it has none.
 fn row<L>(label: L, values: [Option<Value>; 3], ipc: Option<f64>) -> Row<L> {
+    let never = || Err(NoValue::NeverRan("cycles".to_owned()));
+    let second = ipc.map_or_else(never, |ipc| metric(ipc / 100.0, 0.25));
     Row {
         label,
         values: values.to_vec(),
-        ratios: vec![ipc],
+        metrics: vec![ipc.map_or_else(never, |ipc| metric(ipc, 1.0)), second],
     }
 }
 
@@ -49,7 +69,7 @@ fn report() -> Report {
             column("cycles", None, false),
             column("nvidia_scf_pmu_0/cycles/", None, false),
         ],
-        ratios: vec![Ratio::named("IPC").unwrap()],
+        metrics: vec![head("ipc", "1/cycle"), head("branch_miss_ratio", "1")],
         rows: vec![
             row(
                 Entity::Command("make".into()),
@@ -99,6 +119,30 @@ fn report() -> Report {
             [value(9, 9.0, 1.0), value(10, 10.0, 1.0), None],
             Some(1.25),
         ),
+        places: vec![
+            PlaceRow {
+                place: place_of(0, None),
+                metric: head("read_bandwidth", "GB/s"),
+                value: metric(12.5, 1.0),
+            },
+            PlaceRow {
+                place: place_of(0, Some("nvidia_pcie_pmu_0")),
+                metric: head("pcie_read_latency", "ns"),
+                value: Err(NoValue::DenominatorZero("RD_REQ".to_owned())),
+            },
+        ],
+        missing: vec![(
+            head("sve_ops", "1"),
+            "there is no PMU of that name".to_owned(),
+        )],
+    }
+}
+
+fn place_of(socket: u32, device: Option<&str>) -> Place {
+    Place {
+        socket: Some(socket),
+        device: device.map(str::to_owned),
+        ..Place::default()
     }
 }
 
@@ -113,6 +157,7 @@ fn health() -> Health {
         },
         changed: Sampled::default(),
         flushes: 2,
+        exchanges: 5,
         rows: 12,
         memory: MapMemory {
             rows: 100,

@@ -37,7 +37,7 @@ const PERF_ONLY: [&str; 22] = [
 
 /// The config words of an event, by [`Word`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Words([u64; 4]);
+pub(super) struct Words([u64; 5]);
 
 impl Words {
     pub(super) fn get(self, word: Word) -> u64 {

@@ -19,11 +19,19 @@ pub enum Word {
     Config2,
     /// `config3`, from Linux 6.3 on
     Config3,
+    /// `config4`, from Linux 6.18 on
+    Config4,
 }
 
 impl Word {
-    /// All four, in their order.
-    pub const ALL: [Self; 4] = [Self::Config, Self::Config1, Self::Config2, Self::Config3];
+    /// All five, in their order.
+    pub const ALL: [Self; 5] = [
+        Self::Config,
+        Self::Config1,
+        Self::Config2,
+        Self::Config3,
+        Self::Config4,
+    ];
 
     /// The word of that name.
     #[must_use]
@@ -39,6 +47,7 @@ impl Word {
             Self::Config1 => "config1",
             Self::Config2 => "config2",
             Self::Config3 => "config3",
+            Self::Config4 => "config4",
         }
     }
 }
@@ -125,7 +134,7 @@ impl fmt::Display for Format {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum FormatError {
     /// It does not start with a config word.
-    #[error("a format starts with config, config1, config2 or config3 and a colon")]
+    #[error("a format starts with config, config1, config2, config3 or config4 and a colon")]
     Word,
     /// What follows the colon is no list of bits.
     #[error("the bits of a format are numbers or rising ranges from 0 to 63, separated by commas")]

@@ -77,6 +77,8 @@ pub struct Counter {
     pub config2: u64,
     /// `perf_event_attr.config3`
     pub config3: u64,
+    /// `perf_event_attr.config4`
+    pub config4: u64,
 }
 
 impl Counter {
@@ -88,6 +90,7 @@ impl Counter {
             Word::Config1 => self.config1,
             Word::Config2 => self.config2,
             Word::Config3 => self.config3,
+            Word::Config4 => self.config4,
         }
     }
 }
@@ -97,11 +100,41 @@ impl Counter {
 pub enum Scope {
     /// Every online CPU, each counting for itself.
     Cpu,
+    /// The cores of one kind (`cpus` of their PMU), each counting for itself.
+    Cpus(CpuList),
     /// Each CPU of the PMU's `cpumask`, counting for its whole socket or other part of the machine.
     Uncore {
         /// Never empty.
         cpus: CpuList,
     },
+}
+
+impl Counter {
+    /// The kernel's task-clock, which every machine counts.
+    pub(crate) fn task_clock() -> Self {
+        Self {
+            pmu: Some("software".to_owned()),
+            scope: Scope::Cpu,
+            type_: generic::TYPE_SOFTWARE,
+            config: generic::software("task-clock").expect("it is in the table"),
+            config1: 0,
+            config2: 0,
+            config3: 0,
+            config4: 0,
+        }
+    }
+}
+
+impl Scope {
+    /// Whether a counter is opened on this CPU to count for it.
+    #[must_use]
+    pub fn counts_on(&self, cpu: u32) -> bool {
+        match self {
+            Self::Cpu => true,
+            Self::Cpus(cpus) => cpus.contains(cpu),
+            Self::Uncore { .. } => false,
+        }
+    }
 }
 
 /// The `exclude_*` bits of `perf_event_attr`.

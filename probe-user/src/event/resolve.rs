@@ -64,7 +64,7 @@ fn check_group(item: &Item, events: &[Event]) -> Result<(), EventError> {
             Source::Counter(counter) => counter,
         };
         match counter.scope {
-            Scope::Cpu => per_cpu = per_cpu.or(Some(event)),
+            Scope::Cpu | Scope::Cpus(_) => per_cpu = per_cpu.or(Some(event)),
             Scope::Uncore { .. } => uncore = uncore.or(Some(event)),
         }
         if let (Some(per_cpu), Some(uncore)) = (per_cpu, uncore) {
@@ -102,7 +102,7 @@ fn event(spec: &EventSpec, outer: Modifiers, pmus: &Pmus) -> Result<Event, Event
         Source::DurationTime => Some("it is the wall clock"),
         Source::Counter(counter) => match counter.scope {
             Scope::Uncore { .. } => Some("its PMU counts for the whole socket"),
-            Scope::Cpu => None,
+            Scope::Cpu | Scope::Cpus(_) => None,
         },
     };
     if let Some(why) = whole
@@ -145,6 +145,7 @@ impl Found {
                 config1: 0,
                 config2: 0,
                 config3: 0,
+                config4: 0,
             }),
             name: None,
             unit: None,
@@ -154,7 +155,8 @@ impl Found {
 
     fn on(pmu: &Pmu, words: Words, event: Option<&PmuEvent>, name: Option<&str>) -> Self {
         let scope = match &pmu.kind {
-            PmuKind::Core | PmuKind::Other => Scope::Cpu,
+            PmuKind::Core => pmu.cpus.clone().map_or(Scope::Cpu, Scope::Cpus),
+            PmuKind::Other => Scope::Cpu,
             PmuKind::Uncore { cpus } => Scope::Uncore { cpus: cpus.clone() },
         };
         Self {
@@ -166,6 +168,7 @@ impl Found {
                 config1: words.get(Word::Config1),
                 config2: words.get(Word::Config2),
                 config3: words.get(Word::Config3),
+                config4: words.get(Word::Config4),
             }),
             name: name.map(str::to_owned),
             unit: event.and_then(|event| event.unit.clone()),

@@ -5,6 +5,7 @@
 
 mod events;
 mod generic;
+mod metrics;
 mod pmus;
 mod print;
 #[cfg(test)]
@@ -15,13 +16,16 @@ use std::{io, path::Path};
 pub(crate) use self::pmus::family;
 pub use self::{
     events::{Availability, EventItem, Section},
+    metrics::MetricItem,
     pmus::PmuItem,
     print::Part,
 };
 use crate::{
+    catalogue::{Catalogue, Machine},
     cpus,
     devices::Devices,
     event::{Counter, Exclude, Pmus},
+    load::Room,
     sys::perf,
     topology::Topology,
 };
@@ -35,20 +39,30 @@ pub struct Inventory {
     pub sections: Vec<Section>,
     /// PCI devices by what counts them.
     pub devices: Devices,
+    /// The documented metrics of this platform.
+    pub metrics: Vec<MetricItem>,
 }
 
 impl Inventory {
-    /// What the running machine has.
+    /// What the running machine has; `machine` says which metrics hold on it.
     #[must_use]
-    pub fn of_this_machine(pmus: &Pmus) -> Self {
+    pub fn of_this_machine(pmus: &Pmus, catalogue: &Catalogue, machine: &Machine) -> Self {
         let online = cpus::online(Path::new("/sys")).unwrap_or_default();
         let cpu = online.iter().next().unwrap_or(0);
         let sysfs = Path::new("/sys");
-        let devices = Devices::read(sysfs, pmus, &Topology::read(sysfs));
-        let open = |counter: &Counter| perf::open(counter, Exclude::default(), cpu, None).map(drop);
+        let clock = Counter::task_clock();
+        let permitted = perf::open(&clock, Exclude::default(), cpu, None).is_ok();
+        let room = if permitted {
+            Room::of_this_machine(catalogue, machine, pmus, 0)
+        } else {
+            Room::documented(catalogue, machine, pmus, 0)
+        };
         Self {
-            devices,
-            ..Self::new(pmus, &open)
+            devices: Devices::read(sysfs, pmus, &Topology::read(sysfs)),
+            metrics: metrics::items(catalogue, machine, pmus, &room, permitted),
+            ..Self::new(pmus, &|counter| {
+                perf::open(counter, Exclude::default(), cpu, None).map(drop)
+            })
         }
     }
 
@@ -58,6 +72,7 @@ impl Inventory {
             pmus: pmus::items(pmus),
             sections: events::sections(pmus, open),
             devices: Devices::default(),
+            metrics: Vec::new(),
         }
     }
 }

@@ -1,11 +1,14 @@
 //! An inventory as text and as JSON.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use super::{Availability, EventItem, Inventory, PmuItem, Section};
+use super::{Availability, EventItem, Inventory, MetricItem, PmuItem, Section};
 use crate::event::{Counter, PmuKind};
 
 /// A part of the inventory that can be asked for by itself.
@@ -17,6 +20,8 @@ pub enum Part {
     Events,
     /// The PCI devices, with the uncore PMU that counts each
     Devices,
+    /// The documented metrics, and why this machine cannot have the others
+    Metrics,
 }
 
 impl Part {
@@ -50,6 +55,12 @@ impl Inventory {
             }
             self.devices.write_text(out)?;
         }
+        if Part::Metrics.is_in(part) && !self.metrics.is_empty() {
+            if part.is_none() {
+                writeln!(out)?;
+            }
+            metrics_text(out, &self.metrics)?;
+        }
         Ok(())
     }
 
@@ -73,6 +84,10 @@ impl Inventory {
         }
         if Part::Devices.is_in(part) {
             object.insert("devices".to_owned(), self.devices.to_json());
+        }
+        if Part::Metrics.is_in(part) {
+            let metrics = self.metrics.iter().map(metric_json).collect();
+            object.insert("metrics".to_owned(), Value::Array(metrics));
         }
         writeln!(out, "{}", Value::Object(object))
     }
@@ -128,7 +143,71 @@ fn section_text(out: &mut impl Write, section: &Section) -> io::Result<()> {
     )
 }
 
+/// By group, those that cannot be had with their reason, which many may share.
+fn metrics_text(out: &mut impl Write, metrics: &[MetricItem]) -> io::Result<()> {
+    writeln!(out, "Metrics (stat -M NAME, group:GROUP or all)")?;
+    let here = metrics
+        .iter()
+        .filter(|metric| !matches!(metric.availability, Availability::NotHere(_)));
+    lines(out, here.map(metric_line))?;
+    let mut reasons: BTreeMap<&str, Vec<&MetricItem>> = BTreeMap::new();
+    for metric in metrics {
+        if let Availability::NotHere(reason) = &metric.availability {
+            reasons.entry(reason).or_default().push(metric);
+        }
+    }
+    for (reason, metrics) in reasons {
+        writeln!(out, "\nNot here: {reason}")?;
+        lines(out, metrics.into_iter().map(metric_line))?;
+    }
+    Ok(())
+}
+
+fn metric_line(metric: &MetricItem) -> Vec<String> {
+    let mut name = metric.name.clone();
+    if !metric.aliases.is_empty() {
+        name = format!("{name} ({})", metric.aliases.join(", "));
+    }
+    let mark = match metric.availability {
+        Availability::Here => "",
+        Availability::NotHere(_) => "no",
+        Availability::Untried(_) => "?",
+    };
+    let group = format!("group:{}", metric.group);
+    vec![
+        mark.to_owned(),
+        name,
+        group,
+        metric.unit.clone(),
+        metric.title.clone(),
+    ]
+}
+
+fn metric_json(metric: &MetricItem) -> Value {
+    let (state, reason) = metric.availability.state();
+    json!({
+        "name": metric.name,
+        "aliases": metric.aliases,
+        "group": metric.group,
+        "unit": metric.unit,
+        "kind": metric.kind.to_string(),
+        "title": metric.title,
+        "help": metric.help,
+        "state": state,
+        "reason": reason,
+    })
+}
+
 impl Availability {
+    /// In words for programs, and why.
+    fn state(&self) -> (&'static str, Option<&String>) {
+        match self {
+            Self::Here => ("here", None),
+            Self::NotHere(reason) => ("not here", Some(reason)),
+            Self::Untried(reason) => ("not tried", Some(reason)),
+        }
+    }
+
     /// How a line is marked, and why.
     fn mark(&self) -> Option<(&'static str, &str)> {
         match self {
@@ -186,6 +265,7 @@ fn encoding(counter: &Counter) -> String {
         config1,
         config2,
         config3,
+        config4,
         ..
     } = counter;
     let mut text = format!("config={config:#x}");
@@ -193,6 +273,7 @@ fn encoding(counter: &Counter) -> String {
         ("config1", config1),
         ("config2", config2),
         ("config3", config3),
+        ("config4", config4),
     ] {
         if *word != 0 {
             text.push_str(&format!(",{name}={word:#x}"));
@@ -226,11 +307,7 @@ fn pmu_json(item: &PmuItem) -> Value {
 }
 
 fn event_json(section: &Section, event: &EventItem) -> Value {
-    let (state, reason) = match &event.availability {
-        Availability::Here => ("here", None),
-        Availability::NotHere(reason) => ("not here", Some(reason)),
-        Availability::Untried(reason) => ("not tried", Some(reason)),
-    };
+    let (state, reason) = event.availability.state();
     let counter = event.counter.as_ref().map(|counter| {
         json!({
             "type": counter.type_,
@@ -238,6 +315,7 @@ fn event_json(section: &Section, event: &EventItem) -> Value {
             "config1": counter.config1,
             "config2": counter.config2,
             "config3": counter.config3,
+            "config4": counter.config4,
         })
     });
     json!({

@@ -11,52 +11,85 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::{LoadError, Plan, Planned};
 use crate::sys::{bpf, perf};
 
-/// The counters of one CPU, one per slot; closing them ends the counting there.
+/// The counters of one CPU; closing them ends the counting there.
 pub(crate) struct CpuCounters {
     pub(crate) cpu: u32,
-    pub(crate) slots: Vec<OwnedFd>,
+    /// By group of the plan; empty for a group of another kind of core.
+    groups: Vec<Vec<OwnedFd>>,
+    /// The rotated group whose turn it is, where there is one.
+    pub(crate) live: Option<usize>,
 }
 
-/// Opens every counter of the plan on one CPU.
-pub(crate) fn open(plan: &Plan, cpu: u32) -> Result<CpuCounters, LoadError> {
-    let mut slots: Vec<OwnedFd> = Vec::new();
-    for group in &plan.groups {
-        let leader = slots.len();
-        for planned in group {
-            let event = perf::open(
-                &planned.counter,
-                planned.exclude,
-                cpu,
-                slots.get(leader).map(|fd| fd.as_fd()),
-            )
-            .map_err(|error| refused(plan, planned, cpu, &error))?;
-            slots.push(event);
-        }
-        if let (Some(event), Some(planned)) = (slots.get(leader), group.first()) {
-            perf::enable(event.as_fd()).map_err(|error| refused(plan, planned, cpu, &error))?;
-        }
-    }
-    Ok(CpuCounters { cpu, slots })
-}
-
-/// Puts the counters of a CPU into the slots' maps.
-pub(crate) fn insert(ebpf: &Ebpf, counters: &CpuCounters) -> Result<(), LoadError> {
-    for (slot, event) in counters.slots.iter().enumerate() {
-        let name = format!("COUNTER{slot}");
-        let Some(Map::PerfEventArray(map)) = ebpf.map(&name) else {
-            return Err(LoadError::Bpf {
-                what: format!("map {name}"),
-                reason: "the object has none".into(),
-            });
-        };
-        bpf::set_perf_event(map.fd().as_fd(), counters.cpu, event.as_fd()).map_err(|source| {
-            LoadError::Map {
-                what: "hand a counter to the programs",
-                source,
+impl CpuCounters {
+    /// Opens every counter of the plan on one CPU. Groups that are always live count from here on.
+    pub(crate) fn open(plan: &Plan, cpu: u32) -> Result<Self, LoadError> {
+        let mut groups = Vec::with_capacity(plan.groups.len());
+        for (at, group) in plan.groups.iter().enumerate() {
+            let mut opened: Vec<OwnedFd> = Vec::new();
+            if plan.counts_on(at, cpu) {
+                for planned in group {
+                    let leader = opened.first().map(|fd| fd.as_fd());
+                    let event = perf::open(&planned.counter, planned.exclude, cpu, leader)
+                        .map_err(|error| refused(plan, planned, cpu, &error))?;
+                    opened.push(event);
+                }
+                if at < plan.fixed() {
+                    perf::enable(opened[0].as_fd())
+                        .map_err(|error| refused(plan, &group[0], cpu, &error))?;
+                }
             }
-        })?;
+            groups.push(opened);
+        }
+        Ok(Self {
+            cpu,
+            groups,
+            live: None,
+        })
     }
-    Ok(())
+
+    /// Puts the counters that are always live into the slots' maps.
+    pub(crate) fn insert_fixed(&self, ebpf: &Ebpf, plan: &Plan) -> Result<(), LoadError> {
+        self.insert(ebpf, 0, self.groups[..plan.fixed()].iter().flatten())
+    }
+
+    /// Puts the counters of a rotated group into the slots behind those, and starts them.
+    pub(crate) fn start(&self, ebpf: &Ebpf, plan: &Plan, group: usize) -> Result<(), LoadError> {
+        self.insert(ebpf, plan.fixed_slots(), self.groups[group].iter())?;
+        perf::enable(self.groups[group][0].as_fd())
+            .map_err(|error| refused(plan, &plan.groups[group][0], self.cpu, &error))
+    }
+
+    /// Stops a rotated group; its counts stay readable.
+    pub(crate) fn stop(&self, group: usize) -> Result<(), LoadError> {
+        perf::disable(self.groups[group][0].as_fd()).map_err(|source| LoadError::Map {
+            what: "stop a counter group",
+            source,
+        })
+    }
+
+    fn insert<'a>(
+        &self,
+        ebpf: &Ebpf,
+        first: usize,
+        counters: impl Iterator<Item = &'a OwnedFd>,
+    ) -> Result<(), LoadError> {
+        for (slot, event) in (first..).zip(counters) {
+            let name = format!("COUNTER{slot}");
+            let Some(Map::PerfEventArray(map)) = ebpf.map(&name) else {
+                return Err(LoadError::Bpf {
+                    what: format!("map {name}"),
+                    reason: "the object has none".into(),
+                });
+            };
+            bpf::set_perf_event(map.fd().as_fd(), self.cpu, event.as_fd()).map_err(|source| {
+                LoadError::Map {
+                    what: "hand a counter to the programs",
+                    source,
+                }
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// Events x CPUs descriptors are needed, whatever the number of containers: take what the hard limit gives.
@@ -98,7 +131,7 @@ pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Erro
             .to_owned(),
         Some(libc::EMFILE) => format!(
             "too many open files: {} events on every CPU need one descriptor each; raise the limit with `ulimit -n`",
-            plan.slots().count()
+            plan.counters()
         ),
         Some(libc::EBUSY) => "the PMU is in exclusive use by another program".to_owned(),
         _ => error.to_string(),

@@ -6,12 +6,12 @@ use std::{
     path::Path,
 };
 
-use probe_common::{CpuState, FlushMode};
+use probe_common::CpuState;
 use rustix::net::{
     AddressFamily, RecvFlags, SocketFlags, SocketType, bind, netlink, recv, socket_with,
 };
 
-use super::{LoadError, Session, counters};
+use super::{CpuCounters, LoadError, Session};
 use crate::cpus;
 
 /// The kernel's own messages, not udev's (group 2).
@@ -98,7 +98,9 @@ impl Session {
     pub(crate) fn revive_dead(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
         let dead = |cpu: u32| {
             states.get(cpu as usize).is_some_and(|state| {
-                state.length > CERTAINLY_ENABLED && state.charges > 0 && state.enabled[0].gain == 0
+                let counted = self.config.plan.fixed() > 0 || state.live_events > 0;
+                let stands = counted && state.enabled[0].gain == 0;
+                state.length > CERTAINLY_ENABLED && state.charges > 0 && stands
             })
         };
         let dead: Vec<u32> = self
@@ -115,20 +117,19 @@ impl Session {
     }
 
     fn revive(&mut self, cpu: u32) -> Result<(), LoadError> {
-        let opened = match counters::open(&self.config.plan, cpu) {
+        let opened = match CpuCounters::open(&self.config.plan, cpu) {
             Ok(opened) => opened,
             // It left again while its counters were opened.
             Err(_) if !cpus::online(Path::new("/sys"))?.contains(cpu) => return Ok(()),
             Err(error) => return Err(error),
         };
-        counters::insert(&self.ebpf, &opened)?;
         if self.cgroup_switches.is_some() {
             // The program's own events are dead there too, and nothing shows that new ones are complete.
             tracing::warn!("CPU {cpu} came online: using hook sched-switch from here on");
             self.fall_back()?;
         }
         self.counters.push(opened);
-        self.flush(cpu, FlushMode::Arm)?;
+        self.arm(self.counters.len() - 1)?;
         tracing::info!("CPU {cpu} came online");
         Ok(())
     }

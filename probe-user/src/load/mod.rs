@@ -10,7 +10,11 @@ mod defaults;
 mod error;
 mod hook;
 mod hotplug;
+mod pack;
 mod plan;
+mod planner;
+mod room;
+mod rotation;
 mod uncore;
 
 use std::path::Path;
@@ -24,13 +28,17 @@ use aya_log::EbpfLogger;
 use probe_common::{CpuState, FlushMode};
 
 pub(crate) use self::{
-    counters::CpuCounters, error::chain, hook::CgroupSwitches, hotplug::Hotplug, uncore::Uncore,
+    counters::CpuCounters, error::chain, hook::CgroupSwitches, hotplug::Hotplug,
+    rotation::Rotation, uncore::Uncore,
 };
 pub use self::{
     defaults::{DefaultsError, default_events},
     error::LoadError,
     hook::Hook,
     plan::{Column, Place, Plan, Planned},
+    planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
+    room::Room,
+    rotation::PERIOD,
 };
 use crate::{
     cgroup::Hierarchy,
@@ -71,6 +79,7 @@ pub struct Session {
     pub(crate) log: EbpfLogger<&'static dyn log::Log>,
     pub(crate) missed_switches: u64,
     pub(crate) flushes: u64,
+    pub(crate) rotation: Rotation,
 }
 
 impl Session {
@@ -87,7 +96,7 @@ impl Session {
         let online: Vec<u32> = cpus::online(sysfs)?.iter().collect();
         let max_rows = config
             .max_rows
-            .unwrap_or_else(|| default_rows(online.len()));
+            .unwrap_or_else(|| default_rows(online.len(), config.plan.groups.len()));
         let vmlinux = Path::new(btf::VMLINUX);
         let offsets = btf::offsets(vmlinux)?;
         let btf = Btf::from_sys_fs().map_err(|error| LoadError::Btf {
@@ -96,13 +105,11 @@ impl Session {
         })?;
         let mut ebpf = load(&config, max_rows, &offsets, &btf)?;
 
-        counters::allow_descriptors(config.plan.slots().count() * online.len());
-        let mut cpu_counters = Vec::with_capacity(online.len());
-        for &cpu in &online {
-            let opened = counters::open(&config.plan, cpu)?;
-            counters::insert(&ebpf, &opened)?;
-            cpu_counters.push(opened);
-        }
+        counters::allow_descriptors(config.plan.counters() * online.len());
+        let opened = online
+            .iter()
+            .map(|cpu| CpuCounters::open(&config.plan, *cpu));
+        let cpu_counters = opened.collect::<Result<Vec<_>, _>>()?;
         let uncore = Uncore::open(&config.plan, sysfs)?;
 
         let flush: &mut RawTracePoint = program(&mut ebpf, "flush")?;
@@ -140,12 +147,10 @@ impl Session {
             log,
             missed_switches: 0,
             flushes: 0,
+            rotation: Rotation::default(),
         };
         session.attach_hook(hierarchy, &online)?;
-        // The hook returns at once on a CPU that is not armed, so each CPU starts in one instant.
-        for &cpu in &online {
-            session.flush(cpu, FlushMode::Arm)?;
-        }
+        session.arm_all()?;
         Ok(session)
     }
 
@@ -185,10 +190,16 @@ impl Session {
         map.insert(pid, 1, 0).map_err(|error| failed(&error))
     }
 
-    /// Runs the flush program on a CPU.
-    pub(crate) fn flush(&mut self, cpu: u32, mode: FlushMode) -> Result<(), LoadError> {
+    /// Runs the flush program on a CPU. From then on the first `events` slots behind the fixed groups'
+    /// hold the counters of the rotated group `live`.
+    pub(crate) fn flush(
+        &mut self,
+        cpu: u32,
+        mode: FlushMode,
+        (live, events): (usize, usize),
+    ) -> Result<(), LoadError> {
         let mut options = RawTracePointRunOptions::new();
-        options.args[0] = mode as u64;
+        options.args[..3].copy_from_slice(&[mode as u64, live as u64, events as u64]);
         options.cpu = Some(cpu);
         let flush: &mut RawTracePoint = program(&mut self.ebpf, "flush")?;
         match flush.test_run(options) {
@@ -252,18 +263,18 @@ impl Session {
         hook.detach(&mut self.ebpf)?;
         hook::attach_sched_switch(&mut self.ebpf, &self.btf)?;
         // Open slices belong to whoever runs now; from here on owners are known.
-        let cpus: Vec<u32> = self.counters.iter().map(|counters| counters.cpu).collect();
-        cpus.into_iter()
-            .try_for_each(|cpu| self.flush(cpu, FlushMode::Charge))
+        (0..self.counters.len()).try_for_each(|at| self.flush_as_is(at, FlushMode::Charge))
     }
 }
 
 /// Processes of a followed command that may live at once.
 const FOLLOWED_PROCESSES: u32 = 65_536;
 
-/// Rows for 2,048 owner-group pairs on every CPU: memory follows what ran, only the buckets are there at once.
-fn default_rows(cpus: usize) -> u32 {
-    u32::try_from(cpus.saturating_mul(2048))
+/// Rows for 2,048 owner-group pairs on every CPU, or 512 owners with all their groups: memory follows
+/// what ran, only the buckets are there at once.
+fn default_rows(cpus: usize, groups: usize) -> u32 {
+    let on_a_cpu = groups.saturating_mul(512).max(2048);
+    u32::try_from(cpus.saturating_mul(on_a_cpu))
         .unwrap_or(u32::MAX)
         .clamp(16_384, 1 << 20)
 }
@@ -274,14 +285,18 @@ fn load(
     offsets: &[(&'static str, u64)],
     btf: &Btf,
 ) -> Result<Ebpf, LoadError> {
-    let events = config.plan.slots().count() as u64;
+    let events = config.plan.slots() as u64;
+    let rotated = config.plan.fixed_slots() as u64;
+    let groups = u32::try_from(config.plan.groups.len()).unwrap_or(u32::MAX);
     let group_ends = config.plan.group_ends();
+    let clocks = config.plan.clocks();
     let by_process = u8::from(config.by_process);
     let follow = u8::from(config.follow_command);
     let mut loader = EbpfLoader::new();
     loader
         .btf(Some(btf))
         .map_max_entries("USAGE", max_rows)
+        .map_max_entries("OVERFLOW", groups.max(1))
         .map_max_entries(
             "COMMAND",
             if config.follow_command {
@@ -291,7 +306,9 @@ fn load(
             },
         )
         .override_global("EVENTS", &events, true)
+        .override_global("ROTATED", &rotated, true)
         .override_global("GROUP_ENDS", &group_ends, true)
+        .override_global("CLOCKS", &clocks, true)
         .override_global("BY_PROCESS", &by_process, true)
         .override_global("FOLLOW_COMMAND", &follow, true);
     for (name, offset) in offsets {

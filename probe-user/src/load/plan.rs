@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
 
-use super::LoadError;
+use super::{LoadError, planner::PlannedMetrics};
 use crate::event::{Counter, Event, EventGroup, Exclude, Scope, Source};
 
 /// Hardware counters that go into one group where the user made none. More would save
@@ -13,7 +13,7 @@ use crate::event::{Counter, Event, EventGroup, Exclude, Scope, Source};
 const HARDWARE_GROUP: usize = 4;
 
 /// `PERF_TYPE_SOFTWARE` of `linux/perf_event.h`.
-const SOFTWARE: u32 = 1;
+pub(crate) const SOFTWARE: u32 = 1;
 
 /// An event with the place its counts come from.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct Column {
     pub place: Place,
     /// True for cpu-clock and task-clock, whose counts are nanoseconds.
     pub clock: bool,
+    /// False for an event that only metrics need.
+    pub shown: bool,
 }
 
 /// Where the counts of an event come from.
@@ -60,22 +62,42 @@ pub struct Planned {
     pub exclude: Exclude,
 }
 
+/// An event that is wanted, before it has a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    pub(crate) counter: Counter,
+    pub(crate) exclude: Exclude,
+}
+
+/// What is counted makes two the same, not how it was written.
+impl PartialEq for Wanted {
+    fn eq(&self, other: &Self) -> bool {
+        self.counter == other.counter && self.exclude == other.exclude
+    }
+}
+
 /// All that is counted.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The events in the user's order.
     pub columns: Vec<Column>,
-    /// Groups of counters that are on every CPU, each read and charged as a whole.
+    /// Groups of counters that are on every CPU (of their PMU), each read and charged as a whole: first
+    /// those that are always live, then those of which one at a time is.
     pub groups: Vec<Vec<Planned>>,
+    /// How many of the groups, the last ones, are rotated.
+    pub rotated: usize,
     /// Uncore counters.
     pub uncore: Vec<Planned>,
-    /// Those of [`Self::uncore`] that are opened as one group: what the user put in braces, else
-    /// each alone. Without gaps.
+    /// Those of [`Self::uncore`] that are opened as one group. Without gaps.
     pub uncore_groups: Vec<Range<usize>>,
+    /// What is computed of them.
+    pub metrics: PlannedMetrics,
 }
 
 impl Plan {
-    /// Gives every event its place.
+    /// Gives every event its place, all live at once: where the PMU has fewer counters, the kernel
+    /// gives each group its turn.
     ///
     /// # Errors
     ///
@@ -94,24 +116,43 @@ impl Plan {
                 plan.uncore_groups.push(uncore..plan.uncore.len());
             }
         }
-        let events: usize = plan.groups.iter().map(Vec::len).sum();
-        let fits = events <= SLOTS
-            && plan.groups.len() <= GROUPS
-            && plan
-                .groups
-                .iter()
-                .all(|group| group.len() <= GROUP_COUNTERS);
-        if fits {
-            Ok(plan)
-        } else {
-            let groups = plan.groups.len();
-            Err(LoadError::TooManyEvents {
+        plan.checked()
+    }
+
+    /// The plan, where the programs have room for what is live at once.
+    pub(super) fn checked(self) -> Result<Self, LoadError> {
+        let fixed = self.fixed();
+        let events = self.slots();
+        let groups = fixed + usize::from(self.rotated > 0);
+        let long = |group: &Vec<Planned>| group.len() > GROUP_COUNTERS;
+        if events > SLOTS || groups > GROUPS || self.groups.iter().any(long) {
+            return Err(LoadError::TooManyEvents {
                 events,
                 groups,
                 slots: SLOTS,
                 in_group: GROUP_COUNTERS,
-            })
+            });
         }
+        Ok(self)
+    }
+
+    /// How many groups are always live.
+    #[must_use]
+    pub fn fixed(&self) -> usize {
+        self.groups.len() - self.rotated
+    }
+
+    /// Whether a group is opened on this CPU.
+    #[must_use]
+    pub fn counts_on(&self, group: usize, cpu: u32) -> bool {
+        self.groups[group]
+            .iter()
+            .all(|planned| planned.counter.scope.counts_on(cpu))
+    }
+
+    /// The groups that take turns on this CPU.
+    pub fn turns(&self, cpu: u32) -> impl Iterator<Item = usize> + '_ {
+        (self.fixed()..self.groups.len()).filter(move |group| self.counts_on(*group, cpu))
     }
 
     /// `own` is the group that the user's braces made, once it has its first event.
@@ -123,21 +164,18 @@ impl Plan {
         open: &mut Vec<OpenGroup>,
     ) {
         let column = self.columns.len();
-        let mut clock = false;
         let place = match &event.source {
             Source::DurationTime => Place::Duration,
             Source::Counter(counter) => {
-                clock = counter.type_ == SOFTWARE && counter.config < 2;
                 let planned = Planned {
                     column,
                     counter: counter.clone(),
                     exclude: event.exclude,
                 };
                 if let Scope::Uncore { .. } = counter.scope {
+                    let at = self.uncore.len();
                     self.uncore.push(planned);
-                    Place::Uncore {
-                        at: self.uncore.len() - 1,
-                    }
+                    Place::Uncore { at }
                 } else {
                     let group = match own {
                         Some(group) => *group,
@@ -152,14 +190,7 @@ impl Plan {
                 }
             }
         };
-        let (name, unit) = (event.name.clone(), event.unit.clone());
-        self.columns.push(Column {
-            name,
-            unit,
-            scale: event.scale.unwrap_or(1.0),
-            place,
-            clock,
-        });
+        self.columns.push(Column::of(event, place));
     }
 
     fn new_group(&mut self) -> usize {
@@ -195,15 +226,57 @@ impl Plan {
     /// Bit n set where slot n is the last of its group, as the programs want it.
     pub(crate) fn group_ends(&self) -> u64 {
         let mut end = 0;
-        self.groups.iter().fold(0, |bits, group| {
+        let mut bits = 0;
+        for group in &self.groups[..self.fixed()] {
             end += group.len();
-            bits | 1 << (end - 1)
-        })
+            bits |= 1 << (end - 1);
+        }
+        if self.rotated > 0 {
+            bits |= 1 << (self.slots() - 1);
+        }
+        bits
     }
 
-    /// All counters of all groups: the slots in order.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = &Planned> {
-        self.groups.iter().flatten()
+    /// Bit n set where slot n counts the nanoseconds of a clock, of the groups that are always live.
+    pub(crate) fn clocks(&self) -> u64 {
+        let fixed = self.groups[..self.fixed()].iter().flatten();
+        let clocks = fixed.map(|planned| self.columns[planned.column].clock);
+        (0..)
+            .zip(clocks)
+            .fold(0, |bits, (slot, clock)| bits | u64::from(clock) << slot)
+    }
+
+    /// Slots of the groups that are always live: the rotated group's come behind them.
+    pub(crate) fn fixed_slots(&self) -> usize {
+        self.groups[..self.fixed()].iter().map(Vec::len).sum()
+    }
+
+    /// Slots that are needed, the largest rotated group included.
+    pub(crate) fn slots(&self) -> usize {
+        let rotated = self.groups[self.fixed()..].iter().map(Vec::len);
+        self.fixed_slots() + rotated.max().unwrap_or(0)
+    }
+
+    /// Counters of all groups, live or not: descriptors on every CPU.
+    pub(crate) fn counters(&self) -> usize {
+        self.groups.iter().map(Vec::len).sum()
+    }
+}
+
+impl Column {
+    pub(super) fn of(event: &Event, place: Place) -> Self {
+        let clock = match &event.source {
+            Source::DurationTime => false,
+            Source::Counter(counter) => counter.type_ == SOFTWARE && counter.config < 2,
+        };
+        Self {
+            name: event.name.clone(),
+            unit: event.unit.clone(),
+            scale: event.scale.unwrap_or(1.0),
+            place,
+            clock,
+            shown: true,
+        }
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Health {
     pub changed: Sampled,
     /// Interrupts that this pull sent: CPUs flushed.
     pub flushes: u64,
+    /// Times the counters of a CPU were exchanged for those of the next group, since the session began.
+    pub exchanges: u64,
     /// Rows in the USAGE map.
     pub rows: usize,
     /// Kernel memory of the maps.
@@ -49,6 +51,7 @@ impl Session {
             same: sampled(|state| state.same),
             changed: sampled(|state| state.changed),
             flushes,
+            exchanges: self.rotation.exchanges,
             rows,
             memory: MapMemory::of(rows, self.max_rows as usize, states.len()),
             rebased: sum(|state| state.rebased),

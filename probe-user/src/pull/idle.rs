@@ -91,21 +91,23 @@ fn idle_key(cpu: u32, group: usize) -> UsageKey {
     }
 }
 
-/// Adds `open` nanoseconds to what of the row is a clock.
+/// Adds `open` nanoseconds to what of the row is a clock. Of a group that hardware leads it is not known
+/// how long of them it was on the PMU: all of it comes with the next wake-up.
 fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: u64) {
     let events = &plan.groups[group];
+    if events
+        .first()
+        .is_none_or(|first| first.counter.type_ != SOFTWARE)
+    {
+        return;
+    }
     for (count, planned) in row.counts.iter_mut().zip(events) {
         if plan.columns[planned.column].clock {
             *count += open;
         }
     }
-    if events
-        .first()
-        .is_some_and(|first| first.counter.type_ == SOFTWARE)
-    {
-        row.enabled += open;
-        row.running += open;
-    }
+    row.enabled += open;
+    row.running += open;
 }
 
 fn never_back(row: &mut UsageRow, last: &UsageRow) {

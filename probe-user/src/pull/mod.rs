@@ -7,7 +7,7 @@ mod lifecycle;
 use std::{collections::HashMap, os::fd::AsFd as _, sync::Arc, time::Duration};
 
 use aya::maps::{Map, MapData};
-use probe_common::{CgroupId, CpuState, FlushMode, GROUPS, UsageKey, UsageRow};
+use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use self::{
@@ -16,7 +16,7 @@ pub use self::{
 };
 pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle};
 use crate::{
-    load::{CgroupSwitches, Hook, LoadError, Session, no_map},
+    load::{CgroupSwitches, LoadError, Session, no_map},
     sys::bpf,
     topology::Topology,
 };
@@ -147,22 +147,16 @@ impl Session {
     }
 
     fn flush_busy(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
-        let mode = match self.hook() {
-            Hook::SchedSwitch => FlushMode::Charge,
-            Hook::CgroupSwitches => FlushMode::ChargeAndForget,
-        };
+        let mode = self.charge_mode();
         let busy = |cpu: &u32| {
             states
                 .get(*cpu as usize)
                 .is_none_or(|state| state.owner != CgroupId::IDLE)
         };
-        let cpus: Vec<u32> = self
-            .counters
-            .iter()
-            .map(|counters| counters.cpu)
-            .filter(busy)
-            .collect();
-        cpus.into_iter().try_for_each(|cpu| self.flush(cpu, mode))
+        let cpus = (0..self.counters.len()).filter(|at| busy(&self.counters[*at].cpu));
+        let cpus: Vec<usize> = cpus.collect();
+        cpus.into_iter()
+            .try_for_each(|at| self.flush_as_is(at, mode))
     }
 
     /// Counts that USAGE could not take, one row per CPU and group.
@@ -184,8 +178,8 @@ impl Session {
             .ok_or_else(|| no_map("OVERFLOW"))?;
         let map: aya::maps::PerCpuArray<_, [u64; UsageRow::WORDS]> =
             map.try_into().map_err(failed)?;
-        for group in 0..self.config.plan.groups.len().min(GROUPS) {
-            let group = u16::try_from(group).expect("at most GROUPS");
+        for group in 0..self.config.plan.groups.len() {
+            let group = u16::try_from(group).expect("the key's group is 16 bits wide");
             let values = map.get(&u32::from(group), 0).map_err(failed)?;
             for (cpu, words) in values.iter().enumerate() {
                 let row = UsageRow::from_words(*words);

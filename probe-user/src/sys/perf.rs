@@ -48,11 +48,10 @@ pub(crate) fn enable(leader: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Stops an event.
-#[cfg(test)]
-pub(crate) fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
+/// Stops a group by its leader; its counts stay.
+pub(crate) fn disable(leader: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is a perf event's; the argument is plain.
-    let result = unsafe { raw::ioctls::DISABLE(event.as_raw_fd(), 0) };
+    let result = unsafe { raw::ioctls::DISABLE(leader.as_raw_fd(), 0) };
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -95,6 +94,7 @@ fn attr(counter: &Counter) -> bindings::perf_event_attr {
         type_: counter.type_,
         config: counter.config,
         config3: counter.config3,
+        config4: counter.config4,
         ..Default::default()
     };
     attr.config1 = counter.config1;

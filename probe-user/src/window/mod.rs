@@ -8,7 +8,10 @@ use std::{
 
 use probe_common::{CgroupId, UsageRow};
 
-use crate::pull::{Health, Names, Snapshot, UncoreReading};
+use crate::{
+    load::Plan,
+    pull::{Health, Names, Snapshot, UncoreReading},
+};
 
 /// Whom counts belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,9 +45,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// The difference of two snapshots of one session.
+    /// The difference of two snapshots of one session with this plan.
+    ///
+    /// A row of a rotated group holds as enabled time that of its own turns. Here each gets that of
+    /// all groups which take turns on the same CPU: the time for which it could have been live.
     #[must_use]
-    pub fn between(earlier: &Snapshot, later: &Snapshot, groups: usize) -> Self {
+    pub fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
+        let groups = plan.groups.len();
         let mut usage: BTreeMap<Owner, Usage> = BTreeMap::new();
         let mut on_socket: BTreeMap<(u32, Owner), Usage> = BTreeMap::new();
         for (key, now) in &later.rows {
@@ -53,8 +60,16 @@ impl Window {
                 cgroup: key.cgroup,
                 tgid: key.tgid,
             };
+            let group = usize::from(key.group);
+            let rotated = (plan.fixed()..groups).contains(&group);
             let charge = |rows: &mut Usage| {
-                if let Some(row) = rows.get_mut(usize::from(key.group)) {
+                if rotated {
+                    for other in plan.turns(key.cpu.into()) {
+                        rows[other].get_or_insert(UsageRow::ZERO).enabled += gain.enabled;
+                    }
+                    let own = UsageRow { enabled: 0, ..gain };
+                    add(rows[group].get_or_insert(UsageRow::ZERO), &own);
+                } else if let Some(row) = rows.get_mut(group) {
                     add(row.get_or_insert(UsageRow::ZERO), &gain);
                 }
             };

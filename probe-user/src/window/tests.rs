@@ -11,6 +11,15 @@ use crate::{
 
 const GROUPS: usize = 2;
 
+/// Two groups, of which the last `rotated` take turns.
+fn plan(rotated: usize) -> Plan {
+    Plan {
+        groups: vec![Vec::new(); GROUPS],
+        rotated,
+        ..Plan::default()
+    }
+}
+
 fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
     let health = Health {
         hook: Hook::SchedSwitch,
@@ -19,6 +28,7 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
         same: Sampled::default(),
         changed: Sampled::default(),
         flushes: 0,
+        exchanges: 0,
         rows: 0,
         memory: MapMemory { rows: 0, fixed: 0 },
         rebased: 0,
@@ -40,7 +50,7 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
 
 /// A window in which nothing happened.
 pub(crate) fn empty() -> Window {
-    Window::between(&snapshot([]), &snapshot([]), GROUPS)
+    Window::between(&snapshot([]), &snapshot([]), &plan(0))
 }
 
 fn key(cgroup: u64, cpu: u16, group: u16) -> UsageKey {
@@ -88,8 +98,8 @@ proptest! {
         let b = grown(&a, b);
         let c = grown(&b, c);
         let [a, b, c] = [a, b, c].map(snapshot);
-        let whole = Window::between(&a, &c, GROUPS);
-        let parts = [Window::between(&a, &b, GROUPS), Window::between(&b, &c, GROUPS)];
+        let whole = Window::between(&a, &c, &plan(0));
+        let parts = [Window::between(&a, &b, &plan(0)), Window::between(&b, &c, &plan(0))];
         for cgroup in 2..6 {
             for group in 0..GROUPS {
                 let sum: u64 = parts.iter().filter_map(|part| first(part, cgroup, group)).sum();
@@ -101,7 +111,7 @@ proptest! {
     /// No gain is ever larger than what the later snapshot holds, also when rows were freed and made anew.
     #[test]
     fn no_gain_is_made_up(a in any_rows(), b in any_rows()) {
-        let window = Window::between(&snapshot(a), &snapshot(b.clone()), GROUPS);
+        let window = Window::between(&snapshot(a), &snapshot(b.clone()), &plan(0));
         for cgroup in 2..6 {
             for group in 0..GROUPS {
                 let held = b.iter().filter(|(key, _)| key.cgroup.0 == cgroup && usize::from(key.group) == group);
@@ -114,7 +124,11 @@ proptest! {
 
 #[test]
 fn a_freed_row_is_no_loss() {
-    let window = Window::between(&snapshot([(key(7, 0, 0), row(100))]), &snapshot([]), GROUPS);
+    let window = Window::between(
+        &snapshot([(key(7, 0, 0), row(100))]),
+        &snapshot([]),
+        &plan(0),
+    );
     assert_eq!(first(&window, 7, 0), None);
 }
 
@@ -124,7 +138,7 @@ fn a_row_that_went_back_was_made_anew() {
     let window = Window::between(
         &snapshot([(key(7, 0, 0), row(u64::MAX))]),
         &snapshot([(key(7, 0, 0), row(30))]),
-        GROUPS,
+        &plan(0),
     );
     assert_eq!(first(&window, 7, 0), Some(30));
 }
@@ -135,14 +149,14 @@ fn a_cpu_that_vanished_keeps_its_counts() {
     // CPU 1 is offline: its row stays as it was.
     let after = snapshot([(key(7, 0, 0), row(150)), (key(7, 1, 0), row(100))]);
     assert_eq!(
-        first(&Window::between(&before, &after, GROUPS), 7, 0),
+        first(&Window::between(&before, &after, &plan(0)), 7, 0),
         Some(50)
     );
 }
 
 #[test]
 fn a_group_without_a_row_has_no_usage() {
-    let window = Window::between(&snapshot([]), &snapshot([(key(7, 0, 1), row(5))]), GROUPS);
+    let window = Window::between(&snapshot([]), &snapshot([(key(7, 0, 1), row(5))]), &plan(0));
     assert_eq!(
         (first(&window, 7, 0), first(&window, 7, 1)),
         (None, Some(5))
@@ -175,11 +189,11 @@ fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
             (key(7, 2, 0), row(3)),
         ])
     };
-    let window = Window::between(&snapshot([]), &counted(), GROUPS);
+    let window = Window::between(&snapshot([]), &counted(), &plan(0));
     assert!(window.on_socket.is_empty());
     let mut later = counted();
     later.topology = Some(Arc::new(crate::topology::Topology::of(&[0, 0, 1])));
-    let window = Window::between(&snapshot([]), &later, GROUPS);
+    let window = Window::between(&snapshot([]), &later, &plan(0));
     let on = |socket| {
         let owner = Owner {
             cgroup: CgroupId(7),
@@ -192,4 +206,36 @@ fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
     };
     assert_eq!((on(0), on(1)), (120, 3));
     assert_eq!(first(&window, 7, 0), Some(123));
+}
+
+/// On CPU 0 group 0 had its turn for 30 ns, then group 1 for 70; on CPU 1 group 1 all of 100.
+#[test]
+fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
+    let turn = |count, enabled| UsageRow {
+        counts: [count; GROUP_COUNTERS],
+        enabled,
+        running: enabled,
+    };
+    let rows = [
+        (key(7, 0, 0), turn(3, 30)),
+        (key(7, 0, 1), turn(70, 70)),
+        (key(7, 1, 1), turn(100, 100)),
+    ];
+    let window = Window::between(&snapshot([]), &snapshot(rows), &plan(2));
+    let owner = Owner {
+        cgroup: CgroupId(7),
+        tgid: 0,
+    };
+    let rows: Vec<UsageRow> = window.usage[&owner]
+        .iter()
+        .map(|row| row.unwrap())
+        .collect();
+    assert_eq!(
+        (rows[0].enabled, rows[0].running, rows[0].counts[0]),
+        (200, 30, 3)
+    );
+    assert_eq!(
+        (rows[1].enabled, rows[1].running, rows[1].counts[0]),
+        (200, 170, 170)
+    );
 }

@@ -33,6 +33,8 @@ pub(super) struct Boot {
     /// An instruction takes 2^N ns of guest time: counts repeat to the digit, and arm64's PMU
     /// has `inst_retired`. Such a guest has one CPU (see guest.rs).
     pub(super) icount_shift: Option<u8>,
+    /// Whether arm64 CPUs have QEMU's own PMU: without it the test PMU is the only core PMU.
+    pub(super) pmu: bool,
     /// More kernel command line.
     pub(super) append: &'static str,
     /// Debian kernel modules loaded before the tests, with what they depend on.
@@ -58,6 +60,7 @@ const ALL: &[Tests] = &[
             "accounting::",
             "hooks::",
             "hotplug::",
+            "metrics::",
             "pmus::cycles",
             "pmus::uncore",
             "scale::",
@@ -98,6 +101,11 @@ const ICOUNT: &[Tests] = &[Tests {
     modules: &["smoke::", "icount::"],
 }];
 
+const METRICS: &[Tests] = &[Tests {
+    binary: "vm",
+    modules: &["metrics::"],
+}];
+
 /// What most rows share: a plain boot of 6.12 on arm64.
 const PLAIN: Boot = Boot {
     name: "arm64-6.12",
@@ -106,6 +114,7 @@ const PLAIN: Boot = Boot {
     flavour: Flavour::Normal,
     firmware: Firmware::Default,
     icount_shift: None,
+    pmu: true,
     append: "",
     // Servers load the SPE driver by themselves; the guest has no such device.
     modules: &["arm_spe_pmu"],
@@ -144,6 +153,19 @@ pub(super) const BOOTS: &[Boot] = &[
         firmware: Firmware::Uefi,
         icount_shift: Some(1),
         tests: ICOUNT,
+        ..PLAIN
+    },
+    Boot {
+        name: "arm64-6.12-no-pmu",
+        pmu: false,
+        tests: METRICS,
+        ..PLAIN
+    },
+    Boot {
+        name: "arm64-6.1-no-pmu",
+        series: "6.1",
+        pmu: false,
+        tests: METRICS,
         ..PLAIN
     },
     Boot {

@@ -30,13 +30,20 @@ const BOOT_LIMIT: Duration = Duration::from_secs(120);
 const TEST_LIMIT: Duration = Duration::from_secs(180);
 
 /// QEMU with everything but the console.
-fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
+pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
     let (program, machine, console) = match boot.arch {
-        Arch::Arm64 => (
-            "qemu-system-aarch64",
-            ["-M", "virt", "-cpu", "neoverse-n1"],
-            "ttyAMA0",
-        ),
+        Arch::Arm64 => {
+            let cpu = if boot.pmu {
+                "neoverse-n1"
+            } else {
+                "neoverse-n1,pmu=off"
+            };
+            (
+                "qemu-system-aarch64",
+                ["-M", "virt", "-cpu", cpu],
+                "ttyAMA0",
+            )
+        }
         Arch::Amd64 => ("qemu-system-x86_64", ["-M", "q35", "-cpu", "max"], "ttyS0"),
     };
     let mut qemu = sh::command(program);

@@ -17,6 +17,8 @@ pub(super) struct Totals {
     pub(super) passed: usize,
     pub(super) failed: usize,
     pub(super) skipped: usize,
+    /// Guests that were not booted: nothing in them has changed since they passed.
+    pub(super) unchanged: usize,
 }
 
 impl fmt::Display for Totals {
@@ -25,10 +27,17 @@ impl fmt::Display for Totals {
             passed,
             failed,
             skipped,
+            unchanged,
         } = self;
         write!(f, "{passed} passed, {failed} failed")?;
         if *skipped > 0 {
             write!(f, ", {skipped} skipped")?;
+        }
+        if *unchanged > 0 {
+            write!(
+                f,
+                "; {unchanged} guests unchanged since they passed (`cargo xtask vm` boots them all)"
+            )?;
         }
         Ok(())
     }

@@ -145,11 +145,11 @@ fn terms() {
             ),
             (
                 "nvidia_pcie_pmu_0/rd_bytes_loc,port=1/",
-                "`nvidia_pcie_pmu_0` has no term `port`; its terms are event, root_port, config, config1, config2, config3, name",
+                "`nvidia_pcie_pmu_0` has no term `port`; its terms are event, root_port, config, config1, config2, config3, config4, name",
             ),
             (
                 "nvidia_pcie_pmu_0/rd_byte_loc/",
-                "`nvidia_pcie_pmu_0` has no event or term `rd_byte_loc`; its nearest events are rd_bytes_loc, wr_bytes_loc, rd_req_loc, its terms event, root_port, config, config1, config2, config3, name",
+                "`nvidia_pcie_pmu_0` has no event or term `rd_byte_loc`; its nearest events are rd_bytes_loc, wr_bytes_loc, rd_req_loc, its terms event, root_port, config, config1, config2, config3, config4, name",
             ),
             (
                 "nvidia_pcie_pmu_0/event=rd_byte_loc/",
@@ -198,11 +198,11 @@ fn terms() {
             ),
             (
                 "noformat/event=1/",
-                "`noformat` has no term `event`; its terms are config, config1, config2, config3, name",
+                "`noformat` has no term `event`; its terms are config, config1, config2, config3, config4, name",
             ),
             (
                 "noformat/x/",
-                "`noformat` has no event or term `x`; its nearest events are none, its terms config, config1, config2, config3, name",
+                "`noformat` has no event or term `x`; its nearest events are none, its terms config, config1, config2, config3, config4, name",
             ),
             (
                 "split/event=0x1000/",

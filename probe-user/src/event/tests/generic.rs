@@ -12,6 +12,7 @@ fn numbered(pmu: &str, type_: u32, config: u64) -> Counter {
         config1: 0,
         config2: 0,
         config3: 0,
+        config4: 0,
     }
 }
 

@@ -30,7 +30,8 @@ fn names_of_the_core_pmu() {
         let counter = counter(text, &grace);
         let pmu = grace.get("armv8_pmuv3_0").unwrap().unwrap();
         assert_eq!((counter.type_, counter.config), (pmu.type_, 8), "{text}");
-        assert_eq!(counter.scope, Scope::Cpu);
+        let cpus = pmu.cpus.clone().unwrap();
+        assert_eq!(counter.scope, Scope::Cpus(cpus), "its own cores only");
         assert_eq!(event(text, &grace).name, text);
     }
     let spr = machine("spr");
@@ -113,6 +114,8 @@ fn fields_of_every_shape() {
     assert_eq!(words("interleaved=0xb"), [0, 0b1_0001_0100, 0, 0]);
     assert_eq!(words("wide=0xffffffffffffffff"), [0, 0, u64::MAX, 0]);
     assert_eq!(words("third=0xff"), [0, 0, 0, 0xff0]);
+    let fourth = counter("split/config4=0x9/", &odd);
+    assert_eq!((fourth.config3, fourth.config4), (0, 9));
     assert_eq!(
         words("config=0x5,config1=6,config2=7,config3=8"),
         [5, 6, 7, 8]

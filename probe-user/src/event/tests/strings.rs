@@ -34,6 +34,7 @@ fn strings_of_the_documents() {
                 config1: hex(config1),
                 config2: hex(config2),
                 config3: 0,
+                config4: 0,
             },
             "{text}"
         );

@@ -103,7 +103,7 @@ fn malformed_pmus() {
         ),
         (
             "badword",
-            "format/term: holds `config4:0-7`: a format starts with config, config1, config2 or config3 and a colon",
+            "format/term: holds `config5:0-7`: a format starts with config, config1, config2, config3 or config4 and a colon",
         ),
         ("badevent", "events/param: does not hold terms with numbers"),
         (

@@ -1,10 +1,13 @@
-//! Derive: values from counts, and the ratios that can be had from the events at hand.
+//! Derive: values from counts, and documented metrics from values.
+
+mod metrics;
 
 use std::{collections::BTreeMap, time::Duration};
 
+pub use self::metrics::{MetricHead, MetricValue, PlaceRow};
 use crate::{
     join::{Entity, Joined},
-    load::{Column, Place, Plan, Planned},
+    load::{Column, Place, Plan},
     window::{Usage, Window},
 };
 
@@ -25,10 +28,10 @@ pub struct Value {
 pub struct Row<L> {
     /// Whom it is about.
     pub label: L,
-    /// One per column of the plan.
+    /// One per column of the report.
     pub values: Vec<Option<Value>>,
-    /// One per ratio of [`Report::ratios`].
-    pub ratios: Vec<Option<f64>>,
+    /// One per metric of [`Report::metrics`]; none in rows of sockets.
+    pub metrics: Vec<MetricValue>,
 }
 
 /// Everything that is shown of a window.
@@ -40,122 +43,42 @@ pub struct Report {
     pub length: Duration,
     /// The events.
     pub columns: Vec<Column>,
-    /// The ratios that these events give.
-    pub ratios: Vec<&'static Ratio>,
+    /// The metrics that every entity has a value of.
+    pub metrics: Vec<MetricHead>,
     /// Rows by entity.
     pub rows: Vec<Row<Entity>>,
     /// Rows by socket, where uncore events are counted; only those have values.
     pub sockets: Vec<Row<u32>>,
     /// The whole machine.
     pub total: Row<()>,
+    /// Metrics of sockets and devices.
+    pub places: Vec<PlaceRow>,
+    /// Metrics that cannot be counted here, and why.
+    pub missing: Vec<(MetricHead, String)>,
 }
-
-/// A ratio of two events, or of an event and time.
-#[derive(Debug, PartialEq)]
-pub struct Ratio {
-    /// Heading.
-    pub name: &'static str,
-    /// Unit, UCUM-like: 1 for a plain ratio.
-    pub unit: &'static str,
-    numerator: EventId,
-    denominator: Denominator,
-    factor: f64,
-}
-
-/// Type and config of `linux/perf_event.h`.
-type EventId = (u32, u64);
-
-#[derive(Debug, PartialEq)]
-enum Denominator {
-    Event(EventId),
-    /// Length of the window in seconds.
-    Seconds,
-}
-
-const CYCLES: EventId = (0, 0);
-const INSTRUCTIONS: EventId = (0, 1);
-const CACHE_REFERENCES: EventId = (0, 2);
-const CACHE_MISSES: EventId = (0, 3);
-const BRANCHES: EventId = (0, 4);
-const BRANCH_MISSES: EventId = (0, 5);
-const TASK_CLOCK: EventId = (1, 1);
-const PAGE_FAULTS: EventId = (1, 2);
-const CONTEXT_SWITCHES: EventId = (1, 3);
-
-const fn ratio(
-    name: &'static str,
-    unit: &'static str,
-    numerator: EventId,
-    denominator: Denominator,
-    factor: f64,
-) -> Ratio {
-    Ratio {
-        name,
-        unit,
-        numerator,
-        denominator,
-        factor,
-    }
-}
-
-/// The ratios that `stat` shows without being asked.
-static RATIOS: [Ratio; 7] = [
-    // task-clock counts nanoseconds.
-    ratio("CPUs", "1", TASK_CLOCK, Denominator::Seconds, 1e-9),
-    ratio("IPC", "1", INSTRUCTIONS, Denominator::Event(CYCLES), 1.0),
-    ratio("GHz", "GHz", CYCLES, Denominator::Event(TASK_CLOCK), 1.0),
-    ratio(
-        "cache-miss%",
-        "%",
-        CACHE_MISSES,
-        Denominator::Event(CACHE_REFERENCES),
-        100.0,
-    ),
-    ratio(
-        "branch-miss%",
-        "%",
-        BRANCH_MISSES,
-        Denominator::Event(BRANCHES),
-        100.0,
-    ),
-    ratio("faults/s", "1/s", PAGE_FAULTS, Denominator::Seconds, 1.0),
-    ratio("cs/s", "1/s", CONTEXT_SWITCHES, Denominator::Seconds, 1.0),
-];
 
 impl Report {
-    /// Values and ratios of a joined window. `began` is the time of the session's first snapshot.
+    /// Values and metrics of a joined window. `began` is the time of the session's first snapshot.
     #[must_use]
     pub fn new(plan: &Plan, window: &Window, joined: &Joined, began: Duration) -> Self {
-        let sources: Vec<_> = RATIOS
-            .iter()
-            .filter_map(|ratio| Some((ratio, ratio.columns(plan)?)))
-            .collect();
+        let columns: Vec<&Column> = plan.columns.iter().filter(|column| column.shown).collect();
         let row = |usage: &Usage| -> Vec<Option<Value>> {
-            plan.columns
+            columns
                 .iter()
                 .map(|column| core_value(column, usage))
                 .collect()
         };
-        let ratios = |values: &[Option<Value>]| -> Vec<Option<f64>> {
-            sources
-                .iter()
-                .map(|(ratio, source)| ratio.of(values, source, window.length))
-                .collect()
-        };
-        let rows = joined.rows.iter().map(|(entity, usage)| {
-            let values = row(usage);
-            Row {
-                label: entity.clone(),
-                ratios: ratios(&values),
-                values,
-            }
+        let rows = joined.rows.iter().map(|(entity, usage)| Row {
+            label: entity.clone(),
+            values: row(usage),
+            metrics: metrics::of_usage(plan, usage, window.length),
         });
         let mut rows: Vec<_> = rows.collect();
         // Of one kind, whoever used most of the first event comes first.
         rows.sort_by(|a, b| rank(a).cmp(&rank(b)).then(first(b).total_cmp(&first(a))));
-        let sockets = socket_values(plan, window);
+        let sockets = socket_values(&columns, window);
         let mut values = row(&joined.total);
-        for (at, column) in plan.columns.iter().enumerate() {
+        for (at, column) in columns.iter().enumerate() {
             match column.place {
                 Place::Core { .. } => {}
                 Place::Uncore { .. } => {
@@ -164,26 +87,25 @@ impl Report {
                 Place::Duration => values[at] = Some(duration(window.length)),
             }
         }
-        let none = vec![None; sources.len()];
+        let socket = |(label, values)| Row {
+            label,
+            values,
+            metrics: Vec::new(),
+        };
         Self {
             elapsed: (window.start + window.length).saturating_sub(began),
             length: window.length,
-            columns: plan.columns.clone(),
-            ratios: sources.iter().map(|(ratio, _)| *ratio).collect(),
+            metrics: metrics::of_entities(plan),
             rows,
-            sockets: sockets
-                .into_iter()
-                .map(|(label, values)| Row {
-                    label,
-                    values,
-                    ratios: none.clone(),
-                })
-                .collect(),
+            sockets: sockets.into_iter().map(socket).collect(),
             total: Row {
                 label: (),
-                ratios: ratios(&values),
                 values,
+                metrics: metrics::of_usage(plan, &joined.total, window.length),
             },
+            places: metrics::of_places(plan, window),
+            missing: metrics::missing(plan),
+            columns: columns.into_iter().cloned().collect(),
         }
     }
 }
@@ -208,46 +130,6 @@ fn first(row: &Row<Entity>) -> f64 {
         .copied()
         .flatten()
         .map_or(-1.0, |value| value.scaled)
-}
-
-impl Ratio {
-    /// The ratio of that name.
-    #[cfg(test)]
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        RATIOS.iter().find(|ratio| ratio.name == name)
-    }
-
-    /// The columns of numerator and denominator (None: time). They leave out the same, or there is no ratio.
-    fn columns(&self, plan: &Plan) -> Option<(usize, Option<usize>)> {
-        let find = |event: EventId, like: Option<&Planned>| {
-            plan.slots().find(|planned| {
-                // The upper half of a hardware event's config is the PMU's type, where it is given.
-                let config = planned.counter.config & 0xffff_ffff;
-                (planned.counter.type_, config) == event
-                    && like.is_none_or(|like| like.exclude == planned.exclude)
-            })
-        };
-        let numerator = find(self.numerator, None)?;
-        let denominator = match self.denominator {
-            Denominator::Event(event) => Some(find(event, Some(numerator))?.column),
-            Denominator::Seconds => None,
-        };
-        Some((numerator.column, denominator))
-    }
-
-    fn of(
-        &self,
-        values: &[Option<Value>],
-        source: &(usize, Option<usize>),
-        length: Duration,
-    ) -> Option<f64> {
-        let above = values[source.0]?.scaled;
-        let below = match source.1 {
-            Some(column) => values[column]?.scaled,
-            None => length.as_secs_f64(),
-        };
-        (below > 0.0).then(|| above / below * self.factor)
-    }
 }
 
 /// The value of a column that is counted on CPUs.
@@ -277,11 +159,14 @@ fn scale(raw: u64, enabled: u64, running: u64, scale: f64) -> Option<Value> {
 }
 
 /// Of a socket with several instances of a PMU: their sum.
-fn socket_values(plan: &Plan, window: &Window) -> BTreeMap<u32, Vec<Option<Value>>> {
+fn socket_values(columns: &[&Column], window: &Window) -> BTreeMap<u32, Vec<Option<Value>>> {
     let mut instances: BTreeMap<(u32, usize), Vec<Option<Value>>> = BTreeMap::new();
     for reading in &window.uncore {
-        let column = plan.uncore[reading.at].column;
-        let factor = plan.columns[column].scale;
+        let place = Place::Uncore { at: reading.at };
+        let Some(column) = columns.iter().position(|column| column.place == place) else {
+            continue;
+        };
+        let factor = columns[column].scale;
         let value = |count| scale(count, reading.enabled, reading.running, factor);
         let of_socket = instances.entry((reading.socket, column)).or_default();
         of_socket.push(reading.count.and_then(value));
@@ -290,7 +175,7 @@ fn socket_values(plan: &Plan, window: &Window) -> BTreeMap<u32, Vec<Option<Value
     for ((socket, column), values) in instances {
         let of_socket = sockets
             .entry(socket)
-            .or_insert_with(|| vec![None; plan.columns.len()]);
+            .or_insert_with(|| vec![None; columns.len()]);
         of_socket[column] = total(values.into_iter());
     }
     sockets

@@ -1,0 +1,52 @@
+//! The lines below a table: why a metric shows a dash.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use super::{place, short};
+use crate::derive::Report;
+
+/// Rows that are named; of more, their number.
+const NAMED: usize = 3;
+
+pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    // By metric and reason the rows; then metrics with the same rows and reason share a line.
+    let mut notes: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
+    for (at, head) in report.metrics.iter().enumerate() {
+        let rows = report
+            .rows
+            .iter()
+            .map(|row| (short(&row.label), &row.metrics));
+        let total = ("total".to_owned(), &report.total.metrics);
+        for (row, values) in rows.chain([total]) {
+            if let Some(Err(reason)) = values.get(at) {
+                let key = (head.name.as_str(), reason.to_string());
+                notes.entry(key).or_default().push(row);
+            }
+        }
+    }
+    for row in &report.places {
+        if let Err(reason) = &row.value {
+            let key = (row.metric.name.as_str(), reason.to_string());
+            notes.entry(key).or_default().push(place(&row.place).1);
+        }
+    }
+    for (head, reason) in &report.missing {
+        notes.insert((&head.name, reason.clone()), Vec::new());
+    }
+    let mut lines: BTreeMap<(String, Vec<String>), Vec<&str>> = BTreeMap::new();
+    for ((metric, reason), rows) in notes {
+        lines.entry((reason, rows)).or_default().push(metric);
+    }
+    for ((reason, rows), metrics) in lines {
+        let of = match rows.len() {
+            0 => String::new(),
+            1..=NAMED => format!(" ({})", rows.join(", ")),
+            many => format!(" ({many} rows)"),
+        };
+        writeln!(out, " - {}{of}: {reason}", metrics.join(", "))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! The documented metrics, and which of them this machine can have.
+
+use super::Availability;
+use crate::{
+    catalogue::{Catalogue, Kind, Machine, Metric, Settings},
+    event::Pmus,
+    load::{Plan, Request, Room},
+};
+
+/// One metric of this machine's catalogue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricItem {
+    /// What to write after `-M`.
+    pub name: String,
+    /// Other names that it answers to.
+    pub aliases: Vec<String>,
+    /// What `group:NAME` it is in.
+    pub group: String,
+    /// Unit of its values.
+    pub unit: String,
+    /// What a value is.
+    pub kind: Kind,
+    /// One line.
+    pub title: String,
+    /// Formula, source and every caveat.
+    pub help: String,
+    /// Whether this machine counts it.
+    pub availability: Availability,
+}
+
+/// The metrics that hold on `machine`; each is planned alone, so that none takes the room of another.
+pub(super) fn items(
+    catalogue: &Catalogue,
+    machine: &Machine,
+    pmus: &Pmus,
+    room: &Room,
+    permitted: bool,
+) -> Vec<MetricItem> {
+    let item = |metric: &Metric| MetricItem {
+        name: metric.name.clone(),
+        aliases: metric.aliases.clone(),
+        group: metric.group.clone(),
+        unit: metric.unit.clone(),
+        kind: metric.kind,
+        title: metric.title.clone(),
+        help: metric.help(),
+        availability: match refusal(metric, machine, pmus, room) {
+            Some(reason) => Availability::NotHere(reason),
+            None if permitted => Availability::Here,
+            None => Availability::Untried("not tried: that needs CAP_PERFMON, or root".to_owned()),
+        },
+    };
+    catalogue.on(machine).into_iter().map(item).collect()
+}
+
+fn refusal(metric: &Metric, machine: &Machine, pmus: &Pmus, room: &Room) -> Option<String> {
+    let request = Request {
+        events: &[],
+        metrics: &[metric],
+        offered: &[],
+        machine: *machine,
+        cpus: 1,
+        settings: Settings::default(),
+    };
+    match Plan::packed(&request, pmus, room) {
+        Ok(plan) => plan
+            .metrics
+            .list
+            .into_iter()
+            .find_map(|planned| planned.sources.err()),
+        Err(error) => Some(error.to_string()),
+    }
+}

@@ -1,0 +1,114 @@
+//! Packing: events that must be counted together into as few groups as the PMU can run.
+
+/// Groups, and where each bundle went.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Packed<E> {
+    pub(crate) groups: Vec<Vec<E>>,
+    /// By bundle: the group that holds all of it; None for one that does not fit even alone.
+    pub(crate) of: Vec<Option<usize>>,
+}
+
+/// Puts every bundle as a whole into one group. Bundles that share events share a group where it
+/// fits: the largest first, each where most of it is already, else where there is room.
+pub(crate) fn pack<E: Clone + PartialEq>(
+    bundles: &[Vec<E>],
+    mut fits: impl FnMut(&[E]) -> bool,
+) -> Packed<E> {
+    let mut order: Vec<usize> = (0..bundles.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(bundles[*at].len()));
+    let mut groups: Vec<Vec<E>> = Vec::new();
+    let mut of = vec![None; bundles.len()];
+    for at in order {
+        let bundle = &bundles[at];
+        let shared = |group: &Vec<E>| bundle.iter().filter(|event| group.contains(event)).count();
+        let mut candidates: Vec<usize> = (0..groups.len()).collect();
+        candidates.sort_by_key(|group| std::cmp::Reverse(shared(&groups[*group])));
+        let place = candidates
+            .into_iter()
+            .map(|group| (group, union(&groups[group], bundle)))
+            .find(|(group, union)| union.len() == groups[*group].len() || fits(union));
+        match place {
+            Some((group, union)) => {
+                groups[group] = union;
+                of[at] = Some(group);
+            }
+            None => {
+                let alone = union(&[], bundle);
+                if fits(&alone) {
+                    groups.push(alone);
+                    of[at] = Some(groups.len() - 1);
+                }
+            }
+        }
+    }
+    Packed { groups, of }
+}
+
+fn union<E: Clone + PartialEq>(group: &[E], bundle: &[E]) -> Vec<E> {
+    let mut union = group.to_vec();
+    for event in bundle {
+        if !union.contains(event) {
+            union.push(event.clone());
+        }
+    }
+    union
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A PMU with that many counters, and one more that only event 0 can use.
+    fn room(counters: usize) -> impl Fn(&[u8]) -> bool {
+        move |group| group.iter().filter(|event| **event != 0).count() <= counters
+    }
+
+    #[test]
+    fn metrics_that_share_events_share_groups() {
+        let bundles = [
+            vec![1, 0],
+            vec![2, 3],
+            vec![4, 3],
+            vec![1, 5],
+            vec![6, 7, 8, 0],
+        ];
+        let packed = pack(&bundles, room(5));
+        assert_eq!(
+            packed.groups,
+            [vec![6, 7, 8, 0, 1, 5], vec![2, 3, 4]],
+            "{packed:?}"
+        );
+        assert_eq!(packed.of, [Some(0), Some(1), Some(1), Some(0), Some(0)]);
+    }
+
+    #[test]
+    fn what_does_not_fit_alone_has_no_place() {
+        let packed = pack(&[vec![1, 2, 3], vec![4]], room(2));
+        assert_eq!(packed.groups, [vec![4]]);
+        assert_eq!(packed.of, [None, Some(0)]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_bundle_is_whole_and_every_group_fits(
+            bundles in prop::collection::vec(prop::collection::vec(0_u8..20, 1..7), 0..30),
+            counters in 1_usize..8,
+        ) {
+            let packed = pack(&bundles, room(counters));
+            for group in &packed.groups {
+                prop_assert!(room(counters)(group));
+                prop_assert_eq!(union(&[], group).len(), group.len());
+            }
+            for (bundle, of) in bundles.iter().zip(&packed.of) {
+                match of {
+                    Some(group) => {
+                        prop_assert!(bundle.iter().all(|event| packed.groups[*group].contains(event)));
+                    }
+                    None => prop_assert!(!room(counters)(&union(&[], bundle))),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Planner: the events of `-e` and those that metrics need, packed into groups that the PMUs can run.
+
+use std::collections::BTreeMap;
+
+use super::{
+    LoadError,
+    pack::pack,
+    plan::{Column, Place, Plan, Planned, Wanted},
+    room::Room,
+};
+use crate::{
+    catalogue::{self, Machine, Metric, Settings, Unavailable},
+    event::{self, Event, EventGroup, PmuKind, Pmus, Scope, Source},
+};
+
+/// What is to be counted and computed.
+pub struct Request<'a> {
+    /// Of `-e`.
+    pub events: &'a [EventGroup],
+    /// Of `-M`.
+    pub metrics: &'a [&'a Metric],
+    /// Metrics that are shown where `events` hold all that they need.
+    pub offered: &'a [&'a Metric],
+    /// What it is counted on.
+    pub machine: Machine,
+    /// CPUs that are counted.
+    pub cpus: usize,
+    /// Filters such as `root_port`.
+    pub settings: Settings,
+}
+
+/// The metrics of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct PlannedMetrics {
+    /// In the order of the request.
+    pub list: Vec<PlannedMetric>,
+    /// What they are evaluated for; None where there are none.
+    pub machine: Option<Machine>,
+    /// CPUs that are counted.
+    pub cpus: usize,
+}
+
+/// A metric, and where its counts come from.
+#[derive(Clone, Debug)]
+pub struct PlannedMetric {
+    /// What is computed.
+    pub metric: Metric,
+    /// By place that has a value of its own: one for core metrics. Or why it cannot be counted.
+    pub sources: Result<Vec<MetricSource>, String>,
+}
+
+/// The counts of one value of a metric.
+#[derive(Clone, Debug, Default)]
+pub struct MetricSource {
+    /// What the value is for.
+    pub place: catalogue::Place,
+    /// By the name that the formula uses; counts of one name are added up.
+    pub events: Vec<(String, Place)>,
+    /// Units of the hardware that are added up.
+    pub units: usize,
+}
+
+/// Events that must be counted together, and who wants them.
+struct Bundle {
+    wanted: Vec<Wanted>,
+    whose: Whose,
+}
+
+enum Whose {
+    /// Columns of the user's events, in the order of the events.
+    Columns(Vec<usize>),
+    /// A metric, the value's place, and the names of the events in the formula.
+    Metric {
+        at: usize,
+        place: catalogue::Place,
+        names: Vec<String>,
+    },
+}
+
+/// On which PMU a bundle counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Always live: software events, and PMUs per CPU that are not the core's.
+    Beside(Option<String>),
+    Core(Option<String>),
+    Uncore(Option<String>),
+}
+
+impl Plan {
+    /// Packs what is asked for; groups that cannot all be live at once are rotated.
+    ///
+    /// # Errors
+    ///
+    /// Where the user's own groups hold more events than a group can.
+    pub fn packed(request: &Request<'_>, pmus: &Pmus, room: &Room) -> Result<Self, LoadError> {
+        let mut plan = Self::default();
+        let mut bundles: BTreeMap<Kind, Vec<Bundle>> = BTreeMap::new();
+        let mut add = |bundle: Bundle| {
+            let kind = kind(&bundle.wanted, pmus);
+            bundles.entry(kind).or_default().push(bundle);
+        };
+        for group in request.events {
+            plan.columns_of(group).into_iter().for_each(&mut add);
+        }
+        for (at, metric) in request.metrics.iter().enumerate() {
+            let sources = match bundles_of(metric, at, request, pmus) {
+                Ok(bundles) => {
+                    bundles.into_iter().for_each(&mut add);
+                    Ok(Vec::new())
+                }
+                Err(reason) => Err(reason),
+            };
+            plan.metrics.list.push(PlannedMetric {
+                metric: (*metric).clone(),
+                sources,
+            });
+        }
+        let cores = bundles.keys().filter(|kind| matches!(kind, Kind::Core(_)));
+        let several_kinds = cores.count() > 1;
+        // Fixed groups come before rotated ones: by Kind's order, `Beside` before `Core`.
+        for (kind, bundles) in &bundles {
+            plan.place(kind, bundles, several_kinds, room);
+        }
+        plan.offer(request, pmus);
+        plan.metrics.machine = Some(request.machine);
+        plan.metrics.cpus = request.cpus;
+        plan.checked()
+    }
+
+    /// Adds the columns of a group of the user's, and returns what must be counted for them.
+    fn columns_of(&mut self, group: &EventGroup) -> Vec<Bundle> {
+        let mut bundles: Vec<Bundle> = Vec::new();
+        for event in &group.events {
+            let column = self.columns.len();
+            // Until its bundle is placed.
+            self.columns.push(Column::of(event, Place::Duration));
+            let Some(wanted) = wanted(event) else {
+                continue;
+            };
+            match (bundles.last_mut(), group.explicit) {
+                (Some(bundle), true) => {
+                    bundle.wanted.push(wanted);
+                    if let Whose::Columns(columns) = &mut bundle.whose {
+                        columns.push(column);
+                    }
+                }
+                _ => bundles.push(Bundle {
+                    wanted: vec![wanted],
+                    whose: Whose::Columns(vec![column]),
+                }),
+            }
+        }
+        bundles
+    }
+
+    fn place(&mut self, kind: &Kind, bundles: &[Bundle], several_kinds: bool, room: &Room) {
+        let wanted: Vec<Vec<Wanted>> = bundles.iter().map(|bundle| bundle.wanted.clone()).collect();
+        let mut packed = pack(&wanted, |group| room.fits(group).is_ok());
+        for (bundle, of) in bundles.iter().zip(&mut packed.of) {
+            // What the user wants together is opened as it is: the kernel says what is wrong with it.
+            if of.is_none() && matches!(bundle.whose, Whose::Columns(_)) {
+                *of = Some(packed.groups.len());
+                packed.groups.push(bundle.wanted.clone());
+            }
+        }
+        // A software event cannot lead a group that hardware events join.
+        for group in &mut packed.groups {
+            group.sort_by_key(|wanted| wanted.counter.type_ == super::plan::SOFTWARE);
+        }
+        let base = match kind {
+            Kind::Uncore(_) => self.uncore_groups.len(),
+            Kind::Beside(_) | Kind::Core(_) => self.groups.len(),
+        };
+        for group in &packed.groups {
+            self.add_group(kind, group, bundles);
+        }
+        if matches!(kind, Kind::Core(_)) && (several_kinds || packed.groups.len() > 1) {
+            self.rotated += packed.groups.len();
+        }
+        for (bundle, of) in bundles.iter().zip(&packed.of) {
+            match of {
+                Some(of) => {
+                    let group = &packed.groups[*of];
+                    let places = bundle.wanted.iter().map(|wanted| {
+                        let at = group.iter().position(|event| event == wanted);
+                        let at = at.expect("a bundle is whole in its group");
+                        self.place_of(kind, base + of, at)
+                    });
+                    let places: Vec<Place> = places.collect();
+                    self.give(bundle, &places);
+                }
+                None => {
+                    if let (Whose::Metric { at, .. }, Err(refusal)) =
+                        (&bundle.whose, room.fits(&bundle.wanted))
+                    {
+                        self.metrics.list[*at].sources = Err(refusal.to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_group(&mut self, kind: &Kind, group: &[Wanted], bundles: &[Bundle]) {
+        let first = self.uncore.len();
+        let mut planned = Vec::new();
+        for wanted in group {
+            planned.push(Planned {
+                column: self.column_for(wanted, bundles),
+                counter: wanted.counter.clone(),
+                exclude: wanted.exclude,
+            });
+        }
+        if matches!(kind, Kind::Uncore(_)) {
+            self.uncore.extend(planned);
+            self.uncore_groups.push(first..self.uncore.len());
+        } else {
+            self.groups.push(planned);
+        }
+    }
+
+    /// The user's column of that event, or one that is not shown.
+    fn column_for(&mut self, wanted: &Wanted, bundles: &[Bundle]) -> usize {
+        let own = bundles.iter().find_map(|bundle| match &bundle.whose {
+            Whose::Columns(columns) => {
+                let at = bundle.wanted.iter().position(|event| event == wanted)?;
+                Some(columns[at])
+            }
+            Whose::Metric { .. } => None,
+        });
+        own.unwrap_or_else(|| {
+            let event = Event {
+                name: wanted.name.clone(),
+                source: Source::Counter(wanted.counter.clone()),
+                exclude: wanted.exclude,
+                unit: None,
+                scale: None,
+            };
+            self.columns.push(Column {
+                shown: false,
+                ..Column::of(&event, Place::Duration)
+            });
+            self.columns.len() - 1
+        })
+    }
+
+    fn place_of(&self, kind: &Kind, group: usize, at: usize) -> Place {
+        match kind {
+            Kind::Uncore(_) => Place::Uncore {
+                at: self.uncore_groups[group].start + at,
+            },
+            Kind::Beside(_) | Kind::Core(_) => Place::Core { group, at },
+        }
+    }
+
+    fn give(&mut self, bundle: &Bundle, places: &[Place]) {
+        match &bundle.whose {
+            Whose::Columns(columns) => {
+                for (column, place) in columns.iter().zip(places) {
+                    self.columns[*column].place = *place;
+                }
+            }
+            Whose::Metric { at, place, names } => {
+                // One of its groups has no room: a part is not the whole.
+                let Ok(sources) = &mut self.metrics.list[*at].sources else {
+                    return;
+                };
+                let known = sources.iter().position(|source| source.place == *place);
+                let source = known.unwrap_or_else(|| {
+                    sources.push(MetricSource {
+                        place: place.clone(),
+                        ..MetricSource::default()
+                    });
+                    sources.len() - 1
+                });
+                let events = names.iter().cloned().zip(places.iter().copied());
+                sources[source].events.extend(events);
+                sources[source].units += 1;
+            }
+        }
+    }
+
+    /// Adds the offered metrics whose events are all among the user's, all with the same filters.
+    fn offer(&mut self, request: &Request<'_>, pmus: &Pmus) {
+        for metric in request.offered {
+            let same = |planned: &PlannedMetric| planned.metric.name == metric.name;
+            if self.metrics.list.iter().any(same) {
+                continue;
+            }
+            if let Some(events) = self.counted(metric, request, pmus) {
+                let source = MetricSource {
+                    events,
+                    units: 1,
+                    ..MetricSource::default()
+                };
+                self.metrics.list.push(PlannedMetric {
+                    metric: (*metric).clone(),
+                    sources: Ok(vec![source]),
+                });
+            }
+        }
+    }
+
+    /// Where the user's events count what the metric needs; None where they do not.
+    fn counted(
+        &self,
+        metric: &Metric,
+        request: &Request<'_>,
+        pmus: &Pmus,
+    ) -> Option<Vec<(String, Place)>> {
+        let group = metric
+            .groups(pmus, &request.settings)
+            .ok()?
+            .into_iter()
+            .next()?;
+        let needed = event::parse(&group.text(), pmus).ok()?;
+        let needed: Vec<Wanted> = needed[0].events.iter().filter_map(wanted).collect();
+        let counted = request.events.iter().flat_map(|group| &group.events);
+        // The user's columns come first, one for each event.
+        let counted = counted.zip(&self.columns);
+        let counted: Vec<(Wanted, Place)> = counted
+            .filter_map(|(event, column)| Some((wanted(event)?, column.place)))
+            .collect();
+        let with = |exclude| -> Option<Vec<(String, Place)>> {
+            let names = group.events.iter().map(|(name, _)| name.clone());
+            names
+                .zip(&needed)
+                .map(|(name, needed)| {
+                    let mut counted = counted.iter();
+                    let same = |(own, _): &&(Wanted, Place)| {
+                        own.counter == needed.counter && own.exclude == exclude
+                    };
+                    Some((name, counted.find(same)?.1))
+                })
+                .collect()
+        };
+        counted.iter().find_map(|(own, _)| with(own.exclude))
+    }
+}
+
+fn wanted(event: &Event) -> Option<Wanted> {
+    match &event.source {
+        Source::DurationTime => None,
+        Source::Counter(counter) => Some(Wanted {
+            name: event.name.clone(),
+            counter: counter.clone(),
+            exclude: event.exclude,
+        }),
+    }
+}
+
+fn kind(bundle: &[Wanted], pmus: &Pmus) -> Kind {
+    let of = |wanted: &Wanted| {
+        let pmu = wanted.counter.pmu.clone();
+        if let Scope::Uncore { .. } = wanted.counter.scope {
+            return Kind::Uncore(pmu);
+        }
+        let core = match pmu.as_deref() {
+            // Found by the kernel on each CPU.
+            None => true,
+            Some(name) => pmus
+                .get(name)
+                .and_then(Result::ok)
+                .is_some_and(|pmu| pmu.kind == PmuKind::Core),
+        };
+        if core {
+            Kind::Core(pmu)
+        } else {
+            Kind::Beside(pmu)
+        }
+    };
+    let kinds = bundle.iter().map(of);
+    // A core event decides: software events may be in its group.
+    kinds.max().unwrap_or(Kind::Beside(None))
+}
+
+fn bundles_of(
+    metric: &Metric,
+    at: usize,
+    request: &Request<'_>,
+    pmus: &Pmus,
+) -> Result<Vec<Bundle>, String> {
+    metric
+        .valid_on(&request.machine)
+        .map_err(|reason| reason.to_string())?;
+    let groups = metric.groups(pmus, &request.settings);
+    let groups = groups.map_err(|error: Unavailable| error.to_string())?;
+    let mut bundles: Vec<Bundle> = Vec::new();
+    for group in groups {
+        let events = event::parse(&group.text(), pmus).map_err(|error| error.to_string())?;
+        let wanted: Vec<Wanted> = events
+            .iter()
+            .flat_map(|group| &group.events)
+            .filter_map(wanted)
+            .collect();
+        // Generic events are the same for every kind of core.
+        if bundles.iter().any(|other| other.wanted == wanted) {
+            continue;
+        }
+        let names = group.events.into_iter().map(|(name, _)| name).collect();
+        bundles.push(Bundle {
+            wanted,
+            whose: Whose::Metric {
+                at,
+                place: group.place,
+                names,
+            },
+        });
+    }
+    Ok(bundles)
+}

@@ -1,0 +1,183 @@
+//! Rotation: groups that the PMU cannot count at once take turns, so that the programs read only the
+//! live one. On each CPU every group has one turn in a round; the CPUs are staggered, so that at
+//! any moment every group is live somewhere (where there are as many CPUs as groups).
+//!
+//! docs/rotation.md has what a turn costs, and how this compares with the kernel's multiplexing.
+
+use std::time::Duration;
+
+use probe_common::{CpuState, FlushMode};
+
+use super::{Hook, LoadError, Session};
+
+/// How long a turn takes where the user does not say.
+pub const PERIOD: Duration = Duration::from_millis(100);
+
+/// Where the rotation stands.
+pub(crate) struct Rotation {
+    /// Turns taken since the start.
+    turn: u64,
+    /// Exchanges of counters, over all CPUs.
+    pub(crate) exchanges: u64,
+    /// What a CPU had charged at its last turn: one that charged nothing since was asleep.
+    charges: Vec<u64>,
+    random: u64,
+    /// Added to the place of a group in this round, so that no rhythm of a container meets a group's.
+    offset: u64,
+}
+
+impl Default for Rotation {
+    fn default() -> Self {
+        Self {
+            turn: 0,
+            exchanges: 0,
+            charges: Vec::new(),
+            random: 0x9e37_79b9_7f4a_7c15,
+            offset: 0,
+        }
+    }
+}
+
+impl Rotation {
+    /// The place of the group among `groups` whose turn it is on CPU `cpu`.
+    fn place(&self, cpu: u32, groups: usize) -> usize {
+        let place = u64::from(cpu) + self.turn + self.offset;
+        usize::try_from(place % groups as u64).expect("less than groups")
+    }
+
+    /// The next turn; a round of `groups` turns begins at another group than the one before.
+    fn next(&mut self, groups: usize) {
+        self.turn += 1;
+        if self.turn.is_multiple_of(groups as u64) {
+            // xorshift64: any sequence without a short period will do.
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            self.offset = self.random >> 32;
+        }
+    }
+}
+
+impl Session {
+    /// True where groups take turns: call [`Self::rotate`] once a period then.
+    #[must_use]
+    pub fn rotates(&self) -> bool {
+        self.config.plan.rotated > 1
+    }
+
+    /// Gives the next group its turn on every CPU. A CPU that has slept since its last turn is left asleep.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel refuses to exchange the counters.
+    pub fn rotate(&mut self) -> Result<(), LoadError> {
+        self.rotation.next(self.config.plan.rotated);
+        let states = Self::states(&self.ebpf)?;
+        self.rotation.charges.resize(states.len(), 0);
+        for at in 0..self.counters.len() {
+            let cpu = self.counters[at].cpu;
+            let Some(state) = states.get(cpu as usize) else {
+                continue;
+            };
+            let charges = &mut self.rotation.charges[cpu as usize];
+            let slept = asleep(state) && *charges == state.charges;
+            *charges = state.charges;
+            if !slept {
+                self.exchange(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The group whose turn it is on a CPU; None where none takes turns there.
+    fn due(&self, cpu: u32) -> Option<usize> {
+        let turns: Vec<usize> = self.config.plan.turns(cpu).collect();
+        let place = (!turns.is_empty()).then(|| self.rotation.place(cpu, turns.len()))?;
+        turns.get(place).copied()
+    }
+
+    /// Exchanges the counters in the slots of one CPU. While they are exchanged no group is live; the
+    /// time goes to the new one's, without counts.
+    fn exchange(&mut self, at: usize) -> Result<(), LoadError> {
+        let counters = &self.counters[at];
+        let cpu = counters.cpu;
+        let (Some(old), Some(new)) = (counters.live, self.due(cpu)) else {
+            return Ok(());
+        };
+        if old == new {
+            return Ok(());
+        }
+        let mode = self.charge_mode();
+        counters.stop(old)?;
+        // Charges what the old group has counted since the last switch to whom it belongs.
+        self.flush(cpu, mode, (new, 0))?;
+        self.counters[at].start(&self.ebpf, &self.config.plan, new)?;
+        self.counters[at].live = Some(new);
+        self.rotation.exchanges += 1;
+        self.flush_as_is(at, mode)
+    }
+
+    /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one instant.
+    pub(super) fn arm_all(&mut self) -> Result<(), LoadError> {
+        (0..self.counters.len()).try_for_each(|at| self.arm(at))
+    }
+
+    /// Gives the programs the counters of a CPU, and starts the accounting there.
+    pub(super) fn arm(&mut self, at: usize) -> Result<(), LoadError> {
+        let plan = &self.config.plan;
+        let counters = &self.counters[at];
+        counters.insert_fixed(&self.ebpf, plan)?;
+        let live = self.due(counters.cpu);
+        if let Some(group) = live {
+            counters.start(&self.ebpf, plan, group)?;
+        }
+        self.counters[at].live = live;
+        self.flush_as_is(at, FlushMode::Arm)
+    }
+
+    /// Flushes a CPU whose live group stays what it is.
+    pub(crate) fn flush_as_is(&mut self, at: usize, mode: FlushMode) -> Result<(), LoadError> {
+        let counters = &self.counters[at];
+        let live = counters.live.map_or((0, 0), |group| {
+            (group, self.config.plan.groups[group].len())
+        });
+        self.flush(counters.cpu, mode, live)
+    }
+
+    /// How a flush charges under the hook in use.
+    pub(crate) fn charge_mode(&self) -> FlushMode {
+        match self.hook() {
+            Hook::SchedSwitch => FlushMode::Charge,
+            Hook::CgroupSwitches => FlushMode::ChargeAndForget,
+        }
+    }
+}
+
+fn asleep(state: &CpuState) -> bool {
+    state.owner == probe_common::CgroupId::IDLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_has_one_turn_in_a_round_and_is_always_live_somewhere() {
+        const GROUPS: usize = 5;
+        let mut rotation = Rotation::default();
+        for _ in 0..20 {
+            let mut turns = vec![[0; GROUPS]; GROUPS];
+            for _ in 0..GROUPS {
+                let mut live = [0; GROUPS];
+                for cpu in 0..5 {
+                    let place = rotation.place(cpu, GROUPS);
+                    live[place] += 1;
+                    turns[cpu as usize][place] += 1;
+                }
+                assert_eq!(live, [1; GROUPS]);
+                rotation.next(GROUPS);
+            }
+            assert_eq!(turns, vec![[1; GROUPS]; GROUPS]);
+        }
+    }
+}
