@@ -299,7 +299,8 @@ impl Stat {
         let window = Window::between(&self.last, &now, plan);
         self.view.merged_idle = hook == Hook::CgroupSwitches;
         let joined = self.view.join(&window, plan.groups.len());
-        let report = Report::new(self.session.plan(), &window, &joined, self.first.at);
+        let mut report = Report::new(plan, &window, &joined, self.first.at);
+        report.add_shares(plan, &window, &self.view);
         self.last = now;
         self.emitter
             .write(&report, &window.health)

@@ -68,6 +68,8 @@ pub(super) struct Metric {
     pub(super) section: String,
     #[serde(default)]
     pub(super) apportion: Apportion,
+    pub(super) from_sockets: Option<String>,
+    pub(super) io: Option<String>,
     pub(super) bound: Option<f64>,
     pub(super) requires: Option<Requirement>,
     #[serde(default)]

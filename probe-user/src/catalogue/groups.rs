@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     error::Unavailable,
-    model::{Metric, Per},
+    model::{Metric, Per, PmuSpec},
     template,
 };
 use crate::event::{self, Pmus};
@@ -74,6 +74,24 @@ impl fmt::Display for Place {
         let filters = self.filters.iter();
         parts.extend(filters.map(|(name, value)| format!("{name}={value:#x}")));
         f.write_str(&parts.join(" "))
+    }
+}
+
+impl PmuSpec {
+    /// An event without filters, on every unit of the PMU, as an `-e` string.
+    pub fn on_each<'a>(
+        &'a self,
+        event: &'a str,
+        pmus: &'a Pmus,
+    ) -> impl Iterator<Item = String> + 'a {
+        let perf = self.events.get(event).map(|event| event.perf.as_str());
+        let units = pmus
+            .names()
+            .filter(|name| self.pattern.instance(name).is_some());
+        units.filter_map(move |unit| {
+            let value = |placeholder: &str| (placeholder == "pmu").then(|| unit.to_owned());
+            Some(template::fill(perf?, value))
+        })
     }
 }
 

@@ -219,8 +219,23 @@ fn load_metric(
     }
     let formula = Formula::parse(&raw.formula)?;
     let document = raw.document.as_deref().unwrap_or(document);
+    let pmu = pmu_of(&formula, family)?;
+    for event in raw.from_sockets.iter().chain(&raw.io) {
+        let known = family.pmus.iter().flat_map(|pmu| pmu.events.keys());
+        if !known.clone().any(|known| known == event) {
+            return Err(MetricProblem::Event {
+                event: event.clone(),
+                near: Nearest::to(event, known),
+            });
+        }
+    }
+    let io = raw.io.and_then(|event| {
+        let mut pmus = family.pmus.iter();
+        let pmu = pmus.find(|pmu| pmu.events.contains_key(&event))?;
+        Some((Arc::clone(pmu), event))
+    });
     let metric = Metric {
-        pmu: pmu_of(&formula, family)?,
+        pmu,
         name: raw.name,
         aliases: raw.aliases,
         title: raw.title,
@@ -234,6 +249,8 @@ fn load_metric(
             .to_owned(),
         section: raw.section,
         apportion: raw.apportion,
+        from_sockets: raw.from_sockets,
+        io,
         bound: raw.bound,
         requires: raw.requires,
         notes: raw.notes.iter().map(note).collect::<Result<_, _>>()?,

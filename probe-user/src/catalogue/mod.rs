@@ -48,6 +48,8 @@
 //! section = "SCF PMU Metrics"        # of the document
 //! document = "grace"                 # optional: where it is not the file's
 //! apportion = "cpu_read"             # optional: how shares of containers are made
+//! from_sockets = "REMOTE_RD"         # optional: what the CPUs of the other socket say they sent here
+//! io = "IO_MISS"                     # optional: the part of devices, an event of another PMU of the file
 //! bound = 100                        # optional: a share cannot be larger
 //! requires = "one-gpu"               # optional: the configuration it holds in
 //! notes = ["beats"]                  # optional: keys of [notes], all in the help text

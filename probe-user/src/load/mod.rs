@@ -16,6 +16,7 @@ mod planner;
 mod room;
 mod rotation;
 mod uncore;
+mod weights;
 
 use std::path::Path;
 
@@ -39,6 +40,7 @@ pub use self::{
     planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
     room::Room,
     rotation::PERIOD,
+    weights::{PlannedWeight, WeightKind},
 };
 use crate::{
     cgroup::Hierarchy,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
 
-use super::{LoadError, planner::PlannedMetrics};
+use super::{LoadError, planner::PlannedMetrics, weights::PlannedWeight};
 use crate::event::{Counter, Event, EventGroup, Exclude, Scope, Source};
 
 /// Hardware counters that go into one group where the user made none. More would save
@@ -93,6 +93,8 @@ pub struct Plan {
     pub uncore_groups: Vec<Range<usize>>,
     /// What is computed of them.
     pub metrics: PlannedMetrics,
+    /// Counters on CPUs that tell who caused a socket's traffic, the best first.
+    pub weights: Vec<PlannedWeight>,
 }
 
 impl Plan {
