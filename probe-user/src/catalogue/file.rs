@@ -32,6 +32,7 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct Pmu {
     pub(super) pattern: String,
+    pub(super) product: Option<u32>,
     pub(super) per: Per,
     pub(super) counters: Option<u32>,
     pub(super) slots: Option<u32>,

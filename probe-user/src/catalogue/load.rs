@@ -21,7 +21,7 @@ macro_rules! files {
 }
 
 /// The files, in the order of the documentation.
-const FILES: [(&str, &str); 16] = files![
+const FILES: [(&str, &str); 17] = files![
     "neoverse-v2.toml",
     "nvidia-grace-scf.toml",
     "nvidia-grace-pcie.toml",
@@ -35,6 +35,7 @@ const FILES: [(&str, &str); 16] = files![
     "tegra410-nvlink-c2c.toml",
     "tegra410-nvclink.toml",
     "tegra410-nvdlink.toml",
+    "vera-unnamed.toml",
     "intel-spr.toml",
     "intel-snb-stalls.toml",
     "generic.toml",
@@ -131,6 +132,7 @@ fn load(catalogue: &Catalogue, file: file::File) -> Result<(Arc<Family>, Vec<Met
 fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
     let file::Pmu {
         pattern,
+        product,
         per,
         counters,
         slots,
@@ -177,6 +179,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
     Ok(Arc::new(PmuSpec {
         key,
         pattern,
+        product,
         per,
         counters,
         slots,

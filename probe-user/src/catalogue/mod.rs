@@ -22,6 +22,7 @@
 //!
 //! [pmu.scf]
 //! pattern = "nvidia_scf_pmu_{socket}"  # the directory in sysfs; `{core}` is the core PMU
+//! product = 0x2cf                    # optional: told by its `identifier`, not by its name
 //! per = "socket"                     # cpu: per container; socket: units added up; device: each alone
 //! counters = 8                       # optional: how many events fit at once
 //! slots = 8                          # optional: `slots` where sysfs does not tell

@@ -31,6 +31,8 @@ pub struct PmuSpec {
     pub key: String,
     /// The names of its instances in sysfs.
     pub pattern: Pattern,
+    /// The product id in its `identifier` ([`crate::event::product`]), where the name tells nothing.
+    pub product: Option<u32>,
     /// What one value of its metrics stands for.
     pub per: Per,
     /// How many events count at once, beside those with a counter of their own.
