@@ -408,3 +408,6 @@ fn bundles_of(
     }
     Ok(bundles)
 }
+
+#[cfg(test)]
+mod tests;
