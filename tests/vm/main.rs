@@ -12,8 +12,10 @@ mod icount;
 mod metrics;
 mod pmus;
 mod scale;
+mod shares;
 mod smoke;
 #[path = "../host/support.rs"]
 #[allow(dead_code, reason = "the host tests use the rest")]
 mod support;
 mod testpmu;
+mod uncore;

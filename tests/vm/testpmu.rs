@@ -32,6 +32,17 @@ impl TestPmu {
             .unwrap_or_else(|error| panic!("{command}: {error}"));
     }
 
+    /// Weighted nanoseconds of a watched cgroup on a CPU.
+    pub(crate) fn time_on(&self, cgroup: CgroupId, cpu: u32) -> u64 {
+        let tasks = fs::read_to_string(format!("{CONTROL}/tasks")).unwrap();
+        let of_cgroup = tasks.lines().filter_map(|line| {
+            let fields: Vec<_> = line.split(' ').collect();
+            let same = fields[0] == "cgroup" && fields[1] == cgroup.0.to_string();
+            (same && fields[3] == cpu.to_string()).then(|| fields[4].parse::<u64>().unwrap())
+        });
+        of_cgroup.sum()
+    }
+
     /// Nanoseconds for which the core PMU counted tasks of a watched cgroup.
     pub(crate) fn core_time(&self, cgroup: CgroupId) -> u64 {
         let tasks = fs::read_to_string(format!("{CONTROL}/tasks")).unwrap();

@@ -98,7 +98,8 @@ impl Metric {
                 .collect()
         } else {
             let instance = |name: &str| Some((name.to_owned(), pattern.instance(name)?));
-            pmus.names().filter_map(instance).collect()
+            let aliases = pmus.iter().filter_map(|pmu| pmu.alias.as_deref());
+            pmus.names().chain(aliases).filter_map(instance).collect()
         };
         if instances.is_empty() {
             return Err(if pattern.is_core() {

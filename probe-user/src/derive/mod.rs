@@ -158,25 +158,30 @@ fn scale(raw: u64, enabled: u64, running: u64, scale: f64) -> Option<Value> {
     })
 }
 
+/// Of a socket with several instances of a PMU: their sum.
 fn socket_values(columns: &[&Column], window: &Window) -> BTreeMap<u32, Vec<Option<Value>>> {
-    let mut sockets: BTreeMap<u32, Vec<Option<Value>>> = BTreeMap::new();
+    let mut instances: BTreeMap<(u32, usize), Vec<Option<Value>>> = BTreeMap::new();
     for reading in &window.uncore {
         let place = Place::Uncore { at: reading.at };
         let Some(column) = columns.iter().position(|column| column.place == place) else {
             continue;
         };
-        let values = sockets
-            .entry(reading.socket)
+        let factor = columns[column].scale;
+        let value = |count| scale(count, reading.enabled, reading.running, factor);
+        let of_socket = instances.entry((reading.socket, column)).or_default();
+        of_socket.push(reading.count.and_then(value));
+    }
+    let mut sockets: BTreeMap<u32, Vec<Option<Value>>> = BTreeMap::new();
+    for ((socket, column), values) in instances {
+        let of_socket = sockets
+            .entry(socket)
             .or_insert_with(|| vec![None; columns.len()]);
-        values[column] = reading.count.and_then(|count| {
-            let factor = columns[column].scale;
-            scale(count, reading.enabled, reading.running, factor)
-        });
+        of_socket[column] = total(values.into_iter());
     }
     sockets
 }
 
-/// The sum over sockets; none where one of them has no value, a part is not the whole.
+/// The sum over sockets or instances; none where one of them has no value, a part is not the whole.
 fn total(values: impl Iterator<Item = Option<Value>>) -> Option<Value> {
     values
         .map(|value| value.ok_or(()))

@@ -7,8 +7,10 @@ use super::{
     platform::{Family, Platform},
 };
 use crate::{
+    devices::{ConfigError, Devices},
     event::{Pmu, PmuKind, Pmus},
     list::family,
+    topology::Topology,
 };
 
 const AREA: Area = Area::Pmus;
@@ -36,6 +38,7 @@ pub(super) fn check(
     };
     let mut findings = vec![core(machine, config, pmus)];
     findings.extend(uncore(machine, config, pmus));
+    findings.extend(devices(machine, pmus));
     findings.extend(pmus.unreadable().map(|error| {
         let loss = Loss::of("that PMU's events").advise(
             "the file comes from its driver: report it to the kernel's distributor, with `uname -r`",
@@ -135,6 +138,23 @@ fn uncore(machine: &Machine, config: Option<&Config>, pmus: &Pmus) -> Vec<Findin
         findings.push(AREA.ok("other uncore PMUs", names(&others)));
     }
     findings
+}
+
+/// On Tegra410, what ties root complexes to devices is readable with a right only.
+fn devices(machine: &Machine, pmus: &Pmus) -> Option<Finding> {
+    let devices = Devices::read(&machine.sys, pmus, &Topology::read(&machine.sys));
+    let hidden = devices.problems.values();
+    let hidden = hidden.filter(|problem| **problem == ConfigError::NoRight);
+    let loss = Loss::of("the names of devices in PCIe counts: root complexes keep their numbers")
+        .run("start it with the right, which it needs for that alone", {
+            let binary = machine.process.binary.display();
+            format!("sudo setcap cap_bpf,cap_perfmon,cap_sys_admin+ep {binary}")
+        });
+    let found = match hidden.count() {
+        0 => return None,
+        ports => format!("the configuration space of {ports} root ports needs CAP_SYS_ADMIN"),
+    };
+    Some(AREA.degraded("PCI devices", found, loss))
 }
 
 /// What may be there on a machine whose PMUs are not known.

@@ -160,6 +160,44 @@ pub enum EventError {
         "{event} is the wall clock and no counter, so it cannot be in the group `{group}`; put it beside the group"
     )]
     ClockInGroup { event: &'static str, group: String },
+    #[error("the filter {term}={value} of `{pmu}` cannot be used: {why}")]
+    Filter {
+        pmu: String,
+        term: String,
+        value: String,
+        /// What is wrong with it, and what to write.
+        why: String,
+    },
+    #[error(
+        "`{event}` selects by root port and by device address, and the hardware does either; leave out src_rp_mask or src_bdf"
+    )]
+    TwoSources { event: String },
+    #[error(
+        "`{pmu}` has one filter by device address for all its events, and `{first}` and `{second}` ask for two; count one \
+         device at a time, or select by root port (src_rp_mask)"
+    )]
+    TwoAddresses {
+        pmu: String,
+        first: String,
+        second: String,
+    },
+    #[error(
+        "the device address of `{narrow}` would narrow `{wide}` too, since `{pmu}` has one such filter for all its events; \
+         give both the same src_bdf, or count them one after the other"
+    )]
+    AddressForAll {
+        pmu: String,
+        narrow: String,
+        wide: String,
+    },
+    #[error(
+        "`{pmu}` can tell {most} address ranges apart, and {ranges} address ranges are asked for; leave some out"
+    )]
+    TooManyRanges {
+        pmu: String,
+        ranges: usize,
+        most: usize,
+    },
     #[error(
         "the group `{group}` mixes `{per_cpu}`, counted per CPU, with `{uncore}`, counted per socket; put them in two groups"
     )]

@@ -5,6 +5,7 @@
 
 mod encode;
 mod error;
+mod filters;
 mod format;
 mod generic;
 mod modifier;
@@ -14,12 +15,14 @@ mod syntax;
 mod sysfs;
 #[cfg(test)]
 mod tests;
+mod uncore;
 
 pub use self::{
     error::{EventError, SysfsError, SysfsProblem},
     format::{Format, FormatError, Word},
     nearest::Nearest,
     sysfs::{Pmu, PmuEvent, PmuKind, Pmus},
+    uncore::{Product, named_node},
 };
 use crate::cpus::CpuList;
 
@@ -76,6 +79,20 @@ pub struct Counter {
     pub config3: u64,
     /// `perf_event_attr.config4`
     pub config4: u64,
+}
+
+impl Counter {
+    /// One of its config words.
+    #[must_use]
+    pub fn word(&self, word: Word) -> u64 {
+        match word {
+            Word::Config => self.config,
+            Word::Config1 => self.config1,
+            Word::Config2 => self.config2,
+            Word::Config3 => self.config3,
+            Word::Config4 => self.config4,
+        }
+    }
 }
 
 /// The CPUs to open a counter on.
@@ -139,5 +156,7 @@ pub struct Exclude {
 /// # Errors
 /// The first thing wrong with the text, or with an event on this machine.
 pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
-    resolve::resolve(&syntax::parse(text)?, pmus)
+    let groups = resolve::resolve(&syntax::parse(text)?, pmus)?;
+    filters::check(&groups, pmus)?;
+    Ok(groups)
 }

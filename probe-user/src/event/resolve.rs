@@ -4,6 +4,7 @@ use super::{
     Counter, Event, EventGroup, Scope, Source,
     encode::{self, Words},
     error::EventError,
+    filters,
     format::Word,
     generic,
     modifier::Modifiers,
@@ -331,7 +332,8 @@ fn on_pmu(spec: &EventSpec, name: &str, terms: &[Term], pmus: &Pmus) -> Result<F
             });
         }
     };
-    let encoded = encode::encode(pmu, terms)?;
+    let terms = filters::expand(pmu, terms)?;
+    let encoded = encode::encode(pmu, &terms)?;
     if let PmuKind::Uncore { cpus } = &pmu.kind
         && cpus.is_empty()
     {

@@ -37,6 +37,8 @@ pub struct Pmu {
     pub events: BTreeMap<String, PmuEvent>,
     /// `cpus`: the CPUs of a core PMU where a machine has several kinds of core.
     pub cpus: Option<CpuList>,
+    /// `alias`: another name, for an Intel uncore PMU that is named by its type number.
+    pub alias: Option<String>,
     /// `identifier`: the hardware revision, in a form of the driver's own.
     pub identifier: Option<String>,
     /// `caps/`: abilities of the hardware, such as Arm's `slots`.
@@ -86,10 +88,14 @@ impl Pmus {
         Ok(Self(pmus.collect()))
     }
 
-    /// The PMU of that name, or why it could not be read; `None` if there is none.
+    /// The PMU of that name or alias, or why it could not be read; `None` if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Result<&Pmu, &Arc<SysfsError>>> {
-        self.0.get(name).map(Result::as_ref)
+        let by_alias = || self.iter().find(|pmu| pmu.alias.as_deref() == Some(name));
+        match self.0.get(name) {
+            Some(pmu) => Some(pmu.as_ref()),
+            None => by_alias().map(Ok),
+        }
     }
 
     /// The PMUs that could be read, ordered by name.
@@ -133,6 +139,7 @@ impl Pmu {
             formats: formats(&dir.join("format"))?,
             events: events(&dir.join("events"))?,
             cpus,
+            alias: optional(&dir.join("alias"))?,
             identifier: optional(&dir.join("identifier"))?,
             caps: files(&dir.join("caps"))?.into_iter().collect(),
         })

@@ -1,6 +1,7 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
 pub mod identity;
+pub mod share;
 
 use std::collections::BTreeMap;
 

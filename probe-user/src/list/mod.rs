@@ -23,9 +23,11 @@ pub use self::{
 use crate::{
     catalogue::{Catalogue, Machine},
     cpus,
+    devices::Devices,
     event::{Counter, Exclude, Pmus},
     load::Room,
     sys::perf,
+    topology::Topology,
 };
 
 /// Everything that can be listed.
@@ -37,6 +39,8 @@ pub struct Inventory {
     pub sections: Vec<Section>,
     /// The documented metrics of this platform.
     pub metrics: Vec<MetricItem>,
+    /// PCI devices by what counts them.
+    pub devices: Devices,
 }
 
 impl Inventory {
@@ -45,6 +49,8 @@ impl Inventory {
     pub fn of_this_machine(pmus: &Pmus, catalogue: &Catalogue, machine: &Machine) -> Self {
         let online = cpus::online(Path::new("/sys")).unwrap_or_default();
         let cpu = online.iter().next().unwrap_or(0);
+        let sysfs = Path::new("/sys");
+        let devices = Devices::read(sysfs, pmus, &Topology::read(sysfs));
         let clock = Counter::task_clock();
         let permitted = perf::open(&clock, Exclude::default(), cpu, None).is_ok();
         let room = if permitted {
@@ -52,11 +58,11 @@ impl Inventory {
         } else {
             Room::documented(catalogue, machine, pmus, 0)
         };
+        let open = |counter: &Counter| perf::open(counter, Exclude::default(), cpu, None).map(drop);
         Self {
+            devices,
             metrics: metrics::items(catalogue, machine, pmus, &room, permitted),
-            ..Self::new(pmus, &|counter| {
-                perf::open(counter, Exclude::default(), cpu, None).map(drop)
-            })
+            ..Self::new(pmus, &open)
         }
     }
 
@@ -66,6 +72,7 @@ impl Inventory {
             pmus: pmus::items(pmus),
             sections: events::sections(pmus, open),
             metrics: Vec::new(),
+            devices: Devices::default(),
         }
     }
 }

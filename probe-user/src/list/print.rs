@@ -20,6 +20,8 @@ pub enum Part {
     Events,
     /// The documented metrics, and why this machine cannot have the others
     Metrics,
+    /// The PCI devices, with the uncore PMU that counts each
+    Devices,
 }
 
 impl Part {
@@ -53,6 +55,12 @@ impl Inventory {
             }
             metrics_text(out, &self.metrics)?;
         }
+        if Part::Devices.is_in(part) {
+            if part.is_none() {
+                writeln!(out)?;
+            }
+            self.devices.write_text(out)?;
+        }
         Ok(())
     }
 
@@ -77,6 +85,9 @@ impl Inventory {
         if Part::Metrics.is_in(part) {
             let metrics = self.metrics.iter().map(metric_json).collect();
             object.insert("metrics".to_owned(), Value::Array(metrics));
+        }
+        if Part::Devices.is_in(part) {
+            object.insert("devices".to_owned(), self.devices.to_json());
         }
         writeln!(out, "{}", Value::Object(object))
     }

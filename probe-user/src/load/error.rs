@@ -63,6 +63,19 @@ pub enum LoadError {
         /// What it means and what to do.
         reason: String,
     },
+    /// The cpumask of an uncore PMU names a CPU that is offline.
+    #[error(
+        "cannot count {event}: the cpumask of {pmu} names CPU {cpu}, which is offline; bring it online \
+         (`echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`)"
+    )]
+    OfflineCpumask {
+        /// The event as the user wrote it.
+        event: String,
+        /// The PMU.
+        pmu: String,
+        /// The CPU.
+        cpu: u32,
+    },
     /// More events than the programs have slots for.
     #[error(
         "{events} events in {groups} groups are more than fit at once: at most {slots} counters, \

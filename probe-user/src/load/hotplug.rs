@@ -75,6 +75,9 @@ impl Session {
     pub(crate) fn follow_cpus(&mut self) -> Result<(), LoadError> {
         let changed = self.hotplug.changed();
         let online = cpus::online(Path::new("/sys"))?;
+        let known = |cpu| self.counters.iter().any(|counters| counters.cpu == cpu);
+        self.uncore.look |=
+            !changed.is_empty() || online.len() != self.counters.len() || !online.iter().all(known);
         let before: Vec<u32> = self.counters.iter().map(|counters| counters.cpu).collect();
         self.counters
             .retain(|counters| online.contains(counters.cpu) && !changed.contains(&counters.cpu));

@@ -29,7 +29,7 @@ use probe_common::{CpuState, FlushMode};
 
 pub(crate) use self::{
     counters::CpuCounters, error::chain, hook::CgroupSwitches, hotplug::Hotplug,
-    rotation::Rotation, uncore::UncoreCounter,
+    rotation::Rotation, uncore::Uncore,
 };
 pub use self::{
     defaults::{DefaultsError, default_events},
@@ -70,7 +70,7 @@ pub struct Session {
     pub(crate) ebpf: Ebpf,
     pub(crate) btf: Btf,
     pub(crate) counters: Vec<CpuCounters>,
-    pub(crate) uncore: Vec<UncoreCounter>,
+    pub(crate) uncore: Uncore,
     pub(crate) cgroup_switches: Option<CgroupSwitches>,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) hotplug: Hotplug,
@@ -110,7 +110,7 @@ impl Session {
             .iter()
             .map(|cpu| CpuCounters::open(&config.plan, *cpu));
         let cpu_counters = opened.collect::<Result<Vec<_>, _>>()?;
-        let uncore = uncore::open(&config.plan, sysfs)?;
+        let uncore = Uncore::open(&config.plan, sysfs)?;
 
         let flush: &mut RawTracePoint = program(&mut ebpf, "flush")?;
         flush.load().map_err(|error| LoadError::Bpf {

@@ -89,7 +89,8 @@ pub struct Plan {
     pub rotated: usize,
     /// Uncore counters.
     pub uncore: Vec<Planned>,
-    /// Which of them are opened as one group.
+    /// Those of [`Self::uncore`] that are opened as one group: what the user put in braces, else
+    /// each alone. Without gaps.
     pub uncore_groups: Vec<Range<usize>>,
     /// What is computed of them.
     pub metrics: PlannedMetrics,
@@ -107,8 +108,13 @@ impl Plan {
         let mut open: Vec<OpenGroup> = Vec::new();
         for group in groups {
             let mut own = None;
+            let uncore = plan.uncore.len();
             for event in &group.events {
                 plan.add(event, group.explicit, &mut own, &mut open);
+            }
+            // An event without braces is a group of its own.
+            if plan.uncore.len() > uncore {
+                plan.uncore_groups.push(uncore..plan.uncore.len());
             }
         }
         plan.checked()
@@ -168,10 +174,10 @@ impl Plan {
                     exclude: event.exclude,
                 };
                 if let Scope::Uncore { .. } = counter.scope {
-                    let at = self.uncore.len();
                     self.uncore.push(planned);
-                    self.uncore_groups.push(at..at + 1);
-                    Place::Uncore { at }
+                    Place::Uncore {
+                        at: self.uncore.len() - 1,
+                    }
                 } else {
                     let group = match own {
                         Some(group) => *group,

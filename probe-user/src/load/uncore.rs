@@ -1,52 +1,328 @@
-//! Uncore counters: opened once per CPU that the PMU's cpumask lists, shown per socket.
+//! Uncore counters: opened once for each CPU that the PMU's cpumask lists, never once per CPU.
+//!
+//! The drivers take any CPU of their part of the machine and move the event to the one of the
+//! cpumask, so a counter per CPU would count the same thing many times over. Events in braces are one
+//! group of the kernel's: they count over the same time, and what does not fit the PMU at once
+//! is rotated by the kernel, as enabled and running time tell.
 
 use std::{
+    collections::BTreeMap,
     fs,
+    ops::Range,
     os::fd::{AsFd as _, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
 use super::{LoadError, Plan, counters};
-use crate::{event::Scope, sys::perf};
+use crate::{
+    cpus::{self, CpuList},
+    event::{self, Scope},
+    pull::{UncoreReading, now},
+    sys::perf::{self, Reading},
+    topology::Topology,
+};
 
-/// One uncore event on one socket.
-pub(crate) struct UncoreCounter {
-    /// Index into [`Plan::uncore`].
-    pub(crate) at: usize,
-    /// Physical package of the CPU that the kernel counts it on.
-    pub(crate) socket: u32,
-    pub(crate) event: OwnedFd,
+/// An enabled counter cannot have been enabled for no time at all over so long.
+const CERTAINLY_ENABLED: Duration = Duration::from_millis(1);
+
+/// All uncore counters of a session.
+pub(crate) struct Uncore {
+    groups: Vec<Group>,
+    topology: Arc<Topology>,
+    sysfs: PathBuf,
+    /// A CPU came or went since the last look at the cpumasks.
+    pub(crate) look: bool,
+    last: Duration,
 }
 
-/// Opens every uncore event of the plan.
-pub(crate) fn open(plan: &Plan, sysfs: &Path) -> Result<Vec<UncoreCounter>, LoadError> {
-    let mut opened = Vec::new();
-    for (at, planned) in plan.uncore.iter().enumerate() {
-        let Scope::Uncore { cpus } = &planned.counter.scope else {
-            continue;
+/// Events that are opened as one group, on every CPU of their PMU's cpumask.
+struct Group {
+    /// Indices into [`Plan::uncore`].
+    events: Range<usize>,
+    pmu: String,
+    state: State,
+    /// What is open, by the socket and the number of the hardware's instance on that socket.
+    units: BTreeMap<(u32, u16), Unit>,
+}
+
+#[derive(PartialEq)]
+enum State {
+    Counting,
+    /// The PMU is gone, as the log has said: its series have ended.
+    Gone,
+}
+
+struct Unit {
+    cpu: u32,
+    counters: Vec<Counter>,
+}
+
+struct Counter {
+    event: Option<OwnedFd>,
+    /// What was counted before the event was opened anew.
+    base: Reading,
+    last: Reading,
+}
+
+impl Uncore {
+    /// Opens every uncore event of the plan.
+    pub(crate) fn open(plan: &Plan, sysfs: &Path) -> Result<Self, LoadError> {
+        let mut uncore = Self {
+            groups: Vec::new(),
+            topology: Arc::new(Topology::read(sysfs)),
+            sysfs: sysfs.to_owned(),
+            look: false,
+            last: now(),
         };
-        for cpu in cpus.iter() {
-            let event = perf::open(&planned.counter, planned.exclude, cpu, None)
-                .and_then(|event| perf::enable(event.as_fd()).map(|()| event))
-                .map_err(|error| counters::refused(plan, planned, cpu, &error))?;
-            opened.push(UncoreCounter {
-                at,
-                socket: socket(sysfs, cpu),
-                event,
+        for events in &plan.uncore_groups {
+            let first = &plan.uncore[events.start];
+            let (Some(pmu), Scope::Uncore { cpus }) = (&first.counter.pmu, &first.counter.scope)
+            else {
+                continue;
+            };
+            let mut group = Group {
+                events: events.clone(),
+                pmu: pmu.clone(),
+                state: State::Counting,
+                units: BTreeMap::new(),
+            };
+            for (place, cpu) in uncore.places(pmu, cpus) {
+                let counters = uncore.open_unit(plan, &group.events, cpu)?;
+                group.units.insert(place, Unit { cpu, counters });
+            }
+            uncore.groups.push(group);
+        }
+        for group in &uncore.groups {
+            for unit in group.units.values() {
+                unit.enable(plan, &group.events)?;
+            }
+        }
+        Ok(uncore)
+    }
+
+    /// The sockets, where anything is counted for them.
+    pub(crate) fn topology(&self) -> Option<Arc<Topology>> {
+        (!self.groups.is_empty()).then(|| Arc::clone(&self.topology))
+    }
+
+    /// The CPUs of a cpumask by socket, and by their number on that socket.
+    fn places(&self, pmu: &str, cpus: &CpuList) -> Vec<((u32, u16), u32)> {
+        let mut next: BTreeMap<u32, u16> = BTreeMap::new();
+        let place = |cpu| {
+            let socket = self.socket(pmu, cpu);
+            let number = next.entry(socket).or_default();
+            let place = (socket, *number);
+            *number += 1;
+            (place, cpu)
+        };
+        cpus.iter().map(place).collect()
+    }
+
+    /// The socket that a PMU counts for when it is read on this CPU: the CPU's own. Where the machine
+    /// does not tell, NVIDIA's drivers tell it in the PMU's name.
+    fn socket(&self, pmu: &str, cpu: u32) -> u32 {
+        let named = event::named_node(pmu);
+        let socket = self.topology.socket(cpu);
+        if let (Some(named), Some(socket)) = (named, socket)
+            && named != socket
+            && self.topology.node(cpu) != Some(named)
+        {
+            tracing::warn!(
+                "{pmu} is named after NUMA node {named}, but its CPU {cpu} is not there: taking it for socket {socket}, \
+                 the CPU's own"
+            );
+        }
+        socket.or(named).unwrap_or(0)
+    }
+
+    /// Opens a group on a CPU; it counts once it is enabled.
+    fn open_unit(
+        &self,
+        plan: &Plan,
+        events: &Range<usize>,
+        cpu: u32,
+    ) -> Result<Vec<Counter>, LoadError> {
+        let mut opened: Vec<OwnedFd> = Vec::new();
+        for planned in &plan.uncore[events.clone()] {
+            let leader = opened.first().map(|fd| fd.as_fd());
+            let event =
+                perf::open(&planned.counter, planned.exclude, cpu, leader).map_err(|error| {
+                    if self.is_offline(cpu) {
+                        LoadError::OfflineCpumask {
+                            event: plan.columns[planned.column].name.clone(),
+                            pmu: planned.counter.pmu.clone().unwrap_or_default(),
+                            cpu,
+                        }
+                    } else {
+                        counters::refused(plan, planned, cpu, &error)
+                    }
+                })?;
+            opened.push(event);
+        }
+        let counter = |event| Counter {
+            event: Some(event),
+            base: Reading::default(),
+            last: Reading::default(),
+        };
+        Ok(opened.into_iter().map(counter).collect())
+    }
+
+    fn is_offline(&self, cpu: u32) -> bool {
+        cpus::online(&self.sysfs).is_ok_and(|online| !online.contains(cpu))
+    }
+
+    /// Reads every counter, in one pass.
+    pub(crate) fn read(&mut self, plan: &Plan) -> Vec<UncoreReading> {
+        if std::mem::take(&mut self.look) {
+            Arc::make_mut(&mut self.topology).refresh(&self.sysfs);
+            self.follow_cpumasks(plan);
+        }
+        let now = now();
+        let passed = now.saturating_sub(self.last) > CERTAINLY_ENABLED;
+        self.last = now;
+        let mut readings = Vec::new();
+        for group in &mut self.groups {
+            let mut dead = false;
+            for ((socket, instance), unit) in &mut group.units {
+                for (at, counter) in group.events.clone().zip(&mut unit.counters) {
+                    let before = counter.last.enabled;
+                    let reading = counter.read();
+                    let stands = |reading: Reading| passed && reading.enabled == before;
+                    let failed = counter.event.is_some()
+                        && reading.as_ref().map_or(true, |now| stands(*now));
+                    dead |= failed && group.state == State::Counting;
+                    let reading = reading.ok().filter(|_| group.state == State::Counting);
+                    let Reading {
+                        enabled, running, ..
+                    } = reading.unwrap_or_default();
+                    readings.push(UncoreReading {
+                        at,
+                        socket: *socket,
+                        instance: *instance,
+                        count: reading.map(|reading| reading.count),
+                        enabled,
+                        running,
+                    });
+                }
+            }
+            // Without a message about a CPU, since network namespaces have none: look next time.
+            self.look |= dead;
+        }
+        readings
+    }
+
+    /// Opens anew what is not on the CPU that the cpumask names, and ends the series of PMUs that are gone.
+    fn follow_cpumasks(&mut self, plan: &Plan) {
+        let mut groups = std::mem::take(&mut self.groups);
+        for group in &mut groups {
+            if group.state == State::Counting {
+                self.follow(plan, group);
+            }
+        }
+        self.groups = groups;
+    }
+
+    fn follow(&self, plan: &Plan, group: &mut Group) {
+        let dir = self.sysfs.join("bus/event_source/devices").join(&group.pmu);
+        let mask = fs::read_to_string(dir.join("cpumask"));
+        let Some(cpus) = mask.ok().and_then(|mask| mask.parse::<CpuList>().ok()) else {
+            tracing::warn!(
+                "{} is gone: its counts end here, the others go on",
+                group.pmu
+            );
+            group.state = State::Gone;
+            for unit in group.units.values_mut() {
+                unit.counters
+                    .iter_mut()
+                    .for_each(|counter| counter.event = None);
+            }
+            return;
+        };
+        let places: BTreeMap<_, _> = self.places(&group.pmu, &cpus).into_iter().collect();
+        for (place, unit) in &mut group.units {
+            match places.get(place) {
+                Some(cpu) if *cpu == unit.cpu && unit.lives() => {}
+                Some(cpu) => self.reopen(plan, &group.events, &group.pmu, unit, *cpu),
+                // Every CPU of that socket is offline.
+                None => unit.end(),
+            }
+        }
+        for (place, cpu) in places {
+            group.units.entry(place).or_insert_with(|| {
+                let mut unit = Unit {
+                    cpu,
+                    counters: Vec::new(),
+                };
+                self.reopen(plan, &group.events, &group.pmu, &mut unit, cpu);
+                unit
             });
         }
     }
-    Ok(opened)
+
+    /// Goes on with new events on `cpu`; what was counted so far stays.
+    fn reopen(&self, plan: &Plan, events: &Range<usize>, pmu: &str, unit: &mut Unit, cpu: u32) {
+        let opened = self.open_unit(plan, events, cpu);
+        unit.end();
+        let opened = opened.and_then(|counters| {
+            let new = Unit { cpu, counters };
+            new.enable(plan, events).map(|()| new)
+        });
+        match opened {
+            Ok(mut new) => {
+                for (new, old) in new.counters.iter_mut().zip(&unit.counters) {
+                    (new.base, new.last) = (old.last, old.last);
+                }
+                tracing::info!("{pmu} is counted on CPU {cpu} now");
+                *unit = new;
+            }
+            Err(error) => tracing::warn!("{error}: no counts of it from here on"),
+        }
+    }
 }
 
-/// The physical package of a CPU; 0 where the machine does not tell, which has one.
-fn socket(sysfs: &Path, cpu: u32) -> u32 {
-    let path = sysfs.join(format!(
-        "devices/system/cpu/cpu{cpu}/topology/physical_package_id"
-    ));
-    // Some virtual machines say -1.
-    fs::read_to_string(path)
-        .ok()
-        .and_then(|id| id.trim().parse().ok())
-        .unwrap_or(0)
+impl Unit {
+    fn enable(&self, plan: &Plan, events: &Range<usize>) -> Result<(), LoadError> {
+        let Some(leader) = self.counters.first().and_then(|first| first.event.as_ref()) else {
+            return Ok(());
+        };
+        let planned = &plan.uncore[events.start];
+        perf::enable(leader.as_fd())
+            .map_err(|error| counters::refused(plan, planned, self.cpu, &error))
+    }
+
+    /// Whether its counters still count: the enabled time of an event of the kernel's always grows.
+    fn lives(&mut self) -> bool {
+        self.counters.iter_mut().all(|counter| {
+            let before = counter.last.enabled;
+            counter.read().is_ok_and(|now| now.enabled > before)
+        })
+    }
+
+    /// Reads for the last time and closes the events.
+    fn end(&mut self) {
+        for counter in &mut self.counters {
+            // An event that cannot be read any more keeps what it was last read to hold.
+            let _ = counter.read();
+            counter.event = None;
+        }
+    }
 }
+
+impl Counter {
+    /// All that was counted since the session began.
+    fn read(&mut self) -> std::io::Result<Reading> {
+        let event = self.event.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+        let reading = perf::read(event.as_fd())?;
+        self.last = Reading {
+            count: self.base.count + reading.count,
+            enabled: self.base.enabled + reading.enabled,
+            running: self.base.running + reading.running,
+        };
+        Ok(self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests;

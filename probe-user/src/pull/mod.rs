@@ -17,7 +17,8 @@ pub use self::{
 pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle};
 use crate::{
     load::{CgroupSwitches, LoadError, Session, no_map},
-    sys::{bpf, perf},
+    sys::bpf,
+    topology::Topology,
 };
 
 /// Whom counts belong to that USAGE could not take: its cgroup is not known any more.
@@ -33,6 +34,8 @@ pub struct Snapshot {
     pub rows: HashMap<UsageKey, UsageRow>,
     /// Uncore counts since the session began.
     pub uncore: Vec<UncoreReading>,
+    /// The socket of each CPU, where uncore events are counted.
+    pub topology: Option<Arc<Topology>>,
     /// Names of every cgroup and process that has a row.
     pub names: Arc<Names>,
     /// What the programs say of themselves.
@@ -44,9 +47,12 @@ pub struct Snapshot {
 pub struct UncoreReading {
     /// Index into [`crate::load::Plan::uncore`].
     pub at: usize,
-    /// Physical package.
+    /// Socket, as [`crate::topology::Topology`] numbers them.
     pub socket: u32,
-    /// Count, not scaled; None where the event could not be read.
+    /// Number among those of the same event on that socket: most PMUs have one, but some a cpumask
+    /// with several CPUs of a socket. Their counts add up to the socket's.
+    pub instance: u16,
+    /// Count since the session began, not scaled; None where the event could not be read, or its PMU is gone.
     pub count: Option<u64>,
     /// Nanoseconds enabled.
     pub enabled: u64,
@@ -74,7 +80,7 @@ impl Session {
         self.flush_busy(&before)?;
         let switches = self.cgroup_switches.as_ref().map(CgroupSwitches::switches);
         let at = now();
-        let uncore = self.read_uncore();
+        let uncore = self.uncore.read(&self.config.plan);
         let map = self.usage()?.fd().as_fd();
         let rows =
             bpf::lookup_all::<{ UsageKey::WORDS }, { UsageRow::WORDS }>(map).map_err(|source| {
@@ -119,6 +125,7 @@ impl Session {
             at,
             rows,
             uncore,
+            topology: self.uncore.topology(),
             names,
             health,
         })
@@ -152,23 +159,6 @@ impl Session {
         let cpus: Vec<usize> = cpus.collect();
         cpus.into_iter()
             .try_for_each(|at| self.flush_as_is(at, mode))
-    }
-
-    fn read_uncore(&self) -> Vec<UncoreReading> {
-        let read = |counter: &crate::load::UncoreCounter| {
-            let reading = perf::read(counter.event.as_fd());
-            let perf::Reading {
-                enabled, running, ..
-            } = reading.as_ref().copied().unwrap_or_default();
-            UncoreReading {
-                at: counter.at,
-                socket: counter.socket,
-                count: reading.ok().map(|reading| reading.count),
-                enabled,
-                running,
-            }
-        };
-        self.uncore.iter().map(read).collect()
     }
 
     /// Counts that USAGE could not take, one row per CPU and group.

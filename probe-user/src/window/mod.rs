@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use probe_common::{CgroupId, UsageRow};
+use probe_common::{CgroupId, UsageKey, UsageRow};
 
 use crate::{
     load::Plan,
@@ -34,6 +34,8 @@ pub struct Window {
     pub length: Duration,
     /// Gains by owner.
     pub usage: BTreeMap<Owner, Usage>,
+    /// The same by the socket of the CPU, where uncore events are counted.
+    pub on_socket: BTreeMap<(u32, Owner), Usage>,
     /// Gains of the uncore counters; None where one could not be read, or went back.
     pub uncore: Vec<UncoreReading>,
     /// Names as of the later snapshot.
@@ -51,32 +53,57 @@ impl Window {
     pub fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
         let groups = plan.groups.len();
         let mut usage: BTreeMap<Owner, Usage> = BTreeMap::new();
+        let mut on_socket: BTreeMap<(u32, Owner), Usage> = BTreeMap::new();
         for (key, now) in &later.rows {
             let gain = gain(earlier.rows.get(key), now);
             let owner = Owner {
                 cgroup: key.cgroup,
                 tgid: key.tgid,
             };
-            let rows = usage.entry(owner).or_insert_with(|| vec![None; groups]);
-            let group = usize::from(key.group);
-            if (plan.fixed()..groups).contains(&group) {
-                for other in plan.turns(key.cpu.into()) {
-                    rows[other].get_or_insert(UsageRow::ZERO).enabled += gain.enabled;
-                }
-                let own = UsageRow { enabled: 0, ..gain };
-                add(rows[group].get_or_insert(UsageRow::ZERO), &own);
-            } else if let Some(row) = rows.get_mut(group) {
-                add(row.get_or_insert(UsageRow::ZERO), &gain);
+            charge(
+                usage.entry(owner).or_insert_with(|| vec![None; groups]),
+                plan,
+                *key,
+                &gain,
+            );
+            if let Some(topology) = &later.topology {
+                // Where the machine does not tell, it is one socket.
+                let socket = topology.socket(key.cpu.into()).unwrap_or(0);
+                let rows = on_socket.entry((socket, owner));
+                charge(
+                    rows.or_insert_with(|| vec![None; groups]),
+                    plan,
+                    *key,
+                    &gain,
+                );
             }
         }
         Self {
             start: earlier.at,
             length: later.at.saturating_sub(earlier.at),
             usage,
+            on_socket,
             uncore: uncore(&earlier.uncore, &later.uncore),
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }
+    }
+}
+
+/// Adds the gain of a row to its owner's.
+fn charge(rows: &mut Usage, plan: &Plan, key: UsageKey, gain: &UsageRow) {
+    let group = usize::from(key.group);
+    if (plan.fixed()..rows.len()).contains(&group) {
+        for other in plan.turns(key.cpu.into()) {
+            rows[other].get_or_insert(UsageRow::ZERO).enabled += gain.enabled;
+        }
+        let own = UsageRow {
+            enabled: 0,
+            ..*gain
+        };
+        add(rows[group].get_or_insert(UsageRow::ZERO), &own);
+    } else if let Some(row) = rows.get_mut(group) {
+        add(row.get_or_insert(UsageRow::ZERO), gain);
     }
 }
 
@@ -104,15 +131,20 @@ pub(crate) fn add(sum: &mut UsageRow, row: &UsageRow) {
     sum.running = sum.running.wrapping_add(row.running);
 }
 
+/// What tells one uncore counter from another.
+fn key(reading: &UncoreReading) -> (usize, u32, u16) {
+    (reading.at, reading.socket, reading.instance)
+}
+
 fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReading> {
     let before: HashMap<_, _> = earlier
         .iter()
-        .map(|reading| ((reading.at, reading.socket), reading))
+        .map(|reading| (key(reading), reading))
         .collect();
     later
         .iter()
         .map(|now| {
-            let before = before.get(&(now.at, now.socket));
+            let before = before.get(&key(now));
             let count = now.count.zip(before.and_then(|before| before.count));
             UncoreReading {
                 count: count.and_then(|(now, before)| now.checked_sub(before)),
@@ -129,4 +161,4 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

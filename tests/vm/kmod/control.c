@@ -8,6 +8,7 @@
  *   add PMU CONFIG CONFIG1 CONFIG2 N [BOX]            N counts, now, exactly
  *   watch tgid|cgroup ID WEIGHT     account a process or cgroup; weight may be 0
  *   unwatch                         forget all of them and their times
+ *   vanish PMU                      its directory goes, its events stand still
  *   split PERMILLE                  core PMU: user part of every count
  *   idle 0|1                        core PMU: whether the idle task counts
  *   spe KEY VALUE                   arm_spe_0: one of the settings in README.md
@@ -75,6 +76,16 @@ static int command(char *line)
 		if (strcmp(word, "tgid") && strcmp(word, "cgroup"))
 			return -EINVAL;
 		return tp_oncpu_watch(!strcmp(word, "cgroup"), config[0], n);
+	}
+	if (!strcmp(verb, "vanish")) {
+		struct tp_pmu *p;
+
+		if (sscanf(line, "%47s", word) != 1)
+			return -EINVAL;
+		list_for_each_entry(p, &tp_pmus, node)
+			if (glob_match(word, p->name))
+				return tp_vanish(p);
+		return -ENODEV;
 	}
 	if (!strcmp(verb, "split") || !strcmp(verb, "idle")) {
 		if (sscanf(line, "%lli", &n) != 1)

@@ -48,10 +48,35 @@ static void init_boxes(struct tp_pmu *p)
 	}
 }
 
+/*
+ * What a user sees when a driver is unbound: the PMU's directory is gone and its events stand still. The
+ * PMU itself stays until the module goes, as long as events of it are open.
+ */
+int tp_vanish(struct tp_pmu *p)
+{
+	unsigned int i, n;
+
+	if (p->vanished)
+		return -ENODEV;
+	p->vanished = true;
+	for (i = 0; i < p->nr_boxes; i++) {
+		struct tp_box *box = &p->boxes[i];
+
+		/* Stopping an event takes it from the array. */
+		for (n = box->nr_active; n--;)
+			perf_event_disable(box->active[n]);
+	}
+	device_del(p->pmu.dev);
+	return 0;
+}
+
 static void destroy(struct tp_pmu *p)
 {
 	struct tp_spec *s, *next;
 
+	/* perf removes the directory itself. */
+	if (p->vanished && device_add(p->pmu.dev))
+		pr_err("testpmu: %s does not come back\n", p->name);
 	if (p->registered)
 		perf_pmu_unregister(&p->pmu);
 	list_for_each_entry_safe(s, next, &p->specs, node)

@@ -142,6 +142,7 @@ struct tp_pmu {
 	const struct tp_row *row;
 	char name[48];
 	int socket, instance;	/* socket -1: all */
+	bool vanished;		/* its directory is gone */
 	unsigned int nr_boxes;
 	struct tp_box *boxes;
 	struct mutex lock;	/* specs, added under it, never removed */
@@ -167,6 +168,7 @@ int tp_socket_of(int cpu);
 extern struct list_head tp_pmus;
 int tp_register_row(const struct tp_row *row, const char *name, int type);
 void tp_unregister_all(void);
+int tp_vanish(struct tp_pmu *p);
 int tp_hotplug_init(void);
 void tp_hotplug_exit(void);
 

@@ -64,7 +64,9 @@ const ALL: &[Tests] = &[
             "pmus::cycles",
             "pmus::uncore",
             "scale::",
+            "shares::",
             "smoke::",
+            "uncore::",
         ],
     },
     Tests {

@@ -67,7 +67,8 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
             // counts what the other ran (thousands per tick).
             "1"
         }
-        None => "2",
+        // Each on a socket of its own, so that uncore PMUs have two to count for.
+        None => "2,sockets=2",
     };
     qemu.args(["-smp", cpus, "-m", "2G", "-nodefaults", "-display", "none"]);
     qemu.arg("-no-reboot");

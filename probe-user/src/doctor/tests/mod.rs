@@ -114,6 +114,12 @@ impl Fixture {
         fs::write(path, content).unwrap();
     }
 
+    fn link(&self, path: &str, target: &str) {
+        let path = self.root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(self.root.path().join(target), path).unwrap();
+    }
+
     fn examine(&self) -> Diagnosis {
         examine(&self.machine)
     }
@@ -368,6 +374,31 @@ fn an_uncore_pmu_without_a_cpu_is_degraded() {
     fixture.write(path, b"\n");
     let diagnosis = fixture.examine();
     assert_eq!(states(&diagnosis)["nvidia_scf_pmu"], "degraded");
+}
+
+#[test]
+fn root_complexes_without_the_right_to_name_their_devices_are_said() {
+    let fixture = grace(process(Arch::Arm64), COUNTS);
+    for file in ["type", "cpumask"] {
+        let path = format!("sys/bus/event_source/devices/nvidia_pcie_pmu_0_rc_4/{file}");
+        fixture.write(&path, b"0\n");
+    }
+    let port = "sys/devices/pci0005:c0/0005:c0:00.0";
+    for (file, bytes) in [
+        ("class", &b"0x060400\n"[..]),
+        ("vendor", b"0x10de\n"),
+        ("device", b"0x22c1\n"),
+        ("config", &[0; 64]),
+    ] {
+        fixture.write(&format!("{port}/{file}"), bytes);
+    }
+    fixture.link("sys/bus/pci/devices/0005:c0:00.0", port);
+    let diagnosis = fixture.examine();
+    assert_eq!(states(&diagnosis)["PCI devices"], "degraded");
+    assert!(diagnosis.counting_works());
+    // With the right there is a register, or there is none.
+    fixture.write(&format!("{port}/config"), &[0; 4096]);
+    assert!(!states(&fixture.examine()).contains_key("PCI devices"));
 }
 
 #[test]

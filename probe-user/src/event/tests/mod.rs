@@ -1,6 +1,7 @@
 //! Tests of the event syntax against the sysfs trees of `tests/fixtures/sysfs`.
 
 mod errors;
+mod filters;
 mod generic;
 mod properties;
 mod resolve;

@@ -1,0 +1,70 @@
+//! PCI addresses.
+
+use std::{fmt, str::FromStr};
+
+/// The address of a PCI function: `0005:c1:00.0` in sysfs and `lspci -D`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bdf {
+    /// Domain, which the documents of NVIDIA also call segment; 0 where none is written.
+    pub domain: u32,
+    /// Bus.
+    pub bus: u8,
+    /// Device, up to 31.
+    pub device: u8,
+    /// Function, up to 7.
+    pub function: u8,
+}
+
+impl Bdf {
+    /// As requests on the bus carry it, and as `src_bdf` of the Tegra410 PCIe PMU wants it:
+    /// `(bus << 8) + (device << 3) + function`. (The document's examples, 27:01.1 = 0x2781 and
+    /// 01:01.0 = 0x0180, are not what its formula gives.)
+    #[must_use]
+    pub fn requester(self) -> u16 {
+        u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function)
+    }
+}
+
+/// With the domain, as in sysfs.
+impl fmt::Display for Bdf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            domain,
+            bus,
+            device,
+            function,
+        } = self;
+        write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function}")
+    }
+}
+
+/// A text is no PCI address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a PCI address is bus:device.function in hexadecimal, such as 27:01.1, or with a domain before it"
+)]
+pub struct ParseBdfError;
+
+impl FromStr for Bdf {
+    type Err = ParseBdfError;
+
+    fn from_str(text: &str) -> Result<Self, ParseBdfError> {
+        let number = |digits: &str, max: u32| {
+            let hex = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let number = u32::from_str_radix(digits, 16).ok();
+            number
+                .filter(|number| hex && *number <= max)
+                .ok_or(ParseBdfError)
+        };
+        let byte = |digits, max| Ok(u8::try_from(number(digits, max)?).unwrap_or(u8::MAX));
+        let (rest, function) = text.rsplit_once('.').ok_or(ParseBdfError)?;
+        let (rest, device) = rest.rsplit_once(':').ok_or(ParseBdfError)?;
+        let (domain, bus) = rest.rsplit_once(':').unwrap_or(("0", rest));
+        Ok(Self {
+            domain: number(domain, u32::MAX)?,
+            bus: byte(bus, 0xff)?,
+            device: byte(device, 0x1f)?,
+            function: byte(function, 7)?,
+        })
+    }
+}

@@ -1,0 +1,218 @@
+//! Devices: which `PCIe` device the counts of an uncore PMU are about.
+//!
+//! - Grace: the PCI domain is the socket times 16 plus the root port (performance guide, "`PCIe`
+//!   Traffic Management": 0018 is root port 8 of socket 1). One PMU for each socket, filter `root_port`.
+//! - Tegra410: the root port's own configuration space tells socket, root complex and port
+//!   ([`config_space`]). One PMU for each root complex, filters `src_rp_mask` and `src_bdf`.
+//! - Intel: `uncore_iio_<n>/die<d>` holds the root bus that stack n of die d leads to
+//!   (Documentation/ABI/testing/sysfs-devices-mapping); root port device d is part d - 1 of the stack
+//!   (as PCM has it for Sapphire Rapids). Filter `ch_mask`.
+//! - Elsewhere: the tree of PCI root buses, with the socket of their NUMA node.
+
+mod address;
+mod config_space;
+mod names;
+mod print;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use self::{
+    address::{Bdf, ParseBdfError},
+    config_space::{ConfigError, RootPort, root_port},
+};
+
+/// The PCI devices of a machine, by what counts their traffic.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Devices {
+    /// By socket, then by number.
+    pub complexes: Vec<Complex>,
+    /// Root ports that do not tell where they belong, with the reason.
+    pub problems: BTreeMap<Bdf, ConfigError>,
+}
+
+/// A root complex, or what a platform has in its place: the devices that one PMU counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Complex {
+    /// Where it is.
+    pub socket: Option<u32>,
+    /// What it is.
+    pub kind: ComplexKind,
+    /// The uncore PMUs that count its traffic, by their names in sysfs.
+    pub pmus: Vec<String>,
+    /// Its ports, by address.
+    pub ports: Vec<Port>,
+}
+
+/// What a [`Complex`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ComplexKind {
+    /// All root ports of a Grace socket.
+    GraceSocket,
+    /// Root complex of a Tegra410 socket, by its number.
+    RootComplex(u32),
+    /// IIO stack of an Intel socket, by the number of its PMU.
+    Stack(u32),
+    /// A PCI root bus (domain and bus) that no PMU is known to count.
+    RootBus(u32, u8),
+}
+
+/// A root port, or a device on the root bus itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its own address.
+    pub address: Bdf,
+    /// Number of the root port, or of the part of the stack.
+    pub number: Option<u32>,
+    /// What is behind it: the port itself where it is no bridge.
+    pub devices: Vec<Device>,
+}
+
+/// A PCI function that is no bridge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Its address.
+    pub address: Bdf,
+    /// Vendor id.
+    pub vendor: u16,
+    /// Device id.
+    pub device: u16,
+    /// Class code: class, subclass, programming interface.
+    pub class: u32,
+    /// What the kernel calls it: nvme0, eth0.
+    pub names: Vec<String>,
+    /// Its block devices as `major:minor`, as `io.stat` of cgroups names them.
+    pub blocks: Vec<String>,
+}
+
+/// A filter that narrows an uncore PMU to a port or device, in event syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Narrowed {
+    /// The PMU.
+    pub pmu: String,
+    /// Terms with their values, such as `root_port` = 0x100.
+    pub filters: Vec<(&'static str, u64)>,
+}
+
+impl Devices {
+    /// The device of that kernel name (nvme0, nvme0n1 too) or PCI address, with where it is.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<(&Complex, &Port, &Device)> {
+        let address = name.parse::<Bdf>().ok();
+        let mut all = self.iter();
+        all.find(|(_, _, device)| {
+            Some(device.address) == address || device.names.iter().any(|known| known == name)
+        })
+    }
+
+    /// All devices, with where they are.
+    pub fn iter(&self) -> impl Iterator<Item = (&Complex, &Port, &Device)> {
+        self.complexes.iter().flat_map(|complex| {
+            let ports = complex.ports.iter();
+            ports.flat_map(move |port| {
+                let devices = port.devices.iter();
+                devices.map(move |device| (complex, port, device))
+            })
+        })
+    }
+
+    /// The devices whose traffic a PMU counts on a socket with these filters (by their names in `format/`).
+    #[must_use]
+    pub fn counted_by(
+        &self,
+        pmu: &str,
+        socket: u32,
+        filters: &BTreeMap<String, u64>,
+    ) -> Vec<&Device> {
+        let filter = |name: &str| filters.get(name).copied();
+        let selected = |complex: &Complex, port: &Port, device: &Device| {
+            if filter("src_bdf_en") == Some(1) {
+                return filter("src_bdf") == Some(u64::from(device.address.requester()));
+            }
+            let mask = complex
+                .kind
+                .port_filters()
+                .iter()
+                .find_map(|name| filter(name));
+            match (mask, port.number) {
+                (Some(mask), Some(number)) => mask >> number & 1 == 1,
+                // Without a filter, or with an empty one, all ports count.
+                (None | Some(0), _) => true,
+                (Some(_), None) => false,
+            }
+        };
+        self.iter()
+            .filter(|(complex, port, device)| {
+                complex.socket == Some(socket)
+                    && complex.pmus.iter().any(|known| known == pmu)
+                    && selected(complex, port, device)
+            })
+            .map(|(_, _, device)| device)
+            .collect()
+    }
+}
+
+impl ComplexKind {
+    /// The terms that select ports of such a complex.
+    fn port_filters(self) -> &'static [&'static str] {
+        match self {
+            Self::GraceSocket => &["root_port"],
+            Self::RootComplex(_) => &["src_rp_mask", "dst_rp_mask"],
+            Self::Stack(_) => &["ch_mask"],
+            Self::RootBus(..) => &[],
+        }
+    }
+}
+
+impl Complex {
+    /// How to count what this device (with the other functions of its card) does, and nothing else, on each
+    /// PMU of its complex; empty where the platform has no such filter.
+    #[must_use]
+    pub fn narrowed(&self, port: &Port, device: &Device) -> Vec<Narrowed> {
+        // The functions of one card are one device to the port.
+        let card = |device: &Device| (device.address.bus, device.address.device);
+        let alone = port.devices.iter().all(|other| card(other) == card(device));
+        let by_port = |filter| {
+            let number = port.number.filter(|_| alone)?;
+            Some(vec![(filter, 1_u64.checked_shl(number)?)])
+        };
+        let filters = |pmu: &String| match self.kind {
+            ComplexKind::GraceSocket => by_port("root_port"),
+            ComplexKind::Stack(_) => by_port("ch_mask"),
+            ComplexKind::RootComplex(_) if pmu.starts_with("nvidia_pcie_tgt_") => {
+                by_port("dst_rp_mask")
+            }
+            ComplexKind::RootComplex(_) => by_port("src_rp_mask").or_else(|| {
+                let requester = u64::from(device.address.requester());
+                Some(vec![("src_bdf", requester), ("src_bdf_en", 1)])
+            }),
+            ComplexKind::RootBus(..) => None,
+        };
+        let narrowed = |pmu: &String| {
+            Some(Narrowed {
+                pmu: pmu.clone(),
+                filters: filters(pmu)?,
+            })
+        };
+        self.pmus.iter().filter_map(narrowed).collect()
+    }
+}
+
+impl Device {
+    /// In a word what it is, by its PCI class.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self.class >> 8 {
+            0x0108 => "NVMe",
+            0x0100..=0x01ff => "storage",
+            0x0200..=0x02ff => "network",
+            0x0300..=0x03ff => "GPU",
+            0x0c03 => "USB",
+            0x0700..=0x07ff => "serial",
+            0x0b40 | 0x1200..=0x12ff => "accelerator",
+            _ => "device",
+        }
+    }
+}

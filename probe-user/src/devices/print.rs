@@ -1,0 +1,164 @@
+//! The tree of devices as text and as JSON.
+
+use std::{
+    fmt,
+    io::{self, Write},
+};
+
+use serde_json::{Value, json};
+
+use super::{Complex, ComplexKind, ConfigError, Device, Devices, Narrowed, Port};
+
+impl Devices {
+    /// For people: sockets, what counts there, and the devices behind it.
+    ///
+    /// # Errors
+    /// Where the writer fails.
+    pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "Devices")?;
+        if self.complexes.is_empty() {
+            writeln!(out, " no PCI devices")?;
+        }
+        for of_socket in self.complexes.chunk_by(|a, b| a.socket == b.socket) {
+            match of_socket[0].socket {
+                Some(socket) => writeln!(out, " socket {socket}")?,
+                None => writeln!(out, " no socket known")?,
+            }
+            for complex in of_socket {
+                complex_text(out, complex)?;
+            }
+        }
+        let no_right = |problem: &&ConfigError| **problem == ConfigError::NoRight;
+        let ports = self.problems.values().filter(no_right).count();
+        if ports > 0 {
+            writeln!(
+                out,
+                " {ports} root ports: the root complex of each is not known, {}",
+                ConfigError::NoRight
+            )?;
+        }
+        for (address, problem) in &self.problems {
+            if !no_right(&problem) {
+                writeln!(out, " {address}: {problem}")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// For programs: one object.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let complexes: Vec<Value> = self.complexes.iter().map(complex_json).collect();
+        let problems = self.problems.iter();
+        let problems: serde_json::Map<String, Value> = problems
+            .map(|(address, problem)| (address.to_string(), problem.to_string().into()))
+            .collect();
+        json!({ "complexes": complexes, "problems": problems })
+    }
+}
+
+fn complex_text(out: &mut impl Write, complex: &Complex) -> io::Result<()> {
+    write!(out, "  {}", complex.kind)?;
+    if !complex.pmus.is_empty() {
+        write!(out, ": {}", complex.pmus.join(", "))?;
+    }
+    writeln!(out)?;
+    for port in complex.ports.iter().filter(|port| !port.devices.is_empty()) {
+        for device in &port.devices {
+            write!(out, "   ")?;
+            if let Some(number) = port.number {
+                let word = complex.kind.port_word();
+                write!(out, "{word} {number}  ")?;
+            }
+            write!(out, "{device}")?;
+            for narrowed in complex.narrowed(port, device) {
+                write!(out, "  {narrowed}")?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+fn complex_json(complex: &Complex) -> Value {
+    let ports: Vec<Value> = complex
+        .ports
+        .iter()
+        .map(|port| port_json(complex, port))
+        .collect();
+    json!({
+        "socket": complex.socket,
+        "name": complex.kind.to_string(),
+        "pmus": complex.pmus,
+        "ports": ports,
+    })
+}
+
+fn port_json(complex: &Complex, port: &Port) -> Value {
+    let device = |device: &Device| {
+        let narrowed = complex.narrowed(port, device);
+        let count: Vec<String> = narrowed.iter().map(ToString::to_string).collect();
+        json!({
+            "address": device.address.to_string(),
+            "kind": device.kind(),
+            "vendor": format!("{:04x}", device.vendor),
+            "device": format!("{:04x}", device.device),
+            "names": device.names,
+            "block_devices": device.blocks,
+            "count_with": count,
+        })
+    };
+    let devices: Vec<Value> = port.devices.iter().map(device).collect();
+    json!({
+        "address": port.address.to_string(),
+        "number": port.number,
+        "devices": devices,
+    })
+}
+
+impl ComplexKind {
+    fn port_word(self) -> &'static str {
+        match self {
+            Self::Stack(_) => "part",
+            Self::GraceSocket | Self::RootComplex(_) | Self::RootBus(..) => "port",
+        }
+    }
+}
+
+impl fmt::Display for ComplexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GraceSocket => f.write_str("root ports"),
+            Self::RootComplex(number) => write!(f, "root complex {number}"),
+            Self::Stack(number) => write!(f, "IIO stack {number}"),
+            Self::RootBus(domain, bus) => write!(f, "PCI {domain:04x}:{bus:02x}"),
+        }
+    }
+}
+
+/// Names first, since people know them; the address always.
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for name in &self.names {
+            write!(f, "{name} ")?;
+        }
+        let Self {
+            address,
+            vendor,
+            device,
+            ..
+        } = self;
+        write!(f, "({} {address} {vendor:04x}:{device:04x})", self.kind())
+    }
+}
+
+/// In event syntax, with a place for the event.
+impl fmt::Display for Narrowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/EVENT", self.pmu)?;
+        for (name, value) in &self.filters {
+            write!(f, ",{name}={value:#x}")?;
+        }
+        f.write_str("/")
+    }
+}

@@ -1,0 +1,265 @@
+//! The tree of devices, from sysfs.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Component, Path},
+};
+
+use super::{
+    Complex, ComplexKind, Device, Devices, Port,
+    address::Bdf,
+    config_space::{self, ConfigError},
+    names,
+};
+use crate::{event::Pmus, topology::Topology};
+
+/// Class of bridges, host bridges too.
+const BRIDGE: u32 = 0x06;
+
+/// A function as sysfs shows it.
+struct Function {
+    address: Bdf,
+    /// Domain and bus of the root bus it hangs from.
+    root_bus: (u32, u8),
+    /// The function on the root bus that it is behind; itself where it is on that bus.
+    port: Bdf,
+    device: Device,
+    node: Option<u32>,
+}
+
+impl Devices {
+    /// Reads the tree below `sysfs`, which is `/sys` on a live machine. On Tegra410 the root
+    /// complexes of devices are found with `CAP_SYS_ADMIN` only, so this comes before rights
+    /// are dropped.
+    #[must_use]
+    pub fn read(sysfs: &Path, pmus: &Pmus, topology: &Topology) -> Self {
+        let mut devices = Self::default();
+        let platform = Platform::of(sysfs, pmus);
+        let mut places: BTreeMap<(u32, ComplexKind), Complex> = BTreeMap::new();
+        for (socket, kind, pmu) in platform.known() {
+            let complex = places
+                .entry((socket, kind))
+                .or_insert_with(|| Complex::new(Some(socket), kind));
+            complex.pmus.push(pmu);
+        }
+        let mut functions = functions(sysfs);
+        functions.sort_by_key(|function| (function.port, function.address));
+        for of_port in functions.chunk_by(|a, b| a.port == b.port) {
+            let port = &of_port[0];
+            // Behind another function: a bridge whose own entry could not be read is still one.
+            let is_bridge = port.address != port.port || port.is_bridge();
+            let place = platform.place(sysfs, port.root_bus, port.port, is_bridge);
+            let place = place.unwrap_or_else(|error| {
+                devices.problems.insert(port.port, error);
+                None
+            });
+            let (socket, kind, number) = place.unwrap_or_else(|| {
+                let socket = port.node.and_then(|node| topology.socket_of_node(node));
+                let (domain, bus) = port.root_bus;
+                (socket, ComplexKind::RootBus(domain, bus), None)
+            });
+            let endpoints: Vec<Device> = of_port
+                .iter()
+                .filter(|function| !function.is_bridge())
+                .map(|function| function.device.clone())
+                .collect();
+            let complex = places
+                .entry((socket.unwrap_or(u32::MAX), kind))
+                .or_insert_with(|| Complex::new(socket, kind));
+            complex.ports.push(Port {
+                address: port.port,
+                number,
+                devices: endpoints,
+            });
+        }
+        // A root bus with nothing but host bridges says nothing.
+        devices.complexes = places
+            .into_values()
+            .filter(|complex| {
+                let used = complex.ports.iter().any(|port| !port.devices.is_empty());
+                used || !complex.pmus.is_empty()
+            })
+            .collect();
+        devices
+    }
+}
+
+impl Function {
+    fn is_bridge(&self) -> bool {
+        self.device.class >> 16 == BRIDGE
+    }
+}
+
+impl Complex {
+    fn new(socket: Option<u32>, kind: ComplexKind) -> Self {
+        Self {
+            socket,
+            kind,
+            pmus: Vec::new(),
+            ports: Vec::new(),
+        }
+    }
+}
+
+/// The PMUs that count `PCIe` traffic here, which tell how to find their devices.
+#[derive(Debug, Default)]
+struct Platform {
+    /// Grace: by socket.
+    sockets: BTreeMap<u32, Vec<String>>,
+    /// Tegra410: by socket and root complex.
+    root_complexes: BTreeMap<(u32, u32), Vec<String>>,
+    /// Intel: PMU, stack and die by root bus.
+    stacks: BTreeMap<(u32, u8), (String, u32, u32)>,
+}
+
+/// Socket, complex, and number of the port in it.
+type Place = (Option<u32>, ComplexKind, Option<u32>);
+
+impl Platform {
+    fn of(sysfs: &Path, pmus: &Pmus) -> Self {
+        let mut platform = Self::default();
+        for pmu in pmus.iter() {
+            let name = pmu.alias.as_deref().unwrap_or(&pmu.name);
+            let pcie = ["nvidia_pcie_pmu_", "nvidia_pcie_tgt_pmu_"];
+            if let Some(rest) = pcie.iter().find_map(|prefix| name.strip_prefix(prefix)) {
+                match rest.split_once("_rc_") {
+                    Some((socket, complex)) => {
+                        if let (Ok(socket), Ok(complex)) = (socket.parse(), complex.parse()) {
+                            let of_complex = platform.root_complexes.entry((socket, complex));
+                            of_complex.or_default().push(name.to_owned());
+                        }
+                    }
+                    None => {
+                        if let Ok(socket) = rest.parse() {
+                            let of_socket = platform.sockets.entry(socket);
+                            of_socket.or_default().push(name.to_owned());
+                        }
+                    }
+                }
+            } else if let Some(stack) = name
+                .strip_prefix("uncore_iio_")
+                .and_then(|stack| stack.parse().ok())
+            {
+                let dir = sysfs.join("bus/event_source/devices").join(&pmu.name);
+                for (die, bus) in dies(&dir) {
+                    let unit = (name.to_owned(), stack, die);
+                    platform.stacks.insert(bus, unit);
+                }
+            }
+        }
+        platform
+    }
+
+    /// The complexes that have PMUs, whether or not a device is found behind them.
+    fn known(&self) -> Vec<(u32, ComplexKind, String)> {
+        let sockets = self.sockets.iter().flat_map(|(socket, pmus)| {
+            let pmus = pmus.iter();
+            pmus.map(|pmu| (*socket, ComplexKind::GraceSocket, pmu.clone()))
+        });
+        let complexes = self.root_complexes.iter();
+        let complexes = complexes.flat_map(|((socket, number), pmus)| {
+            let pmus = pmus.iter();
+            pmus.map(|pmu| (*socket, ComplexKind::RootComplex(*number), pmu.clone()))
+        });
+        let stacks = self.stacks.values();
+        let stacks =
+            stacks.map(|(pmu, stack, die)| (*die, ComplexKind::Stack(*stack), pmu.clone()));
+        sockets.chain(complexes).chain(stacks).collect()
+    }
+
+    /// Where a port is; `None` where nothing tells.
+    fn place(
+        &self,
+        sysfs: &Path,
+        root_bus: (u32, u8),
+        port: Bdf,
+        is_bridge: bool,
+    ) -> Result<Option<Place>, ConfigError> {
+        if let Some((_, stack, die)) = self.stacks.get(&root_bus) {
+            let part = u32::from(port.device).checked_sub(1);
+            // Devices of the stack itself, such as accelerators, are on no part that is documented.
+            let part = part.filter(|part| is_bridge && *part < 8);
+            return Ok(Some((Some(*die), ComplexKind::Stack(*stack), part)));
+        }
+        if !self.root_complexes.is_empty() && is_bridge {
+            let path = sysfs.join(format!("bus/pci/devices/{port}/config"));
+            let config = fs::read(path).map_err(|error| ConfigError::Read(error.to_string()))?;
+            let found = config_space::root_port(&config, port)?;
+            return Ok(found.map(|found| {
+                let kind = ComplexKind::RootComplex(found.root_complex.into());
+                (Some(found.socket.into()), kind, Some(found.port.into()))
+            }));
+        }
+        // Ten root ports, 0 to 9; other domains are none of a Grace socket's.
+        let (socket, number) = (port.domain >> 4, port.domain & 0xf);
+        if self.sockets.contains_key(&socket) && number < 10 {
+            return Ok(Some((Some(socket), ComplexKind::GraceSocket, Some(number))));
+        }
+        Ok(None)
+    }
+}
+
+/// `die<n>` files: "segment:bus" of the stack on die n.
+fn dies(dir: &Path) -> Vec<(u32, (u32, u8))> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let die = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let die = name.strip_prefix("die")?.parse().ok()?;
+        let text = fs::read_to_string(entry.path()).ok()?;
+        let (segment, bus) = text.trim().split_once(':')?;
+        let segment = u32::from_str_radix(segment, 16).ok()?;
+        Some((die, (segment, u8::from_str_radix(bus, 16).ok()?)))
+    };
+    entries.filter_map(die).collect()
+}
+
+fn functions(sysfs: &Path) -> Vec<Function> {
+    let mut names = names::read(sysfs);
+    let devices = sysfs.join("bus/pci/devices");
+    let entries = fs::read_dir(&devices).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let address: Bdf = entry.file_name().to_str()?.parse().ok()?;
+            let path = fs::canonicalize(entry.path()).ok()?;
+            let (root_bus, port) = way(&path)?;
+            let hex = |file: &str| {
+                let text = fs::read_to_string(path.join(file)).ok()?;
+                u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+            };
+            let id = |file| u16::try_from(hex(file)?).ok();
+            let node = fs::read_to_string(path.join("numa_node")).ok();
+            let known = names.remove(&address).unwrap_or_default();
+            let device = Device {
+                address,
+                vendor: id("vendor")?,
+                device: id("device")?,
+                class: hex("class")?,
+                names: known.names,
+                blocks: known.blocks,
+            };
+            Some(Function {
+                address,
+                root_bus,
+                port,
+                device,
+                // -1 where the firmware does not tell.
+                node: node.and_then(|node| node.trim().parse().ok()),
+            })
+        })
+        .collect()
+}
+
+/// Root bus and root port from `.../pci0008:00/0008:00:00.0/0008:01:00.0/...`.
+fn way(path: &Path) -> Option<((u32, u8), Bdf)> {
+    let mut names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => name.to_str(),
+        _ => None,
+    });
+    let root_bus = names.find_map(|name| {
+        let (domain, bus) = name.strip_prefix("pci")?.split_once(':')?;
+        let domain = u32::from_str_radix(domain, 16).ok()?;
+        Some((domain, u8::from_str_radix(bus, 16).ok()?))
+    })?;
+    Some((root_bus, names.next()?.parse().ok()?))
+}

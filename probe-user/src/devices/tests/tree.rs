@@ -1,0 +1,116 @@
+//! sysfs trees built from the tables of tests/fixtures/pci.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use crate::{
+    devices::{Bdf, Devices},
+    event::Pmus,
+    topology::Topology,
+};
+
+/// A sysfs that grows.
+pub(super) struct Tree(tempfile::TempDir);
+
+impl Tree {
+    /// With two CPUs, each a socket and a NUMA node.
+    pub(super) fn new() -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        tree.write("devices/system/cpu/online", b"0-1\n");
+        for n in 0..2 {
+            let package = format!("devices/system/cpu/cpu{n}/topology/physical_package_id");
+            tree.write(&package, format!("{n}\n").as_bytes());
+            let node = format!("devices/system/node/node{n}/cpulist");
+            tree.write(&node, format!("{n}\n").as_bytes());
+        }
+        tree.write("bus/event_source/devices/software/type", b"1\n");
+        tree
+    }
+
+    pub(super) fn write(&self, file: &str, bytes: &[u8]) {
+        let path = self.0.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    pub(super) fn pmu(&self, name: &str, files: &[(&str, &str)]) {
+        let dir = format!("bus/event_source/devices/{name}");
+        self.write(&format!("{dir}/type"), b"50\n");
+        self.write(&format!("{dir}/cpumask"), b"0\n");
+        for (file, text) in files {
+            self.write(&format!("{dir}/{file}"), text.as_bytes());
+        }
+    }
+
+    /// The functions of a table.
+    pub(super) fn table(&self, table: &str) {
+        for line in table.lines() {
+            let mut words = line.split(' ');
+            let (way, class) = (words.next().unwrap(), words.next().unwrap());
+            let (vendor, device) = words.next().unwrap().split_once(':').unwrap();
+            self.function(way, class, vendor, device);
+            for name in words {
+                let (name, number) = name.split_once('=').unwrap_or((name, ""));
+                let dir = self.0.path().join("devices").join(way).join(name);
+                fs::create_dir_all(&dir).unwrap();
+                if !number.is_empty() {
+                    fs::write(dir.join("dev"), number).unwrap();
+                }
+                let link = self.0.path().join("class").join(name);
+                fs::create_dir_all(link.parent().unwrap()).unwrap();
+                symlink(dir, link).unwrap();
+            }
+        }
+    }
+
+    pub(super) fn function(&self, way: &str, class: &str, vendor: &str, device: &str) {
+        let dir = format!("devices/{way}");
+        let file = |name: &str, text: &str| {
+            self.write(&format!("{dir}/{name}"), format!("{text}\n").as_bytes());
+        };
+        file("class", &format!("0x{class}"));
+        file("vendor", &format!("0x{vendor}"));
+        file("device", &format!("0x{device}"));
+        file("numa_node", "0");
+        let bus = self.0.path().join("bus/pci/devices");
+        fs::create_dir_all(&bus).unwrap();
+        let address = way.rsplit('/').next().unwrap();
+        symlink(self.0.path().join(&dir), bus.join(address)).unwrap();
+    }
+
+    /// The configuration space of a function that is there.
+    pub(super) fn config(&self, address: Bdf, bytes: &[u8]) {
+        let file = self
+            .0
+            .path()
+            .join(format!("bus/pci/devices/{address}/config"));
+        fs::write(file, bytes).unwrap();
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(super) fn read(&self) -> Devices {
+        let pmus = Pmus::read(self.path()).unwrap();
+        Devices::read(self.path(), &pmus, &Topology::read(self.path()))
+    }
+}
+
+/// A configuration space of 4 KiB whose second extended capability is the mapping register.
+pub(super) fn mapping(bus: u8, segment: u8, port: u8, complex: u8, socket: u8) -> Vec<u8> {
+    let mut config = vec![0; 4096];
+    config[..2].copy_from_slice(&0x10de_u16.to_le_bytes());
+    let mut word = |at: usize, value: u32| {
+        config[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    };
+    // Advanced error reporting, then a DVSEC of another vendor, then NVIDIA's.
+    word(0x100, 0x0001 | 2 << 16 | 0x148 << 20);
+    word(0x148, 0x0023 | 1 << 16 | 0x200 << 20);
+    word(0x14c, 0x1e98);
+    word(0x150, 4);
+    word(0x200, 0x0023 | 1 << 16);
+    word(0x204, 0x10de | 0x14 << 20);
+    word(0x208, 4);
+    config[0x20c..0x211].copy_from_slice(&[bus, segment, port, complex, socket]);
+    config
+}

@@ -1,0 +1,217 @@
+//! Filters of uncore PMUs that need more than a number, and those that exclude each other.
+//!
+//! By the Tegra410 document: a PCIe root complex has one filter by address (`src_bdf`) for all its
+//! counters, which excludes the one by root port; PCIE-TGT compares addresses by base and mask.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use super::{
+    Counter, Event, EventGroup, Source,
+    error::EventError,
+    format::Format,
+    syntax::{self, Term},
+    sysfs::{Pmu, Pmus},
+};
+use crate::devices::Bdf;
+
+/// Address filters that one PCIE-TGT PMU has (`nvidia_cspmu.c`).
+const ADDRESS_FILTERS: usize = 8;
+
+/// Replaces terms that are written for people by those of the PMU: `src_bdf=27:01.1` by its number, with
+/// `src_bdf_en`, and `dst_addr=BASE-END` by base and mask, with `dst_addr_en`.
+pub(super) fn expand<'t>(pmu: &Pmu, terms: &'t [Term]) -> Result<Cow<'t, [Term]>, EventError> {
+    let has = |name: &str| pmu.formats.contains_key(name);
+    let written = |term: &&Term| {
+        let value = term.value.as_deref();
+        let address = |text: &str| syntax::number(text).is_none();
+        match term.name.as_str() {
+            "src_bdf" => has("src_bdf") && value.is_some_and(address),
+            "dst_addr" => !has("dst_addr") && has("dst_addr_base"),
+            _ => false,
+        }
+    };
+    if !terms.iter().any(|term| written(&term)) {
+        return Ok(Cow::Borrowed(terms));
+    }
+    let given = |name: &str| terms.iter().any(|term| term.name == name);
+    let mut expanded = Vec::new();
+    for term in terms {
+        if !written(&term) {
+            expanded.push(term.clone());
+            continue;
+        }
+        let text = term.value.as_deref().unwrap_or_default();
+        let wrong = |why: String| EventError::Filter {
+            pmu: pmu.name.clone(),
+            term: term.name.clone(),
+            value: text.to_owned(),
+            why,
+        };
+        let mut put = |name: &str, value: u64| {
+            expanded.push(Term {
+                name: name.to_owned(),
+                value: Some(format!("{value:#x}")),
+            });
+        };
+        if term.name == "src_bdf" {
+            let address: Bdf = text.parse().map_err(|error| wrong(format!("{error}")))?;
+            put("src_bdf", address.requester().into());
+            if !given("src_bdf_en") {
+                put("src_bdf_en", 1);
+            }
+        } else {
+            let (base, mask) = range(text).map_err(wrong)?;
+            put("dst_addr_base", base);
+            put("dst_addr_mask", mask);
+            if !given("dst_addr_en") {
+                put("dst_addr_en", 1);
+            }
+        }
+    }
+    Ok(Cow::Owned(expanded))
+}
+
+/// Base and mask of `BASE-END`, both included. The mask has every bit above the range, so that no other
+/// address passes: the document's example, 0xFFF00, also passes every address 1 MiB further.
+fn range(text: &str) -> Result<(u64, u64), String> {
+    let ends = text
+        .split_once('-')
+        .and_then(|(base, end)| Some((syntax::number(base)?, syntax::number(end)?)));
+    let Some((base, end)) = ends else {
+        return Err("give the first and the last address, such as 0x10000-0x100ff".to_owned());
+    };
+    let Some(length) = end.checked_sub(base) else {
+        return Err("the range runs backwards".to_owned());
+    };
+    // All ones below the first bit in which base and end may differ.
+    if !length.wrapping_add(1).is_power_of_two() && length != u64::MAX || base & length != 0 {
+        let whole = u64::MAX
+            .checked_shr((base ^ end).leading_zeros())
+            .unwrap_or(0);
+        return Err(format!(
+            "the hardware compares by a mask, so a range must be a power of two long and begin at a multiple of \
+             its length; {:#x}-{:#x} is the smallest that holds this one",
+            base & !whole,
+            end | whole
+        ));
+    }
+    Ok((base, !length))
+}
+
+/// Refuses filters that the hardware cannot have at the same time.
+pub(super) fn check(groups: &[EventGroup], pmus: &Pmus) -> Result<(), EventError> {
+    let mut by_pmu: BTreeMap<&str, Vec<(&Event, &Counter)>> = BTreeMap::new();
+    for event in groups.iter().flat_map(|group| &group.events) {
+        if let Source::Counter(counter) = &event.source
+            && let Some(pmu) = &counter.pmu
+        {
+            by_pmu.entry(pmu).or_default().push((event, counter));
+        }
+    }
+    for (name, events) in by_pmu {
+        let Some(Ok(pmu)) = pmus.get(name) else {
+            continue;
+        };
+        if let Some(field) = Fields::of(pmu) {
+            check_sources(pmu, &field, &events)?;
+        }
+        check_ranges(pmu, &events)?;
+    }
+    Ok(())
+}
+
+/// The source filters of a root complex.
+struct Fields {
+    ports: Format,
+    bdf: Format,
+    enable: Format,
+}
+
+impl Fields {
+    fn of(pmu: &Pmu) -> Option<Self> {
+        let field = |name: &str| pmu.formats.get(name).copied();
+        Some(Self {
+            ports: field("src_rp_mask")?,
+            bdf: field("src_bdf")?,
+            enable: field("src_bdf_en")?,
+        })
+    }
+}
+
+fn check_sources(
+    pmu: &Pmu,
+    fields: &Fields,
+    events: &[(&Event, &Counter)],
+) -> Result<(), EventError> {
+    let value = |field: Format, counter: &Counter| field.gather(counter.word(field.word()));
+    let by_address = |counter: &Counter| value(fields.enable, counter) == 1;
+    let mut first: Option<(&Event, u64)> = None;
+    for (event, counter) in events {
+        if !by_address(counter) {
+            continue;
+        }
+        if value(fields.ports, counter) != 0 {
+            return Err(EventError::TwoSources {
+                event: event.name.clone(),
+            });
+        }
+        let bdf = value(fields.bdf, counter);
+        match first {
+            Some((other, known)) if known != bdf => {
+                return Err(EventError::TwoAddresses {
+                    pmu: pmu.name.clone(),
+                    first: other.name.clone(),
+                    second: event.name.clone(),
+                });
+            }
+            _ => first = Some((event, bdf)),
+        }
+    }
+    let Some((narrow, _)) = first else {
+        return Ok(());
+    };
+    // The cycle counter has no source.
+    let cycles = pmu.events.get("cycles").and_then(|event| {
+        let (_, value) = event.terms.iter().find(|(term, _)| term == "event")?;
+        pmu.formats.get("event")?.scatter(*value)
+    });
+    let id = pmu.formats.get("event").map_or(0, |event| event.mask());
+    let wide = events
+        .iter()
+        .find(|(_, counter)| !by_address(counter) && Some(counter.config & id) != cycles);
+    match wide {
+        Some((wide, _)) => Err(EventError::AddressForAll {
+            pmu: pmu.name.clone(),
+            narrow: narrow.name.clone(),
+            wide: wide.name.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn check_ranges(pmu: &Pmu, events: &[(&Event, &Counter)]) -> Result<(), EventError> {
+    let field = |name: &str| pmu.formats.get(name).copied();
+    let (Some(base), Some(mask), Some(enable)) = (
+        field("dst_addr_base"),
+        field("dst_addr_mask"),
+        field("dst_addr_en"),
+    ) else {
+        return Ok(());
+    };
+    let value = |field: Format, counter: &Counter| field.gather(counter.word(field.word()));
+    let mut ranges: Vec<(u64, u64)> = events
+        .iter()
+        .filter(|(_, counter)| value(enable, counter) == 1)
+        .map(|(_, counter)| (value(base, counter), value(mask, counter)))
+        .collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    if ranges.len() > ADDRESS_FILTERS {
+        return Err(EventError::TooManyRanges {
+            pmu: pmu.name.clone(),
+            ranges: ranges.len(),
+            most: ADDRESS_FILTERS,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! How a share is known, and why there is none.
+
+use std::fmt;
+
+/// How a share is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Method {
+    /// SPE samples whose data came from that memory.
+    Spe,
+    /// Reads that missed the last-level cache.
+    LlcReadMisses,
+    /// Reads that a core sent to the bus.
+    BusReads,
+    /// Lines that a core's cache wrote back.
+    WriteBacks,
+    /// One container owns the device.
+    DeviceOwner,
+    /// Bytes by cgroup that the kernel charged on a block device.
+    IoStat,
+}
+
+impl Method {
+    /// Standard error of a share besides that of its samples: the largest that was measured over the
+    /// loads of docs/accuracy.md. `None` where it was not measured.
+    fn measured_error(self) -> Option<f64> {
+        match self {
+            Self::LlcReadMisses | Self::BusReads | Self::WriteBacks => Some(COUNTER_ERROR),
+            Self::DeviceOwner => Some(0.0),
+            Self::Spe | Self::IoStat => None,
+        }
+    }
+
+    /// Standard error of a share with so many samples behind its weight, as a part of it: the
+    /// method's, and the samples' n^-1/2.
+    pub(super) fn rel_error(self, samples: u64) -> Option<f64> {
+        let own = self.measured_error()?;
+        if own == 0.0 {
+            return Some(0.0);
+        }
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the root of more than 2^53 samples has no better precision"
+        )]
+        let samples = (samples > 0).then_some(samples as f64)?;
+        Some(own.hypot(samples.sqrt().recip()))
+    }
+}
+
+/// Of weights that are counted on the CPUs, by docs/accuracy.md.
+pub(super) const COUNTER_ERROR: f64 = 0.02;
+
+/// As the label `method` carries it.
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Spe => "spe",
+            Self::LlcReadMisses => "llc_read_misses",
+            Self::BusReads => "bus_reads",
+            Self::WriteBacks => "write_backs",
+            Self::DeviceOwner => "device_owner",
+            Self::IoStat => "io_stat",
+        })
+    }
+}
+
+/// Why there is no share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoShare {
+    /// Nothing was counted on the CPUs of that socket that tells who caused it.
+    #[error("nothing was counted on the socket's CPUs that tells who caused it")]
+    NoWeight,
+    /// The weight's counters had no turn.
+    #[error("the counters that tell who caused it were rotated out")]
+    RotatedOut,
+    /// A device that no container holds.
+    #[error("no container owns the device")]
+    NoOwner,
+    /// A device that is shared.
+    #[error("several containers use the device, and nothing tells their traffic apart")]
+    SeveralOwners,
+}

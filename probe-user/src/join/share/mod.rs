@@ -1,0 +1,257 @@
+//! Shares: whose a socket's traffic is, by a weight that was measured for each owner on the same socket
+//! in the same window.
+//!
+//! Only arithmetic is here. Every division is exact: the shares of all owners (system and idle are among
+//! them), what devices caused, and what nobody can be told for add up to what was measured.
+
+mod counted;
+mod method;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use self::{
+    counted::WeightEvents,
+    method::{Method, NoShare},
+};
+use crate::window::Owner;
+
+/// What one owner is known to have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// In any unit, the same for all owners.
+    pub weight: u64,
+    /// Counts or samples behind it: their number bounds its error.
+    pub samples: u64,
+}
+
+/// What was measured on the CPUs of one socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketWeights {
+    /// Accesses to memory of this socket; of any memory where the method cannot tell.
+    pub local: BTreeMap<Owner, Weight>,
+    /// Accesses to memory of other sockets.
+    pub remote: BTreeMap<Owner, Weight>,
+    /// The counters were rotated out for the whole window, or for that of some owner: nothing is
+    /// known, which is not the same as nothing done.
+    pub rotated_out: bool,
+}
+
+/// Weights by one method, of one window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weights {
+    /// How they were measured.
+    pub method: Method,
+    /// By the socket of the CPUs.
+    pub sockets: BTreeMap<u32, SocketWeights>,
+}
+
+/// What was measured of one socket's traffic, in counts of its event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// All of it.
+    pub measured: u64,
+    /// The part of devices, where it is counted apart.
+    pub io: u64,
+    /// What the CPUs of each other socket say they sent here. Source and destination do not count
+    /// the same (1.079 and 0.968 in the performance guide's examples), so these are no part of
+    /// `measured` to the last count.
+    pub from_sockets: BTreeMap<u32, u64>,
+}
+
+/// Whose a socket's traffic is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// How it is known.
+    pub method: Method,
+    /// By owner.
+    pub owners: BTreeMap<Owner, Weight>,
+    /// Of devices.
+    pub io: u64,
+    /// Of nobody that can be told.
+    pub unattributed: u64,
+}
+
+impl Weights {
+    /// The first of several, best first, that says something about this socket.
+    ///
+    /// # Errors
+    /// None does: with the reason of the best.
+    pub fn best(all: &[Self], socket: u32) -> Result<&Self, NoShare> {
+        let mut why = NoShare::NoWeight;
+        for weights in all {
+            match weights.sockets.get(&socket) {
+                Some(of_socket) if of_socket.rotated_out => why = NoShare::RotatedOut,
+                Some(of_socket) if of_socket.total() > 0 => return Ok(weights),
+                Some(_) | None => {}
+            }
+        }
+        Err(why)
+    }
+
+    /// Whose reads the traffic to the memory of a socket is: devices' first, then that of other sockets by
+    /// their remote weights, the rest by the local weights of its own CPUs.
+    ///
+    /// # Errors
+    /// A socket that took part has no weights, or they were rotated out.
+    pub fn cpu_reads(&self, socket: u32, traffic: &Traffic) -> Result<Shares, NoShare> {
+        let mut shares = Shares::none(self.method);
+        shares.io = traffic.io.min(traffic.measured);
+        let mut left = traffic.measured - shares.io;
+        for (other, count) in limited(left, &traffic.from_sockets) {
+            if count > 0 {
+                shares.divide(count, &self.of(other)?.remote);
+                left -= count;
+            }
+        }
+        shares.divide(left, &self.of(socket)?.local);
+        Ok(shares)
+    }
+
+    /// Whose the traffic is that only CPUs of this socket caused: reads of remote memory by its remote
+    /// weights, anything else (writes, by write-backs) by the local ones.
+    ///
+    /// # Errors
+    /// The socket has no weights, or they were rotated out.
+    pub fn own(&self, socket: u32, measured: u64, of_remote: bool) -> Result<Shares, NoShare> {
+        let weights = self.of(socket)?;
+        let weights = if of_remote {
+            &weights.remote
+        } else {
+            &weights.local
+        };
+        let mut shares = Shares::none(self.method);
+        shares.divide(measured, weights);
+        Ok(shares)
+    }
+
+    fn of(&self, socket: u32) -> Result<&SocketWeights, NoShare> {
+        let weights = self.sockets.get(&socket).ok_or(NoShare::NoWeight)?;
+        if weights.rotated_out {
+            Err(NoShare::RotatedOut)
+        } else {
+            Ok(weights)
+        }
+    }
+}
+
+impl SocketWeights {
+    fn total(&self) -> u128 {
+        let all = self.local.values().chain(self.remote.values());
+        all.map(|weight| u128::from(weight.weight)).sum()
+    }
+}
+
+impl Shares {
+    fn none(method: Method) -> Self {
+        Self {
+            method,
+            owners: BTreeMap::new(),
+            io: 0,
+            unattributed: 0,
+        }
+    }
+
+    /// All of a device's traffic to its only owner.
+    ///
+    /// # Errors
+    /// It has none, or several.
+    pub fn of_device(measured: u64, owners: &[Owner]) -> Result<Self, NoShare> {
+        let [owner] = owners else {
+            return Err(if owners.is_empty() {
+                NoShare::NoOwner
+            } else {
+                NoShare::SeveralOwners
+            });
+        };
+        let mut shares = Self::none(Method::DeviceOwner);
+        let weight = Weight {
+            weight: measured,
+            samples: measured,
+        };
+        shares.owners.insert(*owner, weight);
+        Ok(shares)
+    }
+
+    /// A block device's traffic by what cgroups read from it and wrote to it.
+    ///
+    /// # Errors
+    /// Nobody did.
+    pub fn of_block_device(
+        measured: u64,
+        bytes: &BTreeMap<Owner, Weight>,
+    ) -> Result<Self, NoShare> {
+        if bytes.values().all(|weight| weight.weight == 0) {
+            return Err(NoShare::NoWeight);
+        }
+        let mut shares = Self::none(Method::IoStat);
+        shares.divide(measured, bytes);
+        Ok(shares)
+    }
+
+    /// What was measured.
+    #[must_use]
+    pub fn measured(&self) -> u64 {
+        let owners: u64 = self.owners.values().map(|share| share.weight).sum();
+        owners + self.io + self.unattributed
+    }
+
+    /// Standard error of an owner's share, as a part of it; `None` where it has none or the method's own
+    /// error is not known.
+    #[must_use]
+    pub fn rel_error(&self, owner: Owner) -> Option<f64> {
+        self.method.rel_error(self.owners.get(&owner)?.samples)
+    }
+
+    /// Adds `count`, divided by these weights; to nobody where there are none.
+    fn divide(&mut self, count: u64, weights: &BTreeMap<Owner, Weight>) {
+        let plain = weights
+            .iter()
+            .map(|(owner, weight)| (*owner, weight.weight));
+        let Some(parts) = divide(count, &plain.collect()) else {
+            self.unattributed += count;
+            return;
+        };
+        for (owner, part) in parts {
+            let share = self.owners.entry(owner).or_default();
+            share.weight += part;
+            share.samples += weights.get(&owner).map_or(0, |weight| weight.samples);
+        }
+    }
+}
+
+/// The counts, or where they exceed `most` together, that much of it in their proportion.
+fn limited(most: u64, counts: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
+    let total: u128 = counts.values().map(|count| u128::from(*count)).sum();
+    if total <= u128::from(most) {
+        return counts.clone();
+    }
+    divide(most, counts).unwrap_or_default()
+}
+
+/// Divides `total` in proportion to the weights, to the last count: everyone gets the whole part of what
+/// is due, and what is left over goes one by one to the largest fractions (Hamilton's method). `None`
+/// where all weights are zero.
+fn divide<K: Copy + Ord>(total: u64, weights: &BTreeMap<K, u64>) -> Option<BTreeMap<K, u64>> {
+    let sum: u128 = weights.values().map(|weight| u128::from(*weight)).sum();
+    if sum == 0 {
+        return None;
+    }
+    let due = |weight: u64| u128::from(total) * u128::from(weight);
+    let whole = |weight| u64::try_from(due(weight) / sum).expect("a part of a 64-bit total");
+    let mut parts: BTreeMap<K, u64> = weights
+        .iter()
+        .map(|(key, weight)| (*key, whole(*weight)))
+        .collect();
+    let left = total - parts.values().sum::<u64>();
+    let mut fractions: Vec<(u128, K)> = weights
+        .iter()
+        .map(|(key, weight)| (due(*weight) % sum, *key))
+        .collect();
+    fractions.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    for (_, key) in fractions.into_iter().take(usize::try_from(left).ok()?) {
+        *parts.get_mut(&key)? += 1;
+    }
+    Some(parts)
+}

@@ -1,0 +1,275 @@
+//! Shares of random traffic: nothing is lost, nobody gets more than is due.
+
+use probe_common::CgroupId;
+use proptest::{collection::btree_map, prelude::*};
+
+use super::*;
+
+fn owner(cgroup: u64) -> Owner {
+    Owner {
+        cgroup: CgroupId(cgroup),
+        tgid: 0,
+    }
+}
+
+fn weights(list: &[(u64, u64)]) -> BTreeMap<Owner, Weight> {
+    let weight = |(cgroup, weight): &(u64, u64)| {
+        let samples = *weight;
+        (
+            owner(*cgroup),
+            Weight {
+                weight: *weight,
+                samples,
+            },
+        )
+    };
+    list.iter().map(weight).collect()
+}
+
+fn sockets(list: Vec<SocketWeights>) -> Weights {
+    Weights {
+        method: Method::LlcReadMisses,
+        sockets: (0..).zip(list).collect(),
+    }
+}
+
+fn local(list: &[(u64, u64)]) -> SocketWeights {
+    SocketWeights {
+        local: weights(list),
+        ..SocketWeights::default()
+    }
+}
+
+fn remote(list: &[(u64, u64)]) -> SocketWeights {
+    SocketWeights {
+        remote: weights(list),
+        ..SocketWeights::default()
+    }
+}
+
+fn counts(shares: &Shares) -> Vec<(u64, u64)> {
+    let owners = shares.owners.iter();
+    owners
+        .map(|(owner, share)| (owner.cgroup.0, share.weight))
+        .collect()
+}
+
+#[test]
+fn the_last_counts_go_to_the_largest_fractions() {
+    let traffic = Traffic {
+        measured: 10,
+        ..Traffic::default()
+    };
+    let all = sockets(vec![local(&[(2, 1), (3, 1), (4, 4)])]);
+    let shares = all.cpu_reads(0, &traffic).unwrap();
+    // Due are 1.67, 1.67 and 6.67: the first two get what is left over, by their ids.
+    assert_eq!(counts(&shares), [(2, 2), (3, 2), (4, 6)]);
+}
+
+#[test]
+fn devices_come_first_and_are_nobodys() {
+    let traffic = Traffic {
+        measured: 1_000,
+        io: 300,
+        ..Traffic::default()
+    };
+    let all = sockets(vec![local(&[(2, 3), (3, 1)])]);
+    let shares = all.cpu_reads(0, &traffic).unwrap();
+    assert_eq!(
+        (shares.io, counts(&shares)),
+        (300, vec![(2, 525), (3, 175)])
+    );
+    // Both counters are read one after the other: devices may seem to read more than everybody.
+    let traffic = Traffic {
+        measured: 100,
+        io: 101,
+        ..Traffic::default()
+    };
+    assert_eq!(all.cpu_reads(0, &traffic).unwrap().io, 100);
+}
+
+/// The performance guide's two examples: the destination counts 1.079 and 0.968 of the source.
+#[test]
+fn source_and_destination_differ_and_the_difference_is_nobodys() {
+    let all = sockets(vec![local(&[]), remote(&[(7, 5)])]);
+    let traffic = |measured| Traffic {
+        measured,
+        io: 0,
+        from_sockets: [(1, 1_000)].into(),
+    };
+    let more = all.cpu_reads(0, &traffic(1_079)).unwrap();
+    assert_eq!((counts(&more), more.unattributed), (vec![(7, 1_000)], 79));
+    let less = all.cpu_reads(0, &traffic(968)).unwrap();
+    assert_eq!((counts(&less), less.unattributed), (vec![(7, 968)], 0));
+}
+
+#[test]
+fn the_rest_of_a_socket_is_its_own_containers() {
+    let own = local(&[(2, 1), (3, 3)]);
+    let other = SocketWeights {
+        local: weights(&[(9, 100)]),
+        ..remote(&[(2, 1), (8, 1)])
+    };
+    let traffic = Traffic {
+        measured: 1_400,
+        io: 0,
+        from_sockets: [(1, 1_000)].into(),
+    };
+    let shares = sockets(vec![own, other]).cpu_reads(0, &traffic).unwrap();
+    assert_eq!(counts(&shares), [(2, 600), (3, 300), (8, 500)]);
+}
+
+#[test]
+fn without_a_weight_there_is_no_share() {
+    let traffic = Traffic {
+        measured: 10,
+        ..Traffic::default()
+    };
+    assert_eq!(
+        sockets(vec![]).cpu_reads(0, &traffic),
+        Err(NoShare::NoWeight)
+    );
+    let out = SocketWeights {
+        rotated_out: true,
+        ..local(&[(2, 5)])
+    };
+    assert_eq!(
+        sockets(vec![out.clone()]).cpu_reads(0, &traffic),
+        Err(NoShare::RotatedOut)
+    );
+    // Counted, and nobody did any: that is known.
+    let nobody = sockets(vec![local(&[(2, 0)])])
+        .cpu_reads(0, &traffic)
+        .unwrap();
+    assert_eq!(nobody.unattributed, 10);
+    assert_eq!(Shares::of_device(10, &[]), Err(NoShare::NoOwner));
+    assert_eq!(
+        Shares::of_device(10, &[owner(1), owner(2)]),
+        Err(NoShare::SeveralOwners)
+    );
+    assert_eq!(
+        counts(&Shares::of_device(10, &[owner(2)]).unwrap()),
+        [(2, 10)]
+    );
+    assert_eq!(
+        Shares::of_block_device(10, &weights(&[(2, 0)])),
+        Err(NoShare::NoWeight)
+    );
+    // Another socket takes part whose counters had no turn.
+    let traffic = Traffic {
+        from_sockets: [(1, 5)].into(),
+        ..traffic
+    };
+    assert_eq!(
+        sockets(vec![local(&[(2, 1)]), out]).cpu_reads(0, &traffic),
+        Err(NoShare::RotatedOut)
+    );
+}
+
+#[test]
+fn the_best_method_that_says_something_is_taken() {
+    let of = |method, list| Weights {
+        method,
+        ..sockets(list)
+    };
+    let spe = of(Method::Spe, vec![local(&[(2, 0)]), local(&[(2, 4)])]);
+    let misses = of(
+        Method::LlcReadMisses,
+        vec![local(&[(2, 9)]), local(&[(2, 9)])],
+    );
+    let all = [spe, misses];
+    let best = |socket| Weights::best(&all, socket).map(|weights| weights.method);
+    assert_eq!(best(0), Ok(Method::LlcReadMisses));
+    assert_eq!(best(1), Ok(Method::Spe));
+    assert_eq!(best(2), Err(NoShare::NoWeight));
+    let out = SocketWeights {
+        rotated_out: true,
+        ..local(&[(2, 5)])
+    };
+    assert_eq!(
+        Weights::best(&[sockets(vec![out])], 0),
+        Err(NoShare::RotatedOut)
+    );
+}
+
+#[test]
+fn fewer_samples_are_a_larger_error() {
+    let shares = Shares {
+        method: Method::LlcReadMisses,
+        owners: weights(&[(2, 100), (3, 1_000_000), (4, 0)]),
+        io: 0,
+        unattributed: 0,
+    };
+    let error = |cgroup| shares.rel_error(owner(cgroup));
+    assert!((error(2).unwrap() - 0.1_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-12);
+    assert!(error(3) < error(2));
+    assert_eq!((error(4), error(5)), (None, None));
+}
+
+fn any_weights() -> impl Strategy<Value = BTreeMap<Owner, Weight>> {
+    let weight = prop_oneof![
+        Just(0),
+        0..1_000_u64,
+        any::<u32>().prop_map(u64::from),
+        0..1_u64 << 60
+    ];
+    let weight = weight.prop_map(|weight| Weight {
+        weight,
+        samples: weight,
+    });
+    btree_map((1..40_u64).prop_map(owner), weight, 0..20)
+}
+
+fn any_socket() -> impl Strategy<Value = SocketWeights> {
+    (any_weights(), any_weights()).prop_map(|(local, remote)| SocketWeights {
+        local,
+        remote,
+        rotated_out: false,
+    })
+}
+
+fn any_traffic() -> impl Strategy<Value = Traffic> {
+    let count = || prop_oneof![0..100_u64, 0..1_u64 << 62];
+    let from = btree_map(1..4_u32, count(), 0..4);
+    (count(), count(), from).prop_map(|(measured, io, from_sockets)| Traffic {
+        measured,
+        io,
+        from_sockets,
+    })
+}
+
+proptest! {
+    /// Shares, devices and the rest are what was measured, to the last count.
+    #[test]
+    fn nothing_is_lost(traffic in any_traffic(), list in prop::collection::vec(any_socket(), 4)) {
+        let shares = sockets(list).cpu_reads(0, &traffic).unwrap();
+        prop_assert_eq!(shares.measured(), traffic.measured);
+    }
+
+    /// Of one division, everyone gets what is due to within one count; who did nothing gets nothing.
+    #[test]
+    fn everyone_gets_what_is_due(total in 0..1_u64 << 50, list in any_weights()) {
+        let sum: u128 = list.values().map(|weight| u128::from(weight.weight)).sum();
+        let shares = sockets(vec![SocketWeights { local: list.clone(), ..SocketWeights::default() }]).own(0, total, false).unwrap();
+        prop_assert_eq!(shares.measured(), total);
+        if sum == 0 {
+            prop_assert_eq!(shares.unattributed, total);
+            return Ok(());
+        }
+        for (owner, weight) in list {
+            let share = shares.owners[&owner].weight;
+            let due = u128::from(total) * u128::from(weight.weight) / sum;
+            prop_assert!(u128::from(share) == due || u128::from(share) == due + 1);
+            prop_assert!(weight.weight > 0 || share == 0);
+        }
+    }
+
+    /// The unit of the weights does not matter.
+    #[test]
+    fn the_unit_does_not_matter(total in 0..1_u64 << 50, list in btree_map(0..20_u64, 0..1_u64 << 30, 1..20), unit in 1..1_000_u64) {
+        let list: Vec<_> = list.into_iter().collect();
+        let scaled: Vec<_> = list.iter().map(|(cgroup, weight)| (*cgroup, weight * unit)).collect();
+        let of = |list: &[(u64, u64)]| counts(&sockets(vec![local(list)]).own(0, total, false).unwrap());
+        prop_assert_eq!(of(&list), of(&scaled));
+    }
+}
