@@ -111,10 +111,13 @@ impl Session {
         counters.stop(old)?;
         // Charges what the old group has counted since the last switch to whom it belongs.
         self.flush(cpu, mode, (new, 0))?;
-        self.counters[at].start(&self.ebpf, &self.config.plan, new)?;
+        let plan = &self.config.plan;
+        self.counters[at].insert_rotated(&self.ebpf, plan, new)?;
         self.counters[at].live = Some(new);
+        // The baseline is taken while the group stands still, so that all its events start as one.
+        self.flush_as_is(at, mode)?;
         self.rotation.exchanges += 1;
-        self.flush_as_is(at, mode)
+        self.counters[at].start(&self.config.plan, new)
     }
 
     /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one instant.
@@ -129,10 +132,14 @@ impl Session {
         counters.insert_fixed(&self.ebpf, plan)?;
         let live = self.due(counters.cpu);
         if let Some(group) = live {
-            counters.start(&self.ebpf, plan, group)?;
+            counters.insert_rotated(&self.ebpf, plan, group)?;
         }
         self.counters[at].live = live;
-        self.flush_as_is(at, FlushMode::Arm)
+        self.flush_as_is(at, FlushMode::Arm)?;
+        match live {
+            Some(group) => self.counters[at].start(&self.config.plan, group),
+            None => Ok(()),
+        }
     }
 
     /// Flushes a CPU whose live group stays what it is.
