@@ -37,7 +37,8 @@ fn rates() -> Rates {
         let key = (fields[0].to_owned(), unit, [hex(2), hex(3), hex(4)]);
         (key, number(6))
     };
-    text.lines().map(line).collect()
+    // The first line is the heading.
+    text.lines().skip(1).map(line).collect()
 }
 
 fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Machine) -> Vec<&'a Metric> {
