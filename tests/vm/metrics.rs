@@ -62,9 +62,15 @@ fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<String, u6
                 let part = [
                     "REFILL", "MISS", "WALK", "MIS_PRED", "STALL", "RETIRED", "misses",
                 ];
-                let whole = ["CYCLES", "CLK", "cycles", "OP_SPEC", "INST_SPEC"];
+                let whole = [
+                    "CPU_CYCLES",
+                    "CPU_CLK_UNHALTED.THREAD",
+                    "cycles",
+                    "OP_SPEC",
+                    "INST_SPEC",
+                ];
                 let own = encodings.get(&code).map(|other| rates[other]);
-                let rate = own.unwrap_or(if whole.iter().any(|word| name.contains(word)) {
+                let rate = own.unwrap_or(if whole.contains(&name.as_str()) {
                     // Some shares are sums of several events.
                     2000 + number
                 } else if part.iter().any(|word| name.contains(word)) {
