@@ -38,7 +38,6 @@ pub use self::{
     plan::{Column, Place, Plan, Planned},
     planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
     room::Room,
-    rotation::PERIOD,
 };
 use crate::{
     cgroup::Hierarchy,

@@ -10,8 +10,11 @@ use probe_common::{CpuState, FlushMode};
 
 use super::{Hook, LoadError, Session};
 
-/// How long a turn takes where the user does not say.
-pub const PERIOD: Duration = Duration::from_millis(100);
+/// For each CPU: an exchange takes its caller some 70 us (docs/rotation.md), which is 1% of this.
+const PERIOD_PER_CPU: Duration = Duration::from_millis(7);
+
+/// Shorter turns would not make a short run much more exact.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
 
 /// Where the rotation stands.
 pub(crate) struct Rotation {
@@ -63,6 +66,14 @@ impl Session {
     #[must_use]
     pub fn rotates(&self) -> bool {
         self.config.plan.rotated > 1
+    }
+
+    /// How long a turn takes where the user does not say: so long that the exchanges on all CPUs take
+    /// this process 1% of one of them.
+    #[must_use]
+    pub fn rotation_period(&self) -> Duration {
+        let cpus = u32::try_from(self.counters.len()).unwrap_or(u32::MAX);
+        PERIOD_PER_CPU.saturating_mul(cpus).max(SHORTEST_PERIOD)
     }
 
     /// Gives the next group its turn on every CPU. A CPU that has slept since its last turn is left asleep.
