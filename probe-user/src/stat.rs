@@ -22,7 +22,7 @@ use probe_user::{
     emit::{Emitter, Format},
     event::{self, Pmus},
     join::{By, CommandOwner, View},
-    load::{Config, Hook, PERIOD, Plan, Request, Room, Session, default_events},
+    load::{Config, Hook, Plan, Request, Room, Session, default_events},
     pull::Snapshot,
     topology::Topology,
     window::Window,
@@ -248,7 +248,9 @@ impl Stat {
             .transpose()
             .map_err(NotStarted)?;
         let timer = args.interval.map(Duration::from_millis).map(every);
-        let period = args.rotate.map_or(PERIOD, Duration::from_millis);
+        let period = args
+            .rotate
+            .map_or_else(|| session.rotation_period(), Duration::from_millis);
         let rotation = session.rotates().then(|| every(period));
         let emitter = Emitter::new(out, args.format, args.with_self);
         let last = first.clone();

@@ -86,7 +86,7 @@ fn exchange() {
         of(450)
     );
     println!(
-        "  13 system calls (stop, 2 flushes, 7 map updates, start, and 1 map read for all), 4 interrupts"
+        "  11 system calls (stop, 2 flushes, 7 map updates, start) and 4 interrupts; 1 map read for all CPUs"
     );
 }
 

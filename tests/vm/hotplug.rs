@@ -1,11 +1,17 @@
 //! CPUs that go offline and come back while counting goes on.
 
-use std::fs;
+use std::{fs, path::Path, thread, time::Duration};
+
+use probe_user::{
+    event::{self, Pmus},
+    load::Plan,
+    window::Owner,
+};
 
 use crate::{
     accounting::{assert_exact, group, run, watched},
     support::{Counting, machine},
-    testpmu::TestPmu,
+    testpmu::{TestPmu, core, event as code},
 };
 
 fn set_online(cpu: u32, online: bool) {
@@ -43,4 +49,84 @@ fn a_cpu_that_leaves_and_comes_back_counts_on() {
     run(&[(&a, "burst 1 300 300 200"), (&b, "burn 1 50")]);
 
     assert_exact(&pmu, &mut counting, &[&a, &b]);
+}
+
+/// Counts per ns of the events in the two groups that take turns.
+const RATES: [u64; 12] = [1, 2, 3, 5, 7, 11, 2, 4, 6, 8, 10, 12];
+
+/// Groups go on taking turns, also on the CPU that was away: what each counted is of one time.
+#[test]
+fn groups_take_turns_on_a_cpu_that_comes_back() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=core");
+    let (name, _) = core();
+    let group = |from: usize| {
+        let events = (from..from + 6).map(|n| {
+            let code = code(n as u64);
+            pmu.control(&format!(
+                "rate {name} {code:#x} 0 0 {}",
+                RATES[n] * 1_000_000
+            ));
+            format!("{name}/config={code:#x},name=e{n}/")
+        });
+        format!("{{{}}}", events.collect::<Vec<_>>().join(","))
+    };
+    let pmus = Pmus::read(Path::new("/sys")).unwrap();
+    let events = event::parse(&format!("{},{}", group(0), group(6)), &pmus).unwrap();
+    let mut plan = Plan::new(&events).unwrap();
+    plan.rotated = 2;
+    let a = watched(&pmu, "a");
+    let mut counting = Counting::with_plan(plan, |_| {});
+    for round in 0..2 {
+        let mut loads = [a.load("burn 1 600"), a.load("burst 0 700 300 600")];
+        loads.iter_mut().for_each(crate::support::Load::go);
+        for step in 0..30 {
+            if step == 8 {
+                set_online(1, false);
+            }
+            if step == 16 {
+                set_online(1, true);
+                // In one round the rotation meets the CPU before anybody has looked.
+                if round == 0 {
+                    counting.session.drain().unwrap();
+                }
+            }
+            thread::sleep(Duration::from_millis(20));
+            counting.session.rotate().unwrap();
+        }
+        loads.into_iter().for_each(|load| drop(load.finish()));
+        counting.session.pull().unwrap();
+    }
+    let window = counting.window();
+    let owner = Owner {
+        cgroup: a.id,
+        tgid: 0,
+    };
+    let time = pmu.core_time(a.id);
+    let mut counted = 0;
+    for (group, rates) in RATES.chunks(6).enumerate() {
+        let row = window.usage[&owner][group].unwrap();
+        let nanos: Vec<u64> = row
+            .counts
+            .iter()
+            .zip(rates)
+            .map(|(count, rate)| count / rate)
+            .collect();
+        println!(
+            "group {group}: {nanos:?} ns, running {} of {}",
+            row.running, row.enabled
+        );
+        assert!(
+            nanos[0] > 0 && nanos.iter().all(|ns| *ns == nanos[0]),
+            "{nanos:?}"
+        );
+        counted += nanos[0];
+    }
+    println!(
+        "{counted} ns of {time} counted, {} exchanges",
+        window.health.exchanges
+    );
+    assert!(counted <= time && counted > time / 2);
+    assert!(window.health.exchanges > 60);
+    assert_eq!(window.health.rebased, 0);
 }

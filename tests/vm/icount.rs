@@ -1,5 +1,15 @@
 //! Known numbers of instructions per container, on the real (emulated) `PMUv3` under `-icount`.
 
+use std::path::Path;
+
+use probe_user::{
+    catalogue::{Catalogue, Machine, Settings},
+    derive::Report,
+    event::Pmus,
+    join::{By, Entity, View},
+    load::{Plan, Request, Room},
+};
+
 use crate::{
     counter::pmu_type,
     guest::{skip, value},
@@ -67,4 +77,44 @@ fn containers_have_the_instructions_that_they_executed() {
             assert!(run.cycles.abs_diff(start.cycles + (executed << shift)) < NOISE << shift);
         }
     }
+}
+
+/// An instruction takes 2^shift ns of guest time and a cycle one: so many cycles has each.
+#[test]
+fn ipc_is_that_of_the_machine() {
+    let Some(_machine) = machine() else { return };
+    if value("ICOUNT").is_empty() {
+        return skip("this guest runs without -icount");
+    }
+    let shift: i32 = value("ICOUNT").parse().unwrap();
+    let catalogue = Catalogue::builtin().unwrap();
+    let machine = Machine::detect(Path::new("/sys"));
+    let pmus = Pmus::read(Path::new("/sys")).unwrap();
+    let room = Room::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let request = Request {
+        events: &[],
+        metrics: &catalogue.select("ipc", &machine).unwrap(),
+        offered: &[],
+        machine,
+        cpus: 1,
+        settings: Settings::default(),
+    };
+    let plan = Plan::packed(&request, &pmus, &room).unwrap();
+    assert_eq!((plan.groups.len(), plan.rotated), (1, 0));
+    let cgroup = TestCgroup::new("ipc");
+    let mut counting = Counting::with_plan(plan.clone(), |_| {});
+    cgroup.load("count 20000000").finish();
+    let window = counting.window();
+    let view = View {
+        by: By::Cgroup,
+        ..View::default()
+    };
+    let joined = view.join(&window, plan.groups.len());
+    let report = Report::new(&plan, &window, &joined, window.start);
+    let label = Entity::Cgroup(cgroup.path.clone());
+    let row = report.rows.iter().find(|row| row.label == label).unwrap();
+    let ipc = row.metrics[0].as_ref().unwrap();
+    let expected = 0.5_f64.powi(shift);
+    println!("ipc {} where {expected} is the machine's", ipc.value);
+    assert!((ipc.value / expected - 1.0).abs() < 0.01, "{}", ipc.value);
 }

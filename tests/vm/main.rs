@@ -10,6 +10,7 @@ mod hooks;
 mod hotplug;
 mod icount;
 mod metrics;
+mod metrics_uncore;
 mod pmus;
 mod scale;
 mod shares;

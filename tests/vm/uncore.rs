@@ -1,13 +1,8 @@
-//! Uncore counters on two sockets: every metric, CPUs and PMUs that come and go.
+//! Uncore counters on two sockets, while CPUs and PMUs come and go.
 
-use std::{collections::BTreeMap, fs, thread::sleep, time::Duration};
+use std::{fs, thread::sleep, time::Duration};
 
-use probe_user::{
-    catalogue::{Catalogue, CounterGroup, Counts, Machine, Metric, Per, Place, Platform, Settings},
-    event::Pmus,
-    formula::{Implicit, NoValue, Value},
-    window::Window,
-};
+use probe_user::window::Window;
 
 use crate::{
     guest::{skip, value},
@@ -49,100 +44,6 @@ fn counts_are_those_of_their_socket() {
             (2, 1, Some(44))
         ]
     );
-}
-
-/// The values of metrics at their places, from one session in which all groups take turns.
-fn values(
-    metrics: &[&Metric],
-    on: &Machine,
-    pmus: &Pmus,
-) -> Vec<Vec<(Place, Result<Value, NoValue>)>> {
-    let groups: Vec<_> = metrics
-        .iter()
-        .map(|metric| metric.groups(pmus, &Settings::default()).unwrap())
-        .collect();
-    let events: Vec<String> = groups.iter().flatten().map(CounterGroup::text).collect();
-    let mut counting = Counting::start(&events.join(","));
-    sleep(Duration::from_secs(1));
-    let window = counting.window();
-    let mut at = 0;
-    let mut all = Vec::new();
-    for (metric, groups) in metrics.iter().zip(groups) {
-        let mut places: BTreeMap<Place, (Counts, f64)> = BTreeMap::new();
-        for group in groups {
-            for (n, (name, _)) in group.events.iter().enumerate() {
-                for reading in window.uncore.iter().filter(|reading| reading.at == at + n) {
-                    let count = reading.count.expect("it can be read");
-                    let place = Place {
-                        socket: Some(reading.socket),
-                        ..group.place.clone()
-                    };
-                    let counts = places.entry(place);
-                    let counts = counts.or_insert_with(|| (Counts::of_uncore(), 0.0));
-                    counts.0.add(name, count, reading.enabled, reading.running);
-                    counts.1 += if n == 0 { 1.0 } else { 0.0 };
-                }
-            }
-            at += group.events.len();
-        }
-        let value = |(place, (mut counts, units)): (Place, (Counts, f64))| {
-            counts.set(Implicit::NumUnits, units);
-            if let Some(ports) = place.ports() {
-                counts.set(Implicit::NumPorts, ports.into());
-            }
-            let value = metric.evaluate(on, &counts);
-            (place, value)
-        };
-        all.push(places.into_iter().map(value).collect());
-    }
-    all
-}
-
-/// Every documented uncore metric of a platform, on both sockets.
-fn every_metric(set: &str, platform: Platform, least: usize) {
-    let Some(_machine) = machine() else { return };
-    let _pmu = TestPmu::load(&format!("set={set}"));
-    let pmus = Pmus::read("/sys".as_ref()).unwrap();
-    let catalogue = Catalogue::builtin().unwrap();
-    let on = Machine::of_platform(platform);
-    let metrics: Vec<&Metric> = catalogue
-        .metrics()
-        .filter(|metric| metric.family.platforms.contains(&platform))
-        .filter(|metric| metric.pmu.per != Per::Cpu && metric.pmu.product.is_none())
-        .filter(|metric| metric.requires.is_none())
-        .collect();
-    for of_family in metrics.chunk_by(|a, b| a.pmu.key == b.pmu.key) {
-        for (metric, values) in of_family.iter().zip(values(of_family, &on, &pmus)) {
-            let mut sockets = [false; 2];
-            for (place, value) in values {
-                match value {
-                    Ok(value) => assert!(value.value > 0.0, "{} {place}: {value:?}", metric.name),
-                    // The rates of the test PMU are not those of a memory system.
-                    Err(NoValue::AboveBound { .. }) => {}
-                    Err(reason) => panic!("{} {place}: {reason}", metric.name),
-                }
-                sockets[place.socket.expect("it was read on one") as usize] = true;
-            }
-            assert_eq!(sockets, [true; 2], "{}", metric.name);
-        }
-    }
-    println!("{} metrics", metrics.len());
-    assert!(metrics.len() >= least, "{} metrics", metrics.len());
-}
-
-#[test]
-fn every_metric_of_grace_has_a_value_on_both_sockets() {
-    every_metric("grace", Platform::Grace, 40);
-}
-
-#[test]
-fn every_metric_of_tegra410_has_a_value_on_both_sockets() {
-    every_metric("tegra410", Platform::Vera, 30);
-}
-
-#[test]
-fn every_metric_of_intel_has_a_value_on_both_sockets() {
-    every_metric("intel cha=2 iio=1 imc=2", Platform::Spr, 20);
 }
 
 /// The only CPU of socket 1 leaves and comes back: that socket has no count meanwhile, the other counts on,

@@ -3,6 +3,7 @@
 mod apt;
 mod binaries;
 mod boots;
+mod fleet;
 mod guest;
 mod initramfs;
 mod kmod;
@@ -19,9 +20,8 @@ use anyhow::{Result, bail, ensure};
 
 use self::{
     boots::{BOOTS, Boot},
+    fleet::Selection,
     packages::Arch,
-    passed::Passed,
-    report::{Report, Totals},
     rig::Rig,
 };
 use crate::{setup, sh};
@@ -86,39 +86,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let initramfs = rig.initramfs(boot, "", true)?;
         return guest::shell(boot, &rig.kernel(boot), &initramfs);
     }
-    let mut totals = Totals::default();
-    for boot in boots {
-        let initramfs = rig.initramfs(boot, filter, false)?;
-        let passed = Passed::of(&vm, boot, &rig.kernel(boot), &initramfs)?;
-        if args.changed && passed.before() {
-            println!(
-                "[{}] passed before, and nothing in it has changed",
-                boot.name
-            );
-            totals.unchanged += 1;
-            continue;
-        }
-        let failed = totals.failed;
-        let since = Instant::now();
-        let mut report = Report::new(&mut totals, filter.is_empty());
-        guest::run(boot, &rig.kernel(boot), &initramfs, &mut report)?;
-        let planned = report.planned();
-        println!(
-            "[{}] {planned} tests in {:.1} s",
-            boot.name,
-            since.elapsed().as_secs_f32()
-        );
-        if filter.is_empty() && totals.failed == failed {
-            passed.remember()?;
-        }
-    }
+    let selection = Selection {
+        filter,
+        changed: args.changed,
+    };
+    let totals = fleet::run(&vm, &rig, &boots, selection)?;
     println!("xtask: guests ended after {} s", start.elapsed().as_secs());
     println!("{totals}");
-    ensure!(
-        totals.passed + totals.failed + totals.skipped + totals.unchanged > 0,
-        "no test matches {filter:?}"
-    );
-    ensure!(totals.failed == 0, "tests failed in the guests");
+    ensure!(!totals.none(), "no test matches {filter:?}");
+    ensure!(totals.failed.is_empty(), "tests failed in the guests");
     Ok(())
 }
 

@@ -52,9 +52,18 @@ impl CpuCounters {
         self.insert(ebpf, 0, self.groups[..plan.fixed()].iter().flatten())
     }
 
-    /// Puts the counters of a rotated group into the slots behind those, and starts them.
-    pub(crate) fn start(&self, ebpf: &Ebpf, plan: &Plan, group: usize) -> Result<(), LoadError> {
-        self.insert(ebpf, plan.fixed_slots(), self.groups[group].iter())?;
+    /// Puts the counters of a rotated group into the slots behind those.
+    pub(crate) fn insert_rotated(
+        &self,
+        ebpf: &Ebpf,
+        plan: &Plan,
+        group: usize,
+    ) -> Result<(), LoadError> {
+        self.insert(ebpf, plan.fixed_slots(), self.groups[group].iter())
+    }
+
+    /// Starts a rotated group.
+    pub(crate) fn start(&self, plan: &Plan, group: usize) -> Result<(), LoadError> {
         perf::enable(self.groups[group][0].as_fd())
             .map_err(|error| refused(plan, &plan.groups[group][0], self.cpu, &error))
     }

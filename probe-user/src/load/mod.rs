@@ -39,7 +39,6 @@ pub use self::{
     plan::{Column, Place, Plan, Planned},
     planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
     room::Room,
-    rotation::PERIOD,
     weights::{PlannedWeight, WeightKind},
 };
 use crate::{

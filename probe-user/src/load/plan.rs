@@ -89,7 +89,8 @@ pub struct Plan {
     pub rotated: usize,
     /// Uncore counters.
     pub uncore: Vec<Planned>,
-    /// Those of [`Self::uncore`] that are opened as one group. Without gaps.
+    /// Those of [`Self::uncore`] that are opened as one group: what the user put in braces, else
+    /// each alone. Without gaps.
     pub uncore_groups: Vec<Range<usize>>,
     /// What is computed of them.
     pub metrics: PlannedMetrics,
@@ -175,9 +176,10 @@ impl Plan {
                     exclude: event.exclude,
                 };
                 if let Scope::Uncore { .. } = counter.scope {
-                    let at = self.uncore.len();
                     self.uncore.push(planned);
-                    Place::Uncore { at }
+                    Place::Uncore {
+                        at: self.uncore.len() - 1,
+                    }
                 } else {
                     let group = match own {
                         Some(group) => *group,

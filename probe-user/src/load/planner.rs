@@ -457,3 +457,6 @@ fn bundles_of(
     }
     Ok(bundles)
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,8 +10,11 @@ use probe_common::{CpuState, FlushMode};
 
 use super::{Hook, LoadError, Session};
 
-/// How long a turn takes where the user does not say.
-pub const PERIOD: Duration = Duration::from_millis(100);
+/// For each CPU: an exchange takes its caller some 70 us (docs/rotation.md), which is 1% of this.
+const PERIOD_PER_CPU: Duration = Duration::from_millis(7);
+
+/// Shorter turns would not make a short run much more exact.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
 
 /// Where the rotation stands.
 pub(crate) struct Rotation {
@@ -65,6 +68,14 @@ impl Session {
         self.config.plan.rotated > 1
     }
 
+    /// How long a turn takes where the user does not say: so long that the exchanges on all CPUs take
+    /// this process 1% of one of them.
+    #[must_use]
+    pub fn rotation_period(&self) -> Duration {
+        let cpus = u32::try_from(self.counters.len()).unwrap_or(u32::MAX);
+        PERIOD_PER_CPU.saturating_mul(cpus).max(SHORTEST_PERIOD)
+    }
+
     /// Gives the next group its turn on every CPU. A CPU that has slept since its last turn is left asleep.
     ///
     /// # Errors
@@ -111,10 +122,13 @@ impl Session {
         counters.stop(old)?;
         // Charges what the old group has counted since the last switch to whom it belongs.
         self.flush(cpu, mode, (new, 0))?;
-        self.counters[at].start(&self.ebpf, &self.config.plan, new)?;
+        let plan = &self.config.plan;
+        self.counters[at].insert_rotated(&self.ebpf, plan, new)?;
         self.counters[at].live = Some(new);
+        // The baseline is taken while the group stands still, so that all its events start as one.
+        self.flush_as_is(at, mode)?;
         self.rotation.exchanges += 1;
-        self.flush_as_is(at, mode)
+        self.counters[at].start(&self.config.plan, new)
     }
 
     /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one instant.
@@ -129,10 +143,14 @@ impl Session {
         counters.insert_fixed(&self.ebpf, plan)?;
         let live = self.due(counters.cpu);
         if let Some(group) = live {
-            counters.start(&self.ebpf, plan, group)?;
+            counters.insert_rotated(&self.ebpf, plan, group)?;
         }
         self.counters[at].live = live;
-        self.flush_as_is(at, FlushMode::Arm)
+        self.flush_as_is(at, FlushMode::Arm)?;
+        match live {
+            Some(group) => self.counters[at].start(&self.config.plan, group),
+            None => Ok(()),
+        }
     }
 
     /// Flushes a CPU whose live group stays what it is.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use probe_common::{CgroupId, UsageRow};
+use probe_common::{CgroupId, UsageKey, UsageRow};
 
 use crate::{
     load::Plan,
@@ -60,25 +60,22 @@ impl Window {
                 cgroup: key.cgroup,
                 tgid: key.tgid,
             };
-            let group = usize::from(key.group);
-            let rotated = (plan.fixed()..groups).contains(&group);
-            let charge = |rows: &mut Usage| {
-                if rotated {
-                    for other in plan.turns(key.cpu.into()) {
-                        rows[other].get_or_insert(UsageRow::ZERO).enabled += gain.enabled;
-                    }
-                    let own = UsageRow { enabled: 0, ..gain };
-                    add(rows[group].get_or_insert(UsageRow::ZERO), &own);
-                } else if let Some(row) = rows.get_mut(group) {
-                    add(row.get_or_insert(UsageRow::ZERO), &gain);
-                }
-            };
-            charge(usage.entry(owner).or_insert_with(|| vec![None; groups]));
+            charge(
+                usage.entry(owner).or_insert_with(|| vec![None; groups]),
+                plan,
+                *key,
+                &gain,
+            );
             if let Some(topology) = &later.topology {
                 // Where the machine does not tell, it is one socket.
                 let socket = topology.socket(key.cpu.into()).unwrap_or(0);
                 let rows = on_socket.entry((socket, owner));
-                charge(rows.or_insert_with(|| vec![None; groups]));
+                charge(
+                    rows.or_insert_with(|| vec![None; groups]),
+                    plan,
+                    *key,
+                    &gain,
+                );
             }
         }
         Self {
@@ -90,6 +87,23 @@ impl Window {
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }
+    }
+}
+
+/// Adds the gain of a row to its owner's.
+fn charge(rows: &mut Usage, plan: &Plan, key: UsageKey, gain: &UsageRow) {
+    let group = usize::from(key.group);
+    if (plan.fixed()..rows.len()).contains(&group) {
+        for other in plan.turns(key.cpu.into()) {
+            rows[other].get_or_insert(UsageRow::ZERO).enabled += gain.enabled;
+        }
+        let own = UsageRow {
+            enabled: 0,
+            ..*gain
+        };
+        add(rows[group].get_or_insert(UsageRow::ZERO), &own);
+    } else if let Some(row) = rows.get_mut(group) {
+        add(row.get_or_insert(UsageRow::ZERO), gain);
     }
 }
 

@@ -61,6 +61,7 @@ const ALL: &[Tests] = &[
             "hooks::",
             "hotplug::",
             "metrics::",
+            "metrics_uncore::",
             "pmus::cycles",
             "pmus::uncore",
             "scale::",
@@ -103,7 +104,7 @@ const ICOUNT: &[Tests] = &[Tests {
 
 const METRICS: &[Tests] = &[Tests {
     binary: "vm",
-    modules: &["metrics::"],
+    modules: &["metrics::", "metrics_uncore::"],
 }];
 
 /// What most rows share: a plain boot of 6.12 on arm64.

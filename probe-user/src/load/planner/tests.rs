@@ -1,0 +1,242 @@
+//! Plans on the fixture machines (tests/fixtures/sysfs), by the documents alone.
+
+use std::{collections::BTreeSet, path::Path};
+
+use super::*;
+use crate::catalogue::{Catalogue, Chip};
+
+fn pmus(tree: &str) -> Pmus {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
+    Pmus::read(&Path::new(fixtures).join(tree)).unwrap()
+}
+
+/// A plan for `-e events -M metrics` on a chip.
+fn plan(tree: &str, chip: Chip, events: &str, metrics: &str, reserve: usize) -> Plan {
+    let (pmus, machine) = (pmus(tree), Machine::of_chip(chip));
+    let catalogue = Catalogue::builtin().unwrap();
+    let events = match events {
+        "" => Vec::new(),
+        events => event::parse(events, &pmus).unwrap(),
+    };
+    let metrics = match metrics {
+        "" => Vec::new(),
+        metrics => catalogue.select(metrics, &machine).unwrap(),
+    };
+    let general = catalogue.metrics().filter(|metric| metric.family.fallback);
+    let request = Request {
+        events: &events,
+        metrics: &metrics,
+        offered: &general.collect::<Vec<_>>(),
+        machine,
+        cpus: 2,
+        settings: Settings::default(),
+    };
+    let room = Room::documented(&catalogue, &machine, &pmus, reserve);
+    Plan::packed(&request, &pmus, &room).unwrap()
+}
+
+fn names(plan: &Plan, group: &[Planned]) -> Vec<String> {
+    let columns = group.iter().map(|planned| planned.column);
+    columns
+        .map(|column| plan.columns[column].name.clone())
+        .collect()
+}
+
+/// The group that a place is in: per CPU and uncore.
+fn group(plan: &Plan, place: Place) -> (bool, usize) {
+    match place {
+        Place::Core { group, .. } => (true, group),
+        Place::Uncore { at } => {
+            let mut groups = plan.uncore_groups.iter();
+            (false, groups.position(|group| group.contains(&at)).unwrap())
+        }
+        Place::Duration => panic!("a metric's event is a counter"),
+    }
+}
+
+/// All units of a place are one group each, and each unit has every event of the metric.
+#[track_caller]
+fn every_metric_is_whole(plan: &Plan) -> usize {
+    let mut counted = 0;
+    for planned in &plan.metrics.list {
+        for source in planned.sources.iter().flatten() {
+            let needed = planned.metric.events().len();
+            let mut groups: Vec<(bool, usize)> = Vec::new();
+            for unit in source.events.chunks(needed) {
+                let places: BTreeSet<_> =
+                    unit.iter().map(|(_, place)| group(plan, *place)).collect();
+                assert_eq!(places.len(), 1, "{}: {:?}", planned.metric.name, unit);
+                let events: BTreeSet<_> = unit.iter().map(|(name, _)| name).collect();
+                assert_eq!(events.len(), needed, "{}", planned.metric.name);
+                groups.extend(places);
+            }
+            assert_eq!(source.events.len(), needed * source.units);
+            counted += 1;
+        }
+    }
+    counted
+}
+
+#[test]
+fn all_metrics_of_grace_hopper() {
+    let plan = plan("grace", Chip::GraceHopper, "", "all", 1);
+    assert!(every_metric_is_whole(&plan) > 100);
+    // Software events stay; the groups of the core take turns.
+    assert_eq!(plan.fixed(), 1);
+    assert!(plan.rotated >= 8, "{}", plan.rotated);
+    for group in &plan.groups[1..] {
+        let names = names(&plan, group);
+        let cycles = |name: &&String| name.contains("cpu_cycles") || *name == "cycles";
+        let hardware = names.iter().filter(|name| *name != "task-clock").count();
+        let general = hardware - names.iter().filter(cycles).count().min(1);
+        assert!(general <= 5, "{names:?}");
+    }
+    let scf = plan
+        .uncore_groups
+        .iter()
+        .map(|group| &plan.uncore[group.clone()]);
+    for group in scf {
+        assert!(group.len() <= 8);
+    }
+    // Few groups: about a fifth of the metrics.
+    let core = |planned: &&PlannedMetric| planned.metric.pmu.pattern.is_core();
+    let cores = plan.metrics.list.iter().filter(core).count();
+    assert!(
+        plan.rotated * 3 < cores,
+        "{} groups for {cores}",
+        plan.rotated
+    );
+}
+
+#[test]
+fn occupancy_counts_on_one_counter_of_a_cha_only() {
+    let plan = plan("spr", Chip::SapphireRapids, "", "all", 1);
+    assert!(every_metric_is_whole(&plan) > 14);
+    let mut occupancies = 0;
+    for range in &plan.uncore_groups {
+        let names = names(&plan, &plan.uncore[range.clone()]);
+        let occupancy = names
+            .iter()
+            .filter(|name| name.contains("event=0x36"))
+            .count();
+        assert!(occupancy <= 1 && names.len() <= 3, "{names:?}");
+        occupancies += occupancy;
+    }
+    assert!(occupancies >= 5, "{occupancies}");
+    let missing = plan
+        .metrics
+        .list
+        .iter()
+        .filter(|planned| planned.sources.is_err());
+    for planned in missing {
+        println!("{}: {:?}", planned.metric.name, planned.sources);
+    }
+}
+
+#[test]
+fn one_group_that_fits_is_not_rotated() {
+    let plan = plan(
+        "grace",
+        Chip::GraceHopper,
+        "task-clock",
+        "ipc,l1d_cache_mpki",
+        1,
+    );
+    assert_eq!((plan.fixed(), plan.rotated), (2, 0));
+    assert_eq!(
+        plan.groups[1].len(),
+        3,
+        "{:?}",
+        names(&plan, &plan.groups[1])
+    );
+    let shown: Vec<&str> = plan
+        .columns
+        .iter()
+        .filter(|column| column.shown)
+        .map(|column| column.name.as_str())
+        .collect();
+    assert_eq!(shown, ["task-clock"]);
+    assert_eq!(plan.metrics.list[2].metric.name, "cpus_used", "offered");
+}
+
+#[test]
+fn reserved_counters_stay_free() {
+    let plan = plan("grace", Chip::GraceHopper, "", "ipc,l1d_cache_mpki", 5);
+    let reason = plan.metrics.list[1].sources.as_ref().unwrap_err();
+    assert!(
+        reason.starts_with(
+            "needs more counters at once than there are: 6 for any event, of which 5 stay free"
+        ),
+        "{reason}"
+    );
+    assert!(
+        plan.metrics.list[0].sources.is_ok(),
+        "one counter and the cycle counter"
+    );
+}
+
+#[test]
+fn more_events_of_the_users_than_counters_take_turns() {
+    let events = "cycles,instructions,branches,branch-misses,cache-references,cache-misses,\
+                  {l2d_cache,l2d_cache_refill},r11b,r11c";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!((plan.fixed(), plan.rotated), (0, 2));
+    let explicit = plan.groups.iter().filter(|group| {
+        let names = names(&plan, group);
+        names
+            .iter()
+            .filter(|name| name.starts_with("l2d_cache"))
+            .count()
+            == 2
+    });
+    assert_eq!(
+        explicit.count(),
+        1,
+        "what the user put together stays together"
+    );
+    let offered: Vec<&str> = plan
+        .metrics
+        .list
+        .iter()
+        .map(|planned| planned.metric.name.as_str())
+        .collect();
+    assert!(
+        offered.contains(&"ipc") && offered.contains(&"cache_miss_ratio"),
+        "{offered:?}"
+    );
+}
+
+#[test]
+fn ratios_of_events_with_other_filters_are_not_offered() {
+    let offered = |events| {
+        plan("grace", Chip::GraceHopper, events, "", 1)
+            .metrics
+            .list
+            .len()
+    };
+    assert_eq!(offered("cycles,instructions"), 1);
+    assert_eq!(offered("{cycles,instructions}:u"), 1);
+    assert_eq!(offered("cycles:u,instructions"), 0);
+}
+
+/// Events of one kind of core are opened on its CPUs, and take turns there with those of all.
+#[test]
+fn two_kinds_of_core() {
+    let machine = pmus("odd");
+    let kinds: Vec<_> = machine.cores().collect();
+    assert!(kinds.len() > 1, "the fixture has two kinds");
+    let plan = plan("odd", Chip::Other, "cycles", "", 1);
+    assert_eq!(plan.rotated, 0, "generic events are of every kind");
+    for kind in kinds {
+        let (Some(cpus), Some(event)) = (&kind.cpus, kind.events.keys().next()) else {
+            continue;
+        };
+        let own = format!("cycles,{}/{event}/", kind.name);
+        let plan = self::plan("odd", Chip::Other, &own, "", 1);
+        assert_eq!(plan.rotated, 2);
+        for cpu in 0..64 {
+            let turns = plan.turns(cpu).count();
+            assert_eq!(turns, 1 + usize::from(cpus.contains(cpu)), "CPU {cpu}");
+        }
+    }
+}
