@@ -118,3 +118,6 @@ fn fraction(count: u64, shares: &Shares) -> f64 {
         measured => count as f64 / measured as f64,
     }
 }
+
+#[cfg(test)]
+mod tests;

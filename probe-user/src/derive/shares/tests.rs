@@ -1,0 +1,192 @@
+//! From `-M` to shares on the fixture machines: what is planned, counted by hand, and shared out.
+
+use std::{path::Path, time::Duration};
+
+use probe_common::{CgroupId, UsageRow};
+
+use super::*;
+use crate::{
+    catalogue::{Catalogue, Chip, Machine, Settings},
+    event::Pmus,
+    load::{Place, Request, Room},
+    pull::UncoreReading,
+    window::{self, Owner},
+};
+
+fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
+    let pmus = Pmus::read(&Path::new(fixtures).join(tree)).unwrap();
+    let (catalogue, machine) = (Catalogue::builtin().unwrap(), Machine::of_chip(chip));
+    let request = Request {
+        events: &[],
+        metrics: &catalogue.select(metrics, &machine).unwrap(),
+        offered: &[],
+        machine,
+        cpus: 2,
+        settings: Settings::default(),
+    };
+    let room = Room::documented(&catalogue, &machine, &pmus, 0);
+    Plan::packed(&request, &pmus, &room).unwrap()
+}
+
+/// A window of one second. `uncore` counts by event and socket, `weights` by socket and cgroup: of the
+/// first weight all accesses and remote ones.
+fn window(
+    plan: &Plan,
+    uncore: &dyn Fn(&str, u32) -> u64,
+    weights: &[(u32, u64, [u64; 2])],
+) -> Window {
+    const SECOND: u64 = 1_000_000_000;
+    let mut window = window::tests::empty();
+    window.length = Duration::from_nanos(SECOND);
+    for (at, planned) in plan.uncore.iter().enumerate() {
+        let name = &plan.columns[planned.column].name;
+        let crate::event::Scope::Uncore { cpus } = &planned.counter.scope else {
+            panic!("{name} is counted per CPU");
+        };
+        let pmu = planned.counter.pmu.as_deref().unwrap();
+        // NVIDIA's have a PMU for each socket, Intel's a CPU in the mask for each.
+        let named = crate::event::named_node(pmu);
+        let sockets = (0..).take(cpus.len()).map(|n| named.unwrap_or(n));
+        window.uncore.extend(sockets.map(|socket| UncoreReading {
+            at,
+            socket,
+            instance: 0,
+            count: Some(uncore(name, socket)),
+            enabled: SECOND,
+            running: SECOND,
+        }));
+    }
+    for (socket, cgroup, counts) in weights {
+        let mut usage = vec![None; plan.groups.len()];
+        let weight = &plan.weights[0];
+        for (place, count) in [Some(weight.all), weight.remote].into_iter().zip(counts) {
+            let Some(Place::Core { group, at }) = place else {
+                continue;
+            };
+            let row = usage[group].get_or_insert(UsageRow {
+                enabled: SECOND,
+                running: SECOND,
+                ..UsageRow::ZERO
+            });
+            row.counts[at] = *count;
+        }
+        let owner = Owner {
+            cgroup: CgroupId(*cgroup),
+            tgid: 0,
+        };
+        window.on_socket.insert((*socket, owner), usage);
+    }
+    window
+}
+
+/// Metric, socket, whose, and the value in thousandths.
+fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
+    let shared = share::of_window(plan, window);
+    let rows = shared
+        .iter()
+        .flat_map(|shared| rows(plan, window, &View::default(), shared));
+    rows.map(|row| {
+        let whose = match row.whose {
+            Whose::Entity(Entity::Unnamed(id)) => format!("cgroup {id}"),
+            whose => format!("{whose:?}"),
+        };
+        let share = row
+            .share
+            .unwrap_or_else(|reason| panic!("{whose}: {reason}"));
+        #[expect(clippy::cast_possible_truncation, reason = "a value of some thousands")]
+        let value = (share.value * 1000.0).round() as i64;
+        let name = row.metric.name.trim_end_matches("_apportioned").to_owned();
+        (name, row.socket, whose, value)
+    })
+    .collect()
+}
+
+fn row(metric: &str, socket: u32, whose: &str, value: i64) -> (String, u32, String, i64) {
+    (metric.to_owned(), socket, whose.to_owned(), value)
+}
+
+#[test]
+fn reads_of_a_graces_memory_are_of_both_sockets() {
+    let plan = plan("grace", Chip::GraceCpuSuperchip, "cmem_read_bandwidth");
+    assert_eq!(plan.weights.len(), 1);
+    // 32 bytes a beat: socket 0 reads 32 GB/s, of which socket 1 sent 8; socket 1's memory is read by its own.
+    let uncore = |event: &str, socket| match (event.contains("remote"), socket) {
+        (false, 0) => 1_000_000_000,
+        (false, _) => 500_000_000,
+        (true, 0) => 0,
+        (true, _) => 250_000_000,
+    };
+    let weights = [(0, 7, [300, 0]), (0, 8, [100, 0]), (1, 9, [50, 10])];
+    let window = window(&plan, &uncore, &weights);
+    let metric = "cmem_read_bandwidth";
+    assert_eq!(
+        shares(&plan, &window),
+        [
+            row(metric, 0, "cgroup 7", 18_000),
+            row(metric, 0, "cgroup 9", 8_000),
+            row(metric, 0, "cgroup 8", 6_000),
+            row(metric, 0, "Unattributed", 0),
+            row(metric, 1, "cgroup 9", 16_000),
+            row(metric, 1, "Unattributed", 0),
+        ]
+    );
+}
+
+#[test]
+fn devices_are_no_part_of_what_containers_read() {
+    let plan = plan("spr", Chip::SapphireRapids, "memory_bandwidth_read");
+    // Both channels and both slices of a socket are added up: 2 x 500,000 lines, of which 2 x 125,000.
+    let uncore = |event: &str, _| {
+        if event.contains("imc") {
+            500_000
+        } else {
+            125_000
+        }
+    };
+    let weights = [(0, 7, [3, 0]), (0, 8, [1, 0]), (1, 7, [1, 0])];
+    let window = window(&plan, &uncore, &weights);
+    let metric = "memory_bandwidth_read";
+    let of_socket_0: Vec<_> = shares(&plan, &window)
+        .into_iter()
+        .filter(|row| row.1 == 0)
+        .collect();
+    assert_eq!(
+        of_socket_0,
+        [
+            row(metric, 0, "cgroup 7", 36_000),
+            row(metric, 0, "cgroup 8", 12_000),
+            row(metric, 0, "Io", 16_000),
+            row(metric, 0, "Unattributed", 0),
+        ]
+    );
+}
+
+#[test]
+fn without_weights_the_reason_is_said() {
+    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let window = window(&plan, &|_, _| 1_000, &[]);
+    let shared = share::of_window(&plan, &window);
+    let rows = shared
+        .iter()
+        .flat_map(|shared| rows(&plan, &window, &View::default(), shared));
+    let rows: Vec<_> = rows.map(|row| (row.socket, row.whose, row.share)).collect();
+    let why = Err("nothing was counted on the socket's CPUs that tells who caused it".to_owned());
+    assert_eq!(
+        rows,
+        [(0, Whose::Unknown, why.clone()), (1, Whose::Unknown, why)]
+    );
+}
+
+/// Nobody's traffic is shared out that CPUs did not cause.
+#[test]
+fn devices_metrics_have_no_shares() {
+    let plan = plan(
+        "grace",
+        Chip::GraceCpuSuperchip,
+        "pcie_read_bandwidth,scf_frequency",
+    );
+    assert!(plan.weights.is_empty());
+    let window = window(&plan, &|_, _| 1_000, &[]);
+    assert_eq!(share::of_window(&plan, &window), []);
+}
