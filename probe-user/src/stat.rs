@@ -18,11 +18,13 @@ use probe_user::{
     command::{Command, RunningCommand},
     cpus,
     derive::Report,
+    devices::Devices,
     emit::{Emitter, Format},
     event::{self, Pmus},
     join::{By, CommandOwner, View},
     load::{Config, Hook, Plan, Request, Room, Session, default_events},
     pull::Snapshot,
+    topology::Topology,
     window::Window,
 };
 use tokio::{
@@ -55,6 +57,9 @@ pub(crate) struct Args {
     /// How long the counters of one group stay on a CPU, where there are more groups than fit
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(4..))]
     rotate: Option<u64>,
+    /// Only this PCI device in metrics of PCIe: a name such as nvme0, or an address (`pmuscope list devices`)
+    #[arg(long, value_name = "DEVICE", requires = "metric")]
+    device: Option<String>,
     /// What a row stands for
     #[arg(long, value_enum, default_value_t)]
     by: By,
@@ -150,10 +155,31 @@ fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
         offered: &general.collect::<Vec<_>>(),
         machine,
         cpus: cpus::online(sysfs)?.len(),
-        settings: Settings::default(),
+        settings: settings(args, sysfs, pmus)?,
     };
     let room = Room::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
     Ok(Plan::packed(&request, pmus, &room)?)
+}
+
+/// The filters that narrow PMUs to the device of `--device`.
+fn settings(args: &Args, sysfs: &Path, pmus: &Pmus) -> Result<Settings> {
+    let Some(name) = &args.device else {
+        return Ok(Settings::default());
+    };
+    let devices = Devices::read(sysfs, pmus, &Topology::read(sysfs));
+    let Some((complex, port, device)) = devices.find(name) else {
+        bail!("there is no PCI device {name}: `pmuscope list devices` shows those of this machine");
+    };
+    let narrowed = complex.narrowed(port, device);
+    if narrowed.is_empty() {
+        bail!(
+            "no PMU of this machine counts {name} by itself: `pmuscope list devices` shows which it can"
+        );
+    }
+    Ok(Settings {
+        device: narrowed,
+        ..Settings::default()
+    })
 }
 
 /// A running session with all that it waits for.
@@ -301,7 +327,8 @@ impl Stat {
         let window = Window::between(&self.last, &now, plan);
         self.view.merged_idle = hook == Hook::CgroupSwitches;
         let joined = self.view.join(&window, plan.groups.len());
-        let report = Report::new(self.session.plan(), &window, &joined, self.first.at);
+        let mut report = Report::new(plan, &window, &joined, self.first.at);
+        report.add_shares(plan, &window, &self.view);
         self.last = now;
         self.emitter
             .write(&report, &window.health)

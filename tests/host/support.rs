@@ -220,14 +220,6 @@ impl Counting {
         Window::between(&self.first, &now, self.session.plan())
     }
 
-    /// What was counted since the last window.
-    pub(crate) fn next_window(&mut self) -> Window {
-        let now = self.session.pull().unwrap();
-        let window = Window::between(&self.first, &now, self.session.plan());
-        self.first = now;
-        window
-    }
-
     /// The count of one event of a window for one owner; None where it has no row.
     pub(crate) fn count(&self, window: &Window, event: &str, cgroup: CgroupId) -> Option<u64> {
         self.process_count(window, event, cgroup, 0)

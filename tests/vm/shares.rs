@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, thread::sleep, time::Duration};
 
 use probe_common::CgroupId;
 use probe_user::{
-    join::share::{Method, Shares, Traffic, WeightEvents, Weights},
-    load::{Place, Plan},
+    join::share::{Method, Shares, Traffic, Weights},
+    load::{Place, Plan, PlannedWeight, WeightKind},
     window::{Owner, Window},
 };
 
@@ -30,14 +30,22 @@ fn owner(cgroup: CgroupId) -> Owner {
     Owner { cgroup, tgid: 0 }
 }
 
-/// Shares of socket 0's reads, of what socket 1 read there, and of the fabric's own CPUs.
-fn shares(plan: &Plan, window: &Window, method: Method, from_other: bool) -> Shares {
-    let events = WeightEvents {
-        method,
+/// What was counted since the last window.
+fn next_window(counting: &mut Counting) -> Window {
+    let now = counting.session.pull().unwrap();
+    let window = Window::between(&counting.first, &now, counting.session.plan());
+    counting.first = now;
+    window
+}
+
+/// Shares of socket 0's reads.
+fn shares(plan: &Plan, window: &Window) -> Shares {
+    let planned = PlannedWeight {
+        kind: WeightKind::LlcReadMisses,
         all: place(plan, "all"),
-        remote: from_other.then(|| place(plan, "remote")),
+        remote: None,
     };
-    let weights = [events.weights(window)];
+    let weights = [Weights::counted(&planned, window)];
     let count = |at| {
         let mut readings = window.uncore.iter();
         readings
@@ -46,13 +54,10 @@ fn shares(plan: &Plan, window: &Window, method: Method, from_other: bool) -> Sha
             .count
             .unwrap()
     };
-    let mut traffic = Traffic {
+    let traffic = Traffic {
         measured: count(0),
         ..Traffic::default()
     };
-    if from_other {
-        traffic.from_sockets.insert(1, count(1));
-    }
     let best = Weights::best(&weights, 0).unwrap();
     let shares = best.cpu_reads(0, &traffic).unwrap();
     assert_eq!(shares.measured(), traffic.measured, "conservation");
@@ -108,7 +113,7 @@ fn compare(shares: &[(Shares, BTreeMap<CgroupId, u64>)]) -> Errors {
 }
 
 /// Loads on CPU 0, each on for so many microseconds of ten thousand.
-fn measure(pmu: &TestPmu, on: &[u64], method: Method) -> Errors {
+fn measure(pmu: &TestPmu, on: &[u64]) -> Errors {
     let (name, _) = core();
     // Both PMUs count one for each nanosecond: a core for whoever runs, the fabric for who is watched.
     pmu.control(&format!("rate {name} {} 0 0 1000000", event(0)));
@@ -135,7 +140,7 @@ fn measure(pmu: &TestPmu, on: &[u64], method: Method) -> Errors {
     let mut measured = Vec::new();
     let mut before: BTreeMap<CgroupId, u64> = BTreeMap::new();
     for n in 0..=WINDOWS {
-        let window = counting.next_window();
+        let window = next_window(&mut counting);
         let now: BTreeMap<CgroupId, u64> = cgroups
             .iter()
             .map(|cgroup| (cgroup.id, time(cgroup.id)))
@@ -146,7 +151,7 @@ fn measure(pmu: &TestPmu, on: &[u64], method: Method) -> Errors {
                 .iter()
                 .map(|(id, now)| (*id, now - before[id]))
                 .collect();
-            measured.push((shares(plan, &window, method, false), truth));
+            measured.push((shares(plan, &window), truth));
         }
         before = now;
         sleep(Duration::from_millis(200));
@@ -169,7 +174,7 @@ fn shares_are_near_the_truth() {
         [5_000, 5_000],
     ];
     for on in two {
-        let errors = measure(&pmu, &on, Method::LlcReadMisses);
+        let errors = measure(&pmu, &on);
         errors.print(
             &format!("{}:{}", on[0] / 100, on[1] / 100),
             Method::LlcReadMisses,
@@ -178,7 +183,7 @@ fn shares_are_near_the_truth() {
     }
     for containers in [5_usize, 10, 20, 50] {
         let on = vec![9_000 / containers as u64; containers];
-        let errors = measure(&pmu, &on, Method::LlcReadMisses);
+        let errors = measure(&pmu, &on);
         errors.print(&format!("{containers} equal"), Method::LlcReadMisses);
         assert!(errors.root_mean_square() < 0.25);
     }

@@ -3,6 +3,7 @@
 //! The rule:
 //!
 //! 1. PMUs named `nvidia_ucf_pmu_*` or `nvidia_cmem_latency_pmu_*`: Tegra410 (Vera).
+//!    So are those named `nvidia_uncore_pmu_*` whose `identifier` says that they are the fabric.
 //! 2. PMUs named `nvidia_scf_pmu_*`: Grace. The chip is told by the sockets (one SCF PMU each) and
 //!    the GH200 GPUs on PCI (vendor 10de, device 2342, 2345 or 2348): one socket and GPUs is
 //!    Grace Hopper, several sockets and GPUs is multi-socket Grace Hopper, two sockets without any
@@ -19,6 +20,10 @@
 use std::path::Path;
 
 use super::chip::{Chip, Machine, Platform};
+use crate::event::product_of;
+
+/// Product id of the coherent fabric and last-level cache (`nvidia_cspmu.c`).
+const FABRIC: u32 = 0x2cf;
 
 /// `MIDR_EL1` without variant and revision.
 const MIDR_PART: u32 = 0xff0f_fff0;
@@ -34,10 +39,24 @@ impl Machine {
         let midr = midr(sysfs);
         let pmus = names(&sysfs.join("bus/event_source/devices"));
         let count = |prefix: &str| pmus.iter().filter(|pmu| pmu.starts_with(prefix)).count();
+        let unnamed = || {
+            pmus.iter()
+                .filter(|pmu| pmu.starts_with("nvidia_uncore_pmu_"))
+        };
+        let is_fabric = |pmu: &String| {
+            let identifier = sysfs
+                .join("bus/event_source/devices")
+                .join(pmu)
+                .join("identifier");
+            product_of(&text(&identifier)) == Some(FABRIC)
+        };
         let machine = if count("nvidia_ucf_pmu_") + count("nvidia_cmem_latency_pmu_") > 0 {
             Self::of_platform(Platform::Vera)
         } else if count("nvidia_scf_pmu_") > 0 {
             grace(sysfs, count("nvidia_scf_pmu_"))
+        } else if unnamed().any(is_fabric) {
+            // Grace's fabric has the same product id, but every kernel that knows Grace names it.
+            Self::of_platform(Platform::Vera)
         } else if midr == Some(NEOVERSE_V2) {
             Self::of_platform(Platform::NeoverseV2)
         } else {

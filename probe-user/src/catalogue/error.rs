@@ -193,6 +193,9 @@ pub enum Unavailable {
     /// It is about the other sockets, and there is none.
     #[error("there is one {0} only, so there is no peer socket")]
     NoPeer(String),
+    /// A link to another CPU.
+    #[error("the peer of {0} is another CPU, and of such a link the hardware counts reads only")]
+    CpuPeer(String),
     /// An event that this PMU does not have.
     #[error(transparent)]
     Event(#[from] EventError),

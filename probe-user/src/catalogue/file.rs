@@ -32,6 +32,7 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct Pmu {
     pub(super) pattern: String,
+    pub(super) product: Option<u32>,
     pub(super) per: Per,
     pub(super) counters: Option<u32>,
     pub(super) slots: Option<u32>,
@@ -68,6 +69,8 @@ pub(super) struct Metric {
     pub(super) section: String,
     #[serde(default)]
     pub(super) apportion: Apportion,
+    pub(super) from_sockets: Option<String>,
+    pub(super) io: Option<String>,
     pub(super) bound: Option<f64>,
     pub(super) requires: Option<Requirement>,
     #[serde(default)]

@@ -4,16 +4,52 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     error::Unavailable,
-    model::{Metric, Per},
+    model::{Metric, Per, PmuSpec},
     template,
 };
-use crate::event::{self, Pmus};
+use crate::{
+    devices::Narrowed,
+    event::{self, Pmus},
+};
 
 /// IIO parts of a unit.
 const PARTS: std::ops::Range<u32> = 0..8;
 
-/// Filters asked for, such as `root_port` = 0x3, by their key in the PMU's `defaults`.
-pub type Settings = BTreeMap<String, u64>;
+/// Filters asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Such as `root_port` = 0x3, by their key in the PMU's `defaults`.
+    pub filters: BTreeMap<String, u64>,
+    /// One device, on each PMU that counts it: where a metric is of such a PMU, it is of that device only.
+    pub device: Vec<Narrowed>,
+}
+
+impl Settings {
+    fn narrowed(&self, pmu: &str) -> Option<&Narrowed> {
+        self.device.iter().find(|narrowed| narrowed.pmu == pmu)
+    }
+
+    /// The filters of one PMU, over those that are always written.
+    fn filters(&self, pmu: &str, defaults: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+        let asked = |name: &String| self.filters.get(name).copied();
+        let mut filters: BTreeMap<String, u64> = defaults
+            .iter()
+            .map(|(name, value)| (name.clone(), asked(name).unwrap_or(*value)))
+            .collect();
+        for (name, value) in self
+            .narrowed(pmu)
+            .iter()
+            .flat_map(|narrowed| &narrowed.filters)
+        {
+            if *name == "src_bdf" {
+                // The hardware has one or the other.
+                filters.insert("src_rp_mask".to_owned(), 0);
+            }
+            filters.insert((*name).to_owned(), *value);
+        }
+        filters
+    }
+}
 
 /// Events to open as one group on one PMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +91,10 @@ impl Place {
     #[must_use]
     pub fn ports(&self) -> Option<u32> {
         let masks = ["root_port", "src_rp_mask", "dst_rp_mask"];
-        let mask = masks.iter().find_map(|mask| self.filters.get(*mask))?;
-        Some(mask.count_ones())
+        let mask = masks.iter().find_map(|mask| self.filters.get(*mask));
+        // Zero where it selects by device address in place of ports.
+        mask.filter(|mask| **mask != 0)
+            .map(|mask| mask.count_ones())
     }
 }
 
@@ -77,6 +115,29 @@ impl fmt::Display for Place {
     }
 }
 
+/// Whether any of its events is about writes over a link.
+fn writes(group: &CounterGroup) -> bool {
+    group.events.iter().any(|(name, _)| name.contains("_WR_"))
+}
+
+impl PmuSpec {
+    /// An event without filters, on every unit of the PMU, as an `-e` string.
+    pub fn on_each<'a>(
+        &'a self,
+        event: &'a str,
+        pmus: &'a Pmus,
+    ) -> impl Iterator<Item = String> + 'a {
+        let perf = self.events.get(event).map(|event| event.perf.as_str());
+        let units = pmus
+            .names()
+            .filter(|name| self.pattern.instance(name).is_some());
+        units.filter_map(move |unit| {
+            let value = |placeholder: &str| (placeholder == "pmu").then(|| unit.to_owned());
+            Some(template::fill(perf?, value))
+        })
+    }
+}
+
 impl Metric {
     /// The groups to open, one for each instance (and peer, and part) of its PMU on this machine.
     ///
@@ -92,14 +153,25 @@ impl Metric {
         settings: &Settings,
     ) -> Result<Vec<CounterGroup>, Unavailable> {
         let pattern = &self.pmu.pattern;
-        let instances: Vec<_> = if pattern.is_core() {
+        let mut instances: Vec<_> = if pattern.is_core() {
             pmus.cores()
                 .map(|pmu| (pmu.name.clone(), template::Instance::default()))
                 .collect()
         } else {
             let instance = |name: &str| Some((name.to_owned(), pattern.instance(name)?));
+            let is_product = |name: &str| {
+                let Some(product) = self.pmu.product else {
+                    return true;
+                };
+                let pmu = pmus.get(name).and_then(Result::ok);
+                pmu.and_then(event::product) == Some(product)
+            };
             let aliases = pmus.iter().filter_map(|pmu| pmu.alias.as_deref());
-            pmus.names().chain(aliases).filter_map(instance).collect()
+            let names = pmus.names().chain(aliases);
+            names
+                .filter(|name| is_product(name))
+                .filter_map(instance)
+                .collect()
         };
         if instances.is_empty() {
             return Err(if pattern.is_core() {
@@ -108,12 +180,12 @@ impl Metric {
                 Unavailable::NoPmu(pattern.to_string())
             });
         }
-        let filters: BTreeMap<String, u64> = self
-            .pmu
-            .defaults
+        if instances
             .iter()
-            .map(|(name, value)| (name.clone(), settings.get(name).copied().unwrap_or(*value)))
-            .collect();
+            .any(|(pmu, _)| settings.narrowed(pmu).is_some())
+        {
+            instances.retain(|(pmu, _)| settings.narrowed(pmu).is_some());
+        }
         let uses = |placeholder: &str| {
             let events = self.events();
             let mut perf = events.iter().map(|event| &self.pmu.events[*event].perf);
@@ -125,7 +197,7 @@ impl Metric {
             let place = Place {
                 socket: instance.socket,
                 device: (self.pmu.per == Per::Device).then(|| pmu.clone()),
-                filters: filters.clone(),
+                filters: settings.filters(pmu, &self.pmu.defaults),
                 ..Place::default()
             };
             let mut places = vec![place];
@@ -144,10 +216,15 @@ impl Metric {
                     part: Some(part),
                     ..place.clone()
                 };
+                let mask = places[0].filters.get("ch_mask").copied();
+                let asked = |part: &u32| mask.is_none_or(|mask| mask >> part & 1 == 1);
                 places = places
                     .iter()
-                    .flat_map(|place| PARTS.map(move |number| part(place, number)))
+                    .flat_map(|place| PARTS.filter(asked).map(move |number| part(place, number)))
                     .collect();
+                for place in &mut places {
+                    place.filters.remove("ch_mask");
+                }
             }
             groups.extend(places.into_iter().map(|place| self.group(pmu, place)));
         }
@@ -155,7 +232,16 @@ impl Metric {
             return Err(Unavailable::NoPeer(pattern.to_string()));
         }
         for group in &groups {
-            event::parse(&group.text(), pmus)?;
+            event::parse(&group.text(), pmus).map_err(|error| {
+                let peer = pmus.get(&group.pmu).and_then(Result::ok);
+                match peer.and_then(|pmu| pmu.peer.clone()) {
+                    // Of a link to another CPU the driver lists reads only.
+                    Some(peer) if peer.starts_with("nr_cpu=") && writes(group) => {
+                        Unavailable::CpuPeer(group.pmu.clone())
+                    }
+                    _ => error.into(),
+                }
+            })?;
         }
         Ok(groups)
     }
@@ -168,7 +254,12 @@ impl Metric {
             filter => place.filters.get(filter).map(|value| format!("{value:#x}")),
         };
         let perf = |event: &str| {
-            let text = template::fill(&self.pmu.events[event].perf, value);
+            let mut text = template::fill(&self.pmu.events[event].perf, value);
+            let more = place.filters.iter();
+            for (name, value) in more.filter(|(name, _)| !self.pmu.defaults.contains_key(*name)) {
+                let end = text.trim_end_matches('/').len();
+                text.insert_str(end, &format!(",{name}={value:#x}"));
+            }
             (event.to_owned(), text)
         };
         let events = self.events();

@@ -21,7 +21,7 @@ macro_rules! files {
 }
 
 /// The files, in the order of the documentation.
-const FILES: [(&str, &str); 16] = files![
+const FILES: [(&str, &str); 17] = files![
     "neoverse-v2.toml",
     "nvidia-grace-scf.toml",
     "nvidia-grace-pcie.toml",
@@ -35,6 +35,7 @@ const FILES: [(&str, &str); 16] = files![
     "tegra410-nvlink-c2c.toml",
     "tegra410-nvclink.toml",
     "tegra410-nvdlink.toml",
+    "vera-unnamed.toml",
     "intel-spr.toml",
     "intel-snb-stalls.toml",
     "generic.toml",
@@ -131,6 +132,7 @@ fn load(catalogue: &Catalogue, file: file::File) -> Result<(Arc<Family>, Vec<Met
 fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
     let file::Pmu {
         pattern,
+        product,
         per,
         counters,
         slots,
@@ -177,6 +179,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
     Ok(Arc::new(PmuSpec {
         key,
         pattern,
+        product,
         per,
         counters,
         slots,
@@ -219,8 +222,23 @@ fn load_metric(
     }
     let formula = Formula::parse(&raw.formula)?;
     let document = raw.document.as_deref().unwrap_or(document);
+    let pmu = pmu_of(&formula, family)?;
+    for event in raw.from_sockets.iter().chain(&raw.io) {
+        let known = family.pmus.iter().flat_map(|pmu| pmu.events.keys());
+        if !known.clone().any(|known| known == event) {
+            return Err(MetricProblem::Event {
+                event: event.clone(),
+                near: Nearest::to(event, known),
+            });
+        }
+    }
+    let io = raw.io.and_then(|event| {
+        let mut pmus = family.pmus.iter();
+        let pmu = pmus.find(|pmu| pmu.events.contains_key(&event))?;
+        Some((Arc::clone(pmu), event))
+    });
     let metric = Metric {
-        pmu: pmu_of(&formula, family)?,
+        pmu,
         name: raw.name,
         aliases: raw.aliases,
         title: raw.title,
@@ -234,6 +252,8 @@ fn load_metric(
             .to_owned(),
         section: raw.section,
         apportion: raw.apportion,
+        from_sockets: raw.from_sockets,
+        io,
         bound: raw.bound,
         requires: raw.requires,
         notes: raw.notes.iter().map(note).collect::<Result<_, _>>()?,

@@ -22,6 +22,7 @@
 //!
 //! [pmu.scf]
 //! pattern = "nvidia_scf_pmu_{socket}"  # the directory in sysfs; `{core}` is the core PMU
+//! product = 0x2cf                    # optional: told by its `identifier`, not by its name
 //! per = "socket"                     # cpu: per container; socket: units added up; device: each alone
 //! counters = 8                       # optional: how many events fit at once
 //! slots = 8                          # optional: `slots` where sysfs does not tell
@@ -48,6 +49,8 @@
 //! section = "SCF PMU Metrics"        # of the document
 //! document = "grace"                 # optional: where it is not the file's
 //! apportion = "cpu_read"             # optional: how shares of containers are made
+//! from_sockets = "REMOTE_RD"         # optional: what the CPUs of the other socket say they sent here
+//! io = "IO_MISS"                     # optional: the part of devices, an event of another PMU of the file
 //! bound = 100                        # optional: a share cannot be larger
 //! requires = "one-gpu"               # optional: the configuration it holds in
 //! notes = ["beats"]                  # optional: keys of [notes], all in the help text

@@ -31,6 +31,8 @@ pub struct PmuSpec {
     pub key: String,
     /// The names of its instances in sysfs.
     pub pattern: Pattern,
+    /// The product id in its `identifier` ([`crate::event::product`]), where the name tells nothing.
+    pub product: Option<u32>,
     /// What one value of its metrics stands for.
     pub per: Per,
     /// How many events count at once, beside those with a counter of their own.
@@ -175,8 +177,14 @@ impl fmt::Display for Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Apportion {
-    /// By reads that CPUs caused.
+    /// Reads of a socket's memory by CPUs, of whatever socket.
     CpuRead,
+    /// Reads by the CPUs of this socket, of whatever memory.
+    CpuReadSource,
+    /// Reads by the CPUs of this socket, of other sockets' memory.
+    CpuReadRemote,
+    /// Writes by CPUs, of this socket unless `from_sockets` counts those of others.
+    CpuWrite,
     /// To who owns the device.
     Device,
     /// Not at all.
@@ -188,6 +196,9 @@ impl fmt::Display for Apportion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::CpuRead => "cpu_read",
+            Self::CpuReadSource => "cpu_read_source",
+            Self::CpuReadRemote => "cpu_read_remote",
+            Self::CpuWrite => "cpu_write",
             Self::Device => "device",
             Self::None => "none",
         })
@@ -225,6 +236,12 @@ pub struct Metric {
     pub section: String,
     /// How its value is shared out.
     pub apportion: Apportion,
+    /// The event that counts, at its source, what CPUs send to the memory of the other socket: their part
+    /// of what that socket's event of the formula counts.
+    pub from_sockets: Option<String>,
+    /// The part of devices in what the formula's event counts: an event of another PMU of the family, with
+    /// that PMU.
+    pub io: Option<(Arc<PmuSpec>, String)>,
     /// The largest value that a share can have.
     pub bound: Option<f64>,
     /// The configuration that the formula is stated for.
@@ -240,12 +257,16 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// The events to open: those of the formula. A formula over time alone takes one event of
+    /// The events to open: those of the formula, and what its shares need of the same PMU. A formula over time alone takes one event of
     /// its PMU, since the time is that of a group.
     #[must_use]
     pub fn events(&self) -> Vec<&str> {
         if !self.formula.events().is_empty() {
-            return self.formula.events().iter().map(String::as_str).collect();
+            let formula = self.formula.events().iter();
+            return formula
+                .chain(&self.from_sockets)
+                .map(String::as_str)
+                .collect();
         }
         let fixed = self.pmu.events.iter().find(|(_, event)| event.fixed);
         let any = fixed.or_else(|| self.pmu.events.iter().next());

@@ -97,6 +97,18 @@ pub(super) fn of_places(plan: &Plan, window: &Window) -> Vec<PlaceRow> {
     rows
 }
 
+/// The value of one source of a metric on a socket.
+pub(super) fn at_socket(
+    plan: &Plan,
+    planned: &PlannedMetric,
+    source: usize,
+    window: &Window,
+    socket: u32,
+) -> Option<MetricValue> {
+    let source = planned.sources.as_ref().ok()?.get(source)?;
+    Some(place_row(plan, planned, source, window, socket).value)
+}
+
 /// The sockets that the counts of a source were read on.
 fn sockets(source: &MetricSource, window: &Window) -> BTreeSet<u32> {
     let of_source = |at: usize| {

@@ -1,10 +1,14 @@
 //! Derive: values from counts, and documented metrics from values.
 
 mod metrics;
+mod shares;
 
 use std::{collections::BTreeMap, time::Duration};
 
-pub use self::metrics::{MetricHead, MetricValue, PlaceRow};
+pub use self::{
+    metrics::{MetricHead, MetricValue, PlaceRow},
+    shares::{Share, ShareRow, Whose},
+};
 use crate::{
     join::{Entity, Joined},
     load::{Column, Place, Plan},
@@ -53,6 +57,8 @@ pub struct Report {
     pub total: Row<()>,
     /// Metrics of sockets and devices.
     pub places: Vec<PlaceRow>,
+    /// What of the metrics of sockets is whose.
+    pub shares: Vec<ShareRow>,
     /// Metrics that cannot be counted here, and why.
     pub missing: Vec<(MetricHead, String)>,
 }
@@ -104,6 +110,7 @@ impl Report {
                 metrics: metrics::of_usage(plan, &joined.total, window.length),
             },
             places: metrics::of_places(plan, window),
+            shares: Vec::new(),
             missing: metrics::missing(plan),
             columns: columns.into_iter().cloned().collect(),
         }

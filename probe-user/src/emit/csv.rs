@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use super::{label, place, self_values};
+use super::{label, place, self_values, whose};
 use crate::{
-    derive::{MetricHead, MetricValue, Report, Row},
+    derive::{MetricHead, MetricValue, Report, Row, ShareRow},
     pull::Health,
 };
 
-const HEADING: [&str; 9] = [
+const HEADING: [&str; 12] = [
     "elapsed_s",
     "duration_s",
     "kind",
@@ -18,6 +18,9 @@ const HEADING: [&str; 9] = [
     "running",
     "unit",
     "reason",
+    "socket",
+    "method",
+    "rel_error",
 ];
 
 pub(super) fn write(
@@ -41,6 +44,9 @@ pub(super) fn write(
     for row in &report.places {
         let (kind, name) = place(&row.place);
         metric(&mut csv, report, [kind, &name], &row.metric, &row.value)?;
+    }
+    for row in &report.shares {
+        share(&mut csv, report, row)?;
     }
     for (head, reason) in &report.missing {
         let fields = ["machine", "machine", &head.name, "", "", &head.unit, reason];
@@ -104,9 +110,40 @@ fn metric(
     line(csv, report, fields)
 }
 
+fn share(csv: &mut csv::Writer<impl Write>, report: &Report, row: &ShareRow) -> io::Result<()> {
+    let (kind, name) = whose(&row.whose);
+    let head = &row.metric;
+    let socket = row.socket.to_string();
+    match &row.share {
+        Ok(share) => {
+            let (value, live) = (share.value.to_string(), share.live.to_string());
+            let fields = [kind, &name, &head.name, &value, &live, &head.unit, ""];
+            let error = share.rel_error.map(|error| error.to_string());
+            let method = share.method.to_string();
+            let of_share = [&socket, &method, error.as_deref().unwrap_or_default()];
+            with_share(csv, report, fields, of_share)
+        }
+        Err(reason) => {
+            let fields = [kind, &name, &head.name, "", "", &head.unit, reason];
+            with_share(csv, report, fields, [&socket, "", ""])
+        }
+    }
+}
+
 fn line(csv: &mut csv::Writer<impl Write>, report: &Report, fields: [&str; 7]) -> io::Result<()> {
+    with_share(csv, report, fields, [""; 3])
+}
+
+/// The last three fields are of shares only.
+fn with_share(
+    csv: &mut csv::Writer<impl Write>,
+    report: &Report,
+    fields: [&str; 7],
+    of_share: [&str; 3],
+) -> io::Result<()> {
     let elapsed = format!("{:.6}", report.elapsed.as_secs_f64());
     let length = format!("{:.6}", report.length.as_secs_f64());
-    csv.write_record([elapsed.as_str(), &length].into_iter().chain(fields))?;
+    let line = [elapsed.as_str(), &length].into_iter().chain(fields);
+    csv.write_record(line.chain(of_share))?;
     Ok(())
 }

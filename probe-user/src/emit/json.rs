@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{label, place, self_values};
+use super::{label, place, self_values, whose};
 use crate::{
-    derive::{MetricHead, MetricValue, PlaceRow, Report, Row},
+    derive::{MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow},
     join::Entity,
     pull::Health,
 };
@@ -36,6 +36,7 @@ pub(super) fn write(
         "sockets": sockets.collect::<Vec<_>>(),
         "total": values(report, &report.total),
         "places": report.places.iter().map(place_row).collect::<Vec<_>>(),
+        "shares": report.shares.iter().map(share_row).collect::<Vec<_>>(),
         "missing": missing.collect::<Map<_, _>>(),
     });
     if let Some(health) = health {
@@ -88,6 +89,26 @@ fn place_row(row: &PlaceRow) -> Json {
     line["name"] = json!(name);
     line["metric"] = json!(row.metric.name);
     line["socket"] = json!(row.place.socket);
+    line
+}
+
+/// A share that cannot be told is null, with the reason.
+fn share_row(row: &ShareRow) -> Json {
+    let mut line = match &row.share {
+        Ok(share) => json!({
+            "value": share.value,
+            "running": share.live,
+            "method": share.method.to_string(),
+            "rel_error": share.rel_error,
+        }),
+        Err(reason) => json!({"value": null, "reason": reason}),
+    };
+    let (kind, name) = whose(&row.whose);
+    line["kind"] = json!(kind);
+    line["name"] = json!(name);
+    line["metric"] = json!(row.metric.name);
+    line["unit"] = json!(row.metric.unit);
+    line["socket"] = json!(row.socket);
     line
 }
 

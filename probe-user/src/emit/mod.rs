@@ -6,7 +6,12 @@ mod table;
 
 use std::io::{self, Write};
 
-use crate::{catalogue::Place, derive::Report, join::Entity, pull::Health};
+use crate::{
+    catalogue::Place,
+    derive::{Report, Whose},
+    join::Entity,
+    pull::Health,
+};
 
 /// Formats of `stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -73,6 +78,16 @@ pub(crate) fn label(entity: &Entity) -> (&'static str, String) {
         Entity::Overflow => ("overflow", "system (overflow)".to_owned()),
         Entity::Idle => ("idle", "idle".to_owned()),
         Entity::SystemAndIdle => ("system+idle", "system+idle".to_owned()),
+    }
+}
+
+/// Kind and name of whose a share is, as every format writes them.
+pub(crate) fn whose(whose: &Whose) -> (&'static str, String) {
+    match whose {
+        Whose::Entity(entity) => label(entity),
+        Whose::Io => ("io", "io".to_owned()),
+        Whose::Unattributed => ("unattributed", "unattributed".to_owned()),
+        Whose::Unknown => ("unknown", "unknown".to_owned()),
     }
 }
 

@@ -9,9 +9,9 @@ use std::{
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::{label, place, self_values};
+use super::{label, place, self_values, whose};
 use crate::{
-    derive::{MetricHead, MetricValue, PlaceRow, Report, Row, Value},
+    derive::{MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow, Value, Whose},
     join::Entity,
     load::Column,
     pull::Health,
@@ -47,6 +47,10 @@ pub(super) fn write(
     if !report.places.is_empty() {
         writeln!(out)?;
         print(out, &places(&report.places))?;
+    }
+    if report.shares.iter().any(|row| row.share.is_ok()) {
+        writeln!(out)?;
+        print(out, &shares(&report.shares))?;
     }
     notes::write(out, report)?;
     writeln!(out)?;
@@ -109,6 +113,40 @@ fn places(rows: &[PlaceRow]) -> Table {
             left(&row.metric.name),
             value,
             left(&row.metric.unit),
+        ]);
+    }
+    table
+}
+
+/// One line for each share, with its error and how it is known.
+fn shares(rows: &[ShareRow]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for row in rows {
+        let Ok(share) = &row.share else {
+            continue;
+        };
+        let name = match &row.whose {
+            Whose::Entity(entity) => short(entity),
+            other => whose(other).1,
+        };
+        let value = if share.live < 0.995 {
+            format!("{} ({:.0}%)", digits(share.value), share.live * 100.0)
+        } else {
+            digits(share.value)
+        };
+        let error = share.rel_error;
+        let error = error.map_or_else(String::new, |error| format!("±{:.1}%", error * 100.0));
+        let left = |text: &str| Cell::new(text).set_alignment(CellAlignment::Left);
+        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+        table.add_row([
+            left(&name),
+            left(&format!("socket {}", row.socket)),
+            left(&row.metric.name),
+            right(value),
+            left(&row.metric.unit),
+            right(error),
+            left(&share.method.to_string()),
         ]);
     }
     table

@@ -6,8 +6,9 @@ use probe_common::Sampled;
 
 use super::*;
 use crate::{
-    derive::{MetricHead, MetricValue, PlaceRow, Row, Value},
+    derive::{MetricHead, MetricValue, PlaceRow, Row, Share, ShareRow, Value},
     formula::{self, NoValue},
+    join::share::Method,
     load::{Column, Hook, Place as Source},
     pull::MapMemory,
 };
@@ -55,6 +56,21 @@ fn row<L>(label: L, values: [Option<Value>; 3], ipc: Option<f64>) -> Row<L> {
         label,
         values: values.to_vec(),
         metrics: vec![ipc.map_or_else(never, |ipc| metric(ipc, 1.0)), second],
+    }
+}
+
+fn share(whose: Whose, value: Result<(f64, Option<f64>), &str>) -> ShareRow {
+    let share = value.map(|(value, rel_error)| Share {
+        value,
+        live: 1.0,
+        method: Method::LlcReadMisses,
+        rel_error,
+    });
+    ShareRow {
+        whose,
+        socket: 1,
+        metric: head("cmem_read_bandwidth_apportioned", "GB/s"),
+        share: share.map_err(str::to_owned),
     }
 }
 
@@ -130,6 +146,14 @@ fn report() -> Report {
                 metric: head("pcie_read_latency", "ns"),
                 value: Err(NoValue::DenominatorZero("RD_REQ".to_owned())),
             },
+        ],
+        shares: vec![
+            share(Whose::Entity(Entity::System), Ok((12.5, Some(0.02)))),
+            share(Whose::Unattributed, Ok((0.5, None))),
+            share(
+                Whose::Unknown,
+                Err("the counters that tell who caused it were rotated out"),
+            ),
         ],
         missing: vec![(
             head("sve_ops", "1"),

@@ -22,7 +22,7 @@ pub use self::{
     format::{Format, FormatError, Word},
     nearest::Nearest,
     sysfs::{Pmu, PmuEvent, PmuKind, Pmus},
-    uncore::{Product, named_node},
+    uncore::{named_node, product, product_of},
 };
 use crate::cpus::CpuList;
 

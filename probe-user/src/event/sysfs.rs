@@ -41,6 +41,8 @@ pub struct Pmu {
     pub alias: Option<String>,
     /// `identifier`: the hardware revision, in a form of the driver's own.
     pub identifier: Option<String>,
+    /// `peer`: what a link of NVIDIA's leads to, such as `nr_gpu=2`.
+    pub peer: Option<String>,
     /// `caps/`: abilities of the hardware, such as Arm's `slots`.
     pub caps: BTreeMap<String, String>,
 }
@@ -141,6 +143,7 @@ impl Pmu {
             cpus,
             alias: optional(&dir.join("alias"))?,
             identifier: optional(&dir.join("identifier"))?,
+            peer: optional(&dir.join("peer"))?,
             caps: files(&dir.join("caps"))?.into_iter().collect(),
         })
     }

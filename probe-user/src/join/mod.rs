@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use probe_common::CgroupId;
 
+use self::share::{Shares, Weight};
 use crate::{
     pull::{Names, OVERFLOW},
     window::{self, Owner, Usage, Window},
@@ -112,6 +113,24 @@ impl View {
             }
         }
         Joined { rows, total }
+    }
+
+    /// Rolls the shares of owners up; who is not shown is left out.
+    #[must_use]
+    pub fn shared(&self, shares: &Shares, window: &Window) -> BTreeMap<Entity, Weight> {
+        let command_path = self
+            .command
+            .as_ref()
+            .and_then(|command| window.names.cgroups.get(&command.owner));
+        let mut rows: BTreeMap<Entity, Weight> = BTreeMap::new();
+        for (owner, share) in &shares.owners {
+            if let Some(entity) = self.entity(*owner, &window.names, command_path) {
+                let row = rows.entry(entity).or_default();
+                row.weight += share.weight;
+                row.samples += share.samples;
+            }
+        }
+        rows
     }
 
     /// The row that an owner belongs to; None where the user asked for others only.

@@ -16,6 +16,7 @@ mod planner;
 mod room;
 mod rotation;
 mod uncore;
+mod weights;
 
 use std::path::Path;
 
@@ -38,6 +39,7 @@ pub use self::{
     plan::{Column, Place, Plan, Planned},
     planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
     room::Room,
+    weights::{PlannedWeight, WeightKind},
 };
 use crate::{
     cgroup::Hierarchy,

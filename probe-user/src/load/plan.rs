@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
 
-use super::{LoadError, planner::PlannedMetrics};
+use super::{LoadError, planner::PlannedMetrics, weights::PlannedWeight};
 use crate::event::{Counter, Event, EventGroup, Exclude, Scope, Source};
 
 /// Hardware counters that go into one group where the user made none. More would save
@@ -89,11 +89,12 @@ pub struct Plan {
     pub rotated: usize,
     /// Uncore counters.
     pub uncore: Vec<Planned>,
-    /// Those of [`Self::uncore`] that are opened as one group: what the user put in braces, else
-    /// each alone. Without gaps.
+    /// Those of [`Self::uncore`] that are opened as one group. Without gaps.
     pub uncore_groups: Vec<Range<usize>>,
     /// What is computed of them.
     pub metrics: PlannedMetrics,
+    /// Counters on CPUs that tell who caused a socket's traffic, the best first.
+    pub weights: Vec<PlannedWeight>,
 }
 
 impl Plan {

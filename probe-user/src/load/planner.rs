@@ -7,6 +7,7 @@ use super::{
     pack::pack,
     plan::{Column, Place, Plan, Planned, Wanted},
     room::Room,
+    weights::{self, PlannedWeight, WeightKind},
 };
 use crate::{
     catalogue::{self, Machine, Metric, Settings, Unavailable},
@@ -47,6 +48,8 @@ pub struct PlannedMetric {
     pub metric: Metric,
     /// By place that has a value of its own: one for core metrics. Or why it cannot be counted.
     pub sources: Result<Vec<MetricSource>, String>,
+    /// Where the part of devices in its counts is counted, on every unit of that PMU.
+    pub io: Vec<Place>,
 }
 
 /// The counts of one value of a metric.
@@ -75,6 +78,10 @@ enum Whose {
         place: catalogue::Place,
         names: Vec<String>,
     },
+    /// Shares: the part of devices in a metric's counts.
+    Io { at: usize },
+    /// Shares: who caused them, by all accesses and those to other sockets.
+    Weight(WeightKind),
 }
 
 /// On which PMU a bundle counts.
@@ -113,6 +120,22 @@ impl Plan {
             plan.metrics.list.push(PlannedMetric {
                 metric: (*metric).clone(),
                 sources,
+                io: Vec::new(),
+            });
+            for wanted in io_of(metric, pmus) {
+                add(Bundle {
+                    wanted,
+                    whose: Whose::Io { at },
+                });
+            }
+        }
+        for weight in weights::wanted(request.metrics, pmus) {
+            let events = std::iter::once(&weight.all).chain(&weight.remote);
+            let events = events.filter_map(|text| event::parse(text, pmus).ok());
+            let wanted = events.flatten().flat_map(|group| group.events);
+            add(Bundle {
+                wanted: wanted.filter_map(|event| self::wanted(&event)).collect(),
+                whose: Whose::Weight(weight.kind),
             });
         }
         let cores = bundles.keys().filter(|kind| matches!(kind, Kind::Core(_)));
@@ -225,7 +248,7 @@ impl Plan {
                 let at = bundle.wanted.iter().position(|event| event == wanted)?;
                 Some(columns[at])
             }
-            Whose::Metric { .. } => None,
+            Whose::Metric { .. } | Whose::Io { .. } | Whose::Weight(_) => None,
         });
         own.unwrap_or_else(|| {
             let event = Event {
@@ -276,6 +299,16 @@ impl Plan {
                 sources[source].events.extend(events);
                 sources[source].units += 1;
             }
+            Whose::Io { at } => self.metrics.list[*at].io.extend(places),
+            Whose::Weight(kind) => {
+                if let Some(all) = places.first() {
+                    self.weights.push(PlannedWeight {
+                        kind: *kind,
+                        all: *all,
+                        remote: places.get(1).copied(),
+                    });
+                }
+            }
         }
     }
 
@@ -295,6 +328,7 @@ impl Plan {
                 self.metrics.list.push(PlannedMetric {
                     metric: (*metric).clone(),
                     sources: Ok(vec![source]),
+                    io: Vec::new(),
                 });
             }
         }
@@ -346,6 +380,21 @@ fn wanted(event: &Event) -> Option<Wanted> {
             exclude: event.exclude,
         }),
     }
+}
+
+/// The event that counts the part of devices, on every unit of its PMU.
+fn io_of(metric: &Metric, pmus: &Pmus) -> Vec<Vec<Wanted>> {
+    let Some((pmu, event)) = &metric.io else {
+        return Vec::new();
+    };
+    let texts = pmu.on_each(event, pmus);
+    let parsed = texts.filter_map(|text| event::parse(&text, pmus).ok());
+    parsed
+        .map(|groups| {
+            let events = groups.iter().flat_map(|group| &group.events);
+            events.filter_map(wanted).collect()
+        })
+        .collect()
 }
 
 fn kind(bundle: &[Wanted], pmus: &Pmus) -> Kind {

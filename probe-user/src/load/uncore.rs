@@ -240,7 +240,11 @@ impl Uncore {
             }
             return;
         };
-        let places: BTreeMap<_, _> = self.places(&group.pmu, &cpus).into_iter().collect();
+        let mut places: BTreeMap<_, _> = self.places(&group.pmu, &cpus).into_iter().collect();
+        // The only instance stays what it is, whatever CPU reads it.
+        if let (Some(place), Some(cpu)) = (only(group.units.keys()), only(places.values())) {
+            places = [(*place, *cpu)].into();
+        }
         for (place, unit) in &mut group.units {
             match places.get(place) {
                 Some(cpu) if *cpu == unit.cpu && unit.lives() => {}
@@ -280,6 +284,11 @@ impl Uncore {
             Err(error) => tracing::warn!("{error}: no counts of it from here on"),
         }
     }
+}
+
+/// The item of an iterator that has one.
+fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    items.next().filter(|_| items.next().is_none())
 }
 
 impl Unit {

@@ -158,7 +158,7 @@ fn every_event_resolves_on_its_platform() {
         for platform in &metric.family.platforms {
             let pmus = pmus(tree(*platform));
             let groups = metric
-                .groups(&pmus, &Settings::new())
+                .groups(&pmus, &Settings::default())
                 .unwrap_or_else(|error| panic!("{}: {error}", metric.name));
             for group in &groups {
                 assert!(!group.text().contains("{}"), "{}", metric.name);

@@ -1,17 +1,14 @@
 //! What is opened for a metric on a machine.
 
 use super::{
-    super::{Catalogue, Per, Settings, Unavailable},
+    super::{Catalogue, CounterGroup, Per, Settings, Unavailable},
     CATALOGUE, metric, pmus,
 };
+use crate::devices::Narrowed;
 
 fn texts(family: &str, name: &str, machine: &str) -> Vec<String> {
-    let groups = metric(family, name).groups(&pmus(machine), &Settings::new());
-    groups
-        .unwrap()
-        .iter()
-        .map(super::super::CounterGroup::text)
-        .collect()
+    let groups = metric(family, name).groups(&pmus(machine), &Settings::default());
+    groups.unwrap().iter().map(CounterGroup::text).collect()
 }
 
 #[test]
@@ -55,7 +52,7 @@ fn every_socket_has_a_group_and_its_own_peer() {
         ]
     );
     let groups = metric("nvidia-grace-scf", "remote_read_latency")
-        .groups(&pmus("grace"), &Settings::new())
+        .groups(&pmus("grace"), &Settings::default())
         .unwrap();
     let places: Vec<_> = groups.iter().map(|group| group.place.to_string()).collect();
     assert_eq!(places, ["socket 0 to socket 1", "socket 1 to socket 0"]);
@@ -69,7 +66,10 @@ fn the_root_ports_are_always_written() {
         "{nvidia_pcie_pmu_0/rd_req_loc,root_port=0x3ff/,nvidia_pcie_pmu_0/rd_req_rem,root_port=0x3ff/,\
          nvidia_pcie_pmu_0/cycles,root_port=0x3ff/}"
     );
-    let settings = Settings::from([("root_port".to_owned(), 0x103)]);
+    let settings = Settings {
+        filters: [("root_port".to_owned(), 0x103)].into(),
+        ..Settings::default()
+    };
     let groups = metric("nvidia-grace-pcie", "pcie_frequency")
         .groups(&pmus("grace"), &settings)
         .unwrap();
@@ -85,7 +85,7 @@ fn the_root_ports_are_always_written() {
 fn units_of_a_socket_share_a_place_and_devices_do_not() {
     let groups = |name| {
         metric("intel-spr", name)
-            .groups(&pmus("spr"), &Settings::new())
+            .groups(&pmus("spr"), &Settings::default())
             .unwrap()
     };
     let cha = groups("io_percent_of_inbound_reads_that_miss_l3");
@@ -108,7 +108,7 @@ fn units_of_a_socket_share_a_place_and_devices_do_not() {
 #[test]
 fn root_complexes_are_devices_of_their_socket() {
     let groups = metric("tegra410-pcie", "pcie_rc_read_latency")
-        .groups(&pmus("vera"), &Settings::new())
+        .groups(&pmus("vera"), &Settings::default())
         .unwrap();
     let rc = groups
         .iter()
@@ -121,7 +121,7 @@ fn root_complexes_are_devices_of_their_socket() {
     );
     // The PMUs of Grace have a name that begins alike.
     let grace =
-        metric("nvidia-grace-pcie", "pcie_frequency").groups(&pmus("vera"), &Settings::new());
+        metric("nvidia-grace-pcie", "pcie_frequency").groups(&pmus("vera"), &Settings::default());
     assert!(matches!(grace, Err(Unavailable::NoPmu(_))));
 }
 
@@ -129,7 +129,7 @@ fn root_complexes_are_devices_of_their_socket() {
 fn what_is_not_there_is_said() {
     let scf = metric("nvidia-grace-scf", "scf_frequency");
     assert_eq!(
-        scf.groups(&pmus("spr"), &Settings::new())
+        scf.groups(&pmus("spr"), &Settings::default())
             .unwrap_err()
             .to_string(),
         "there is no PMU nvidia_scf_pmu_{socket}: its driver is not loaded, or the hardware does not have it"
@@ -147,14 +147,17 @@ fn what_is_not_there_is_said() {
         std::fs::write(pmu.join(file), text).unwrap();
     }
     let one = crate::event::Pmus::read(dir.path()).unwrap();
-    scf.groups(&one, &Settings::new()).unwrap();
+    scf.groups(&one, &Settings::default()).unwrap();
     let remote = metric("nvidia-grace-scf", "remote_read_latency");
     assert!(matches!(
-        remote.groups(&one, &Settings::new()),
+        remote.groups(&one, &Settings::default()),
         Err(Unavailable::NoPeer(_))
     ));
     let read = metric("nvidia-grace-scf", "cmem_read_bandwidth");
-    let error = read.groups(&one, &Settings::new()).unwrap_err().to_string();
+    let error = read
+        .groups(&one, &Settings::default())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("cmem_rd_data"), "{error}");
 }
 
@@ -180,4 +183,116 @@ fn constraints_are_data() {
         Some(vec![2, 3])
     );
     assert_eq!(event("cha", "UNC_CHA_TOR_INSERTS.IO_ITOM"), None);
+}
+
+/// Such as the read bandwidth of one drive.
+#[test]
+fn a_device_narrows_the_pmus_that_count_it() {
+    let texts = |family, name, machine, device: &[(&str, &[(&'static str, u64)])]| -> Vec<String> {
+        let narrowed = |(pmu, filters): &(&str, &[(&'static str, u64)])| Narrowed {
+            pmu: (*pmu).to_owned(),
+            filters: filters.to_vec(),
+        };
+        let settings = Settings {
+            device: device.iter().map(narrowed).collect(),
+            ..Settings::default()
+        };
+        let groups = metric(family, name)
+            .groups(&pmus(machine), &settings)
+            .unwrap();
+        groups.iter().map(CounterGroup::text).collect()
+    };
+    assert_eq!(
+        texts(
+            "nvidia-grace-pcie",
+            "pcie_frequency",
+            "grace",
+            &[("nvidia_pcie_pmu_1", &[("root_port", 0x100)])]
+        ),
+        ["{nvidia_pcie_pmu_1/cycles,root_port=0x100/}"]
+    );
+    let by_address: &[(&'static str, u64)] = &[("src_bdf", 0x4200), ("src_bdf_en", 1)];
+    assert_eq!(
+        texts(
+            "tegra410-pcie",
+            "pcie_rc_read_bandwidth",
+            "vera",
+            &[("nvidia_pcie_pmu_0_rc_4", by_address)]
+        ),
+        ["{nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=0x0,src_bdf=0x4200,src_bdf_en=0x1/}"]
+    );
+    assert_eq!(
+        texts(
+            "intel-spr",
+            "io_inbound_write_requests",
+            "spr",
+            &[("uncore_iio_1", &[("ch_mask", 0x10)])]
+        ),
+        ["{uncore_iio_1/event=0x84,umask=0x01,ch_mask=0x10,fc_mask=0x7/}"]
+    );
+    // PMUs that have nothing to do with it count on.
+    let scf = texts(
+        "nvidia-grace-scf",
+        "scf_frequency",
+        "grace",
+        &[("nvidia_pcie_pmu_1", &[("root_port", 1)])],
+    );
+    assert_eq!(scf.len(), 2);
+}
+
+/// A link to another CPU has no write events.
+#[test]
+fn a_link_to_a_cpu_counts_reads_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let pmu = dir
+        .path()
+        .join("bus/event_source/devices/nvidia_nvlink_c2c_pmu_0");
+    for (file, text) in [
+        ("type", "20"),
+        ("cpumask", "0"),
+        ("peer", "nr_cpu=1"),
+        ("format/event", "config:0-3"),
+        ("events/cycles", "event=0x0"),
+        ("events/in_rd_cum_outs", "event=0x1"),
+        ("events/in_rd_req", "event=0x2"),
+    ] {
+        std::fs::create_dir_all(pmu.join(file).parent().unwrap()).unwrap();
+        std::fs::write(pmu.join(file), text).unwrap();
+    }
+    let pmus = crate::event::Pmus::read(dir.path()).unwrap();
+    let of = |name: &str| metric("tegra410-nvlink-c2c", name).groups(&pmus, &Settings::default());
+    of("nvlink_c2c_in_read_latency").unwrap();
+    assert_eq!(
+        of("nvlink_c2c_in_write_latency").unwrap_err().to_string(),
+        "the peer of nvidia_nvlink_c2c_pmu_0 is another CPU, and of such a link the hardware counts reads only"
+    );
+}
+
+#[test]
+fn a_fabric_without_a_name_is_told_by_its_identifier() {
+    let dir = tempfile::tempdir().unwrap();
+    for (n, identifier) in [(0, "2cf20000"), (3, "2cf20000"), (5, "10301000")] {
+        let pmu = dir
+            .path()
+            .join(format!("bus/event_source/devices/nvidia_uncore_pmu_{n}"));
+        for (file, text) in [
+            ("type", "20"),
+            ("cpumask", "0"),
+            ("identifier", identifier),
+            ("format/event", "config:0-32"),
+        ] {
+            std::fs::create_dir_all(pmu.join(file).parent().unwrap()).unwrap();
+            std::fs::write(pmu.join(file), text).unwrap();
+        }
+    }
+    let pmus = crate::event::Pmus::read(dir.path()).unwrap();
+    let groups = metric("vera-unnamed", "slc_refill_bandwidth").groups(&pmus, &Settings::default());
+    let texts: Vec<_> = groups.unwrap().iter().map(CounterGroup::text).collect();
+    assert_eq!(
+        texts,
+        [
+            "{nvidia_uncore_pmu_0/event=0xf1/}",
+            "{nvidia_uncore_pmu_3/event=0xf1/}"
+        ]
+    );
 }

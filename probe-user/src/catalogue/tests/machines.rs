@@ -101,6 +101,22 @@ fn vera_is_told_by_its_pmus() {
 }
 
 #[test]
+fn vera_without_named_pmus_is_told_by_their_identifier() {
+    let tree = |identifier: &str| {
+        let file = "bus/event_source/devices/nvidia_uncore_pmu_0/identifier";
+        Tree::new()
+            .pmus(&["nvidia_uncore_pmu_0"])
+            .file(file, identifier)
+    };
+    assert_eq!(
+        tree("2cf20000\n").machine(),
+        Machine::of_chip(Chip::Tegra410)
+    );
+    assert_eq!(tree("10301000\n").machine().platform, Platform::Generic);
+    assert_eq!(tree("\n").machine().platform, Platform::Generic);
+}
+
+#[test]
 fn cores_are_told_by_their_ids() {
     let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
     let v2 = Tree::new().file(midr, "0x00000000411fd4f1\n").machine();

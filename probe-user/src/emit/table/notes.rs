@@ -33,6 +33,13 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
             notes.entry(key).or_default().push(place(&row.place).1);
         }
     }
+    for row in &report.shares {
+        if let Err(reason) = &row.share {
+            let key = (row.metric.name.as_str(), reason.clone());
+            let socket = format!("socket {}", row.socket);
+            notes.entry(key).or_default().push(socket);
+        }
+    }
     for (head, reason) in &report.missing {
         notes.insert((&head.name, reason.clone()), Vec::new());
     }

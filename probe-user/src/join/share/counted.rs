@@ -5,23 +5,25 @@ use std::collections::BTreeMap;
 use probe_common::UsageRow;
 
 use super::{Method, SocketWeights, Weight, Weights};
-use crate::{load::Place, window::Window};
+use crate::{
+    load::{Place, PlannedWeight, WeightKind},
+    window::Window,
+};
 
-/// The counters that tell who caused a socket's traffic, by their places in the plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WeightEvents {
-    /// What they stand for.
-    pub method: Method,
-    /// Counts of every access.
-    pub all: Place,
-    /// Counts of those to other sockets, where the core counts them apart.
-    pub remote: Option<Place>,
+impl Method {
+    pub(super) fn of(kind: WeightKind) -> Self {
+        match kind {
+            WeightKind::LlcReadMisses => Self::LlcReadMisses,
+            WeightKind::BusReads => Self::BusReads,
+            WeightKind::WriteBacks => Self::WriteBacks,
+        }
+    }
 }
 
-impl WeightEvents {
-    /// What they counted in a window, by socket and owner.
+impl Weights {
+    /// What the counters of a weight counted in a window, by socket and owner.
     #[must_use]
-    pub fn weights(&self, window: &Window) -> Weights {
+    pub fn counted(planned: &PlannedWeight, window: &Window) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();
         // Whether any of a socket's rows had its turn.
         let mut ran: BTreeMap<u32, bool> = BTreeMap::new();
@@ -33,15 +35,16 @@ impl WeightEvents {
                 let row = usage.get(group)?.as_ref()?;
                 Some(estimate(row, at))
             };
-            let Some(all) = count(self.all) else {
+            let Some(all) = count(planned.all) else {
                 continue;
             };
             let of_socket = sockets.entry(*socket).or_default();
+            of_socket.apart = planned.remote.is_some();
             *ran.entry(*socket).or_default() |= all.is_some();
             let Some(all) = all else {
                 continue;
             };
-            let remote = self.remote.and_then(count).flatten();
+            let remote = planned.remote.and_then(count).flatten();
             let remote = remote.unwrap_or(0).min(all);
             let weight = |count| Weight {
                 weight: count,
@@ -49,7 +52,11 @@ impl WeightEvents {
             };
             of_socket.local.insert(*owner, weight(all - remote));
             // Where they are not told apart, who reads much reads much from everywhere.
-            let remote = if self.remote.is_some() { remote } else { all };
+            let remote = if planned.remote.is_some() {
+                remote
+            } else {
+                all
+            };
             of_socket.remote.insert(*owner, weight(remote));
         }
         for (socket, ran) in ran {
@@ -57,8 +64,8 @@ impl WeightEvents {
                 of_socket.rotated_out = !ran;
             }
         }
-        Weights {
-            method: self.method,
+        Self {
+            method: Method::of(planned.kind),
             sockets,
         }
     }
@@ -93,8 +100,8 @@ mod tests {
 
     fn weights(rows: &[(u32, u64, UsageRow)], remote: bool) -> Weights {
         let at = |at| Place::Core { group: 0, at };
-        let events = WeightEvents {
-            method: Method::LlcReadMisses,
+        let planned = PlannedWeight {
+            kind: WeightKind::LlcReadMisses,
             all: at(0),
             remote: remote.then_some(at(1)),
         };
@@ -106,7 +113,7 @@ mod tests {
             };
             window.on_socket.insert((*socket, owner), vec![Some(*row)]);
         }
-        events.weights(&window)
+        Weights::counted(&planned, &window)
     }
 
     fn plain(weights: &BTreeMap<Owner, Weight>) -> Vec<(u64, u64)> {

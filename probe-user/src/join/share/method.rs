@@ -72,6 +72,14 @@ pub enum NoShare {
     /// The weight's counters had no turn.
     #[error("the counters that tell who caused it were rotated out")]
     RotatedOut,
+    /// The traffic itself, or a part of it that must be known first.
+    #[error(
+        "the traffic, or the part of it that devices and other sockets caused, could not be counted"
+    )]
+    NotMeasured,
+    /// More than two sockets read from each other, and each counts them together.
+    #[error("each of more than two sockets counts together what it reads from all others")]
+    ManySockets,
     /// A device that no container holds.
     #[error("no container owns the device")]
     NoOwner,

@@ -6,14 +6,15 @@
 
 mod counted;
 mod method;
+mod planned;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
 pub use self::{
-    counted::WeightEvents,
     method::{Method, NoShare},
+    planned::{MetricShares, of_window},
 };
 use crate::window::Owner;
 
@@ -31,8 +32,10 @@ pub struct Weight {
 pub struct SocketWeights {
     /// Accesses to memory of this socket; of any memory where the method cannot tell.
     pub local: BTreeMap<Owner, Weight>,
-    /// Accesses to memory of other sockets.
+    /// Accesses to memory of other sockets; the same as `local` where the method cannot tell.
     pub remote: BTreeMap<Owner, Weight>,
+    /// Whether the method tells them apart.
+    pub apart: bool,
     /// The counters were rotated out for the whole window, or for that of some owner: nothing is
     /// known, which is not the same as nothing done.
     pub rotated_out: bool,
@@ -110,19 +113,18 @@ impl Weights {
     }
 
     /// Whose the traffic is that only CPUs of this socket caused: reads of remote memory by its remote
-    /// weights, anything else (writes, by write-backs) by the local ones.
+    /// weights, those of any memory by both.
     ///
     /// # Errors
     /// The socket has no weights, or they were rotated out.
     pub fn own(&self, socket: u32, measured: u64, of_remote: bool) -> Result<Shares, NoShare> {
         let weights = self.of(socket)?;
-        let weights = if of_remote {
-            &weights.remote
-        } else {
-            &weights.local
-        };
         let mut shares = Shares::none(self.method);
-        shares.divide(measured, weights);
+        if of_remote {
+            shares.divide(measured, &weights.remote);
+        } else {
+            shares.divide(measured, &weights.all());
+        }
         Ok(shares)
     }
 
@@ -137,6 +139,20 @@ impl Weights {
 }
 
 impl SocketWeights {
+    /// Of local and remote accesses together; where the method cannot tell them apart, both are all.
+    fn all(&self) -> BTreeMap<Owner, Weight> {
+        if !self.apart {
+            return self.local.clone();
+        }
+        let mut all = self.local.clone();
+        for (owner, remote) in &self.remote {
+            let weight = all.entry(*owner).or_default();
+            weight.weight += remote.weight;
+            weight.samples += remote.samples;
+        }
+        all
+    }
+
     fn total(&self) -> u128 {
         let all = self.local.values().chain(self.remote.values());
         all.map(|weight| u128::from(weight.weight)).sum()
@@ -197,11 +213,11 @@ impl Shares {
         owners + self.io + self.unattributed
     }
 
-    /// Standard error of an owner's share, as a part of it; `None` where it has none or the method's own
-    /// error is not known.
+    /// Standard error of a share, as a part of it; `None` where it has no samples or the method's own error is
+    /// not known.
     #[must_use]
-    pub fn rel_error(&self, owner: Owner) -> Option<f64> {
-        self.method.rel_error(self.owners.get(&owner)?.samples)
+    pub fn rel_error(&self, share: &Weight) -> Option<f64> {
+        self.method.rel_error(share.samples)
     }
 
     /// Adds `count`, divided by these weights; to nobody where there are none.

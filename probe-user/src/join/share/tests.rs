@@ -200,7 +200,7 @@ fn fewer_samples_are_a_larger_error() {
         io: 0,
         unattributed: 0,
     };
-    let error = |cgroup| shares.rel_error(owner(cgroup));
+    let error = |cgroup| shares.rel_error(shares.owners.get(&owner(cgroup))?);
     assert!((error(2).unwrap() - 0.1_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-12);
     assert!(error(3) < error(2));
     assert_eq!((error(4), error(5)), (None, None));
@@ -224,6 +224,7 @@ fn any_socket() -> impl Strategy<Value = SocketWeights> {
     (any_weights(), any_weights()).prop_map(|(local, remote)| SocketWeights {
         local,
         remote,
+        apart: true,
         rotated_out: false,
     })
 }

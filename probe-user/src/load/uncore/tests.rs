@@ -80,6 +80,11 @@ fn a_cpumask_that_moves_is_followed_and_keeps_what_was_counted() {
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
+    // Whatever socket that CPU is in: it is the same hardware.
+    machine.write(
+        "devices/system/cpu/cpu1/topology/physical_package_id",
+        "1\n",
+    );
     machine.cpumask("nvidia_scf_pmu_0", "1\n");
     uncore.look = true;
     let after = read(&mut uncore, &plan);
