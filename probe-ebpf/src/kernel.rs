@@ -12,6 +12,7 @@ macro_rules! offsets {
         $($(#[$doc])* #[unsafe(no_mangle)] pub(crate) static $name: Global<u64> = Global::new(0);)*
     };
 }
+pub(crate) use offsets;
 
 offsets! {
     /// `task_struct.pid`
@@ -91,6 +92,12 @@ impl Task {
     #[inline(always)]
     pub(crate) fn comm(self) -> *const u8 {
         self.0.wrapping_add(TASK_COMM.load() as usize)
+    }
+
+    /// Its address, for the helpers that read kernel memory.
+    #[inline(always)]
+    pub(crate) fn address(self) -> u64 {
+        self.0 as u64
     }
 
     /// Nanoseconds that it has run since it was switched in, as the scheduler counts them when a
