@@ -50,6 +50,8 @@ pub struct CpuState {
     pub since: u64,
     /// Nanoseconds that the slice before it was long.
     pub length: u64,
+    /// The least that a clock event was ever ahead of the scheduler's clock at a switch, in ns.
+    pub ahead: i64,
     /// Times the open slice was charged and closed.
     pub charges: u64,
     /// Runs of the switch hook on this CPU.
@@ -83,7 +85,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 18 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 19 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -98,6 +100,7 @@ impl CpuState {
             armed: word(),
             since: word(),
             length: word(),
+            ahead: word().cast_signed(),
             charges: word(),
             runs: word(),
             unseen: word(),
