@@ -160,6 +160,7 @@ impl Stat {
             by_process,
             follow_command: follow,
             max_rows: args.max_rows,
+            spe: None,
         };
         let mut session = Session::start(config, hierarchy)?;
         if let Some(command) = command.as_ref().filter(|_| follow) {
@@ -265,21 +266,21 @@ impl Stat {
     }
 }
 
-async fn tick(timer: &mut Option<Interval>) {
+pub(crate) async fn tick(timer: &mut Option<Interval>) {
     match timer {
         Some(timer) => drop(timer.tick().await),
         None => std::future::pending().await,
     }
 }
 
-async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
+pub(crate) async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
     match fd {
         Some(fd) => fd.readable().await,
         None => std::future::pending().await,
     }
 }
 
-async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
+pub(crate) async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
     match command {
         Some(command) => command.ended().await,
         None => std::future::pending().await,

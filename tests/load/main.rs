@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     .args(["burn", "0", &words[2]])
                     .stdin(Stdio::null())
                     .spawn()?;
+                println!("{}", child.id());
                 child.wait()?;
             }
         }

@@ -427,6 +427,22 @@ impl SpeTask {
         }
     }
 
+    /// The entry that the kernel stored as `words`.
+    #[must_use]
+    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let [cgroup, previous_cgroup, since, previous_since, ids, exited] = words;
+        let b = ids.to_ne_bytes();
+        Self {
+            cgroup: CgroupId(cgroup),
+            previous_cgroup: CgroupId(previous_cgroup),
+            since,
+            previous_since,
+            tgid: u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
+            previous_tgid: u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
+            exited,
+        }
+    }
+
     /// The words under which the kernel stores it.
     #[must_use]
     pub const fn to_words(self) -> [u64; Self::WORDS] {

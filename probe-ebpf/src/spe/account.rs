@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use probe_common::{
     CgroupId,
-    spe::{Access, Class, Events, PageKey, PageRow, Record, SpeCpu, SpeKey, SpeRow},
+    spe::{Access, Class, Events, LATENCY_BUCKETS, PageKey, PageRow, Record, SpeCpu, SpeKey, SpeRow, Unattributed},
 };
 
 use super::{hook::Walk, tasks, timeline};
@@ -20,11 +20,9 @@ use crate::{account::Owner, kernel::offsets, switch::BY_PROCESS};
 offsets! {
     /// Data pages are two to the power of it.
     SPE_DATA_PAGE_SHIFT;
+    /// 1: the table of pages is kept.
+    SPE_WITH_PAGES;
 }
-
-/// 1: the table of pages is kept.
-#[unsafe(no_mangle)]
-static SPE_WITH_PAGES: Global<u8> = Global::new(0);
 
 /// Samples by owner. Not preallocated: only pairs that were sampled cost memory. User space sets the size.
 #[map]
@@ -53,28 +51,16 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
     }
     let time = record.timestamp().map(|ticks| walk.clock.nanos(ticks));
     let owner = match record.thread() {
-        Some(0) => Ok(Owner {
+        Some(0) => Owner {
             cgroup: CgroupId::IDLE,
             tgid: 0,
-        }),
-        Some(thread) => tasks::owner(thread, time),
+        },
+        Some(thread) => tasks::owner(cpu, thread, time),
         None => timeline::owner(cpu, time),
     };
-    let owner = match owner {
-        Ok(owner) => {
-            if SPE_WITH_PAGES.load() == 1 {
-                page(cpu, record, owner.tgid);
-            }
-            owner
-        }
-        Err(reason) => {
-            cpu.unattributed[reason as usize] += 1;
-            Owner {
-                cgroup: SpeKey::UNATTRIBUTED,
-                tgid: 0,
-            }
-        }
-    };
+    if SPE_WITH_PAGES.load() == 1 && owner.cgroup != SpeKey::UNATTRIBUTED {
+        page(cpu, record, owner.tgid);
+    }
     let key = SpeKey {
         cgroup: owner.cgroup,
         tgid: if BY_PROCESS.load() == 1 {
@@ -105,7 +91,18 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
     }
     if let Some(cycles) = record.total_latency() {
         row.total.add(cycles);
-        row.histogram[SpeRow::bucket(cycles)] += 1;
+        row.histogram[bucket(cycles)] += 1;
+    }
+}
+
+/// Counts a record without a known owner. No `Result`: the verifier does not see that what is in
+/// one is there only where its tag says so.
+#[inline(always)]
+pub(super) fn nobody(cpu: &mut SpeCpu, reason: Unattributed) -> Owner {
+    cpu.unattributed[reason as usize] += 1;
+    Owner {
+        cgroup: SpeKey::UNATTRIBUTED,
+        tgid: 0,
     }
 }
 
@@ -131,6 +128,20 @@ fn row(cpu: &mut SpeCpu, key: &SpeKey, class: Class) -> *mut SpeRow {
     }
     cpu.overflowed += 1;
     SPE_OVERFLOW.get_ptr_mut(class as u32).unwrap_or_default()
+}
+
+/// [`SpeRow::bucket`] with its bound where the verifier sees it: LLVM knows that the number of bits is no
+/// larger and compares for equality only.
+#[inline(always)]
+fn bucket(cycles: u16) -> usize {
+    let mut bucket = SpeRow::bucket(cycles);
+    // SAFETY: changes one register.
+    unsafe { asm!("{bucket} &= 15", bucket = inout(reg) bucket) };
+    if bucket < LATENCY_BUCKETS {
+        bucket
+    } else {
+        LATENCY_BUCKETS - 1
+    }
 }
 
 #[inline(always)]

@@ -4,7 +4,7 @@
 //! off, after the hardware has written its last record. In overwrite mode `handle->head` is the
 //! chunk's end in the buffer.
 
-use core::{ffi::c_void, ptr};
+use core::{ffi::c_void, num::NonZeroU64, ptr};
 
 use aya_ebpf::{
     Global,
@@ -67,11 +67,14 @@ const TRUNCATED: u64 = 1;
 const PARTIAL: u64 = 4;
 const COLLISION: u64 = 8;
 
-/// Records between two looks at the clock.
-const STRIDE_OF_CLOCK: u32 = 32;
+const RECORD: u64 = u64::MAX;
+const PADDING: u64 = u64::MAX - 1;
 
-/// More cells than any chunk has: half of the largest buffer, 2 GiB.
-const MAX_CELLS: u64 = 1 << 24;
+/// Rounds between two looks at the clock: 32 cells.
+const ROUNDS_BETWEEN_CLOCKS: u32 = 64;
+
+/// More cells than a chunk has: `bpf_loop` takes 2^23 rounds.
+const MAX_CELLS: u64 = 1 << 22;
 
 #[repr(C)]
 pub(super) struct Walk {
@@ -90,6 +93,8 @@ pub(super) struct Walk {
     deadline: u64,
     /// Cells read.
     done: u64,
+    /// What the last one held: [`RECORD`], [`PADDING`] or the number of a kind of damage.
+    outcome: u64,
 }
 
 #[fentry(function = "perf_aux_output_end")]
@@ -186,24 +191,21 @@ fn chunk_of_ours(
     let clock = SPE_SETTINGS.get(SpeSetting::Clock as u32).copied()?;
     walk.clock = *SPE_CLOCKS.get(clock as u32)?;
     // Every n-th cell, from another one each time: the cells left out are no particular ones.
-    let step = if limit != 0 && cells > limit {
-        cells.div_ceil(limit)
-    } else {
-        1
-    };
-    let first = if step > 1 { cpu.chunks % step } else { 0 };
-    let rounds = (cells - first).div_ceil(step);
+    let step = ceil(cells, NonZeroU64::new(limit)?);
+    let step = NonZeroU64::new(step).unwrap_or(NonZeroU64::MIN);
+    let first = cpu.chunks % step;
+    let cells_to_read = ceil(cells.saturating_sub(first), step);
     walk.page = u64::MAX;
     walk.at = start + first * window;
-    walk.stride = step * window;
+    walk.stride = step.get() * window;
     walk.deadline = began.wrapping_add(nanos);
     walk.done = 0;
-    let rounds = if rounds < MAX_CELLS { rounds } else { MAX_CELLS };
+    let rounds = 2 * cells_to_read.min(MAX_CELLS);
     // SAFETY: the callback takes an index and the pointer that is passed, which it does not use.
     unsafe {
         bpf_loop(
             rounds as u32,
-            one as *mut c_void,
+            half as *mut c_void,
             ptr::null_mut::<c_void>(),
             0,
         )
@@ -212,25 +214,50 @@ fn chunk_of_ours(
     Some(())
 }
 
-/// One cell; 1 ends the walk.
+/// n / d, rounded up.
+#[inline(always)]
+fn ceil(n: u64, d: NonZeroU64) -> u64 {
+    n.wrapping_add(d.get() - 1) / d
+}
+
+/// Two rounds for each cell, one that decodes and one that accounts; 1 ends the walk. In one round the
+/// verifier would follow the accounting from every way out of the decoder: more than it allows.
 #[inline(never)]
-extern "C" fn one(round: u32, _: *mut c_void) -> i64 {
+extern "C" fn half(round: u32, _: *mut c_void) -> i64 {
     let (Some(cpu), Some(walk)) = (cpu(), walk()) else {
         return 1;
     };
-    if round % STRIDE_OF_CLOCK == STRIDE_OF_CLOCK - 1 && now() > walk.deadline {
-        return 1;
+    if round & 1 == 0 {
+        return i64::from(decode(walk, round).is_none());
+    }
+    match walk.outcome {
+        RECORD => {
+            cpu.records += 1;
+            account::add(cpu, walk);
+        }
+        PADDING => cpu.padding += 1,
+        bad => {
+            if let Some(count) = cpu.bad.get_mut(bad as usize) {
+                *count += 1;
+            }
+        }
+    }
+    0
+}
+
+/// Copies the next cell and decodes it; None at the end.
+#[inline(always)]
+fn decode(walk: &mut Walk, round: u32) -> Option<()> {
+    if round % ROUNDS_BETWEEN_CLOCKS == ROUNDS_BETWEEN_CLOCKS - 2 && now() > walk.deadline {
+        return None;
     }
     let at = walk.at;
     walk.at = at.wrapping_add(walk.stride);
     let shift = SPE_PAGE_SHIFT.load() & 31;
     let page = at >> shift;
     if page != walk.page {
-        let Some(address) = read(walk.pages.wrapping_add(page * 8)) else {
-            return 1;
-        };
+        walk.address = read(walk.pages.wrapping_add(page * 8))?;
         walk.page = page;
-        walk.address = address;
     }
     let source = walk.address + (at & ((1 << shift) - 1));
     // SAFETY: the cell has room for the window; the helper checks the source.
@@ -242,20 +269,18 @@ extern "C" fn one(round: u32, _: *mut c_void) -> i64 {
         )
     };
     if failed != 0 {
-        return 1;
+        return None;
     }
     walk.done += 1;
     // SAFETY: the walk is a map value of this CPU.
     let bytes = unsafe { Window::new(&raw const walk.cell) };
-    match decode_record(&bytes, at as u32, &mut walk.record) {
-        Ok(Content::Record) => {
-            cpu.records += 1;
-            account::add(cpu, walk);
-        }
-        Ok(Content::Padding(_)) => cpu.padding += 1,
-        Err(kind) => cpu.bad[kind as usize] += 1,
-    }
-    0
+    // Cells are aligned to their size, so the place of the cell in the buffer changes nothing.
+    walk.outcome = match decode_record(&bytes, 0, &mut walk.record) {
+        Ok(Content::Record) => RECORD,
+        Ok(Content::Padding(_)) => PADDING,
+        Err(kind) => kind as u64,
+    };
+    Some(())
 }
 
 #[inline(always)]

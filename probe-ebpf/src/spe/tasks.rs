@@ -16,10 +16,10 @@ use aya_ebpf::{
 };
 use probe_common::{
     CgroupId,
-    spe::{SpeTask, Unattributed},
+    spe::{SpeCpu, SpeTask, Unattributed},
 };
 
-use super::{cpu, now, read};
+use super::{account::nobody, cpu, now, read};
 use crate::{
     account::Owner,
     kernel::{Cgroup, TASK_PID, TASK_TGID, Task, offsets},
@@ -37,11 +37,11 @@ offsets! {
 
 /// By thread id. User space sets the size.
 #[map]
-static SPE_TASKS: HashMap<u32, SpeTask> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+static SPE_TASKS: HashMap<u64, SpeTask> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
 /// Threads that exited, for user space to delete. User space sets the size.
 #[map]
-static SPE_EXITED: Queue<u32> = Queue::with_max_entries(1, 0);
+static SPE_EXITED: Queue<u64> = Queue::with_max_entries(1, 0);
 
 /// A move of all threads of a process.
 #[map]
@@ -61,9 +61,9 @@ const MAX_THREADS: u32 = 1 << 20;
 
 /// Whose a record of this thread and time is.
 #[inline(always)]
-pub(super) fn owner(thread: u32, time: Option<u64>) -> Result<Owner, Unattributed> {
-    let Some(task) = SPE_TASKS.get_ptr(thread) else {
-        return Err(Unattributed::UnknownThread);
+pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: Option<u64>) -> Owner {
+    let Some(task) = SPE_TASKS.get_ptr(u64::from(thread)) else {
+        return nobody(cpu, Unattributed::UnknownThread);
     };
     // SAFETY: changes replace the whole value, so this one stays as it is while a program runs.
     let task = unsafe { &*task };
@@ -75,26 +75,26 @@ pub(super) fn owner(thread: u32, time: Option<u64>) -> Result<Owner, Unattribute
     match time {
         Some(time) if time < task.since && task.previous_since != SpeTask::NOBODY => {
             if time < task.previous_since {
-                return Err(Unattributed::TooOld);
+                return nobody(cpu, Unattributed::TooOld);
             }
-            Ok(Owner {
+            Owner {
                 cgroup: task.previous_cgroup,
                 tgid: task.previous_tgid,
-            })
+            }
         }
-        _ => Ok(current),
+        _ => current,
     }
 }
 
 /// From now on the thread belongs to this owner.
 #[inline(always)]
 fn set(thread: u32, cgroup: CgroupId, tgid: u32, since: u64) {
-    let task = match SPE_TASKS.get_ptr(thread) {
+    let task = match SPE_TASKS.get_ptr(u64::from(thread)) {
         // SAFETY: as in `owner`.
         Some(before) => unsafe { (*before).then(cgroup, tgid, since) },
         None => SpeTask::new(cgroup, tgid, since),
     };
-    if SPE_TASKS.insert(thread, task, 0).is_err()
+    if SPE_TASKS.insert(u64::from(thread), task, 0).is_err()
         && let Some(cpu) = cpu()
     {
         cpu.unknown_threads += 1;
@@ -114,9 +114,10 @@ fn spe_walk_tasks(ctx: *mut c_void) -> i32 {
     let task = unsafe { Task::new(task) };
     let owner = owner_of(task);
     let entry = SpeTask::new(owner.cgroup, task.tgid(), 0);
-    let inserted = SPE_TASKS.insert(task.pid(), entry, BPF_NOEXIST.into());
+    let thread = u64::from(task.pid());
+    let inserted = SPE_TASKS.insert(thread, entry, BPF_NOEXIST.into());
     if inserted.is_err()
-        && SPE_TASKS.get_ptr(task.pid()).is_none()
+        && SPE_TASKS.get_ptr(thread).is_none()
         && let Some(cpu) = cpu()
     {
         cpu.unknown_threads += 1;
@@ -141,7 +142,7 @@ fn spe_fork(ctx: BtfTracePointContext) -> i32 {
 fn spe_exit(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of sched_process_exit is the task.
     let task = unsafe { Task::new(ctx.arg(0)) };
-    let thread = task.pid();
+    let thread = u64::from(task.pid());
     if let Some(entry) = SPE_TASKS.get_ptr_mut(thread) {
         // SAFETY: one word that only the thread's own exit sets.
         unsafe { (*entry).exited = 1 };

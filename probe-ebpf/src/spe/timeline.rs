@@ -5,9 +5,9 @@ use aya_ebpf::{
     maps::PerCpuArray,
     programs::{BtfTracePointContext, RawTracePointContext},
 };
-use probe_common::spe::{SpeCpu, SpeSwitch, TIMELINE, Unattributed};
+use probe_common::spe::{SpeCpu, SpeKey, SpeSwitch, TIMELINE, Unattributed};
 
-use super::{cpu, now};
+use super::{account::nobody, cpu, now};
 use crate::{account::Owner, kernel::Task, switch::owner_of};
 
 /// A ring. User space sets the size, [`TIMELINE`], where it attaches [`spe_switch`].
@@ -66,15 +66,18 @@ fn entry(number: u64) -> Option<&'static SpeSwitch> {
 
 /// Who ran on this CPU at this time.
 #[inline(always)]
-pub(super) fn owner(cpu: &SpeCpu, time: Option<u64>) -> Result<Owner, Unattributed> {
+pub(super) fn owner(cpu: &mut SpeCpu, time: Option<u64>) -> Owner {
     let end = cpu.switches;
     let Some(time) = time.filter(|_| end > 0) else {
-        return Err(Unattributed::NoThread);
+        return nobody(cpu, Unattributed::NoThread);
     };
     // The last entry that is not later: in [from, to).
     let mut from = end.saturating_sub(u64::from(TIMELINE));
     let mut to = end;
-    let mut found = Err(Unattributed::BeforeTimeline);
+    let mut found = Owner {
+        cgroup: SpeKey::UNATTRIBUTED,
+        tgid: 0,
+    };
     for _ in 0..ROUNDS {
         if from >= to {
             break;
@@ -82,14 +85,17 @@ pub(super) fn owner(cpu: &SpeCpu, time: Option<u64>) -> Result<Owner, Unattribut
         let middle = from + (to - from) / 2;
         let Some(switch) = entry(middle) else { break };
         if switch.since <= time {
-            found = Ok(Owner {
+            found = Owner {
                 cgroup: switch.cgroup,
                 tgid: switch.tgid as u32,
-            });
+            };
             from = middle + 1;
         } else {
             to = middle;
         }
+    }
+    if found.cgroup == SpeKey::UNATTRIBUTED {
+        return nobody(cpu, Unattributed::BeforeTimeline);
     }
     found
 }

@@ -1,12 +1,16 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
 pub mod identity;
+mod spe;
 
 use std::collections::BTreeMap;
 
+
 use probe_common::CgroupId;
 
+pub use self::spe::SpeJoined;
 use crate::{
+    load::spe::UNATTRIBUTED,
     pull::{Names, OVERFLOW},
     window::{self, Owner, Usage, Window},
 };
@@ -54,6 +58,8 @@ pub enum Entity {
     System,
     /// Counts that the USAGE map had no room for.
     Overflow,
+    /// Samples of threads that nobody knows.
+    Unattributed,
     /// The idle task.
     Idle,
     /// Idle and what runs in the root cgroup: hook `cgroup-switches` cannot tell them apart.
@@ -118,6 +124,7 @@ impl View {
         match owner.cgroup {
             CgroupId::IDLE => return Some(Entity::Idle),
             OVERFLOW => return Some(Entity::Overflow),
+            UNATTRIBUTED => return Some(Entity::Unattributed),
             CgroupId::ROOT if self.merged_idle => return Some(Entity::SystemAndIdle),
             _ => {}
         }

@@ -11,6 +11,7 @@ mod error;
 mod hook;
 mod hotplug;
 mod plan;
+pub mod spe;
 mod uncore;
 
 use std::path::Path;
@@ -24,7 +25,11 @@ use aya_log::EbpfLogger;
 use probe_common::{CpuState, FlushMode};
 
 pub(crate) use self::{
-    counters::CpuCounters, error::chain, hook::CgroupSwitches, hotplug::Hotplug,
+    counters::CpuCounters,
+    error::chain,
+    hook::CgroupSwitches,
+    hotplug::Hotplug,
+    spe::{Drained, Maps, Spe, SpeHook},
     uncore::UncoreCounter,
 };
 pub use self::{
@@ -32,6 +37,7 @@ pub use self::{
     error::LoadError,
     hook::Hook,
     plan::{Column, Place, Plan, Planned},
+    spe::{SpeConfig, SpeError},
 };
 use crate::{
     cgroup::Hierarchy,
@@ -55,6 +61,8 @@ pub struct Config {
     pub follow_command: bool,
     /// Rows that the USAGE map takes; None: by the number of CPUs.
     pub max_rows: Option<u32>,
+    /// Sampling of memory accesses beside the counting.
+    pub spe: Option<SpeConfig>,
 }
 
 /// Everything that is in the kernel for one run.
@@ -72,6 +80,7 @@ pub struct Session {
     pub(crate) log: EbpfLogger<&'static dyn log::Log>,
     pub(crate) missed_switches: u64,
     pub(crate) flushes: u64,
+    pub(crate) spe: Option<Spe>,
 }
 
 impl Session {
@@ -90,12 +99,20 @@ impl Session {
             .max_rows
             .unwrap_or_else(|| default_rows(online.len()));
         let vmlinux = Path::new(btf::VMLINUX);
-        let offsets = btf::offsets(vmlinux)?;
+        let fields: &[_] = if config.spe.is_some() {
+            &spe::FIELDS
+        } else {
+            &[]
+        };
+        let offsets = btf::offsets(vmlinux, fields)?;
         let btf = Btf::from_sys_fs().map_err(|error| LoadError::Btf {
             path: vmlinux.to_path_buf(),
             reason: chain(&error),
         })?;
-        let mut ebpf = load(&config, max_rows, &offsets, &btf)?;
+        let possible = cpus::possible(sysfs)?
+            .last()
+            .map_or(0, |last| last as usize + 1);
+        let mut ebpf = load(&config, max_rows, &offsets, &btf, possible)?;
 
         counters::allow_descriptors(config.plan.slots().count() * online.len());
         let mut cpu_counters = Vec::with_capacity(online.len());
@@ -141,7 +158,16 @@ impl Session {
             log,
             missed_switches: 0,
             flushes: 0,
+            spe: None,
         };
+        if let Some(config) = session.config.spe.clone() {
+            let spe = Spe::start(config, &mut session.ebpf, &session.btf, &online)?;
+            session.spe = Some(spe);
+        }
+        // Nothing is counted on CPUs: no switch matters.
+        if session.config.plan.groups.is_empty() {
+            return Ok(session);
+        }
         session.attach_hook(hierarchy, &online)?;
         // The hook returns at once on a CPU that is not armed, so each CPU starts in one instant.
         for &cpu in &online {
@@ -183,7 +209,11 @@ impl Session {
         let mut map: HashMap<_, u32, u8> = map
             .try_into()
             .map_err(|error: aya::maps::MapError| failed(&error))?;
-        map.insert(pid, 1, 0).map_err(|error| failed(&error))
+        map.insert(pid, 1, 0).map_err(|error| failed(&error))?;
+        if self.spe.is_some() {
+            Spe::follow(&mut self.ebpf, pid)?;
+        }
+        Ok(())
     }
 
     /// Runs the flush program on a CPU.
@@ -274,6 +304,7 @@ fn load(
     max_rows: u32,
     offsets: &[(&'static str, u64)],
     btf: &Btf,
+    cpus: usize,
 ) -> Result<Ebpf, LoadError> {
     let events = config.plan.slots().count() as u64;
     let group_ends = config.plan.group_ends();
@@ -299,6 +330,16 @@ fn load(
         .override_global("FOLLOW_COMMAND", &follow, true);
     for (name, offset) in offsets {
         loader.override_global(name, offset, true);
+    }
+    let spe = config.spe.as_ref();
+    let globals = spe.map(SpeConfig::globals).unwrap_or_default();
+    if let Some(spe) = spe {
+        for (name, value) in &globals {
+            loader.override_global(name, value, true);
+        }
+        for (name, entries) in spe.map_sizes(cpus) {
+            loader.map_max_entries(name, entries);
+        }
     }
     loader.load(OBJECT).map_err(|error| LoadError::Bpf {
         what: "the eBPF object".into(),

@@ -114,5 +114,9 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
         .collect()
 }
 
+mod spe;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use self::spe::add as add_samples;
+pub use self::spe::{Served, SpeUsage, SpeWindow};

@@ -31,6 +31,7 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
     Snapshot {
         at: Duration::ZERO,
         rows,
+        spe: None,
         uncore: Vec::new(),
         names: Arc::default(),
         health,

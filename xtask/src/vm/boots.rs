@@ -62,6 +62,7 @@ const ALL: &[Tests] = &[
             "pmus::uncore",
             "scale::",
             "smoke::",
+            "spe::",
         ],
     },
     Tests {
@@ -83,7 +84,7 @@ const ALL: &[Tests] = &[
 const ACCOUNTING: &[Tests] = &[
     Tests {
         binary: "vm",
-        modules: &["smoke::", "accounting::", "hooks::"],
+        modules: &["smoke::", "accounting::", "hooks::", "spe::"],
     },
     Tests {
         binary: "host",
