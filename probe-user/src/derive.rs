@@ -155,7 +155,11 @@ impl Report {
         });
         let mut rows: Vec<_> = rows.collect();
         // Of one kind, whoever used most of the first event comes first.
-        rows.sort_by(|a, b| rank(&a.label).cmp(&rank(&b.label)).then(first(b).total_cmp(&first(a))));
+        rows.sort_by(|a, b| {
+            rank(&a.label)
+                .cmp(&rank(&b.label))
+                .then(first(b).total_cmp(&first(a)))
+        });
         let sockets = socket_values(plan, window);
         let mut values = row(&joined.total);
         for (at, column) in plan.columns.iter().enumerate() {

@@ -273,7 +273,9 @@ pub(crate) async fn tick(timer: &mut Option<Interval>) {
     }
 }
 
-pub(crate) async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
+pub(crate) async fn readable(
+    fd: Option<&AsyncFd<RawFd>>,
+) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
     match fd {
         Some(fd) => fd.readable().await,
         None => std::future::pending().await,

@@ -188,5 +188,9 @@ pub(crate) fn assert_conserved(reading: &SpeReading) {
         .filter(|(key, _)| key.cgroup == SpeKey::UNATTRIBUTED)
         .map(|(_, counts)| counts.row.samples)
         .sum();
-    assert_eq!(unattributed, sum.unattributed.iter().sum::<u64>(), "unattributed");
+    assert_eq!(
+        unattributed,
+        sum.unattributed.iter().sum::<u64>(),
+        "unattributed"
+    );
 }

@@ -11,7 +11,10 @@ use aya_ebpf::{
 };
 use probe_common::{
     CgroupId,
-    spe::{Access, Class, Events, LATENCY_BUCKETS, PageKey, PageRow, Record, SpeCpu, SpeKey, SpeRow, Unattributed},
+    spe::{
+        Access, Class, Events, LATENCY_BUCKETS, PageKey, PageRow, Record, SpeCpu, SpeKey, SpeRow,
+        Unattributed,
+    },
 };
 
 use super::{hook::Walk, tasks, timeline};
@@ -92,6 +95,23 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
     if let Some(cycles) = record.total_latency() {
         row.total.add(cycles);
         row.histogram[bucket(cycles)] += 1;
+    }
+}
+
+/// Has the kernel keep free rows at hand on this CPU. It keeps four at first and fills up to 96 once it
+/// is asked for one (kernel/bpf/memalloc.c), but not before the chunk at hand has ended.
+#[inline(always)]
+pub(super) fn prime() {
+    let key = SpeKey {
+        cgroup: SpeKey::UNATTRIBUTED,
+        tgid: u32::MAX,
+        // SAFETY: the helper has no preconditions.
+        cpu: unsafe { bpf_get_smp_processor_id() } as u16,
+        access: Access::new(Class::Other, None),
+    };
+    if let Some(zero) = SPE_ZERO.get(0) {
+        let _ = SPE_ROWS.insert(key, zero, BPF_NOEXIST.into());
+        let _ = SPE_ROWS.remove(key);
     }
 }
 

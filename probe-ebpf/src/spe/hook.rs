@@ -16,9 +16,7 @@ use aya_ebpf::{
     maps::{Array, PerCpuArray},
     programs::{FEntryContext, ProbeContext},
 };
-use probe_common::spe::{
-    Cell as Content, Record, SpeClock, SpeCpu, SpeSetting, WINDOW, decode_record,
-};
+use probe_common::spe::{Cell as Content, Record, SpeClock, SpeSetting, WINDOW, decode_record};
 
 use super::{
     account, cpu, now, read,
@@ -114,9 +112,6 @@ fn spe_chunk_kprobe(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn chunk(handle: u64, size: u64) {
-    let (Some(cpu), Some(walk)) = (cpu(), walk()) else {
-        return;
-    };
     // SAFETY: the helper has no preconditions.
     let number = unsafe { bpf_get_smp_processor_id() };
     let own = SPE_EVENTS.get(number).copied().unwrap_or(0);
@@ -126,9 +121,9 @@ fn chunk(handle: u64, size: u64) {
         return;
     }
     let began = now();
-    if chunk_of_ours(cpu, walk, handle, size, id, began).is_none() {
-        cpu.unreadable += 1;
-    }
+    let read = chunk_of_ours(handle, size, id, began);
+    let Some(cpu) = cpu() else { return };
+    cpu.unreadable += u64::from(read.is_none());
     let took = now().wrapping_sub(began);
     cpu.nanos += took;
     if took > cpu.longest {
@@ -138,14 +133,8 @@ fn chunk(handle: u64, size: u64) {
 
 /// None where the kernel's structures could not be read, or hold what they cannot.
 #[inline(always)]
-fn chunk_of_ours(
-    cpu: &mut SpeCpu,
-    walk: &mut Walk,
-    handle: u64,
-    size: u64,
-    id: u64,
-    began: u64,
-) -> Option<()> {
+fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
+    let (cpu, walk) = (cpu()?, walk()?);
     let flags: u64 = read(handle.wrapping_add(SPE_HANDLE_FLAGS.load()))?;
     let buffer: u64 = read(handle.wrapping_add(SPE_HANDLE_RB.load()))?;
     let head: u64 = read(handle.wrapping_add(SPE_HANDLE_HEAD.load()))?;
@@ -210,7 +199,8 @@ fn chunk_of_ours(
             0,
         )
     };
-    cpu.skipped += cells - walk.done;
+    // The rounds changed both behind the compiler's back: what was borrowed before is not used any more.
+    super::cpu()?.skipped += cells.wrapping_sub(self::walk()?.done);
     Some(())
 }
 

@@ -1,14 +1,27 @@
 //! Who ran when, for records that name no thread: each CPU's last switches, joined by time.
 
 use aya_ebpf::{
+    Global,
     macros::{btf_tracepoint, map, raw_tracepoint},
     maps::PerCpuArray,
     programs::{BtfTracePointContext, RawTracePointContext},
 };
 use probe_common::spe::{SpeCpu, SpeKey, SpeSwitch, TIMELINE, Unattributed};
 
-use super::{account::nobody, cpu, now};
-use crate::{account::Owner, kernel::Task, switch::owner_of};
+use super::{
+    account::{self, nobody},
+    cpu, now,
+};
+use crate::{
+    account::Owner,
+    kernel::{Task, offsets},
+    switch::owner_of,
+};
+
+offsets! {
+    /// 1: the timeline is kept.
+    SPE_WITH_TIMELINE;
+}
 
 /// A ring. User space sets the size, [`TIMELINE`], where it attaches [`spe_switch`].
 #[map]
@@ -24,10 +37,14 @@ fn spe_switch(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// The first entry of a CPU. Never attached: user space runs it there once.
+/// Before a CPU samples: the first entry of its timeline, and rows at hand for its first chunk. Never
+/// attached: user space runs it there once.
 #[raw_tracepoint]
 fn spe_prime(_ctx: RawTracePointContext) -> i32 {
-    note(Task::current());
+    if SPE_WITH_TIMELINE.load() == 1 {
+        note(Task::current());
+    }
+    account::prime();
     0
 }
 

@@ -114,9 +114,7 @@ impl SpeReport {
             .collect();
         rows.sort_by(|a, b| {
             let rank = |row: &SpeReportRow<Entity>| super::rank(&row.label);
-            rank(a)
-                .cmp(&rank(b))
-                .then(all(b).total_cmp(&all(a)))
+            rank(a).cmp(&rank(b)).then(all(b).total_cmp(&all(a)))
         });
         Self {
             elapsed: (window.start + window.length).saturating_sub(began),
@@ -194,7 +192,10 @@ fn effective(counts: &SpeCounts) -> f64 {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "samples of a window, below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "samples of a window, below 2^53"
+)]
 fn ratio(part: u64, whole: u64) -> Option<Estimate> {
     statistics::share(part as f64, whole as f64, whole as f64)
 }
@@ -271,7 +272,10 @@ mod tests {
     fn usage() -> SpeUsage {
         [
             ((Class::Load, Served::By(Source::L1d)), counts(90, 4, 0)),
-            ((Class::Load, Served::By(Source::Remote)), counts(10, 600, 5)),
+            (
+                (Class::Load, Served::By(Source::Remote)),
+                counts(10, 600, 5),
+            ),
             ((Class::Store, Served::NotSaid), counts(20, 8, 2)),
         ]
         .into()

@@ -90,7 +90,10 @@ pub fn mean(sum: LatencySum, n: u64) -> Option<Estimate> {
 /// The value is interpolated within its bucket, the interval is that of the buckets which hold the
 /// ranks of a 95% interval: a bucket says no more.
 #[must_use]
-#[expect(clippy::cast_precision_loss, reason = "samples of a window, below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "samples of a window, below 2^53"
+)]
 pub fn quantile(histogram: &[u64; LATENCY_BUCKETS], q: f64) -> Option<Estimate> {
     let n: u64 = histogram.iter().sum();
     if n == 0 {
@@ -105,7 +108,10 @@ pub fn quantile(histogram: &[u64; LATENCY_BUCKETS], q: f64) -> Option<Estimate> 
 }
 
 /// The latency of a rank, and the ends of its bucket.
-#[expect(clippy::cast_precision_loss, reason = "samples of a window, below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "samples of a window, below 2^53"
+)]
 fn at_rank(histogram: &[u64; LATENCY_BUCKETS], rank: f64) -> (f64, f64, f64) {
     let mut before = 0.0;
     let mut last = (0.0, 0.0, 0.0);

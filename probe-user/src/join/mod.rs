@@ -5,7 +5,6 @@ mod spe;
 
 use std::collections::BTreeMap;
 
-
 use probe_common::CgroupId;
 
 pub use self::spe::SpeJoined;

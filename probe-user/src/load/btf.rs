@@ -127,7 +127,9 @@ mod tests {
 
     #[test]
     fn no_btf_is_said_so() {
-        let error = offsets(Path::new("/nonexistent"), &[]).unwrap_err().to_string();
+        let error = offsets(Path::new("/nonexistent"), &[])
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with("cannot read the kernel's BTF at /nonexistent"),
             "{error}"

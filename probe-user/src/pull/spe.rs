@@ -10,11 +10,9 @@ use aya::{
     Ebpf,
     maps::{Map, MapError, PerCpuArray, Queue},
 };
-use probe_common::{
-    spe::{
-        Access, BadKind, Class, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow, SpeSetting,
-        SpeTask, Unattributed,
-    },
+use probe_common::spe::{
+    Access, BadKind, Class, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow, SpeSetting,
+    SpeTask, Unattributed,
 };
 
 use super::{OVERFLOW, lifecycle::Ended, now};
@@ -342,7 +340,9 @@ fn add_overflow(ebpf: &Ebpf, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), L
     let map: PerCpuArray<_, [u64; SpeRow::WORDS]> =
         map.try_into().map_err(failed("SPE_OVERFLOW"))?;
     for class in Class::ALL {
-        let values = map.get(&(class as u32), 0).map_err(failed("SPE_OVERFLOW"))?;
+        let values = map
+            .get(&(class as u32), 0)
+            .map_err(failed("SPE_OVERFLOW"))?;
         for (cpu, words) in values.iter().enumerate() {
             let row = SpeRow::from_words(words);
             if row.samples > 0 {
@@ -366,11 +366,10 @@ fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, LoadError> {
     let Some(Map::LruHashMap(map)) = ebpf.map("SPE_PAGES") else {
         return Err(no_map("SPE_PAGES"));
     };
-    let rows =
-        bpf::lookup_all::<2, 2>(map.fd().as_fd()).map_err(|source| LoadError::Map {
-            what: "read the SPE_PAGES map",
-            source,
-        })?;
+    let rows = bpf::lookup_all::<2, 2>(map.fd().as_fd()).map_err(|source| LoadError::Map {
+        what: "read the SPE_PAGES map",
+        source,
+    })?;
     let row = |([page, tgid], [samples, cycles]): ([u64; 2], [u64; 2])| {
         (PageKey { page, tgid }, PageRow { samples, cycles })
     };

@@ -105,9 +105,7 @@ fn gain(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
             total: latency(row.total, old.total),
             issue: latency(row.issue, old.issue),
             translation: latency(row.translation, old.translation),
-            histogram: std::array::from_fn(|at| {
-                row.histogram[at].wrapping_sub(old.histogram[at])
-            }),
+            histogram: std::array::from_fn(|at| row.histogram[at].wrapping_sub(old.histogram[at])),
         },
         operations: now.operations - before.operations,
         variance: now.variance - before.variance,

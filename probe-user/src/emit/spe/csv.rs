@@ -43,7 +43,10 @@ pub(super) fn write(
     for page in &report.pages {
         let (process, address) = (page.tgid.to_string(), format!("{:#x}", page.address));
         let mut line = |metric: &str, value: String| {
-            lines.line(["page", &process, "", &address, metric], &[value, String::new(), String::new()])
+            lines.line(
+                ["page", &process, "", &address, metric],
+                &[value, String::new(), String::new()],
+            )
         };
         line("spe_samples", page.samples.to_string())?;
         line("spe_latency_mean_cycles", page.mean.to_string())?;

@@ -25,7 +25,14 @@ const HEADINGS: [&str; 10] = [
     "remote %",
 ];
 
-const SOURCE_HEADINGS: [&str; 6] = ["", "served by", "samples", "loads", "% of loads", "cycles mean"];
+const SOURCE_HEADINGS: [&str; 6] = [
+    "",
+    "served by",
+    "samples",
+    "loads",
+    "% of loads",
+    "cycles mean",
+];
 
 pub(super) fn write(out: &mut impl Write, report: &SpeReport, with_self: bool) -> io::Result<()> {
     let mut accesses = table(&HEADINGS);

@@ -110,7 +110,11 @@ mod tests {
 
     /// Nanoseconds of `percent` of so many seconds.
     fn cost(percent: f64, over: u64) -> u64 {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a test's")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a test's"
+        )]
         let nanos = (percent * 1e7) as u64 * over;
         nanos
     }

@@ -137,13 +137,14 @@ impl SpeCpuEvent {
         let Some(event) = events.pmus.iter().find(|event| event.cpus.contains(cpu)) else {
             return Ok(None);
         };
-        let fd = perf::open_sampling(&event.counter, event.exclude, cpu, period).map_err(|error| {
-            SpeError::Open {
-                pmu: event.pmu.clone(),
-                cpu,
-                reason: refused(&error),
-            }
-        })?;
+        let fd =
+            perf::open_sampling(&event.counter, event.exclude, cpu, period).map_err(|error| {
+                SpeError::Open {
+                    pmu: event.pmu.clone(),
+                    cpu,
+                    reason: refused(&error),
+                }
+            })?;
         let buffer = AuxBuffer::new(fd.as_fd(), aux_size).map_err(|error| SpeError::Buffer {
             kib: aux_size / 1024,
             cpu,

@@ -18,17 +18,17 @@ use probe_common::{
 };
 
 use self::clock::Clock;
-pub use self::{
-    error::SpeError,
-    event::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents},
-    programs::SpeHook,
-};
 pub(crate) use self::{
     budget::Budget,
     event::{Drained, SpeCpuEvent},
     programs::{FIELDS, Maps},
 };
-use super::LoadError;
+pub use self::{
+    error::SpeError,
+    event::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents},
+    programs::SpeHook,
+};
+use super::{LoadError, hook::attach_tracepoint};
 use crate::{doctor::thread_ids_in_records, pull::SpeTotals};
 
 /// Nanoseconds that a record takes in the programs, until it has been measured here (Linux 6.18, x86-64).
@@ -96,8 +96,9 @@ impl Spe {
             SpeSetting::Records,
             (irq_max / ASSUMED_NANOS_PER_RECORD).max(1),
         )?;
+        programs::load_prime(ebpf)?;
         if timeline {
-            programs::attach_timeline(ebpf, btf, online)?;
+            attach_tracepoint(ebpf, btf, "spe_switch", "sched_switch")?;
         }
         let hook = programs::attach_chunks(ebpf, btf)?;
         let sysfs = Path::new("/sys");
@@ -109,7 +110,9 @@ impl Spe {
             events: Vec::new(),
             clock,
             tables,
-            budget: config.budget.map(|share| Budget::new(share, config.events.floor)),
+            budget: config
+                .budget
+                .map(|share| Budget::new(share, config.events.floor)),
             totals: SpeTotals::default(),
             config,
         };
@@ -141,6 +144,7 @@ impl Spe {
         else {
             return Ok(());
         };
+        programs::prime(ebpf, cpu)?;
         // The program must know the event before its first chunk.
         Maps(ebpf).set_event(cpu, event.id)?;
         event.enable()?;
@@ -170,12 +174,13 @@ impl SpeConfig {
     }
 
     /// Offsets and sizes that are known beside those of BTF.
-    pub(crate) fn globals(&self) -> [(&'static str, u64); 3] {
+    pub(crate) fn globals(&self) -> [(&'static str, u64); 4] {
         let shift = u64::from(rustix::param::page_size().trailing_zeros());
         [
             ("SPE_PAGE_SHIFT", shift),
             ("SPE_DATA_PAGE_SHIFT", shift),
             ("SPE_WITH_PAGES", u64::from(self.pages > 0)),
+            ("SPE_WITH_TIMELINE", u64::from(self.wants_timeline())),
         ]
     }
 

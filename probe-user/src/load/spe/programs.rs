@@ -6,7 +6,7 @@ use aya::{
     Btf, Ebpf,
     maps::{Array, HashMap, Map, MapData},
     programs::{
-        FEntry, Iter, KProbe, RawTracePoint, RawTracePointRunOptions, TestRun as _,
+        FEntry, Iter, KProbe, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _,
     },
 };
 use probe_common::spe::{SpeClock, SpeSetting, SpeTask};
@@ -64,25 +64,29 @@ pub(super) fn attach_tasks(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> 
         .map_err(|error| failed(&error))
 }
 
-/// Keeps the timeline of switches.
-pub(super) fn attach_timeline(
-    ebpf: &mut Ebpf,
-    btf: &Btf,
-    online: &[u32],
-) -> Result<(), LoadError> {
-    attach_tracepoint(ebpf, btf, "spe_switch", "sched_switch")?;
-    let failed = refused("program spe_prime");
+/// Loads the program that makes a CPU ready to sample.
+pub(super) fn load_prime(ebpf: &mut Ebpf) -> Result<(), LoadError> {
     let prime: &mut RawTracePoint = program(ebpf, "spe_prime")?;
-    prime.load().map_err(|error| failed(&error))?;
-    for &cpu in online {
-        let mut options = RawTracePointRunOptions::new();
-        options.cpu = Some(cpu);
-        // A CPU that left meanwhile begins with its first switch.
-        if let Err(error) = prime.test_run(options) {
-            tracing::debug!("the timeline of CPU {cpu} begins with its next switch: {error}");
+    prime
+        .load()
+        .map_err(|error| refused("program spe_prime")(&error))
+}
+
+/// Makes a CPU ready to sample.
+pub(super) fn prime(ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
+    let mut options = RawTracePointRunOptions::new();
+    options.cpu = Some(cpu);
+    let prime: &mut RawTracePoint = program(ebpf, "spe_prime")?;
+    match prime.test_run(options) {
+        // It went offline: opening its event will say so.
+        Ok(_) => Ok(()),
+        Err(ProgramError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::ENXIO) =>
+        {
+            Ok(())
         }
+        Err(error) => Err(refused("a run of program spe_prime")(&error)),
     }
-    Ok(())
 }
 
 /// Attaches the program that walks over chunks.
