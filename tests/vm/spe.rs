@@ -1,6 +1,11 @@
 //! SPE records decoded and attributed in the kernel, against a PMU that knows what it wrote.
 
-use std::{fs, process::Command, thread, time::Duration};
+use std::{
+    fs,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use probe_common::spe::SpeKey;
 use probe_user::load::spe::Timeline;
@@ -9,7 +14,7 @@ use crate::{
     spe_support::{
         PERIOD, Sampling, assert_conserved, assert_exact, counted, samples, stat, truth, written,
     },
-    support::{Load, TestCgroup, machine},
+    support::{Load, TestCgroup, load_binary, machine, pmuscope},
     testpmu::TestPmu,
 };
 
@@ -353,27 +358,19 @@ fn unloading_while_counting_is_refused_and_changes_nothing() {
 fn mem_shows_the_command() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=spe");
-    let output = crate::support::pmuscope()
+    let output = pmuscope()
+        .args(["mem", "--format", "json", "--period", "4096"])
         .args([
-            "mem",
-            "--format",
-            "json",
-            "--period",
-            "4096",
             "--spe-irq-max",
             "1000ms",
-        ])
-        .args([
             "--hot-pages",
             "2",
             "--self",
             "--",
-            "load",
-            "burn",
-            "0",
-            "200",
         ])
-        .stdin(std::process::Stdio::null())
+        .arg(load_binary())
+        .args(["burn", "0", "200"])
+        .stdin(Stdio::null())
         .output()
         .unwrap();
     println!("{}", String::from_utf8_lossy(&output.stderr));
