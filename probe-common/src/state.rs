@@ -42,8 +42,9 @@ pub struct CpuState {
     pub owner: CgroupId,
     /// Process of the owner when counting by process, else 0.
     pub owner_tgid: u64,
-    /// Thread that was switched in last (hook `sched-switch`).
-    pub pid: u64,
+    /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id, which
+    /// changes when a thread that is not the leader calls exec.
+    pub task: u64,
     /// 0 until user space armed this CPU; nothing is charged before.
     pub armed: u64,
     /// `CLOCK_MONOTONIC` nanoseconds when the open slice began.
@@ -96,7 +97,7 @@ impl CpuState {
         Self {
             owner: CgroupId(word()),
             owner_tgid: word(),
-            pid: word(),
+            task: word(),
             armed: word(),
             since: word(),
             length: word(),

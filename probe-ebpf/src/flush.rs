@@ -36,7 +36,7 @@ fn flush(ctx: RawTracePointContext) -> i32 {
         // reading it again here bounds what that can misattribute to one flush interval.
         let task = Task::current();
         let owner = switch::owner_of(task);
-        state.pid = u64::from(task.pid());
+        state.task = task.address();
         state.owner = owner.cgroup;
         state.owner_tgid = u64::from(owner.tgid);
     }

@@ -98,16 +98,16 @@ impl Task {
         unsafe { field(self.0, &TASK_TGID) }
     }
 
+    /// What tells it from every other task that lives.
+    #[inline(always)]
+    pub(crate) fn address(self) -> u64 {
+        self.0.addr() as u64
+    }
+
     /// Address of the command name, for the helpers that read kernel memory.
     #[inline(always)]
     pub(crate) fn comm(self) -> *const u8 {
         self.0.wrapping_add(TASK_COMM.load() as usize)
-    }
-
-    /// Its address, for the helpers that read kernel memory.
-    #[inline(always)]
-    pub(crate) fn address(self) -> u64 {
-        self.0 as u64
     }
 
     /// Nanoseconds that it has run since it was switched in, as the scheduler counts them when a

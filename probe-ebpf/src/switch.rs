@@ -80,14 +80,14 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     let coming = owner_of(next);
     if !certain {
         if coming == stored(state) && seen(state, prev) {
-            state.pid = u64::from(next.pid());
+            state.task = next.address();
             end(began, &mut state.same);
             return 0;
         }
         account::read(state, prev.left_at());
     }
     charge(&ctx, state, prev);
-    state.pid = u64::from(next.pid());
+    state.task = next.address();
     state.owner = coming.cgroup;
     state.owner_tgid = u64::from(coming.tgid);
     end(began, &mut state.changed);
@@ -138,7 +138,7 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
 /// seen. A few tasks of the host that this was built on leave without an event.
 #[inline(always)]
 fn seen(state: &CpuState, prev: Task) -> bool {
-    state.pid == u64::from(prev.pid())
+    state.task == prev.address()
 }
 
 #[inline(always)]

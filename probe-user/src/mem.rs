@@ -32,7 +32,7 @@ use tokio::{
     time::{Interval, MissedTickBehavior, interval_at},
 };
 
-use crate::stat::{NotStarted, ended, readable, tick};
+use crate::stat::{NotStarted, asked_to_end, ended, readable, tick};
 
 /// Arguments of `mem`.
 #[derive(clap::Args)]
@@ -178,6 +178,7 @@ struct Mem {
     timer: Option<Interval>,
     command: Option<RunningCommand>,
     interrupt: Signal,
+    terminate: Signal,
 }
 
 impl Mem {
@@ -190,6 +191,7 @@ impl Mem {
     ) -> Result<Self> {
         // From here on Ctrl-C ends the sampling, not this process.
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         let command = match args.command.as_slice() {
             [] => None,
             words => Some(Command::prepare(words, hierarchy).map_err(NotStarted)?),
@@ -240,6 +242,7 @@ impl Mem {
             timer,
             command,
             interrupt,
+            terminate,
         })
     }
 
@@ -265,7 +268,7 @@ impl Mem {
                 () = tick(&mut self.timer) => self.print()?,
                 _ = upkeep.tick() => self.session.upkeep()?,
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
-                _ = self.interrupt.recv() => match &self.command {
+                () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
                     Some(command) if !asked => {
                         asked = true;
                         command.terminate().context("cannot end the command")?;

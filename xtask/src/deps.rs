@@ -18,8 +18,6 @@ const LICENCES: &[&str] = &[
     "BSD-2-Clause",
     "BSD-3-Clause",
     "ISC",
-    // btf-rs: whoever has our source can link with another version of it, which is what it asks for.
-    "LGPL-2.1-or-later",
     "MIT",
     "Unicode-3.0",
     "Unlicense",

@@ -1,9 +1,10 @@
 //! Where the fields that the programs read are, in the running kernel.
 
+mod file;
+
 use std::{fs, path::Path};
 
-use btf_rs::{Btf, BtfType as _, Struct, Type};
-
+use self::file::Types;
 use super::LoadError;
 
 /// Where the kernel describes its types.
@@ -57,12 +58,13 @@ pub(crate) fn offsets(
         reason,
     };
     let bytes = fs::read(vmlinux).map_err(|read| error(read.to_string()))?;
-    let btf = Btf::from_bytes(&bytes).map_err(|parse| error(parse.to_string()))?;
+    let types = Types::parse(&bytes).map_err(|parse| error(parse.to_string()))?;
     let mut found: Vec<_> = FIELDS
         .into_iter()
         .chain(more.iter().copied())
         .map(|(global, structure, member)| {
-            offset(&btf, structure, member)
+            types
+                .offset(structure, member)
                 .map(|offset| (global, offset))
                 .ok_or_else(|| LoadError::Field {
                     path: vmlinux.to_path_buf(),
@@ -72,36 +74,8 @@ pub(crate) fn offsets(
         })
         .collect::<Result<_, _>>()?;
     let (global, structure, member) = RUN_QUEUE;
-    found.push((global, offset(&btf, structure, member).unwrap_or(NO_FIELD)));
+    found.push((global, types.offset(structure, member).unwrap_or(NO_FIELD)));
     Ok(found)
-}
-
-/// Offset of a member in bytes.
-fn offset(btf: &Btf, structure: &str, member: &str) -> Option<u64> {
-    let candidates = btf.resolve_types_by_name(structure).ok()?;
-    candidates.iter().find_map(|candidate| match candidate {
-        Type::Struct(found) => find(btf, found, member).map(|bits| u64::from(bits) / 8),
-        _ => None,
-    })
-}
-
-/// Offset in bits of a member, also of one inside an anonymous structure or union.
-fn find(btf: &Btf, structure: &Struct, name: &str) -> Option<u32> {
-    structure.members.iter().find_map(|member| {
-        let own = btf.resolve_name(member).unwrap_or_default();
-        if own == name {
-            return Some(member.bit_offset());
-        }
-        if !own.is_empty() {
-            return None;
-        }
-        match btf.resolve_type_by_id(member.get_type_id()?).ok()? {
-            Type::Struct(inner) | Type::Union(inner) => {
-                find(btf, &inner, name).map(|offset| member.bit_offset() + offset)
-            }
-            _ => None,
-        }
-    })
 }
 
 #[cfg(test)]

@@ -93,8 +93,8 @@ impl Session {
             .map(|(key, row)| (UsageKey::from_words(key), UsageRow::from_words(row)))
             .collect();
         let live_rows = rows.len();
-        self.add_idle(&mut rows, &before)?;
         let after = Self::states(&self.ebpf)?;
+        self.add_idle(&mut rows, &before, &after, at)?;
         self.add_overflow(&mut rows, &after)?;
         self.revive_dead(&after)?;
         let missed = match self.cgroup_switches.as_ref().zip(switches) {
