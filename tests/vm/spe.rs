@@ -308,17 +308,20 @@ fn pages_and_processes() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let a = TestCgroup::new("a");
-    let loads = [(&a, "burn 0 200"), (&a, "burn 1 200")];
-    let (mut sampling, processes) = sample(&pmu, &loads, || {
-        Sampling::with(|config| {
-            config.by_process = true;
-            config.spe.as_mut().unwrap().pages = 4096;
-        })
+    let mut running = ["burn 0 200", "burn 1 200"].map(|words| a.load(words));
+    let processes = [0, 1].map(|at: usize| running[at].pid());
+    pmu.control("spe reset");
+    let mut sampling = Sampling::with(|config| {
+        config.by_process = true;
+        config.spe.as_mut().unwrap().pages = 4096;
     });
+    // No pull before they have ended: rows of processes that ended are freed after one.
+    running.iter_mut().for_each(Load::go);
+    running.into_iter().for_each(|load| drop(load.finish()));
     let reading = sampling.end(&pmu);
     assert_conserved(&reading);
     let truth = truth();
-    for process in processes.iter().map(|of_load| of_load[0]) {
+    for process in processes {
         let written = written(&truth, |row| row.tgid == process);
         assert_eq!(counted(&reading, |key| key.tgid == process), written);
         let pages: Vec<_> = reading

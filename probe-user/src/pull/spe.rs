@@ -1,7 +1,7 @@
 //! What SPE sampled: drains every CPU's buffer, then reads the rows.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     os::fd::{AsFd as _, BorrowedFd},
     sync::Arc,
 };
@@ -59,6 +59,9 @@ pub struct SpeHealth {
     pub longest: u64,
     /// Rows in the map.
     pub rows: usize,
+    /// What the cores count of their sampling, where they do: operations, samples taken, kept, and dropped
+    /// because one was in flight; since the CPUs' events were opened.
+    pub sampler: BTreeMap<&'static str, u64>,
     /// Bytes of each CPU's AUX buffer.
     pub aux_size: usize,
 }
@@ -91,6 +94,8 @@ impl SpeHealth {
         ]
         .map(|(name, count)| (name.to_owned(), count))
         .into();
+        let sampler = self.sampler.iter();
+        counts.extend(sampler.map(|(name, count)| ((*name).to_owned(), *count)));
         counts.extend(
             BadKind::ALL
                 .iter()
@@ -283,12 +288,17 @@ impl Spe {
         for cpu in cpus {
             add(&mut sum, cpu);
         }
+        let mut sampler = BTreeMap::new();
+        for (name, count) in self.events.iter().flat_map(|event| event.sampler.read()) {
+            *sampler.entry(name).or_default() += count;
+        }
         SpeHealth {
             hook: self.hook,
             period: self.period,
             longest: cpus.iter().map(|cpu| cpu.longest).max().unwrap_or(0),
             sum,
             rows,
+            sampler,
             aux_size: self.config.aux_size,
         }
     }

@@ -2,7 +2,10 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use super::error::{SpeError, no_buffer, refused};
+use super::{
+    error::{SpeError, no_buffer, refused},
+    sampler::Sampler,
+};
 use crate::{
     cpus::CpuList,
     event::{self, Counter, Exclude, Pmu, Pmus, Scope, Source},
@@ -113,6 +116,8 @@ pub(crate) struct SpeCpuEvent {
     fd: OwnedFd,
     // After the event, which is closed first: the kernel then hands over what is left.
     _buffer: AuxBuffer,
+    /// What the core counts of its sampling meanwhile.
+    pub(crate) sampler: Sampler,
     /// Enabled time at the last drain, in ns.
     enabled: u64,
 }
@@ -160,6 +165,7 @@ impl SpeCpuEvent {
             id,
             fd,
             _buffer: buffer,
+            sampler: Sampler::default(),
             enabled: 0,
         }))
     }

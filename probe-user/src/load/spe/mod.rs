@@ -8,6 +8,7 @@ mod clock;
 mod error;
 mod event;
 mod programs;
+mod sampler;
 
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
@@ -17,19 +18,20 @@ use probe_common::{
     spe::{SourceTable, SpeKey, SpeSetting, SpeTask, TIMELINE},
 };
 
-use self::clock::Clock;
 pub(crate) use self::{
     budget::Budget,
     event::{Drained, SpeCpuEvent},
     programs::{FIELDS, Maps},
+    sampler::Sampler,
 };
+use self::{clock::Clock, sampler::SamplerEvents};
 pub use self::{
     error::SpeError,
     event::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents},
     programs::SpeHook,
 };
 use super::{LoadError, hook::attach_tracepoint};
-use crate::{doctor::thread_ids_in_records, pull::SpeTotals};
+use crate::{doctor::thread_ids_in_records, event::Pmus, pull::SpeTotals};
 
 /// Nanoseconds that a record takes in the programs, until it has been measured here (Linux 6.18, x86-64).
 pub const ASSUMED_NANOS_PER_RECORD: u64 = 127;
@@ -68,6 +70,7 @@ pub(crate) struct Spe {
     pub(crate) config: SpeConfig,
     pub(crate) hook: SpeHook,
     pub(crate) events: Vec<SpeCpuEvent>,
+    sampler_events: SamplerEvents,
     pub(crate) period: u64,
     pub(crate) clock: Clock,
     /// Data-source table of each CPU's core, where one is known.
@@ -108,6 +111,10 @@ impl Spe {
             period: config.events.period,
             hook,
             events: Vec::new(),
+            sampler_events: Pmus::read(sysfs)
+                .as_ref()
+                .map(SamplerEvents::find)
+                .unwrap_or_default(),
             clock,
             tables,
             budget: config
@@ -139,7 +146,7 @@ impl Spe {
 
     /// Starts sampling on a CPU, where it has SPE.
     pub(crate) fn open(&mut self, ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
-        let Some(event) =
+        let Some(mut event) =
             SpeCpuEvent::open(&self.config.events, cpu, self.period, self.config.aux_size)?
         else {
             return Ok(());
@@ -147,6 +154,7 @@ impl Spe {
         programs::prime(ebpf, cpu)?;
         // The program must know the event before its first chunk.
         Maps(ebpf).set_event(cpu, event.id)?;
+        event.sampler = Sampler::open(&self.sampler_events, cpu);
         event.enable()?;
         self.events.push(event);
         Ok(())
