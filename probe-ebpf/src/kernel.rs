@@ -12,6 +12,7 @@ macro_rules! offsets {
         $($(#[$doc])* #[unsafe(no_mangle)] pub(crate) static $name: Global<u64> = Global::new(0);)*
     };
 }
+pub(crate) use offsets;
 
 offsets! {
     /// `task_struct.pid`

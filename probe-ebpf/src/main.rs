@@ -1,6 +1,7 @@
 //! pmuscope's eBPF programs. They only add: names, ratios and scaling are user space's.
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
 #![allow(
     clippy::cast_possible_truncation,
     reason = "helpers and map keys have fixed widths, and a checked conversion would bring a panic path"
@@ -15,6 +16,7 @@ mod counters;
 mod flush;
 mod kernel;
 mod lifecycle;
+mod spe;
 mod switch;
 
 #[unsafe(link_section = "license")]

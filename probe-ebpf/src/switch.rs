@@ -22,7 +22,7 @@ use crate::{
 
 /// 1: rows are keyed by process as well.
 #[unsafe(no_mangle)]
-static BY_PROCESS: Global<u8> = Global::new(0);
+pub(crate) static BY_PROCESS: Global<u8> = Global::new(0);
 
 /// 1: processes in COMMAND, and their children, own their slices under [`CgroupId::COMMAND`].
 #[unsafe(no_mangle)]
@@ -48,10 +48,16 @@ pub(crate) fn owner_of(task: Task) -> Owner {
     if BY_PROCESS.load() == 1 {
         owner.tgid = task.tgid();
     }
-    if FOLLOW_COMMAND.load() == 1 && COMMAND.get_ptr(task.tgid()).is_some() {
+    if follows(task) {
         owner.cgroup = CgroupId::COMMAND;
     }
     owner
+}
+
+/// Whether its slices are the command's.
+#[inline(always)]
+pub(crate) fn follows(task: Task) -> bool {
+    FOLLOW_COMMAND.load() == 1 && COMMAND.get_ptr(task.tgid()).is_some()
 }
 
 #[btf_tracepoint(function = "sched_switch")]

@@ -3,6 +3,7 @@
 mod derive_cmd;
 mod doctor_cmd;
 mod list_cmd;
+mod mem;
 mod print;
 mod stat;
 
@@ -27,6 +28,8 @@ enum Command {
     List(list_cmd::Args),
     /// Check what this machine lacks for counting, and say what mends it
     Doctor(doctor_cmd::Args),
+    /// Sample memory accesses per container: where they were served and how long they took (Arm SPE)
+    Mem(mem::Args),
     /// Metrics from counts taken elsewhere: output of perf stat -x, or -j, or lines event=value
     Derive(derive_cmd::Args),
 }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(args),
         Command::List(args) => list_cmd::run(args),
         Command::Doctor(args) => doctor_cmd::run(args),
+        Command::Mem(args) => mem::run(args),
         Command::Derive(args) => derive_cmd::run(args),
     };
     result.unwrap_or_else(|error| {

@@ -228,6 +228,7 @@ impl Stat {
             by_process,
             follow_command: follow,
             max_rows: args.max_rows,
+            spe: None,
         };
         let mut session = Session::start(config, hierarchy)?;
         if let Some(command) = command.as_ref().filter(|_| follow) {
@@ -342,28 +343,30 @@ fn every(period: Duration) -> Interval {
     timer
 }
 
-async fn tick(timer: &mut Option<Interval>) {
+pub(crate) async fn tick(timer: &mut Option<Interval>) {
     match timer {
         Some(timer) => drop(timer.tick().await),
         None => std::future::pending().await,
     }
 }
 
-async fn asked_to_end(interrupt: &mut Signal, terminate: &mut Signal) {
+pub(crate) async fn asked_to_end(interrupt: &mut Signal, terminate: &mut Signal) {
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
 }
 
-async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
+pub(crate) async fn readable(
+    fd: Option<&AsyncFd<RawFd>>,
+) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
     match fd {
         Some(fd) => fd.readable().await,
         None => std::future::pending().await,
     }
 }
 
-async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
+pub(crate) async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
     match command {
         Some(command) => command.ended().await,
         None => std::future::pending().await,

@@ -207,6 +207,7 @@ impl Counting {
             by_process: false,
             follow_command: false,
             max_rows: None,
+            spe: None,
         };
         change(&mut config);
         let mut session = Session::start(config, &hierarchy()).unwrap();

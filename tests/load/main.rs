@@ -18,7 +18,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS | execs COUNT | maps MS";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS | execs COUNT | threads COUNT MS | maps MS";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -51,7 +51,17 @@ fn main() -> Result<(), Box<dyn Error>> {
                     .args(["burn", "0", &words[2]])
                     .stdin(Stdio::null())
                     .spawn()?;
+                println!("{}", child.id());
                 child.wait()?;
+            }
+        }
+        Some("threads") => {
+            let time = Duration::from_millis(number(2)?);
+            let threads: Vec<_> = (0..number(1)?)
+                .map(|_| std::thread::spawn(move || burn(time)))
+                .collect();
+            for thread in threads {
+                thread.join().map_err(|_| "a thread panicked")?;
             }
         }
         Some("execs") => execs(number(1)?)?,

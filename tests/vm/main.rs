@@ -15,6 +15,8 @@ mod pmus;
 mod scale;
 mod shares;
 mod smoke;
+mod spe;
+mod spe_support;
 #[path = "../host/support.rs"]
 #[allow(dead_code, reason = "the host tests use the rest")]
 mod support;

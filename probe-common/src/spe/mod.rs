@@ -29,6 +29,7 @@
 //! (tools/perf/util/arm-spe-decoder); no field is decoded that perf does not know,
 //! unless its documentation says so.
 
+mod account;
 mod address;
 mod bad;
 mod decode;
@@ -38,6 +39,10 @@ mod record;
 mod records;
 mod source;
 
+pub use account::{
+    Access, Class, LATENCY_BUCKETS, LatencySum, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow,
+    SpeSetting, SpeSwitch, SpeTask, TIMELINE, Unattributed,
+};
 pub use address::{ExceptionLevel, InstructionAddress, PhysicalAddress, VirtualAddress};
 pub use bad::{BadCounts, BadKind, BadRecord};
 pub use decode::{Bytes, Cell, WINDOW, decode_record};

@@ -3,6 +3,9 @@
 mod metrics;
 mod shares;
 
+pub mod spe;
+pub mod statistics;
+
 use std::{collections::BTreeMap, time::Duration};
 
 pub use self::{
@@ -81,7 +84,11 @@ impl Report {
         });
         let mut rows: Vec<_> = rows.collect();
         // Of one kind, whoever used most of the first event comes first.
-        rows.sort_by(|a, b| rank(a).cmp(&rank(b)).then(first(b).total_cmp(&first(a))));
+        rows.sort_by(|a, b| {
+            rank(&a.label)
+                .cmp(&rank(&b.label))
+                .then(first(b).total_cmp(&first(a)))
+        });
         let sockets = socket_values(&columns, window);
         let mut values = row(&joined.total);
         for (at, column) in columns.iter().enumerate() {
@@ -118,15 +125,15 @@ impl Report {
 }
 
 /// The place of a row's kind in the output.
-fn rank(row: &Row<Entity>) -> u8 {
-    match row.label {
+fn rank(label: &Entity) -> u8 {
+    match label {
         Entity::Command(_) => 0,
         Entity::Pod(_) => 1,
         Entity::Container { .. } => 2,
         Entity::Cgroup(_) | Entity::Process { .. } => 3,
         Entity::Unnamed(_) => 4,
         Entity::System => 5,
-        Entity::Overflow => 6,
+        Entity::Overflow | Entity::Unattributed => 6,
         Entity::Idle | Entity::SystemAndIdle => 7,
     }
 }

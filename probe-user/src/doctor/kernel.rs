@@ -141,7 +141,7 @@ fn options(config: Option<&Config>) -> Vec<Finding> {
 
 fn types(machine: &Machine) -> Finding {
     let path = machine.sys.join("kernel/btf/vmlinux");
-    match btf::offsets(&path) {
+    match btf::offsets(&path, &[]) {
         Ok(offsets) => AREA.ok(
             "BTF",
             format!("describes all {} fields that pmuscope reads", offsets.len()),

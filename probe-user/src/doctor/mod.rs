@@ -39,3 +39,9 @@ pub fn examine(machine: &Machine) -> Diagnosis {
     findings.extend(trials::check(machine, hierarchy.ok().as_ref()));
     Diagnosis { findings }
 }
+
+/// Whether this kernel is built to put thread ids into SPE's records; None where it does not say.
+pub(crate) fn thread_ids_in_records() -> Option<bool> {
+    let config = config::Config::read(&Machine::this())?;
+    Some(config.built("PID_IN_CONTEXTIDR") == config::Built::In)
+}

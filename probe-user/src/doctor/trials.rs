@@ -145,6 +145,7 @@ impl Trials for Live {
             by_process: false,
             follow_command: false,
             max_rows: None,
+            spe: None,
         };
         let failed = |error: crate::load::LoadError| error.to_string();
         let mut session = Session::start(config, hierarchy).map_err(failed)?;

@@ -54,7 +54,7 @@ pub(super) fn write(
     writeln!(out, "{line}")
 }
 
-fn entity(entity: &Entity) -> Map<String, Json> {
+pub(super) fn entity(entity: &Entity) -> Map<String, Json> {
     let (kind, name) = label(entity);
     let mut object = Map::from_iter([
         ("kind".to_owned(), json!(kind)),

@@ -2,10 +2,12 @@
 
 mod csv;
 mod json;
+mod spe;
 mod table;
 
 use std::io::{self, Write};
 
+pub use self::spe::SpeEmitter;
 use crate::{
     catalogue::Place,
     derive::{Report, Whose},
@@ -76,6 +78,7 @@ pub(crate) fn label(entity: &Entity) -> (&'static str, String) {
         Entity::Unnamed(id) => ("cgroup", format!("id {id} (name lost)")),
         Entity::System => ("system", "system".to_owned()),
         Entity::Overflow => ("overflow", "system (overflow)".to_owned()),
+        Entity::Unattributed => ("unattributed", "unattributed".to_owned()),
         Entity::Idle => ("idle", "idle".to_owned()),
         Entity::SystemAndIdle => ("system+idle", "system+idle".to_owned()),
     }

@@ -196,7 +196,7 @@ fn heading(column: &Column) -> String {
     }
 }
 
-fn short(entity: &Entity) -> String {
+pub(super) fn short(entity: &Entity) -> String {
     match entity {
         Entity::Container { id, pod } => {
             let id = id.get(..SHORT_ID).unwrap_or(id);
@@ -254,7 +254,7 @@ fn number(column: &Column, value: &Value) -> String {
 }
 
 /// 1234567 as 1,234,567.
-fn thousands(value: f64) -> String {
+pub(super) fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

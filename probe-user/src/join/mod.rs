@@ -2,13 +2,16 @@
 
 pub mod identity;
 pub mod share;
+mod spe;
 
 use std::collections::BTreeMap;
 
 use probe_common::CgroupId;
 
 use self::share::{Shares, Weight};
+pub use self::spe::SpeJoined;
 use crate::{
+    load::spe::UNATTRIBUTED,
     pull::{Names, OVERFLOW},
     window::{self, Owner, Usage, Window},
 };
@@ -56,6 +59,8 @@ pub enum Entity {
     System,
     /// Counts that the USAGE map had no room for.
     Overflow,
+    /// Samples of threads that nobody knows.
+    Unattributed,
     /// The idle task.
     Idle,
     /// Idle and what runs in the root cgroup: hook `cgroup-switches` cannot tell them apart.
@@ -138,6 +143,7 @@ impl View {
         match owner.cgroup {
             CgroupId::IDLE => return Some(Entity::Idle),
             OVERFLOW => return Some(Entity::Overflow),
+            UNATTRIBUTED => return Some(Entity::Unattributed),
             CgroupId::ROOT if self.merged_idle => return Some(Entity::SystemAndIdle),
             _ => {}
         }

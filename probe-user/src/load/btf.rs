@@ -10,8 +10,11 @@ use super::LoadError;
 /// Where the kernel describes its types.
 pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// The global that holds each offset, with the structure and member it is the offset of.
-const FIELDS: [(&str, &str, &str); 16] = [
+/// A global that holds an offset, with the structure and member it is the offset of.
+pub(crate) type Field = (&'static str, &'static str, &'static str);
+
+/// What every session needs.
+const FIELDS: [Field; 16] = [
     ("TASK_PID", "task_struct", "pid"),
     ("TASK_TGID", "task_struct", "tgid"),
     ("TASK_CGROUPS", "task_struct", "cgroups"),
@@ -45,8 +48,11 @@ const RUN_QUEUE: (&str, &str, &str) = ("SCHED_ENTITY_CFS_RQ", "sched_entity", "c
 /// What the programs take for "not there".
 const NO_FIELD: u64 = u64::MAX;
 
-/// The name and value of every offset global.
-pub(crate) fn offsets(vmlinux: &Path) -> Result<Vec<(&'static str, u64)>, LoadError> {
+/// The name and value of every offset global, and of those of `more`.
+pub(crate) fn offsets(
+    vmlinux: &Path,
+    more: &[Field],
+) -> Result<Vec<(&'static str, u64)>, LoadError> {
     let error = |reason: String| LoadError::Btf {
         path: vmlinux.to_path_buf(),
         reason,
@@ -55,6 +61,7 @@ pub(crate) fn offsets(vmlinux: &Path) -> Result<Vec<(&'static str, u64)>, LoadEr
     let types = Types::parse(&bytes).map_err(|parse| error(parse.to_string()))?;
     let mut found: Vec<_> = FIELDS
         .into_iter()
+        .chain(more.iter().copied())
         .map(|(global, structure, member)| {
             types
                 .offset(structure, member)
@@ -81,7 +88,7 @@ mod tests {
             println!("skipped: this kernel has no BTF");
             return;
         }
-        let offsets = offsets(Path::new(VMLINUX)).unwrap();
+        let offsets = offsets(Path::new(VMLINUX), &[]).unwrap();
         assert_eq!(offsets.len(), FIELDS.len() + 1);
         // The members that lie first in their structures on no kernel we know.
         assert!(
@@ -94,7 +101,9 @@ mod tests {
 
     #[test]
     fn no_btf_is_said_so() {
-        let error = offsets(Path::new("/nonexistent")).unwrap_err().to_string();
+        let error = offsets(Path::new("/nonexistent"), &[])
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with("cannot read the kernel's BTF at /nonexistent"),
             "{error}"

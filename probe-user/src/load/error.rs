@@ -102,6 +102,9 @@ pub enum LoadError {
     /// The cgroup hierarchy.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
+    /// Sampling with SPE.
+    #[error(transparent)]
+    Spe(#[from] super::SpeError),
     /// The list of CPUs.
     #[error(transparent)]
     Cpus(#[from] CpuListError),

@@ -81,6 +81,9 @@ impl Session {
         let before: Vec<u32> = self.counters.iter().map(|counters| counters.cpu).collect();
         self.counters
             .retain(|counters| online.contains(counters.cpu) && !changed.contains(&counters.cpu));
+        if let Some(spe) = &mut self.spe {
+            spe.keep(|cpu| online.contains(cpu) && !changed.contains(&cpu));
+        }
         let missing: Vec<u32> = online
             .iter()
             .filter(|cpu| self.counters.iter().all(|counters| counters.cpu != *cpu))
@@ -123,13 +126,20 @@ impl Session {
             Err(_) if !cpus::online(Path::new("/sys"))?.contains(cpu) => return Ok(()),
             Err(error) => return Err(error),
         };
+        if let Some(spe) = &mut self.spe
+            && !spe.samples(cpu)
+        {
+            spe.open(&mut self.ebpf, cpu)?;
+        }
         if self.cgroup_switches.is_some() {
             // The program's own events are dead there too, and nothing shows that new ones are complete.
             tracing::warn!("CPU {cpu} came online: using hook sched-switch from here on");
             self.fall_back()?;
         }
         self.counters.push(opened);
-        self.arm(self.counters.len() - 1)?;
+        if !self.config.plan.groups.is_empty() {
+            self.arm(self.counters.len() - 1)?;
+        }
         tracing::info!("CPU {cpu} came online");
         Ok(())
     }

@@ -15,6 +15,7 @@ mod plan;
 mod planner;
 mod room;
 mod rotation;
+pub mod spe;
 mod uncore;
 mod weights;
 
@@ -29,8 +30,13 @@ use aya_log::EbpfLogger;
 use probe_common::{CpuState, FlushMode};
 
 pub(crate) use self::{
-    counters::CpuCounters, error::chain, hook::CgroupSwitches, hotplug::Hotplug,
-    rotation::Rotation, uncore::Uncore,
+    counters::CpuCounters,
+    error::chain,
+    hook::CgroupSwitches,
+    hotplug::Hotplug,
+    rotation::Rotation,
+    spe::{Drained, Maps, Spe, SpeHook},
+    uncore::Uncore,
 };
 pub use self::{
     defaults::{DefaultsError, default_events},
@@ -39,6 +45,7 @@ pub use self::{
     plan::{Column, Place, Plan, Planned},
     planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
     room::Room,
+    spe::{SpeConfig, SpeError},
     weights::{PlannedWeight, WeightKind},
 };
 use crate::{
@@ -63,6 +70,8 @@ pub struct Config {
     pub follow_command: bool,
     /// Rows that the USAGE map takes; None: by the number of CPUs.
     pub max_rows: Option<u32>,
+    /// Sampling of memory accesses beside the counting.
+    pub spe: Option<SpeConfig>,
 }
 
 /// Everything that is in the kernel for one run.
@@ -81,6 +90,7 @@ pub struct Session {
     pub(crate) missed_switches: u64,
     pub(crate) flushes: u64,
     pub(crate) rotation: Rotation,
+    pub(crate) spe: Option<Spe>,
 }
 
 impl Session {
@@ -99,12 +109,20 @@ impl Session {
             .max_rows
             .unwrap_or_else(|| default_rows(online.len(), config.plan.groups.len()));
         let vmlinux = Path::new(btf::VMLINUX);
-        let offsets = btf::offsets(vmlinux)?;
+        let fields: &[_] = if config.spe.is_some() {
+            &spe::FIELDS
+        } else {
+            &[]
+        };
+        let offsets = btf::offsets(vmlinux, fields)?;
         let btf = Btf::from_sys_fs().map_err(|error| LoadError::Btf {
             path: vmlinux.to_path_buf(),
             reason: chain(&error),
         })?;
-        let mut ebpf = load(&config, max_rows, &offsets, &btf)?;
+        let possible = cpus::possible(sysfs)?
+            .last()
+            .map_or(0, |last| last as usize + 1);
+        let mut ebpf = load(&config, max_rows, &offsets, &btf, possible)?;
 
         counters::allow_descriptors(config.plan.counters() * online.len());
         let opened = online
@@ -149,7 +167,16 @@ impl Session {
             missed_switches: 0,
             flushes: 0,
             rotation: Rotation::default(),
+            spe: None,
         };
+        if let Some(config) = session.config.spe.clone() {
+            let spe = Spe::start(config, &mut session.ebpf, &session.btf, &online)?;
+            session.spe = Some(spe);
+        }
+        // Nothing is counted on CPUs: no switch matters.
+        if session.config.plan.groups.is_empty() {
+            return Ok(session);
+        }
         session.attach_hook(hierarchy, &online)?;
         session.arm_all()?;
         Ok(session)
@@ -188,7 +215,11 @@ impl Session {
         let mut map: HashMap<_, u32, u8> = map
             .try_into()
             .map_err(|error: aya::maps::MapError| failed(&error))?;
-        map.insert(pid, 1, 0).map_err(|error| failed(&error))
+        map.insert(pid, 1, 0).map_err(|error| failed(&error))?;
+        if self.spe.is_some() {
+            Spe::follow(&mut self.ebpf, pid)?;
+        }
+        Ok(())
     }
 
     /// Runs the flush program on a CPU. From then on the first `events` slots behind the fixed groups'
@@ -285,6 +316,7 @@ fn load(
     max_rows: u32,
     offsets: &[(&'static str, u64)],
     btf: &Btf,
+    cpus: usize,
 ) -> Result<Ebpf, LoadError> {
     let events = config.plan.slots() as u64;
     let rotated = config.plan.fixed_slots() as u64;
@@ -314,6 +346,16 @@ fn load(
         .override_global("FOLLOW_COMMAND", &follow, true);
     for (name, offset) in offsets {
         loader.override_global(name, offset, true);
+    }
+    let spe = config.spe.as_ref();
+    let globals = spe.map(SpeConfig::globals).unwrap_or_default();
+    if let Some(spe) = spe {
+        for (name, value) in &globals {
+            loader.override_global(name, value, true);
+        }
+        for (name, entries) in spe.map_sizes(cpus) {
+            loader.map_max_entries(name, entries);
+        }
     }
     loader.load(OBJECT).map_err(|error| LoadError::Bpf {
         what: "the eBPF object".into(),

@@ -46,7 +46,11 @@ impl Ended {
     }
 
     pub(crate) fn contains(&self, key: &UsageKey) -> bool {
-        self.cgroups.contains(&key.cgroup) || self.processes.contains(&key.tgid)
+        self.owns(key.cgroup, key.tgid)
+    }
+
+    pub(crate) fn owns(&self, cgroup: CgroupId, tgid: u32) -> bool {
+        self.cgroups.contains(&cgroup) || self.processes.contains(&tgid)
     }
 }
 

@@ -3,6 +3,7 @@
 mod health;
 mod idle;
 mod lifecycle;
+mod spe;
 
 use std::{collections::HashMap, os::fd::AsFd as _, sync::Arc, time::Duration};
 
@@ -13,8 +14,9 @@ use rustix::time::{ClockId, clock_gettime};
 pub use self::{
     health::{Health, MapMemory},
     lifecycle::Names,
+    spe::{SpeCounts, SpeHealth, SpeReading},
 };
-pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle};
+pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle, spe::SpeTotals};
 use crate::{
     load::{CgroupSwitches, LoadError, Session, no_map},
     sys::bpf,
@@ -36,6 +38,8 @@ pub struct Snapshot {
     pub uncore: Vec<UncoreReading>,
     /// The socket of each CPU, where uncore events are counted.
     pub topology: Option<Arc<Topology>>,
+    /// Samples of memory accesses, where the session samples.
+    pub spe: Option<SpeReading>,
     /// Names of every cgroup and process that has a row.
     pub names: Arc<Names>,
     /// What the programs say of themselves.
@@ -81,6 +85,7 @@ impl Session {
         let switches = self.cgroup_switches.as_ref().map(CgroupSwitches::switches);
         let at = now();
         let uncore = self.uncore.read(&self.config.plan);
+        let spe = self.pull_spe(&ended)?;
         let map = self.usage()?.fd().as_fd();
         let rows =
             bpf::lookup_all::<{ UsageKey::WORDS }, { UsageRow::WORDS }>(map).map_err(|source| {
@@ -108,8 +113,10 @@ impl Session {
         self.free(&mut rows, &ended)?;
         self.log.flush();
         if self.config.by_process {
+            let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
+            let tgids = sampled.map(|key| key.tgid);
             self.lifecycle
-                .name_processes(rows.keys().map(|key| key.tgid));
+                .name_processes(rows.keys().map(|key| key.tgid).chain(tgids));
         }
         let names = self.lifecycle.names();
         if missed > 0 {
@@ -124,6 +131,7 @@ impl Session {
             rows,
             uncore,
             topology: self.uncore.topology(),
+            spe,
             names,
             health,
         })

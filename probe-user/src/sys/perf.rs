@@ -37,6 +37,21 @@ pub(crate) fn open(
     open_attr(&mut attr, cpu, leader)
 }
 
+/// Opens a disabled event that samples all tasks of one CPU every `period` events.
+pub(crate) fn open_sampling(
+    counter: &Counter,
+    exclude: Exclude,
+    cpu: u32,
+    period: u64,
+) -> io::Result<OwnedFd> {
+    let mut attr = attr(counter);
+    attr.__bindgen_anon_1.sample_period = period;
+    attr.set_exclude_user(exclude.user.into());
+    attr.set_exclude_kernel(exclude.kernel.into());
+    attr.set_disabled(1);
+    open_attr(&mut attr, cpu, None)
+}
+
 /// Starts a group by its leader.
 pub(crate) fn enable(leader: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is a perf event's; the argument is plain.

@@ -160,5 +160,9 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
         .collect()
 }
 
+mod spe;
 #[cfg(test)]
 pub(crate) mod tests;
+
+pub(crate) use self::spe::add as add_samples;
+pub use self::spe::{Served, SpeUsage, SpeWindow};

@@ -67,6 +67,7 @@ const ALL: &[Tests] = &[
             "scale::",
             "shares::",
             "smoke::",
+            "spe::",
             "uncore::",
         ],
     },
@@ -89,7 +90,7 @@ const ALL: &[Tests] = &[
 const ACCOUNTING: &[Tests] = &[
     Tests {
         binary: "vm",
-        modules: &["smoke::", "accounting::", "hooks::"],
+        modules: &["smoke::", "accounting::", "hooks::", "spe::"],
     },
     Tests {
         binary: "host",

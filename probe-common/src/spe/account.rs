@@ -1,0 +1,548 @@
+//! The maps of the kernel's SPE accounting: rows of samples by owner and data source, whose thread
+//! is whose, and what became of every byte that SPE wrote.
+
+use super::{BadKind, Operation, Record};
+use crate::CgroupId;
+
+/// Buckets of the latency histogram: bucket n counts latencies from 2^n to 2^(n+1) - 1 cycles, the
+/// first also 0, the last all above.
+pub const LATENCY_BUCKETS: usize = 15;
+
+/// Switches that the timeline of a CPU holds. A power of two.
+pub const TIMELINE: u32 = 4096;
+
+/// What a sampled operation did, as far as rows tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Class {
+    /// Reads memory.
+    Load = 0,
+    /// Writes memory; an atomic that does both is one.
+    Store = 1,
+    /// A branch.
+    Branch = 2,
+    /// Neither, or not said.
+    Other = 3,
+}
+
+impl Class {
+    /// All classes, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Load, Self::Store, Self::Branch, Self::Other];
+
+    /// The class of a record.
+    #[must_use]
+    #[inline(always)]
+    pub fn of(record: &Record) -> Self {
+        match record.operation() {
+            Some(Operation::LoadStore(access)) if access.is_store() => Self::Store,
+            Some(Operation::LoadStore(_)) => Self::Load,
+            Some(Operation::Branch(_)) => Self::Branch,
+            _ => Self::Other,
+        }
+    }
+
+    /// The class as a metric label.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Store => "store",
+            Self::Branch => "branch",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Class and data-source number of a row, in 16 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Access(u16);
+
+impl Access {
+    /// No data-source packet.
+    const NONE: u16 = 0x3fff;
+
+    /// Numbers above 0x3ffe, which no core has, are taken as that one.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(class: Class, source: Option<u64>) -> Self {
+        let source = match source {
+            #[expect(clippy::cast_possible_truncation, reason = "compared before")]
+            Some(number) if number < Self::NONE as u64 => number as u16,
+            Some(_) => Self::NONE - 1,
+            None => Self::NONE,
+        };
+        Self((class as u16) << 14 | source)
+    }
+
+    /// What the operation did.
+    #[must_use]
+    pub const fn class(self) -> Class {
+        match self.0 >> 14 {
+            0 => Class::Load,
+            1 => Class::Store,
+            2 => Class::Branch,
+            _ => Class::Other,
+        }
+    }
+
+    /// The core's data-source number; None where the record had none.
+    #[must_use]
+    pub const fn source(self) -> Option<u64> {
+        match self.0 & Self::NONE {
+            Self::NONE => None,
+            number => Some(number as u64),
+        }
+    }
+}
+
+/// Key of a row. With the CPU in it no row is ever written by two CPUs, so plain adds are enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(C)]
+pub struct SpeKey {
+    /// Whom the samples belong to; [`SpeKey::UNATTRIBUTED`] where that is not known.
+    pub cgroup: CgroupId,
+    /// Process id in the initial pid namespace; 0 unless counting by process.
+    pub tgid: u32,
+    /// CPU number.
+    pub cpu: u16,
+    /// What was done, and where the data came from.
+    pub access: Access,
+}
+
+impl SpeKey {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 2;
+
+    /// Whom samples of unknown threads belong to.
+    pub const UNATTRIBUTED: CgroupId = CgroupId(u64::MAX - 3);
+
+    /// The key that the kernel stored as `words`.
+    #[must_use]
+    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let [cgroup, rest] = words;
+        let b = rest.to_ne_bytes();
+        Self {
+            cgroup: CgroupId(cgroup),
+            tgid: u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
+            cpu: u16::from_ne_bytes([b[4], b[5]]),
+            access: Access(u16::from_ne_bytes([b[6], b[7]])),
+        }
+    }
+
+    /// The words under which the kernel stores this key.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; Self::WORDS] {
+        let [t0, t1, t2, t3] = self.tgid.to_ne_bytes();
+        let [c0, c1] = self.cpu.to_ne_bytes();
+        let [a0, a1] = self.access.0.to_ne_bytes();
+        [
+            self.cgroup.0,
+            u64::from_ne_bytes([t0, t1, t2, t3, c0, c1, a0, a1]),
+        ]
+    }
+}
+
+/// A latency in cycles, summed over samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct LatencySum {
+    /// Sum.
+    pub cycles: u64,
+    /// Sum of squares, for the error of the mean.
+    pub squares: u64,
+}
+
+impl LatencySum {
+    /// Adds one sample's.
+    #[inline(always)]
+    pub const fn add(&mut self, cycles: u16) {
+        let cycles = cycles as u64;
+        self.cycles = self.cycles.wrapping_add(cycles);
+        self.squares = self.squares.wrapping_add(cycles.wrapping_mul(cycles));
+    }
+}
+
+/// Value of a row: samples since sampling began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SpeRow {
+    /// Samples.
+    pub samples: u64,
+    /// Those that needed a translation table walk.
+    pub walks: u64,
+    /// Dispatch to completion.
+    pub total: LatencySum,
+    /// Dispatch to issue.
+    pub issue: LatencySum,
+    /// Address translation.
+    pub translation: LatencySum,
+    /// Samples by total latency; one without that latency is in none.
+    pub histogram: [u64; LATENCY_BUCKETS],
+}
+
+impl SpeRow {
+    /// Size in 64-bit words. With key and the kernel's own 56 bytes a row takes 256 bytes.
+    pub const WORDS: usize = 8 + LATENCY_BUCKETS;
+
+    /// No samples.
+    pub const ZERO: Self = Self {
+        samples: 0,
+        walks: 0,
+        total: LatencySum {
+            cycles: 0,
+            squares: 0,
+        },
+        issue: LatencySum {
+            cycles: 0,
+            squares: 0,
+        },
+        translation: LatencySum {
+            cycles: 0,
+            squares: 0,
+        },
+        histogram: [0; LATENCY_BUCKETS],
+    };
+
+    /// The bucket of a total latency.
+    #[must_use]
+    #[inline(always)]
+    pub const fn bucket(cycles: u16) -> usize {
+        let bucket = (cycles | 1).ilog2() as usize;
+        if bucket < LATENCY_BUCKETS {
+            bucket
+        } else {
+            LATENCY_BUCKETS - 1
+        }
+    }
+
+    /// The row that the kernel stored as `words`.
+    #[must_use]
+    pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
+        let mut words = words.iter().copied();
+        let mut word = || words.next().unwrap_or_default();
+        Self {
+            samples: word(),
+            walks: word(),
+            total: LatencySum {
+                cycles: word(),
+                squares: word(),
+            },
+            issue: LatencySum {
+                cycles: word(),
+                squares: word(),
+            },
+            translation: LatencySum {
+                cycles: word(),
+                squares: word(),
+            },
+            histogram: core::array::from_fn(|_| word()),
+        }
+    }
+}
+
+/// Why a record belongs to nobody that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Unattributed {
+    /// It names no thread, and there is no timeline of switches.
+    NoThread = 0,
+    /// Nobody knows the thread that it names.
+    UnknownThread = 1,
+    /// It is older than the last two changes of the thread's owner.
+    TooOld = 2,
+    /// It names no thread, and the timeline does not reach back to it.
+    BeforeTimeline = 3,
+}
+
+impl Unattributed {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 4] = [
+        Self::NoThread,
+        Self::UnknownThread,
+        Self::TooOld,
+        Self::BeforeTimeline,
+    ];
+
+    /// The reason as a metric label.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoThread => "no_thread",
+            Self::UnknownThread => "unknown_thread",
+            Self::TooOld => "too_old",
+            Self::BeforeTimeline => "before_timeline",
+        }
+    }
+}
+
+/// What became of everything that SPE wrote on a CPU. Only programs running there write it.
+///
+/// `cells == records + padding + bad + skipped`, and `records` is the sum of all rows' samples,
+/// unattributed and overflowed ones included, and of `invalid`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SpeCpu {
+    /// Id of the event whose chunks come.
+    pub event: u64,
+    /// Where its last chunk ended in the AUX buffer.
+    pub next: u64,
+    /// Chunks handed over.
+    pub chunks: u64,
+    /// Their 64-byte cells.
+    pub cells: u64,
+    /// Cells that held a record.
+    pub records: u64,
+    /// Cells that held none.
+    pub padding: u64,
+    /// Cells that could not be decoded, by [`BadKind`].
+    pub bad: [u64; BadKind::ALL.len()],
+    /// Cells that were not looked at, to bound the time with interrupts off.
+    pub skipped: u64,
+    /// Loads and stores with a zero address or timestamp.
+    pub invalid: u64,
+    /// Records without a known owner, by [`Unattributed`].
+    pub unattributed: [u64; Unattributed::ALL.len()],
+    /// Records that the row map had no room for: they are in the overflow rows.
+    pub overflowed: u64,
+    /// Bytes of the buffer that no chunk covered, and odd bytes of a chunk.
+    pub missed_bytes: u64,
+    /// Chunks flagged TRUNCATED: the hardware lost data and was stopped.
+    pub truncated: u64,
+    /// Chunks flagged PARTIAL: their last record may be cut.
+    pub partial: u64,
+    /// Chunks flagged COLLISION: at least one sample in them was dropped because the one before it was in flight.
+    pub collided: u64,
+    /// Chunks that could not be read.
+    pub unreadable: u64,
+    /// Nanoseconds spent on chunks, interrupts off.
+    pub nanos: u64,
+    /// The longest of them since user space reset it.
+    pub longest: u64,
+    /// Entries that the timeline of switches took.
+    pub switches: u64,
+    /// Threads that the task map had no room for.
+    pub unknown_threads: u64,
+    /// Exits that were not told to user space: the thread stays in the task map.
+    pub lost_exits: u64,
+    /// Pages that the table of pages took in.
+    pub pages: u64,
+}
+
+impl SpeCpu {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 20 + BadKind::ALL.len() + Unattributed::ALL.len();
+
+    /// The state that the kernel stored as `words`.
+    #[must_use]
+    pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
+        let mut words = words.iter().copied();
+        let mut word = || words.next().unwrap_or_default();
+        Self {
+            event: word(),
+            next: word(),
+            chunks: word(),
+            cells: word(),
+            records: word(),
+            padding: word(),
+            bad: core::array::from_fn(|_| word()),
+            skipped: word(),
+            invalid: word(),
+            unattributed: core::array::from_fn(|_| word()),
+            overflowed: word(),
+            missed_bytes: word(),
+            truncated: word(),
+            partial: word(),
+            collided: word(),
+            unreadable: word(),
+            nanos: word(),
+            longest: word(),
+            switches: word(),
+            unknown_threads: word(),
+            lost_exits: word(),
+            pages: word(),
+        }
+    }
+}
+
+/// Whom a thread's samples belong to, now and before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SpeTask {
+    /// Its cgroup.
+    pub cgroup: CgroupId,
+    /// The cgroup of whoever had the id before, or of the thread itself before it was moved.
+    pub previous_cgroup: CgroupId,
+    /// `CLOCK_MONOTONIC` nanoseconds since when it is so; 0: before sampling began.
+    pub since: u64,
+    /// Since when it was as before; [`SpeTask::NOBODY`] where the id had no owner.
+    pub previous_since: u64,
+    /// Its process.
+    pub tgid: u32,
+    /// The process of whoever had the id before.
+    pub previous_tgid: u32,
+    /// 1 once it has exited.
+    pub exited: u64,
+}
+
+impl SpeTask {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 6;
+
+    /// Value of `previous_since` where there is no previous owner.
+    pub const NOBODY: u64 = u64::MAX;
+
+    /// A thread that nobody was before.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(cgroup: CgroupId, tgid: u32, since: u64) -> Self {
+        Self {
+            cgroup,
+            previous_cgroup: CgroupId(0),
+            since,
+            previous_since: Self::NOBODY,
+            tgid,
+            previous_tgid: 0,
+            exited: 0,
+        }
+    }
+
+    /// The same id with a new owner from `since` on.
+    #[must_use]
+    #[inline(always)]
+    pub const fn then(&self, cgroup: CgroupId, tgid: u32, since: u64) -> Self {
+        Self {
+            cgroup,
+            previous_cgroup: self.cgroup,
+            since,
+            // The first owner of an id had it from the beginning.
+            previous_since: if self.previous_since == Self::NOBODY {
+                0
+            } else {
+                self.since
+            },
+            tgid,
+            previous_tgid: self.tgid,
+            exited: 0,
+        }
+    }
+
+    /// The entry that the kernel stored as `words`.
+    #[must_use]
+    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let [cgroup, previous_cgroup, since, previous_since, ids, exited] = words;
+        let b = ids.to_ne_bytes();
+        Self {
+            cgroup: CgroupId(cgroup),
+            previous_cgroup: CgroupId(previous_cgroup),
+            since,
+            previous_since,
+            tgid: u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
+            previous_tgid: u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
+            exited,
+        }
+    }
+
+    /// The words under which the kernel stores it.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; Self::WORDS] {
+        let [a, b, c, d] = self.tgid.to_ne_bytes();
+        let [e, f, g, h] = self.previous_tgid.to_ne_bytes();
+        [
+            self.cgroup.0,
+            self.previous_cgroup.0,
+            self.since,
+            self.previous_since,
+            u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            self.exited,
+        ]
+    }
+}
+
+/// An entry of a CPU's timeline: who came in, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SpeSwitch {
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    pub since: u64,
+    /// The cgroup that came in.
+    pub cgroup: CgroupId,
+    /// Its process.
+    pub tgid: u64,
+}
+
+/// From ticks of the records' clock to `CLOCK_MONOTONIC`: both at one moment, and their ratio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SpeClock {
+    /// The records' clock.
+    pub ticks: u64,
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    pub nanos: u64,
+    /// Nanoseconds of a tick times 2^[`SpeClock::SHIFT`].
+    pub mult: u64,
+}
+
+impl SpeClock {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 3;
+
+    /// With it, an hour of ticks of any clock up to 1 GHz times `mult` fits 64 bits.
+    pub const SHIFT: u32 = 20;
+
+    /// `CLOCK_MONOTONIC` nanoseconds of a timestamp.
+    #[must_use]
+    #[inline(always)]
+    pub const fn nanos(&self, ticks: u64) -> u64 {
+        if ticks >= self.ticks {
+            let later = ticks.wrapping_sub(self.ticks).wrapping_mul(self.mult) >> Self::SHIFT;
+            self.nanos.wrapping_add(later)
+        } else {
+            let earlier = self.ticks.wrapping_sub(ticks).wrapping_mul(self.mult) >> Self::SHIFT;
+            self.nanos.saturating_sub(earlier)
+        }
+    }
+}
+
+/// Entries of the SETTINGS map, each one word that user space may change at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SpeSetting {
+    /// Which of the two clocks holds.
+    Clock = 0,
+    /// Records of a chunk that are decoded; of more, every n-th.
+    Records = 1,
+    /// Nanoseconds after which the rest of a chunk is skipped.
+    Nanos = 2,
+}
+
+impl SpeSetting {
+    /// How many there are.
+    pub const COUNT: u32 = 3;
+}
+
+/// Key of the table of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct PageKey {
+    /// Virtual page number.
+    pub page: u64,
+    /// Process.
+    pub tgid: u64,
+}
+
+/// Value of the table of pages; several CPUs add to it atomically.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PageRow {
+    /// Samples.
+    pub samples: u64,
+    /// Sum of their total latencies, in cycles.
+    pub cycles: u64,
+}
+
+const _: () = assert!(size_of::<SpeKey>() == 8 * SpeKey::WORDS);
+const _: () = assert!(size_of::<SpeRow>() == 8 * SpeRow::WORDS);
+const _: () = assert!(size_of::<SpeCpu>() == 8 * SpeCpu::WORDS);
+const _: () = assert!(size_of::<SpeTask>() == 8 * SpeTask::WORDS);
+const _: () = assert!(size_of::<SpeClock>() == 8 * SpeClock::WORDS);

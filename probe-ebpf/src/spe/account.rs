@@ -1,0 +1,200 @@
+//! One decoded record: to its owner's row.
+
+use core::arch::asm;
+
+use aya_ebpf::{
+    Global,
+    bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
+    helpers::bpf_get_smp_processor_id,
+    macros::map,
+    maps::{Array, HashMap, LruHashMap, PerCpuArray},
+};
+use probe_common::{
+    CgroupId,
+    spe::{
+        Access, Class, Events, LATENCY_BUCKETS, PageKey, PageRow, Record, SpeCpu, SpeKey, SpeRow,
+        Unattributed,
+    },
+};
+
+use super::{hook::Walk, tasks, timeline};
+use crate::{account::Owner, kernel::offsets, switch::BY_PROCESS};
+
+offsets! {
+    /// Data pages are two to the power of it.
+    SPE_DATA_PAGE_SHIFT;
+    /// 1: the table of pages is kept.
+    SPE_WITH_PAGES;
+}
+
+/// Samples by owner. Not preallocated: only pairs that were sampled cost memory. User space sets the size.
+#[map]
+static SPE_ROWS: HashMap<SpeKey, SpeRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// Where a record goes that the rows have no room for, by class.
+#[map]
+static SPE_OVERFLOW: PerCpuArray<SpeRow> =
+    PerCpuArray::with_max_entries(Class::ALL.len() as u32, 0);
+
+/// A row that is too large for the stack: zeros.
+#[map]
+static SPE_ZERO: Array<SpeRow> = Array::with_max_entries(1, 0);
+
+/// The pages that were accessed lately. User space sets the size.
+#[map]
+static SPE_PAGES: LruHashMap<PageKey, PageRow> = LruHashMap::with_max_entries(1, 0);
+
+#[inline(always)]
+pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
+    let record = &walk.record;
+    let class = Class::of(record);
+    if matches!(class, Class::Load | Class::Store) && is_invalid(record) {
+        cpu.invalid += 1;
+        return;
+    }
+    let time = record.timestamp().map(|ticks| walk.clock.nanos(ticks));
+    let owner = match record.thread() {
+        Some(0) => Owner {
+            cgroup: CgroupId::IDLE,
+            tgid: 0,
+        },
+        Some(thread) => tasks::owner(cpu, thread, time),
+        None => timeline::owner(cpu, time),
+    };
+    if SPE_WITH_PAGES.load() == 1 && owner.cgroup != SpeKey::UNATTRIBUTED {
+        page(cpu, record, owner.tgid);
+    }
+    let key = SpeKey {
+        cgroup: owner.cgroup,
+        tgid: if BY_PROCESS.load() == 1 {
+            owner.tgid
+        } else {
+            0
+        },
+        // SAFETY: the helper has no preconditions.
+        cpu: unsafe { bpf_get_smp_processor_id() } as u16,
+        access: Access::new(class, record.data_source()),
+    };
+    // SAFETY: the key holds this CPU, or the row is this CPU's own.
+    let Some(row) = (unsafe { row(cpu, &key, class).as_mut() }) else {
+        return;
+    };
+    row.samples += 1;
+    if record
+        .events()
+        .is_some_and(|events| events.contains(Events::TLB_WALK))
+    {
+        row.walks += 1;
+    }
+    if let Some(cycles) = record.issue_latency() {
+        row.issue.add(cycles);
+    }
+    if let Some(cycles) = record.translation_latency() {
+        row.translation.add(cycles);
+    }
+    if let Some(cycles) = record.total_latency() {
+        row.total.add(cycles);
+        row.histogram[bucket(cycles)] += 1;
+    }
+}
+
+/// Has the kernel keep free rows at hand on this CPU. It keeps four at first and fills up to 96 once it
+/// is asked for one (kernel/bpf/memalloc.c), but not before the chunk at hand has ended.
+#[inline(always)]
+pub(super) fn prime() {
+    let key = SpeKey {
+        cgroup: SpeKey::UNATTRIBUTED,
+        tgid: u32::MAX,
+        // SAFETY: the helper has no preconditions.
+        cpu: unsafe { bpf_get_smp_processor_id() } as u16,
+        access: Access::new(Class::Other, None),
+    };
+    if let Some(zero) = SPE_ZERO.get(0) {
+        let _ = SPE_ROWS.insert(key, zero, BPF_NOEXIST.into());
+        let _ = SPE_ROWS.remove(key);
+    }
+}
+
+/// Counts a record without a known owner. No `Result`: the verifier does not see that what is in
+/// one is there only where its tag says so.
+#[inline(always)]
+pub(super) fn nobody(cpu: &mut SpeCpu, reason: Unattributed) -> Owner {
+    cpu.unattributed[reason as usize] += 1;
+    Owner {
+        cgroup: SpeKey::UNATTRIBUTED,
+        tgid: 0,
+    }
+}
+
+/// An address or a time of zero is none that a load or store can have: such samples are damaged.
+#[inline(always)]
+fn is_invalid(record: &Record) -> bool {
+    record
+        .virtual_address()
+        .is_some_and(|address| address.raw() == 0)
+        || record.timestamp() == Some(0)
+}
+
+#[inline(always)]
+fn row(cpu: &mut SpeCpu, key: &SpeKey, class: Class) -> *mut SpeRow {
+    if let Some(row) = SPE_ROWS.get_ptr_mut(key) {
+        return row;
+    }
+    if let Some(zero) = SPE_ZERO.get(0) {
+        let _ = SPE_ROWS.insert(key, zero, BPF_NOEXIST.into());
+    }
+    if let Some(row) = SPE_ROWS.get_ptr_mut(key) {
+        return row;
+    }
+    cpu.overflowed += 1;
+    SPE_OVERFLOW.get_ptr_mut(class as u32).unwrap_or_default()
+}
+
+/// [`SpeRow::bucket`] with its bound where the verifier sees it: LLVM knows that the number of bits is no
+/// larger and compares for equality only.
+#[inline(always)]
+fn bucket(cycles: u16) -> usize {
+    let mut bucket = SpeRow::bucket(cycles);
+    // SAFETY: changes one register.
+    unsafe { asm!("{bucket} &= 15", bucket = inout(reg) bucket) };
+    if bucket < LATENCY_BUCKETS {
+        bucket
+    } else {
+        LATENCY_BUCKETS - 1
+    }
+}
+
+#[inline(always)]
+fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
+    let Some(address) = record.virtual_address() else {
+        return;
+    };
+    let key = PageKey {
+        page: address.address() >> (SPE_DATA_PAGE_SHIFT.load() & 63),
+        tgid: u64::from(tgid),
+    };
+    let cycles = u64::from(record.total_latency().unwrap_or(0));
+    if let Some(row) = SPE_PAGES.get_ptr_mut(&key) {
+        // SAFETY: words of a map value that all CPUs only add to.
+        unsafe {
+            add_shared(&raw mut (*row).samples, 1);
+            add_shared(&raw mut (*row).cycles, cycles);
+        }
+    } else if SPE_PAGES
+        .insert(&key, PageRow { samples: 1, cycles }, 0)
+        .is_ok()
+    {
+        cpu.pages += 1;
+    }
+}
+
+/// An atomic add; core has none for this target.
+///
+/// # Safety
+///
+/// `word` is a word of a map value.
+#[inline(always)]
+unsafe fn add_shared(word: *mut u64, n: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("lock *(u64 *)({word} + 0) += {n}", word = in(reg) word, n = in(reg) n) };
+}

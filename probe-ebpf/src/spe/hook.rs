@@ -1,0 +1,280 @@
+//! The end of a chunk of AUX data: finds its pages and walks over its records.
+//!
+//! `perf_aux_output_end(struct perf_output_handle *, unsigned long size)` is called with interrupts
+//! off, after the hardware has written its last record. In overwrite mode `handle->head` is the
+//! chunk's end in the buffer.
+
+use core::{ffi::c_void, num::NonZeroU64, ptr};
+
+use aya_ebpf::{
+    Global,
+    helpers::{
+        bpf_get_smp_processor_id,
+        generated::{bpf_loop, bpf_probe_read_kernel},
+    },
+    macros::{fentry, kprobe, map},
+    maps::{Array, PerCpuArray},
+    programs::{FEntryContext, ProbeContext},
+};
+use probe_common::spe::{Cell as Content, Record, SpeClock, SpeSetting, WINDOW, decode_record};
+
+use super::{
+    account, cpu, now, read,
+    window::{Cell, Window},
+};
+use crate::kernel::offsets;
+
+offsets! {
+    /// `perf_output_handle.event`
+    SPE_HANDLE_EVENT;
+    /// `perf_output_handle.rb`
+    SPE_HANDLE_RB;
+    /// `perf_output_handle.head`
+    SPE_HANDLE_HEAD;
+    /// `perf_output_handle.aux_flags`
+    SPE_HANDLE_FLAGS;
+    /// `perf_buffer.aux_pages`
+    SPE_BUFFER_PAGES;
+    /// `perf_buffer.aux_nr_pages`
+    SPE_BUFFER_NR_PAGES;
+    /// `perf_event.id`
+    SPE_EVENT_ID;
+    /// The kernel's page size is two to the power of it.
+    SPE_PAGE_SHIFT;
+}
+
+/// Ids of our own events, by CPU: no other's chunks are looked at. User space sets the size.
+#[map]
+static SPE_EVENTS: Array<u64> = Array::with_max_entries(1, 0);
+
+/// See [`SpeSetting`].
+#[map]
+static SPE_SETTINGS: Array<u64> = Array::with_max_entries(SpeSetting::COUNT, 0);
+
+/// Two clocks: user space fills one while the other is in use.
+#[map]
+static SPE_CLOCKS: Array<SpeClock> = Array::with_max_entries(2, 0);
+
+/// Where the walk over a chunk is. In a map: the decoder's record has to be in one, and what changes
+/// between the rounds of a loop is no state of the verifier's then.
+#[map]
+static SPE_WALK: PerCpuArray<Walk> = PerCpuArray::with_max_entries(1, 0);
+
+/// `PERF_AUX_FLAG_*` of linux/perf_event.h.
+const TRUNCATED: u64 = 1;
+const PARTIAL: u64 = 4;
+const COLLISION: u64 = 8;
+
+const RECORD: u64 = u64::MAX;
+const PADDING: u64 = u64::MAX - 1;
+
+/// Rounds between two looks at the clock: 32 cells.
+const ROUNDS_BETWEEN_CLOCKS: u32 = 64;
+
+/// More cells than a chunk has: `bpf_loop` takes 2^23 rounds.
+const MAX_CELLS: u64 = 1 << 22;
+
+#[repr(C)]
+pub(super) struct Walk {
+    cell: Cell,
+    pub(super) record: Record,
+    pub(super) clock: SpeClock,
+    /// `perf_buffer.aux_pages`
+    pages: u64,
+    /// Number and address of the page that was read last.
+    page: u64,
+    address: u64,
+    /// Offset in the buffer of the cell to read next, and from one to the next.
+    at: u64,
+    stride: u64,
+    /// When to stop.
+    deadline: u64,
+    /// Cells read.
+    done: u64,
+    /// What the last one held: [`RECORD`], [`PADDING`] or the number of a kind of damage.
+    outcome: u64,
+}
+
+#[fentry(function = "perf_aux_output_end")]
+fn spe_chunk(ctx: FEntryContext) -> i32 {
+    chunk(ctx.arg(0), ctx.arg(1));
+    0
+}
+
+/// For kernels on which fentry does not attach (arm64 before 6.4).
+#[kprobe(function = "perf_aux_output_end")]
+fn spe_chunk_kprobe(ctx: ProbeContext) -> u32 {
+    if let (Some(handle), Some(size)) = (ctx.arg(0), ctx.arg(1)) {
+        chunk(handle, size);
+    }
+    0
+}
+
+#[inline(always)]
+fn chunk(handle: u64, size: u64) {
+    // SAFETY: the helper has no preconditions.
+    let number = unsafe { bpf_get_smp_processor_id() };
+    let own = SPE_EVENTS.get(number).copied().unwrap_or(0);
+    let event: u64 = read(handle.wrapping_add(SPE_HANDLE_EVENT.load())).unwrap_or(0);
+    let id: u64 = read(event.wrapping_add(SPE_EVENT_ID.load())).unwrap_or(0);
+    if own == 0 || id != own {
+        return;
+    }
+    let began = now();
+    let read = chunk_of_ours(handle, size, id, began);
+    let Some(cpu) = cpu() else { return };
+    cpu.unreadable += u64::from(read.is_none());
+    let took = now().wrapping_sub(began);
+    cpu.nanos += took;
+    if took > cpu.longest {
+        cpu.longest = took;
+    }
+}
+
+/// None where the kernel's structures could not be read, or hold what they cannot.
+#[inline(always)]
+fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
+    let (cpu, walk) = (cpu()?, walk()?);
+    let flags: u64 = read(handle.wrapping_add(SPE_HANDLE_FLAGS.load()))?;
+    let buffer: u64 = read(handle.wrapping_add(SPE_HANDLE_RB.load()))?;
+    let head: u64 = read(handle.wrapping_add(SPE_HANDLE_HEAD.load()))?;
+    let nr_pages: u32 = read(buffer.wrapping_add(SPE_BUFFER_NR_PAGES.load()))?;
+    walk.pages = read(buffer.wrapping_add(SPE_BUFFER_PAGES.load()))?;
+
+    cpu.truncated += u64::from(flags & TRUNCATED != 0);
+    cpu.partial += u64::from(flags & PARTIAL != 0);
+    cpu.collided += u64::from(flags & COLLISION != 0);
+    let length = u64::from(nr_pages) << (SPE_PAGE_SHIFT.load() & 31);
+    if size > head || head > length {
+        return None;
+    }
+    let mut start = head - size;
+    if cpu.event == id {
+        // What lies between the last chunk and this one was never shown to us. The end of the
+        // buffer and its start are one place.
+        let expected = if cpu.next == length { 0 } else { cpu.next };
+        let from = if start == length { 0 } else { start };
+        cpu.missed_bytes += if from >= expected {
+            from - expected
+        } else {
+            length - expected + from
+        };
+    }
+    cpu.event = id;
+    cpu.next = head;
+    if size == 0 {
+        return Some(());
+    }
+    cpu.chunks += 1;
+    // Records fill cells; bytes that fill none are no record of a core that we know.
+    let window = u64::from(WINDOW);
+    let odd = start.wrapping_neg() & (window - 1);
+    let odd = if odd < size { odd } else { size };
+    start += odd;
+    let cells = (size - odd) / window;
+    cpu.missed_bytes += odd + (size - odd) % window;
+    cpu.cells += cells;
+
+    let limit = SPE_SETTINGS.get(SpeSetting::Records as u32).copied()?;
+    let nanos = SPE_SETTINGS.get(SpeSetting::Nanos as u32).copied()?;
+    let clock = SPE_SETTINGS.get(SpeSetting::Clock as u32).copied()?;
+    walk.clock = *SPE_CLOCKS.get(clock as u32)?;
+    // Every n-th cell, from another one each time: the cells left out are no particular ones.
+    let step = ceil(cells, NonZeroU64::new(limit)?);
+    let step = NonZeroU64::new(step).unwrap_or(NonZeroU64::MIN);
+    let first = cpu.chunks % step;
+    let cells_to_read = ceil(cells.saturating_sub(first), step);
+    walk.page = u64::MAX;
+    walk.at = start + first * window;
+    walk.stride = step.get() * window;
+    walk.deadline = began.wrapping_add(nanos);
+    walk.done = 0;
+    let rounds = 2 * cells_to_read.min(MAX_CELLS);
+    // SAFETY: the callback takes an index and the pointer that is passed, which it does not use.
+    unsafe {
+        bpf_loop(
+            rounds as u32,
+            half as *mut c_void,
+            ptr::null_mut::<c_void>(),
+            0,
+        )
+    };
+    // The rounds changed both behind the compiler's back: what was borrowed before is not used any more.
+    super::cpu()?.skipped += cells.wrapping_sub(self::walk()?.done);
+    Some(())
+}
+
+/// n / d, rounded up.
+#[inline(always)]
+fn ceil(n: u64, d: NonZeroU64) -> u64 {
+    n.wrapping_add(d.get() - 1) / d
+}
+
+/// Two rounds for each cell, one that decodes and one that accounts; 1 ends the walk. In one round the
+/// verifier would follow the accounting from every way out of the decoder: more than it allows.
+#[inline(never)]
+extern "C" fn half(round: u32, _: *mut c_void) -> i64 {
+    let (Some(cpu), Some(walk)) = (cpu(), walk()) else {
+        return 1;
+    };
+    if round & 1 == 0 {
+        return i64::from(decode(walk, round).is_none());
+    }
+    match walk.outcome {
+        RECORD => {
+            cpu.records += 1;
+            account::add(cpu, walk);
+        }
+        PADDING => cpu.padding += 1,
+        bad => {
+            if let Some(count) = cpu.bad.get_mut(bad as usize) {
+                *count += 1;
+            }
+        }
+    }
+    0
+}
+
+/// Copies the next cell and decodes it; None at the end.
+#[inline(always)]
+fn decode(walk: &mut Walk, round: u32) -> Option<()> {
+    if round % ROUNDS_BETWEEN_CLOCKS == ROUNDS_BETWEEN_CLOCKS - 2 && now() > walk.deadline {
+        return None;
+    }
+    let at = walk.at;
+    walk.at = at.wrapping_add(walk.stride);
+    let shift = SPE_PAGE_SHIFT.load() & 31;
+    let page = at >> shift;
+    if page != walk.page {
+        walk.address = read(walk.pages.wrapping_add(page * 8))?;
+        walk.page = page;
+    }
+    let source = walk.address + (at & ((1 << shift) - 1));
+    // SAFETY: the cell has room for the window; the helper checks the source.
+    let failed = unsafe {
+        bpf_probe_read_kernel(
+            (&raw mut walk.cell).cast::<c_void>(),
+            WINDOW,
+            source as *const c_void,
+        )
+    };
+    if failed != 0 {
+        return None;
+    }
+    walk.done += 1;
+    // SAFETY: the walk is a map value of this CPU.
+    let bytes = unsafe { Window::new(&raw const walk.cell) };
+    // Cells are aligned to their size, so the place of the cell in the buffer changes nothing.
+    walk.outcome = match decode_record(&bytes, 0, &mut walk.record) {
+        Ok(Content::Record) => RECORD,
+        Ok(Content::Padding(_)) => PADDING,
+        Err(kind) => kind as u64,
+    };
+    Some(())
+}
+
+#[inline(always)]
+fn walk() -> Option<&'static mut Walk> {
+    // SAFETY: a per-CPU value, used only by chunks, which end with interrupts off.
+    unsafe { SPE_WALK.get_ptr_mut(0)?.as_mut() }
+}

@@ -1,0 +1,46 @@
+//! Arm SPE, decoded and attributed in the kernel.
+//!
+//! Nothing shows single SPE records to a program, but the driver ends every stretch of its buffer
+//! by `perf_aux_output_end`: `hook` runs there, `window` lets the decoder of probe-common read the
+//! bytes, `account` adds each record to its owner's row. Whose it is tells the task map of `tasks`,
+//! or where records name no thread the `timeline` of switches.
+//!
+//! All of it is loaded only by sessions that use SPE; for others its maps have one entry.
+
+mod account;
+mod hook;
+mod tasks;
+mod timeline;
+mod window;
+
+use aya_ebpf::{
+    helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel},
+    macros::map,
+    maps::PerCpuArray,
+};
+use probe_common::spe::SpeCpu;
+
+/// What became of everything that SPE wrote on each CPU.
+#[map]
+static SPE_CPU: PerCpuArray<SpeCpu> = PerCpuArray::with_max_entries(1, 0);
+
+/// The account of this CPU.
+#[inline(always)]
+fn cpu() -> Option<&'static mut SpeCpu> {
+    // SAFETY: a per-CPU value. Chunks end with interrupts off; the programs that only run with
+    // preemption off change words of it that chunks do not.
+    unsafe { SPE_CPU.get_ptr_mut(0)?.as_mut() }
+}
+
+#[inline(always)]
+fn now() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+/// Reads kernel memory; None where the address is none.
+#[inline(always)]
+fn read<T>(address: u64) -> Option<T> {
+    // SAFETY: the helper checks the address; T is plain data.
+    unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
+}

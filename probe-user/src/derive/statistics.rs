@@ -1,0 +1,202 @@
+//! Estimates from samples, with the interval that holds the true value in 95 of 100 cases.
+//!
+//! Formulas: Byar's approximation for Poisson counts (Breslow and Day, Statistical Methods in Cancer
+//! Research II, 1987, p. 69); Wilson's score interval for shares (JASA 22, 1927, 209-212);
+//! Student's t by its Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5) for means.
+
+use probe_common::spe::{LATENCY_BUCKETS, LatencySum};
+
+/// The 97.5% quantile of the normal distribution.
+const Z: f64 = 1.959_964;
+
+/// A value with its 95% interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// How many operations a sum of weighted samples stands for. `variance` is the sum of the squares
+/// of the weights.
+#[must_use]
+pub fn count(operations: f64, variance: f64) -> Estimate {
+    if operations <= 0.0 || variance <= 0.0 {
+        return Estimate {
+            value: 0.0,
+            low: 0.0,
+            high: 0.0,
+        };
+    }
+    // As many equal samples would have the same relative error.
+    let n = operations * operations / variance;
+    let weight = variance / operations;
+    let cube = |m: f64, sign: f64| {
+        m * (1.0 - 1.0 / (9.0 * m) + sign * Z / (3.0 * m.sqrt()))
+            .max(0.0)
+            .powi(3)
+    };
+    Estimate {
+        value: operations,
+        low: cube(n, -1.0) * weight,
+        high: cube(n + 1.0, 1.0) * weight,
+    }
+}
+
+/// The share `part / whole` of as many independent samples as `n`; None of nothing.
+#[must_use]
+pub fn share(part: f64, whole: f64, n: f64) -> Option<Estimate> {
+    if whole <= 0.0 || n <= 0.0 {
+        return None;
+    }
+    let p = (part / whole).clamp(0.0, 1.0);
+    let z2 = Z * Z / n;
+    let middle = (p + z2 / 2.0) / (1.0 + z2);
+    let half = (p * (1.0 - p) / n + z2 / (4.0 * n)).max(0.0).sqrt() * Z / (1.0 + z2);
+    Some(Estimate {
+        value: p,
+        low: (middle - half).max(0.0),
+        high: (middle + half).min(1.0),
+    })
+}
+
+/// The mean of `n` latencies; None of fewer than two, whose error nobody knows.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "sums of a window, below 2^53")]
+pub fn mean(sum: LatencySum, n: u64) -> Option<Estimate> {
+    if n < 2 {
+        return None;
+    }
+    let count = n as f64;
+    let mean = sum.cycles as f64 / count;
+    let spread = (sum.squares as f64 - mean * sum.cycles as f64).max(0.0) / (count - 1.0);
+    let free = count - 1.0;
+    let t = Z
+        + (Z.powi(3) + Z) / (4.0 * free)
+        + (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / (96.0 * free * free);
+    let half = t * (spread / count).sqrt();
+    Some(Estimate {
+        value: mean,
+        low: (mean - half).max(0.0),
+        high: mean + half,
+    })
+}
+
+/// A quantile of a latency histogram; None of an empty one.
+///
+/// The value is interpolated within its bucket, the interval is that of the buckets which hold the
+/// ranks of a 95% interval: a bucket says no more.
+#[must_use]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "samples of a window, below 2^53"
+)]
+pub fn quantile(histogram: &[u64; LATENCY_BUCKETS], q: f64) -> Option<Estimate> {
+    let n: u64 = histogram.iter().sum();
+    if n == 0 {
+        return None;
+    }
+    let n = n as f64;
+    let half = Z * (n * q * (1.0 - q)).sqrt();
+    let (value, ..) = at_rank(histogram, n * q);
+    let (_, low, _) = at_rank(histogram, (n * q - half).max(0.0));
+    let (.., high) = at_rank(histogram, (n * q + half).min(n));
+    Some(Estimate { value, low, high })
+}
+
+/// The latency of a rank, and the ends of its bucket.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "samples of a window, below 2^53"
+)]
+fn at_rank(histogram: &[u64; LATENCY_BUCKETS], rank: f64) -> (f64, f64, f64) {
+    let mut before = 0.0;
+    let mut last = (0.0, 0.0, 0.0);
+    for (bucket, &count) in histogram.iter().enumerate() {
+        if count == 0 {
+            continue;
+        }
+        let (low, high) = ends(bucket);
+        let count = count as f64;
+        let inside = ((rank - before) / count).clamp(0.0, 1.0);
+        last = (low + inside * (high - low), low, high);
+        if rank <= before + count {
+            return last;
+        }
+        before += count;
+    }
+    last
+}
+
+/// The lowest and highest latency of a bucket. The counters saturate at 16 bits at most.
+fn ends(bucket: usize) -> (f64, f64) {
+    let low = if bucket == 0 { 0 } else { 1_u32 << bucket };
+    let high = if bucket == LATENCY_BUCKETS - 1 {
+        u32::from(u16::MAX)
+    } else {
+        (2 << bucket) - 1
+    };
+    (f64::from(low), f64::from(high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_of_samples_has_the_poisson_interval() {
+        // Ten samples of weight 100; exact Poisson limits of 10 are 4.795 and 18.39.
+        let estimate = count(1000.0, 10.0 * 100.0 * 100.0);
+        assert!((estimate.low - 479.5).abs() < 5.0, "{estimate:?}");
+        assert!((estimate.high - 1839.0).abs() < 5.0, "{estimate:?}");
+        // The relative error of n samples is about 2 / sqrt(n).
+        let many = count(1e6, 1e6);
+        assert!((many.high / many.value - 1.00196).abs() < 1e-4, "{many:?}");
+        assert_eq!(count(0.0, 0.0).high, 0.0);
+    }
+
+    #[test]
+    fn a_share_stays_between_0_and_1() {
+        let none = share(0.0, 10.0, 10.0).unwrap();
+        assert_eq!((none.value, none.low), (0.0, 0.0));
+        // Wilson, 0 of 10: up to 27.8%.
+        assert!((none.high - 0.2775).abs() < 1e-3, "{none:?}");
+        let half = share(50.0, 100.0, 100.0).unwrap();
+        assert!((half.low - 0.4038).abs() < 1e-3 && (half.high - 0.5962).abs() < 1e-3);
+        assert_eq!(share(0.0, 0.0, 0.0), None);
+    }
+
+    #[test]
+    fn a_mean_knows_its_error() {
+        // 1, 2, 3, 4, 5: mean 3, standard deviation 1.5811, t(4) = 2.776.
+        let sum = LatencySum {
+            cycles: 15,
+            squares: 55,
+        };
+        let estimate = mean(sum, 5).unwrap();
+        assert!((estimate.value - 3.0).abs() < 1e-12);
+        assert!((estimate.high - 4.963).abs() < 0.03, "{estimate:?}");
+        assert_eq!(mean(sum, 1), None);
+    }
+
+    #[test]
+    fn a_quantile_lies_in_its_bucket() {
+        let mut histogram = [0; LATENCY_BUCKETS];
+        histogram[2] = 900;
+        histogram[7] = 100;
+        let median = quantile(&histogram, 0.5).unwrap();
+        assert_eq!((median.low, median.high), (4.0, 7.0));
+        assert!((4.0..=7.0).contains(&median.value));
+        let p99 = quantile(&histogram, 0.99).unwrap();
+        assert_eq!((p99.low, p99.high), (128.0, 255.0));
+        // At the edge the interval takes both buckets.
+        let p90 = quantile(&histogram, 0.9).unwrap();
+        assert_eq!((p90.low, p90.high), (4.0, 255.0));
+        assert_eq!(quantile(&[0; LATENCY_BUCKETS], 0.5), None);
+        histogram[0] = 100_000;
+        assert_eq!(quantile(&histogram, 0.5).unwrap().low, 0.0);
+    }
+}

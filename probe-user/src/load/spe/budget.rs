@@ -1,0 +1,162 @@
+//! The period that a cost budget allows.
+
+use std::time::Duration;
+
+/// Steps are no closer together, and none is larger than a factor of two.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Time over which a cost is believed.
+const LONG_ENOUGH: Duration = Duration::from_secs(1);
+
+/// Below it sampling disturbs what is measured, whatever it costs (NMO).
+const LOWEST: u64 = 4096;
+
+/// Above it, at a billion operations per second and CPU, there are fewer than 60 samples per second.
+const HIGHEST: u64 = 1 << 24;
+
+/// Part of the budget that halving the period may fill.
+const AFTER_HALVING: f64 = 0.9;
+
+/// Watches the cost and proposes periods.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    /// Share of a CPU's time.
+    share: f64,
+    lowest: u64,
+    last_step: Option<Duration>,
+    /// Since when costs are summed, and the sum of the busiest CPU.
+    since: Option<Duration>,
+    nanos: Vec<u64>,
+}
+
+/// Another period, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) period: u64,
+    pub(crate) reason: String,
+}
+
+impl Budget {
+    /// `floor` is what the hardware allows.
+    pub(crate) fn new(share: f64, floor: u64) -> Self {
+        Self {
+            share,
+            lowest: floor.max(LOWEST),
+            last_step: None,
+            since: None,
+            nanos: Vec::new(),
+        }
+    }
+
+    /// What to change at `now`, where decoding has taken `nanos` on each CPU since sampling began.
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of minutes")]
+    pub(crate) fn step(&mut self, now: Duration, nanos: &[u64], period: u64) -> Option<Step> {
+        let Some(since) = self.since else {
+            self.since = Some(now);
+            self.nanos = nanos.to_vec();
+            return None;
+        };
+        let passed = now.saturating_sub(since);
+        if passed < LONG_ENOUGH
+            || self
+                .last_step
+                .is_some_and(|last| now.saturating_sub(last) < MINUTE)
+        {
+            return None;
+        }
+        let busiest = nanos
+            .iter()
+            .zip(&self.nanos)
+            .map(|(now, before)| now.saturating_sub(*before))
+            .max()?;
+        let cost = busiest as f64 / passed.as_nanos() as f64;
+        self.since = Some(now);
+        self.nanos = nanos.to_vec();
+        let (cost_percent, budget) = (cost * 100.0, self.share * 100.0);
+        let longer = period.saturating_mul(2);
+        let shorter = period / 2;
+        let step = if cost > self.share && longer <= HIGHEST {
+            Step {
+                period: longer,
+                reason: format!(
+                    "decoding took {cost_percent:.3}% of the busiest CPU, above the budget of {budget}%"
+                ),
+            }
+        } else if cost * 2.0 < self.share * AFTER_HALVING
+            && shorter >= self.lowest
+            && passed >= MINUTE.min(now.saturating_sub(self.last_step.unwrap_or_default()))
+        {
+            Step {
+                period: shorter,
+                reason: format!(
+                    "decoding took {cost_percent:.3}% of the busiest CPU, and twice that is within the budget of {budget}%"
+                ),
+            }
+        } else {
+            return None;
+        };
+        self.last_step = Some(now);
+        Some(step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    /// Nanoseconds of `percent` of so many seconds.
+    fn cost(percent: f64, over: u64) -> u64 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a test's"
+        )]
+        let nanos = (percent * 1e7) as u64 * over;
+        nanos
+    }
+
+    #[test]
+    fn above_the_budget_the_period_doubles_once_a_minute() {
+        let mut budget = Budget::new(0.005, 256);
+        assert_eq!(budget.step(seconds(10), &[0, 0], 32_768), None);
+        let step = budget
+            .step(seconds(12), &[cost(0.1, 2), cost(0.6, 2)], 32_768)
+            .unwrap();
+        assert_eq!(step.period, 65_536);
+        assert!(step.reason.contains("0.600%"), "{}", step.reason);
+        let after = [cost(0.1, 2), cost(0.6, 2) + cost(0.6, 59)];
+        assert_eq!(budget.step(seconds(71), &after, 65_536), None);
+        assert!(budget.step(seconds(72), &after, 65_536).is_some());
+    }
+
+    #[test]
+    fn below_the_budget_it_halves_but_never_below_the_floor() {
+        let mut budget = Budget::new(0.005, 256);
+        let mut period = 32_768;
+        for minute in 0..20 {
+            if let Some(step) = budget.step(seconds(60 * minute), &[0], period) {
+                assert!(step.period * 2 == period || step.period == period * 2);
+                period = step.period;
+            }
+        }
+        assert_eq!(period, LOWEST);
+        // Halving again would be above what the hardware allows.
+        let mut budget = Budget::new(0.005, 20_000);
+        budget.step(seconds(1), &[0], 32_768);
+        assert_eq!(budget.step(seconds(100), &[0], 32_768), None);
+    }
+
+    #[test]
+    fn near_the_budget_it_stays() {
+        let mut budget = Budget::new(0.005, 256);
+        budget.step(seconds(1), &[0], 32_768);
+        for minute in 1..10 {
+            let spent = [cost(0.3, 60 * minute)];
+            assert_eq!(budget.step(seconds(1 + 60 * minute), &spent, 32_768), None);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Arm SPE: opens its events, attaches the programs that decode and attribute what it writes.
+//!
+//! The buffers are mapped but never read here: the programs add every record to its owner's row, and
+//! user space reads the rows. See docs/spe.md for what that costs.
+
+mod budget;
+mod clock;
+mod error;
+mod event;
+mod programs;
+mod sampler;
+
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+
+use aya::{Btf, Ebpf};
+use probe_common::{
+    CgroupId,
+    spe::{SourceTable, SpeKey, SpeSetting, SpeTask, TIMELINE},
+};
+
+pub(crate) use self::{
+    budget::Budget,
+    event::{Drained, SpeCpuEvent},
+    programs::{FIELDS, Maps},
+    sampler::Sampler,
+};
+use self::{clock::Clock, sampler::SamplerEvents};
+pub use self::{
+    error::SpeError,
+    event::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents},
+    programs::SpeHook,
+};
+use super::{LoadError, hook::attach_tracepoint};
+use crate::{doctor::thread_ids_in_records, event::Pmus, pull::SpeTotals};
+
+/// Nanoseconds that a record takes in the programs, until it has been measured here (Linux 6.18, x86-64).
+pub const ASSUMED_NANOS_PER_RECORD: u64 = 127;
+
+/// What is sampled and how.
+#[derive(Clone, Debug)]
+pub struct SpeConfig {
+    /// The events, from [`SpeEvents::resolve`].
+    pub events: SpeEvents,
+    /// Longest time with interrupts off that a chunk may take.
+    pub irq_max: Duration,
+    /// Bytes of each CPU's buffer, twice a chunk; see [`aux_size`].
+    pub aux_size: usize,
+    /// Share of a CPU's time that decoding may cost, to which the period is adapted; None: the period stays.
+    pub budget: Option<f64>,
+    /// Pages in the table of pages; 0: none is kept.
+    pub pages: u32,
+    /// Rows that the map takes; None: by the number of CPUs.
+    pub max_rows: Option<u32>,
+    /// Where records name no thread.
+    pub timeline: Timeline,
+}
+
+/// When the timeline of switches is kept, which finds owners of records that name no thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timeline {
+    /// Where this kernel is not built to put thread ids into records, or does not say.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+}
+
+/// All of SPE that is in the kernel for one run.
+pub(crate) struct Spe {
+    pub(crate) config: SpeConfig,
+    pub(crate) hook: SpeHook,
+    pub(crate) events: Vec<SpeCpuEvent>,
+    sampler_events: SamplerEvents,
+    pub(crate) period: u64,
+    pub(crate) clock: Clock,
+    /// Data-source table of each CPU's core, where one is known.
+    pub(crate) tables: Arc<HashMap<u32, SourceTable>>,
+    pub(crate) budget: Option<Budget>,
+    pub(crate) totals: SpeTotals,
+}
+
+impl Spe {
+    /// Attaches the programs and starts sampling on every online CPU that has SPE.
+    pub(crate) fn start(
+        config: SpeConfig,
+        ebpf: &mut Ebpf,
+        btf: &Btf,
+        online: &[u32],
+    ) -> Result<Self, LoadError> {
+        let timeline = config.wants_timeline();
+        programs::attach_tasks(ebpf, btf)?;
+        let clock = Clock::calibrate();
+        let mut maps = Maps(ebpf);
+        maps.set_clock(0, &clock)?;
+        maps.set(SpeSetting::Clock, 0)?;
+        let irq_max = u64::try_from(config.irq_max.as_nanos()).unwrap_or(u64::MAX);
+        maps.set(SpeSetting::Nanos, irq_max)?;
+        maps.set(
+            SpeSetting::Records,
+            (irq_max / ASSUMED_NANOS_PER_RECORD).max(1),
+        )?;
+        programs::load_prime(ebpf)?;
+        if timeline {
+            attach_tracepoint(ebpf, btf, "spe_switch", "sched_switch")?;
+        }
+        let hook = programs::attach_chunks(ebpf, btf)?;
+        let sysfs = Path::new("/sys");
+        let table = |&cpu: &u32| Some((cpu, SourceTable::of_midr(midr(sysfs, cpu)?)?));
+        let tables = Arc::new(online.iter().filter_map(table).collect());
+        let mut spe = Self {
+            period: config.events.period,
+            hook,
+            events: Vec::new(),
+            sampler_events: Pmus::read(sysfs)
+                .as_ref()
+                .map(SamplerEvents::find)
+                .unwrap_or_default(),
+            clock,
+            tables,
+            budget: config
+                .budget
+                .map(|share| Budget::new(share, config.events.floor)),
+            totals: SpeTotals::default(),
+            config,
+        };
+        for &cpu in online {
+            spe.open(ebpf, cpu)?;
+        }
+        if spe.events.is_empty() {
+            return Err(SpeError::NoCpu.into());
+        }
+        tracing::info!(
+            "SPE: period {}, {} KiB of buffer on each of {} CPUs, hook {:?}{}",
+            spe.period,
+            spe.config.aux_size / 1024,
+            spe.events.len(),
+            spe.hook,
+            if timeline {
+                ", owners by the time of switches where records name no thread"
+            } else {
+                ""
+            }
+        );
+        Ok(spe)
+    }
+
+    /// Starts sampling on a CPU, where it has SPE.
+    pub(crate) fn open(&mut self, ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
+        let Some(mut event) =
+            SpeCpuEvent::open(&self.config.events, cpu, self.period, self.config.aux_size)?
+        else {
+            return Ok(());
+        };
+        programs::prime(ebpf, cpu)?;
+        // The program must know the event before its first chunk.
+        Maps(ebpf).set_event(cpu, event.id)?;
+        event.sampler = Sampler::open(&self.sampler_events, cpu);
+        event.enable()?;
+        self.events.push(event);
+        Ok(())
+    }
+
+    /// Whether there is an event for this CPU.
+    pub(crate) fn samples(&self, cpu: u32) -> bool {
+        self.events.iter().any(|event| event.cpu == cpu)
+    }
+
+    /// Forgets the events of CPUs that are not online any more, or were not in between.
+    pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
+        self.events.retain(|event| keep(event.cpu));
+    }
+
+    /// A process that waits for its start: what it will do is the command's.
+    pub(crate) fn follow(ebpf: &mut Ebpf, pid: u32) -> Result<(), LoadError> {
+        Maps(ebpf).set_task(u64::from(pid), SpeTask::new(CgroupId::COMMAND, pid, 0))
+    }
+}
+
+impl SpeConfig {
+    fn wants_timeline(&self) -> bool {
+        self.timeline == Timeline::On || thread_ids_in_records() != Some(true)
+    }
+
+    /// Offsets and sizes that are known beside those of BTF.
+    pub(crate) fn globals(&self) -> [(&'static str, u64); 4] {
+        let shift = u64::from(rustix::param::page_size().trailing_zeros());
+        [
+            ("SPE_PAGE_SHIFT", shift),
+            ("SPE_DATA_PAGE_SHIFT", shift),
+            ("SPE_WITH_PAGES", u64::from(self.pages > 0)),
+            ("SPE_WITH_TIMELINE", u64::from(self.wants_timeline())),
+        ]
+    }
+
+    /// The maps that have one entry without SPE, and how many they have with it.
+    pub(crate) fn map_sizes(&self, possible: usize) -> [(&'static str, u32); 6] {
+        let possible = u32::try_from(possible).unwrap_or(u32::MAX);
+        let rows = possible.saturating_mul(1024).clamp(16_384, 1 << 20);
+        let timeline = if self.wants_timeline() { TIMELINE } else { 1 };
+        [
+            ("SPE_EVENTS", possible),
+            ("SPE_ROWS", self.max_rows.unwrap_or(rows)),
+            ("SPE_TASKS", MAX_THREADS),
+            ("SPE_EXITED", MAX_EXITED),
+            ("SPE_SWITCHES", timeline),
+            ("SPE_PAGES", self.pages.max(1)),
+        ]
+    }
+}
+
+/// Threads that may live at once; memory follows those that do, 128 bytes each.
+const MAX_THREADS: u32 = 1 << 20;
+
+/// Threads that may exit between two pulls without staying in the task map.
+const MAX_EXITED: u32 = 1 << 16;
+
+/// Rows of owners that are none of the machine's cgroups.
+pub const UNATTRIBUTED: CgroupId = SpeKey::UNATTRIBUTED;
+
+/// The buffer for a time with interrupts off: half of it is a chunk, what can be decoded in that time in
+/// a power of two of pages.
+#[must_use]
+pub fn aux_size(irq_max: Duration) -> usize {
+    let page = rustix::param::page_size();
+    let records = irq_max.as_nanos() / u128::from(ASSUMED_NANOS_PER_RECORD);
+    let pages = usize::try_from(records * 64).unwrap_or(usize::MAX) / page;
+    // The next power of two below; a chunk is a page at least, and 1 MiB needs no more.
+    let pages = pages.clamp(1, (1 << 20) / page);
+    2 * page * (1 << pages.ilog2())
+}
+
+/// `MIDR_EL1` of a CPU.
+fn midr(sysfs: &Path, cpu: u32) -> Option<u64> {
+    let path = sysfs.join(format!(
+        "devices/system/cpu/cpu{cpu}/regs/identification/midr_el1"
+    ));
+    let text = std::fs::read_to_string(path).ok()?;
+    u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+}

@@ -1,0 +1,163 @@
+//! The programs and maps of SPE's accounting.
+
+use std::io::Read as _;
+
+use aya::{
+    Btf, Ebpf,
+    maps::{Array, HashMap, Map, MapData},
+    programs::{
+        FEntry, Iter, KProbe, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _,
+    },
+};
+use probe_common::spe::{SpeClock, SpeSetting, SpeTask};
+
+use super::{SpeError, clock::Clock};
+use crate::load::{LoadError, btf::Field, chain, hook::attach_tracepoint, no_map, program};
+
+/// Fields that only these programs read.
+pub(crate) const FIELDS: [Field; 10] = [
+    ("SPE_HANDLE_EVENT", "perf_output_handle", "event"),
+    ("SPE_HANDLE_RB", "perf_output_handle", "rb"),
+    ("SPE_HANDLE_HEAD", "perf_output_handle", "head"),
+    ("SPE_HANDLE_FLAGS", "perf_output_handle", "aux_flags"),
+    ("SPE_BUFFER_PAGES", "perf_buffer", "aux_pages"),
+    ("SPE_BUFFER_NR_PAGES", "perf_buffer", "aux_nr_pages"),
+    ("SPE_EVENT_ID", "perf_event", "id"),
+    ("TASK_SIGNAL", "task_struct", "signal"),
+    ("TASK_THREAD_NODE", "task_struct", "thread_node"),
+    ("SIGNAL_THREAD_HEAD", "signal_struct", "thread_head"),
+];
+
+/// The function that ends a chunk.
+const FUNCTION: &str = "perf_aux_output_end";
+
+/// How the program is attached to the end of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpeHook {
+    /// fentry.
+    Fentry,
+    /// A kprobe: it is left out while its CPU is in a bpf(2) call that changes a map (`spe_missed_bytes`).
+    Kprobe,
+}
+
+fn refused(what: &str) -> impl Fn(&dyn std::error::Error) -> LoadError {
+    move |error| LoadError::Bpf {
+        what: what.to_owned(),
+        reason: chain(error),
+    }
+}
+
+/// Keeps the task map from now on, then fills it.
+pub(super) fn attach_tasks(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
+    attach_tracepoint(ebpf, btf, "spe_fork", "sched_process_fork")?;
+    attach_tracepoint(ebpf, btf, "spe_exit", "sched_process_exit")?;
+    attach_tracepoint(ebpf, btf, "spe_attach", "cgroup_attach_task")?;
+    let failed = refused("program spe_walk_tasks");
+    let walk: &mut Iter = program(ebpf, "spe_walk_tasks")?;
+    walk.load("task", btf).map_err(|error| failed(&error))?;
+    let link = walk.attach().map_err(|error| failed(&error))?;
+    let link = walk.take_link(link).map_err(|error| failed(&error))?;
+    let mut file = link.into_file().map_err(|error| failed(&error))?;
+    // The program prints nothing; reading to the end is what makes it visit every task.
+    file.read_to_end(&mut Vec::new())
+        .map(drop)
+        .map_err(|error| failed(&error))
+}
+
+/// Loads the program that makes a CPU ready to sample.
+pub(super) fn load_prime(ebpf: &mut Ebpf) -> Result<(), LoadError> {
+    let prime: &mut RawTracePoint = program(ebpf, "spe_prime")?;
+    prime
+        .load()
+        .map_err(|error| refused("program spe_prime")(&error))
+}
+
+/// Makes a CPU ready to sample.
+pub(super) fn prime(ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
+    let mut options = RawTracePointRunOptions::new();
+    options.cpu = Some(cpu);
+    let prime: &mut RawTracePoint = program(ebpf, "spe_prime")?;
+    match prime.test_run(options) {
+        // It went offline: opening its event will say so.
+        Ok(_) => Ok(()),
+        Err(ProgramError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::ENXIO) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(refused("a run of program spe_prime")(&error)),
+    }
+}
+
+/// Attaches the program that walks over chunks.
+pub(super) fn attach_chunks(ebpf: &mut Ebpf, btf: &Btf) -> Result<SpeHook, LoadError> {
+    let fentry = |ebpf: &mut Ebpf| -> Result<(), String> {
+        let chunk: &mut FEntry = program(ebpf, "spe_chunk").map_err(|error| error.to_string())?;
+        chunk.load(FUNCTION, btf).map_err(|error| chain(&error))?;
+        let attached = chunk.attach().map(drop).map_err(|error| chain(&error));
+        if attached.is_err() {
+            let _ = chunk.unload();
+        }
+        attached
+    };
+    let Err(fentry) = fentry(ebpf) else {
+        return Ok(SpeHook::Fentry);
+    };
+    let kprobe = |ebpf: &mut Ebpf| -> Result<(), String> {
+        let chunk: &mut KProbe =
+            program(ebpf, "spe_chunk_kprobe").map_err(|error| error.to_string())?;
+        chunk.load().map_err(|error| chain(&error))?;
+        chunk
+            .attach(FUNCTION, 0)
+            .map(drop)
+            .map_err(|error| chain(&error))
+    };
+    match kprobe(ebpf) {
+        Ok(()) => Ok(SpeHook::Kprobe),
+        Err(kprobe) => Err(SpeError::Hook { fentry, kprobe }.into()),
+    }
+}
+
+/// The maps that user space writes.
+pub(crate) struct Maps<'a>(pub(crate) &'a mut Ebpf);
+
+impl Maps<'_> {
+    fn map<'a, T>(&'a mut self, name: &'static str) -> Result<T, LoadError>
+    where
+        T: TryFrom<&'a mut Map, Error = aya::maps::MapError>,
+    {
+        let map = self.0.map_mut(name).ok_or_else(|| no_map(name))?;
+        map.try_into()
+            .map_err(|error| refused(&format!("map {name}"))(&error))
+    }
+
+    fn put<const N: usize>(
+        &mut self,
+        name: &'static str,
+        index: u32,
+        value: [u64; N],
+    ) -> Result<(), LoadError> {
+        let mut map: Array<&mut MapData, [u64; N]> = self.map(name)?;
+        map.set(index, value, 0)
+            .map_err(|error| refused(&format!("an entry of map {name}"))(&error))
+    }
+
+    pub(crate) fn set(&mut self, setting: SpeSetting, value: u64) -> Result<(), LoadError> {
+        self.put("SPE_SETTINGS", setting as u32, [value])
+    }
+
+    pub(super) fn set_event(&mut self, cpu: u32, id: u64) -> Result<(), LoadError> {
+        self.put("SPE_EVENTS", cpu, [id])
+    }
+
+    pub(crate) fn set_clock(&mut self, slot: u32, clock: &Clock) -> Result<(), LoadError> {
+        let SpeClock { ticks, nanos, mult } = clock.current;
+        self.put("SPE_CLOCKS", slot, [ticks, nanos, mult])
+    }
+
+    pub(crate) fn set_task(&mut self, thread: u64, task: SpeTask) -> Result<(), LoadError> {
+        let mut map: HashMap<&mut MapData, u64, [u64; SpeTask::WORDS]> = self.map("SPE_TASKS")?;
+        map.insert(thread, task.to_words(), 0)
+            .map_err(|error| refused("an entry of map SPE_TASKS")(&error))
+    }
+}

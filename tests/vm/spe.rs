@@ -1,0 +1,429 @@
+//! SPE records decoded and attributed in the kernel, against a PMU that knows what it wrote.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use probe_common::spe::SpeKey;
+use probe_user::load::spe::Timeline;
+
+use crate::{
+    spe_support::{
+        PERIOD, Sampling, assert_conserved, assert_exact, counted, samples, stat, truth, written,
+    },
+    support::{Load, TestCgroup, load_binary, machine, pmuscope},
+    testpmu::TestPmu,
+};
+
+/// Runs loads to their end under a session that `start` makes once they wait in their cgroups, so that
+/// all they do from then on is their cgroup's. Gives the process ids of each cgroup in turn.
+fn sample(
+    pmu: &TestPmu,
+    loads: &[(&TestCgroup, &str)],
+    start: impl FnOnce() -> Sampling,
+) -> (Sampling, Vec<Vec<u32>>) {
+    let mut running: Vec<Load> = loads
+        .iter()
+        .map(|(cgroup, words)| cgroup.load(words))
+        .collect();
+    pmu.control("spe reset");
+    let mut sampling = start();
+    running.iter_mut().for_each(Load::go);
+    // Drains while they run.
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(50));
+        sampling.pull();
+    }
+    let processes = running.into_iter().map(|load| {
+        let own = load.pid();
+        let children = load.finish();
+        let children = children.lines().map(|line| line.parse::<u32>().unwrap());
+        children.chain([own]).collect()
+    });
+    let processes = processes.collect();
+    (sampling, processes)
+}
+
+#[test]
+fn every_record_is_its_containers() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(TestCgroup::new);
+    let loads = [
+        (&a, "burst 0 500 700 400"),
+        (&b, "burn 0 300"),
+        (&c, "burst 1 300 300 400"),
+        (&d, "forks 20 2"),
+    ];
+    let (mut sampling, processes) = sample(&pmu, &loads, Sampling::start);
+    let reading = sampling.end(&pmu);
+    println!("hook {:?}", reading.health.hook);
+    let truth = truth();
+    for (cgroup, processes) in [&a, &b, &c, &d].into_iter().zip(&processes) {
+        assert_exact(&reading, &truth, &cgroup.path, cgroup.id, processes);
+    }
+    assert_conserved(&reading);
+    assert_eq!(reading.health.sum.unattributed, [0; 4]);
+    assert_eq!(reading.health.sum.missed_bytes, 0);
+    assert!(stat("full") > 10, "few buffers ran full");
+}
+
+/// Each lives for a moment; most are gone when their records are looked at.
+#[test]
+fn a_thousand_short_processes() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let (mut sampling, processes) = sample(&pmu, &[(&a, "forks 1000 0")], Sampling::start);
+    let reading = sampling.end(&pmu);
+    assert_eq!(processes[0].len(), 1001);
+    assert_exact(&reading, &truth(), "a", a.id, &processes[0]);
+    assert_conserved(&reading);
+    assert_eq!(reading.health.sum.unattributed, [0; 4]);
+}
+
+/// All threads of a process are moved: what they did before stays where they were.
+#[test]
+fn threads_that_move_between_cgroups() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let [a, b] = ["a", "b"].map(TestCgroup::new);
+    let mut load = a.load("threads 4 400");
+    let pid = load.pid();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::start();
+    load.go();
+    let own = || samples(&written(&truth(), |row| row.tgid == pid));
+    while own() < 200 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    stop(pid);
+    let before = written(&truth(), |row| row.tgid == pid);
+    b.adopt(pid);
+    kill("-CONT", pid);
+    load.finish();
+    let reading = sampling.end(&pmu);
+    let all = written(&truth(), |row| row.tgid == pid);
+    let of = |cgroup: &TestCgroup| counted(&reading, |key| key.cgroup == cgroup.id);
+    println!("{} before, {} in all", samples(&before), samples(&all));
+    assert_eq!(of(&a), before);
+    assert_eq!(samples(&of(&a)) + samples(&of(&b)), samples(&all));
+    assert!(samples(&of(&b)) > 200);
+    assert_conserved(&reading);
+}
+
+/// Records that name no thread find their owner by the time of the switches.
+#[test]
+fn without_thread_ids_owners_are_found_by_time() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe context 0");
+    let [a, b, c] = ["a", "b", "c"].map(TestCgroup::new);
+    let loads = [
+        (&a, "burst 0 2000 2000 600"),
+        (&b, "burn 0 300"),
+        (&c, "burst 1 3000 2000 600"),
+    ];
+    let (mut sampling, processes) = sample(&pmu, &loads, || {
+        Sampling::with(|config| config.spe.as_mut().unwrap().timeline = Timeline::On)
+    });
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let truth = truth();
+    let (mut all, mut wrong) = (0, 0);
+    for (cgroup, processes) in [&a, &b, &c].into_iter().zip(&processes) {
+        let counted = samples(&counted(&reading, |key| key.cgroup == cgroup.id));
+        let written = samples(&written(&truth, |row| processes.contains(&row.tgid)));
+        println!("{}: counted {counted}, written {written}", cgroup.path);
+        all += written;
+        wrong += counted.abs_diff(written);
+    }
+    let share = wrong as f64 / all as f64 * 100.0;
+    println!("misattributed at switch boundaries: {share:.3}%");
+    assert!(all > 1000 && share < 1.0, "{share}% of {all}");
+}
+
+/// Random bytes among the records: counted as bad, and nobody's count is changed but by those that
+/// happen to be records.
+#[test]
+fn garbage_is_counted_as_bad() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe garbage_every 5");
+    let a = TestCgroup::new("a");
+    let (mut sampling, processes) = sample(&pmu, &[(&a, "burn 0 300")], Sampling::start);
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let bad: u64 = reading.health.sum.bad.iter().sum();
+    let garbage = stat("garbage");
+    let all_written = samples(&written(&truth(), |_| true));
+    println!(
+        "{garbage} of garbage, {bad} bad, bad kinds {:?}",
+        reading.health.sum.bad
+    );
+    assert!(garbage > 500 && bad > garbage * 9 / 10 && bad <= garbage);
+    let others = reading.health.sum.records - all_written;
+    assert_eq!(bad + others + reading.health.sum.padding, garbage);
+    let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
+    let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
+    assert!((own..=own + others).contains(&counted), "{counted}, {own}");
+}
+
+/// After data loss the hardware is stopped: pulls count that and start it again.
+#[test]
+fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe loss_every 3");
+    pmu.control("spe collision_every 2");
+    let a = TestCgroup::new("a");
+    let mut load = a.load("burst 0 3000 500 1500");
+    let pid = load.pid();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::start();
+    load.go();
+    let mut grown = 0;
+    let mut last = 0;
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(100));
+        let chunks = sampling.pull().health.sum.chunks;
+        grown += u32::from(chunks > last);
+        last = chunks;
+    }
+    load.finish();
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    assert_exact(&reading, &truth(), "a", a.id, &[pid]);
+    let sum = &reading.health.sum;
+    assert!(stat("lost_data") > 3 && stat("collided") > 3);
+    assert_eq!(
+        (sum.truncated, sum.partial, sum.collided),
+        (stat("lost_data"), stat("lost_data"), stat("collided"))
+    );
+    assert!(grown >= 8, "sampling went on in {grown} of 10 windows");
+}
+
+#[test]
+fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let online = |on: bool| {
+        let value = if on { "1" } else { "0" };
+        fs::write("/sys/devices/system/cpu/cpu1/online", value).unwrap();
+    };
+    let mut running: Vec<Load> = ["burst 0 300 300 600", "burn 1 500"]
+        .map(|words| a.load(words))
+        .into();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::start();
+    running.iter_mut().for_each(Load::go);
+    let processes: Vec<u32> = running.iter().map(Load::pid).collect();
+    for round in 0..3 {
+        thread::sleep(Duration::from_millis(60));
+        online(false);
+        // In one round nobody looks while it is away.
+        if round != 1 {
+            sampling.pull();
+        }
+        online(true);
+        sampling.session.drain().unwrap();
+    }
+    let again = a.load("burn 1 100");
+    let later = again.pid();
+    let before = samples(&written(&truth(), |row| row.tgid == later));
+    again.finish();
+    running.into_iter().for_each(|load| drop(load.finish()));
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let truth = truth();
+    let own = samples(&written(&truth, |row| {
+        processes.contains(&row.tgid) || row.tgid == later
+    }));
+    // What it did before it was moved here is not this cgroup's.
+    let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
+    println!("counted {counted}, written {own}, of which {before} before the move");
+    assert_eq!(counted + before, own);
+    assert_eq!(reading.health.sum.unattributed, [0; 4]);
+    let on_cpu_1 = reading.rows.keys().filter(|key| key.cpu == 1).count();
+    assert!(on_cpu_1 > 0);
+}
+
+/// A time limit that emulation cannot keep: what is skipped is counted, and the estimate stands for it.
+#[test]
+fn what_the_time_limit_skips_is_counted_and_estimated() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let (mut sampling, processes) = sample(&pmu, &[(&a, "burn 0 600")], || {
+        Sampling::with(|config| {
+            config.spe.as_mut().unwrap().irq_max = Duration::from_micros(10);
+        })
+    });
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let sum = &reading.health.sum;
+    println!("longest {} ns", reading.health.longest);
+    assert!(
+        sum.skipped > sum.cells / 4,
+        "{} of {}",
+        sum.skipped,
+        sum.cells
+    );
+    let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
+    let estimated: f64 = reading
+        .rows
+        .iter()
+        .filter(|(key, _)| key.cgroup == a.id)
+        .map(|(_, counts)| counts.operations)
+        .sum();
+    let error = estimated / (own * PERIOD) as f64 - 1.0;
+    println!("estimated {estimated}, error {:+.2}%", error * 100.0);
+    assert!(error.abs() < 0.15, "{error}");
+}
+
+/// Rows that the map has no room for are in the overflow rows.
+#[test]
+fn a_full_map_loses_owners_but_no_record() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let (mut sampling, _) = sample(&pmu, &[(&a, "burn 0 200")], || {
+        Sampling::with(|config| config.spe.as_mut().unwrap().max_rows = Some(3))
+    });
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let overflow = |key: &SpeKey| key.cgroup == probe_user::pull::OVERFLOW;
+    let overflowed = samples(&counted(&reading, overflow));
+    assert!(overflowed > 0);
+    assert_eq!(overflowed, reading.health.sum.overflowed);
+}
+
+/// The hottest pages of a process, and processes apart.
+#[test]
+fn pages_and_processes() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let mut running = ["burn 0 200", "burn 1 200"].map(|words| a.load(words));
+    let processes = [0, 1].map(|at: usize| running[at].pid());
+    pmu.control("spe reset");
+    let mut sampling = Sampling::with(|config| {
+        config.by_process = true;
+        config.spe.as_mut().unwrap().pages = 4096;
+    });
+    // No pull before they have ended: rows of processes that ended are freed after one.
+    running.iter_mut().for_each(Load::go);
+    running.into_iter().for_each(|load| drop(load.finish()));
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let truth = truth();
+    for process in processes {
+        let written = written(&truth, |row| row.tgid == process);
+        assert_eq!(counted(&reading, |key| key.tgid == process), written);
+        let pages: Vec<_> = reading
+            .pages
+            .iter()
+            .filter(|(key, _)| key.tgid == u64::from(process))
+            .collect();
+        let on_pages: u64 = pages.iter().map(|(_, row)| row.samples).sum();
+        println!("{process}: {} pages, {on_pages} samples", pages.len());
+        assert_eq!(on_pages, samples(&written));
+        // The PMU's addresses are in 64 KiB of the process' own.
+        assert!((1..=65_536 / rustix::param::page_size()).contains(&pages.len()));
+    }
+}
+
+/// The PMU cannot be taken away while it is in use.
+#[test]
+fn unloading_while_counting_is_refused_and_changes_nothing() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let mut load = a.load("burn 0 300");
+    let pid = load.pid();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::start();
+    load.go();
+    let output = Command::new("rmmod").arg("testpmu").output().unwrap();
+    assert!(!output.status.success(), "it went away under an open event");
+    load.finish();
+    let reading = sampling.end(&pmu);
+    assert_exact(&reading, &truth(), "a", a.id, &[pid]);
+    assert_conserved(&reading);
+}
+
+/// The command line: rows of the command, and its exit code.
+#[test]
+fn mem_shows_the_command() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=spe");
+    let output = pmuscope()
+        .args(["mem", "--format", "json", "--period", "4096"])
+        .args([
+            "--spe-irq-max",
+            "1000ms",
+            "--hot-pages",
+            "2",
+            "--self",
+            "--",
+        ])
+        .arg(load_binary())
+        .args(["burn", "0", "200"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    assert!(output.status.success());
+    let json: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+    let command = json["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["kind"] == "command")
+        .unwrap();
+    let loads = &command["classes"]["load"];
+    let (samples, low, high) = (
+        loads["spe_samples"].as_f64().unwrap(),
+        loads["spe_operations"]["low"].as_f64().unwrap(),
+        loads["spe_operations"]["high"].as_f64().unwrap(),
+    );
+    assert!(samples > 100.0);
+    assert!((low..high).contains(&(samples * 4096.0)));
+    assert!(loads["spe_latency_mean_cycles"]["value"].as_f64().unwrap() > 4.0);
+    assert!(
+        json["pages"]
+            .as_array()
+            .is_some_and(|pages| !pages.is_empty())
+    );
+    assert!(json["self"]["spe_decode_ns"].as_u64().unwrap() > 0);
+}
+
+fn kill(signal: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+/// Stops a process and waits until all its threads have stopped.
+fn stop(pid: u32) {
+    kill("-STOP", pid);
+    let stopped = || {
+        fs::read_dir(format!("/proc/{pid}/task"))
+            .unwrap()
+            .all(|task| {
+                let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+                stat.rsplit_once(") ").unwrap().1.starts_with('T')
+            })
+    };
+    while !stopped() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}

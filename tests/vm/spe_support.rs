@@ -1,0 +1,196 @@
+//! A session that samples with SPE, and what the test PMU says it wrote.
+
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+
+use probe_common::{
+    CgroupId,
+    spe::{Class, SpeKey},
+};
+use probe_user::{
+    event::Pmus,
+    load::{
+        Config, Hook, Plan, Session, SpeConfig,
+        spe::{SpeEvents, Timeline},
+    },
+    pull::{SpeCounts, SpeReading},
+};
+
+use crate::{support::hierarchy, testpmu::TestPmu};
+
+const DEBUG: &str = "/sys/kernel/debug/testpmu";
+
+/// Period of the tests: emulated tasks execute 1,000,000 operations per ms, so about 240 samples.
+pub(crate) const PERIOD: u64 = 4096;
+
+pub(crate) struct Sampling {
+    pub(crate) session: Session,
+}
+
+impl Sampling {
+    /// Samples loads and stores in buffers of eight pages, with no limit of time: emulation is slow.
+    pub(crate) fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = config();
+        change(&mut config);
+        let session = Session::start(config, &hierarchy()).unwrap();
+        Self { session }
+    }
+
+    /// Everything that was written until the PMU was stopped.
+    pub(crate) fn end(&mut self, pmu: &TestPmu) -> SpeReading {
+        pmu.control("spe ops_per_ms 0");
+        self.pull()
+    }
+
+    pub(crate) fn pull(&mut self) -> SpeReading {
+        self.session.pull().unwrap().spe.unwrap()
+    }
+}
+
+pub(crate) fn config() -> Config {
+    let pmus = Pmus::read(Path::new("/sys")).unwrap();
+    let filters = "load_filter=1,store_filter=1";
+    Config {
+        plan: Plan::new(&[]).unwrap(),
+        hook: Hook::SchedSwitch,
+        by_process: false,
+        follow_command: false,
+        max_rows: None,
+        spe: Some(SpeConfig {
+            events: SpeEvents::resolve(&pmus, filters, PERIOD).unwrap(),
+            irq_max: Duration::from_secs(10),
+            aux_size: 8 * rustix::param::page_size(),
+            budget: None,
+            pages: 0,
+            max_rows: None,
+            timeline: Timeline::Auto,
+        }),
+    }
+}
+
+/// What the PMU wrote for a thread of a process, class and data source on one CPU.
+#[derive(Debug)]
+pub(crate) struct Truth {
+    pub(crate) tgid: u32,
+    pub(crate) class: Class,
+    pub(crate) source: Option<u64>,
+    /// Samples, and sums of total, issue and translation latency.
+    pub(crate) sums: [u64; 4],
+}
+
+/// All that the PMU wrote since the last `spe reset`.
+pub(crate) fn truth() -> Vec<Truth> {
+    let text = fs::read_to_string(format!("{DEBUG}/spe_truth")).unwrap();
+    let line = |line: &str| {
+        let f: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| f[at].parse::<u64>().unwrap();
+        let class = Class::ALL.into_iter().find(|class| class.name() == f[3]);
+        let source = f[4].strip_prefix("0x");
+        Truth {
+            tgid: u32::try_from(number(2)).unwrap(),
+            class: class.unwrap(),
+            source: match f[4] {
+                "-" => None,
+                zero @ "0" => Some(zero.parse().unwrap()),
+                _ => Some(u64::from_str_radix(source.unwrap(), 16).unwrap()),
+            },
+            sums: [number(5), number(6), number(7), number(8)],
+        }
+    };
+    text.lines().skip(1).map(line).collect()
+}
+
+/// The sum of a column of `spe_stats` over CPUs.
+pub(crate) fn stat(name: &str) -> u64 {
+    let text = fs::read_to_string(format!("{DEBUG}/spe_stats")).unwrap();
+    let mut lines = text.lines();
+    let at = lines
+        .next()
+        .and_then(|heading| heading.split(' ').position(|column| column == name))
+        .unwrap();
+    lines
+        .map(|line| line.split(' ').nth(at).unwrap().parse::<u64>().unwrap())
+        .sum()
+}
+
+/// Sums by class and source.
+pub(crate) type Sums = BTreeMap<(Class, Option<u64>), [u64; 4]>;
+
+/// What was counted for an owner.
+pub(crate) fn counted(reading: &SpeReading, owner: impl Fn(&SpeKey) -> bool) -> Sums {
+    let mut sums = Sums::new();
+    for (key, SpeCounts { row, .. }) in reading.rows.iter().filter(|(key, _)| owner(key)) {
+        let sum = sums
+            .entry((key.access.class(), key.access.source()))
+            .or_default();
+        let row = [
+            row.samples,
+            row.total.cycles,
+            row.issue.cycles,
+            row.translation.cycles,
+        ];
+        sum.iter_mut().zip(row).for_each(|(sum, n)| *sum += n);
+    }
+    sums
+}
+
+/// What the PMU wrote for an owner.
+pub(crate) fn written(truth: &[Truth], owner: impl Fn(&Truth) -> bool) -> Sums {
+    let mut sums = Sums::new();
+    for row in truth.iter().filter(|row| owner(row)) {
+        let sum = sums.entry((row.class, row.source)).or_default();
+        sum.iter_mut().zip(row.sums).for_each(|(sum, n)| *sum += n);
+    }
+    sums
+}
+
+pub(crate) fn samples(sums: &Sums) -> u64 {
+    sums.values().map(|[samples, ..]| samples).sum()
+}
+
+/// Asserts that a cgroup has exactly what these processes wrote.
+#[track_caller]
+pub(crate) fn assert_exact(
+    reading: &SpeReading,
+    truth: &[Truth],
+    what: &str,
+    cgroup: CgroupId,
+    processes: &[u32],
+) {
+    let counted = counted(reading, |key| key.cgroup == cgroup);
+    let written = written(truth, |row| processes.contains(&row.tgid));
+    println!("{what}: {} samples", samples(&written));
+    assert!(samples(&written) > 0, "{what} was not sampled");
+    assert_eq!(counted, written, "{what}");
+}
+
+/// Asserts that every cell that the PMU wrote is in a row or in a named loss.
+#[track_caller]
+pub(crate) fn assert_conserved(reading: &SpeReading) {
+    let sum = &reading.health.sum;
+    println!("{:?}", reading.health.counts());
+    let rows: u64 = reading.rows.values().map(|counts| counts.row.samples).sum();
+    let bad: u64 = sum.bad.iter().sum();
+    assert_eq!(stat("written") * 64, stat("bytes"), "the PMU's own account");
+    assert_eq!(stat("bytes"), sum.cells * 64 + sum.missed_bytes, "bytes");
+    assert_eq!(
+        sum.cells,
+        sum.records + sum.padding + bad + sum.skipped,
+        "cells"
+    );
+    assert_eq!(sum.records, rows + sum.invalid, "records");
+    let unattributed: u64 = reading
+        .rows
+        .iter()
+        .filter(|(key, _)| key.cgroup == SpeKey::UNATTRIBUTED)
+        .map(|(_, counts)| counts.row.samples)
+        .sum();
+    assert_eq!(
+        unattributed,
+        sum.unattributed.iter().sum::<u64>(),
+        "unattributed"
+    );
+}
