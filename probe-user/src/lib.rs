@@ -29,5 +29,6 @@ pub mod join;
 pub mod list;
 pub mod load;
 pub mod pull;
+pub mod record;
 mod sys;
 pub mod window;

@@ -3,6 +3,12 @@
 mod derive_cmd;
 mod doctor_cmd;
 mod list_cmd;
+mod mem_calibrate;
+mod mem_calibrate_plot;
+mod mem_calibrate_study;
+mod mem_cmd;
+mod mem_record;
+mod mem_record_run;
 mod print;
 mod stat;
 
@@ -27,6 +33,8 @@ enum Command {
     List(list_cmd::Args),
     /// Check what this machine lacks for counting, and say what mends it
     Doctor(doctor_cmd::Args),
+    /// Sample loads and stores with Arm SPE
+    Mem(mem_cmd::Args),
     /// Metrics from counts taken elsewhere: output of perf stat -x, or -j, or lines event=value
     Derive(derive_cmd::Args),
 }
@@ -45,6 +53,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(args),
         Command::List(args) => list_cmd::run(args),
         Command::Doctor(args) => doctor_cmd::run(args),
+        Command::Mem(args) => mem_cmd::run(args),
         Command::Derive(args) => derive_cmd::run(args),
     };
     result.unwrap_or_else(|error| {

@@ -17,8 +17,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-const USAGE: &str =
-    "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS | maps MS";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | threads COUNT MS | touch PAGES | forks COUNT MS | maps MS";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -42,6 +41,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             while Instant::now() < end {
                 burn(on);
                 std::thread::sleep(off);
+            }
+        }
+        Some("threads") => {
+            let time = Duration::from_millis(number(2)?);
+            let threads = (0..number(1)?).map(|_| std::thread::spawn(move || burn(time)));
+            for thread in threads.collect::<Vec<_>>() {
+                thread.join().map_err(|_| "a thread has panicked")?;
             }
         }
         Some("touch") => touch(usize::try_from(number(1)?)?)?,

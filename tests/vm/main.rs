@@ -9,6 +9,7 @@ mod guest;
 mod hooks;
 mod hotplug;
 mod icount;
+mod mem_record;
 mod pmus;
 mod scale;
 mod smoke;

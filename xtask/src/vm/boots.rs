@@ -58,6 +58,7 @@ const ALL: &[Tests] = &[
             "accounting::",
             "hooks::",
             "hotplug::",
+            "mem_record::",
             "pmus::cycles",
             "pmus::uncore",
             "scale::",
@@ -77,6 +78,17 @@ const ALL: &[Tests] = &[
             "moves::by_process",
             "rights::",
         ],
+    },
+];
+
+const PAGES_16K: &[Tests] = &[
+    Tests {
+        binary: "vm",
+        modules: &["smoke::", "accounting::", "hooks::", "mem_record::"],
+    },
+    Tests {
+        binary: "host",
+        modules: &["conservation::with_ten"],
     },
 ];
 
@@ -147,7 +159,7 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "arm64-6.12-16k",
         flavour: Flavour::Pages16k,
-        tests: ACCOUNTING,
+        tests: PAGES_16K,
         ..PLAIN
     },
     Boot {

@@ -1,0 +1,39 @@
+//! Recording of whole Arm SPE samples: from the kernel's AUX buffers into files.
+//!
+//! Where the in-kernel programs only add samples up, this keeps each one. A [`Recorder`] opens the
+//! SPE for a target and drains its buffers; what it finds goes to a [`Sink`]: [`SampleFile`]
+//! writes samples as Parquet, [`RawFile`] keeps the bytes as perf's own files do. [`Counts`] names
+//! everything that was lost on the way.
+
+mod area;
+mod baseline;
+mod clock;
+#[cfg(feature = "parquet")]
+mod columns;
+mod error;
+mod losses;
+mod machine;
+mod open;
+mod options;
+pub mod perf_data;
+mod raw_file;
+mod recorder;
+mod ring;
+mod sample;
+#[cfg(feature = "parquet")]
+mod sample_file;
+mod tasks;
+mod wire;
+
+#[cfg(feature = "parquet")]
+pub use self::sample_file::SampleFile;
+pub use self::{
+    baseline::AccessCounter,
+    clock::TickClock,
+    error::RecordError,
+    losses::Counts,
+    options::{Buffers, Sampling, Size, SizeError},
+    raw_file::RawFile,
+    recorder::{Config, EventFile, Recorder, Target},
+    sample::{AuxPlace, Sample, Sink},
+};
