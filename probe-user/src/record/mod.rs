@@ -23,6 +23,8 @@ mod sample;
 #[cfg(feature = "parquet")]
 mod sample_file;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 #[cfg(feature = "parquet")]

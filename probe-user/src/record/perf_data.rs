@@ -24,6 +24,11 @@ const SECTION: u64 = 16;
 /// `struct perf_event_attr` as of Linux 5.13 to 6.2: what every perf since then can read.
 pub const ATTR: usize = 128;
 
+/// What perf's decoder makes of an SPE record, beside what is in every trailer: IP, ADDR, PERIOD, WEIGHT,
+/// DATA_SRC and `PHYS_ADDR` of `perf_event_attr.sample_type`. perf prints only what the event's attributes
+/// promise.
+pub const SPE_SAMPLE: u64 = 1 | 1 << 3 | 1 << 8 | 1 << 14 | 1 << 15 | 1 << 19;
+
 /// An event of the file.
 #[derive(Clone, Debug)]
 pub struct Event {

@@ -11,7 +11,7 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use super::{
     AuxPlace, EventFile, Recorder, Sink,
     machine::midr,
-    perf_data::{ATTR, Event, PerfData, Time},
+    perf_data::{ATTR, Event, PerfData, SPE_SAMPLE, Time},
 };
 
 /// The file of `--raw`.
@@ -40,7 +40,9 @@ impl RawFile {
     ///
     /// Where it cannot be written.
     pub fn finish(self, recorder: &Recorder) -> io::Result<()> {
-        let events: Vec<Event> = recorder.event_files().iter().map(event).collect();
+        let pmu = recorder.counter().type_;
+        let events = recorder.event_files();
+        let events: Vec<Event> = events.iter().map(|file| event(file, pmu)).collect();
         self.0
             .finish(&events, std::env::consts::ARCH, &cpuid())
             .map(drop)
@@ -67,8 +69,11 @@ impl Sink for RawFile {
     }
 }
 
-fn event(file: &EventFile) -> Event {
+fn event(file: &EventFile, spe: u32) -> Event {
     let mut attr = file.attr;
+    if attr.type_ == spe {
+        attr.sample_type |= SPE_SAMPLE;
+    }
     attr.size = u32::try_from(ATTR).expect("128");
     // SAFETY: the structure is plain integers without padding at its start, and larger than ATTR.
     let bytes = unsafe { std::slice::from_raw_parts((&raw const attr).cast::<u8>(), ATTR) };
