@@ -42,14 +42,17 @@ pub struct CpuState {
     pub owner: CgroupId,
     /// Process of the owner when counting by process, else 0.
     pub owner_tgid: u64,
-    /// Thread that was switched in last (hook `sched-switch`).
-    pub pid: u64,
+    /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id, which
+    /// changes when a thread that is not the leader calls exec.
+    pub task: u64,
     /// 0 until user space armed this CPU; nothing is charged before.
     pub armed: u64,
     /// `CLOCK_MONOTONIC` nanoseconds when the open slice began.
     pub since: u64,
     /// Nanoseconds that the slice before it was long.
     pub length: u64,
+    /// The least that a clock event was ever ahead of the scheduler's clock at a switch, in ns.
+    pub ahead: i64,
     /// Times the open slice was charged and closed.
     pub charges: u64,
     /// Runs of the switch hook on this CPU.
@@ -83,7 +86,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 18 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 19 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -94,10 +97,11 @@ impl CpuState {
         Self {
             owner: CgroupId(word()),
             owner_tgid: word(),
-            pid: word(),
+            task: word(),
             armed: word(),
             since: word(),
             length: word(),
+            ahead: word().cast_signed(),
             charges: word(),
             runs: word(),
             unseen: word(),

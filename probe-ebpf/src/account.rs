@@ -14,7 +14,7 @@ use aya_ebpf::{
 use aya_log_ebpf::warn;
 use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, UsageKey, UsageRow};
 
-use crate::counters::{self, GROUP_ENDS, for_each_slot};
+use crate::counters::{self, CLOCKS, GROUP_ENDS, for_each_slot};
 
 /// Who used how much. Not preallocated: only pairs that ran cost memory. User space sets the size.
 #[map]
@@ -47,21 +47,34 @@ pub(crate) fn state() -> Option<&'static mut CpuState> {
 ///
 /// All counters are read before anything else is done: they are read close together, so that
 /// ratios of them are of one time, and the look-ups that follow are not charged to whoever leaves.
+///
+/// `left_at` is the scheduler's clock at a switch. Out of idle this program runs tens of
+/// microseconds later, while caches are cold: clocks are taken back to the switch itself.
 #[inline(always)]
-pub(crate) fn read(state: &mut CpuState) {
+pub(crate) fn read(state: &mut CpuState, left_at: Option<u64>) {
     let mut group = 0;
     let mut first = true;
+    let mut late = None;
     for_each_slot!(SLOT => {
         state.gain[SLOT] = 0;
         if let Some(value) = counters::read(SLOT) {
+            let mut counter = value.counter;
+            if CLOCKS.load() >> SLOT & 1 == 1
+                && let Some(clock) = left_at
+                && counter >= state.last[SLOT]
+            {
+                let late = *late.get_or_insert_with(|| lateness(state, counter, clock));
+                // Not behind the last reading: a flush reads at its own time.
+                counter = state.last[SLOT].max(counter.saturating_sub(late));
+            }
             // A counter below its last reading was reset or is another one: the new value is the
             // baseline, and no difference is made up.
-            if value.counter >= state.last[SLOT] {
-                state.gain[SLOT] = value.counter - state.last[SLOT];
+            if counter >= state.last[SLOT] {
+                state.gain[SLOT] = counter - state.last[SLOT];
             } else {
                 state.rebased += 1;
             }
-            state.last[SLOT] = value.counter;
+            state.last[SLOT] = counter;
             if first {
                 time(&mut state.enabled[group & (GROUPS - 1)], value.enabled);
                 time(&mut state.running[group & (GROUPS - 1)], value.running);
@@ -77,9 +90,22 @@ pub(crate) fn read(state: &mut CpuState) {
         group += usize::from(first);
     });
     // SAFETY: the helper has no preconditions.
-    let now = unsafe { bpf_ktime_get_ns() };
+    let now = unsafe { bpf_ktime_get_ns() } - late.unwrap_or(0);
     state.length = now.wrapping_sub(state.since);
     state.since = now;
+}
+
+/// Nanoseconds from the switch at `clock` to now, when a clock event has counted `counter`.
+///
+/// Both run at one rate from two starts. The least that the event was ever ahead stands for
+/// no delay: the true one there is that of a warm switch, well below a microsecond.
+#[inline(always)]
+fn lateness(state: &mut CpuState, counter: u64, clock: u64) -> u64 {
+    let ahead = counter.wrapping_sub(clock).cast_signed();
+    if ahead < state.ahead {
+        state.ahead = ahead;
+    }
+    (ahead - state.ahead).cast_unsigned()
 }
 
 #[inline(always)]

@@ -19,6 +19,10 @@ pub(crate) static EVENTS: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static GROUP_ENDS: Global<u64> = Global::new(0);
 
+/// Bit n is set where slot n counts the nanoseconds of a clock (cpu-clock, task-clock).
+#[unsafe(no_mangle)]
+pub(crate) static CLOCKS: Global<u64> = Global::new(0);
+
 macro_rules! slots {
     ($($slot:literal $name:ident),*) => {
         $(#[map] static $name: PerfEventArray<u32> = PerfEventArray::new(0);)*

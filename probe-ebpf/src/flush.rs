@@ -14,9 +14,11 @@ fn flush(ctx: RawTracePointContext) -> i32 {
     };
     let mode: u64 = ctx.arg(0);
     let rebased = state.rebased;
-    account::read(state);
+    account::read(state, None);
     if mode == FlushMode::Arm as u64 {
         state.armed = 1;
+        // New clock events have another start.
+        state.ahead = i64::MAX;
         // These counters are new, so a reading below the last one is no surprise.
         state.rebased = rebased;
         // No slice was before it: new counters start lower than those before them ended.
@@ -34,7 +36,7 @@ fn flush(ctx: RawTracePointContext) -> i32 {
         // reading it again here bounds what that can misattribute to one flush interval.
         let task = Task::current();
         let owner = switch::owner_of(task);
-        state.pid = u64::from(task.pid());
+        state.task = task.address();
         state.owner = owner.cgroup;
         state.owner_tgid = u64::from(owner.tgid);
     }

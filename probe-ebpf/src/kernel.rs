@@ -28,6 +28,16 @@ offsets! {
     SCHED_ENTITY_SUM_EXEC_RUNTIME;
     /// `sched_entity.prev_sum_exec_runtime`
     SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME;
+    /// `sched_entity.exec_start`
+    SCHED_ENTITY_EXEC_START;
+    /// `sched_entity.cfs_rq`; all ones where the kernel is built without group scheduling
+    SCHED_ENTITY_CFS_RQ;
+    /// `cfs_rq.rq`
+    CFS_RQ_RQ;
+    /// `rq.clock`
+    RQ_CLOCK;
+    /// `rq.clock_task`
+    RQ_CLOCK_TASK;
     /// `css_set.dfl_cgrp`
     CSS_SET_DFL_CGRP;
     /// `cgroup.kn`
@@ -87,6 +97,12 @@ impl Task {
         unsafe { field(self.0, &TASK_TGID) }
     }
 
+    /// What tells it from every other task that lives.
+    #[inline(always)]
+    pub(crate) fn address(self) -> u64 {
+        self.0.addr() as u64
+    }
+
     /// Address of the command name, for the helpers that read kernel memory.
     #[inline(always)]
     pub(crate) fn comm(self) -> *const u8 {
@@ -103,6 +119,32 @@ impl Task {
             let now: u64 = field(entity, &SCHED_ENTITY_SUM_EXEC_RUNTIME);
             let then: u64 = field(entity, &SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME);
             now.wrapping_sub(then)
+        }
+    }
+
+    /// The scheduler's clock of this CPU when its accounting of this task, which leaves, ended; of
+    /// the idle task: at the switch. The clock is that of perf's clock events, from another start.
+    /// None where the kernel does not let us find it.
+    #[inline(always)]
+    pub(crate) fn left_at(self) -> Option<u64> {
+        if SCHED_ENTITY_CFS_RQ.load() == u64::MAX {
+            return None;
+        }
+        let entity = self.0.wrapping_add(TASK_SE.load() as usize);
+        // SAFETY: the offsets are those of the pointers on the way and of 64-bit times; a task that
+        // leaves a CPU has the run queue of that CPU.
+        unsafe {
+            let queue: *const u8 = field(entity, &SCHED_ENTITY_CFS_RQ);
+            let cpu: *const u8 = field(queue, &CFS_RQ_RQ);
+            let clock: u64 = field(cpu, &RQ_CLOCK);
+            if self.pid() == 0 {
+                return Some(clock);
+            }
+            // The task clock leaves out interrupts and what the hypervisor took.
+            let task_clock: u64 = field(cpu, &RQ_CLOCK_TASK);
+            let accounted: u64 = field(entity, &SCHED_ENTITY_EXEC_START);
+            let since = task_clock.wrapping_sub(accounted);
+            Some(if since < clock { clock - since } else { clock })
         }
     }
 

@@ -69,19 +69,19 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     // looked up, which after a sleep is cold memory.
     let certain = (prev.pid() == 0) != (next.pid() == 0);
     if certain {
-        account::read(state);
+        account::read(state, prev.left_at());
     }
     let coming = owner_of(next);
     if !certain {
         if coming == stored(state) && seen(state, prev) {
-            state.pid = u64::from(next.pid());
+            state.task = next.address();
             end(began, &mut state.same);
             return 0;
         }
-        account::read(state);
+        account::read(state, prev.left_at());
     }
     charge(&ctx, state, prev);
-    state.pid = u64::from(next.pid());
+    state.task = next.address();
     state.owner = coming.cgroup;
     state.owner_tgid = u64::from(coming.tgid);
     end(began, &mut state.changed);
@@ -97,7 +97,7 @@ fn cgroup_switch(ctx: PerfEventContext) -> u32 {
     let prev = Task::current();
     state.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == 1 {
-        account::read(state);
+        account::read(state, prev.left_at());
         // Whoever was found by arming or by the other hook may have left since, inside its cgroup.
         state.owner = CgroupId::UNKNOWN;
         charge(&ctx, state, prev);
@@ -132,7 +132,7 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
 /// seen. A few tasks of the host that this was built on leave without an event.
 #[inline(always)]
 fn seen(state: &CpuState, prev: Task) -> bool {
-    state.pid == u64::from(prev.pid())
+    state.task == prev.address()
 }
 
 #[inline(always)]

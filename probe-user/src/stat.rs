@@ -126,7 +126,9 @@ struct Stat {
     last: Snapshot,
     timer: Option<Interval>,
     command: Option<RunningCommand>,
+    /// Ctrl-C, and what service managers and container runtimes send.
     interrupt: Signal,
+    terminate: Signal,
 }
 
 impl Stat {
@@ -139,6 +141,7 @@ impl Stat {
     ) -> Result<Self> {
         // From here on Ctrl-C ends the counting, not this process.
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         let command = match args.command.as_slice() {
             [] => None,
             words => Some(Command::prepare(words, hierarchy).map_err(NotStarted)?),
@@ -197,6 +200,7 @@ impl Stat {
             timer,
             command,
             interrupt,
+            terminate,
         })
     }
 
@@ -219,7 +223,7 @@ impl Stat {
             tokio::select! {
                 () = tick(&mut self.timer) => self.print()?,
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
-                _ = self.interrupt.recv() => match &self.command {
+                () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
                     Some(command) if !asked => {
                         asked = true;
                         command.terminate().context("cannot end the command")?;
@@ -269,6 +273,13 @@ async fn tick(timer: &mut Option<Interval>) {
     match timer {
         Some(timer) => drop(timer.tick().await),
         None => std::future::pending().await,
+    }
+}
+
+async fn asked_to_end(interrupt: &mut Signal, terminate: &mut Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
 }
 

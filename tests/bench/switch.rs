@@ -1,8 +1,9 @@
 //! What a context switch costs with pmuscope attached and without, compared within one run.
 //!
 //! Two processes on one CPU hand a byte to and fro: in one cgroup, where the hook returns at once,
-//! and in two, where every switch is charged. Rounds with and without alternate; the table shows the
-//! fastest of each, which other load on the machine disturbs least.
+//! and in two, where every switch is charged. Runs with nothing, with the same counters open but no
+//! programs, and with pmuscope alternate; the table shows the fastest of each, which other load on the
+//! machine disturbs least.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
@@ -10,45 +11,51 @@
 #[allow(dead_code, reason = "the tests use the rest")]
 mod support;
 
+use std::os::fd::OwnedFd;
+
 use probe_user::load::Hook;
 use support::{Counting, TestCgroup};
 
 /// Alternations.
 const REPEAT: usize = 15;
 
-const ROUNDS: u64 = 20_000;
+/// Runs of each side in an alternation. Short ones: some then fall between disturbances.
+const RUNS: usize = 8;
 
-/// Events of a row of the table: their number and names.
-const EVENTS: [(&str, &str); 3] = [
-    ("1", "task-clock"),
-    (
-        "4",
-        "task-clock,page-faults,context-switches,cpu-migrations",
-    ),
-    (
-        "8",
-        "task-clock,page-faults,context-switches,cpu-migrations,cpu-clock,minor-faults,major-faults,dummy",
-    ),
+const ROUNDS: u64 = 4_000;
+
+/// Software events, with their numbers in `linux/perf_event.h`. Counting context switches costs the
+/// kernel time at each of them.
+const EVENTS: [(&str, u64); 8] = [
+    ("task-clock", 1),
+    ("page-faults", 2),
+    ("context-switches", 3),
+    ("cpu-migrations", 4),
+    ("cpu-clock", 0),
+    ("minor-faults", 5),
+    ("major-faults", 6),
+    ("dummy", 9),
 ];
 
 fn main() {
     let Some(_machine) = support::machine() else {
         return;
     };
+    println!("ns per switch: nothing, the same counters open, pmuscope; what its programs add");
     println!(
-        "{:<16} {:>6} {:<12} {:>12} {:>12} {:>10} {:>7}",
-        "hook", "events", "cgroups", "without ns", "with ns", "added ns", "ratio"
+        "{:<16} {:>6} {:<8} {:>9} {:>9} {:>9} {:>7}",
+        "hook", "events", "cgroups", "nothing", "counters", "pmuscope", "added"
     );
     for hook in [Hook::SchedSwitch, Hook::CgroupSwitches] {
-        for (number, events) in EVENTS {
+        for number in [1, 4, 8] {
             for same in [true, false] {
-                row(hook, number, events, same);
+                row(hook, &EVENTS[..number], same);
             }
         }
     }
 }
 
-fn row(hook: Hook, number: &str, events: &str, same: bool) {
+fn row(hook: Hook, events: &[(&str, u64)], same: bool) {
     let (a, b) = (TestCgroup::new("ping"), TestCgroup::new("pong"));
     let to = if same { &a } else { &b };
     let run = || -> u64 {
@@ -57,28 +64,32 @@ fn row(hook: Hook, number: &str, events: &str, same: bool) {
             .finish();
         printed.trim().parse().unwrap()
     };
-    let mut without = Vec::new();
-    let mut with = Vec::new();
+    let runs = || (0..RUNS).map(|_| run()).min().unwrap();
+    let names: Vec<_> = events.iter().map(|(name, _)| *name).collect();
+    let (mut nothing, mut counters, mut pmuscope) = (u64::MAX, u64::MAX, u64::MAX);
     for _ in 0..REPEAT {
-        without.push(run());
-        let counting = Counting::with(events, |config| config.hook = hook);
+        nothing = nothing.min(runs());
+        let open: Vec<OwnedFd> = support::online_cpus()
+            .into_iter()
+            .flat_map(|cpu| {
+                let open = move |(_, config): &(_, u64)| support::open_event(cpu, 1, *config);
+                events.iter().map(open).collect::<Vec<_>>()
+            })
+            .collect();
+        counters = counters.min(runs());
+        drop(open);
+        let counting = Counting::with(&names.join(","), |config| config.hook = hook);
         if counting.session.hook() != hook {
             println!("{hook:?}: not complete on this machine, not measured");
             return;
         }
-        with.push(run());
+        pmuscope = pmuscope.min(runs());
     }
-    let (without, with) = (fastest(&without), fastest(&with));
-    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a switch")]
-    let ratio = with as f64 / without as f64;
-    let cgroups = if same { "one" } else { "two" };
-    let added = with.cast_signed() - without.cast_signed();
     println!(
-        "{:<16} {number:>6} {cgroups:<12} {without:>12} {with:>12} {added:>10} {ratio:>7.3}",
-        format!("{hook:?}")
+        "{:<16} {:>6} {:<8} {nothing:>9} {counters:>9} {pmuscope:>9} {:>7}",
+        format!("{hook:?}"),
+        events.len(),
+        if same { "one" } else { "two" },
+        pmuscope.cast_signed() - counters.cast_signed(),
     );
-}
-
-fn fastest(values: &[u64]) -> u64 {
-    values.iter().copied().min().unwrap()
 }

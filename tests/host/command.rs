@@ -158,8 +158,15 @@ fn intervals_add_up_to_the_whole() {
 
 #[test]
 fn interrupted_it_prints_what_was_counted() {
+    use rustix::process::Signal;
+
     let Some(_machine) = machine() else { return };
-    for command in [&[][..], &["--", "sleep", "1000"][..]] {
+    let sleep = &["--", "sleep", "1000"][..];
+    for (command, signal) in [
+        (&[][..], Signal::INT),
+        (sleep, Signal::INT),
+        (sleep, Signal::TERM),
+    ] {
         let mut child = pmuscope()
             .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
             .args(command)
@@ -174,7 +181,7 @@ fn interrupted_it_prints_what_was_counted() {
             assert!(std::io::BufRead::read_line(&mut out, &mut line).unwrap() > 0);
         }
         let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
         let status = child.wait().unwrap();

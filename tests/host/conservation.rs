@@ -8,7 +8,7 @@ use std::{
 
 use probe_common::{CgroupId, UsageKey, UsageRow};
 
-use crate::support::{Counting, Load, TestCgroup, machine, online_cpus};
+use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, open_event};
 
 /// Events of the test: type, config and name, as `linux/perf_event.h` numbers them.
 const EVENTS: [(u32, u64, &str); 3] = [
@@ -24,24 +24,8 @@ const PULLS: u32 = 25;
 fn reference(cpu: u32) -> Vec<OwnedFd> {
     EVENTS
         .iter()
-        .map(|&(type_, config, _)| open(cpu, type_, config))
+        .map(|&(type_, config, _)| open_event(cpu, type_, config))
         .collect()
-}
-
-fn open(cpu: u32, type_: u32, config: u64) -> OwnedFd {
-    use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};
-    use std::os::fd::FromRawFd as _;
-    let mut attr = perf_event_attr {
-        type_,
-        config,
-        ..Default::default()
-    };
-    attr.size = u32::try_from(size_of_val(&attr)).unwrap();
-    // SAFETY: a valid structure of the size it states.
-    let fd = unsafe { perf_event_open(&mut attr, -1, cpu.cast_signed(), -1, 0) };
-    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: a new descriptor.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 fn read(event: &OwnedFd) -> i128 {

@@ -2,7 +2,10 @@
 
 use std::{
     fs::{self, File},
-    os::unix::fs::MetadataExt as _,
+    os::{
+        fd::{FromRawFd as _, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -276,4 +279,20 @@ pub(crate) fn pmuscope() -> Command {
             .unwrap_or("pmuscope")
             .into()
     }))
+}
+
+/// An event that counts all tasks of a CPU, opened without pmuscope.
+pub(crate) fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
+    use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};
+    let mut attr = perf_event_attr {
+        type_,
+        config,
+        ..Default::default()
+    };
+    attr.size = u32::try_from(size_of_val(&attr)).unwrap();
+    // SAFETY: a valid structure of the size it states.
+    let fd = unsafe { perf_event_open(&mut attr, -1, cpu.cast_signed(), -1, 0) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: a new descriptor.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }

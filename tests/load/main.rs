@@ -7,6 +7,7 @@ use std::{
     env,
     error::Error,
     io::{self, Read as _, Write as _},
+    os::unix::process::CommandExt as _,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -17,7 +18,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | threads COUNT MS | touch PAGES | forks COUNT MS | maps MS";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | threads COUNT MS | touch PAGES | forks COUNT MS | execs COUNT | maps MS";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -60,6 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 child.wait()?;
             }
         }
+        Some("execs") => execs(number(1)?)?,
         Some("pingpong") => {
             pin(number(1)?)?;
             pingpong(number(2)?, words.get(3).ok_or(USAGE)?)?;
@@ -78,6 +80,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => return Err(USAGE.into()),
     }
     Ok(())
+}
+
+/// Becomes this program again `count` times, each time by a thread that is not the first: it takes the
+/// thread id of the first one over.
+fn execs(count: u64) -> Result<(), Box<dyn Error>> {
+    let Some(left) = count.checked_sub(1) else {
+        return Ok(());
+    };
+    let mut command = Command::new(env::current_exe()?);
+    command.args(["execs", &left.to_string()]);
+    let failed = std::thread::spawn(move || command.exec()).join();
+    Err(failed.map_or_else(|_| "the thread panicked".into(), Into::into))
 }
 
 fn pin(cpu: u64) -> io::Result<()> {

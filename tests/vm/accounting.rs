@@ -3,6 +3,8 @@
 //! The core-like test PMU counts a whole number per nanosecond that a task is on a CPU, and its
 //! reads on the `sched_switch` tracepoint see one instant: what is charged must be exact.
 
+use probe_user::window::Window;
+
 use crate::{
     support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event},
@@ -26,9 +28,8 @@ pub(crate) fn group(pmu: &TestPmu) -> String {
 /// Asserts that every event of every cgroup is its rate times the time that the PMU saw it run.
 #[track_caller]
 pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&TestCgroup]) {
-    let window = counting.window();
-    for cgroup in cgroups {
-        let time = pmu.core_time(cgroup.id);
+    let (window, times) = settled(pmu, counting, cgroups);
+    for (cgroup, time) in cgroups.iter().zip(times) {
         assert!(time > 0, "{} did not run", cgroup.path);
         for (n, rate) in RATES.iter().enumerate() {
             let counted = counting
@@ -38,6 +39,26 @@ pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&T
             assert_eq!(counted, rate * time, "{} e{n}", cgroup.path);
         }
     }
+}
+
+/// A window at whose end none of these cgroups ran, and how long the PMU saw each run until then.
+///
+/// A process that has been waited for is still on its CPU, or waits for it, until its last switch.
+fn settled(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&TestCgroup]) -> (Window, Vec<u64>) {
+    let times = || -> Vec<u64> {
+        cgroups
+            .iter()
+            .map(|cgroup| pmu.core_time(cgroup.id))
+            .collect()
+    };
+    for _ in 0..1_000 {
+        let before = times();
+        let window = counting.window();
+        if times() == before {
+            return (window, before);
+        }
+    }
+    panic!("the loads have ended, and their cgroups still run");
 }
 
 /// A cgroup that the PMU watches.
@@ -69,8 +90,10 @@ fn every_count_is_exact() {
         (&b, "burn 0 300"),
         (&c, "burst 1 300 300 600"),
         (&c, "forks 20 2"),
+        (&c, "execs 20"),
     ]);
     assert_exact(&pmu, &mut counting, &[&a, &b, &c]);
+    assert_eq!(counting.window().health.missed_switches, 0);
 }
 
 /// Pulls while loads run do not disturb what is charged.

@@ -9,20 +9,36 @@ use crate::{
 /// Instructions of a round of `load count`.
 const PER_ROUND: u64 = 2;
 
-/// The start of the program, its end, and the interrupts that fall into its time: established by
-/// the runs of one round below, which differ by less.
+/// The kernel's part that differs from run to run: the timer interrupts of the run (10 million
+/// instructions are 20 ms of guest time, some 5 interrupts) and the caches of exit. Seen: 34,000 to
+/// 41,000 at 10 million instructions, 11,000 at 2 million, 8,000 at none.
 const NOISE: u64 = 60_000;
 
-/// `inst_retired` and `cpu_cycles` of a container that runs `load count ROUNDS`.
-fn measure(pmu: &str, rounds: u64) -> (u64, u64) {
+/// What a container has that runs `load count ROUNDS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counted {
+    /// `inst_retired`, kernel included.
+    instructions: u64,
+    /// `cpu_cycles`, kernel included.
+    cycles: u64,
+    /// `inst_retired:u`
+    user: u64,
+}
+
+fn measure(pmu: &str, rounds: u64) -> Counted {
     let cgroup = TestCgroup::new("count");
     let mut counting = Counting::start(&format!(
-        "{{{pmu}/inst_retired,name=inst/,{pmu}/cpu_cycles,name=cycles/}}"
+        "{{{pmu}/inst_retired,name=inst/,{pmu}/cpu_cycles,name=cycles/,{pmu}/inst_retired,name=user/u}}"
     ));
-    cgroup.load(&format!("count {rounds}")).finish();
+    // Of one width, since the program executes a few instructions for every digit.
+    cgroup.load(&format!("count {rounds:07}")).finish();
     let window = counting.window();
     let count = |event| counting.count(&window, event, cgroup.id).unwrap();
-    (count("inst"), count("cycles"))
+    Counted {
+        instructions: count("inst"),
+        cycles: count("cycles"),
+        user: count("user"),
+    }
 }
 
 #[test]
@@ -31,27 +47,24 @@ fn containers_have_the_instructions_that_they_executed() {
     if value("ICOUNT").is_empty() {
         return skip("this guest runs without -icount");
     }
+    // An instruction takes 2^shift ns of guest time, and a cycle is a nanosecond.
+    let shift: u32 = value("ICOUNT").parse().unwrap();
     let pmu = ["armv8_pmuv3", "armv8_pmuv3_0"]
         .into_iter()
         .find(|pmu| pmu_type(pmu).is_some())
         .unwrap();
-    let starts: Vec<(u64, u64)> = (0..3).map(|_| measure(pmu, 1)).collect();
-    let (start, start_cycles) = starts[0];
-    for (inst, cycles) in &starts {
-        println!("start: {inst} instructions, {cycles} cycles");
-        assert!(inst.abs_diff(start) < NOISE && cycles.abs_diff(start_cycles) < NOISE * 2);
-    }
-    for rounds in [1_000_000, 5_000_000] {
-        let (inst, cycles) = measure(pmu, rounds);
-        let expected = start + (rounds - 1) * PER_ROUND;
-        println!("{rounds} rounds: {inst} instructions, expected {expected}, {cycles} cycles");
-        assert!(inst.abs_diff(expected) < NOISE, "{inst} is not {expected}");
-        // An instruction takes 2^shift ns of guest time, and a cycle is a nanosecond.
-        let shift: u32 = value("ICOUNT").parse().unwrap();
-        let expected = start_cycles + (((rounds - 1) * PER_ROUND) << shift);
-        assert!(
-            cycles.abs_diff(expected) < NOISE << shift,
-            "{cycles} cycles are not {expected}"
-        );
+    let start = measure(pmu, 1);
+    println!("start: {start:?}");
+    for rounds in [1, 1_000_000, 5_000_000] {
+        let executed = (rounds - 1) * PER_ROUND;
+        let runs = [measure(pmu, rounds), measure(pmu, rounds)];
+        println!("{rounds} rounds: {runs:?}");
+        for run in runs {
+            // What the program itself executes repeats to the digit, and is exact.
+            assert_eq!(run.user, start.user + executed);
+            // With the kernel's part, interrupts among it, to the noise.
+            assert!(run.instructions.abs_diff(start.instructions + executed) < NOISE);
+            assert!(run.cycles.abs_diff(start.cycles + (executed << shift)) < NOISE << shift);
+        }
     }
 }

@@ -3,11 +3,13 @@
 mod apt;
 mod binaries;
 mod boots;
+mod fleet;
 mod guest;
 mod initramfs;
 mod kmod;
 mod modules;
 mod packages;
+mod passed;
 mod report;
 mod rig;
 mod tools;
@@ -18,8 +20,8 @@ use anyhow::{Result, bail, ensure};
 
 use self::{
     boots::{BOOTS, Boot},
+    fleet::Selection,
     packages::Arch,
-    report::{Report, Totals},
     rig::Rig,
 };
 use crate::{setup, sh};
@@ -38,6 +40,19 @@ pub(crate) struct Args {
     /// Boot the first guest that matches with a shell on this terminal
     #[arg(long)]
     shell: bool,
+    /// Leave out guests that passed before and in which nothing has changed
+    #[arg(long)]
+    changed: bool,
+}
+
+impl Args {
+    /// All guests in which something has changed since they passed.
+    pub(crate) fn changed() -> Self {
+        Self {
+            changed: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// Whether guests can run on this machine; the error is the reason why not.
@@ -71,26 +86,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let initramfs = rig.initramfs(boot, "", true)?;
         return guest::shell(boot, &rig.kernel(boot), &initramfs);
     }
-    let mut totals = Totals::default();
-    for boot in boots {
-        let initramfs = rig.initramfs(boot, filter, false)?;
-        let since = Instant::now();
-        let mut report = Report::new(&mut totals, filter.is_empty());
-        guest::run(boot, &rig.kernel(boot), &initramfs, &mut report)?;
-        let planned = report.planned();
-        println!(
-            "[{}] {planned} tests in {:.1} s",
-            boot.name,
-            since.elapsed().as_secs_f32()
-        );
-    }
+    let selection = Selection {
+        filter,
+        changed: args.changed,
+    };
+    let totals = fleet::run(&vm, &rig, &boots, selection)?;
     println!("xtask: guests ended after {} s", start.elapsed().as_secs());
     println!("{totals}");
-    ensure!(
-        totals.passed + totals.failed + totals.skipped > 0,
-        "no test matches {filter:?}"
-    );
-    ensure!(totals.failed == 0, "tests failed in the guests");
+    ensure!(!totals.none(), "no test matches {filter:?}");
+    ensure!(totals.failed.is_empty(), "tests failed in the guests");
     Ok(())
 }
 

@@ -1,16 +1,17 @@
 //! Where the fields that the programs read are, in the running kernel.
 
+mod file;
+
 use std::{fs, path::Path};
 
-use btf_rs::{Btf, BtfType as _, Struct, Type};
-
+use self::file::Types;
 use super::LoadError;
 
 /// Where the kernel describes its types.
 pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
 /// The global that holds each offset, with the structure and member it is the offset of.
-const FIELDS: [(&str, &str, &str); 12] = [
+const FIELDS: [(&str, &str, &str); 16] = [
     ("TASK_PID", "task_struct", "pid"),
     ("TASK_TGID", "task_struct", "tgid"),
     ("TASK_CGROUPS", "task_struct", "cgroups"),
@@ -26,12 +27,23 @@ const FIELDS: [(&str, &str, &str); 12] = [
         "sched_entity",
         "prev_sum_exec_runtime",
     ),
+    ("SCHED_ENTITY_EXEC_START", "sched_entity", "exec_start"),
+    ("CFS_RQ_RQ", "cfs_rq", "rq"),
+    ("RQ_CLOCK", "rq", "clock"),
+    ("RQ_CLOCK_TASK", "rq", "clock_task"),
     ("CSS_SET_DFL_CGRP", "css_set", "dfl_cgrp"),
     ("CGROUP_KN", "cgroup", "kn"),
     ("CGROUP_ROOT", "cgroup", "root"),
     ("CGROUP_ROOT_HIERARCHY_ID", "cgroup_root", "hierarchy_id"),
     ("KERNFS_NODE_ID", "kernfs_node", "id"),
 ];
+
+/// A member that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back to
+/// the moment of a switch.
+const RUN_QUEUE: (&str, &str, &str) = ("SCHED_ENTITY_CFS_RQ", "sched_entity", "cfs_rq");
+
+/// What the programs take for "not there".
+const NO_FIELD: u64 = u64::MAX;
 
 /// The name and value of every offset global.
 pub(crate) fn offsets(vmlinux: &Path) -> Result<Vec<(&'static str, u64)>, LoadError> {
@@ -40,48 +52,23 @@ pub(crate) fn offsets(vmlinux: &Path) -> Result<Vec<(&'static str, u64)>, LoadEr
         reason,
     };
     let bytes = fs::read(vmlinux).map_err(|read| error(read.to_string()))?;
-    let btf = Btf::from_bytes(&bytes).map_err(|parse| error(parse.to_string()))?;
-    FIELDS
+    let types = Types::parse(&bytes).map_err(|parse| error(parse.to_string()))?;
+    let mut found: Vec<_> = FIELDS
         .into_iter()
         .map(|(global, structure, member)| {
-            let missing = || LoadError::Field {
-                path: vmlinux.to_path_buf(),
-                structure,
-                member,
-            };
-            let found = btf
-                .resolve_types_by_name(structure)
-                .map_err(|_| missing())?;
-            found
-                .iter()
-                .filter_map(|candidate| match candidate {
-                    Type::Struct(found) => find(&btf, found, member),
-                    _ => None,
+            types
+                .offset(structure, member)
+                .map(|offset| (global, offset))
+                .ok_or_else(|| LoadError::Field {
+                    path: vmlinux.to_path_buf(),
+                    structure,
+                    member,
                 })
-                .next()
-                .map(|bits| (global, u64::from(bits) / 8))
-                .ok_or_else(missing)
         })
-        .collect()
-}
-
-/// Offset in bits of a member, also of one inside an anonymous structure or union.
-fn find(btf: &Btf, structure: &Struct, name: &str) -> Option<u32> {
-    structure.members.iter().find_map(|member| {
-        let own = btf.resolve_name(member).unwrap_or_default();
-        if own == name {
-            return Some(member.bit_offset());
-        }
-        if !own.is_empty() {
-            return None;
-        }
-        match btf.resolve_type_by_id(member.get_type_id()?).ok()? {
-            Type::Struct(inner) | Type::Union(inner) => {
-                find(btf, &inner, name).map(|offset| member.bit_offset() + offset)
-            }
-            _ => None,
-        }
-    })
+        .collect::<Result<_, _>>()?;
+    let (global, structure, member) = RUN_QUEUE;
+    found.push((global, types.offset(structure, member).unwrap_or(NO_FIELD)));
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -95,7 +82,7 @@ mod tests {
             return;
         }
         let offsets = offsets(Path::new(VMLINUX)).unwrap();
-        assert_eq!(offsets.len(), FIELDS.len());
+        assert_eq!(offsets.len(), FIELDS.len() + 1);
         // The members that lie first in their structures on no kernel we know.
         assert!(
             offsets

@@ -277,6 +277,7 @@ fn load(
 ) -> Result<Ebpf, LoadError> {
     let events = config.plan.slots().count() as u64;
     let group_ends = config.plan.group_ends();
+    let clocks = config.plan.clocks();
     let by_process = u8::from(config.by_process);
     let follow = u8::from(config.follow_command);
     let mut loader = EbpfLoader::new();
@@ -293,6 +294,7 @@ fn load(
         )
         .override_global("EVENTS", &events, true)
         .override_global("GROUP_ENDS", &group_ends, true)
+        .override_global("CLOCKS", &clocks, true)
         .override_global("BY_PROCESS", &by_process, true)
         .override_global("FOLLOW_COMMAND", &follow, true);
     for (name, offset) in offsets {

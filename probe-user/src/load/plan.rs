@@ -191,6 +191,16 @@ impl Plan {
         })
     }
 
+    /// Bit n set where slot n counts the nanoseconds of a clock.
+    pub(crate) fn clocks(&self) -> u64 {
+        let clocks = self
+            .slots()
+            .map(|planned| self.columns[planned.column].clock);
+        (0..)
+            .zip(clocks)
+            .fold(0, |bits, (slot, clock)| bits | u64::from(clock) << slot)
+    }
+
     /// All counters of all groups: the slots in order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Planned> {
         self.groups.iter().flatten()

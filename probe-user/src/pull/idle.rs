@@ -1,11 +1,10 @@
 //! The open slice of a CPU that sleeps. Waking it for a number that the clock gives would be
 //! the one cost of pmuscope that an idle machine could notice.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
-use super::now;
 use crate::load::{LoadError, Plan, Session};
 
 /// `PERF_TYPE_SOFTWARE`: such a group is always on, so its times are the clock's too.
@@ -17,14 +16,16 @@ const SOFTWARE: u32 = 1;
 pub(crate) struct IdleRows(HashMap<UsageKey, UsageRow>);
 
 impl Session {
-    /// Adds the open slices of CPUs that were idle before the flush, and so were not flushed.
+    /// Adds the open slices of CPUs that were idle before the flush, and so were not flushed, as far as
+    /// `until`.
     pub(super) fn add_idle(
         &mut self,
         rows: &mut HashMap<UsageKey, UsageRow>,
         before: &[CpuState],
+        after: &[CpuState],
+        until: Duration,
     ) -> Result<(), LoadError> {
-        let time = u64::try_from(now().as_nanos()).unwrap_or(u64::MAX);
-        let after = Self::states(&self.ebpf)?;
+        let time = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         for counters in &self.counters {
             let cpu = counters.cpu as usize;
             let (Some(before), Some(after)) = (before.get(cpu), after.get(cpu)) else {

@@ -30,7 +30,7 @@ const BOOT_LIMIT: Duration = Duration::from_secs(120);
 const TEST_LIMIT: Duration = Duration::from_secs(180);
 
 /// QEMU with everything but the console.
-fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
+pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
     let (program, machine, console) = match boot.arch {
         Arch::Arm64 => (
             "qemu-system-aarch64",

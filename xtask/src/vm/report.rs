@@ -15,8 +15,25 @@ const TAIL: usize = 60;
 #[derive(Default)]
 pub(super) struct Totals {
     pub(super) passed: usize,
-    pub(super) failed: usize,
+    /// What failed, with the guest's name.
+    pub(super) failed: Vec<String>,
     pub(super) skipped: usize,
+    /// Guests that were not booted: nothing in them has changed since they passed.
+    pub(super) unchanged: usize,
+}
+
+impl Totals {
+    pub(super) fn add(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.failed.extend(more.failed);
+        self.skipped += more.skipped;
+        self.unchanged += more.unchanged;
+    }
+
+    /// No test was found.
+    pub(super) fn none(&self) -> bool {
+        self.passed + self.failed.len() + self.skipped + self.unchanged == 0
+    }
 }
 
 impl fmt::Display for Totals {
@@ -25,10 +42,20 @@ impl fmt::Display for Totals {
             passed,
             failed,
             skipped,
+            unchanged,
         } = self;
-        write!(f, "{passed} passed, {failed} failed")?;
+        for line in failed {
+            writeln!(f, "failed: {line}")?;
+        }
+        write!(f, "{passed} passed, {} failed", failed.len())?;
         if *skipped > 0 {
             write!(f, ", {skipped} skipped")?;
+        }
+        if *unchanged > 0 {
+            write!(
+                f,
+                "; {unchanged} guests unchanged since they passed (`cargo xtask vm` boots them all)"
+            )?;
         }
         Ok(())
     }
@@ -44,6 +71,7 @@ struct Running {
 
 /// One guest's console so far. What it returns from its methods is to be printed.
 pub(super) struct Report<'a> {
+    guest: &'a str,
     totals: &'a mut Totals,
     /// Tests that were announced and have not begun.
     plan: VecDeque<String>,
@@ -56,8 +84,9 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(totals: &'a mut Totals, expects_tests: bool) -> Self {
+    pub(super) fn new(guest: &'a str, totals: &'a mut Totals, expects_tests: bool) -> Self {
         Self {
+            guest,
             totals,
             plan: VecDeque::new(),
             planned: 0,
@@ -124,10 +153,7 @@ impl<'a> Report<'a> {
                 None
             }
             // A failure before the tests: init.sh says which.
-            _ => {
-                self.totals.failed += 1;
-                Some(format!("FAILED  {rest}"))
-            }
+            _ => Some(self.fail(rest)),
         }
     }
 
@@ -148,7 +174,7 @@ impl<'a> Report<'a> {
                 "ok     "
             }
             _ => {
-                self.totals.failed += 1;
+                self.fail(&name);
                 "FAILED "
             }
         };
@@ -166,8 +192,7 @@ impl<'a> Report<'a> {
         let mut lines = Vec::new();
         if self.ended {
             if self.planned == 0 && self.expects_tests {
-                self.totals.failed += 1;
-                lines.push("FAILED  the guest has none of the tests of its row".into());
+                lines.push(self.fail("the guest has none of the tests of its row"));
             }
             return lines;
         }
@@ -180,19 +205,23 @@ impl<'a> Report<'a> {
             lines.push("the last lines of its console:".to_string());
             lines.extend(self.tail.drain(..).map(|line| format!("  | {line}")));
         }
-        lines.push(match why {
-            Death::Quit => format!("FAILED  the guest died {when}"),
+        lines.push(self.fail(&match why {
+            Death::Quit => format!("the guest died {when}"),
             Death::Silent(limit) => {
                 let seconds = limit.as_secs();
-                format!("FAILED  the guest hung {when}: ended after {seconds} s")
+                format!("the guest hung {when}: ended after {seconds} s")
             }
-        });
-        self.totals.failed += 1;
-        for name in self.plan.drain(..) {
-            self.totals.failed += 1;
-            lines.push(format!("FAILED  {name} (not run)"));
+        }));
+        while let Some(name) = self.plan.pop_front() {
+            lines.push(self.fail(&format!("{name} (not run)")));
         }
         lines
+    }
+
+    /// Counts a failure; returns its line.
+    fn fail(&mut self, what: &str) -> String {
+        self.totals.failed.push(format!("[{}] {what}", self.guest));
+        format!("FAILED  {what}")
     }
 
     /// How many tests the guest announced.
@@ -215,7 +244,7 @@ mod tests {
 
     fn read(console: &str, death: Option<Death>) -> (Totals, Vec<String>) {
         let mut totals = Totals::default();
-        let mut report = Report::new(&mut totals, true);
+        let mut report = Report::new("guest", &mut totals, true);
         let mut shown: Vec<_> = console.lines().filter_map(|l| report.line(l)).collect();
         shown.extend(death.into_iter().flat_map(|death| report.close(&death)));
         (totals, shown)
@@ -243,7 +272,10 @@ mod tests {
             "@@ end\n",
         ];
         let (totals, shown) = read(&console.concat(), Some(Death::Quit));
-        assert_eq!(totals.to_string(), "1 passed, 1 failed, 1 skipped");
+        assert_eq!(
+            totals.to_string(),
+            "failed: [guest] b\n1 passed, 1 failed, 1 skipped"
+        );
         assert!(shown.iter().any(|line| line == "    skipped: no PMU"));
         assert!(shown.iter().any(|line| line.starts_with("FAILED  b")));
     }
@@ -251,14 +283,14 @@ mod tests {
     #[test]
     fn exit_0_without_a_passed_test_is_no_pass() {
         let (totals, _) = read("@@ plan vm a\n@@ begin vm a\n@@ exit 0\n@@ end\n", None);
-        assert_eq!(totals.to_string(), "0 passed, 1 failed");
+        assert_eq!(totals.to_string(), "failed: [guest] a\n0 passed, 1 failed");
     }
 
     #[test]
     fn a_hang_names_the_test_and_counts_the_rest() {
         let console = "@@ plan vm a\n@@ plan vm b\n@@ begin vm a\ntest a ... \n";
         let (totals, shown) = read(console, Some(Death::Silent(Duration::from_secs(7))));
-        assert_eq!(totals.to_string(), "0 passed, 2 failed");
+        assert_eq!((totals.passed, totals.failed.len()), (0, 2));
         assert!(
             shown
                 .iter()

@@ -148,15 +148,22 @@ fn copy(from: &Path, to: &Path) {
 type Structure = (&'static str, &'static [&'static str]);
 
 /// What pmuscope reads of the kernel.
-const STRUCTURES: [Structure; 6] = [
+const STRUCTURES: [Structure; 8] = [
     (
         "task_struct",
         &["state", "pid", "tgid", "cgroups", "comm", "se"],
     ),
     (
         "sched_entity",
-        &["sum_exec_runtime", "prev_sum_exec_runtime"],
+        &[
+            "sum_exec_runtime",
+            "prev_sum_exec_runtime",
+            "exec_start",
+            "cfs_rq",
+        ],
     ),
+    ("cfs_rq", &["rq"]),
+    ("rq", &["clock", "clock_task"]),
     ("css_set", &["dfl_cgrp"]),
     ("cgroup", &["kn", "root"]),
     ("cgroup_root", &["hierarchy_id"]),
