@@ -165,7 +165,7 @@ impl Runner<'_> {
         let config = Config {
             sampling: Sampling {
                 period: point.period,
-                terms: vec![("load_filter", 1), ("store_filter", 1), ("ts_enable", 1)],
+                terms: "load_filter,store_filter,ts_enable".to_owned(),
             },
             buffers: Buffers {
                 ring: self.args.ring,

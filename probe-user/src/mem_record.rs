@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
+    fs::{self, File},
     io,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -39,8 +39,13 @@ pub(crate) struct Args {
     /// A buffer for each thread in place of one for each CPU
     #[arg(long, conflicts_with = "cgroup")]
     per_thread: bool,
-    #[command(flatten)]
-    sampling: SamplingArgs,
+    /// What is sampled, in terms of the PMU, or nothing for every operation: `load_filter`, `store_filter`,
+    /// `branch_filter`, `event_filter=BITS`, `jitter`, `pa_enable`, `pct_enable`, `ts_enable=0`
+    #[arg(long, value_name = "TERMS", default_value = "load_filter,store_filter")]
+    filter: String,
+    /// Only operations that took at least this many cycles
+    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u16).range(1..))]
+    min_latency: Option<u16>,
     /// Operations from one sample to the next; under 2,000 samples collide
     #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00))]
     period: u64,
@@ -62,82 +67,20 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// What is sampled, in the terms of the SPE driver.
-#[derive(clap::Args)]
-pub(crate) struct SamplingArgs {
-    /// Operations to sample: load, store, branch, or all (`load_filter`, `store_filter`, `branch_filter`)
-    #[arg(long, value_name = "OPS", value_delimiter = ',', default_values = ["load", "store"])]
-    ops: Vec<Ops>,
-    /// Only operations that took so many cycles or more (`min_latency`)
-    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u64).range(1..=4095))]
-    min_latency: Option<u64>,
-    /// Only operations with all these event bits, such as 0x2 for retired ones (`event_filter`)
-    #[arg(long, value_name = "BITS", value_parser = number)]
-    event_filter: Option<u64>,
-    /// Vary the period a little, against loops of its length (jitter)
-    #[arg(long)]
-    jitter: bool,
-    /// Samples without a timestamp (`ts_enable=0`)
-    #[arg(long)]
-    no_timestamps: bool,
-    /// Samples with physical addresses (`pa_enable`)
-    #[arg(long)]
-    pa: bool,
-    /// Timestamps of the physical timer (`pct_enable`)
-    #[arg(long)]
-    pct: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Ops {
-    Load,
-    Store,
-    Branch,
-    All,
-}
-
-fn number(text: &str) -> Result<u64, String> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| "it is no number: write 2 or 0x2".to_owned())
-}
-
-impl SamplingArgs {
-    /// With this period.
-    pub(crate) fn sampling(&self, period: u64) -> Sampling {
-        let mut terms = Vec::new();
-        if !self.ops.contains(&Ops::All) {
-            for (ops, term) in [
-                (Ops::Load, "load_filter"),
-                (Ops::Store, "store_filter"),
-                (Ops::Branch, "branch_filter"),
-            ] {
-                if self.ops.contains(&ops) {
-                    terms.push((term, 1));
-                }
-            }
+impl Args {
+    fn sampling(&self) -> Sampling {
+        let mut terms = self.filter.clone();
+        // Without time a sample has no place among the others; `ts_enable=0` is for who wants that.
+        if !terms.split(',').any(|term| term.starts_with("ts_enable")) {
+            terms.push_str(",ts_enable");
         }
-        for (on, term) in [
-            (!self.no_timestamps, "ts_enable"),
-            (self.pa, "pa_enable"),
-            (self.pct, "pct_enable"),
-            (self.jitter, "jitter"),
-        ] {
-            if on {
-                terms.push((term, 1));
-            }
+        if let Some(cycles) = self.min_latency {
+            terms.push_str(&format!(",min_latency={cycles}"));
         }
-        for (value, term) in [
-            (self.min_latency, "min_latency"),
-            (self.event_filter, "event_filter"),
-        ] {
-            if let Some(value) = value {
-                terms.push((term, value));
-            }
+        Sampling {
+            period: self.period,
+            terms: terms.trim_start_matches(',').to_owned(),
         }
-        Sampling { period, terms }
     }
 }
 
@@ -153,14 +96,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let pmus = Pmus::read(Path::new("/sys"))?;
+    let sampling = args.sampling();
+    // Before a process is made for the command.
+    sampling.check(&pmus)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the timers")?;
     let _guard = runtime.enter();
-    // A file that cannot be written is said before anything runs.
-    let paths = Paths::of(args);
-    let files = paths.create()?;
     let command = match &args.command[..] {
         [] => None,
         words => Some(Command::beside(words).map_err(NotStarted)?),
@@ -173,7 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let end = End::of(&target)?;
     let config = Config {
-        sampling: args.sampling.sampling(args.period),
+        sampling,
         buffers: Buffers {
             ring: args.ring,
             aux: args.aux,
@@ -184,12 +127,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let about = about(&config);
     let mut recorder = Recorder::open(config, &pmus)?;
-    let mut files = files.begin(&recorder, args.per_thread)?;
+    // A file that cannot be written is said before anything runs.
+    let paths = Paths::of(args);
+    let mut files = paths.create()?.begin(&recorder, args.per_thread)?;
     recorder.start()?;
     if command.is_none() {
         eprintln!("pmuscope: recording; Ctrl-C ends it");
     }
-    let status = runtime.block_on(until_the_end(&mut recorder, &mut files, command, end, true))?;
+    let ended = runtime.block_on(until_the_end(&mut recorder, &mut files, command, end, true));
+    if ended.as_ref().is_err_and(|error| error.is::<NotStarted>()) {
+        paths.remove();
+    }
+    let ended = ended?;
     files.finish(&recorder, about)?;
     let counts = recorder.counts();
     let losses = match counts.losses() {
@@ -200,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         "pmuscope: {} samples into {paths}; {losses}",
         counts.samples
     );
-    Ok(exit_code(status))
+    Ok(exit_code(ended))
 }
 
 /// What the file says of how it was made.
@@ -208,15 +157,10 @@ fn about(config: &Config) -> Vec<(String, String)> {
     let Config {
         sampling, buffers, ..
     } = config;
-    let terms: Vec<String> = sampling
-        .terms
-        .iter()
-        .map(|(name, value)| format!("{name}={value:#x}"))
-        .collect();
     [
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("period", sampling.period.to_string()),
-        ("terms", terms.join(",")),
+        ("terms", sampling.terms.clone()),
         ("aux_bytes_per_buffer", buffers.aux.0.to_string()),
         ("ring_bytes_per_buffer", buffers.ring.0.to_string()),
         ("per_thread", config.per_thread.to_string()),
@@ -256,6 +200,17 @@ impl Paths {
             samples: create(&self.samples)?,
             raw: create(&self.raw)?,
         })
+    }
+}
+
+impl Paths {
+    /// Nothing was recorded: empty files would only be wondered at.
+    fn remove(&self) {
+        for path in self.samples.iter().chain(&self.raw) {
+            if let Err(error) = fs::remove_file(path) {
+                tracing::warn!("cannot remove the empty {}: {error}", path.display());
+            }
+        }
     }
 }
 

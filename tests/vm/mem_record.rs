@@ -238,7 +238,7 @@ fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
     let _pmu = TestPmu::load("set=spe");
     let recording = Recording::new();
     let start = now();
-    let (rows, _) = recording.load("--period 8192 --ops all", "forks 6 30");
+    let (rows, _) = recording.load("--period 8192 --filter=", "forks 6 30");
     assert_exact(&rows);
     assert_eq!(rows.texts("comm").into_keys().collect::<Vec<_>>(), ["load"]);
     let tids = rows.sums().into_keys().map(|key| key.1);
@@ -323,7 +323,7 @@ fn small_buffers_lose_no_record_that_was_written() {
     let _pmu = TestPmu::load("set=spe");
     let page = rustix::param::page_size();
     let recording = Recording::new();
-    let options = format!("--period 1024 --ops all --ring {page} --aux {}", 2 * page);
+    let options = format!("--period 1024 --filter= --ring {page} --aux {}", 2 * page);
     let (rows, _) = recording.load(&options, "forks 4 60");
     assert_exact(&rows);
     assert!(stat("no_space") > 0, "the buffers were never full");
@@ -340,7 +340,7 @@ fn collisions_and_lost_data_are_counted() {
     pmu.control("spe loss_every 5");
     let page = rustix::param::page_size();
     let recording = Recording::new();
-    let options = format!("--period 2048 --ops all --aux {}", 4 * page);
+    let options = format!("--period 2048 --filter= --aux {}", 4 * page);
     let (rows, output) = recording.load(&options, "burn 0 300");
     assert_exact(&rows);
     let (collided, lost) = (stat("collided"), stat("lost_data"));
@@ -361,7 +361,7 @@ fn garbage_is_counted_as_bad_records() {
     let pmu = TestPmu::load("set=spe");
     pmu.control("spe garbage_every 10");
     let recording = Recording::new();
-    let (rows, _) = recording.load("--period 8192 --ops all", "burn 0 200");
+    let (rows, _) = recording.load("--period 8192 --filter=", "burn 0 200");
     let bad: u64 = rows
         .about
         .iter()
@@ -402,15 +402,15 @@ fn filters_are_those_of_the_hardware() {
     let recording = Recording::new();
     for (options, holds) in [
         (
-            "--ops store",
+            "--filter store_filter",
             Box::new(|op: &str, _| op == "store") as Box<dyn Fn(&str, u64) -> bool>,
         ),
         (
-            "--ops branch,load",
+            "--filter branch_filter,load_filter",
             Box::new(|op: &str, _| op == "branch" || op == "load"),
         ),
         (
-            "--ops load --min-latency 100",
+            "--filter load_filter --min-latency 100",
             Box::new(|op: &str, total| op == "load" && total >= 100),
         ),
         ("", Box::new(|op: &str, _| op == "load" || op == "store")),
@@ -444,7 +444,12 @@ fn wrong_input_is_refused_in_one_sentence() {
     assert!(refused("--cgroup /nowhere").contains("no cgroup /nowhere"));
     assert!(refused("--aux 1 -- true").contains("--aux 1: with pages of"));
     assert!(refused("--aux 48K -- true").contains("it must be a power of two"));
-    assert!(refused("--ops load -- /no/such").contains("cannot start /no/such"));
+    assert!(refused("--filter loads -- true").contains("loads"));
+    assert!(refused("--min-latency 5000 -- true").contains("min_latency"));
+    assert!(refused("--raw /no/such/file -- true").contains("cannot write /no/such/file"));
+    assert!(!recording.path().exists() || fs::remove_file(recording.path()).is_ok());
+    assert!(refused("-- /no/such").contains("cannot start /no/such"));
+    assert!(!recording.path().exists(), "a file was left");
     let own = std::process::id();
     let mut cgroup_load = TestCgroup::new("busy").load("burn 0 10");
     let first = Recording::new();

@@ -20,15 +20,7 @@ pub enum RecordError {
     /// The PMU does not say on which CPUs it is.
     #[error("{0} has no cpumask file in sysfs, so the CPUs to open it on are not known")]
     NoCpumask(String),
-    /// A filter that this machine does not have.
-    #[error("{pmu} of this machine has no {term}: its format directory in sysfs does not list it")]
-    NoTerm {
-        /// The PMU.
-        pmu: String,
-        /// Its term.
-        term: &'static str,
-    },
-    /// A term that its field does not hold.
+    /// A term that the PMU does not have, or that its field does not hold; no `mem_access`.
     #[error("{0}")]
     Event(EventError),
     /// A size that cannot be.

@@ -90,14 +90,14 @@ impl Buffers {
     }
 }
 
-/// What is sampled: the terms of the SPE driver's `format/` directory.
+/// What is sampled, in terms of the SPE driver's `format/` directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// Operations from one sample to the next. The driver raises it to the core's least interval and
     /// drops its low eight bits.
     pub period: u64,
-    /// Terms and values, in the order given.
-    pub terms: Vec<(&'static str, u64)>,
+    /// Terms as in perf's `arm_spe_0/TERMS/`.
+    pub terms: String,
 }
 
 /// The SPE of some CPUs, and the event to open there.
@@ -148,25 +148,21 @@ impl Sampling {
         }
     }
 
+    /// Checks that this machine can sample so.
+    ///
+    /// # Errors
+    ///
+    /// Where it has no SPE, or not one with these terms.
+    pub fn check(&self, pmus: &Pmus) -> Result<(), RecordError> {
+        self.events(pmus).map(drop)
+    }
+
     /// The events to open, one for each SPE PMU.
     pub(super) fn events(&self, pmus: &Pmus) -> Result<Vec<SpeEvent>, RecordError> {
-        let terms: Vec<String> = self
-            .terms
-            .iter()
-            .map(|(name, value)| format!("{name}={value:#x}"))
-            .collect();
         spe_pmus(pmus)?
             .into_iter()
             .map(|pmu| {
-                for (term, _) in &self.terms {
-                    if !pmu.formats.contains_key(*term) {
-                        return Err(RecordError::NoTerm {
-                            pmu: pmu.name.clone(),
-                            term,
-                        });
-                    }
-                }
-                let text = format!("{}/{}/", pmu.name, terms.join(","));
+                let text = format!("{}/{}/", pmu.name, self.terms);
                 let counter = only(event::parse(&text, pmus)?);
                 let cpus = match &counter.scope {
                     Scope::Uncore { cpus } => cpus.clone(),

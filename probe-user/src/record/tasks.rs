@@ -276,7 +276,7 @@ mod tests {
         let proc = tempfile::tempdir().unwrap();
         place(proc.path(), 40, "R (running)", "/a");
         let mut tasks = Tasks::new(proc.path());
-        let mut cgroup = |tasks: &mut Tasks| {
+        let cgroup = |tasks: &mut Tasks| {
             let who = tasks.who(40, None).unwrap();
             who.cgroup.map(|path| path.to_string())
         };
