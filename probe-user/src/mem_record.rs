@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         eprintln!("pmuscope: recording; Ctrl-C ends it");
     }
     let ended = runtime.block_on(until_the_end(&mut recorder, &mut files, command, end, true));
-    if ended.as_ref().is_err_and(|error| error.is::<NotStarted>()) {
+    if ended.as_ref().is_err_and(anyhow::Error::is::<NotStarted>) {
         paths.remove();
     }
     let ended = ended?;

@@ -10,6 +10,7 @@ mod hooks;
 mod hotplug;
 mod icount;
 mod mem_record;
+mod mem_support;
 mod pmus;
 mod scale;
 mod smoke;

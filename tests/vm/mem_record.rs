@@ -1,236 +1,16 @@
 //! `pmuscope mem record` and `mem calibrate` on the test PMU: what is in the file is what the PMU
 //! wrote, to the record, per CPU, thread, class and data source.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-};
+use std::{collections::BTreeSet, fs, process::Stdio};
 
-use parquet::{
-    file::reader::{FileReader as _, SerializedFileReader},
-    record::Field,
-    schema::types::Type,
-};
-use rustix::{
-    process::{Pid, Signal, kill_process},
-    time::{ClockId, clock_gettime},
-};
+use parquet::record::Field;
 
 use crate::{
     guest::{skip, value},
+    mem_support::{Recording, Rows, assert_exact, end, now, samples, stat, truth},
     support::{Load, TestCgroup, load_binary, machine, pmuscope},
     testpmu::TestPmu,
 };
-
-const PMU: &str = "/sys/kernel/debug/testpmu";
-
-/// CPU, thread, process, class, data source.
-type Key = (u32, u32, u32, String, Option<u64>);
-
-/// Samples and the sum of their total latencies.
-type Sums = BTreeMap<Key, (u64, u64)>;
-
-/// What the PMU wrote.
-fn truth() -> Sums {
-    let text = fs::read_to_string(format!("{PMU}/spe_truth")).unwrap();
-    let mut sums = Sums::new();
-    for line in text.lines().skip(1) {
-        let f: Vec<&str> = line.split(' ').collect();
-        let number = |at: usize| f[at].parse().unwrap();
-        let source = f[4]
-            .strip_prefix("0x")
-            .map(|hex| u64::from_str_radix(hex, 16).unwrap());
-        let source = source.or_else(|| f[4].parse().ok());
-        let key = (number(0), number(1), number(2), f[3].to_owned(), source);
-        let sum = sums.entry(key).or_default();
-        sum.0 += u64::from(number(5));
-        sum.1 += u64::from(number(6));
-    }
-    sums
-}
-
-/// A column of `spe_stats`, summed over the CPUs.
-fn stat(name: &str) -> u64 {
-    let text = fs::read_to_string(format!("{PMU}/spe_stats")).unwrap();
-    let mut lines = text.lines();
-    let mut names = lines.next().unwrap().split(' ');
-    let at = names.position(|column| column == name).unwrap();
-    lines
-        .map(|line| line.split(' ').nth(at).unwrap().parse::<u64>().unwrap())
-        .sum()
-}
-
-/// The file's rows, as text by column; null is none.
-struct Rows {
-    rows: Vec<BTreeMap<String, Field>>,
-    about: BTreeMap<String, String>,
-}
-
-impl Rows {
-    fn read(path: &Path) -> Self {
-        let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
-        let metadata = reader.metadata().file_metadata();
-        let about = metadata.key_value_metadata().unwrap().iter();
-        let about = about
-            .map(|entry| (entry.key.clone(), entry.value.clone().unwrap()))
-            .collect();
-        let wanted = [
-            "time_ns",
-            "cpu",
-            "pid",
-            "tid",
-            "comm",
-            "cgroup",
-            "op",
-            "total_latency",
-            "data_source",
-        ];
-        let fields = metadata.schema().get_fields().iter();
-        let fields = fields
-            .filter(|field| wanted.contains(&field.name()))
-            .cloned();
-        let projection = Type::group_type_builder("samples")
-            .with_fields(fields.collect())
-            .build()
-            .unwrap();
-        let rows = reader.get_row_iter(Some(projection)).unwrap();
-        let rows = rows.map(|row| row.unwrap().into_columns().into_iter().collect());
-        Self {
-            rows: rows.collect(),
-            about,
-        }
-    }
-
-    fn sums(&self) -> Sums {
-        let mut sums = Sums::new();
-        for row in &self.rows {
-            let int = |name: &str| match row[name] {
-                Field::UInt(value) => value,
-                ref other => panic!("{name} is {other:?} in {row:?}"),
-            };
-            let source = match row["data_source"] {
-                Field::ULong(value) => Some(value),
-                _ => None,
-            };
-            let Field::Str(op) = &row["op"] else {
-                panic!("no operation in {row:?}")
-            };
-            let key = (int("cpu"), int("tid"), int("pid"), op.clone(), source);
-            let sum = sums.entry(key).or_default();
-            sum.0 += 1;
-            sum.1 += u64::from(int("total_latency"));
-        }
-        sums
-    }
-
-    fn texts(&self, name: &str) -> BTreeMap<String, u64> {
-        let mut texts = BTreeMap::new();
-        for row in &self.rows {
-            let text = match &row[name] {
-                Field::Str(text) => text.clone(),
-                other => format!("{other:?}"),
-            };
-            *texts.entry(text).or_default() += 1;
-        }
-        texts
-    }
-
-    fn count(&self, name: &str) -> u64 {
-        self.about[&format!("pmuscope.count.{name}")]
-            .parse()
-            .unwrap()
-    }
-}
-
-fn samples(sums: &Sums) -> u64 {
-    sums.values().map(|(count, _)| count).sum()
-}
-
-/// Asserts that the file has what the PMU wrote, and says how much that was.
-#[track_caller]
-fn assert_exact(rows: &Rows) {
-    let (found, truth) = (rows.sums(), truth());
-    println!(
-        "{} records of {} threads; {:?}",
-        samples(&truth),
-        truth
-            .keys()
-            .map(|key| key.1)
-            .collect::<std::collections::BTreeSet<_>>()
-            .len(),
-        rows.about
-    );
-    assert_eq!(stat("truth_lost"), 0);
-    assert!(samples(&truth) > 300, "hardly anything was recorded");
-    assert_eq!(rows.count("samples"), samples(&truth));
-    assert_eq!(found, truth);
-}
-
-/// A recording's files, and the pmuscope that makes them.
-struct Recording {
-    directory: tempfile::TempDir,
-}
-
-impl Recording {
-    fn new() -> Self {
-        Self {
-            directory: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.directory.path().join("samples.parquet")
-    }
-
-    fn command(&self, words: &str) -> Command {
-        let mut command = pmuscope();
-        command.args(["mem", "record", "-o"]).arg(self.path());
-        command.args(words.split_whitespace());
-        command.stdin(Stdio::null());
-        command
-    }
-
-    /// Records a load to its end.
-    fn load(&self, options: &str, load: &str) -> (Rows, Output) {
-        let mut command = self.command(options);
-        command.arg("--").arg(load_binary()).args(load.split(' '));
-        let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        print!("{said}");
-        assert!(output.status.success(), "{options} -- {load}");
-        (Rows::read(&self.path()), output)
-    }
-
-    /// Begins to record something that is there.
-    fn begin(&self, options: &str) -> Child {
-        let mut command = self.command(options);
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("recording") {
-            line.clear();
-            assert_ne!(said.read_line(&mut line).unwrap(), 0, "it has ended");
-            print!("{line}");
-        }
-        // It goes on to write there.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::stdout()));
-        child
-    }
-}
-
-fn end(mut child: Child) {
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    kill_process(pid, Signal::INT).unwrap();
-    assert!(child.wait().unwrap().success());
-}
-
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap()
-}
 
 #[test]
 fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
@@ -242,7 +22,7 @@ fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
     assert_exact(&rows);
     assert_eq!(rows.texts("comm").into_keys().collect::<Vec<_>>(), ["load"]);
     let tids = rows.sums().into_keys().map(|key| key.1);
-    assert!(tids.collect::<std::collections::BTreeSet<_>>().len() >= 7);
+    assert!(tids.collect::<BTreeSet<_>>().len() >= 7);
     // Times are of CLOCK_MONOTONIC; only Arm's timer can be converted.
     let end = now();
     for row in &rows.rows {
@@ -263,7 +43,7 @@ fn threads_of_a_process_with_a_buffer_each() {
     let recording = Recording::new();
     let (rows, _) = recording.load("--period 8192 --per-thread", "threads 4 150");
     assert_exact(&rows);
-    let tids: std::collections::BTreeSet<_> = rows.sums().into_keys().map(|key| key.1).collect();
+    let tids: BTreeSet<_> = rows.sums().into_keys().map(|key| key.1).collect();
     assert!(tids.len() >= 4, "{tids:?}");
     assert_eq!(rows.count("missed_threads"), 0);
 }
@@ -271,11 +51,10 @@ fn threads_of_a_process_with_a_buffer_each() {
 #[test]
 fn a_process_that_runs_is_recorded_until_its_end() {
     let Some(_machine) = machine() else { return };
-    let _pmu = TestPmu::load("set=spe");
+    let pmu = TestPmu::load("set=spe");
     let cgroup = TestCgroup::new("p");
     for options in ["", "--per-thread"] {
-        let pmu = "reset";
-        fs::write(format!("{PMU}/control"), format!("spe {pmu}")).unwrap();
+        pmu.control("spe reset");
         let mut load = cgroup.load("threads 3 150");
         let recording = Recording::new();
         let mut child = recording.begin(&format!("--period 8192 {options} -p {}", load.pid()));

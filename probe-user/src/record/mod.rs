@@ -16,12 +16,14 @@ mod machine;
 mod open;
 mod options;
 pub mod perf_data;
+mod present;
 mod raw_file;
 mod recorder;
 mod ring;
 mod sample;
 #[cfg(feature = "parquet")]
 mod sample_file;
+mod target;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,7 @@ pub use self::{
     losses::Counts,
     options::{Buffers, Sampling, Size, SizeError},
     raw_file::RawFile,
-    recorder::{Config, EventFile, Recorder, Target},
+    recorder::{Config, EventFile, Recorder},
     sample::{AuxPlace, Sample, Sink},
+    target::Target,
 };

@@ -25,7 +25,7 @@ const SECTION: u64 = 16;
 pub const ATTR: usize = 128;
 
 /// What perf's decoder makes of an SPE record, beside what is in every trailer: IP, ADDR, PERIOD, WEIGHT,
-/// DATA_SRC and `PHYS_ADDR` of `perf_event_attr.sample_type`. perf prints only what the event's attributes
+/// `DATA_SRC` and `PHYS_ADDR` of `perf_event_attr.sample_type`. perf prints only what the event's attributes
 /// promise.
 pub const SPE_SAMPLE: u64 = 1 | 1 << 3 | 1 << 8 | 1 << 14 | 1 << 15 | 1 << 19;
 

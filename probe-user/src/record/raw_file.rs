@@ -31,7 +31,9 @@ impl RawFile {
             shift: clock.shift,
         });
         let pmu = recorder.counter().type_;
-        PerfData::begin(BufWriter::new(file), pmu, !per_thread, time).map(Self)
+        let mut file = PerfData::begin(BufWriter::new(file), pmu, !per_thread, time)?;
+        file.records(&recorder.present())?;
+        Ok(Self(file))
     }
 
     /// Ends it.

@@ -242,7 +242,7 @@ pub(super) mod fake {
     impl Ring {
         pub(in super::super) fn push(&self, record: &[u8]) -> bool {
             // SAFETY: addresses of fields.
-            let head = |page| unsafe { &raw mut (*(page as *mut perf_event_mmap_page)).data_head };
+            let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).data_head };
             let mut at = self.load(head);
             let there = put(&self.records, self.page, &mut at, self.data_tail, record);
             self.store(head, at);
@@ -251,7 +251,7 @@ pub(super) mod fake {
 
         pub(in super::super) fn push_aux(&self, bytes: &[u8]) -> bool {
             // SAFETY: addresses of fields.
-            let head = |page| unsafe { &raw mut (*(page as *mut perf_event_mmap_page)).aux_head };
+            let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };
             let mut at = self.load(head);
             let there = put(&self.aux, 0, &mut at, self.aux_tail, bytes);
             self.store(head, at);
