@@ -18,6 +18,7 @@ use super::{
     machine::Sources,
     open::{disable, enable, lost},
     options::{SpeEvent, follow_attr, spe_attr},
+    target::threads,
     tasks::Tasks,
     wire::{Event, Task},
 };
@@ -122,6 +123,12 @@ impl Recorder {
     pub fn start(&mut self) -> Result<(), RecordError> {
         if matches!(self.config.target, Target::Command(_)) {
             return Ok(());
+        }
+        // They may end before their first samples are read.
+        for pid in self.processes() {
+            for tid in threads(pid).unwrap_or_default() {
+                self.tasks.who(tid, None);
+            }
         }
         for area in &self.areas {
             for event in area.buffer.follow.iter().chain(&area.buffer.spe) {

@@ -218,26 +218,30 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records about the processes that were there before; a command's come by themselves.
-    pub(super) fn present(&self) -> Vec<u8> {
-        let proc = Path::new("/proc");
-        let id = self.ids.1.first().copied().unwrap_or_default();
-        let pids = match &self.config.target {
+    /// The processes that are there before the recording.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        match &self.config.target {
             Target::Command(_) => Vec::new(),
             Target::Process(pid) => vec![*pid],
-            Target::Cgroup(path) => Hierarchy::find(proc)
+            Target::Cgroup(path) => Hierarchy::find(Path::new("/proc"))
                 .ok()
                 .and_then(|hierarchy| hierarchy.directory(&hierarchy.resolve(path).ok()?))
                 .map_or(Vec::new(), |directory| processes(&directory)),
-        };
-        pids.iter()
-            .flat_map(|pid| present::records(proc, *pid, id))
+        }
+    }
+
+    /// Records about them; a command's come by themselves.
+    pub(super) fn present(&self) -> Vec<u8> {
+        let id = self.ids.1.first().copied().unwrap_or_default();
+        self.processes()
+            .iter()
+            .flat_map(|pid| present::records(Path::new("/proc"), *pid, id))
             .collect()
     }
 }
 
 /// The threads of a process.
-fn threads(pid: u32) -> Result<Vec<u32>, RecordError> {
+pub(super) fn threads(pid: u32) -> Result<Vec<u32>, RecordError> {
     let path = Path::new("/proc").join(pid.to_string()).join("task");
     let entries = match fs::read_dir(&path) {
         Ok(entries) => entries,

@@ -31,7 +31,10 @@ struct Thread {
 #[derive(Debug)]
 struct Place {
     path: Option<Arc<str>>,
-    round: u64,
+    /// The round in which it was asked for; none where it was taken from the parent.
+    asked: Option<u64>,
+    /// The round in which it was last wanted.
+    used: u64,
 }
 
 /// What is known of a thread at some time.
@@ -85,10 +88,11 @@ impl Tasks {
                 self.live(tid, stamp.time, pid, name);
                 // A new process begins in its parent's cgroup.
                 let place = parent.and_then(|parent| self.cgroup(parent.pid));
-                let round = self.round;
+                let used = self.round;
                 self.places.entry(pid).or_insert(Place {
                     path: place,
-                    round: round.wrapping_sub(1),
+                    asked: None,
+                    used,
                 });
             }
             Event::Exit(Task { tid, .. }) => {
@@ -138,7 +142,7 @@ impl Tasks {
 
     /// The cgroup of a process, asked for once a round; one that is gone stays where it was last seen.
     fn cgroup(&mut self, pid: u32) -> Option<Arc<str>> {
-        let fresh = |place: &&Place| place.round == self.round;
+        let fresh = |place: &&Place| place.asked == Some(self.round);
         if let Some(place) = self.places.get(&pid).filter(fresh) {
             return place.path.clone();
         }
@@ -174,7 +178,7 @@ impl Tasks {
             let old = thread.lives.len().saturating_sub(2);
             thread.lives.drain(..old);
         }
-        self.places.retain(|_, place| place.round + 64 > round);
+        self.places.retain(|_, place| place.used + 64 > round);
         self.strangers.clear();
         self.round += 1;
     }
