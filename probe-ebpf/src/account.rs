@@ -43,6 +43,9 @@ pub(crate) fn state() -> Option<&'static mut CpuState> {
     unsafe { STATE.get_ptr_mut(0)?.as_mut() }
 }
 
+/// No lateness was found yet.
+const UNKNOWN: u64 = u64::MAX;
+
 /// Reads every live counter and keeps what it gained since its last reading.
 ///
 /// All counters are read before anything else is done: they are read close together, so that
@@ -54,7 +57,8 @@ pub(crate) fn state() -> Option<&'static mut CpuState> {
 pub(crate) fn read(state: &mut CpuState, left_at: Option<u64>) {
     let mut group = 0;
     let mut first = true;
-    let mut late = None;
+    // Not an Option: before 6.3 the verifier minds the read of a spilled None's other half.
+    let mut late = UNKNOWN;
     for_each_slot!(SLOT => {
         state.gain[SLOT] = 0;
         if let Some(value) = counters::read(SLOT) {
@@ -63,7 +67,9 @@ pub(crate) fn read(state: &mut CpuState, left_at: Option<u64>) {
                 && let Some(clock) = left_at
                 && counter >= state.last[SLOT]
             {
-                let late = *late.get_or_insert_with(|| lateness(state, counter, clock));
+                if late == UNKNOWN {
+                    late = lateness(state, counter, clock);
+                }
                 // Not behind the last reading: a flush reads at its own time.
                 counter = state.last[SLOT].max(counter.saturating_sub(late));
             }
@@ -90,7 +96,10 @@ pub(crate) fn read(state: &mut CpuState, left_at: Option<u64>) {
         group += usize::from(first);
     });
     // SAFETY: the helper has no preconditions.
-    let now = unsafe { bpf_ktime_get_ns() } - late.unwrap_or(0);
+    let mut now = unsafe { bpf_ktime_get_ns() };
+    if late != UNKNOWN {
+        now -= late;
+    }
     state.length = now.wrapping_sub(state.since);
     state.since = now;
 }

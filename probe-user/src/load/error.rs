@@ -94,6 +94,9 @@ pub enum LoadError {
     Cpus(#[from] CpuListError),
 }
 
+/// How the lines begin that end every log of the verifier.
+const STATISTICS: [&str; 3] = ["processed ", "stack depth ", "verification time "];
+
 /// An error with all its causes, in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -106,10 +109,10 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    // The verifier's log is pages long; its end says what it minds.
+    // The verifier's log is pages long; its end says what it minds, before the statistics.
     match text
         .lines()
-        .filter(|line| !line.is_empty())
+        .filter(|line| !line.is_empty() && !STATISTICS.iter().any(|word| line.starts_with(word)))
         .collect::<Vec<_>>()
         .as_slice()
     {

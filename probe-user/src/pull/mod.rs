@@ -88,10 +88,8 @@ impl Session {
             .map(|(key, row)| (UsageKey::from_words(key), UsageRow::from_words(row)))
             .collect();
         let live_rows = rows.len();
-        // Before the states: a slice that is open in them was open then.
-        let open_until = now();
         let after = Self::states(&self.ebpf)?;
-        self.add_idle(&mut rows, &before, &after, open_until)?;
+        self.add_idle(&mut rows, &before, &after, at)?;
         self.add_overflow(&mut rows, &after)?;
         self.revive_dead(&after)?;
         let missed = match self.cgroup_switches.as_ref().zip(switches) {

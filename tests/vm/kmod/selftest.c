@@ -88,6 +88,26 @@ struct reading read_event(int fd)
 	return r;
 }
 
+struct timed read_timed(int fd)
+{
+	struct timed t;
+
+	t.before = now_ns();
+	t.value = read_event(fd).value;
+	t.after = now_ns();
+	return t;
+}
+
+int at_rate(struct timed a, struct timed b, u64 per_ms)
+{
+	u64 count = (b.value - a.value) * 1000;
+	u64 least = per_ms * ((b.before - a.after) / 1000);
+	u64 most = per_ms * ((b.after - a.before) / 1000);
+
+	/* Rounding, and a thousandth for clocks that are being adjusted. */
+	return count + count / 1000 + 2000 >= least && count <= most + most / 1000 + 2000;
+}
+
 int control(const char *fmt, ...)
 {
 	char line[256];

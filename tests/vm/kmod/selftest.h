@@ -12,6 +12,11 @@ struct reading {
 	u64 value, enabled, running;
 };
 
+/* A count, and CLOCK_MONOTONIC on either side of the moment it was read. */
+struct timed {
+	u64 value, before, after;
+};
+
 extern int failures;
 
 /* Prints "ok - what" or "not ok - what" with the numbers that decided it. */
@@ -23,6 +28,9 @@ int pmu_type(const char *name);
 /* Opens an event; the fd or -errno. attr.type is filled in from the PMU's name. */
 int open_event(const char *pmu, struct perf_event_attr attr, int pid, int cpu, int group);
 struct reading read_event(int fd);
+struct timed read_timed(int fd);
+/* What was counted from a to b is per_ms, whenever between before and after each was read. */
+int at_rate(struct timed a, struct timed b, u64 per_ms);
 
 int control(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* 0 or -errno */
 /* A watched process's time on a CPU; column 4: ns, 5: core ns. */

@@ -54,6 +54,7 @@ static void idle(void)
 {
 	int fd = open_event(CORE, ev(CYCLES), -1, 1, -1);
 	struct reading a, b;
+	struct timed c, d;
 
 	pin(0);
 	usleep(50000);
@@ -64,13 +65,13 @@ static void idle(void)
 	      "an idle CPU counts little: %llu cycles in %llu ns",
 	      (unsigned long long)(b.value - a.value), (unsigned long long)(b.enabled - a.enabled));
 	control("idle 1");
-	a = read_event(fd);
+	c = read_timed(fd);
 	usleep(200000);
-	b = read_event(fd);
+	d = read_timed(fd);
 	control("idle 0");
-	check(near(b.value - a.value, 3 * (b.enabled - a.enabled), 20),
-	      "idle 1: %llu cycles in %llu ns", (unsigned long long)(b.value - a.value),
-	      (unsigned long long)(b.enabled - a.enabled));
+	check(at_rate(c, d, 3000000), "idle 1: %llu cycles in %llu us",
+	      (unsigned long long)(d.value - c.value),
+	      (unsigned long long)(d.after - c.before) / 1000);
 	close(fd);
 }
 

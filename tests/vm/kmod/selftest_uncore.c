@@ -19,38 +19,25 @@ static struct perf_event_attr ev(u64 config, u64 config1, u64 config2)
 					 .config2 = config2 };
 }
 
-/* Counts per ms over about 200 ms of CLOCK_MONOTONIC. */
-static u64 rate_of(const char *pmu, struct perf_event_attr attr, int cpu)
+/* Over about 200 ms. */
+static void expect_rate(const char *pmu, struct perf_event_attr attr, int cpu, u64 want)
 {
 	int fd = open_event(pmu, attr, -1, cpu, -1);
-	struct reading a, b;
-	u64 t0, t1;
+	struct timed a, b;
 
 	if (fd < 0) {
 		check(0, "open %s config %#llx: %s", pmu, (unsigned long long)attr.config,
 		      strerror(-fd));
-		return 0;
+		return;
 	}
-	/* The instant of a read is taken as the middle of the call. */
-	t0 = now_ns();
-	a = read_event(fd);
-	t0 = t0 / 2 + now_ns() / 2;
+	a = read_timed(fd);
 	usleep(200000);
-	t1 = now_ns();
-	b = read_event(fd);
-	t1 = t1 / 2 + now_ns() / 2;
+	b = read_timed(fd);
 	close(fd);
-	return (b.value - a.value) * 1000000 / (t1 - t0);
-}
-
-static void expect_rate(const char *pmu, struct perf_event_attr attr, int cpu, u64 want)
-{
-	u64 got = rate_of(pmu, attr, cpu);
-
-	check(near(got, want, 20), "%s %#llx/%#llx/%#llx on CPU %d: %llu per ms, want %llu", pmu,
-	      (unsigned long long)attr.config, (unsigned long long)attr.config1,
-	      (unsigned long long)attr.config2, cpu, (unsigned long long)got,
-	      (unsigned long long)want);
+	check(at_rate(a, b, want), "%s %#llx/%#llx/%#llx on CPU %d: %llu in %llu us, want %llu per ms",
+	      pmu, (unsigned long long)attr.config, (unsigned long long)attr.config1,
+	      (unsigned long long)attr.config2, cpu, (unsigned long long)(b.value - a.value),
+	      (unsigned long long)(b.after - a.before) / 1000, (unsigned long long)want);
 }
 
 static void expect_error(const char *what, int want, const char *pmu,
