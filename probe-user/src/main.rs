@@ -34,7 +34,8 @@ enum Command {
     /// Check what this machine lacks for counting, and say what mends it
     Doctor(doctor_cmd::Args),
     /// Sample loads and stores with Arm SPE
-    Mem(mem_cmd::Args),
+    #[command(subcommand)]
+    Mem(mem_cmd::Command),
     /// Metrics from counts taken elsewhere: output of perf stat -x, or -j, or lines event=value
     Derive(derive_cmd::Args),
 }
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(args),
         Command::List(args) => list_cmd::run(args),
         Command::Doctor(args) => doctor_cmd::run(args),
-        Command::Mem(args) => mem_cmd::run(args),
+        Command::Mem(command) => mem_cmd::run(command),
         Command::Derive(args) => derive_cmd::run(args),
     };
     result.unwrap_or_else(|error| {

@@ -6,15 +6,9 @@ use anyhow::Result;
 
 use crate::{mem_calibrate, mem_record};
 
-/// Arguments of `mem`.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
+/// What `mem` does.
 #[derive(clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Record whole samples of a command, a process or a cgroup into a file
     Record(mem_record::Args),
     /// Measure, on this machine, how accurate sampling is and what it costs: for periods, buffer sizes
@@ -22,8 +16,8 @@ enum Command {
     Calibrate(mem_calibrate::Args),
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    match &args.command {
+pub(crate) fn run(command: &Command) -> Result<ExitCode> {
+    match command {
         Command::Record(args) => mem_record::run(args),
         Command::Calibrate(args) => mem_calibrate::run(args),
     }

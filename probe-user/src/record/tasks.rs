@@ -155,11 +155,12 @@ impl Tasks {
         // A process that has died is moved to the root, unless it was seen before.
         let dead = || process_of(&self.proc, pid).is_none();
         let round = self.round;
-        let place = self
-            .places
-            .entry(pid)
-            .or_insert(Place { path: None, round });
-        place.round = round;
+        let place = self.places.entry(pid).or_insert(Place {
+            path: None,
+            asked: None,
+            used: round,
+        });
+        (place.asked, place.used) = (Some(round), round);
         match read {
             Some(path) if &*path != "/" || place.path.is_none() => place.path = Some(path),
             Some(path) if !dead() => place.path = Some(path),
