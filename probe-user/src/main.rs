@@ -8,6 +8,7 @@ mod mem_calibrate_plot;
 mod mem_calibrate_study;
 mod mem_cmd;
 mod mem_record;
+mod mem_record_files;
 mod mem_record_run;
 mod print;
 mod stat;

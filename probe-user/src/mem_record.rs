@@ -2,8 +2,6 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
-    io,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -12,10 +10,11 @@ use anyhow::{Context as _, Result, bail};
 use probe_user::{
     command::Command,
     event::Pmus,
-    record::{AuxPlace, Buffers, Config, RawFile, Recorder, Sample, Sampling, Sink, Size, Target},
+    record::{Buffers, Config, Recorder, Sampling, Size, Target},
 };
 
 use crate::{
+    mem_record_files::Paths,
     mem_record_run::{End, exit_code, until_the_end},
     stat::NotStarted,
 };
@@ -128,7 +127,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let about = about(&config);
     let mut recorder = Recorder::open(config, &pmus)?;
     // A file that cannot be written is said before anything runs.
-    let paths = Paths::of(args);
+    #[cfg(feature = "parquet")]
+    let samples = args.output.clone();
+    #[cfg(not(feature = "parquet"))]
+    let samples = None;
+    let paths = Paths::of(samples, args.raw.clone())?;
     let mut files = paths.create()?.begin(&recorder, args.per_thread)?;
     recorder.start()?;
     if command.is_none() {
@@ -167,125 +170,4 @@ fn about(config: &Config) -> Vec<(String, String)> {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
-}
-
-/// Where the recording goes.
-struct Paths {
-    samples: Option<PathBuf>,
-    raw: Option<PathBuf>,
-}
-
-impl Paths {
-    fn of(args: &Args) -> Self {
-        let raw = args.raw.clone();
-        #[cfg(feature = "parquet")]
-        let samples = match (&args.output, &raw) {
-            (None, None) => Some("pmuscope-mem.parquet".into()),
-            (output, _) => output.clone(),
-        };
-        #[cfg(not(feature = "parquet"))]
-        let samples = None;
-        Self { samples, raw }
-    }
-
-    fn create(&self) -> Result<Created> {
-        let create = |path: &Option<PathBuf>| {
-            path.as_deref()
-                .map(|path| {
-                    File::create(path).with_context(|| format!("cannot write {}", path.display()))
-                })
-                .transpose()
-        };
-        Ok(Created {
-            samples: create(&self.samples)?,
-            raw: create(&self.raw)?,
-        })
-    }
-}
-
-impl Paths {
-    /// Nothing was recorded: empty files would only be wondered at.
-    fn remove(&self) {
-        for path in self.samples.iter().chain(&self.raw) {
-            if let Err(error) = fs::remove_file(path) {
-                tracing::warn!("cannot remove the empty {}: {error}", path.display());
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Paths {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let paths = self.samples.iter().chain(&self.raw);
-        let names: Vec<String> = paths.map(|path| path.display().to_string()).collect();
-        f.write_str(&names.join(" and "))
-    }
-}
-
-struct Created {
-    samples: Option<File>,
-    raw: Option<File>,
-}
-
-impl Created {
-    fn begin(self, recorder: &Recorder, per_thread: bool) -> Result<Files> {
-        let begin = |file| RawFile::begin(file, recorder, per_thread);
-        let raw = self.raw.map(begin).transpose();
-        Ok(Files {
-            #[cfg(feature = "parquet")]
-            samples: self
-                .samples
-                .map(probe_user::record::SampleFile::begin)
-                .transpose()
-                .context("cannot write the samples")?,
-            raw: raw.context("cannot write the raw file")?,
-        })
-    }
-}
-
-/// The files of a recording; what they need of it goes to each.
-struct Files {
-    #[cfg(feature = "parquet")]
-    samples: Option<probe_user::record::SampleFile>,
-    raw: Option<RawFile>,
-}
-
-impl Files {
-    fn finish(self, recorder: &Recorder, about: Vec<(String, String)>) -> Result<()> {
-        #[cfg(feature = "parquet")]
-        if let Some(file) = self.samples {
-            let counts = recorder.counts().named().into_iter();
-            let counts = counts.map(|(name, count)| (format!("count.{name}"), count.to_string()));
-            let about: Vec<_> = about.into_iter().chain(counts).collect();
-            file.finish(&about).context("cannot write the samples")?;
-        }
-        if let Some(file) = self.raw {
-            file.finish(recorder).context("cannot write the raw file")?;
-        }
-        Ok(())
-    }
-}
-
-impl Sink for Files {
-    fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-        #[cfg(feature = "parquet")]
-        if let Some(file) = &mut self.samples {
-            file.sample(sample)?;
-        }
-        Ok(())
-    }
-
-    fn ring(&mut self, records: &[u8]) -> io::Result<()> {
-        self.raw.as_mut().map_or(Ok(()), |file| file.ring(records))
-    }
-
-    fn aux(&mut self, place: AuxPlace, bytes: &[u8]) -> io::Result<()> {
-        self.raw
-            .as_mut()
-            .map_or(Ok(()), |file| file.aux(place, bytes))
-    }
-
-    fn round(&mut self) -> io::Result<()> {
-        self.raw.as_mut().map_or(Ok(()), RawFile::round)
-    }
 }
