@@ -23,7 +23,6 @@ use crate::{
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Write the samples as Parquet to FILE [default: pmuscope-mem.parquet, unless --raw is given]
-    #[cfg(feature = "parquet")]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Keep the buffers' bytes in FILE, in the form of perf.data: perf script and perf report read it
@@ -127,11 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let about = about(&config);
     let mut recorder = Recorder::open(config, &pmus)?;
     // A file that cannot be written is said before anything runs.
-    #[cfg(feature = "parquet")]
-    let samples = args.output.clone();
-    #[cfg(not(feature = "parquet"))]
-    let samples = None;
-    let paths = Paths::of(samples, args.raw.clone())?;
+    let paths = Paths::of(args.output.clone(), args.raw.clone())?;
     let mut files = paths.create()?.begin(&recorder, args.per_thread)?;
     recorder.start()?;
     if command.is_none() {
@@ -142,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         paths.remove();
     }
     let ended = ended?;
-    files.finish(&recorder, about)?;
+    files.finish(&recorder, &about)?;
     let counts = recorder.counts();
     let losses = match counts.losses() {
         losses if losses.is_empty() => "nothing lost".to_owned(),

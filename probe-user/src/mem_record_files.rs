@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use probe_user::record::{AuxPlace, RawFile, Recorder, Sample, Sink};
+use probe_user::record::{AuxPlace, RawFile, Recorder, Sample, SampleFile, Sink};
 
 /// Where the recording goes.
 pub(crate) struct Paths {
@@ -19,12 +19,12 @@ impl Paths {
     /// By the options; without any, samples into a file of a fixed name.
     pub(crate) fn of(samples: Option<PathBuf>, raw: Option<PathBuf>) -> Result<Self> {
         let samples = match (samples, &raw) {
-            (None, None) if cfg!(feature = "parquet") => Some("pmuscope-mem.parquet".into()),
-            (None, None) => {
-                bail!("nothing to write: this build has no Parquet, so give --raw FILE")
-            }
+            (None, None) => Some("pmuscope-mem.parquet".into()),
             (samples, _) => samples,
         };
+        if samples.is_some() && cfg!(not(feature = "parquet")) {
+            bail!("this program was built without Parquet: give --raw FILE and no --output");
+        }
         Ok(Self { samples, raw })
     }
 
@@ -71,10 +71,9 @@ impl Created {
         let begin = |file| RawFile::begin(file, recorder, per_thread);
         let raw = self.raw.map(begin).transpose();
         Ok(Files {
-            #[cfg(feature = "parquet")]
             samples: self
                 .samples
-                .map(probe_user::record::SampleFile::begin)
+                .map(SampleFile::begin)
                 .transpose()
                 .context("cannot write the samples")?,
             raw: raw.context("cannot write the raw file")?,
@@ -84,18 +83,16 @@ impl Created {
 
 /// The files of a recording; what they need of it goes to each.
 pub(crate) struct Files {
-    #[cfg(feature = "parquet")]
-    samples: Option<probe_user::record::SampleFile>,
+    samples: Option<SampleFile>,
     raw: Option<RawFile>,
 }
 
 impl Files {
-    pub(crate) fn finish(self, recorder: &Recorder, about: Vec<(String, String)>) -> Result<()> {
-        #[cfg(feature = "parquet")]
+    pub(crate) fn finish(self, recorder: &Recorder, about: &[(String, String)]) -> Result<()> {
         if let Some(file) = self.samples {
             let counts = recorder.counts().named().into_iter();
             let counts = counts.map(|(name, count)| (format!("count.{name}"), count.to_string()));
-            let about: Vec<_> = about.into_iter().chain(counts).collect();
+            let about: Vec<_> = about.iter().cloned().chain(counts).collect();
             file.finish(&about).context("cannot write the samples")?;
         }
         if let Some(file) = self.raw {
@@ -107,7 +104,6 @@ impl Files {
 
 impl Sink for Files {
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-        #[cfg(feature = "parquet")]
         if let Some(file) = &mut self.samples {
             file.sample(sample)?;
         }

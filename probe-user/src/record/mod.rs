@@ -21,7 +21,7 @@ mod raw_file;
 mod recorder;
 mod ring;
 mod sample;
-#[cfg(feature = "parquet")]
+#[cfg_attr(not(feature = "parquet"), path = "no_sample_file.rs")]
 mod sample_file;
 mod target;
 mod tasks;
@@ -29,8 +29,6 @@ mod tasks;
 mod tests;
 mod wire;
 
-#[cfg(feature = "parquet")]
-pub use self::sample_file::SampleFile;
 pub use self::{
     baseline::AccessCounter,
     clock::TickClock,
@@ -40,5 +38,6 @@ pub use self::{
     raw_file::RawFile,
     recorder::{Config, EventFile, Recorder},
     sample::{AuxPlace, Sample, Sink},
+    sample_file::SampleFile,
     target::Target,
 };
