@@ -16,6 +16,7 @@ const ARM_SPE: u32 = 4;
 /// Sections after the data, by their bit in the header.
 const FEATURE_ARCH: u32 = 6;
 const FEATURE_CPUID: u32 = 9;
+const FEATURE_AUXTRACE: u32 = 18;
 
 const HEADER: usize = 104;
 /// Size of a place in the file: offset and size.
@@ -55,6 +56,9 @@ pub struct PerfData<W> {
     out: W,
     /// Bytes of the data section so far.
     size: u64,
+    /// Where the records about AUX bytes are in the file, and their sizes. Without this index perf decodes
+    /// while it reads, and leaves an area alone for good once it had nothing more for a round or two.
+    index: Vec<u64>,
 }
 
 impl<W: Write + Seek> PerfData<W> {
@@ -64,7 +68,11 @@ impl<W: Write + Seek> PerfData<W> {
     ///
     /// Where it cannot be written.
     pub fn begin(out: W, pmu_type: u32, per_cpu: bool, time: Option<Time>) -> io::Result<Self> {
-        let mut file = Self { out, size: 0 };
+        let mut file = Self {
+            out,
+            size: 0,
+            index: Vec::new(),
+        };
         // A header without sizes, as perf leaves it when it is killed.
         file.out.write_all(&[0; HEADER])?;
         if let Some(Time { zero, mult, shift }) = time {
@@ -107,6 +115,8 @@ impl<W: Write + Seek> PerfData<W> {
         let mut body = words(&[size, offset, 0]);
         let (tid, cpu) = (tid.unwrap_or(u32::MAX), cpu.unwrap_or(u32::MAX));
         body.extend(words32(&[area, tid, cpu, 0]));
+        let place = HEADER as u64 + self.size;
+        self.index.extend([place, 8 + body.len() as u64]);
         self.record(AUXTRACE, &body)?;
         self.records(bytes)?;
         self.records(&[0; 8][..padding])
@@ -137,7 +147,9 @@ impl<W: Write + Seek> PerfData<W> {
     ///
     /// Where it cannot be written.
     pub fn finish(mut self, events: &[Event], arch: &str, cpuid: &str) -> io::Result<W> {
-        let features = [text(arch)?, text(cpuid)?];
+        let mut index = words(&[self.index.len() as u64 / 2]);
+        index.extend(words(&self.index));
+        let features = [text(arch)?, text(cpuid)?, index];
         let mut at = HEADER as u64 + self.size + SECTION * features.len() as u64;
         for feature in &features {
             let size = feature.len() as u64;
@@ -167,7 +179,9 @@ impl<W: Write + Seek> PerfData<W> {
         header.extend(words(&[HEADER as u64, entry]));
         header.extend(words(&[attrs, entry * events.len() as u64]));
         header.extend(words(&[HEADER as u64, self.size, 0, 0]));
-        header.extend(words(&[1 << FEATURE_ARCH | 1 << FEATURE_CPUID, 0, 0, 0]));
+        let features = [FEATURE_ARCH, FEATURE_CPUID, FEATURE_AUXTRACE];
+        let features = features.iter().fold(0, |bits, bit| bits | 1_u64 << bit);
+        header.extend(words(&[features, 0, 0, 0]));
         self.out.seek(SeekFrom::Start(0))?;
         self.out.write_all(&header)?;
         self.out.flush()?;

@@ -179,6 +179,10 @@ fn perf_reads_the_raw_file() {
     // Over some wraps of the AUX area.
     for round in 0..40_u64 {
         for (area, kernel) in areas.iter().zip(&mut kernels) {
+            // One CPU is idle for some rounds.
+            if kernel.cpu == 1 && round % 8 > 1 {
+                continue;
+            }
             let tid = 50 + u32::try_from(round % 2).unwrap();
             let mut cells = Vec::new();
             for _ in 0..80 {
@@ -238,7 +242,7 @@ fn perf_reads_the_raw_file() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(text.matches("PERF_RECORD_AUX ").count(), 80);
+    assert_eq!(text.matches("PERF_RECORD_AUX ").count(), 50);
     assert_eq!(text.matches("PERF_RECORD_FINISHED_ROUND").count(), 40);
 }
 
