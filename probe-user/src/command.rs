@@ -70,7 +70,7 @@ impl Drop for OwnCgroup {
 pub struct Command {
     child: Child,
     name: String,
-    /// None where the process tree must be followed; the reason was logged.
+    /// None where the process tree is followed instead.
     cgroup: Option<OwnCgroup>,
 }
 
@@ -88,10 +88,7 @@ impl Command {
     ///
     /// Where no process can be made.
     pub fn prepare(words: &[OsString], hierarchy: &Hierarchy) -> io::Result<Self> {
-        let name = words
-            .first()
-            .map(|word| word.to_string_lossy().into_owned())
-            .unwrap_or_default();
+        let name = name(words);
         let placed = OwnCgroup::make(hierarchy, "stat")
             .and_then(|cgroup| Ok((Child::new(words, Some(cgroup.directory.as_fd()))?, cgroup)));
         let (child, cgroup) = match placed {
@@ -107,6 +104,19 @@ impl Command {
             child,
             name,
             cgroup,
+        })
+    }
+
+    /// Makes the process, waiting, in the cgroup of this process.
+    ///
+    /// # Errors
+    ///
+    /// Where no process can be made.
+    pub fn beside(words: &[OsString]) -> io::Result<Self> {
+        Ok(Self {
+            child: Child::new(words, None)?,
+            name: name(words),
+            cgroup: None,
         })
     }
 
@@ -146,6 +156,11 @@ impl Command {
             _cgroup: cgroup,
         })
     }
+}
+
+fn name(words: &[OsString]) -> String {
+    let name = words.first().map(|word| word.to_string_lossy());
+    name.unwrap_or_default().into_owned()
 }
 
 impl RunningCommand {

@@ -12,6 +12,8 @@
 //! [`catalogue`] holds the documented metrics, [`formula`] computes them, [`import`] does so for
 //! counts taken elsewhere.
 //!
+//! [`record`] is beside that way: it keeps whole SPE samples in files.
+//!
 //! [`event`] reads what the user wants to be counted, [`command`] runs what the user wants to
 //! be counted for. [`doctor`] says what this machine gives to all that, [`list`] what it can count.
 
@@ -30,6 +32,7 @@ pub mod join;
 pub mod list;
 pub mod load;
 pub mod pull;
+pub mod record;
 mod sys;
 pub mod topology;
 pub mod window;

@@ -4,6 +4,13 @@ mod derive_cmd;
 mod doctor_cmd;
 mod list_cmd;
 mod mem;
+mod mem_calibrate;
+mod mem_calibrate_plot;
+mod mem_calibrate_study;
+mod mem_cmd;
+mod mem_record;
+mod mem_record_files;
+mod mem_record_run;
 mod print;
 mod stat;
 
@@ -29,7 +36,7 @@ enum Command {
     /// Check what this machine lacks for counting, and say what mends it
     Doctor(doctor_cmd::Args),
     /// Sample memory accesses per container: where they were served and how long they took (Arm SPE)
-    Mem(mem::Args),
+    Mem(mem_cmd::Args),
     /// Metrics from counts taken elsewhere: output of perf stat -x, or -j, or lines event=value
     Derive(derive_cmd::Args),
 }
@@ -48,7 +55,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(args),
         Command::List(args) => list_cmd::run(args),
         Command::Doctor(args) => doctor_cmd::run(args),
-        Command::Mem(args) => mem::run(args),
+        Command::Mem(args) => mem_cmd::run(args),
         Command::Derive(args) => derive_cmd::run(args),
     };
     result.unwrap_or_else(|error| {

@@ -9,6 +9,7 @@ mod command;
 mod conservation;
 mod doctor;
 mod lifetimes;
+mod mem_record;
 mod moves;
 mod peers;
 mod rights;

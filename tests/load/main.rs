@@ -44,6 +44,13 @@ fn main() -> Result<(), Box<dyn Error>> {
                 std::thread::sleep(off);
             }
         }
+        Some("threads") => {
+            let time = Duration::from_millis(number(2)?);
+            let threads = (0..number(1)?).map(|_| std::thread::spawn(move || burn(time)));
+            for thread in threads.collect::<Vec<_>>() {
+                thread.join().map_err(|_| "a thread has panicked")?;
+            }
+        }
         Some("touch") => touch(usize::try_from(number(1)?)?)?,
         Some("forks") => {
             for _ in 0..number(1)? {
@@ -53,15 +60,6 @@ fn main() -> Result<(), Box<dyn Error>> {
                     .spawn()?;
                 println!("{}", child.id());
                 child.wait()?;
-            }
-        }
-        Some("threads") => {
-            let time = Duration::from_millis(number(2)?);
-            let threads: Vec<_> = (0..number(1)?)
-                .map(|_| std::thread::spawn(move || burn(time)))
-                .collect();
-            for thread in threads {
-                thread.join().map_err(|_| "a thread panicked")?;
             }
         }
         Some("execs") => execs(number(1)?)?,

@@ -9,6 +9,8 @@ mod guest;
 mod hooks;
 mod hotplug;
 mod icount;
+mod mem_record;
+mod mem_support;
 mod metrics;
 mod metrics_uncore;
 mod pmus;

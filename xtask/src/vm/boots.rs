@@ -60,6 +60,7 @@ const ALL: &[Tests] = &[
             "accounting::",
             "hooks::",
             "hotplug::",
+            "mem_record::",
             "metrics::",
             "metrics_uncore::",
             "pmus::cycles",
@@ -84,6 +85,17 @@ const ALL: &[Tests] = &[
             "moves::by_process",
             "rights::",
         ],
+    },
+];
+
+const PAGES_16K: &[Tests] = &[
+    Tests {
+        binary: "vm",
+        modules: &["smoke::", "accounting::", "hooks::", "mem_record::"],
+    },
+    Tests {
+        binary: "host",
+        modules: &["conservation::with_ten"],
     },
 ];
 
@@ -173,7 +185,7 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "arm64-6.12-16k",
         flavour: Flavour::Pages16k,
-        tests: ACCOUNTING,
+        tests: PAGES_16K,
         ..PLAIN
     },
     Boot {

@@ -1,0 +1,231 @@
+//! `pmuscope mem calibrate`: on this machine and for this command, how accurate SPE sampling is and
+//! what it costs. The study of "Multi-level Memory-Centric Profiling on ARM Processors with ARM SPE"
+//! (NMO, section VII): runs are timed to the command's end, buffers are drained after it and what is
+//! in them counts.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use probe_user::{
+    command::Command,
+    event::Pmus,
+    record::{AccessCounter, Buffers, Config, Counts, Recorder, Sampling, Size, Target},
+};
+
+use crate::{
+    mem_calibrate_plot::{svg, text_plots},
+    mem_calibrate_study::{Base, Point, Study, Trial, points},
+    mem_record_run::{End, Ended, until_the_end},
+    stat::NotStarted,
+};
+
+/// Arguments of `mem calibrate`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Periods to try, with the middle one of the buffer sizes
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2048,4096,8192,16384,32768,65536", value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00))]
+    periods: Vec<u64>,
+    /// Samples' buffers to try, with the middle one of the periods: bytes, with K, M or G
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "256K,1M,4M"
+    )]
+    aux: Vec<Size>,
+    /// Numbers of threads to try: the command gets them in `OMP_NUM_THREADS` and for {threads} in its words
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Vec<u32>,
+    /// Runs of each kind
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
+    runs: u32,
+    /// A buffer for each thread in place of one for each CPU
+    #[arg(long)]
+    per_thread: bool,
+    /// Buffer of the records about samples and processes
+    #[arg(long, value_name = "SIZE", default_value = "512K")]
+    ring: Size,
+    /// Also draw the plots into FILE
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// The command: some seconds long, and alike each time
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let pmus = Pmus::read(Path::new("/sys"))?;
+    let runner = Runner {
+        args,
+        least: Sampling::least_period(&pmus)?,
+        pmus,
+    };
+    let plot = args.plot.as_deref().map(|path| {
+        // That it can be written is known before the long study.
+        fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
+    });
+    let plot = plot.transpose()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the timers")?;
+    let study = runtime.block_on(runner.study())?;
+    print!("{}{}", study.table(), text_plots(&study));
+    if let Some(mut file) = plot {
+        use std::io::Write as _;
+        file.write_all(svg(&study).as_bytes())
+            .context("cannot write the plot")?;
+    }
+    println!("{}", study.recommendation());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The runs of a study.
+struct Runner<'a> {
+    args: &'a Args,
+    pmus: Pmus,
+    /// The core's least interval.
+    least: u64,
+}
+
+impl Runner<'_> {
+    /// All runs, in rounds: what changes on the machine meanwhile meets every point alike.
+    async fn study(&self) -> Result<Study> {
+        let Args {
+            aux, threads, runs, ..
+        } = self.args;
+        let mut periods: Vec<u64> = self.args.periods.clone();
+        for period in &mut periods {
+            let effective = Sampling::effective_period(*period, self.least);
+            if effective != *period {
+                eprintln!("pmuscope: period {period} is {effective} on this core");
+                *period = effective;
+            }
+        }
+        let points = points(&periods, aux, threads);
+        let mut study = Study::new(points);
+        let bases: Vec<Option<u32>> = study.bases.iter().map(|base| base.threads).collect();
+        for threads in &bases {
+            // Reads the files of the command and its data into memory.
+            self.plain(*threads).await?;
+        }
+        let rounds = *runs;
+        for round in 1..=rounds {
+            eprintln!("pmuscope: round {round} of {rounds}");
+            for (at, threads) in bases.iter().enumerate() {
+                let time = self.plain(*threads).await?;
+                let (accesses, counted_time) = self.counted(*threads).await?;
+                study.bases[at].add(time, accesses, counted_time);
+            }
+            for at in 0..study.points.len() {
+                let point = study.points[at].point;
+                let (time, counts) = self.sampled(point).await?;
+                study.points[at].trials.push(Trial { time, counts });
+            }
+        }
+        Ok(study)
+    }
+
+    /// The command as it is.
+    async fn plain(&self, threads: Option<u32>) -> Result<Duration> {
+        let command = self.command(threads)?;
+        timed(command).await
+    }
+
+    /// The command with its memory accesses counted.
+    async fn counted(&self, threads: Option<u32>) -> Result<(f64, Duration)> {
+        let command = self.command(threads)?;
+        let counter = AccessCounter::open(command.pid(), &self.pmus)?;
+        let time = timed(command).await?;
+        match counter.read()? {
+            Some(count) if count > 0.0 => Ok((count, time)),
+            Some(_) => bail!(
+                "mem_access counted nothing: either the core does not count it (the kernel cannot tell), or the command does nothing"
+            ),
+            None => bail!(
+                "mem_access was never on the PMU: something else holds its counters (the NMI watchdog, perf)"
+            ),
+        }
+    }
+
+    /// The command with samples taken.
+    async fn sampled(&self, point: Point) -> Result<(Duration, Counts)> {
+        let command = self.command(point.threads)?;
+        let config = Config {
+            sampling: Sampling {
+                period: point.period,
+                terms: "load_filter,store_filter,ts_enable".to_owned(),
+            },
+            buffers: Buffers {
+                ring: self.args.ring,
+                aux: point.aux,
+                watermark: None,
+            },
+            target: Target::Command(command.pid()),
+            per_thread: self.args.per_thread,
+        };
+        let mut recorder = Recorder::open(config, &self.pmus)?;
+        let ended =
+            until_the_end(&mut recorder, &mut (), Some(command), End::Command, false).await?;
+        let Some(Ended { status, time }) = ended else {
+            bail!("interrupted")
+        };
+        succeeded(status)?;
+        Ok((time, *recorder.counts()))
+    }
+
+    /// The command, waiting. Its environment is set by env(1).
+    fn command(&self, threads: Option<u32>) -> Result<Command> {
+        let words = match threads {
+            None => self.args.command.clone(),
+            Some(threads) => {
+                let number = threads.to_string();
+                let replace = |word: &OsString| match word.to_str() {
+                    Some(text) => text.replace("{threads}", &number).into(),
+                    None => word.clone(),
+                };
+                let mut words: Vec<OsString> =
+                    vec!["env".into(), format!("OMP_NUM_THREADS={number}").into()];
+                words.extend(self.args.command.iter().map(replace));
+                words
+            }
+        };
+        Ok(Command::beside(&words).map_err(NotStarted)?)
+    }
+}
+
+/// Runs it to its end.
+async fn timed(command: Command) -> Result<Duration> {
+    let start = Instant::now();
+    let running = command.start().map_err(NotStarted)?;
+    let status = running.ended().await?;
+    let time = start.elapsed();
+    succeeded(status)?;
+    Ok(time)
+}
+
+fn succeeded(status: std::process::ExitStatus) -> Result<()> {
+    if !status.success() {
+        bail!("the command ended with {status}: calibrate needs one that succeeds each time");
+    }
+    Ok(())
+}
+
+impl Base {
+    fn add(&mut self, time: Duration, accesses: f64, counted_time: Duration) {
+        self.times.push(time.as_secs_f64());
+        self.accesses.push(accesses);
+        self.counted_times.push(counted_time.as_secs_f64());
+    }
+}

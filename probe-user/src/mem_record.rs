@@ -1,0 +1,168 @@
+//! `pmuscope mem record`: whole SPE samples of a command, a process or a cgroup, into files.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, Result, bail};
+use probe_user::{
+    command::Command,
+    event::Pmus,
+    record::{Buffers, Config, Recorder, Sampling, Size, Target},
+};
+
+use crate::{
+    mem_record_files::Paths,
+    mem_record_run::{End, exit_code, until_the_end},
+    stat::NotStarted,
+};
+
+/// Arguments of `mem record`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Write the samples as Parquet to FILE [default: pmuscope-mem.parquet, unless --raw is given]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Keep the buffers' bytes in FILE, in the form of perf.data: perf script and perf report read it
+    #[arg(long, value_name = "FILE")]
+    raw: Option<PathBuf>,
+    /// Record this process, its threads and what it starts, until it ends or Ctrl-C
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["cgroup", "command"])]
+    pid: Option<u32>,
+    /// Record what runs in this cgroup and those below it, until Ctrl-C
+    #[arg(long, value_name = "PATH", conflicts_with = "command")]
+    cgroup: Option<String>,
+    /// A buffer for each thread in place of one for each CPU
+    #[arg(long, conflicts_with = "cgroup")]
+    per_thread: bool,
+    /// What is sampled, in terms of the PMU, or nothing for every operation: `load_filter`, `store_filter`,
+    /// `branch_filter`, `event_filter=BITS`, `jitter`, `pa_enable`, `pct_enable`, `ts_enable=0`
+    #[arg(long, value_name = "TERMS", default_value = "load_filter,store_filter")]
+    filter: String,
+    /// Only operations that took at least this many cycles
+    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u16).range(1..))]
+    min_latency: Option<u16>,
+    /// Operations from one sample to the next; under 2,000 samples collide
+    #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00))]
+    period: u64,
+    /// Samples' buffer, for each CPU (or thread): a power of two in bytes, with K, M or G
+    #[arg(long, value_name = "SIZE", default_value = "1M")]
+    aux: Size,
+    /// Drain a samples' buffer once so many bytes are in it [default: half of it]
+    #[arg(long, value_name = "SIZE")]
+    watermark: Option<Size>,
+    /// Buffer of the records about samples and processes, for each CPU (or thread)
+    #[arg(long, value_name = "SIZE", default_value = "512K")]
+    ring: Size,
+    /// Record this command until it ends
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    fn sampling(&self) -> Sampling {
+        let mut terms = self.filter.clone();
+        // Without time a sample has no place among the others; `ts_enable=0` is for who wants that.
+        if !terms.split(',').any(|term| term.starts_with("ts_enable")) {
+            terms.push_str(",ts_enable");
+        }
+        if let Some(cycles) = self.min_latency {
+            terms.push_str(&format!(",min_latency={cycles}"));
+        }
+        Sampling {
+            period: self.period,
+            terms: terms.trim_start_matches(',').to_owned(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let given = [
+        args.pid.is_some(),
+        args.cgroup.is_some(),
+        !args.command.is_empty(),
+    ];
+    if !given.contains(&true) {
+        bail!(
+            "nothing to record: give a command after --, a process with -p, or a cgroup with --cgroup"
+        );
+    }
+    let pmus = Pmus::read(Path::new("/sys"))?;
+    let sampling = args.sampling();
+    // Before a process is made for the command.
+    sampling.check(&pmus)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the timers")?;
+    let _guard = runtime.enter();
+    let command = match &args.command[..] {
+        [] => None,
+        words => Some(Command::beside(words).map_err(NotStarted)?),
+    };
+    let target = match (&command, args.pid, &args.cgroup) {
+        (Some(command), ..) => Target::Command(command.pid()),
+        (_, Some(pid), _) => Target::Process(pid),
+        (_, _, Some(path)) => Target::Cgroup(path.clone()),
+        (None, None, None) => unreachable!("one of them is given"),
+    };
+    let end = End::of(&target)?;
+    let config = Config {
+        sampling,
+        buffers: Buffers {
+            ring: args.ring,
+            aux: args.aux,
+            watermark: args.watermark,
+        },
+        target,
+        per_thread: args.per_thread,
+    };
+    let about = about(&config);
+    let mut recorder = Recorder::open(config, &pmus)?;
+    // A file that cannot be written is said before anything runs.
+    let paths = Paths::of(args.output.clone(), args.raw.clone())?;
+    let mut files = paths.create()?.begin(&recorder, args.per_thread)?;
+    recorder.start()?;
+    if command.is_none() {
+        eprintln!("pmuscope: recording; Ctrl-C ends it");
+    }
+    let ended = runtime.block_on(until_the_end(&mut recorder, &mut files, command, end, true));
+    if ended.as_ref().is_err_and(anyhow::Error::is::<NotStarted>) {
+        paths.remove();
+    }
+    let ended = ended?;
+    files.finish(&recorder, &about)?;
+    let counts = recorder.counts();
+    let losses = match counts.losses() {
+        losses if losses.is_empty() => "nothing lost".to_owned(),
+        losses => losses,
+    };
+    eprintln!(
+        "pmuscope: {} samples into {paths}; {losses}",
+        counts.samples
+    );
+    Ok(exit_code(ended))
+}
+
+/// What the file says of how it was made.
+fn about(config: &Config) -> Vec<(String, String)> {
+    let Config {
+        sampling, buffers, ..
+    } = config;
+    [
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("period", sampling.period.to_string()),
+        ("terms", sampling.terms.clone()),
+        ("aux_bytes_per_buffer", buffers.aux.0.to_string()),
+        ("ring_bytes_per_buffer", buffers.ring.0.to_string()),
+        ("per_thread", config.per_thread.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}

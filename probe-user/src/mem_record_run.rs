@@ -1,0 +1,200 @@
+//! A recording from its start to its end: drained when a buffer wants it and by a timer, ended by its
+//! target or by Ctrl-C.
+
+use std::{
+    io::{self, IsTerminal as _},
+    os::fd::{BorrowedFd, OwnedFd},
+    os::unix::process::ExitStatusExt as _,
+    process::{ExitCode, ExitStatus},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use probe_user::{
+    command::{Command, RunningCommand},
+    record::{RecordError, Recorder, Sink, Target},
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    signal::unix::{SignalKind, signal},
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::stat::NotStarted;
+
+/// What ends a recording, besides Ctrl-C.
+pub(crate) enum End {
+    /// The command's end, or nothing.
+    Command,
+    /// The end of a process that was there before.
+    Process(AsyncFd<OwnedFd>),
+}
+
+impl End {
+    pub(crate) fn of(target: &Target) -> Result<Self, RecordError> {
+        let Target::Process(pid) = target else {
+            return Ok(Self::Command);
+        };
+        let process = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+        let fd = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let fd = fd.ok_or(RecordError::NoProcess(*pid))?;
+        // SAFETY: the AsyncFd owns the descriptor.
+        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        fd.map(Self::Process)
+            .map_err(|error| RecordError::Poll(error.into()))
+    }
+}
+
+/// Starts the command, drains what is recorded into `sink` until the end, and drains what is left.
+/// The time from the command's start to its end is measured before the last drain.
+pub(crate) async fn until_the_end(
+    recorder: &mut Recorder,
+    sink: &mut dyn Sink,
+    command: Option<Command>,
+    end: End,
+    progress: bool,
+) -> Result<Option<Ended>> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let poll = poll(recorder)?;
+    let start = Instant::now();
+    let command = command
+        .map(Command::start)
+        .transpose()
+        .map_err(NotStarted)?;
+    let mut timer = interval(recorder.pace());
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut progress = Progress::new(progress);
+    let mut asked = false;
+    let ended = loop {
+        tokio::select! {
+            status = ended(command.as_ref()) => {
+                let status = status?;
+                break Some(Ended { status, time: start.elapsed() });
+            }
+            process = gone(&end) => {
+                process?;
+                break None;
+            }
+            ready = poll.readable() => {
+                ready.context("cannot wait for the buffers")?.clear_ready();
+                recorder.woken()?;
+                recorder.round(sink)?;
+            }
+            _ = timer.tick() => {
+                recorder.round(sink)?;
+                progress.show(recorder);
+            }
+            asked_again = asked_to_end(&mut interrupt, &mut terminate, asked) => match &command {
+                Some(command) if !asked_again => {
+                    asked = true;
+                    command.terminate().context("cannot end the command")?;
+                }
+                _ => break None,
+            }
+        }
+    };
+    drop(poll);
+    recorder.finish(sink)?;
+    progress.clear();
+    Ok(ended)
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// From its start to its end.
+    pub(crate) time: Duration,
+}
+
+/// The command's exit code, as a shell gives it; success without a command.
+pub(crate) fn exit_code(ended: Option<Ended>) -> ExitCode {
+    let Some(Ended { status, .. }) = ended else {
+        return ExitCode::SUCCESS;
+    };
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+/// The recorder's descriptor, which outlives the `AsyncFd` made of it here.
+fn poll(recorder: &Recorder) -> Result<AsyncFd<std::os::fd::RawFd>> {
+    use std::os::fd::AsRawFd as _;
+    let fd: BorrowedFd<'_> = recorder.poll();
+    // SAFETY: the recorder owns the descriptor, and its caller drops the AsyncFd first.
+    let poll = unsafe { AsyncFd::register_with_interest(fd.as_raw_fd(), Interest::READABLE) };
+    poll.context("cannot wait for the buffers")
+}
+
+async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
+    match command {
+        Some(command) => command.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn gone(end: &End) -> io::Result<()> {
+    match end {
+        End::Process(fd) => fd.readable().await.map(drop),
+        End::Command => std::future::pending().await,
+    }
+}
+
+/// Ctrl-C or SIGTERM; gives back whether that was asked for before.
+async fn asked_to_end(
+    interrupt: &mut tokio::signal::unix::Signal,
+    terminate: &mut tokio::signal::unix::Signal,
+    before: bool,
+) -> bool {
+    tokio::select! {
+        _ = interrupt.recv() => before,
+        _ = terminate.recv() => before,
+    }
+}
+
+/// One line on the terminal, written over each second.
+struct Progress {
+    on: bool,
+    shown: Option<(Instant, u64)>,
+}
+
+impl Progress {
+    fn new(on: bool) -> Self {
+        Self {
+            on: on && io::stderr().is_terminal(),
+            shown: None,
+        }
+    }
+
+    fn show(&mut self, recorder: &Recorder) {
+        let now = Instant::now();
+        let counts = recorder.counts();
+        let Some((last, before)) = self.shown else {
+            self.shown = Some((now, counts.samples));
+            return;
+        };
+        let since = now - last;
+        if !self.on || since < Duration::from_secs(1) {
+            return;
+        }
+        self.shown = Some((now, counts.samples));
+        #[expect(clippy::cast_precision_loss, reason = "a rate for the eye")]
+        let rate = (counts.samples - before) as f64 / since.as_secs_f64();
+        let losses = counts.losses();
+        let lost = if losses.is_empty() {
+            "nothing lost"
+        } else {
+            &losses
+        };
+        eprint!("\r\x1b[K{} samples, {rate:.0}/s; {lost}", counts.samples);
+    }
+
+    fn clear(&self) {
+        if self.on && self.shown.is_some() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Timestamps: ticks of the generic timer to perf's clock, and that to `CLOCK_MONOTONIC`.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// From ticks to ns of perf's clock, by `time_zero`, `time_mult` and `time_shift` of the ring's
+/// control page (`linux/perf_event.h` says how).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TickClock {
+    /// `time_zero`, ns.
+    pub zero: u64,
+    /// `time_mult`.
+    pub mult: u32,
+    /// `time_shift`, below 64.
+    pub shift: u16,
+}
+
+impl TickClock {
+    /// ns of perf's clock at this count of the timer.
+    #[must_use]
+    pub const fn nanos(self, ticks: u64) -> u64 {
+        let mult = self.mult as u64;
+        let shift = self.shift as u32 % 64;
+        let (quotient, rest) = (ticks >> shift, ticks & ((1 << shift) - 1));
+        self.zero
+            .wrapping_add(quotient.wrapping_mul(mult))
+            .wrapping_add(rest.wrapping_mul(mult) >> shift)
+    }
+}
+
+/// At one moment, how far `CLOCK_MONOTONIC` is ahead of perf's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Anchor {
+    /// ns of perf's clock.
+    at: u64,
+    /// ns.
+    ahead: i64,
+}
+
+/// Both conversions. The two clocks do not run alike (one is slewed by NTP), so their difference is
+/// measured at each drain; what lies between two drains is interpolated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    pub(super) ticks: TickClock,
+    anchors: Option<[Anchor; 2]>,
+}
+
+impl Clock {
+    /// None where the timer that records count cannot be read.
+    pub(super) fn new(ticks: TickClock) -> Option<Self> {
+        timer().map(|_| Self::unmeasured(ticks))
+    }
+
+    const fn unmeasured(ticks: TickClock) -> Self {
+        Self {
+            ticks,
+            anchors: None,
+        }
+    }
+
+    /// Measures the difference of the clocks now.
+    pub(super) fn anchor(&mut self) {
+        // The narrowest of a few tries: an interrupt between two reads widens one.
+        let tries = (0..5).filter_map(|_| {
+            let before = monotonic();
+            let ticks = timer()?;
+            let after = monotonic();
+            Some((after - before, before + (after - before) / 2, ticks))
+        });
+        if let Some((_, now, ticks)) = tries.min() {
+            self.add(ticks, now);
+        }
+    }
+
+    fn add(&mut self, ticks: u64, monotonic: u64) {
+        let at = self.ticks.nanos(ticks);
+        let new = Anchor {
+            at,
+            ahead: monotonic.wrapping_sub(at).cast_signed(),
+        };
+        let old = self.anchors.map_or(new, |[_, last]| last);
+        self.anchors = Some([old, new]);
+    }
+
+    /// ns of `CLOCK_MONOTONIC` at this count of the timer; none before the first anchor.
+    pub(super) fn monotonic(&self, ticks: u64) -> Option<u64> {
+        let [old, new] = self.anchors?;
+        let at = self.ticks.nanos(ticks);
+        let span = i128::from(new.at.wrapping_sub(old.at));
+        let inside = i128::from(at.clamp(old.at, new.at.max(old.at)).wrapping_sub(old.at));
+        let drift = i128::from(new.ahead.wrapping_sub(old.ahead));
+        let part = if span == 0 { 0 } else { drift * inside / span };
+        let ahead = old.ahead.wrapping_add(i64::try_from(part).unwrap_or(0));
+        Some(at.wrapping_add_signed(ahead))
+    }
+}
+
+fn monotonic() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    // Time since boot: neither part is negative.
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// The generic timer's virtual count, which is what records carry.
+#[cfg(target_arch = "aarch64")]
+#[expect(clippy::unnecessary_wraps, reason = "other architectures have none")]
+fn timer() -> Option<u64> {
+    let ticks;
+    // SAFETY: Linux lets user space read this register; the barrier keeps the read in its place.
+    unsafe {
+        std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
+    }
+    Some(ticks)
+}
+
+/// Only Arm has SPE, and the timer that its records count.
+#[cfg(not(target_arch = "aarch64"))]
+fn timer() -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 25 MHz: 40 ns a tick, as mult / 2^shift.
+    const CLOCK: TickClock = TickClock {
+        zero: 1000,
+        mult: 40 << 20,
+        shift: 20,
+    };
+
+    #[test]
+    fn ticks_become_ns_without_overflow() {
+        assert_eq!(CLOCK.nanos(0), 1000);
+        assert_eq!(CLOCK.nanos(25_000_000), 1_000_001_000);
+        // Three years: the plain product would not fit 64 bits.
+        let years = 25_000_000 * 3600 * 24 * 365 * 3;
+        assert_eq!(CLOCK.nanos(years), years * 40 + 1000);
+    }
+
+    #[test]
+    fn between_two_drains_the_difference_is_interpolated() {
+        let mut clock = Clock::unmeasured(CLOCK);
+        assert_eq!(clock.monotonic(5), None);
+        clock.add(1_000, 41_000 + 500);
+        assert_eq!(clock.monotonic(1_000), Some(41_500));
+        assert_eq!(clock.monotonic(2_000), Some(81_500));
+        // By the next drain it is 100 ns further ahead.
+        clock.add(2_000, 81_000 + 600);
+        assert_eq!(clock.monotonic(1_000), Some(41_500));
+        assert_eq!(clock.monotonic(1_500), Some(61_550));
+        assert_eq!(clock.monotonic(2_000), Some(81_600));
+        // Outside, the nearest measurement holds.
+        assert_eq!(clock.monotonic(500), Some(21_500));
+        assert_eq!(clock.monotonic(3_000), Some(121_600));
+    }
+
+    proptest! {
+        #[test]
+        fn time_never_panics(zero: u64, mult: u32, shift in 0..64_u16, ticks: u64, anchors in prop::collection::vec(any::<(u64, u64)>(), 1..4)) {
+            let mut clock = Clock::unmeasured(TickClock { zero, mult, shift });
+            for (ticks, monotonic) in anchors {
+                clock.add(ticks, monotonic);
+            }
+            let _ = clock.monotonic(ticks);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What can go wrong with a recording.
+
+use std::{io, path::PathBuf};
+
+use super::Size;
+use crate::{cgroup::CgroupError, cpus::CpuListError, event::EventError};
+
+/// Why there is no recording, or no more of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The machine has no SPE, or hides it.
+    #[error(
+        "this machine has no arm_spe PMU, so its loads and stores cannot be sampled; `pmuscope doctor` says why"
+    )]
+    NoSpe,
+    /// Its PMU cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The PMU does not say on which CPUs it is.
+    #[error("{0} has no cpumask file in sysfs, so the CPUs to open it on are not known")]
+    NoCpumask(String),
+    /// A term that the PMU does not have, or that its field does not hold; no `mem_access`.
+    #[error("{0}")]
+    Event(EventError),
+    /// A size that cannot be.
+    #[error("{what} {size}: {reason}")]
+    Size {
+        /// The option.
+        what: &'static str,
+        /// As given.
+        size: Size,
+        /// What it should be.
+        reason: String,
+    },
+    /// No process with this number.
+    #[error("there is no process {0}: it has ended, or lives in another pid namespace")]
+    NoProcess(u32),
+    /// SPE of the online CPUs.
+    #[error("no CPU that is online has SPE (its PMU names {0})")]
+    NoCpu(String),
+    /// One buffer per thread cannot change its PMU with the CPU.
+    #[error("--per-thread needs one kind of SPE, and this machine has {0}: leave it out")]
+    SeveralKinds(usize),
+    /// An event cannot be opened.
+    #[error("cannot open {pmu} for {target}: {reason}")]
+    Open {
+        /// The PMU.
+        pmu: String,
+        /// For whom.
+        target: String,
+        /// What the kernel said, and what to do.
+        reason: String,
+    },
+    /// A buffer cannot be mapped.
+    #[error("cannot get a buffer of {size} ({what}): {reason}")]
+    Map {
+        /// Which option sets its size.
+        what: &'static str,
+        /// Its size.
+        size: Size,
+        /// What the kernel said, and what to do.
+        reason: String,
+    },
+    /// An event does not start.
+    #[error("the kernel does not start sampling: {0}")]
+    Enable(io::Error),
+    /// The buffers cannot be waited for.
+    #[error("cannot wait for the buffers: {0}")]
+    Poll(io::Error),
+    /// The output cannot be written.
+    #[error("cannot write the recording: {0}")]
+    Write(io::Error),
+    /// A file of procfs cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The online CPUs are not known.
+    #[error(transparent)]
+    Cpus(#[from] CpuListError),
+    /// The cgroup is not there.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+}
+
+/// Why the kernel refused to open an SPE event, and what to do (`perf_event_open(2)`;
+/// `drivers/perf/arm_spe_pmu.c`).
+pub(super) fn open_reason(error: &io::Error, descriptors: u64) -> String {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "{error}: it needs CAP_PERFMON or root (with kernel.perf_event_paranoid at 3, root)"
+        ),
+        Some(libc::EBUSY) => format!(
+            "{error}: the SPE of a CPU serves one session at a time, and perf or another pmuscope has it"
+        ),
+        Some(libc::EOPNOTSUPP) => {
+            format!("{error}: the core does not have one of the filters that were asked for")
+        }
+        Some(libc::EMFILE | libc::ENFILE) => format!(
+            "{error}: {descriptors} descriptors are needed, more than `ulimit -Hn` allows; record fewer \
+             threads, or a --cgroup, which needs two for each CPU"
+        ),
+        Some(libc::ENOENT) => format!(
+            "{error}: the cgroup has no perf_event state; `echo +pids > .../cgroup.subtree_control` in the \
+             root of the hierarchy gives it one"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// Why the kernel refused to map a buffer, and what to do (kernel/events/core.c, `perf_mmap`).
+pub(super) fn map_reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => format!(
+            "{error}: that is more locked memory than kernel.perf_event_mlock_kb and `ulimit -l` allow; ask \
+             for less, or run with CAP_IPC_LOCK"
+        ),
+        Some(libc::ENOMEM) => format!("{error}: ask for less"),
+        _ => error.to_string(),
+    }
+}

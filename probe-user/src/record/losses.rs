@@ -1,0 +1,118 @@
+//! What was recorded and what was not, each loss under its name.
+
+use perf_event_open_sys::bindings;
+use probe_common::spe::{BadCounts, BadKind};
+
+/// Counts of a whole recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records that were decoded and handed on.
+    pub samples: u64,
+    /// Bytes taken from AUX areas, padding included.
+    pub aux_bytes: u64,
+    /// `PERF_RECORD_AUX`: stretches of AUX bytes that the kernel announced.
+    pub aux_buffers: u64,
+    /// Of those, with `PERF_AUX_FLAG_TRUNCATED`: the area was full and sampling stopped, or the core lost data.
+    pub truncated: u64,
+    /// With `PERF_AUX_FLAG_PARTIAL`: the core lost data, the last record may be damaged.
+    pub partial: u64,
+    /// With `PERF_AUX_FLAG_COLLISION`: in this stretch a sample was dropped because the one before was
+    /// still in flight. How many were dropped the hardware does not say.
+    pub collided: u64,
+    /// With `PERF_AUX_FLAG_OVERWRITE`: older bytes were written over.
+    pub overwritten: u64,
+    /// Records of the ring (about AUX bytes, names, exits) that did not fit. AUX bytes are not lost with them.
+    pub lost_ring_records: u64,
+    /// Bytes of the ring that are no record.
+    pub damaged_ring_bytes: u64,
+    /// Bytes of the AUX area that no `PERF_RECORD_AUX` announced: padding, or its record was lost.
+    pub unannounced_bytes: u64,
+    /// Bytes that are no SPE record, by kind.
+    pub bad: BadCounts,
+    /// Samples without a thread id of their own, given to the task whose stretch of AUX bytes they are in.
+    pub thread_by_buffer: u64,
+    /// Samples whose thread is not known at all.
+    pub without_thread: u64,
+    /// Samples whose thread is known by number only.
+    pub without_process: u64,
+    /// Samples without a timestamp.
+    pub without_time: u64,
+    /// How often sampling was started again after the kernel had stopped it.
+    pub restarts: u64,
+    /// Threads that ended before a buffer could be given to them (`--per-thread`).
+    pub missed_threads: u64,
+    /// CPU time in ns that threads ran before a buffer was given to them (`--per-thread`).
+    pub unsampled_ns: u64,
+}
+
+impl Counts {
+    /// Counts the flags of a stretch of AUX bytes.
+    pub(super) fn add_flags(&mut self, flags: u64) {
+        let has = |flag: u32| u64::from(flags & u64::from(flag) != 0);
+        self.aux_buffers += 1;
+        self.truncated += has(bindings::PERF_AUX_FLAG_TRUNCATED);
+        self.partial += has(bindings::PERF_AUX_FLAG_PARTIAL);
+        self.collided += has(bindings::PERF_AUX_FLAG_COLLISION);
+        self.overwritten += has(bindings::PERF_AUX_FLAG_OVERWRITE);
+    }
+
+    /// Every count with its name, in a fixed order.
+    #[must_use]
+    pub fn named(&self) -> Vec<(String, u64)> {
+        let plain = [
+            ("samples", self.samples),
+            ("aux_bytes", self.aux_bytes),
+            ("aux_buffers", self.aux_buffers),
+            ("aux_buffers_truncated", self.truncated),
+            ("aux_buffers_partial", self.partial),
+            ("aux_buffers_with_collision", self.collided),
+            ("aux_buffers_overwritten", self.overwritten),
+            ("lost_ring_records", self.lost_ring_records),
+            ("damaged_ring_bytes", self.damaged_ring_bytes),
+            ("unannounced_aux_bytes", self.unannounced_bytes),
+            ("samples_with_thread_by_buffer", self.thread_by_buffer),
+            ("samples_without_thread", self.without_thread),
+            ("samples_without_process", self.without_process),
+            ("samples_without_time", self.without_time),
+            ("restarts", self.restarts),
+            ("missed_threads", self.missed_threads),
+            ("unsampled_ns", self.unsampled_ns),
+        ];
+        let bad =
+            BadKind::ALL.map(|kind| (format!("bad_records_{}", kind.name()), self.bad.get(kind)));
+        plain
+            .map(|(name, count)| (name.to_owned(), count))
+            .into_iter()
+            .chain(bad)
+            .collect()
+    }
+
+    /// The losses that happened, as a user reads them: name and count, separated by commas.
+    #[must_use]
+    pub fn losses(&self) -> String {
+        let happened = [
+            ("truncated buffers", self.truncated),
+            ("partial buffers", self.partial),
+            ("buffers with collisions", self.collided),
+            ("overwritten buffers", self.overwritten),
+            ("lost ring records", self.lost_ring_records),
+            ("damaged ring bytes", self.damaged_ring_bytes),
+            ("bad records", self.bad.total()),
+            (
+                "samples with their thread taken from the buffer",
+                self.thread_by_buffer,
+            ),
+            ("samples without a thread", self.without_thread),
+            ("samples without a process", self.without_process),
+            ("samples without a time", self.without_time),
+            ("missed threads", self.missed_threads),
+            ("ns not sampled in new threads", self.unsampled_ns),
+        ];
+        let texts: Vec<String> = happened
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{count} {name}"))
+            .collect();
+        texts.join(", ")
+    }
+}

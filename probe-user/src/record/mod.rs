@@ -1,0 +1,43 @@
+//! Recording of whole Arm SPE samples: from the kernel's AUX buffers into files.
+//!
+//! Where the in-kernel programs only add samples up, this keeps each one. A [`Recorder`] opens the
+//! SPE for a target and drains its buffers; what it finds goes to a [`Sink`]: [`SampleFile`]
+//! writes samples as Parquet, [`RawFile`] keeps the bytes as perf's own files do. [`Counts`] names
+//! everything that was lost on the way.
+
+mod area;
+mod baseline;
+mod clock;
+#[cfg(feature = "parquet")]
+mod columns;
+mod error;
+mod losses;
+mod machine;
+mod open;
+mod options;
+pub mod perf_data;
+mod present;
+mod raw_file;
+mod recorder;
+mod ring;
+mod sample;
+#[cfg_attr(not(feature = "parquet"), path = "no_sample_file.rs")]
+mod sample_file;
+mod target;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use self::{
+    baseline::AccessCounter,
+    clock::TickClock,
+    error::RecordError,
+    losses::Counts,
+    options::{Buffers, Sampling, Size, SizeError},
+    raw_file::RawFile,
+    recorder::{Config, EventFile, Recorder},
+    sample::{AuxPlace, Sample, Sink},
+    sample_file::SampleFile,
+    target::Target,
+};

@@ -1,0 +1,331 @@
+//! What the user asks of a recording: sizes, period, filters; and the `perf_event_attr` of it.
+
+use std::{fmt, str::FromStr};
+
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use super::{RecordError, wire::SAMPLE_TYPE};
+use crate::{
+    cpus::CpuList,
+    event::{self, Counter, EventError, Pmu, Pmus, Scope, Source},
+};
+
+/// A size in bytes, written with a suffix: `64K`, `1M`, `2G` are powers of 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(pub u64);
+
+/// Why a text is no size.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`{0}` is no size: write bytes, or a number with K, M or G behind it, such as 512K or 1M")]
+pub struct SizeError(String);
+
+impl FromStr for Size {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        let wrong = || SizeError(text.to_owned());
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, suffix) = text.split_at(digits);
+        let shift = match suffix.strip_suffix("iB").unwrap_or(suffix) {
+            "" if suffix.is_empty() => 0,
+            "K" | "k" => 10,
+            "M" => 20,
+            "G" => 30,
+            _ => return Err(wrong()),
+        };
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        number.checked_mul(1 << shift).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(30, "G"), (20, "M"), (10, "K")];
+        let whole = |(shift, _): &&(u32, &str)| self.0 != 0 && self.0.trailing_zeros() >= *shift;
+        match units.iter().find(whole) {
+            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// The sizes of each buffer, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// The ring of records about AUX bytes and processes.
+    pub ring: Size,
+    /// The AUX area, which takes the samples.
+    pub aux: Size,
+    /// AUX bytes after which the kernel wakes the reader; none: half the area.
+    pub watermark: Option<Size>,
+}
+
+impl Buffers {
+    /// Checks what the kernel would refuse without a reason (`perf_mmap`, `arm_spe_pmu_setup_aux`),
+    /// for pages of `page` bytes.
+    pub(super) fn check(self, page: u64) -> Result<(), RecordError> {
+        let wrong = |what, size, reason: String| Err(RecordError::Size { what, size, reason });
+        for (what, size, pages) in [("--ring", self.ring, 1), ("--aux", self.aux, 2)] {
+            let least = Size(pages * page);
+            if !size.0.is_power_of_two() {
+                let reason = "it must be a power of two".to_owned();
+                return wrong(what, size, reason);
+            }
+            if size < least {
+                let page = Size(page);
+                let reason = format!("with pages of {page} it must be at least {least}");
+                return wrong(what, size, reason);
+            }
+            if size.0 > 1 << 31 {
+                return wrong(what, size, "it must be at most 2G".to_owned());
+            }
+        }
+        match self.watermark {
+            Some(watermark) if watermark > self.aux || watermark.0 == 0 => {
+                let reason = format!("it must be from 1 to --aux, which is {}", self.aux);
+                wrong("--watermark", watermark, reason)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is sampled, in terms of the SPE driver's `format/` directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Operations from one sample to the next. The driver raises it to the core's least interval and
+    /// drops its low eight bits.
+    pub period: u64,
+    /// Terms as in perf's `arm_spe_0/TERMS/`.
+    pub terms: String,
+}
+
+/// The SPE of some CPUs, and the event to open there.
+#[derive(Clone, Debug)]
+pub(super) struct SpeEvent {
+    pub(super) cpus: CpuList,
+    pub(super) counter: Counter,
+}
+
+/// The SPE PMUs of a machine; several where cores differ in kind.
+fn spe_pmus(pmus: &Pmus) -> Result<Vec<&Pmu>, RecordError> {
+    let found: Vec<&Pmu> = pmus
+        .iter()
+        .filter(|pmu| pmu.name.starts_with("arm_spe_"))
+        .collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let mut names = pmus.names().filter(|name| name.starts_with("arm_spe_"));
+    match names.find_map(|name| pmus.get(name)?.err()) {
+        Some(reason) => Err(RecordError::Unreadable(reason.to_string())),
+        None => Err(RecordError::NoSpe),
+    }
+}
+
+impl Sampling {
+    /// The core's least interval (`caps/min_interval`); of several kinds of core the largest.
+    ///
+    /// # Errors
+    ///
+    /// Where the machine has no SPE that can be read.
+    pub fn least_period(pmus: &Pmus) -> Result<u64, RecordError> {
+        let least = spe_pmus(pmus)?
+            .into_iter()
+            .filter_map(|pmu| pmu.caps.get("min_interval")?.parse().ok());
+        Ok(least.max().unwrap_or(0))
+    }
+
+    /// The period that the driver makes of `period` (`drivers/perf/arm_spe_pmu.c`, `PMSIRR_EL1`).
+    #[must_use]
+    pub const fn effective_period(period: u64, least: u64) -> u64 {
+        const INTERVAL: u64 = 0xffff_ff00;
+        let raised = if period < least { least } else { period };
+        if raised > INTERVAL {
+            INTERVAL
+        } else {
+            raised & INTERVAL
+        }
+    }
+
+    /// Checks that this machine can sample so.
+    ///
+    /// # Errors
+    ///
+    /// Where it has no SPE, or not one with these terms.
+    pub fn check(&self, pmus: &Pmus) -> Result<(), RecordError> {
+        self.events(pmus).map(drop)
+    }
+
+    /// The events to open, one for each SPE PMU.
+    pub(super) fn events(&self, pmus: &Pmus) -> Result<Vec<SpeEvent>, RecordError> {
+        spe_pmus(pmus)?
+            .into_iter()
+            .map(|pmu| {
+                let text = format!("{}/{}/", pmu.name, self.terms);
+                let counter = only(event::parse(&text, pmus)?);
+                let cpus = match &counter.scope {
+                    Scope::Uncore { cpus } | Scope::Cpus(cpus) => cpus.clone(),
+                    Scope::Cpu => return Err(RecordError::NoCpumask(pmu.name.clone())),
+                };
+                Ok(SpeEvent { cpus, counter })
+            })
+            .collect()
+    }
+}
+
+fn only(groups: Vec<event::EventGroup>) -> Counter {
+    let mut events = groups.into_iter().flat_map(|group| group.events);
+    match events.next().map(|event| event.source) {
+        Some(Source::Counter(counter)) => counter,
+        Some(Source::DurationTime) | None => unreachable!("the text names one event of a PMU"),
+    }
+}
+
+impl From<EventError> for RecordError {
+    fn from(error: EventError) -> Self {
+        Self::Event(error)
+    }
+}
+
+/// Size of the structure as this program knows it.
+#[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
+pub(super) const ATTR_SIZE: u32 = size_of::<perf_event_attr>() as u32;
+
+/// The attributes that all events here share: the trailer of their records.
+pub(super) fn base_attr() -> perf_event_attr {
+    let mut attr = perf_event_attr {
+        sample_type: SAMPLE_TYPE,
+        ..Default::default()
+    };
+    attr.size = ATTR_SIZE;
+    attr.set_sample_id_all(1);
+    attr.set_disabled(1);
+    attr
+}
+
+/// The attributes of the SPE event.
+pub(super) fn spe_attr(
+    counter: &Counter,
+    sampling: &Sampling,
+    buffers: Buffers,
+) -> perf_event_attr {
+    let mut attr = base_attr();
+    attr.type_ = counter.type_;
+    attr.config = counter.config;
+    attr.config1 = counter.config1;
+    attr.config2 = counter.config2;
+    attr.config3 = counter.config3;
+    attr.sample_period = sampling.period;
+    attr.aux_watermark = buffers
+        .watermark
+        .map_or(0, |size| u32::try_from(size.0).unwrap_or(u32::MAX));
+    wake_at_half(&mut attr, buffers);
+    attr
+}
+
+/// The attributes of the event that follows processes: it counts nothing.
+pub(super) fn follow_attr(buffers: Buffers) -> perf_event_attr {
+    use perf_event_open_sys::bindings::{PERF_COUNT_SW_DUMMY, PERF_TYPE_SOFTWARE};
+    let mut attr = base_attr();
+    attr.type_ = PERF_TYPE_SOFTWARE;
+    attr.config = u64::from(PERF_COUNT_SW_DUMMY);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    wake_at_half(&mut attr, buffers);
+    attr
+}
+
+/// Wakes the reader when the ring is half full.
+fn wake_at_half(attr: &mut perf_event_attr, buffers: Buffers) {
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = u32::try_from(buffers.ring.0 / 2).unwrap_or(u32::MAX);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_have_suffixes() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("64K", 65_536),
+            ("64k", 65_536),
+            ("64KiB", 65_536),
+            ("1M", 1 << 20),
+            ("2G", 2 << 30),
+        ] {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        for text in [
+            "",
+            "K",
+            "1.5M",
+            "-1",
+            "+1",
+            "1T",
+            "1 K",
+            "iB",
+            "4iB",
+            "99999999999G",
+            "64KB",
+        ] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn buffers_that_the_kernel_refuses_are_named() {
+        let check = |ring: &str, aux: &str, watermark: Option<&str>| {
+            let buffers = Buffers {
+                ring: ring.parse().unwrap(),
+                aux: aux.parse().unwrap(),
+                watermark: watermark.map(|text| text.parse().unwrap()),
+            };
+            buffers.check(16384).map_err(|error| error.to_string())
+        };
+        assert_eq!(check("16K", "32K", Some("32K")), Ok(()));
+        let message = |text: &str| Err(text.to_owned());
+        assert_eq!(
+            check("48K", "1M", None),
+            message("--ring 48K: it must be a power of two")
+        );
+        assert_eq!(
+            check("16K", "16K", None),
+            message("--aux 16K: with pages of 16K it must be at least 32K")
+        );
+        assert_eq!(
+            check("4G", "1M", None),
+            message("--ring 4G: it must be at most 2G")
+        );
+        assert_eq!(
+            check("64K", "1M", Some("2M")),
+            message("--watermark 2M: it must be from 1 to --aux, which is 1M")
+        );
+    }
+
+    #[test]
+    fn the_period_is_what_the_register_holds() {
+        let effective = Sampling::effective_period;
+        assert_eq!(effective(1000, 1024), 1024);
+        assert_eq!(effective(1024, 1024), 1024);
+        assert_eq!(effective(4097, 1024), 4096);
+        assert_eq!(effective(10_000, 256), 9_984);
+        assert_eq!(effective(1 << 33, 256), 0xffff_ff00);
+    }
+
+    proptest! {
+        #[test]
+        fn a_size_is_printed_as_it_is_read(bytes: u64) {
+            prop_assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));
+            let whole = Size(bytes >> 30 << 20);
+            prop_assert_eq!(whole.to_string().parse(), Ok(whole));
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! A recording: opens the events for a target, drains their buffers round by round, starts again what
+//! the kernel has stopped, and counts what was lost.
+
+use std::{
+    collections::HashSet,
+    fs,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    time::Duration,
+};
+
+use rustix::event::epoll;
+
+use super::{
+    Buffers, Counts, RecordError, Sampling, Sink, Target,
+    area::{Area, Attribution, Shared},
+    clock::{Clock, TickClock},
+    machine::Sources,
+    open::{disable, enable, lost},
+    options::{SpeEvent, follow_attr, spe_attr},
+    target::threads,
+    tasks::Tasks,
+    wire::{Event, Task},
+};
+use crate::event::{Counter, Pmus};
+
+/// A recording as the user wants it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is sampled.
+    pub sampling: Sampling,
+    /// The sizes of each buffer.
+    pub buffers: Buffers,
+    /// Whom to record.
+    pub target: Target,
+    /// A buffer for each thread in place of one for each CPU.
+    pub per_thread: bool,
+}
+
+/// An event as files that keep its output describe it.
+#[derive(Clone, Debug)]
+pub struct EventFile {
+    /// The attributes it was opened with.
+    pub attr: perf_event_open_sys::bindings::perf_event_attr,
+    /// The numbers by which records name it.
+    pub ids: Vec<u64>,
+}
+
+/// A running recording.
+pub struct Recorder {
+    pub(super) config: Config,
+    pub(super) events: Vec<SpeEvent>,
+    pub(super) areas: Vec<Area>,
+    attribution: Attribution,
+    clock: Option<Clock>,
+    sources: Sources,
+    pub(super) tasks: Tasks,
+    pub(super) counts: Counts,
+    pub(super) poll: OwnedFd,
+    /// Threads that have a buffer of their own.
+    pub(super) known: HashSet<u32>,
+    /// Ids of events, of the SPE (by kind) and of those that follow processes.
+    pub(super) ids: (Vec<Vec<u64>>, Vec<u64>),
+    bytes: Vec<u8>,
+}
+
+impl Recorder {
+    /// Opens everything. A [`Target::Command`] is recorded from its exec on, others from [`Self::start`].
+    ///
+    /// # Errors
+    ///
+    /// Where this machine, these sizes or this target cannot be recorded.
+    pub fn open(config: Config, pmus: &Pmus) -> Result<Self, RecordError> {
+        config.buffers.check(rustix::param::page_size() as u64)?;
+        let events = config.sampling.events(pmus)?;
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|error| RecordError::Poll(error.into()))?;
+        let namespace = fs::read_link("/proc/self/ns/pid").ok();
+        let initial = Path::new("pid:[4026531836]");
+        let attribution = Attribution {
+            // The kernel writes ids of the initial namespace (PROC_PID_INIT_INO in linux/proc_ns.h).
+            by_context: namespace.as_deref() == Some(initial),
+            by_stretch: !matches!(config.target, Target::Cgroup(_)),
+        };
+        if !attribution.by_context {
+            tracing::warn!(
+                "samples carry thread ids of the initial pid namespace and this is another one: {}",
+                if attribution.by_stretch {
+                    "each goes to the task whose buffer it is in"
+                } else {
+                    "those of a cgroup have no thread"
+                }
+            );
+        }
+        let mut recorder = Self {
+            ids: (vec![Vec::new(); events.len()], Vec::new()),
+            config,
+            events,
+            areas: Vec::new(),
+            attribution,
+            clock: None,
+            sources: Sources::read(Path::new("/sys")),
+            tasks: Tasks::new(Path::new("/proc")),
+            counts: Counts::default(),
+            poll,
+            known: HashSet::new(),
+            bytes: Vec::new(),
+        };
+        recorder.open_target()?;
+        let ticks = recorder.ticks();
+        recorder.clock = ticks.and_then(Clock::new);
+        if let Some(clock) = &mut recorder.clock {
+            clock.anchor();
+        }
+        Ok(recorder)
+    }
+
+    /// Starts sampling; a [`Target::Command`] starts by itself at its exec.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel does not.
+    pub fn start(&mut self) -> Result<(), RecordError> {
+        if matches!(self.config.target, Target::Command(_)) {
+            return Ok(());
+        }
+        // They may end before their first samples are read.
+        for pid in self.processes() {
+            for tid in threads(pid).unwrap_or_default() {
+                self.tasks.who(tid, None);
+            }
+        }
+        for area in &self.areas {
+            for event in area.buffer.follow.iter().chain(&area.buffer.spe) {
+                enable(event).map_err(RecordError::Enable)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Readable when a buffer wants to be drained; edges are to be taken by [`Self::woken`].
+    #[must_use]
+    pub fn poll(&self) -> BorrowedFd<'_> {
+        self.poll.as_fd()
+    }
+
+    /// How often to drain at least: new threads wait for that to get a buffer of their own, and names and
+    /// cgroups are asked for while their processes live.
+    #[must_use]
+    pub const fn pace(&self) -> Duration {
+        Duration::from_millis(if self.config.per_thread { 10 } else { 100 })
+    }
+
+    /// Takes note of the wake-ups so far, before a round.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel cannot tell.
+    pub fn woken(&self) -> Result<(), RecordError> {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            events.clear();
+            let now = rustix::time::Timespec::default();
+            match epoll::wait(
+                &self.poll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&now),
+            ) {
+                Ok(0) => return Ok(()),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(RecordError::Poll(error.into())),
+            }
+        }
+    }
+
+    /// Drains all buffers into `sink`.
+    ///
+    /// # Errors
+    ///
+    /// Where the sink fails or the kernel does not start sampling again.
+    pub fn round(&mut self, sink: &mut dyn Sink) -> Result<(), RecordError> {
+        self.drain(sink, false)?;
+        self.restart()
+    }
+
+    /// Stops sampling and drains what is left.
+    ///
+    /// # Errors
+    ///
+    /// Where the sink fails or the kernel does not stop.
+    pub fn finish(&mut self, sink: &mut dyn Sink) -> Result<(), RecordError> {
+        for area in &self.areas {
+            for event in area.buffer.spe.iter().chain(&area.buffer.follow) {
+                disable(event).map_err(RecordError::Enable)?;
+            }
+        }
+        self.drain(sink, true)?;
+        // The last ones lost have no record that says so.
+        let events = self
+            .areas
+            .iter()
+            .flat_map(|area| area.buffer.spe.iter().chain(&area.buffer.follow));
+        let lost: u64 = events.filter_map(lost).sum();
+        self.counts.lost_ring_records = self.counts.lost_ring_records.max(lost);
+        Ok(())
+    }
+
+    fn drain(&mut self, sink: &mut dyn Sink, last: bool) -> Result<(), RecordError> {
+        if let Some(clock) = &mut self.clock {
+            clock.anchor();
+        }
+        self.areas.iter_mut().for_each(Area::mark);
+        for area in &mut self.areas {
+            area.take(sink).map_err(RecordError::Write)?;
+        }
+        let mut events = Vec::new();
+        for area in &mut self.areas {
+            area.read(&mut self.counts, &mut events);
+        }
+        events.sort_by_key(|(stamp, _)| stamp.time);
+        let mut born = Vec::new();
+        for (stamp, event) in &events {
+            self.tasks.learn(event, *stamp);
+            if let Event::Fork(Task { pid, tid, .. }) = event {
+                born.push((*pid, *tid));
+            }
+        }
+        let mut shared = Shared {
+            clock: self.clock,
+            attribution: self.attribution,
+            sources: &self.sources,
+            tasks: &mut self.tasks,
+            counts: &mut self.counts,
+            sink,
+            bytes: &mut self.bytes,
+            last,
+        };
+        for area in &mut self.areas {
+            area.decode(&mut shared).map_err(RecordError::Write)?;
+        }
+        sink.round().map_err(RecordError::Write)?;
+        self.tasks.round_ends();
+        if self.config.per_thread && !last {
+            self.attach_born(&born)?;
+        }
+        Ok(())
+    }
+
+    /// Starts again what the kernel has stopped. Where it says that it stopped an event it may not have
+    /// (Debian's 6.12.95, 6.1 on CPU 0), and enabling alone does nothing there.
+    fn restart(&mut self) -> Result<(), RecordError> {
+        for area in &mut self.areas {
+            if std::mem::take(&mut area.stopped) {
+                self.counts.restarts += 1;
+                for event in &area.buffer.spe {
+                    disable(event).map_err(RecordError::Enable)?;
+                    enable(event).map_err(RecordError::Enable)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was recorded so far, and lost.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// How timestamps become ns of perf's clock, where the kernel says it.
+    #[must_use]
+    pub fn ticks(&self) -> Option<TickClock> {
+        self.areas.first().and_then(|area| area.buffer.ring.ticks())
+    }
+
+    /// The event of the first kind of SPE.
+    #[must_use]
+    pub fn counter(&self) -> &Counter {
+        &self.events[0].counter
+    }
+
+    /// The events so far: one for each kind of SPE, and the one that follows processes.
+    #[must_use]
+    pub fn event_files(&self) -> Vec<EventFile> {
+        let Config {
+            sampling, buffers, ..
+        } = &self.config;
+        let (spe, follow) = &self.ids;
+        let spe = self.events.iter().zip(spe).map(|(event, ids)| EventFile {
+            attr: spe_attr(&event.counter, sampling, *buffers),
+            ids: ids.clone(),
+        });
+        let follow = EventFile {
+            attr: follow_attr(*buffers),
+            ids: follow.clone(),
+        };
+        spe.chain([follow]).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! One sample as it is handed on, and what takes it.
+
+use std::sync::Arc;
+
+use probe_common::spe::{Origin, Record};
+
+/// A decoded record with what is known about where it came from.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// ns of `CLOCK_MONOTONIC`; none without a timestamp, or where it cannot be converted.
+    pub time: Option<u64>,
+    /// The CPU that made it.
+    pub cpu: Option<u32>,
+    /// Process, in the pid namespace of this process.
+    pub pid: Option<u32>,
+    /// Thread.
+    pub tid: Option<u32>,
+    /// The thread's name at that time.
+    pub name: Option<Arc<str>>,
+    /// The process's path in the cgroup2 hierarchy when the sample was read.
+    pub cgroup: Option<Arc<str>>,
+    /// Where a load's data came from, by the table of its core; none for other operations, and where
+    /// the core has no table.
+    pub origin: Option<Origin>,
+    /// The record itself.
+    pub record: Record,
+}
+
+/// Which stretch of which AUX area bytes are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuxPlace {
+    /// Number of the area, from 0.
+    pub area: u32,
+    /// Bytes that went through the area before these.
+    pub offset: u64,
+    /// The CPU of an area that belongs to a CPU.
+    pub cpu: Option<u32>,
+    /// The thread of an area that belongs to a thread.
+    pub tid: Option<u32>,
+}
+
+/// Takes what a recording gives. A stage behind the recorder implements what it needs of it.
+pub trait Sink {
+    /// A sample.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written.
+    fn sample(&mut self, _sample: &Sample) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// Records as the kernel wrote them into a ring, whole ones.
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be written.
+    fn ring(&mut self, _records: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// Bytes of an AUX area.
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be written.
+    fn aux(&mut self, _place: AuxPlace, _bytes: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// All buffers were read: nothing that is older than what came in this round will come.
+    ///
+    /// # Errors
+    ///
+    /// Where that cannot be written.
+    fn round(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Keeps nothing: for counting.
+impl Sink for () {}

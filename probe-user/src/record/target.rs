@@ -1,0 +1,287 @@
+//! Whom a recording is of, and the buffers for that: for each CPU, or for each thread.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+};
+
+use rustix::{
+    event::epoll,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+
+use super::{
+    RecordError, Recorder,
+    area::Area,
+    open::{Buffer, Opener, Whom, enable, id},
+    options::SpeEvent,
+    present,
+};
+use crate::{cgroup::Hierarchy, cpus};
+
+/// Whom to record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A process that waits before it executes its program, and what it starts.
+    Command(u32),
+    /// A process with all its threads, and what it starts from now on.
+    Process(u32),
+    /// A cgroup and those below it: a path in the cgroup2 hierarchy.
+    Cgroup(String),
+}
+
+impl Recorder {
+    pub(super) fn open_target(&mut self) -> Result<(), RecordError> {
+        let cpus = self.cpus()?;
+        match self.config.target.clone() {
+            Target::Command(pid) if self.config.per_thread => self.attach(pid, true).map(|_| ()),
+            Target::Command(pid) => self.open_threads(&cpus, pid, &[pid], true),
+            Target::Process(pid) if self.config.per_thread => {
+                self.per_thread_event()?;
+                self.attach_all(pid)?;
+                if self.areas.is_empty() {
+                    return Err(RecordError::NoProcess(pid));
+                }
+                Ok(())
+            }
+            Target::Process(pid) => {
+                let threads = threads(pid)?;
+                self.open_threads(&cpus, pid, &threads, false)
+            }
+            Target::Cgroup(path) => self.open_cgroup(&cpus, &path),
+        }
+    }
+
+    /// The online CPUs that have SPE, each with its kind.
+    fn cpus(&self) -> Result<Vec<(u32, usize)>, RecordError> {
+        let online = cpus::online(Path::new("/sys"))?;
+        let with_spe: Vec<(u32, usize)> = online
+            .iter()
+            .filter_map(|cpu| {
+                let kind = self.events.iter().position(|spe| spe.cpus.contains(cpu))?;
+                Some((cpu, kind))
+            })
+            .collect();
+        if with_spe.is_empty() {
+            let masks: Vec<String> = self.events.iter().map(|e| e.cpus.to_string()).collect();
+            return Err(RecordError::NoCpu(masks.join(" and ")));
+        }
+        if with_spe.len() < online.len() {
+            let missing = online.len() - with_spe.len();
+            tracing::warn!(
+                "{missing} of {} online CPUs have no SPE: what runs there is not sampled",
+                online.len()
+            );
+        }
+        Ok(with_spe)
+    }
+
+    fn opener(&self, on_exec: bool, descriptors: u64) -> Opener<'_> {
+        Opener {
+            sampling: &self.config.sampling,
+            buffers: self.config.buffers,
+            on_exec,
+            descriptors,
+        }
+    }
+
+    /// One buffer for each CPU, with an event for each thread; their children inherit them.
+    fn open_threads(
+        &mut self,
+        cpus: &[(u32, usize)],
+        pid: u32,
+        threads: &[u32],
+        on_exec: bool,
+    ) -> Result<(), RecordError> {
+        let descriptors = 2 * (threads.len() * cpus.len()) as u64;
+        raise_limit(descriptors);
+        for &(cpu, kind) in cpus {
+            let opener = self.opener(on_exec, descriptors);
+            let event = &self.events[kind];
+            let mut threads = threads.iter();
+            let buffer = threads.by_ref().find_map(|tid| {
+                opener
+                    .buffer(event, Whom::Thread(*tid), Some(cpu))
+                    .transpose()
+            });
+            let mut buffer = buffer.transpose()?.ok_or(RecordError::NoProcess(pid))?;
+            for tid in threads {
+                // A thread that ends meanwhile has nothing to record any more.
+                opener.join(&mut buffer, event, *tid)?;
+            }
+            self.add(buffer, kind)?;
+        }
+        Ok(())
+    }
+
+    fn open_cgroup(&mut self, cpus: &[(u32, usize)], path: &str) -> Result<(), RecordError> {
+        let hierarchy = Hierarchy::find(Path::new("/proc"))?;
+        let path = hierarchy.resolve(path)?;
+        // `resolve` has found the directory.
+        let directory = hierarchy.directory(&path).unwrap_or_default();
+        let read = |source| RecordError::Read {
+            path: directory.clone(),
+            source,
+        };
+        let directory = File::open(&directory).map_err(read)?;
+        let descriptors = 2 * cpus.len() as u64;
+        raise_limit(descriptors);
+        for &(cpu, kind) in cpus {
+            let opener = self.opener(false, descriptors);
+            let whom = Whom::Cgroup(&directory);
+            if let Some(buffer) = opener.buffer(&self.events[kind], whom, Some(cpu))? {
+                self.add(buffer, kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn per_thread_event(&self) -> Result<&SpeEvent, RecordError> {
+        match &self.events[..] {
+            [event] => Ok(event),
+            several => Err(RecordError::SeveralKinds(several.len())),
+        }
+    }
+
+    /// A buffer for one thread wherever it runs. False where it has ended.
+    fn attach(&mut self, tid: u32, on_exec: bool) -> Result<bool, RecordError> {
+        let descriptors = 2 * (self.areas.len() + 1) as u64;
+        raise_limit(descriptors);
+        let event = self.per_thread_event()?;
+        let opener = self.opener(on_exec, descriptors);
+        let Some(buffer) = opener.buffer(event, Whom::Thread(tid), None)? else {
+            return Ok(false);
+        };
+        self.known.insert(tid);
+        self.add(buffer, 0)?;
+        Ok(true)
+    }
+
+    /// Buffers for all threads of a process that have none; says how many were given.
+    fn attach_all(&mut self, pid: u32) -> Result<usize, RecordError> {
+        let mut given = 0;
+        // A thread may start others while this goes on.
+        loop {
+            let new = threads(pid).unwrap_or_default();
+            let new: Vec<u32> = new
+                .into_iter()
+                .filter(|tid| !self.known.contains(tid))
+                .collect();
+            let mut now = 0;
+            for tid in new {
+                now += usize::from(self.attach(tid, false)?);
+            }
+            if now == 0 {
+                return Ok(given);
+            }
+            given += now;
+        }
+    }
+
+    fn add(&mut self, buffer: Buffer, kind: usize) -> Result<(), RecordError> {
+        for (events, ids) in [
+            (&buffer.spe, &mut self.ids.0[kind]),
+            (&buffer.follow, &mut self.ids.1),
+        ] {
+            for event in events {
+                ids.push(id(event).map_err(RecordError::Enable)?);
+            }
+        }
+        let number = u32::try_from(self.areas.len()).expect("fewer buffers than descriptors");
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(number.into());
+        epoll::add(&self.poll, &buffer.spe[0], data, flags)
+            .map_err(|error| RecordError::Poll(error.into()))?;
+        self.areas.push(Area::new(buffer, number));
+        Ok(())
+    }
+
+    /// Gives buffers to threads that were made since the last round, and to those that they have made.
+    pub(super) fn attach_born(&mut self, born: &[(u32, u32)]) -> Result<(), RecordError> {
+        for &(pid, tid) in born {
+            if self.known.contains(&tid) {
+                continue;
+            }
+            let first = self.areas.len();
+            if !self.attach(tid, false)? {
+                self.counts.missed_threads += 1;
+            }
+            self.attach_all(pid)?;
+            for area in &self.areas[first..] {
+                for event in area.buffer.follow.iter().chain(&area.buffer.spe) {
+                    enable(event).map_err(RecordError::Enable)?;
+                }
+                self.counts.unsampled_ns += area.buffer.tid.and_then(run_time).unwrap_or(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// The processes that are there before the recording.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        match &self.config.target {
+            Target::Command(_) => Vec::new(),
+            Target::Process(pid) => vec![*pid],
+            Target::Cgroup(path) => Hierarchy::find(Path::new("/proc"))
+                .ok()
+                .and_then(|hierarchy| hierarchy.directory(&hierarchy.resolve(path).ok()?))
+                .map_or(Vec::new(), |directory| processes(&directory)),
+        }
+    }
+
+    /// Records about them; a command's come by themselves.
+    pub(super) fn present(&self) -> Vec<u8> {
+        let id = self.ids.1.first().copied().unwrap_or_default();
+        self.processes()
+            .iter()
+            .flat_map(|pid| present::records(Path::new("/proc"), *pid, id))
+            .collect()
+    }
+}
+
+/// The threads of a process.
+pub(super) fn threads(pid: u32) -> Result<Vec<u32>, RecordError> {
+    let path = Path::new("/proc").join(pid.to_string()).join("task");
+    let entries = match fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(RecordError::NoProcess(pid));
+        }
+        Err(source) => return Err(RecordError::Read { path, source }),
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    Ok(names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .collect())
+}
+
+/// The processes of a cgroup and those below it.
+fn processes(directory: &Path) -> Vec<u32> {
+    let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    let own = list.lines().filter_map(|pid| pid.parse().ok());
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    own.chain(below.flat_map(|entry| processes(&entry.path())))
+        .collect()
+}
+
+/// CPU time of a thread so far, ns (Documentation/scheduler/sched-stats.rst).
+fn run_time(tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+/// Takes as many descriptors as the hard limit gives, where they are needed.
+fn raise_limit(descriptors: u64) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // Some more for everything else.
+    if current.is_some_and(|current| current < descriptors + 64) {
+        let limit = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        // Where it fails, opening does, which says how many are needed.
+        let _raised = setrlimit(Resource::Nofile, limit);
+    }
+}

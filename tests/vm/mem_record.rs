@@ -1,0 +1,290 @@
+//! `pmuscope mem record` and `mem calibrate` on the test PMU: what is in the file is what the PMU
+//! wrote, to the record, per CPU, thread, class and data source.
+
+use std::{collections::BTreeSet, fs, process::Stdio};
+
+use parquet::record::Field;
+
+use crate::{
+    guest::{skip, value},
+    mem_support::{Recording, Rows, assert_exact, end, now, samples, stat, truth},
+    support::{Load, TestCgroup, load_binary, machine, pmuscope},
+    testpmu::TestPmu,
+};
+
+#[test]
+fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=spe");
+    let recording = Recording::new();
+    let start = now();
+    let (rows, _) = recording.load("--period 65536 --filter=", "forks 6 150");
+    assert_exact(&rows);
+    assert_eq!(rows.texts("comm").into_keys().collect::<Vec<_>>(), ["load"]);
+    let tids = rows.sums().into_keys().map(|key| key.1);
+    assert!(tids.collect::<BTreeSet<_>>().len() >= 6);
+    // Times are of CLOCK_MONOTONIC; only Arm's timer can be converted.
+    let end = now();
+    for row in &rows.rows {
+        match row["time_ns"] {
+            Field::ULong(time) => assert!(
+                (start..=end).contains(&time),
+                "{time} not in {start}..{end}"
+            ),
+            _ => assert_eq!(value("ARCH"), "amd64"),
+        }
+    }
+}
+
+#[test]
+fn threads_of_a_process_with_a_buffer_each() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=spe");
+    let recording = Recording::new();
+    let (rows, _) = recording.load("--period 65536 --per-thread", "threads 4 1000");
+    assert_exact(&rows);
+    let tids: BTreeSet<_> = rows.sums().into_keys().map(|key| key.1).collect();
+    // A starved guest may leave a thread no time to be met: then that is counted.
+    assert!(tids.len() > 1, "{tids:?}");
+    assert_eq!(tids.len() as u64 + rows.count("missed_threads"), 5);
+    assert!(
+        rows.count("unsampled_ns") > 0,
+        "a thread is met after its start"
+    );
+}
+
+#[test]
+fn a_process_that_runs_is_recorded_until_its_end() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let cgroup = TestCgroup::new("p");
+    for options in ["", "--per-thread"] {
+        pmu.control("spe reset");
+        let mut load = cgroup.load("threads 3 400");
+        let recording = Recording::new();
+        let mut child = recording.begin(&format!("--period 32768 {options} -p {}", load.pid()));
+        load.go();
+        load.finish();
+        assert!(child.wait().unwrap().success());
+        let rows = Rows::read(&recording.path());
+        assert_exact(&rows);
+        let path: Vec<_> = rows.texts("cgroup").into_keys().collect();
+        assert_eq!(path, std::slice::from_ref(&cgroup.path), "{options}");
+    }
+}
+
+#[test]
+fn a_cgroup_is_recorded_and_nothing_else() {
+    let Some(_machine) = machine() else { return };
+    if value("CONTROLLERS").is_empty() {
+        return skip("without a controller a cgroup has no perf state to record by");
+    }
+    let _pmu = TestPmu::load("set=spe");
+    let (a, other) = (TestCgroup::new("a"), TestCgroup::new("other"));
+    let below = a.child("below");
+    let recording = Recording::new();
+    let mut loads = [
+        a.load("burn 0 150"),
+        a.load("burst 1 500 300 150"),
+        below.load("forks 3 30"),
+        other.load("burn 0 150"),
+        other.load("burn 1 150"),
+    ];
+    let child = recording.begin(&format!("--period 8192 --cgroup {}", a.path));
+    loads.iter_mut().for_each(Load::go);
+    loads.into_iter().for_each(|load| drop(load.finish()));
+    end(child);
+    let rows = Rows::read(&recording.path());
+    assert_exact(&rows);
+    let paths: Vec<_> = rows.texts("cgroup").into_keys().collect();
+    assert_eq!(paths, [a.path.clone(), below.path.clone()]);
+}
+
+/// The smallest buffers: sampling stops again and again, and nothing that was written is missing.
+#[test]
+fn small_buffers_lose_no_record_that_was_written() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=spe");
+    let page = rustix::param::page_size();
+    let recording = Recording::new();
+    let options = format!("--period 1024 --filter= --ring {page} --aux {}", 2 * page);
+    let (rows, _) = recording.load(&options, "forks 4 60");
+    assert_exact(&rows);
+    assert!(stat("no_space") > 0, "the buffers were never full");
+    assert!(rows.count("aux_buffers_truncated") > 0);
+    assert!(rows.count("restarts") > 0);
+}
+
+/// Flags that the core sets are counted under their names.
+#[test]
+fn collisions_and_lost_data_are_counted() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe collision_every 2");
+    pmu.control("spe loss_every 3");
+    let page = rustix::param::page_size();
+    let recording = Recording::new();
+    let options = format!("--period 2048 --filter= --aux {}", 4 * page);
+    let (rows, output) = recording.load(&options, "burn 0 1000");
+    assert_exact(&rows);
+    let (collided, lost) = (stat("collided"), stat("lost_data"));
+    assert!(collided > 0 && lost > 0, "{collided} {lost}");
+    assert_eq!(rows.count("aux_buffers_with_collision"), collided);
+    assert_eq!(rows.count("aux_buffers_partial"), lost);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains(&format!("{collided} buffers with collisions")),
+        "{said}"
+    );
+}
+
+/// Random bytes among the records: each such record is a bad one, the others are all there.
+#[test]
+fn garbage_is_counted_as_bad_records() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe garbage_every 10");
+    let recording = Recording::new();
+    let (rows, _) = recording.load("--period 8192 --filter=", "burn 0 200");
+    let bad: u64 = rows
+        .about
+        .iter()
+        .filter(|(name, _)| name.starts_with("pmuscope.count.bad_records"))
+        .map(|(_, count)| count.parse::<u64>().unwrap())
+        .sum();
+    let (written, garbage) = (stat("written"), stat("garbage"));
+    println!("{written} written, {garbage} of them garbage; {bad} bad");
+    assert!(garbage > 50);
+    // A few random bytes happen to be a whole record.
+    let found = rows.rows.len() as u64;
+    assert_eq!(found + bad, written);
+    assert!(garbage - bad <= garbage / 10 && found >= samples(&truth()));
+}
+
+/// Without thread ids in the records, each goes to the task whose buffer it is in.
+#[test]
+fn without_context_packets_a_stretch_is_its_tasks() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe context 0");
+    let recording = Recording::new();
+    let (rows, _) = recording.load("--period 8192 --per-thread", "threads 3 100");
+    assert_exact(&rows);
+    pmu.control("spe reset");
+    let (rows, _) = recording.load("--period 8192", "burn 0 200");
+    assert_exact(&rows);
+    assert_eq!(
+        rows.count("samples_with_thread_by_buffer"),
+        rows.count("samples")
+    );
+}
+
+#[test]
+fn filters_are_those_of_the_hardware() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let recording = Recording::new();
+    for (options, holds) in [
+        (
+            "--filter store_filter",
+            Box::new(|op: &str, _| op == "store") as Box<dyn Fn(&str, u64) -> bool>,
+        ),
+        (
+            "--filter branch_filter,load_filter",
+            Box::new(|op: &str, _| op == "branch" || op == "load"),
+        ),
+        (
+            "--filter load_filter --min-latency 100",
+            Box::new(|op: &str, total| op == "load" && total >= 100),
+        ),
+        ("", Box::new(|op: &str, _| op == "load" || op == "store")),
+    ] {
+        pmu.control("spe reset");
+        let (rows, _) = recording.load(&format!("--period 1024 {options}"), "burn 0 100");
+        assert_exact(&rows);
+        for row in &rows.rows {
+            let (Field::Str(op), Field::UInt(total)) = (&row["op"], &row["total_latency"]) else {
+                panic!("{row:?}")
+            };
+            assert!(holds(op, u64::from(*total)), "{options}: {row:?}");
+        }
+    }
+}
+
+/// One session at a time has the SPE of a CPU; the second is told so.
+#[test]
+fn wrong_input_is_refused_in_one_sentence() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=spe");
+    let recording = Recording::new();
+    let refused = |words: &str| {
+        let output = recording.command(words).output().unwrap();
+        assert!(!output.status.success(), "{words}");
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        println!("{words}: {said}");
+        said
+    };
+    assert!(refused("-p 4194303").contains("there is no process 4194303"));
+    assert!(refused("--cgroup /nowhere").contains("no cgroup /nowhere"));
+    assert!(refused("--aux 1 -- true").contains("--aux 1: with pages of"));
+    assert!(refused("--aux 48K -- true").contains("it must be a power of two"));
+    assert!(refused("--filter loads -- true").contains("loads"));
+    assert!(refused("--min-latency 5000 -- true").contains("min_latency"));
+    assert!(refused("--raw /no/such/file -- true").contains("cannot write /no/such/file"));
+    assert!(!recording.path().exists() || fs::remove_file(recording.path()).is_ok());
+    assert!(refused("-- /no/such").contains("cannot start /no/such"));
+    assert!(!recording.path().exists(), "a file was left");
+    let cgroup = TestCgroup::new("busy");
+    let mut load = cgroup.load("burn 0 10");
+    let first = Recording::new();
+    let mut child = first.begin(&format!("-p {}", load.pid()));
+    assert!(refused("--cgroup /").contains("serves one session at a time"));
+    load.go();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn calibrate_finds_the_rate_that_the_pmu_has() {
+    let Some(_machine) = machine() else { return };
+    if value("ARCH") != "arm64" || value("RELEASE").starts_with("6.1.") {
+        // amd64 has no mem_access; with the real PMUv3 beside it, 6.1 refuses per-task events to the
+        // test PMU.
+        return skip("the core-like test PMU does not count mem_access per task here");
+    }
+    let pmu = TestPmu::load("set=spe,core");
+    // A million operations per ms, of which 75 in 100 are loads or stores.
+    pmu.control("rate armv8_pmuv3_0 0x13 0 0 750000");
+    let directory = tempfile::tempdir().unwrap();
+    let plot = directory.path().join("plot.svg");
+    let mut command = pmuscope();
+    command.args(["mem", "calibrate", "--runs", "2"]);
+    command.args(["--periods", "1000,8192,65536", "--aux", "1M", "--plot"]);
+    command.arg(&plot).arg("--").arg(load_binary());
+    let output = command
+        .args(["burn", "0", "1000"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (said, warned) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    println!("{said}{warned}");
+    assert!(output.status.success());
+    assert!(warned.contains("period 1000 is 1024 on this core"));
+    for (period, least) in [("1024", 0.0), ("8192", 50.0), ("65536", 80.0)] {
+        let row = said
+            .lines()
+            .find(|line| line.trim_start().starts_with(period));
+        let accuracy = row
+            .unwrap()
+            .split_whitespace()
+            .find(|word| word.ends_with('%'));
+        let accuracy: f64 = accuracy.unwrap().trim_end_matches('%').parse().unwrap();
+        // Where this machine is busy the guest is starved, and buffers of small periods are full for long.
+        assert!((least..=100.0).contains(&accuracy), "{period}: {accuracy}");
+    }
+    assert!(said.contains("recommended: --period "));
+    assert!(said.contains("accuracy over period"));
+    assert!(fs::read_to_string(plot).unwrap().contains("<polyline"));
+}
