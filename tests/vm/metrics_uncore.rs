@@ -42,7 +42,8 @@ fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Machine) -> Vec<&'a Me
     let all = catalogue.select("all", machine).unwrap();
     let uncore = |metric: &&Metric| {
         let core = metric.pmu.pattern.is_core() || metric.pmu.pattern.to_string() == "software";
-        !core
+        // The fabric under its bare name is there where the named one is not.
+        !core && metric.pmu.product.is_none()
     };
     all.into_iter().filter(uncore).collect()
 }
@@ -220,4 +221,13 @@ fn of_vera_on_a_kernel_without_its_drivers() {
         );
     }
     assert!(plan.uncore.is_empty());
+    // But its fabric is known by the identifier.
+    let catalogue = Catalogue::builtin().unwrap();
+    let pmus = Pmus::read(Path::new("/sys")).unwrap();
+    let unnamed = catalogue
+        .metrics()
+        .filter(|metric| metric.pmu.product.is_some());
+    for metric in unnamed {
+        assert_eq!(metric.groups(&pmus, &Settings::default()).unwrap().len(), 2);
+    }
 }

@@ -37,10 +37,10 @@ pub struct Inventory {
     pub pmus: Vec<PmuItem>,
     /// Generic events first, then those that PMUs name, then how to write raw ones.
     pub sections: Vec<Section>,
-    /// The documented metrics of this platform.
-    pub metrics: Vec<MetricItem>,
     /// PCI devices by what counts them.
     pub devices: Devices,
+    /// The documented metrics of this platform.
+    pub metrics: Vec<MetricItem>,
 }
 
 impl Inventory {
@@ -50,7 +50,6 @@ impl Inventory {
         let online = cpus::online(Path::new("/sys")).unwrap_or_default();
         let cpu = online.iter().next().unwrap_or(0);
         let sysfs = Path::new("/sys");
-        let devices = Devices::read(sysfs, pmus, &Topology::read(sysfs));
         let clock = Counter::task_clock();
         let permitted = perf::open(&clock, Exclude::default(), cpu, None).is_ok();
         let room = if permitted {
@@ -58,11 +57,12 @@ impl Inventory {
         } else {
             Room::documented(catalogue, machine, pmus, 0)
         };
-        let open = |counter: &Counter| perf::open(counter, Exclude::default(), cpu, None).map(drop);
         Self {
-            devices,
+            devices: Devices::read(sysfs, pmus, &Topology::read(sysfs)),
             metrics: metrics::items(catalogue, machine, pmus, &room, permitted),
-            ..Self::new(pmus, &open)
+            ..Self::new(pmus, &|counter| {
+                perf::open(counter, Exclude::default(), cpu, None).map(drop)
+            })
         }
     }
 
@@ -71,8 +71,8 @@ impl Inventory {
         Self {
             pmus: pmus::items(pmus),
             sections: events::sections(pmus, open),
-            metrics: Vec::new(),
             devices: Devices::default(),
+            metrics: Vec::new(),
         }
     }
 }

@@ -18,10 +18,10 @@ pub enum Part {
     Pmus,
     /// The events, with what to write for each
     Events,
-    /// The documented metrics, and why this machine cannot have the others
-    Metrics,
     /// The PCI devices, with the uncore PMU that counts each
     Devices,
+    /// The documented metrics, and why this machine cannot have the others
+    Metrics,
 }
 
 impl Part {
@@ -49,17 +49,17 @@ impl Inventory {
                 section_text(out, section)?;
             }
         }
-        if Part::Metrics.is_in(part) && !self.metrics.is_empty() {
-            if part.is_none() {
-                writeln!(out)?;
-            }
-            metrics_text(out, &self.metrics)?;
-        }
         if Part::Devices.is_in(part) {
             if part.is_none() {
                 writeln!(out)?;
             }
             self.devices.write_text(out)?;
+        }
+        if Part::Metrics.is_in(part) && !self.metrics.is_empty() {
+            if part.is_none() {
+                writeln!(out)?;
+            }
+            metrics_text(out, &self.metrics)?;
         }
         Ok(())
     }
@@ -82,12 +82,12 @@ impl Inventory {
             });
             object.insert("events".to_owned(), Value::Array(events.collect()));
         }
+        if Part::Devices.is_in(part) {
+            object.insert("devices".to_owned(), self.devices.to_json());
+        }
         if Part::Metrics.is_in(part) {
             let metrics = self.metrics.iter().map(metric_json).collect();
             object.insert("metrics".to_owned(), Value::Array(metrics));
-        }
-        if Part::Devices.is_in(part) {
-            object.insert("devices".to_owned(), self.devices.to_json());
         }
         writeln!(out, "{}", Value::Object(object))
     }

@@ -41,7 +41,6 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
     Snapshot {
         at: Duration::ZERO,
         rows,
-        spe: None,
         uncore: Vec::new(),
         topology: None,
         names: Arc::default(),
@@ -181,6 +180,34 @@ fn an_uncore_counter_that_went_back_has_no_gain() {
     assert_eq!(gain(Some(5), None), None);
 }
 
+#[test]
+fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
+    let counted = || {
+        snapshot([
+            (key(7, 0, 0), row(100)),
+            (key(7, 1, 0), row(20)),
+            (key(7, 2, 0), row(3)),
+        ])
+    };
+    let window = Window::between(&snapshot([]), &counted(), &plan(0));
+    assert!(window.on_socket.is_empty());
+    let mut later = counted();
+    later.topology = Some(Arc::new(crate::topology::Topology::of(&[0, 0, 1])));
+    let window = Window::between(&snapshot([]), &later, &plan(0));
+    let on = |socket| {
+        let owner = Owner {
+            cgroup: CgroupId(7),
+            tgid: 0,
+        };
+        window.on_socket[&(socket, owner)][0]
+            .as_ref()
+            .unwrap()
+            .counts[0]
+    };
+    assert_eq!((on(0), on(1)), (120, 3));
+    assert_eq!(first(&window, 7, 0), Some(123));
+}
+
 /// On CPU 0 group 0 had its turn for 30 ns, then group 1 for 70; on CPU 1 group 1 all of 100.
 #[test]
 fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
@@ -211,32 +238,4 @@ fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
         (rows[1].enabled, rows[1].running, rows[1].counts[0]),
         (200, 170, 170)
     );
-}
-
-#[test]
-fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
-    let counted = || {
-        snapshot([
-            (key(7, 0, 0), row(100)),
-            (key(7, 1, 0), row(20)),
-            (key(7, 2, 0), row(3)),
-        ])
-    };
-    let window = Window::between(&snapshot([]), &counted(), &plan(0));
-    assert!(window.on_socket.is_empty());
-    let mut later = counted();
-    later.topology = Some(Arc::new(crate::topology::Topology::of(&[0, 0, 1])));
-    let window = Window::between(&snapshot([]), &later, &plan(0));
-    let on = |socket| {
-        let owner = Owner {
-            cgroup: CgroupId(7),
-            tgid: 0,
-        };
-        window.on_socket[&(socket, owner)][0]
-            .as_ref()
-            .unwrap()
-            .counts[0]
-    };
-    assert_eq!((on(0), on(1)), (120, 3));
-    assert_eq!(first(&window, 7, 0), Some(123));
 }
