@@ -41,6 +41,7 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
     Snapshot {
         at: Duration::ZERO,
         rows,
+        spe: None,
         uncore: Vec::new(),
         topology: None,
         names: Arc::default(),
