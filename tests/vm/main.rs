@@ -13,6 +13,7 @@ mod pmus;
 mod scale;
 mod smoke;
 mod spe;
+mod spe_losses;
 mod spe_support;
 #[path = "../host/support.rs"]
 #[allow(dead_code, reason = "the host tests use the rest")]

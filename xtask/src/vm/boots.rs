@@ -63,6 +63,7 @@ const ALL: &[Tests] = &[
             "scale::",
             "smoke::",
             "spe::",
+            "spe_losses::",
         ],
     },
     Tests {
@@ -84,7 +85,25 @@ const ALL: &[Tests] = &[
 const ACCOUNTING: &[Tests] = &[
     Tests {
         binary: "vm",
-        modules: &["smoke::", "accounting::", "hooks::", "spe::"],
+        modules: &["smoke::", "accounting::", "hooks::"],
+    },
+    Tests {
+        binary: "host",
+        modules: &["conservation::with_ten"],
+    },
+];
+
+/// Where pages are larger, SPE's chunks are too.
+const PAGES: &[Tests] = &[
+    Tests {
+        binary: "vm",
+        modules: &[
+            "smoke::",
+            "accounting::",
+            "hooks::",
+            "spe::",
+            "spe_losses::",
+        ],
     },
     Tests {
         binary: "host",
@@ -148,7 +167,7 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "arm64-6.12-16k",
         flavour: Flavour::Pages16k,
-        tests: ACCOUNTING,
+        tests: PAGES,
         ..PLAIN
     },
     Boot {
