@@ -46,10 +46,14 @@ fn every_record_is_its_containers() {
 fn a_thousand_short_processes() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
+    // The PMU's own account has 4,096 rows: two for each process.
+    pmu.control("spe clear");
+    pmu.control("spe op 0 3 load 0x00 0x8 12 8 2 1 0x001e");
+    pmu.control("spe op 0 1 store 0x01 - 6 6 2 1 0x0016");
     let a = TestCgroup::new("a");
     let (mut sampling, processes) = sample(&pmu, &[(&a, "forks 1000 0")], Sampling::start);
     let reading = sampling.end(&pmu);
-    assert_eq!(processes[0].len(), 1001);
+    assert_eq!((processes[0].len(), stat("truth_lost")), (1001, 0));
     assert_exact(&reading, &truth(), "a", a.id, &processes[0]);
     assert_conserved(&reading);
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
@@ -204,14 +208,7 @@ fn mem_shows_the_command() {
     let _pmu = TestPmu::load("set=spe");
     let output = pmuscope()
         .args(["mem", "--format", "json", "--period", "4096"])
-        .args([
-            "--spe-irq-max",
-            "1000ms",
-            "--hot-pages",
-            "2",
-            "--self",
-            "--",
-        ])
+        .args(["--spe-irq-max", "1ms", "--hot-pages", "2", "--self", "--"])
         .arg(load_binary())
         .args(["burn", "0", "200"])
         .stdin(Stdio::null())
@@ -235,7 +232,8 @@ fn mem_shows_the_command() {
         loads["spe_operations"]["high"].as_f64().unwrap(),
     );
     assert!(samples > 100.0);
-    assert!((low..high).contains(&(samples * 4096.0)));
+    // Emulation decodes slowly: what the time limit skips is in the estimate.
+    assert!(high >= samples * 4096.0 && low < high);
     assert!(loads["spe_latency_mean_cycles"]["value"].as_f64().unwrap() > 4.0);
     assert!(
         json["pages"]
