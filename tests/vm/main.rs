@@ -18,6 +18,7 @@ mod scale;
 mod shares;
 mod smoke;
 mod spe;
+mod spe_losses;
 mod spe_support;
 #[path = "../host/support.rs"]
 #[allow(dead_code, reason = "the host tests use the rest")]

@@ -7,45 +7,15 @@ use std::{
     time::Duration,
 };
 
-use probe_common::spe::SpeKey;
 use probe_user::load::spe::Timeline;
 
 use crate::{
     spe_support::{
-        PERIOD, Sampling, assert_conserved, assert_exact, counted, samples, stat, truth, written,
+        Sampling, assert_conserved, assert_exact, counted, sample, samples, stat, truth, written,
     },
     support::{Load, TestCgroup, load_binary, machine, pmuscope},
     testpmu::TestPmu,
 };
-
-/// Runs loads to their end under a session that `start` makes once they wait in their cgroups, so that
-/// all they do from then on is their cgroup's. Gives the process ids of each cgroup in turn.
-fn sample(
-    pmu: &TestPmu,
-    loads: &[(&TestCgroup, &str)],
-    start: impl FnOnce() -> Sampling,
-) -> (Sampling, Vec<Vec<u32>>) {
-    let mut running: Vec<Load> = loads
-        .iter()
-        .map(|(cgroup, words)| cgroup.load(words))
-        .collect();
-    pmu.control("spe reset");
-    let mut sampling = start();
-    running.iter_mut().for_each(Load::go);
-    // Drains while they run.
-    for _ in 0..3 {
-        thread::sleep(Duration::from_millis(50));
-        sampling.pull();
-    }
-    let processes = running.into_iter().map(|load| {
-        let own = load.pid();
-        let children = load.finish();
-        let children = children.lines().map(|line| line.parse::<u32>().unwrap());
-        children.chain([own]).collect()
-    });
-    let processes = processes.collect();
-    (sampling, processes)
-}
 
 #[test]
 fn every_record_is_its_containers() {
@@ -76,10 +46,14 @@ fn every_record_is_its_containers() {
 fn a_thousand_short_processes() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
+    // The PMU's own account has 4,096 rows: two for each process.
+    pmu.control("spe clear");
+    pmu.control("spe op 0 3 load 0x00 0x8 12 8 2 1 0x001e");
+    pmu.control("spe op 0 1 store 0x01 - 6 6 2 1 0x0016");
     let a = TestCgroup::new("a");
     let (mut sampling, processes) = sample(&pmu, &[(&a, "forks 1000 0")], Sampling::start);
     let reading = sampling.end(&pmu);
-    assert_eq!(processes[0].len(), 1001);
+    assert_eq!((processes[0].len(), stat("truth_lost")), (1001, 0));
     assert_exact(&reading, &truth(), "a", a.id, &processes[0]);
     assert_conserved(&reading);
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
@@ -146,66 +120,6 @@ fn without_thread_ids_owners_are_found_by_time() {
     assert!(all > 1000 && share < 1.0, "{share}% of {all}");
 }
 
-/// Random bytes among the records: counted as bad, and nobody's count is changed but by those that
-/// happen to be records.
-#[test]
-fn garbage_is_counted_as_bad() {
-    let Some(_machine) = machine() else { return };
-    let pmu = TestPmu::load("set=spe");
-    pmu.control("spe garbage_every 5");
-    let a = TestCgroup::new("a");
-    let (mut sampling, processes) = sample(&pmu, &[(&a, "burn 0 300")], Sampling::start);
-    let reading = sampling.end(&pmu);
-    assert_conserved(&reading);
-    let bad: u64 = reading.health.sum.bad.iter().sum();
-    let garbage = stat("garbage");
-    let all_written = samples(&written(&truth(), |_| true));
-    println!(
-        "{garbage} of garbage, {bad} bad, bad kinds {:?}",
-        reading.health.sum.bad
-    );
-    assert!(garbage > 500 && bad > garbage * 9 / 10 && bad <= garbage);
-    let others = reading.health.sum.records - all_written;
-    assert_eq!(bad + others + reading.health.sum.padding, garbage);
-    let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
-    let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
-    assert!((own..=own + others).contains(&counted), "{counted}, {own}");
-}
-
-/// After data loss the hardware is stopped: pulls count that and start it again.
-#[test]
-fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {
-    let Some(_machine) = machine() else { return };
-    let pmu = TestPmu::load("set=spe");
-    pmu.control("spe loss_every 3");
-    pmu.control("spe collision_every 2");
-    let a = TestCgroup::new("a");
-    let mut load = a.load("burst 0 3000 500 1500");
-    let pid = load.pid();
-    pmu.control("spe reset");
-    let mut sampling = Sampling::start();
-    load.go();
-    let mut grown = 0;
-    let mut last = 0;
-    for _ in 0..10 {
-        thread::sleep(Duration::from_millis(100));
-        let chunks = sampling.pull().health.sum.chunks;
-        grown += u32::from(chunks > last);
-        last = chunks;
-    }
-    load.finish();
-    let reading = sampling.end(&pmu);
-    assert_conserved(&reading);
-    assert_exact(&reading, &truth(), "a", a.id, &[pid]);
-    let sum = &reading.health.sum;
-    assert!(stat("lost_data") > 3 && stat("collided") > 3);
-    assert_eq!(
-        (sum.truncated, sum.partial, sum.collided),
-        (stat("lost_data"), stat("lost_data"), stat("collided"))
-    );
-    assert!(grown >= 8, "sampling went on in {grown} of 10 windows");
-}
-
 #[test]
 fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
     let Some(_machine) = machine() else { return };
@@ -252,56 +166,6 @@ fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
     assert!(on_cpu_1 > 0);
 }
 
-/// A time limit that emulation cannot keep: what is skipped is counted, and the estimate stands for it.
-#[test]
-fn what_the_time_limit_skips_is_counted_and_estimated() {
-    let Some(_machine) = machine() else { return };
-    let pmu = TestPmu::load("set=spe");
-    let a = TestCgroup::new("a");
-    let (mut sampling, processes) = sample(&pmu, &[(&a, "burn 0 600")], || {
-        Sampling::with(|config| {
-            config.spe.as_mut().unwrap().irq_max = Duration::from_micros(10);
-        })
-    });
-    let reading = sampling.end(&pmu);
-    assert_conserved(&reading);
-    let sum = &reading.health.sum;
-    println!("longest {} ns", reading.health.longest);
-    assert!(
-        sum.skipped > sum.cells / 4,
-        "{} of {}",
-        sum.skipped,
-        sum.cells
-    );
-    let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
-    let estimated: f64 = reading
-        .rows
-        .iter()
-        .filter(|(key, _)| key.cgroup == a.id)
-        .map(|(_, counts)| counts.operations)
-        .sum();
-    let error = estimated / (own * PERIOD) as f64 - 1.0;
-    println!("estimated {estimated}, error {:+.2}%", error * 100.0);
-    assert!(error.abs() < 0.15, "{error}");
-}
-
-/// Rows that the map has no room for are in the overflow rows.
-#[test]
-fn a_full_map_loses_owners_but_no_record() {
-    let Some(_machine) = machine() else { return };
-    let pmu = TestPmu::load("set=spe");
-    let a = TestCgroup::new("a");
-    let (mut sampling, _) = sample(&pmu, &[(&a, "burn 0 200")], || {
-        Sampling::with(|config| config.spe.as_mut().unwrap().max_rows = Some(3))
-    });
-    let reading = sampling.end(&pmu);
-    assert_conserved(&reading);
-    let overflow = |key: &SpeKey| key.cgroup == probe_user::pull::OVERFLOW;
-    let overflowed = samples(&counted(&reading, overflow));
-    assert!(overflowed > 0);
-    assert_eq!(overflowed, reading.health.sum.overflowed);
-}
-
 /// The hottest pages of a process, and processes apart.
 #[test]
 fn pages_and_processes() {
@@ -337,25 +201,6 @@ fn pages_and_processes() {
     }
 }
 
-/// The PMU cannot be taken away while it is in use.
-#[test]
-fn unloading_while_counting_is_refused_and_changes_nothing() {
-    let Some(_machine) = machine() else { return };
-    let pmu = TestPmu::load("set=spe");
-    let a = TestCgroup::new("a");
-    let mut load = a.load("burn 0 300");
-    let pid = load.pid();
-    pmu.control("spe reset");
-    let mut sampling = Sampling::start();
-    load.go();
-    let output = Command::new("rmmod").arg("testpmu").output().unwrap();
-    assert!(!output.status.success(), "it went away under an open event");
-    load.finish();
-    let reading = sampling.end(&pmu);
-    assert_exact(&reading, &truth(), "a", a.id, &[pid]);
-    assert_conserved(&reading);
-}
-
 /// The command line: rows of the command, and its exit code.
 #[test]
 fn mem_shows_the_command() {
@@ -363,14 +208,7 @@ fn mem_shows_the_command() {
     let _pmu = TestPmu::load("set=spe");
     let output = pmuscope()
         .args(["mem", "--format", "json", "--period", "4096"])
-        .args([
-            "--spe-irq-max",
-            "1000ms",
-            "--hot-pages",
-            "2",
-            "--self",
-            "--",
-        ])
+        .args(["--spe-irq-max", "1ms", "--hot-pages", "2", "--self", "--"])
         .arg(load_binary())
         .args(["burn", "0", "200"])
         .stdin(Stdio::null())
@@ -394,7 +232,8 @@ fn mem_shows_the_command() {
         loads["spe_operations"]["high"].as_f64().unwrap(),
     );
     assert!(samples > 100.0);
-    assert!((low..high).contains(&(samples * 4096.0)));
+    // Emulation decodes slowly: what the time limit skips is in the estimate.
+    assert!(high >= samples * 4096.0 && low < high);
     assert!(loads["spe_latency_mean_cycles"]["value"].as_f64().unwrap() > 4.0);
     assert!(
         json["pages"]

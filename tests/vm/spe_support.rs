@@ -1,6 +1,6 @@
 //! A session that samples with SPE, and what the test PMU says it wrote.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 
 use probe_common::{
     CgroupId,
@@ -15,7 +15,10 @@ use probe_user::{
     pull::{SpeCounts, SpeReading},
 };
 
-use crate::{support::hierarchy, testpmu::TestPmu};
+use crate::{
+    support::{Load, TestCgroup, hierarchy},
+    testpmu::TestPmu,
+};
 
 const DEBUG: &str = "/sys/kernel/debug/testpmu";
 
@@ -193,4 +196,33 @@ pub(crate) fn assert_conserved(reading: &SpeReading) {
         sum.unattributed.iter().sum::<u64>(),
         "unattributed"
     );
+}
+
+/// Runs loads to their end under a session that `start` makes once they wait in their cgroups, so that
+/// all they do from then on is their cgroup's. Gives the process ids of each cgroup in turn.
+pub(crate) fn sample(
+    pmu: &TestPmu,
+    loads: &[(&TestCgroup, &str)],
+    start: impl FnOnce() -> Sampling,
+) -> (Sampling, Vec<Vec<u32>>) {
+    let mut running: Vec<Load> = loads
+        .iter()
+        .map(|(cgroup, words)| cgroup.load(words))
+        .collect();
+    pmu.control("spe reset");
+    let mut sampling = start();
+    running.iter_mut().for_each(Load::go);
+    // Drains while they run.
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(50));
+        sampling.pull();
+    }
+    let processes = running.into_iter().map(|load| {
+        let own = load.pid();
+        let children = load.finish();
+        let children = children.lines().map(|line| line.parse::<u32>().unwrap());
+        children.chain([own]).collect()
+    });
+    let processes = processes.collect();
+    (sampling, processes)
 }

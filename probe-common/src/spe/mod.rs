@@ -35,19 +35,21 @@ mod bad;
 mod decode;
 mod events;
 mod operation;
+mod owner;
 mod record;
 mod records;
 mod source;
 
 pub use account::{
-    Access, Class, LATENCY_BUCKETS, LatencySum, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow,
-    SpeSetting, SpeSwitch, SpeTask, TIMELINE, Unattributed,
+    Access, Class, LATENCY_BUCKETS, LatencySum, PageKey, PageRow, SpeCpu, SpeKey, SpeRow,
+    SpeSetting, Unattributed,
 };
 pub use address::{ExceptionLevel, InstructionAddress, PhysicalAddress, VirtualAddress};
 pub use bad::{BadCounts, BadKind, BadRecord};
 pub use decode::{Bytes, Cell, WINDOW, decode_record};
 pub use events::Events;
 pub use operation::{Branch, LoadStore, LoadStoreKind, Operation, OtherOperation};
+pub use owner::{SpeClock, SpeSwitch, SpeTask, TIMELINE};
 pub use record::Record;
 pub use records::Records;
 pub use source::{Origin, Source, SourceTable};

@@ -174,14 +174,14 @@ fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
         tgid: u64::from(tgid),
     };
     let cycles = u64::from(record.total_latency().unwrap_or(0));
-    if let Some(row) = SPE_PAGES.get_ptr_mut(&key) {
+    if let Some(row) = SPE_PAGES.get_ptr_mut(key) {
         // SAFETY: words of a map value that all CPUs only add to.
         unsafe {
             add_shared(&raw mut (*row).samples, 1);
             add_shared(&raw mut (*row).cycles, cycles);
         }
     } else if SPE_PAGES
-        .insert(&key, PageRow { samples: 1, cycles }, 0)
+        .insert(key, PageRow { samples: 1, cycles }, 0)
         .is_ok()
     {
         cpu.pages += 1;

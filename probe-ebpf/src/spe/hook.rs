@@ -60,7 +60,7 @@ static SPE_CLOCKS: Array<SpeClock> = Array::with_max_entries(2, 0);
 #[map]
 static SPE_WALK: PerCpuArray<Walk> = PerCpuArray::with_max_entries(1, 0);
 
-/// `PERF_AUX_FLAG_*` of linux/perf_event.h.
+/// `PERF_AUX_FLAG_*` of `linux/perf_event.h`.
 const TRUNCATED: u64 = 1;
 const PARTIAL: u64 = 4;
 const COLLISION: u64 = 8;

@@ -56,7 +56,7 @@ struct Move {
     since: u64,
 }
 
-/// Threads that one process may have (the kernel's FUTEX_TID_MASK bounds them at 2^30; this many fit a walk).
+/// Threads that one process may have (this many fit a walk).
 const MAX_THREADS: u32 = 1 << 20;
 
 /// Whose a record of this thread and time is.

@@ -1,23 +1,23 @@
 //! What SPE sampled: drains every CPU's buffer, then reads the rows.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    os::fd::{AsFd as _, BorrowedFd},
-    sync::Arc,
-};
+mod health;
+mod threads;
+
+use std::{collections::HashMap, os::fd::AsFd as _, sync::Arc};
 
 use aya::{
     Ebpf,
-    maps::{Map, MapError, PerCpuArray, Queue},
+    maps::{Map, MapError, PerCpuArray},
 };
 use probe_common::spe::{
-    Access, BadKind, Class, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow, SpeSetting,
-    SpeTask, Unattributed,
+    Access, Class, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow, SpeSetting,
 };
 
+pub use self::health::SpeHealth;
+use self::threads::{all_exited, exited, forget};
 use super::{OVERFLOW, lifecycle::Ended, now};
 use crate::{
-    load::{Drained, LoadError, Maps, Session, Spe, SpeHook, chain, no_map},
+    load::{Drained, LoadError, Maps, Session, Spe, chain, no_map},
     sys::bpf,
 };
 
@@ -44,80 +44,6 @@ pub struct SpeReading {
     pub tables: Arc<HashMap<u32, SourceTable>>,
     /// What the programs say of themselves.
     pub health: SpeHealth,
-}
-
-/// The programs' account of themselves since the session began.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpeHealth {
-    /// The hook in use.
-    pub hook: SpeHook,
-    /// Period in force, in operations.
-    pub period: u64,
-    /// What became of everything that was written, all CPUs; `event`, `next` and `switches` mean nothing.
-    pub sum: SpeCpu,
-    /// Longest time that a chunk took, in ns.
-    pub longest: u64,
-    /// Rows in the map.
-    pub rows: usize,
-    /// What the cores count of their sampling, where they do: operations, samples taken, kept, and dropped
-    /// because one was in flight; since the CPUs' events were opened.
-    pub sampler: BTreeMap<&'static str, u64>,
-    /// Bytes of each CPU's AUX buffer.
-    pub aux_size: usize,
-}
-
-impl SpeHealth {
-    /// Names and values of all counts, as metrics.
-    #[must_use]
-    pub fn counts(&self) -> Vec<(String, u64)> {
-        let sum = &self.sum;
-        let mut counts: Vec<(String, u64)> = [
-            ("period", self.period),
-            ("aux_bytes", self.aux_size as u64),
-            ("rows", self.rows as u64),
-            ("chunks", sum.chunks),
-            ("cells", sum.cells),
-            ("records", sum.records),
-            ("padding", sum.padding),
-            ("skipped_records", sum.skipped),
-            ("invalid_records", sum.invalid),
-            ("overflowed_records", sum.overflowed),
-            ("missed_bytes", sum.missed_bytes),
-            ("aux_buffers_truncated", sum.truncated),
-            ("aux_buffers_partial", sum.partial),
-            ("aux_buffers_with_collision", sum.collided),
-            ("unreadable_chunks", sum.unreadable),
-            ("decode_ns", sum.nanos),
-            ("irq_off_ns_max", self.longest),
-            ("unknown_threads", sum.unknown_threads),
-            ("lost_exits", sum.lost_exits),
-        ]
-        .map(|(name, count)| (name.to_owned(), count))
-        .into();
-        let sampler = self.sampler.iter();
-        counts.extend(sampler.map(|(name, count)| ((*name).to_owned(), *count)));
-        counts.extend(
-            BadKind::ALL
-                .iter()
-                .zip(sum.bad)
-                .map(|(kind, n)| (format!("bad_records_{}", kind.name()), n)),
-        );
-        counts.extend(
-            Unattributed::ALL
-                .iter()
-                .zip(sum.unattributed)
-                .map(|(reason, n)| (format!("unattributed_{}", reason.name()), n)),
-        );
-        counts
-    }
-
-    /// Nanoseconds that a decoded record took; None before there was one.
-    #[must_use]
-    pub fn nanos_per_record(&self) -> Option<u64> {
-        self.sum
-            .nanos
-            .checked_div(self.sum.cells.saturating_sub(self.sum.skipped))
-    }
 }
 
 /// What a session keeps from pull to pull.
@@ -283,26 +209,6 @@ impl Spe {
         rows
     }
 
-    fn health(&self, cpus: &[SpeCpu], rows: usize) -> SpeHealth {
-        let mut sum = SpeCpu::default();
-        for cpu in cpus {
-            add(&mut sum, cpu);
-        }
-        let mut sampler = BTreeMap::new();
-        for (name, count) in self.events.iter().flat_map(|event| event.sampler.read()) {
-            *sampler.entry(name).or_default() += count;
-        }
-        SpeHealth {
-            hook: self.hook,
-            period: self.period,
-            longest: cpus.iter().map(|cpu| cpu.longest).max().unwrap_or(0),
-            sum,
-            rows,
-            sampler,
-            aux_size: self.config.aux_size,
-        }
-    }
-
     fn finish(
         &mut self,
         ebpf: &mut Ebpf,
@@ -386,94 +292,9 @@ fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, LoadError> {
     Ok(rows.into_iter().map(row).collect())
 }
 
-/// Takes the threads that exited out of the queue.
-fn exited(ebpf: &mut Ebpf) -> Result<Vec<u64>, LoadError> {
-    let map = ebpf
-        .map_mut("SPE_EXITED")
-        .ok_or_else(|| no_map("SPE_EXITED"))?;
-    let mut queue: Queue<_, u64> = map.try_into().map_err(failed("SPE_EXITED"))?;
-    let mut threads = Vec::new();
-    loop {
-        match queue.pop(0) {
-            Ok(thread) => threads.push(thread),
-            Err(MapError::ElementNotFound) => return Ok(threads),
-            Err(MapError::SyscallError(error))
-                if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
-            {
-                return Ok(threads);
-            }
-            Err(error) => return Err(failed("SPE_EXITED")(error)),
-        }
-    }
-}
-
-/// Deletes threads from the task map that exited and were drained since.
-fn forget(ebpf: &mut Ebpf, threads: &[u64]) -> Result<(), LoadError> {
-    for &thread in threads {
-        let taken = bpf::take::<1, { SpeTask::WORDS }>(tasks(ebpf)?, &[thread]);
-        let taken = taken.map_err(|source| LoadError::Map {
-            what: "delete a thread from the SPE_TASKS map",
-            source,
-        })?;
-        // The id has a new owner already.
-        if let Some(task) = taken.map(SpeTask::from_words)
-            && task.exited == 0
-        {
-            Maps(ebpf).set_task(thread, task)?;
-        }
-    }
-    Ok(())
-}
-
-/// Threads in the task map that exited, whether the queue told or not.
-fn all_exited(ebpf: &Ebpf) -> Result<Vec<u64>, LoadError> {
-    let all = bpf::lookup_all::<1, { SpeTask::WORDS }>(tasks(ebpf)?).map_err(|source| {
-        LoadError::Map {
-            what: "read the SPE_TASKS map",
-            source,
-        }
-    })?;
-    let exited = all
-        .into_iter()
-        .filter(|(_, words)| SpeTask::from_words(*words).exited == 1);
-    Ok(exited.map(|([thread], _)| thread).collect())
-}
-
-fn tasks(ebpf: &Ebpf) -> Result<BorrowedFd<'_>, LoadError> {
-    match ebpf.map("SPE_TASKS") {
-        Some(Map::HashMap(map)) => Ok(map.fd().as_fd()),
-        _ => Err(no_map("SPE_TASKS")),
-    }
-}
-
 fn failed(map: &'static str) -> impl Fn(MapError) -> LoadError {
     move |error| LoadError::Bpf {
         what: format!("map {map}"),
         reason: chain(&error),
     }
-}
-
-fn add(sum: &mut SpeCpu, cpu: &SpeCpu) {
-    sum.chunks += cpu.chunks;
-    sum.cells += cpu.cells;
-    sum.records += cpu.records;
-    sum.padding += cpu.padding;
-    for (sum, n) in sum.bad.iter_mut().zip(cpu.bad) {
-        *sum += n;
-    }
-    sum.skipped += cpu.skipped;
-    sum.invalid += cpu.invalid;
-    for (sum, n) in sum.unattributed.iter_mut().zip(cpu.unattributed) {
-        *sum += n;
-    }
-    sum.overflowed += cpu.overflowed;
-    sum.missed_bytes += cpu.missed_bytes;
-    sum.truncated += cpu.truncated;
-    sum.partial += cpu.partial;
-    sum.collided += cpu.collided;
-    sum.unreadable += cpu.unreadable;
-    sum.nanos += cpu.nanos;
-    sum.unknown_threads += cpu.unknown_threads;
-    sum.lost_exits += cpu.lost_exits;
-    sum.pages += cpu.pages;
 }

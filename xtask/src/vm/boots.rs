@@ -69,6 +69,7 @@ const ALL: &[Tests] = &[
             "shares::",
             "smoke::",
             "spe::",
+            "spe_losses::",
             "uncore::",
         ],
     },
@@ -88,10 +89,10 @@ const ALL: &[Tests] = &[
     },
 ];
 
-const PAGES_16K: &[Tests] = &[
+const ACCOUNTING: &[Tests] = &[
     Tests {
         binary: "vm",
-        modules: &["smoke::", "accounting::", "hooks::", "mem_record::"],
+        modules: &["smoke::", "accounting::", "hooks::"],
     },
     Tests {
         binary: "host",
@@ -99,10 +100,18 @@ const PAGES_16K: &[Tests] = &[
     },
 ];
 
-const ACCOUNTING: &[Tests] = &[
+/// Where pages are larger, SPE's chunks are too.
+const PAGES: &[Tests] = &[
     Tests {
         binary: "vm",
-        modules: &["smoke::", "accounting::", "hooks::", "spe::"],
+        modules: &[
+            "smoke::",
+            "accounting::",
+            "hooks::",
+            "mem_record::",
+            "spe::",
+            "spe_losses::",
+        ],
     },
     Tests {
         binary: "host",
@@ -185,7 +194,7 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "arm64-6.12-16k",
         flavour: Flavour::Pages16k,
-        tests: PAGES_16K,
+        tests: PAGES,
         ..PLAIN
     },
     Boot {

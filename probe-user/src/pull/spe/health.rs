@@ -1,0 +1,128 @@
+//! What became of everything that SPE wrote.
+
+use std::collections::BTreeMap;
+
+use probe_common::spe::{BadKind, SpeCpu, Unattributed};
+
+use crate::load::{Spe, SpeHook};
+
+/// The programs' account of themselves since the session began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpeHealth {
+    /// The hook in use.
+    pub hook: SpeHook,
+    /// Period in force, in operations.
+    pub period: u64,
+    /// What became of everything that was written, all CPUs; `event`, `next` and `switches` mean nothing.
+    pub sum: SpeCpu,
+    /// Longest time that a chunk took, in ns.
+    pub longest: u64,
+    /// Rows in the map.
+    pub rows: usize,
+    /// What the cores count of their sampling, where they do: operations, samples taken, kept, and dropped
+    /// because one was in flight; since the CPUs' events were opened.
+    pub sampler: BTreeMap<&'static str, u64>,
+    /// Bytes of each CPU's AUX buffer.
+    pub aux_size: usize,
+}
+
+impl SpeHealth {
+    /// Names and values of all counts, as metrics.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(String, u64)> {
+        let sum = &self.sum;
+        let mut counts: Vec<(String, u64)> = [
+            ("period", self.period),
+            ("aux_bytes", self.aux_size as u64),
+            ("rows", self.rows as u64),
+            ("chunks", sum.chunks),
+            ("cells", sum.cells),
+            ("records", sum.records),
+            ("padding", sum.padding),
+            ("skipped_records", sum.skipped),
+            ("invalid_records", sum.invalid),
+            ("overflowed_records", sum.overflowed),
+            ("missed_bytes", sum.missed_bytes),
+            ("aux_buffers_truncated", sum.truncated),
+            ("aux_buffers_partial", sum.partial),
+            ("aux_buffers_with_collision", sum.collided),
+            ("unreadable_chunks", sum.unreadable),
+            ("decode_ns", sum.nanos),
+            ("irq_off_ns_max", self.longest),
+            ("unknown_threads", sum.unknown_threads),
+            ("lost_exits", sum.lost_exits),
+        ]
+        .map(|(name, count)| (name.to_owned(), count))
+        .into();
+        let sampler = self.sampler.iter();
+        counts.extend(sampler.map(|(name, count)| ((*name).to_owned(), *count)));
+        counts.extend(
+            BadKind::ALL
+                .iter()
+                .zip(sum.bad)
+                .map(|(kind, n)| (format!("bad_records_{}", kind.name()), n)),
+        );
+        counts.extend(
+            Unattributed::ALL
+                .iter()
+                .zip(sum.unattributed)
+                .map(|(reason, n)| (format!("unattributed_{}", reason.name()), n)),
+        );
+        counts
+    }
+
+    /// Nanoseconds that a decoded record took; None before there was one.
+    #[must_use]
+    pub fn nanos_per_record(&self) -> Option<u64> {
+        self.sum
+            .nanos
+            .checked_div(self.sum.cells.saturating_sub(self.sum.skipped))
+    }
+}
+
+impl Spe {
+    pub(super) fn health(&self, cpus: &[SpeCpu], rows: usize) -> SpeHealth {
+        let mut sum = SpeCpu::default();
+        for cpu in cpus {
+            add(&mut sum, cpu);
+        }
+        let mut sampler = BTreeMap::new();
+        for (name, count) in self.events.iter().flat_map(|event| event.sampler.read()) {
+            *sampler.entry(name).or_default() += count;
+        }
+        SpeHealth {
+            hook: self.hook,
+            period: self.period,
+            longest: cpus.iter().map(|cpu| cpu.longest).max().unwrap_or(0),
+            sum,
+            rows,
+            sampler,
+            aux_size: self.config.aux_size,
+        }
+    }
+}
+
+fn add(sum: &mut SpeCpu, cpu: &SpeCpu) {
+    sum.chunks += cpu.chunks;
+    sum.cells += cpu.cells;
+    sum.records += cpu.records;
+    sum.padding += cpu.padding;
+    for (sum, n) in sum.bad.iter_mut().zip(cpu.bad) {
+        *sum += n;
+    }
+    sum.skipped += cpu.skipped;
+    sum.invalid += cpu.invalid;
+    for (sum, n) in sum.unattributed.iter_mut().zip(cpu.unattributed) {
+        *sum += n;
+    }
+    sum.overflowed += cpu.overflowed;
+    sum.missed_bytes += cpu.missed_bytes;
+    sum.truncated += cpu.truncated;
+    sum.partial += cpu.partial;
+    sum.collided += cpu.collided;
+    sum.unreadable += cpu.unreadable;
+    sum.nanos += cpu.nanos;
+    sum.unknown_threads += cpu.unknown_threads;
+    sum.lost_exits += cpu.lost_exits;
+    sum.pages += cpu.pages;
+}

@@ -1,0 +1,150 @@
+//! Records that are damaged, lost, skipped or have no room: each is in a count of its own.
+
+use std::{process::Command, thread, time::Duration};
+
+use probe_common::spe::SpeKey;
+
+use crate::{
+    guest::value,
+    spe_support::{
+        PERIOD, Sampling, assert_conserved, assert_exact, counted, sample, samples, stat, truth,
+        written,
+    },
+    support::{TestCgroup, machine},
+    testpmu::TestPmu,
+};
+
+/// Random bytes among the records: counted as bad, and nobody's count is changed but by those that
+/// happen to be records.
+#[test]
+fn garbage_is_counted_as_bad() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe garbage_every 5");
+    let a = TestCgroup::new("a");
+    let (mut sampling, processes) = sample(&pmu, &[(&a, "burn 0 300")], Sampling::start);
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let bad: u64 = reading.health.sum.bad.iter().sum();
+    let garbage = stat("garbage");
+    let all_written = samples(&written(&truth(), |_| true));
+    println!(
+        "{garbage} of garbage, {bad} bad, bad kinds {:?}",
+        reading.health.sum.bad
+    );
+    assert!(garbage > 500 && bad > garbage * 9 / 10 && bad <= garbage);
+    let others = reading.health.sum.records - all_written;
+    assert_eq!(bad + others + reading.health.sum.padding, garbage);
+    let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
+    let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
+    assert!((own..=own + others).contains(&counted), "{counted}, {own}");
+}
+
+/// After data loss the hardware is stopped: pulls count that and start it again.
+#[test]
+fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=core,spe");
+    pmu.control("spe loss_every 3");
+    pmu.control("spe collision_every 2");
+    let a = TestCgroup::new("a");
+    let mut load = a.load("burst 0 3000 500 1500");
+    let pid = load.pid();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::start();
+    load.go();
+    let mut grown = 0;
+    let mut last = 0;
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(100));
+        let chunks = sampling.pull().health.sum.chunks;
+        grown += u32::from(chunks > last);
+        last = chunks;
+    }
+    load.finish();
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    assert_exact(&reading, &truth(), "a", a.id, &[pid]);
+    let sum = &reading.health.sum;
+    assert!(stat("lost_data") > 3 && stat("collided") > 3);
+    assert_eq!(
+        (sum.truncated, sum.partial, sum.collided),
+        (stat("lost_data"), stat("lost_data"), stat("collided"))
+    );
+    println!("the cores count {:?}", reading.health.sampler);
+    if value("ARCH") == "arm64" && value("RELEASE").starts_with("6.12") {
+        // The core-like PMU names these events and counts what it was told to.
+        assert!(reading.health.sampler["sample_collision"] > 0);
+        assert_eq!(reading.health.sampler.len(), 4);
+    }
+    assert!(grown >= 8, "sampling went on in {grown} of 10 windows");
+}
+
+/// A time limit that emulation cannot keep: what is skipped is counted, and the estimate stands for it.
+#[test]
+fn what_the_time_limit_skips_is_counted_and_estimated() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let (mut sampling, processes) = sample(&pmu, &[(&a, "burn 0 600")], || {
+        Sampling::with(|config| {
+            config.spe.as_mut().unwrap().irq_max = Duration::from_micros(10);
+        })
+    });
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let sum = &reading.health.sum;
+    println!("longest {} ns", reading.health.longest);
+    assert!(
+        sum.skipped > sum.cells / 4,
+        "{} of {}",
+        sum.skipped,
+        sum.cells
+    );
+    let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
+    let estimated: f64 = reading
+        .rows
+        .iter()
+        .filter(|(key, _)| key.cgroup == a.id)
+        .map(|(_, counts)| counts.operations)
+        .sum();
+    let error = estimated / (own * PERIOD) as f64 - 1.0;
+    println!("estimated {estimated}, error {:+.2}%", error * 100.0);
+    assert!(error.abs() < 0.15, "{error}");
+}
+
+/// Rows that the map has no room for are in the overflow rows.
+#[test]
+fn a_full_map_loses_owners_but_no_record() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let (mut sampling, _) = sample(&pmu, &[(&a, "burn 0 200")], || {
+        Sampling::with(|config| config.spe.as_mut().unwrap().max_rows = Some(3))
+    });
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let overflow = |key: &SpeKey| key.cgroup == probe_user::pull::OVERFLOW;
+    let overflowed = samples(&counted(&reading, overflow));
+    assert!(overflowed > 0);
+    assert_eq!(overflowed, reading.health.sum.overflowed);
+}
+
+/// The PMU cannot be taken away while it is in use.
+#[test]
+fn unloading_while_counting_is_refused_and_changes_nothing() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let mut load = a.load("burn 0 300");
+    let pid = load.pid();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::start();
+    load.go();
+    let output = Command::new("rmmod").arg("testpmu").output().unwrap();
+    assert!(!output.status.success(), "it went away under an open event");
+    load.finish();
+    let reading = sampling.end(&pmu);
+    assert_exact(&reading, &truth(), "a", a.id, &[pid]);
+    assert_conserved(&reading);
+}
