@@ -18,7 +18,19 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-use crate::support::{load_binary, pmuscope};
+use crate::{
+    guest::{skip, value},
+    support::{load_binary, machine, pmuscope},
+};
+
+/// The machine, where it is one that could have SPE.
+pub(crate) fn arm() -> Option<File> {
+    if value("ARCH") != "arm64" {
+        skip("SPE is Arm's: its timer cannot be read here");
+        return None;
+    }
+    machine()
+}
 
 pub(crate) const PMU: &str = "/sys/kernel/debug/testpmu";
 
