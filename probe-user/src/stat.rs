@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// Which chip this is, where it cannot be told or is told wrong
     #[arg(long, value_enum)]
     chip: Option<Chip>,
-    /// Hardware counters of each PMU that stay free for other users
+    /// Hardware counters of each core that stay free for other users
     #[arg(long, value_name = "N", default_value_t = 1)]
     reserve_counters: usize,
     /// How long the counters of one group stay on a CPU, where there are more groups than fit

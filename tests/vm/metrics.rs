@@ -184,7 +184,9 @@ fn over_time(metric: &Metric) -> bool {
     let time = [Implicit::DurationTime, Implicit::Seconds];
     let mut implicits = metric.formula.implicits().iter();
     // task-clock is a clock of its own, which the test PMU does not see.
-    implicits.any(|implicit| time.contains(implicit)) || metric.events().contains(&"TASK_CLOCK")
+    let clocks = ["TASK_CLOCK", "run_time"];
+    implicits.any(|implicit| time.contains(implicit))
+        || metric.events().iter().any(|event| clocks.contains(event))
 }
 
 #[test]

@@ -71,7 +71,7 @@ struct Trial {
 }
 
 impl Room {
-    /// The PMUs of the running machine. `reserve` counters of each stay free for others.
+    /// The PMUs of the running machine. `reserve` counters of the cores' stay free for others.
     #[must_use]
     pub fn of_this_machine(
         catalogue: &Catalogue,
@@ -134,18 +134,24 @@ impl Room {
             .iter()
             .filter(|wanted| wanted.counter.type_ != SOFTWARE)
             .collect();
-        let Some(pmu) = hardware.first().map(|wanted| &wanted.counter.pmu) else {
+        let Some(first) = hardware.first() else {
             return short(group, self.reserve);
+        };
+        let pmu = &first.counter.pmu;
+        // Uncore groups are multiplexed by the kernel: others have their turns there in any case.
+        let reserve = match first.counter.scope {
+            Scope::Uncore { .. } => 0,
+            Scope::Cpu | Scope::Cpus(_) => self.reserve,
         };
         let documented = pmu.as_ref().and_then(|pmu| self.documented.get(pmu));
         match documented {
-            Some(known) if !known.fits(&hardware, self.reserve) => {
+            Some(known) if !known.fits(&hardware, reserve) => {
                 return Err(Refusal::Full {
                     counters: known.counters,
-                    reserve: self.reserve,
+                    reserve,
                 });
             }
-            _ => short(group, self.reserve)?,
+            _ => short(group, reserve)?,
         }
         let Some(trial) = &self.trial else {
             return Ok(());
@@ -156,7 +162,7 @@ impl Room {
         let spare = hardware.iter().find(|wanted| !special(wanted));
         let spare: Vec<&Wanted> = spare
             .into_iter()
-            .flat_map(|wanted| std::iter::repeat_n(*wanted, self.reserve))
+            .flat_map(|wanted| std::iter::repeat_n(*wanted, reserve))
             .collect();
         trial.runs(pmu.as_deref(), group, &hardware, &spare)
     }
