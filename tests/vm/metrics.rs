@@ -238,7 +238,9 @@ fn every_core_metric_by_rotation() {
             cgroup.path,
             worst * 100.0
         );
-        assert!(worst < 0.02, "{worst}");
+        // Of slices of less than a millisecond the emulated machine loses some us at either end.
+        let limit = if cgroup.id == a.id { 0.02 } else { 0.05 };
+        assert!(worst < limit, "{worst}");
     }
     println!("{} exchanges", window.health.exchanges);
     assert!(window.health.exchanges > 100);

@@ -74,6 +74,7 @@ fn expected(
     socket: u32,
 ) -> Result<f64, NoValue> {
     let mut counts = Counts::of_uncore();
+    let mut units = 0;
     for (event, place) in &source.events {
         let Place::Uncore { at } = place else {
             panic!("{} is counted per CPU", metric.name)
@@ -82,9 +83,13 @@ fn expected(
             (reading.at, reading.socket) == (*at, socket)
         };
         let readings: Vec<_> = window.uncore.iter().filter(read).collect();
-        let [reading] = readings[..] else {
-            panic!("{}: {} readings of {event}", metric.name, readings.len())
+        let reading = match readings[..] {
+            // A unit of the other socket.
+            [] => continue,
+            [reading] => reading,
+            _ => panic!("{}: {} readings of {event}", metric.name, readings.len()),
         };
+        units += u32::from(*event == source.events[0].0);
         let counter = &plan.uncore[*at].counter;
         let pmu = counter.pmu.clone().unwrap();
         // Intel's PMUs have a box for each socket, NVIDIA's are of one.
@@ -103,10 +108,7 @@ fn expected(
     if let Some(ports) = source.place.ports() {
         counts.set(Implicit::NumPorts, f64::from(ports));
     }
-    counts.set(
-        Implicit::NumUnits,
-        f64::from(u32::try_from(source.units).unwrap()),
-    );
+    counts.set(Implicit::NumUnits, f64::from(units));
     let machine = plan.metrics.machine.unwrap();
     metric.evaluate(&machine, &counts).map(|value| value.value)
 }
