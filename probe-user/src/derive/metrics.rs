@@ -130,6 +130,8 @@ fn place_row(
     socket: u32,
 ) -> PlaceRow {
     let mut counts = Counts::of_uncore();
+    // Of its units some may be on another socket.
+    let mut units = 0;
     for (event, place) in &source.events {
         let Place::Uncore { at } = place else {
             continue;
@@ -138,6 +140,11 @@ fn place_row(
             let reading: &crate::pull::UncoreReading = reading;
             (reading.at, reading.socket) == (*at, socket)
         };
+        let first = source
+            .events
+            .first()
+            .is_some_and(|(first, _)| first == event);
+        units += usize::from(first && window.uncore.iter().any(|reading| here(&reading)));
         for reading in window.uncore.iter().filter(here) {
             match reading.count {
                 Some(count) => counts.add(event, count, reading.enabled, reading.running),
@@ -148,7 +155,7 @@ fn place_row(
     if let Some(ports) = source.place.ports() {
         counts.set(Implicit::NumPorts, f64::from(ports));
     }
-    counts.set(Implicit::NumUnits, number(source.units));
+    counts.set(Implicit::NumUnits, number(units));
     let mut place = source.place.clone();
     if place.socket.is_none() {
         place.socket = Some(socket);
