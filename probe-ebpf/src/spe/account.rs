@@ -44,6 +44,10 @@ static SPE_ZERO: Array<SpeRow> = Array::with_max_entries(1, 0);
 #[map]
 static SPE_PAGES: LruHashMap<PageKey, PageRow> = LruHashMap::with_max_entries(1, 0);
 
+/// Of a record without a timestamp: later than any owner. No `Option`: LLVM would keep a register for its
+/// content that the verifier finds unset.
+pub(super) const NO_TIME: u64 = u64::MAX;
+
 #[inline(always)]
 pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
     let record = &walk.record;
@@ -52,7 +56,10 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
         cpu.invalid += 1;
         return;
     }
-    let time = record.timestamp().map(|ticks| walk.clock.nanos(ticks));
+    let time = match record.timestamp() {
+        Some(ticks) => walk.clock.nanos(ticks),
+        None => NO_TIME,
+    };
     let owner = match record.thread() {
         Some(0) => Owner {
             cgroup: CgroupId::IDLE,

@@ -61,28 +61,25 @@ const MAX_THREADS: u32 = 1 << 20;
 
 /// Whose a record of this thread and time is.
 #[inline(always)]
-pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: Option<u64>) -> Owner {
+pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: u64) -> Owner {
     let Some(task) = SPE_TASKS.get_ptr(u64::from(thread)) else {
         return nobody(cpu, Unattributed::UnknownThread);
     };
     // SAFETY: changes replace the whole value, so this one stays as it is while a program runs.
     let task = unsafe { &*task };
-    let current = Owner {
-        cgroup: task.cgroup,
-        tgid: task.tgid,
-    };
     // An id that nobody had before is this owner's, whatever the clocks' error.
-    match time {
-        Some(time) if time < task.since && task.previous_since != SpeTask::NOBODY => {
-            if time < task.previous_since {
-                return nobody(cpu, Unattributed::TooOld);
-            }
-            Owner {
-                cgroup: task.previous_cgroup,
-                tgid: task.previous_tgid,
-            }
-        }
-        _ => current,
+    if time >= task.since || task.previous_since == SpeTask::NOBODY {
+        return Owner {
+            cgroup: task.cgroup,
+            tgid: task.tgid,
+        };
+    }
+    if time < task.previous_since {
+        return nobody(cpu, Unattributed::TooOld);
+    }
+    Owner {
+        cgroup: task.previous_cgroup,
+        tgid: task.previous_tgid,
     }
 }
 

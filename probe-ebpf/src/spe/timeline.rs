@@ -9,7 +9,7 @@ use aya_ebpf::{
 use probe_common::spe::{SpeCpu, SpeKey, SpeSwitch, TIMELINE, Unattributed};
 
 use super::{
-    account::{self, nobody},
+    account::{self, NO_TIME, nobody},
     cpu, now,
 };
 use crate::{
@@ -83,11 +83,11 @@ fn entry(number: u64) -> Option<&'static SpeSwitch> {
 
 /// Who ran on this CPU at this time.
 #[inline(always)]
-pub(super) fn owner(cpu: &mut SpeCpu, time: Option<u64>) -> Owner {
+pub(super) fn owner(cpu: &mut SpeCpu, time: u64) -> Owner {
     let end = cpu.switches;
-    let Some(time) = time.filter(|_| end > 0) else {
+    if end == 0 || time == NO_TIME {
         return nobody(cpu, Unattributed::NoThread);
-    };
+    }
     // The last entry that is not later: in [from, to).
     let mut from = end.saturating_sub(u64::from(TIMELINE));
     let mut to = end;
