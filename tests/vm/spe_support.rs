@@ -10,7 +10,7 @@ use probe_user::{
     event::Pmus,
     load::{
         Config, Hook, Plan, Session, SpeConfig,
-        spe::{SpeEvents, Timeline},
+        spe::{SpeEvents, SpeHook, Timeline},
     },
     pull::{SpeCounts, SpeReading},
 };
@@ -154,7 +154,7 @@ pub(crate) fn samples(sums: &Sums) -> u64 {
     sums.values().map(|[samples, ..]| samples).sum()
 }
 
-/// Asserts that a cgroup has exactly what these processes wrote.
+/// Asserts that a cgroup has exactly what these processes wrote. To be called when the PMU was stopped.
 #[track_caller]
 pub(crate) fn assert_exact(
     reading: &SpeReading,
@@ -167,7 +167,16 @@ pub(crate) fn assert_exact(
     let written = written(truth, |row| processes.contains(&row.tgid));
     println!("{what}: {} samples", samples(&written));
     assert!(samples(&written) > 0, "{what} was not sampled");
-    assert_eq!(counted, written, "{what}");
+    // With the kprobe whole chunks can be missing; who would have had their records, nobody knows.
+    let missing = stat("bytes") / 64 - reading.health.sum.cells;
+    if missing == 0 {
+        assert_eq!(counted, written, "{what}");
+    } else {
+        assert_eq!(reading.health.hook, SpeHook::Kprobe);
+        let (counted, written) = (samples(&counted), samples(&written));
+        println!("{what}: counted {counted}, written {written}, missing {missing}");
+        assert!(counted <= written && written <= counted + missing, "{what}");
+    }
 }
 
 /// Asserts that every cell that the PMU wrote is in a row or in a named loss.
@@ -178,7 +187,12 @@ pub(crate) fn assert_conserved(reading: &SpeReading) {
     let rows: u64 = reading.rows.values().map(|counts| counts.row.samples).sum();
     let bad: u64 = sum.bad.iter().sum();
     assert_eq!(stat("written") * 64, stat("bytes"), "the PMU's own account");
-    assert_eq!(stat("bytes"), sum.cells * 64 + sum.missed_bytes, "bytes");
+    let unseen = stat("bytes") - (sum.cells * 64 + sum.missed_bytes);
+    match reading.health.hook {
+        SpeHook::Fentry => assert_eq!((unseen, sum.missed_bytes), (0, 0), "bytes"),
+        // It is left out while its CPU changes a map; two chunks, a whole buffer, leave no gap.
+        SpeHook::Kprobe => assert_eq!(unseen % reading.health.aux_size as u64, 0, "bytes"),
+    }
     assert_eq!(
         sum.cells,
         sum.records + sum.padding + bad + sum.skipped,
