@@ -8,6 +8,8 @@ use crate::{mem, mem_calibrate, mem_record};
 
 /// Arguments of `mem`: a table per container, or a verb.
 #[derive(clap::Args)]
+// The table's arguments have the group of this name.
+#[group(skip)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]

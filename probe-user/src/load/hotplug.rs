@@ -1,6 +1,7 @@
 //! CPUs that go offline and come back: their counters are dead for good then, and are opened anew.
 
 use std::{
+    collections::HashMap,
     io,
     os::fd::{AsRawFd as _, OwnedFd, RawFd},
     path::Path,
@@ -17,13 +18,16 @@ use crate::cpus;
 /// The kernel's own messages, not udev's (group 2).
 const KERNEL_GROUP: u32 = 1;
 
-/// A slice of which a live counter cannot have been enabled for no time at all.
-const CERTAINLY_ENABLED: u64 = 1_000_000;
+/// Nanoseconds in which the enabled time of a live counter cannot stand still: where a kernel does not
+/// trust the CPU's clock, its own advances by ticks, of 10 ms at most.
+const CERTAINLY_ENABLED: u64 = 100_000_000;
 
 /// What the kernel says of CPUs that come and go.
 pub(crate) struct Hotplug {
     /// None where this network namespace gets no such messages: then pulls notice.
     socket: Option<OwnedFd>,
+    /// By CPU: an enabled time of its counters, and the first reading at which it was seen.
+    seen: HashMap<u32, (u64, u64)>,
 }
 
 impl Hotplug {
@@ -37,7 +41,22 @@ impl Hotplug {
         };
         Self {
             socket: open().ok(),
+            seen: HashMap::new(),
         }
+    }
+
+    /// True where the counters of a CPU were read again, and their time stands still.
+    fn stands(&mut self, cpu: u32, state: &CpuState) -> bool {
+        let (enabled, first) = *self
+            .seen
+            .entry(cpu)
+            .and_modify(|seen| {
+                if seen.0 != state.enabled[0].last {
+                    *seen = (state.enabled[0].last, state.since);
+                }
+            })
+            .or_insert((state.enabled[0].last, state.since));
+        enabled == state.enabled[0].last && state.since.saturating_sub(first) > CERTAINLY_ENABLED
     }
 
     /// CPUs of which a message came since the last call.
@@ -99,21 +118,19 @@ impl Session {
 
     /// A CPU that left and came back between two looks is told by its counters, which stand still.
     pub(crate) fn revive_dead(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
-        let dead = |cpu: u32| {
-            states.get(cpu as usize).is_some_and(|state| {
-                let counted = self.config.plan.fixed() > 0 || state.live_events > 0;
-                let stands = counted && state.enabled[0].gain == 0;
-                state.length > CERTAINLY_ENABLED && state.charges > 0 && stands
-            })
-        };
-        let dead: Vec<u32> = self
-            .counters
-            .iter()
-            .map(|counters| counters.cpu)
-            .filter(|cpu| dead(*cpu))
-            .collect();
+        let fixed = self.config.plan.fixed() > 0;
+        let mut dead = Vec::new();
+        for cpu in self.counters.iter().map(|counters| counters.cpu) {
+            if let Some(state) = states.get(cpu as usize)
+                && (fixed || state.live_events > 0)
+                && self.hotplug.stands(cpu, state)
+            {
+                dead.push(cpu);
+            }
+        }
         for cpu in dead {
             self.counters.retain(|counters| counters.cpu != cpu);
+            self.hotplug.seen.remove(&cpu);
             self.revive(cpu)?;
         }
         Ok(())
