@@ -18,7 +18,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS | execs COUNT | threads COUNT MS | maps MS";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -58,7 +58,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                     .args(["burn", "0", &words[2]])
                     .stdin(Stdio::null())
                     .spawn()?;
-                println!("{}", child.id());
+                if words.get(3).is_some_and(|word| word == "ids") {
+                    println!("{}", child.id());
+                }
                 child.wait()?;
             }
         }

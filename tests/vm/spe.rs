@@ -26,7 +26,7 @@ fn every_record_is_its_containers() {
         (&a, "burst 0 500 700 400"),
         (&b, "burn 0 300"),
         (&c, "burst 1 300 300 400"),
-        (&d, "forks 20 2"),
+        (&d, "forks 20 2 ids"),
     ];
     let (mut sampling, processes) = sample(&pmu, &loads, Sampling::start);
     let reading = sampling.end(&pmu);
@@ -50,7 +50,7 @@ fn a_thousand_short_processes() {
     pmu.control("spe op 0 3 load 0x00 0x8 12 8 2 1 0x001e");
     pmu.control("spe op 0 1 store 0x01 - 6 6 2 1 0x0016");
     let a = TestCgroup::new("a");
-    let (mut sampling, processes) = sample(&pmu, &[(&a, "forks 1000 0")], Sampling::start);
+    let (mut sampling, processes) = sample(&pmu, &[(&a, "forks 1000 0 ids")], Sampling::start);
     let reading = sampling.end(&pmu);
     assert_eq!((processes[0].len(), stat("truth_lost")), (1001, 0));
     assert_exact(&reading, &truth(), "a", a.id, &processes[0]);
