@@ -3,7 +3,7 @@
 //! - Grace: the PCI domain is the socket times 16 plus the root port (performance guide, "`PCIe`
 //!   Traffic Management": 0018 is root port 8 of socket 1). One PMU for each socket, filter `root_port`.
 //! - Tegra410: the root port's own configuration space tells socket, root complex and port
-//!   ([`config_space`]). One PMU for each root complex, filters `src_rp_mask` and `src_bdf`.
+//!   (`config_space`). One PMU for each root complex, filters `src_rp_mask` and `src_bdf`.
 //! - Intel: `uncore_iio_<n>/die<d>` holds the root bus that stack n of die d leads to
 //!   (Documentation/ABI/testing/sysfs-devices-mapping); root port device d is part d - 1 of the stack
 //!   (as PCM has it for Sapphire Rapids). Filter `ch_mask`.
