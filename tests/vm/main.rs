@@ -12,6 +12,8 @@ mod icount;
 mod pmus;
 mod scale;
 mod smoke;
+#[path = "../load/spin.rs"]
+mod spin;
 #[path = "../host/support.rs"]
 #[allow(dead_code, reason = "the host tests use the rest")]
 mod support;

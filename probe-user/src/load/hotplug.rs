@@ -1,6 +1,7 @@
 //! CPUs that go offline and come back: their counters are dead for good then, and are opened anew.
 
 use std::{
+    collections::HashMap,
     io,
     os::fd::{AsRawFd as _, OwnedFd, RawFd},
     path::Path,
@@ -17,13 +18,16 @@ use crate::cpus;
 /// The kernel's own messages, not udev's (group 2).
 const KERNEL_GROUP: u32 = 1;
 
-/// A slice of which a live counter cannot have been enabled for no time at all.
-const CERTAINLY_ENABLED: u64 = 1_000_000;
+/// Nanoseconds in which the enabled time of a live counter cannot stand still: where a kernel does not
+/// trust the CPU's clock, its own advances by ticks, of 10 ms at most.
+const CERTAINLY_ENABLED: u64 = 100_000_000;
 
 /// What the kernel says of CPUs that come and go.
 pub(crate) struct Hotplug {
     /// None where this network namespace gets no such messages: then pulls notice.
     socket: Option<OwnedFd>,
+    /// By CPU: the enabled time of its first group, and when it was first read so.
+    seen: HashMap<u32, (u64, u64)>,
 }
 
 impl Hotplug {
@@ -37,7 +41,18 @@ impl Hotplug {
         };
         Self {
             socket: open().ok(),
+            seen: HashMap::new(),
         }
+    }
+
+    /// True where the counters of a CPU were read again and again, and their time stands still.
+    fn stands_still(&mut self, cpu: u32, state: &CpuState) -> bool {
+        let now = (state.enabled[0].last, state.since);
+        let seen = self.seen.entry(cpu).or_insert(now);
+        if seen.0 != now.0 {
+            *seen = now;
+        }
+        now.1.saturating_sub(seen.1) > CERTAINLY_ENABLED
     }
 
     /// CPUs of which a message came since the last call.
@@ -93,19 +108,17 @@ impl Session {
 
     /// A CPU that left and came back between two looks is told by its counters, which stand still.
     pub(crate) fn revive_dead(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
-        let dead = |cpu: u32| {
-            states.get(cpu as usize).is_some_and(|state| {
-                state.length > CERTAINLY_ENABLED && state.charges > 0 && state.enabled[0].gain == 0
-            })
-        };
-        let dead: Vec<u32> = self
-            .counters
-            .iter()
-            .map(|counters| counters.cpu)
-            .filter(|cpu| dead(*cpu))
-            .collect();
+        if self.config.plan.groups.is_empty() {
+            return Ok(());
+        }
+        let mut dead: Vec<u32> = self.counters.iter().map(|counters| counters.cpu).collect();
+        dead.retain(|cpu| {
+            let state = states.get(*cpu as usize);
+            state.is_some_and(|state| self.hotplug.stands_still(*cpu, state))
+        });
         for cpu in dead {
             self.counters.retain(|counters| counters.cpu != cpu);
+            self.hotplug.seen.remove(&cpu);
             self.revive(cpu)?;
         }
         Ok(())
