@@ -14,7 +14,10 @@ use aya_ebpf::{
 use aya_log_ebpf::warn;
 use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, UsageKey, UsageRow};
 
-use crate::counters::{self, CLOCKS, GROUP_ENDS, ROTATED, for_each_slot};
+use crate::{
+    counters::{self, CLOCKS, GROUP_ENDS, ROTATED, for_each_slot},
+    kernel::Task,
+};
 
 /// Who used how much. Not preallocated: only pairs that ran cost memory. User space sets the size.
 #[map]
@@ -51,10 +54,15 @@ const UNKNOWN: u64 = u64::MAX;
 /// All counters are read before anything else is done: they are read close together, so that
 /// ratios of them are of one time, and the look-ups that follow are not charged to whoever leaves.
 ///
-/// `left_at` is the scheduler's clock at a switch. Out of idle this program runs tens of
-/// microseconds later, while caches are cold: clocks are taken back to the switch itself.
+/// At a switch, `leaving` is the task that leaves. Out of idle this program runs tens of microseconds
+/// after the scheduler's own clock, while caches are cold: clocks are taken back to the switch itself.
 #[inline(always)]
-pub(crate) fn read(state: &mut CpuState, left_at: Option<u64>) {
+pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
+    // Where no clock is counted, the verifier drops the look-up.
+    let left_at = match leaving {
+        Some(task) if CLOCKS.load() != 0 => task.left_at(),
+        _ => None,
+    };
     let mut group = 0;
     let mut first = true;
     // Not an Option: before 6.3 the verifier minds the read of a spilled None's other half.

@@ -75,7 +75,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     // looked up, which after a sleep is cold memory.
     let certain = (prev.pid() == 0) != (next.pid() == 0);
     if certain {
-        account::read(state, prev.left_at());
+        account::read(state, Some(prev));
     }
     let coming = owner_of(next);
     if !certain {
@@ -84,7 +84,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
             end(began, &mut state.same);
             return 0;
         }
-        account::read(state, prev.left_at());
+        account::read(state, Some(prev));
     }
     charge(&ctx, state, prev);
     state.task = next.address();
@@ -103,7 +103,7 @@ fn cgroup_switch(ctx: PerfEventContext) -> u32 {
     let prev = Task::current();
     state.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == 1 {
-        account::read(state, prev.left_at());
+        account::read(state, Some(prev));
         // Whoever was found by arming or by the other hook may have left since, inside its cgroup.
         state.owner = CgroupId::UNKNOWN;
         charge(&ctx, state, prev);

@@ -72,3 +72,14 @@ fn main() -> ExitCode {
         ExitCode::from(code)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    /// clap finds most mistakes in what is declared only when that verb runs.
+    #[test]
+    fn every_verb_is_declared_right() {
+        super::Args::command().debug_assert();
+    }
+}

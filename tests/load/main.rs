@@ -18,6 +18,8 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
+mod spin;
+
 const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -70,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             pingpong(number(2)?, words.get(3).ok_or(USAGE)?)?;
         }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
-        Some("count") => count(number(1)?),
+        Some("count") => spin::spin(number(1)?),
         Some("pong") => {
             let (mut from, mut to) = (io::stdin(), io::stdout());
             let mut byte = [0];
@@ -124,20 +126,6 @@ fn switches() -> i64 {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
         usage.ru_nvcsw
-    }
-}
-
-/// Executes two instructions a round; `rounds` is at least 1.
-fn count(rounds: u64) {
-    // SAFETY: counts a register of its own down to 0, touches nothing else.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        std::arch::asm!("2: subs {n}, {n}, #1", "b.ne 2b", n = inout(reg) rounds => _);
-    }
-    // SAFETY: as above.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!("2: sub {n}, 1", "jnz 2b", n = inout(reg) rounds => _);
     }
 }
 

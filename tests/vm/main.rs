@@ -20,6 +20,8 @@ mod smoke;
 mod spe;
 mod spe_losses;
 mod spe_support;
+#[path = "../load/spin.rs"]
+mod spin;
 #[path = "../host/support.rs"]
 #[allow(dead_code, reason = "the host tests use the rest")]
 mod support;

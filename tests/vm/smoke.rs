@@ -16,6 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::{
     counter::{Counter, Target, pmu_type},
     guest::{skip, value},
+    spin::spin,
 };
 
 #[test]
@@ -229,18 +230,4 @@ fn loaded_modules() -> Vec<String> {
     let modules = fs::read_to_string("/proc/modules").expect("procfs");
     let names = modules.lines().filter_map(|line| line.split(' ').next());
     names.map(String::from).collect()
-}
-
-/// Two instructions a round, whatever the compiler's mood. `rounds` is at least 1.
-fn spin(rounds: u64) {
-    // SAFETY: counts a register of its own down to 0, touches nothing else.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        std::arch::asm!("2: subs {n}, {n}, #1", "b.ne 2b", n = inout(reg) rounds => _);
-    }
-    // SAFETY: as above.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!("2: sub {n}, 1", "jnz 2b", n = inout(reg) rounds => _);
-    }
 }

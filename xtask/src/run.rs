@@ -7,6 +7,8 @@ use anyhow::{Context as _, Result};
 use crate::build;
 
 #[derive(clap::Args)]
+// The arguments of `build` have the group of this name.
+#[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
     build: build::Args,

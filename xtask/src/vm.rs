@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// Boot the first guest that matches with a shell on this terminal
     #[arg(long)]
     shell: bool,
-    /// Leave out guests that passed before and in which nothing has changed
-    #[arg(long)]
+    /// Leave out guests that passed before and in which nothing has changed.
+    #[arg(skip)]
     changed: bool,
 }
 

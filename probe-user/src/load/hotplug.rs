@@ -26,7 +26,7 @@ const CERTAINLY_ENABLED: u64 = 100_000_000;
 pub(crate) struct Hotplug {
     /// None where this network namespace gets no such messages: then pulls notice.
     socket: Option<OwnedFd>,
-    /// By CPU: an enabled time of its counters, and the first reading at which it was seen.
+    /// By CPU: the enabled time of its first group, and when it was first read so.
     seen: HashMap<u32, (u64, u64)>,
 }
 
@@ -45,18 +45,14 @@ impl Hotplug {
         }
     }
 
-    /// True where the counters of a CPU were read again, and their time stands still.
-    fn stands(&mut self, cpu: u32, state: &CpuState) -> bool {
-        let (enabled, first) = *self
-            .seen
-            .entry(cpu)
-            .and_modify(|seen| {
-                if seen.0 != state.enabled[0].last {
-                    *seen = (state.enabled[0].last, state.since);
-                }
-            })
-            .or_insert((state.enabled[0].last, state.since));
-        enabled == state.enabled[0].last && state.since.saturating_sub(first) > CERTAINLY_ENABLED
+    /// True where the counters of a CPU were read again and again, and their time stands still.
+    fn stands_still(&mut self, cpu: u32, state: &CpuState) -> bool {
+        let now = (state.enabled[0].last, state.since);
+        let seen = self.seen.entry(cpu).or_insert(now);
+        if seen.0 != now.0 {
+            *seen = now;
+        }
+        now.1.saturating_sub(seen.1) > CERTAINLY_ENABLED
     }
 
     /// CPUs of which a message came since the last call.
@@ -119,15 +115,13 @@ impl Session {
     /// A CPU that left and came back between two looks is told by its counters, which stand still.
     pub(crate) fn revive_dead(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
         let fixed = self.config.plan.fixed() > 0;
-        let mut dead = Vec::new();
-        for cpu in self.counters.iter().map(|counters| counters.cpu) {
-            if let Some(state) = states.get(cpu as usize)
-                && (fixed || state.live_events > 0)
-                && self.hotplug.stands(cpu, state)
-            {
-                dead.push(cpu);
-            }
-        }
+        let mut dead: Vec<u32> = self.counters.iter().map(|counters| counters.cpu).collect();
+        dead.retain(|cpu| {
+            let state = states.get(*cpu as usize);
+            state.is_some_and(|state| {
+                (fixed || state.live_events > 0) && self.hotplug.stands_still(*cpu, state)
+            })
+        });
         for cpu in dead {
             self.counters.retain(|counters| counters.cpu != cpu);
             self.hotplug.seen.remove(&cpu);
