@@ -195,6 +195,8 @@ struct Stat {
     /// Ctrl-C, and what service managers and container runtimes send.
     interrupt: Signal,
     terminate: Signal,
+    /// Whoever read the output has seen enough (`| head`).
+    unread: bool,
 }
 
 impl Stat {
@@ -266,10 +268,11 @@ impl Stat {
             command,
             interrupt,
             terminate,
+            unread: false,
         })
     }
 
-    /// Prints at every tick, until the command ends or Ctrl-C.
+    /// Prints at every tick, until the command ends, Ctrl-C, or nobody reads what is counted for no command.
     async fn until_the_end(&mut self) -> Result<Option<ExitStatus>> {
         // SAFETY: the session owns the descriptor and outlives this function.
         let lifecycle = unsafe {
@@ -286,7 +289,12 @@ impl Stat {
         let mut asked = false;
         loop {
             tokio::select! {
-                () = tick(&mut self.timer) => self.print()?,
+                () = tick(&mut self.timer) => {
+                    self.print()?;
+                    if self.unread && self.command.is_none() {
+                        return Ok(None);
+                    }
+                }
                 () = tick(&mut self.rotation) => self.session.rotate()?,
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
                 () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
@@ -322,6 +330,9 @@ impl Stat {
     }
 
     fn print(&mut self) -> Result<()> {
+        if self.unread {
+            return Ok(());
+        }
         let hook = self.session.hook();
         let now = self.session.pull()?;
         let plan = self.session.plan();
@@ -331,9 +342,13 @@ impl Stat {
         let mut report = Report::new(plan, &window, &joined, self.first.at);
         report.add_shares(plan, &window, &self.view);
         self.last = now;
-        self.emitter
-            .write(&report, &window.health)
-            .context("cannot write the output")
+        match self.emitter.write(&report, &window.health) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.unread = true;
+                Ok(())
+            }
+            result => result.context("cannot write the output"),
+        }
     }
 }
 
