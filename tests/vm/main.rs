@@ -26,4 +26,5 @@ mod spin;
 #[allow(dead_code, reason = "the host tests use the rest")]
 mod support;
 mod testpmu;
+mod turns;
 mod uncore;

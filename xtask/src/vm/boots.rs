@@ -122,7 +122,13 @@ const ICOUNT: &[Tests] = &[Tests {
 /// Metrics and shares from the test PMUs, which are the only ones in such a guest.
 const METRICS: &[Tests] = &[Tests {
     binary: "vm",
-    modules: &["metrics::", "metrics_uncore::", "shares::", "uncore::"],
+    modules: &[
+        "metrics::",
+        "metrics_uncore::",
+        "shares::",
+        "turns::",
+        "uncore::",
+    ],
 }];
 
 const SPE: &[Tests] = &[Tests {
@@ -226,6 +232,14 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "amd64-6.12-metrics",
         arch: Arch::Amd64,
+        modules: &[],
+        tests: METRICS,
+        ..PLAIN
+    },
+    Boot {
+        name: "amd64-6.1-metrics",
+        arch: Arch::Amd64,
+        series: "6.1",
         modules: &[],
         tests: METRICS,
         ..PLAIN

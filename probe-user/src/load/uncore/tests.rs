@@ -119,13 +119,9 @@ fn an_event_that_stands_still_is_found_without_a_message() {
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
     // As if its CPU had left and come back: the event is dead, its descriptor is not.
-    for counter in uncore.groups[1]
-        .units
-        .values_mut()
-        .flat_map(|unit| &mut unit.counters)
-    {
-        perf::disable(counter.event.as_ref().unwrap().as_fd()).unwrap();
-        let _ = counter.read();
+    for unit in uncore.groups[1].units.values_mut() {
+        perf::disable(unit.counters[0].event.as_ref().unwrap().as_fd()).unwrap();
+        unit.read().unwrap();
     }
     let still = read(&mut uncore, &plan);
     assert!(uncore.look, "{before:?} {still:?}");
