@@ -12,6 +12,7 @@ mod icount;
 mod mem_record;
 mod mem_support;
 mod metrics;
+mod metrics_stat;
 mod metrics_uncore;
 mod pmus;
 mod scale;

@@ -4,7 +4,7 @@
 //! within rounding, and every metric its formula of them. How far the kernel's clock readings are from that time
 //! is told apart: they are the time base of rates, and an emulated machine's.
 
-use std::{collections::BTreeMap, fs, ops::Range, path::Path, thread, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 
 use probe_user::{
     catalogue::{Catalogue, Chip, Counts, Machine, Metric, Settings},
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What a count more or less in each turn can change: of the smallest rates, a turn has some 100,000.
-const ROUNDING: f64 = 1e-5;
+pub(crate) const ROUNDING: f64 = 1e-5;
 
 /// Counts per ms by PMU, box and the three words of an event.
 type Rates = BTreeMap<(String, u32, [u64; 3]), u64>;
@@ -55,7 +55,8 @@ fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Machine) -> Vec<&'a Me
     all.into_iter().filter(uncore).collect()
 }
 
-fn plan(chip: Chip) -> Plan {
+/// All metrics of the PMUs of a chip, as `-M all` packs them.
+pub(crate) fn plan(chip: Chip) -> Plan {
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Machine::of_chip(chip);
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
@@ -75,7 +76,7 @@ fn plan(chip: Chip) -> Plan {
 /// Gives every event that was opened so large a rate that a count more or less does not matter: where the
 /// kernel multiplexes, a group may lose a part of a count in each turn. The proportions of the module's own
 /// rates stay, since they tell every bit of an encoding.
-fn enlarge_rates(pmu: &TestPmu) {
+pub(crate) fn enlarge_rates(pmu: &TestPmu) {
     let rates = rates();
     for ((name, unit, [config, config1, config2]), rate) in &rates {
         let of_pmu = rates.iter().filter(|((other, ..), _)| other == name);
@@ -102,13 +103,12 @@ impl<'a> Counted<'a> {
     fn new(plan: &'a Plan, window: Window, rates: Rates) -> Self {
         let mut counted = Self {
             plan,
-            live: vec![0.0; window.uncore.len()],
+            live: Vec::new(),
             window,
             rates,
         };
-        for group in &plan.uncore_groups {
-            counted.time(group);
-        }
+        let readings = 0..counted.window.uncore.len();
+        counted.live = readings.map(|at| counted.time(at)).collect();
         counted
     }
 
@@ -127,36 +127,31 @@ impl<'a> Counted<'a> {
         *rate.unwrap_or_else(|| panic!("{pmu} box {unit} never counted {words:x?}"))
     }
 
-    /// Finds how long a group was on the PMU: all its events must say the same.
-    fn time(&mut self, group: &Range<usize>) {
-        let of_group = |reading: &UncoreReading| group.contains(&reading.at);
-        let readings: Vec<usize> = (0..self.window.uncore.len())
-            .filter(|at| of_group(&self.window.uncore[*at]))
-            .collect();
-        let time = |at: usize| {
-            let reading = &self.window.uncore[at];
+    /// For how long the group of a reading was on the PMU, ms: all its events must say the same.
+    fn time(&self, at: usize) -> f64 {
+        let readings = &self.window.uncore;
+        let reading = &readings[at];
+        let mut groups = self.plan.uncore_groups.iter();
+        let group = groups.find(|group| group.contains(&reading.at)).unwrap();
+        let same = |other: &&UncoreReading| {
+            group.contains(&other.at)
+                && (other.socket, other.instance) == (reading.socket, reading.instance)
+        };
+        let time = |reading: &UncoreReading| {
             let count = reading.count.expect("every event counted");
             assert!(count > 0, "{reading:?}");
             float(count) / float(self.rate(reading))
         };
-        for at in &readings {
-            let same = |other: &&usize| {
-                let [one, other] = [*at, **other].map(|at| &self.window.uncore[at]);
-                (one.socket, one.instance) == (other.socket, other.instance)
-            };
-            let most = readings.iter().filter(same).copied();
-            let most = most
-                .max_by_key(|at| self.window.uncore[*at].count)
-                .expect("at least itself");
-            let (own, of_group) = (time(*at), time(most));
-            let error = own / of_group - 1.0;
-            assert!(
-                error.abs() < ROUNDING,
-                "{}: {error:e} of its group",
-                self.plan.columns[self.plan.uncore[self.window.uncore[*at].at].column].name
-            );
-            self.live[*at] = of_group;
-        }
+        let most = readings
+            .iter()
+            .filter(same)
+            .max_by_key(|reading| reading.count);
+        let (own, of_group) = (time(reading), time(most.expect("at least itself")));
+        let error = own / of_group - 1.0;
+        let column = self.plan.uncore[reading.at].column;
+        let name = &self.plan.columns[column].name;
+        assert!(error.abs() < ROUNDING, "{name}: {error:e} off its group");
+        of_group
     }
 
     /// How far the kernel's times of the groups are from the PMU's, in order.
@@ -200,8 +195,13 @@ impl<'a> Counted<'a> {
             };
             units += u32::from(*event == source.events[0].0);
             let running = reading.running;
-            let count = float(self.rate(reading)) * live;
-            counts.add(event, count.round() as u64, running, running);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a count"
+            )]
+            let count = (float(self.rate(reading)) * live).round() as u64;
+            counts.add(event, count, running, running);
         }
         if let Some(ports) = source.place.ports() {
             counts.set(Implicit::NumPorts, f64::from(ports));

@@ -124,6 +124,7 @@ const METRICS: &[Tests] = &[Tests {
     binary: "vm",
     modules: &[
         "metrics::",
+        "metrics_stat::",
         "metrics_uncore::",
         "shares::",
         "turns::",

@@ -72,6 +72,11 @@ fn events_in_braces_are_one_group_and_others_are_alone() {
     let before = read(&mut uncore, &plan);
     assert!(before.iter().all(|count| *count > Some(0)), "{before:?}");
     assert!(grown(&before, &read(&mut uncore, &plan)));
+    // Read one after the other, they would have been enabled for different times.
+    let times = |reading: &UncoreReading| (reading.enabled, reading.running);
+    let readings = uncore.read(&plan);
+    assert_eq!(times(&readings[0]), times(&readings[1]));
+    assert_ne!(times(&readings[0]), times(&readings[2]));
 }
 
 #[test]
