@@ -80,5 +80,7 @@ fn turns_are_as_exact_as_the_kernels_multiplexing() {
         kernel * 100.0,
         turns * 100.0
     );
-    assert!(turns < 0.02, "{turns}");
+    // In either, by how far the kernel's times are from the PMU's (see metrics.rs). Where one thread emulates
+    // both CPUs, 4.3% and 1.7% were seen; else a tenth of a percent.
+    assert!(turns < 0.05, "{turns}");
 }
