@@ -7,13 +7,14 @@ use std::{
     os::{fd::RawFd, unix::process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{ExitCode, ExitStatus},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
 use probe_common::CgroupId;
 use probe_user::{
-    catalogue::{Catalogue, Chip, Machine, Settings},
+    catalogue::{Catalogue, Chip, Machine, Metric, Settings},
     cgroup::Hierarchy,
     command::{Command, RunningCommand},
     cpus,
@@ -158,7 +159,12 @@ fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
         settings: settings(args, sysfs, pmus)?,
     };
     let room = Room::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
-    Ok(Plan::packed(&request, pmus, &room)?)
+    let mut plan = Plan::packed(&request, pmus, &room)?;
+    let of_devices = |metric: &&Metric| metric.apportion.is_of_device();
+    if metrics.iter().any(of_devices) {
+        plan.devices = Arc::new(Devices::read(sysfs, pmus, &Topology::read(sysfs)));
+    }
+    Ok(plan)
 }
 
 /// The filters that narrow PMUs to the device of `--device`.

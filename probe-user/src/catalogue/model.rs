@@ -187,9 +187,30 @@ pub enum Apportion {
     CpuWrite,
     /// To who owns the device.
     Device,
+    /// The same; what block devices read from memory also by what was written to them.
+    DeviceRead,
+    /// The same; what block devices write to memory also by what was read from them.
+    DeviceWrite,
+    /// The same; what block devices read and write also by both.
+    DeviceBoth,
     /// Not at all.
     #[default]
     None,
+}
+
+impl Apportion {
+    /// Whether it is about what a device does, which no counter on CPUs tells.
+    #[must_use]
+    pub fn is_of_device(self) -> bool {
+        match self {
+            Self::Device | Self::DeviceRead | Self::DeviceWrite | Self::DeviceBoth => true,
+            Self::CpuRead
+            | Self::CpuReadSource
+            | Self::CpuReadRemote
+            | Self::CpuWrite
+            | Self::None => false,
+        }
+    }
 }
 
 impl fmt::Display for Apportion {
@@ -200,6 +221,9 @@ impl fmt::Display for Apportion {
             Self::CpuReadRemote => "cpu_read_remote",
             Self::CpuWrite => "cpu_write",
             Self::Device => "device",
+            Self::DeviceRead => "device_read",
+            Self::DeviceWrite => "device_write",
+            Self::DeviceBoth => "device_both",
             Self::None => "none",
         })
     }

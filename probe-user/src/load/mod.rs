@@ -51,6 +51,7 @@ pub use self::{
 use crate::{
     cgroup::Hierarchy,
     cpus,
+    devices::DeviceReader,
     pull::{IdleRows, Lifecycle, Names},
 };
 
@@ -91,6 +92,7 @@ pub struct Session {
     pub(crate) flushes: u64,
     pub(crate) rotation: Rotation,
     pub(crate) spe: Option<Spe>,
+    pub(crate) devices: Option<DeviceReader>,
 }
 
 impl Session {
@@ -152,6 +154,7 @@ impl Session {
         // After the programs are attached, so that no cgroup falls between walk and events.
         let lifecycle = Lifecycle::new(&mut ebpf, Names::from_walk(hierarchy.walk()?))?;
 
+        let devices = DeviceReader::new(&config.plan, hierarchy);
         let mut session = Self {
             config,
             ebpf,
@@ -168,6 +171,7 @@ impl Session {
             flushes: 0,
             rotation: Rotation::default(),
             spe: None,
+            devices,
         };
         if let Some(config) = session.config.spe.clone() {
             let spe = Spe::start(config, &mut session.ebpf, &session.btf, &online)?;

@@ -9,6 +9,7 @@ use std::{
 use probe_common::{CgroupId, UsageKey, UsageRow};
 
 use crate::{
+    devices::DeviceGains,
     load::Plan,
     pull::{Health, Names, Snapshot, UncoreReading},
 };
@@ -38,6 +39,8 @@ pub struct Window {
     pub on_socket: BTreeMap<(u32, Owner), Usage>,
     /// Gains of the uncore counters; None where one could not be read, or went back.
     pub uncore: Vec<UncoreReading>,
+    /// The use of devices, where metrics are about them.
+    pub devices: Option<DeviceGains>,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
     /// The programs' account of themselves as of the later snapshot, since the session began.
@@ -84,6 +87,11 @@ impl Window {
             usage,
             on_socket,
             uncore: uncore(&earlier.uncore, &later.uncore),
+            devices: earlier
+                .devices
+                .as_ref()
+                .zip(later.devices.as_ref())
+                .map(|(earlier, later)| DeviceGains::between(earlier, later)),
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }
@@ -146,7 +154,10 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
         .map(|now| {
             let before = before.get(&key(now));
             let count = now.count.zip(before.and_then(|before| before.count));
+            let edge = before.map_or(0, |before| before.edge);
             UncoreReading {
+                // Of both ends.
+                edge: now.edge.saturating_add(edge),
                 count: count.and_then(|(now, before)| now.checked_sub(before)),
                 enabled: now
                     .enabled

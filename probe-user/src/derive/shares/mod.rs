@@ -52,7 +52,7 @@ pub struct Share {
 impl Report {
     /// Adds who caused what sockets counted.
     pub fn add_shares(&mut self, plan: &Plan, window: &Window, view: &View) {
-        for shared in share::of_window(plan, window) {
+        for shared in share::of_window(plan, window, view) {
             self.shares.extend(rows(plan, window, view, &shared));
         }
     }

@@ -53,6 +53,7 @@ fn window(
             socket,
             instance: 0,
             count: Some(uncore(name, socket)),
+            edge: 0,
             enabled: SECOND,
             running: SECOND,
         }));
@@ -82,7 +83,7 @@ fn window(
 
 /// Metric, socket, whose, and the value in thousandths.
 fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
-    let shared = share::of_window(plan, window);
+    let shared = share::of_window(plan, window, &View::default());
     let rows = shared
         .iter()
         .flat_map(|shared| rows(plan, window, &View::default(), shared));
@@ -166,7 +167,7 @@ fn devices_are_no_part_of_what_containers_read() {
 fn without_weights_the_reason_is_said() {
     let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
     let window = window(&plan, &|_, _| 1_000, &[]);
-    let shared = share::of_window(&plan, &window);
+    let shared = share::of_window(&plan, &window, &View::default());
     let rows = shared
         .iter()
         .flat_map(|shared| rows(&plan, &window, &View::default(), shared));
@@ -188,5 +189,5 @@ fn devices_metrics_have_no_shares() {
     );
     assert!(plan.weights.is_empty());
     let window = window(&plan, &|_, _| 1_000, &[]);
-    assert_eq!(share::of_window(&plan, &window), []);
+    assert_eq!(share::of_window(&plan, &window, &View::default()), []);
 }
