@@ -115,9 +115,7 @@ impl Containers {
     }
 
     fn finish(&mut self) {
-        self.loads
-            .drain(..)
-            .for_each(|load| drop(load.finish()));
+        self.loads.drain(..).for_each(|load| drop(load.finish()));
     }
 }
 

@@ -252,6 +252,8 @@ pub struct Metric {
     pub kind: Kind,
     /// The group that `group:NAME` selects.
     pub group: String,
+    /// Other groups that are not complete without it.
+    pub also_in: Vec<String>,
     /// How it is computed.
     pub formula: Formula,
     /// The title of its source document.
@@ -281,6 +283,12 @@ pub struct Metric {
 }
 
 impl Metric {
+    /// Whether `group:NAME` selects it.
+    #[must_use]
+    pub fn is_in(&self, group: &str) -> bool {
+        self.group == group || self.also_in.iter().any(|other| other == group)
+    }
+
     /// The events to open: those of the formula, and what its shares need of the same PMU. A formula over time alone takes one event of
     /// its PMU, since the time is that of a group.
     #[must_use]

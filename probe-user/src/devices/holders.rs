@@ -126,7 +126,10 @@ fn nodes(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
     let list = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in list(sysfs.join("dev/char")) {
         let number = entry.file_name().to_str().and_then(parse);
-        let address = fs::read_link(entry.path()).ok().as_deref().and_then(address_of);
+        let address = fs::read_link(entry.path())
+            .ok()
+            .as_deref()
+            .and_then(address_of);
         if let (Some(number), Some(address)) = (number, address) {
             nodes.entry(number).or_default().push(address);
         }
@@ -141,7 +144,8 @@ fn nodes(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
             .join("kernel/iommu_groups")
             .join(group.file_name())
             .join("devices");
-        let members = list(members).filter_map(|entry| entry.file_name().to_str()?.parse::<Bdf>().ok());
+        let members =
+            list(members).filter_map(|entry| entry.file_name().to_str()?.parse::<Bdf>().ok());
         nodes.entry(number).or_default().extend(members);
     }
     for gpu in list(proc.join("driver/nvidia/gpus")) {
@@ -270,7 +274,10 @@ mod tests {
         let information = "Model: \t NVIDIA GH200 480GB\nDevice Minor: \t 3\n";
         let file = format!("proc/driver/nvidia/gpus/{GPU}/information");
         machine.write(&file, information);
-        let nodes = nodes(&machine.0.path().join("proc"), &machine.0.path().join("sys"));
+        let nodes = nodes(
+            &machine.0.path().join("proc"),
+            &machine.0.path().join("sys"),
+        );
         assert_eq!(nodes[&(195, 3)], [GPU.parse().unwrap()]);
     }
 

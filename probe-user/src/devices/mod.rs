@@ -16,12 +16,13 @@ mod io_stat;
 mod names;
 mod print;
 mod read;
-mod usage;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::BTreeMap;
 
+pub(crate) use self::usage::DeviceReader;
 pub use self::{
     address::{Bdf, ParseBdfError},
     config_space::{ConfigError, RootPort, root_port},
@@ -29,7 +30,6 @@ pub use self::{
     io_stat::{CgroupIo, Moved},
     usage::{DeviceGains, DeviceUse},
 };
-pub(crate) use self::usage::DeviceReader;
 
 /// The PCI devices of a machine, by what counts their traffic.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -250,9 +250,9 @@ impl Uncore {
             };
             let key = (reading.at, reading.socket, reading.instance);
             reading.edge = match (before.get(&key), after.get(&key)) {
-                (Some(before), Some(after)) => {
-                    count.saturating_sub(*before).max(after.saturating_sub(count))
-                }
+                (Some(before), Some(after)) => count
+                    .saturating_sub(*before)
+                    .max(after.saturating_sub(count)),
                 // Opened anew in between, or gone: nothing is known of its edge.
                 _ => count,
             };

@@ -20,6 +20,7 @@ pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle, spe::SpeTotals};
 use crate::{
     devices::DeviceUse,
     load::{CgroupSwitches, LoadError, Session, no_map},
+    resctrl::Monitored,
     sys::bpf,
     topology::Topology,
 };
@@ -41,6 +42,8 @@ pub struct Snapshot {
     pub topology: Option<Arc<Topology>>,
     /// Who uses devices, where metrics are about them.
     pub devices: Option<DeviceUse>,
+    /// What resctrl counted, where memory traffic is shared out.
+    pub monitored: Vec<Monitored>,
     /// Samples of memory accesses, where the session samples.
     pub spe: Option<SpeReading>,
     /// Names of every cgroup and process that has a row.
@@ -104,6 +107,8 @@ impl Session {
         let after = self.uncore.glance();
         let devices = self.devices.as_mut().map(|devices| devices.read(at));
         let devices = devices.transpose()?;
+        let monitors = self.monitors.as_mut();
+        let monitored = monitors.map_or_else(Vec::new, |monitors| monitors.read(at));
         self.uncore.bound_edges(&mut uncore, &glance, &after);
         let mut rows: HashMap<UsageKey, UsageRow> = rows
             .into_iter()
@@ -143,6 +148,7 @@ impl Session {
             uncore,
             topology: self.uncore.topology(),
             devices,
+            monitored,
             spe,
             names,
             health,

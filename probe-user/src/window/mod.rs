@@ -12,6 +12,7 @@ use crate::{
     devices::DeviceGains,
     load::Plan,
     pull::{Health, Names, Snapshot, UncoreReading},
+    resctrl::{self, Monitored},
 };
 
 /// Whom counts belong to.
@@ -41,6 +42,8 @@ pub struct Window {
     pub uncore: Vec<UncoreReading>,
     /// The use of devices, where metrics are about them.
     pub devices: Option<DeviceGains>,
+    /// What resctrl counted, where memory traffic is shared out.
+    pub monitored: Vec<Monitored>,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
     /// The programs' account of themselves as of the later snapshot, since the session began.
@@ -92,6 +95,7 @@ impl Window {
                 .as_ref()
                 .zip(later.devices.as_ref())
                 .map(|(earlier, later)| DeviceGains::between(earlier, later)),
+            monitored: resctrl::gains(&earlier.monitored, &later.monitored),
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }

@@ -45,6 +45,7 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
         uncore: Vec::new(),
         topology: None,
         devices: None,
+        monitored: Vec::new(),
         names: Arc::default(),
         health,
     }

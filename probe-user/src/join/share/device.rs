@@ -79,7 +79,13 @@ fn only_owner(
 ) -> Result<Owner, NoShare> {
     let mut holders: BTreeSet<CgroupId> = BTreeSet::new();
     // Functions of one card, such as the audio of a GPU, go together: held by who holds any of them.
-    let card = |device: &Device| (device.address.domain, device.address.bus, device.address.device);
+    let card = |device: &Device| {
+        (
+            device.address.domain,
+            device.address.bus,
+            device.address.device,
+        )
+    };
     let mut cards: BTreeMap<_, bool> = BTreeMap::new();
     for device in devices {
         if gains.by_kernel.contains(&device.address) {

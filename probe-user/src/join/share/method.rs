@@ -81,7 +81,9 @@ pub enum NoShare {
     #[error("each of more than two sockets counts together what it reads from all others")]
     ManySockets,
     /// What the PMU counts is no device that is known.
-    #[error("it is not known which devices this counts: `pmuscope list devices` shows those that are")]
+    #[error(
+        "it is not known which devices this counts: `pmuscope list devices` shows those that are"
+    )]
     NoDevice,
     /// A device that nobody holds.
     #[error("no process holds the device")]
@@ -108,6 +110,8 @@ pub enum NoShare {
     #[error("io.stat of no cgroup shows that anything was moved on the block device")]
     NoBytes,
     /// Devices belong to cgroups.
-    #[error("whose the traffic of a device is, is known of containers and cgroups, not of processes")]
+    #[error(
+        "whose the traffic of a device is, is known of containers and cgroups, not of processes"
+    )]
     NotOfProcesses,
 }

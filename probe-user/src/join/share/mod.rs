@@ -7,6 +7,7 @@
 mod counted;
 mod device;
 mod method;
+mod monitored;
 mod planned;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 
 pub use self::{
     method::{Method, NoShare},
+    monitored::monitored,
     planned::{MetricShares, of_window},
 };
 use crate::window::Owner;
@@ -123,12 +125,7 @@ impl Weights {
     ///
     /// # Errors
     /// The socket has no weights, or they were rotated out.
-    pub fn own(
-        &self,
-        socket: u32,
-        traffic: &Traffic,
-        of_remote: bool,
-    ) -> Result<Shares, NoShare> {
+    pub fn own(&self, socket: u32, traffic: &Traffic, of_remote: bool) -> Result<Shares, NoShare> {
         let weights = self.of(socket)?;
         let mut shares = Shares::none(self.method);
         shares.edge = traffic.edge;

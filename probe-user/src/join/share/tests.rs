@@ -203,7 +203,11 @@ fn edges_are_an_error_and_the_more_the_smaller_the_share() {
         edge: 50_000_000_000,
         ..Traffic::default()
     };
-    let parts = [(2, 100_000_000_000), (3, 500_000_000_000), (4, 400_000_000_000)];
+    let parts = [
+        (2, 100_000_000_000),
+        (3, 500_000_000_000),
+        (4, 400_000_000_000),
+    ];
     let all = sockets(vec![local(&parts)]);
     for shares in [all.cpu_reads(0, &traffic), all.own(0, &traffic, false)] {
         let shares = shares.unwrap();
