@@ -84,7 +84,9 @@ pub(super) struct Walk {
     /// Number and address of the page that was read last.
     page: u64,
     address: u64,
-    /// Offset in the buffer of the cell to read next, and from one to the next.
+    /// The buffer's length less one, a mask.
+    within: u64,
+    /// Offset, modulo the buffer's length, of the cell to read next, and from one to the next.
     at: u64,
     stride: u64,
     /// When to stop.
@@ -148,29 +150,31 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     if size > head || head > length {
         return None;
     }
-    let mut start = head - size;
-    if cpu.event == id {
-        // What lies between the last chunk and this one was never shown to us. The end of the
-        // buffer and its start are one place.
-        let expected = if cpu.next == length { 0 } else { cpu.next };
-        let from = if start == length { 0 } else { start };
-        cpu.missed_bytes += if from >= expected {
-            from - expected
-        } else {
-            length - expected + from
-        };
-    }
+    // Chunks follow each other, and the end of the buffer and its start are one place. What lies
+    // between the last end that we saw and this chunk was written too, but our program was not
+    // called then; it is there still, as far as it was not overwritten.
+    let within = length.wrapping_sub(1);
+    let covered = head.wrapping_sub(cpu.next) & within;
+    let all = if cpu.event != id {
+        size
+    } else if covered >= size {
+        covered
+    } else {
+        length
+    };
+    cpu.late_bytes += all - size;
     cpu.event = id;
     cpu.next = head;
+    cpu.chunks += u64::from(size > 0);
+    let (mut start, size) = (head.wrapping_sub(all), all);
     if size == 0 {
         return Some(());
     }
-    cpu.chunks += 1;
     // Records fill cells; bytes that fill none are no record of a core that we know.
     let window = u64::from(WINDOW);
     let odd = start.wrapping_neg() & (window - 1);
     let odd = if odd < size { odd } else { size };
-    start += odd;
+    start = start.wrapping_add(odd);
     let cells = (size - odd) / window;
     cpu.missed_bytes += odd + (size - odd) % window;
     cpu.cells += cells;
@@ -185,7 +189,8 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     let first = cpu.chunks % step;
     let cells_to_read = ceil(cells.saturating_sub(first), step);
     walk.page = u64::MAX;
-    walk.at = start + first * window;
+    walk.within = within;
+    walk.at = start.wrapping_add(first * window);
     walk.stride = step.get() * window;
     walk.deadline = began.wrapping_add(nanos);
     walk.done = 0;
@@ -241,7 +246,7 @@ fn decode(walk: &mut Walk, round: u32) -> Option<()> {
     if round % ROUNDS_BETWEEN_CLOCKS == ROUNDS_BETWEEN_CLOCKS - 2 && now() > walk.deadline {
         return None;
     }
-    let at = walk.at;
+    let at = walk.at & walk.within;
     walk.at = at.wrapping_add(walk.stride);
     let shift = SPE_PAGE_SHIFT.load() & 31;
     let page = at >> shift;

@@ -1,9 +1,14 @@
 //! What SPE sampled: drains every CPU's buffer, then reads the rows.
 
 mod health;
+mod late;
 mod threads;
 
-use std::{collections::HashMap, os::fd::AsFd as _, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::AsFd as _,
+    sync::Arc,
+};
 
 use aya::{
     Ebpf,
@@ -14,7 +19,10 @@ use probe_common::spe::{
 };
 
 pub use self::health::SpeHealth;
-use self::threads::{all_exited, exited, forget};
+use self::{
+    late::CpuLog,
+    threads::{all_exited, exited, forget},
+};
 use super::{OVERFLOW, lifecycle::Ended, now};
 use crate::{
     load::{Drained, LoadError, Maps, Session, Spe, chain, no_map},
@@ -56,6 +64,8 @@ pub(crate) struct SpeTotals {
     exited: Vec<u64>,
     /// The queue of exits ran full: threads that exited are still in the task map.
     lost_exits: u64,
+    /// What the kernel's logs say of each CPU's buffer, where logs are kept.
+    logs: BTreeMap<u32, CpuLog>,
 }
 
 /// Cells of a CPU below which the cost of a record is not believed.
@@ -90,9 +100,9 @@ impl Session {
 
         let step = spe.adapt();
         let mut dead = Vec::new();
-        for event in &mut spe.events {
-            if event.drain(step)? == Drained::Dead {
-                dead.push(event.cpu);
+        for at in 0..spe.events.len() {
+            if spe.drain(ebpf, at, step)? == Drained::Dead {
+                dead.push(spe.events[at].cpu);
             }
         }
         // What was drained now was sampled with the period before.
@@ -117,7 +127,8 @@ impl Spe {
     }
 
     fn read(&mut self, ebpf: &Ebpf, ended: &[Arc<Ended>]) -> Result<SpeReading, LoadError> {
-        let cpus = cpus(ebpf)?;
+        let mut cpus = cpus(ebpf)?;
+        self.add_logs(&mut cpus);
         let Some(Map::HashMap(map)) = ebpf.map("SPE_ROWS") else {
             return Err(no_map("SPE_ROWS"));
         };
@@ -171,10 +182,8 @@ impl Spe {
             .enumerate()
             .map(|(at, now)| {
                 let before = self.totals.cpus.get(at).copied().unwrap_or_default();
-                let cells = now.cells - before.cells;
-                let decoded = cells - (now.skipped - before.skipped);
-                let missed = (now.missed_bytes - before.missed_bytes) / 64;
-                let all = (cells + missed) as f64;
+                let decoded = (now.cells - before.cells) - (now.skipped - before.skipped);
+                let all = now.bytes().saturating_sub(before.bytes()) as f64 / 64.0;
                 let each = if decoded > 0 {
                     all / decoded as f64
                 } else {

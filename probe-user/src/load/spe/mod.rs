@@ -36,6 +36,9 @@ use crate::{doctor::thread_ids_in_records, event::Pmus, pull::SpeTotals};
 /// Nanoseconds that a record takes in the programs, until it has been measured here (Linux 6.18, x86-64).
 pub const ASSUMED_NANOS_PER_RECORD: u64 = 127;
 
+/// Bytes of the kernel's log of a buffer, 32 for each chunk: between two drains a CPU hands over fewer.
+const LOG: usize = 64 << 10;
+
 /// What is sampled and how.
 #[derive(Clone, Debug)]
 pub struct SpeConfig {
@@ -146,8 +149,12 @@ impl Spe {
 
     /// Starts sampling on a CPU, where it has SPE.
     pub(crate) fn open(&mut self, ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
-        let Some(mut event) =
-            SpeCpuEvent::open(&self.config.events, cpu, self.period, self.config.aux_size)?
+        let log = match self.hook {
+            SpeHook::Fentry => 0,
+            SpeHook::Kprobe => LOG.max(rustix::param::page_size()),
+        };
+        let sizes = [self.config.aux_size, log];
+        let Some(mut event) = SpeCpuEvent::open(&self.config.events, cpu, self.period, sizes)?
         else {
             return Ok(());
         };
@@ -167,7 +174,14 @@ impl Spe {
 
     /// Forgets the events of CPUs that are not online any more, or were not in between.
     pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
-        self.events.retain(|event| keep(event.cpu));
+        let totals = &mut self.totals;
+        self.events.retain_mut(|event| {
+            let kept = keep(event.cpu);
+            if !kept {
+                totals.read_log(event);
+            }
+            kept
+        });
     }
 
     /// A process that waits for its start: what it will do is the command's.

@@ -36,7 +36,8 @@ const FUNCTION: &str = "perf_aux_output_end";
 pub enum SpeHook {
     /// fentry.
     Fentry,
-    /// A kprobe: it is left out while its CPU is in a bpf(2) call that changes a map (`spe_missed_bytes`).
+    /// A kprobe: it is left out while its CPU is in a bpf(2) call that reads or changes a map. What it
+    /// missed is read later (`spe_late_bytes`), or counted as lost (`spe_missed_bytes`).
     Kprobe,
 }
 

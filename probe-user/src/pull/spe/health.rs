@@ -24,6 +24,9 @@ pub struct SpeHealth {
     pub sampler: BTreeMap<&'static str, u64>,
     /// Bytes of each CPU's AUX buffer.
     pub aux_size: usize,
+    /// Chunks of a size that nobody knows: the kernel's log had no room for them, which can be only where
+    /// the hook is a kprobe.
+    pub unlogged: u64,
 }
 
 impl SpeHealth {
@@ -43,6 +46,8 @@ impl SpeHealth {
             ("invalid_records", sum.invalid),
             ("overflowed_records", sum.overflowed),
             ("missed_bytes", sum.missed_bytes),
+            ("late_bytes", sum.late_bytes),
+            ("unlogged_chunks", self.unlogged),
             ("aux_buffers_truncated", sum.truncated),
             ("aux_buffers_partial", sum.partial),
             ("aux_buffers_with_collision", sum.collided),
@@ -98,6 +103,7 @@ impl Spe {
             rows,
             sampler,
             aux_size: self.config.aux_size,
+            unlogged: self.totals.unlogged(),
         }
     }
 }
@@ -117,6 +123,7 @@ fn add(sum: &mut SpeCpu, cpu: &SpeCpu) {
     }
     sum.overflowed += cpu.overflowed;
     sum.missed_bytes += cpu.missed_bytes;
+    sum.late_bytes += cpu.late_bytes;
     sum.truncated += cpu.truncated;
     sum.partial += cpu.partial;
     sum.collided += cpu.collided;
