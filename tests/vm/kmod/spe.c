@@ -149,6 +149,20 @@ static void end(struct spe_cpu *c, struct spe_buf *buf)
 	perf_aux_output_end(&c->handle, size);
 }
 
+/*
+ * The task does not run while its CPU serves the PMU. Where that takes long, as in an emulated guest on
+ * a busy host, its time must not be sampled: the records of serving would take longer to serve still.
+ */
+static void served(struct spe_cpu *c, const struct spe_settings *set, u64 since)
+{
+	u64 now = spe_clock(), ns = now > since ? spe_clock_ns(now - since) : 0;
+
+	if (ns <= set->tick_us * NSEC_PER_USEC / 4)
+		return;
+	c->stats.blind_ns += ns;
+	c->last = now;
+}
+
 /* Runs the hardware for the time since its last run, with `task` on the CPU. */
 static void run(struct spe_cpu *c, struct task_struct *task)
 {
@@ -181,10 +195,12 @@ static void run(struct spe_cpu *c, struct task_struct *task)
 			c->full = true;
 			c->stats.blind_ns += ago;
 			irq_work_queue(&c->irq);
+			served(c, set, now);
 			return;
 		}
 	}
 	c->left -= ops;
+	served(c, set, now);
 }
 
 static void full_irq(struct irq_work *work)
@@ -192,6 +208,7 @@ static void full_irq(struct irq_work *work)
 	struct spe_cpu *c = this_cpu_ptr(&tp_spe_cpu);
 	struct perf_event *event = c->event;
 	struct spe_buf *buf = perf_get_aux(&c->handle);
+	u64 since = spe_clock();
 
 	if (!c->full || !event || !buf)
 		return;
@@ -199,6 +216,7 @@ static void full_irq(struct irq_work *work)
 	end(c, buf);
 	if (!(c->handle.aux_flags & PERF_AUX_FLAG_TRUNCATED))
 		begin(c, event);
+	served(c, rcu_dereference_sched(spe_settings), since);
 }
 
 static enum hrtimer_restart tick(struct hrtimer *timer)

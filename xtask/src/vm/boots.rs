@@ -60,16 +60,10 @@ const ALL: &[Tests] = &[
             "accounting::",
             "hooks::",
             "hotplug::",
-            "mem_record::",
-            "metrics::",
             "pmus::cycles",
             "pmus::uncore",
             "scale::",
-            "shares::",
             "smoke::",
-            "spe::",
-            "spe_losses::",
-            "uncore::",
         ],
     },
     Tests {
@@ -123,9 +117,15 @@ const ICOUNT: &[Tests] = &[Tests {
     modules: &["smoke::", "icount::"],
 }];
 
+/// Metrics and shares from the test PMUs, which are the only ones in such a guest.
 const METRICS: &[Tests] = &[Tests {
     binary: "vm",
-    modules: &["metrics::", "metrics_uncore::"],
+    modules: &["metrics::", "metrics_uncore::", "shares::", "uncore::"],
+}];
+
+const SPE: &[Tests] = &[Tests {
+    binary: "vm",
+    modules: &["mem_record::", "spe::", "spe_losses::"],
 }];
 
 /// What most rows share: a plain boot of 6.12 on arm64.
@@ -165,6 +165,32 @@ pub(super) const BOOTS: &[Boot] = &[
         ..PLAIN
     },
     Boot {
+        name: "arm64-6.12-spe",
+        tests: SPE,
+        ..PLAIN
+    },
+    Boot {
+        name: "arm64-6.1-spe",
+        series: "6.1",
+        tests: SPE,
+        ..PLAIN
+    },
+    Boot {
+        name: "amd64-6.12-spe",
+        arch: Arch::Amd64,
+        modules: &[],
+        tests: SPE,
+        ..PLAIN
+    },
+    Boot {
+        name: "amd64-6.1-spe",
+        arch: Arch::Amd64,
+        series: "6.1",
+        modules: &[],
+        tests: SPE,
+        ..PLAIN
+    },
+    Boot {
         name: "arm64-6.12-icount-dt",
         icount_shift: Some(1),
         tests: ICOUNT,
@@ -178,15 +204,22 @@ pub(super) const BOOTS: &[Boot] = &[
         ..PLAIN
     },
     Boot {
-        name: "arm64-6.12-no-pmu",
+        name: "arm64-6.12-metrics",
         pmu: false,
         tests: METRICS,
         ..PLAIN
     },
     Boot {
-        name: "arm64-6.1-no-pmu",
+        name: "arm64-6.1-metrics",
         series: "6.1",
         pmu: false,
+        tests: METRICS,
+        ..PLAIN
+    },
+    Boot {
+        name: "amd64-6.12-metrics",
+        arch: Arch::Amd64,
+        modules: &[],
         tests: METRICS,
         ..PLAIN
     },
