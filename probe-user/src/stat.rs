@@ -22,10 +22,10 @@ use probe_user::{
     emit::{Emitter, Format},
     event::{self, Pmus},
     join::{By, CommandOwner, View},
-    load::{Config, Hook, Plan, Request, Room, Session, default_events},
+    load::{Config, Hook, Plan, Request, Room, Session, SpeConfig, default_events, spe::UPKEEP},
     pull::Snapshot,
     topology::Topology,
-    window::Window,
+    window::{SpeWindow, Window},
 };
 use tokio::{
     io::{
@@ -191,6 +191,8 @@ struct Stat {
     last: Snapshot,
     timer: Option<Interval>,
     rotation: Option<Interval>,
+    /// Of samples, where there are any.
+    upkeep: Option<Interval>,
     command: Option<RunningCommand>,
     /// Ctrl-C, and what service managers and container runtimes send.
     interrupt: Signal,
@@ -222,13 +224,15 @@ impl Stat {
             args.hook
         };
         let by_process = args.by == By::Process;
+        let spe = sampling(&plan)?;
+        let upkeep = spe.as_ref().map(|_| every(UPKEEP));
         let config = Config {
             plan,
             hook,
             by_process,
             follow_command: follow,
             max_rows: args.max_rows,
-            spe: None,
+            spe,
         };
         let mut session = Session::start(config, hierarchy)?;
         if let Some(command) = command.as_ref().filter(|_| follow) {
@@ -259,6 +263,7 @@ impl Stat {
             session,
             view,
             rotation,
+            upkeep,
             emitter,
             first,
             last,
@@ -288,6 +293,7 @@ impl Stat {
             tokio::select! {
                 () = tick(&mut self.timer) => self.print()?,
                 () = tick(&mut self.rotation) => self.session.rotate()?,
+                () = tick(&mut self.upkeep) => self.session.upkeep()?,
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
                 () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
                     Some(command) if !asked => {
@@ -330,11 +336,23 @@ impl Stat {
         let joined = self.view.join(&window, plan.groups.len());
         let mut report = Report::new(plan, &window, &joined, self.first.at);
         report.add_shares(plan, &window, &self.view);
+        if let Some(samples) = SpeWindow::between(&self.last, &now) {
+            report.add_samples(plan, &samples, &self.view);
+        }
         self.last = now;
         self.emitter
             .write(&report, &window.health)
             .context("cannot write the output")
     }
+}
+
+/// What of the plan is sampled.
+fn sampling(plan: &Plan) -> Result<Option<SpeConfig>> {
+    if !plan.samples() {
+        return Ok(None);
+    }
+    let pmus = Pmus::read(Path::new("/sys"))?;
+    Ok(Some(SpeConfig::standard(&pmus)?))
 }
 
 fn every(period: Duration) -> Interval {

@@ -377,15 +377,13 @@ impl SpeCpu {
 pub enum SpeSetting {
     /// Which of the two clocks holds.
     Clock = 0,
-    /// Records of a chunk that are decoded; of more, every n-th.
-    Records = 1,
-    /// Nanoseconds after which the rest of a chunk is skipped.
-    Nanos = 2,
+    /// Nanoseconds that a chunk may take: what does not fit is skipped.
+    Nanos = 1,
 }
 
 impl SpeSetting {
     /// How many there are.
-    pub const COUNT: u32 = 3;
+    pub const COUNT: u32 = 2;
 }
 
 /// Key of the table of pages.

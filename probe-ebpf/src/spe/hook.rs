@@ -16,7 +16,9 @@ use aya_ebpf::{
     maps::{Array, PerCpuArray},
     programs::{FEntryContext, ProbeContext},
 };
-use probe_common::spe::{Cell as Content, Record, SpeClock, SpeSetting, WINDOW, decode_record};
+use probe_common::spe::{
+    Cell as Content, Record, SpeClock, SpeCpu, SpeSetting, WINDOW, decode_record,
+};
 
 use super::{
     account, cpu, now, read,
@@ -70,6 +72,9 @@ const PADDING: u64 = u64::MAX - 1;
 
 /// Rounds between two looks at the clock: 32 cells.
 const ROUNDS_BETWEEN_CLOCKS: u32 = 64;
+
+/// Nanoseconds that no record costs, even in an emulator: what is assumed until one was looked at.
+const MAX_COST: u64 = 2000;
 
 /// More cells than a chunk has: `bpf_loop` takes 2^23 rounds.
 const MAX_CELLS: u64 = 1 << 22;
@@ -177,14 +182,16 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     start = start.wrapping_add(odd);
     let cells = (size - odd) / window;
     cpu.missed_bytes += odd + (size - odd) % window;
+    let cost = cost(cpu);
     cpu.cells += cells;
 
-    let limit = SPE_SETTINGS.get(SpeSetting::Records as u32).copied()?;
     let nanos = SPE_SETTINGS.get(SpeSetting::Nanos as u32).copied()?;
     let clock = SPE_SETTINGS.get(SpeSetting::Clock as u32).copied()?;
     walk.clock = *SPE_CLOCKS.get(clock as u32)?;
-    // Every n-th cell, from another one each time: the cells left out are no particular ones.
-    let step = ceil(cells, NonZeroU64::new(limit)?);
+    // Every n-th cell, from another one each time: the cells left out are no particular ones. What the
+    // clock would cut off are those of whoever ran last.
+    let limit = NonZeroU64::new(nanos / cost).unwrap_or(NonZeroU64::MIN);
+    let step = ceil(cells, limit);
     let step = NonZeroU64::new(step).unwrap_or(NonZeroU64::MIN);
     let first = cpu.chunks % step;
     let cells_to_read = ceil(cells.saturating_sub(first), step);
@@ -207,6 +214,17 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     // The rounds changed both behind the compiler's back: what was borrowed before is not used any more.
     super::cpu()?.skipped += cells.wrapping_sub(self::walk()?.done);
     Some(())
+}
+
+/// Nanoseconds that a record has taken on this CPU so far, and not more than any takes: chunks that are
+/// nearly empty have a cost too.
+#[inline(always)]
+fn cost(cpu: &SpeCpu) -> NonZeroU64 {
+    let cost = match NonZeroU64::new(cpu.cells.wrapping_sub(cpu.skipped)) {
+        Some(records) => (cpu.nanos / records).min(MAX_COST),
+        None => MAX_COST,
+    };
+    NonZeroU64::new(cost).unwrap_or(NonZeroU64::MIN)
 }
 
 /// n / d, rounded up.

@@ -1,6 +1,7 @@
 //! Derive: values from counts, and documented metrics from values.
 
 mod metrics;
+mod samples;
 mod shares;
 
 pub mod spe;
@@ -93,7 +94,7 @@ impl Report {
         let mut values = row(&joined.total);
         for (at, column) in columns.iter().enumerate() {
             match column.place {
-                Place::Core { .. } => {}
+                Place::Core { .. } | Place::Sampled(_) => {}
                 Place::Uncore { .. } => {
                     values[at] = total(sockets.values().map(|values| values[at]));
                 }

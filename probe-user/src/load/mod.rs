@@ -15,6 +15,7 @@ mod plan;
 mod planner;
 mod room;
 mod rotation;
+mod sampled;
 pub mod spe;
 mod uncore;
 mod weights;

@@ -6,7 +6,10 @@ use std::ops::Range;
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
 
 use super::{LoadError, planner::PlannedMetrics, weights::PlannedWeight};
-use crate::event::{Counter, Event, EventGroup, Exclude, Scope, Source};
+use crate::{
+    catalogue::Sampled,
+    event::{Counter, Event, EventGroup, Exclude, Scope, Source},
+};
 
 /// Hardware counters that go into one group where the user made none. More would save
 /// look-ups, but a group runs as a whole or not at all, and other users hold counters too.
@@ -49,6 +52,8 @@ pub enum Place {
     },
     /// The length of the window.
     Duration,
+    /// Estimated of SPE's samples: per owner.
+    Sampled(Sampled),
 }
 
 /// A counter and what it leaves out.

@@ -66,10 +66,9 @@ pub(crate) struct SpeTotals {
     lost_exits: u64,
     /// What the kernel's logs say of each CPU's buffer, where logs are kept.
     logs: BTreeMap<u32, CpuLog>,
+    /// The period from the next drain on, where it is another.
+    next_period: Option<u64>,
 }
-
-/// Cells of a CPU below which the cost of a record is not believed.
-const ENOUGH_CELLS: u64 = 1000;
 
 impl Session {
     /// Drains the buffers of a session that samples, for a caller that pulls rarely. Nothing is freed.
@@ -98,7 +97,7 @@ impl Session {
         // still run the last of its exit.
         let exited = exited(ebpf)?;
 
-        let step = spe.adapt();
+        let step = spe.totals.next_period.take();
         let mut dead = Vec::new();
         for at in 0..spe.events.len() {
             if spe.drain(ebpf, at, step)? == Drained::Dead {
@@ -108,6 +107,7 @@ impl Session {
         // What was drained now was sampled with the period before.
         let reading = spe.read(ebpf, ended)?;
         spe.period = step.unwrap_or(spe.period);
+        spe.totals.next_period = spe.adapt();
         spe.finish(ebpf, reading, &dead, exited).map(Some)
     }
 }
@@ -157,7 +157,7 @@ impl Spe {
         }
         add_overflow(ebpf, &mut raw)?;
         let rows = self.weigh(&raw, &cpus);
-        let health = self.health(&cpus, live);
+        let health = self.health(ebpf, &cpus, live);
         self.totals.cpus = cpus;
         Ok(SpeReading {
             rows,
@@ -229,15 +229,7 @@ impl Spe {
             self.keep(|kept| kept != *cpu);
             self.open(ebpf, *cpu)?;
         }
-        // What a record costs here, and so how many fit the time allowed.
-        let sum = &reading.health.sum;
-        if sum.cells - sum.skipped > ENOUGH_CELLS
-            && let Some(nanos) = reading.health.nanos_per_record()
-        {
-            let allowed = u64::try_from(self.config.irq_max.as_nanos()).unwrap_or(u64::MAX);
-            Maps(ebpf).set(SpeSetting::Records, (allowed / nanos.max(1)).max(1))?;
-        }
-        let lost = sum.lost_exits;
+        let lost = reading.health.sum.lost_exits;
         let exited = if lost > self.totals.lost_exits {
             all_exited(ebpf)?
         } else {

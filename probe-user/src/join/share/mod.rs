@@ -7,6 +7,7 @@
 mod counted;
 mod method;
 mod planned;
+mod sampled;
 #[cfg(test)]
 mod tests;
 

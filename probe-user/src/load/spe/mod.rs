@@ -33,7 +33,7 @@ pub use self::{
 use super::{LoadError, hook::attach_tracepoint};
 use crate::{doctor::thread_ids_in_records, event::Pmus, pull::SpeTotals};
 
-/// Nanoseconds that a record takes in the programs, until it has been measured here (Linux 6.18, x86-64).
+/// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64), for the size of buffers.
 pub const ASSUMED_NANOS_PER_RECORD: u64 = 127;
 
 /// Bytes of the kernel's log of a buffer, 32 for each chunk: between two drains a CPU hands over fewer.
@@ -98,10 +98,6 @@ impl Spe {
         maps.set(SpeSetting::Clock, 0)?;
         let irq_max = u64::try_from(config.irq_max.as_nanos()).unwrap_or(u64::MAX);
         maps.set(SpeSetting::Nanos, irq_max)?;
-        maps.set(
-            SpeSetting::Records,
-            (irq_max / ASSUMED_NANOS_PER_RECORD).max(1),
-        )?;
         programs::load_prime(ebpf)?;
         if timeline {
             attach_tracepoint(ebpf, btf, "spe_switch", "sched_switch")?;
@@ -190,7 +186,33 @@ impl Spe {
     }
 }
 
+/// Share of a CPU's time that decoding may cost where the user sets neither that nor the period.
+pub const DEFAULT_BUDGET: f64 = 0.005;
+
+/// Longest time with interrupts off for a chunk, where the user does not set it.
+pub const DEFAULT_IRQ_MAX: Duration = Duration::from_micros(50);
+
+/// Buffers are drained at least that often: what exited is forgotten only then, the clocks are compared,
+/// and the period follows the cost.
+pub const UPKEEP: Duration = Duration::from_secs(2);
+
 impl SpeConfig {
+    /// Loads and stores, at a period that follows the default budget.
+    ///
+    /// # Errors
+    /// As of [`SpeEvents::resolve`].
+    pub fn standard(pmus: &Pmus) -> Result<Self, SpeError> {
+        Ok(Self {
+            events: SpeEvents::resolve(pmus, DEFAULT_FILTERS, DEFAULT_PERIOD)?,
+            irq_max: DEFAULT_IRQ_MAX,
+            aux_size: aux_size(DEFAULT_IRQ_MAX),
+            budget: Some(DEFAULT_BUDGET),
+            pages: 0,
+            max_rows: None,
+            timeline: Timeline::Auto,
+        })
+    }
+
     fn wants_timeline(&self) -> bool {
         self.timeline == Timeline::On || thread_ids_in_records() != Some(true)
     }
