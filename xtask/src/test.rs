@@ -28,7 +28,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.arg("test");
     }
     cargo.args(["--package", "probe-common", "--package", "probe-user"]);
-    cargo.args(["--package", "xtask"]);
+    // One run names everything that fails.
+    cargo.args(["--package", "xtask", "--no-fail-fast"]);
     cargo.args(args.filter.iter());
     sh::check(&mut cargo)?;
 
