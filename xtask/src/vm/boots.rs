@@ -103,6 +103,7 @@ const PAGES: &[Tests] = &[
             "hooks::",
             "mem_record::",
             "spe::",
+            "spe_lives::",
             "spe_losses::",
         ],
     },
@@ -125,7 +126,7 @@ const METRICS: &[Tests] = &[Tests {
 
 const SPE: &[Tests] = &[Tests {
     binary: "vm",
-    modules: &["mem_record::", "spe::", "spe_losses::"],
+    modules: &["mem_record::", "spe::", "spe_lives::", "spe_losses::"],
 }];
 
 /// What most rows share: a plain boot of 6.12 on arm64.
