@@ -7,13 +7,14 @@ use std::{
     os::{fd::RawFd, unix::process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{ExitCode, ExitStatus},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
 use probe_common::CgroupId;
 use probe_user::{
-    catalogue::{Catalogue, Chip, Machine, Settings},
+    catalogue::{Catalogue, Chip, Machine, Metric, Settings},
     cgroup::Hierarchy,
     command::{Command, RunningCommand},
     cpus,
@@ -22,10 +23,10 @@ use probe_user::{
     emit::{Emitter, Format},
     event::{self, Pmus},
     join::{By, CommandOwner, View},
-    load::{Config, Hook, Plan, Request, Room, Session, SpeConfig, default_events, spe::UPKEEP},
+    load::{Config, Hook, Plan, Request, Room, Session, default_events, spe::UPKEEP},
     pull::Snapshot,
     topology::Topology,
-    window::{SpeWindow, Window},
+    window::Window,
 };
 use tokio::{
     io::{
@@ -158,7 +159,12 @@ fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
         settings: settings(args, sysfs, pmus)?,
     };
     let room = Room::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
-    Ok(Plan::packed(&request, pmus, &room)?)
+    let mut plan = Plan::packed(&request, pmus, &room)?;
+    let of_devices = |metric: &&Metric| metric.apportion.is_of_device();
+    if metrics.iter().any(of_devices) {
+        plan.devices = Arc::new(Devices::read(sysfs, pmus, &Topology::read(sysfs)));
+    }
+    Ok(plan)
 }
 
 /// The filters that narrow PMUs to the device of `--device`.
@@ -224,17 +230,16 @@ impl Stat {
             args.hook
         };
         let by_process = args.by == By::Process;
-        let spe = sampling(&plan)?;
-        let upkeep = spe.as_ref().map(|_| every(UPKEEP));
         let config = Config {
             plan,
             hook,
             by_process,
             follow_command: follow,
             max_rows: args.max_rows,
-            spe,
+            spe: None,
         };
-        let mut session = Session::start(config, hierarchy)?;
+        let mut session = stat_samples::start(config, hierarchy)?;
+        let upkeep = session.samples().then(|| every(UPKEEP));
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
         }
@@ -336,23 +341,14 @@ impl Stat {
         let joined = self.view.join(&window, plan.groups.len());
         let mut report = Report::new(plan, &window, &joined, self.first.at);
         report.add_shares(plan, &window, &self.view);
-        if let Some(samples) = SpeWindow::between(&self.last, &now) {
-            report.add_samples(plan, &samples, &self.view);
+        if let Some(samples) = &window.samples {
+            report.add_samples(plan, samples, &self.view);
         }
         self.last = now;
         self.emitter
             .write(&report, &window.health)
             .context("cannot write the output")
     }
-}
-
-/// What of the plan is sampled.
-fn sampling(plan: &Plan) -> Result<Option<SpeConfig>> {
-    if !plan.samples() {
-        return Ok(None);
-    }
-    let pmus = Pmus::read(Path::new("/sys"))?;
-    Ok(Some(SpeConfig::standard(&pmus)?))
 }
 
 fn every(period: Duration) -> Interval {

@@ -248,6 +248,7 @@ fn load_metric(
         unit: raw.unit,
         kind: raw.kind,
         group: raw.group,
+        also_in: raw.also_in,
         formula,
         document: documents
             .get(document)

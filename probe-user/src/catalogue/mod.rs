@@ -46,6 +46,7 @@
 //! unit = "GB/s"
 //! kind = "rate"                      # counter, ratio, rate, latency
 //! group = "memory"                   # for `group:memory`
+//! also_in = ["ddio"]                 # optional: other groups that select it
 //! formula = "CMEM_RD_DATA * 32 / duration_time"
 //! section = "SCF PMU Metrics"        # of the document
 //! document = "grace"                 # optional: where it is not the file's

@@ -223,9 +223,30 @@ pub enum Apportion {
     CpuWrite,
     /// To who owns the device.
     Device,
+    /// The same; what block devices read from memory also by what was written to them.
+    DeviceRead,
+    /// The same; what block devices write to memory also by what was read from them.
+    DeviceWrite,
+    /// The same; what block devices read and write also by both.
+    DeviceBoth,
     /// Not at all.
     #[default]
     None,
+}
+
+impl Apportion {
+    /// Whether it is about what a device does, which no counter on CPUs tells.
+    #[must_use]
+    pub fn is_of_device(self) -> bool {
+        match self {
+            Self::Device | Self::DeviceRead | Self::DeviceWrite | Self::DeviceBoth => true,
+            Self::CpuRead
+            | Self::CpuReadSource
+            | Self::CpuReadRemote
+            | Self::CpuWrite
+            | Self::None => false,
+        }
+    }
 }
 
 impl fmt::Display for Apportion {
@@ -236,6 +257,9 @@ impl fmt::Display for Apportion {
             Self::CpuReadRemote => "cpu_read_remote",
             Self::CpuWrite => "cpu_write",
             Self::Device => "device",
+            Self::DeviceRead => "device_read",
+            Self::DeviceWrite => "device_write",
+            Self::DeviceBoth => "device_both",
             Self::None => "none",
         })
     }
@@ -264,6 +288,8 @@ pub struct Metric {
     pub kind: Kind,
     /// The group that `group:NAME` selects.
     pub group: String,
+    /// Other groups that are not complete without it.
+    pub also_in: Vec<String>,
     /// How it is computed.
     pub formula: Formula,
     /// The title of its source document.
@@ -293,6 +319,12 @@ pub struct Metric {
 }
 
 impl Metric {
+    /// Whether `group:NAME` selects it.
+    #[must_use]
+    pub fn is_in(&self, group: &str) -> bool {
+        self.group == group || self.also_in.iter().any(|other| other == group)
+    }
+
     /// The events to open: those of the formula, and what its shares need of the same PMU. A formula over time alone takes one event of
     /// its PMU, since the time is that of a group.
     #[must_use]

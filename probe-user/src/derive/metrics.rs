@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     catalogue::{self, Counts},
+    devices::Device,
     formula::{Implicit, NoValue, Value},
     load::{MetricSource, Place, Plan, PlannedMetric},
     window::{Usage, Window},
@@ -26,6 +27,8 @@ pub struct MetricHead {
 pub struct PlaceRow {
     /// What it is for.
     pub place: catalogue::Place,
+    /// The devices that are counted there, where it is not a whole socket.
+    pub devices: Vec<String>,
     /// The metric.
     pub metric: MetricHead,
     /// Its value there.
@@ -161,8 +164,15 @@ fn place_row(
     if place.socket.is_none() {
         place.socket = Some(socket);
     }
+    let whole = place.device.is_none() && place.filters.is_empty();
+    let devices = if whole {
+        Vec::new()
+    } else {
+        plan.devices_of(source, socket)
+    };
     PlaceRow {
         place,
+        devices: devices.into_iter().map(Device::name).collect(),
         metric: MetricHead::of(planned),
         value: evaluate(plan, planned, counts),
     }

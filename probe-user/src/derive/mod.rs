@@ -1,5 +1,6 @@
 //! Derive: values from counts, and documented metrics from values.
 
+mod ddio;
 mod metrics;
 mod samples;
 mod shares;
@@ -10,6 +11,7 @@ pub mod statistics;
 use std::{collections::BTreeMap, time::Duration};
 
 pub use self::{
+    ddio::{Advice, Finding},
     metrics::{MetricHead, MetricValue, PlaceRow},
     shares::{Share, ShareRow, Whose},
 };
@@ -63,6 +65,10 @@ pub struct Report {
     pub places: Vec<PlaceRow>,
     /// What of the metrics of sockets is whose.
     pub shares: Vec<ShareRow>,
+    /// What metrics of sockets say in words.
+    pub findings: Vec<Finding>,
+    /// What to try where they are not as one would wish.
+    pub advice: &'static [Advice],
     /// Metrics that cannot be counted here, and why.
     pub missing: Vec<(MetricHead, String)>,
 }
@@ -106,6 +112,7 @@ impl Report {
             values,
             metrics: Vec::new(),
         };
+        let places = metrics::of_places(plan, window);
         Self {
             elapsed: (window.start + window.length).saturating_sub(began),
             length: window.length,
@@ -117,7 +124,9 @@ impl Report {
                 values,
                 metrics: metrics::of_usage(plan, &joined.total, window.length),
             },
-            places: metrics::of_places(plan, window),
+            findings: ddio::findings(&places),
+            advice: ddio::advice(&places),
+            places,
             shares: Vec::new(),
             missing: metrics::missing(plan),
             columns: columns.into_iter().cloned().collect(),

@@ -50,9 +50,12 @@ pub use self::{
     weights::{PlannedWeight, WeightKind},
 };
 use crate::{
+    catalogue::Platform,
     cgroup::Hierarchy,
     cpus,
+    devices::DeviceReader,
     pull::{IdleRows, Lifecycle, Names},
+    resctrl,
 };
 
 /// The eBPF object, built for this architecture.
@@ -92,6 +95,8 @@ pub struct Session {
     pub(crate) flushes: u64,
     pub(crate) rotation: Rotation,
     pub(crate) spe: Option<Spe>,
+    pub(crate) devices: Option<DeviceReader>,
+    pub(crate) monitors: Option<resctrl::Reader>,
 }
 
 impl Session {
@@ -153,6 +158,8 @@ impl Session {
         // After the programs are attached, so that no cgroup falls between walk and events.
         let lifecycle = Lifecycle::new(&mut ebpf, Names::from_walk(hierarchy.walk()?))?;
 
+        let devices = DeviceReader::new(&config.plan, hierarchy);
+        let monitors = monitors(&config.plan, sysfs, hierarchy, &uncore);
         let mut session = Self {
             config,
             ebpf,
@@ -169,6 +176,8 @@ impl Session {
             flushes: 0,
             rotation: Rotation::default(),
             spe: None,
+            devices,
+            monitors,
         };
         if let Some(config) = session.config.spe.clone() {
             let spe = Spe::start(config, &mut session.ebpf, &session.btf, &online)?;
@@ -298,6 +307,25 @@ impl Session {
         // Open slices belong to whoever runs now; from here on owners are known.
         (0..self.counters.len()).try_for_each(|at| self.flush_as_is(at, FlushMode::Charge))
     }
+}
+
+/// The groups that resctrl monitors, where a session shares out memory traffic.
+fn monitors(
+    plan: &Plan,
+    sysfs: &Path,
+    hierarchy: &Hierarchy,
+    uncore: &Uncore,
+) -> Option<resctrl::Reader> {
+    let topology = uncore.topology().filter(|_| !plan.weights.is_empty())?;
+    let reader = resctrl::Reader::new(sysfs, Path::new("/proc"), hierarchy, &topology)?;
+    let machine = plan.metrics.machine.as_ref();
+    if machine.is_some_and(|machine| machine.platform == Platform::Grace) {
+        tracing::warn!(
+            "kernels without the workaround T241-MPAM-6 show a 64th of what Grace's MPAM counted: take resctrl's \
+             numbers as a lower bound, or compare them with a load that you know"
+        );
+    }
+    Some(reader)
 }
 
 /// Processes of a followed command that may live at once.

@@ -4,7 +4,10 @@ use super::{
     plan::{Place, Plan},
     planner::{MetricSource, Request},
 };
-use crate::{catalogue::Metric, event::Pmus};
+use crate::{
+    catalogue::{Apportion, Metric},
+    event::Pmus,
+};
 
 impl Plan {
     /// Whether a session must sample to have values for all metrics.
@@ -17,6 +20,23 @@ impl Plan {
             .flat_map(|planned| &planned.sources);
         let mut events = sources.flatten().flat_map(|source| &source.events);
         events.any(|(_, place)| matches!(place, Place::Sampled(_)))
+    }
+
+    /// Whether it has a metric whose shares samples of loads tell.
+    #[must_use]
+    pub fn shares_reads(&self) -> bool {
+        let reads = [
+            Apportion::CpuRead,
+            Apportion::CpuReadSource,
+            Apportion::CpuReadRemote,
+        ];
+        self.metrics.list.iter().any(|planned| {
+            reads.contains(&planned.metric.apportion)
+                && planned
+                    .sources
+                    .as_ref()
+                    .is_ok_and(|sources| !sources.is_empty())
+        })
     }
 }
 

@@ -71,6 +71,12 @@ pub(crate) struct SpeTotals {
 }
 
 impl Session {
+    /// True where it samples: call [`Self::upkeep`] where pulls are rare.
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        self.spe.is_some()
+    }
+
     /// Drains the buffers of a session that samples, for a caller that pulls rarely. Nothing is freed.
     ///
     /// # Errors

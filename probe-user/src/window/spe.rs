@@ -151,8 +151,34 @@ pub(crate) fn add(sum: &mut SpeCounts, counts: &SpeCounts) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use probe_common::spe::SpeCpu;
+
     use super::*;
+    use crate::load::spe::SpeHook;
+
+    /// A window with these samples on sockets, and nothing else.
+    pub(crate) fn sampled(on_socket: BTreeMap<(u32, Owner), SpeUsage>) -> SpeWindow {
+        SpeWindow {
+            start: Duration::ZERO,
+            length: Duration::from_secs(1),
+            usage: BTreeMap::new(),
+            on_socket,
+            pages: Vec::new(),
+            names: Arc::clone(&crate::window::tests::empty().names),
+            health: SpeHealth {
+                hook: SpeHook::Fentry,
+                period: 32_768,
+                sum: SpeCpu::default(),
+                longest: 0,
+                rows: 0,
+                sampler: BTreeMap::new(),
+                aux_size: 8192,
+                unlogged: 0,
+                bpf_stats: None,
+            },
+        }
+    }
 
     fn counts(samples: u64, cycles: u64) -> SpeCounts {
         let mut counts = SpeCounts::default();

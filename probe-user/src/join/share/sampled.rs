@@ -7,9 +7,12 @@ use probe_common::spe::{Class, Source};
 use super::{Method, SocketWeights, Weight, Weights};
 use crate::window::{Owner, Served, SpeUsage};
 
+/// Samples of a socket below which its shares err by more than a tenth of themselves.
+const ENOUGH: u64 = 100;
+
 impl Weights {
     /// What was sampled in a window ([`SpeWindow::on_socket`](crate::window::SpeWindow::on_socket)): loads that the socket's own memory served, and
-    /// those that another socket did.
+    /// those that another socket did. A socket with few samples has none.
     #[must_use]
     pub fn sampled(on_socket: &BTreeMap<(u32, Owner), SpeUsage>) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();
@@ -35,6 +38,10 @@ impl Weights {
                 weight.samples += counts.row.samples;
             }
         }
+        sockets.retain(|_, of_socket| {
+            let weights = of_socket.local.values().chain(of_socket.remote.values());
+            weights.map(|weight| weight.samples).sum::<u64>() >= ENOUGH
+        });
         Self {
             method: Method::Spe,
             sockets,
@@ -68,7 +75,7 @@ mod tests {
             (0, owner(7)),
             SpeUsage::from([
                 (by(Source::L1d), samples(500)),
-                (by(Source::Dram), samples(30)),
+                (by(Source::Dram), samples(300)),
                 (by(Source::Remote), samples(4)),
                 (by(Source::RemoteDram), samples(1)),
                 ((Class::Load, Served::Number(77)), samples(9)),
@@ -79,22 +86,17 @@ mod tests {
             (0, owner(8)),
             SpeUsage::from([(by(Source::L2), samples(9))]),
         );
-        on_socket.insert(
-            (1, owner(7)),
-            SpeUsage::from([(by(Source::Dram), samples(2))]),
-        );
+        let few = SpeUsage::from([(by(Source::Dram), samples(99))]);
+        on_socket.insert((1, owner(7)), few);
         let weights = Weights::sampled(&on_socket);
         let weight = |count| Weight {
             weight: 1000 * count,
             samples: count,
         };
         let first = &weights.sockets[&0];
-        assert_eq!(first.local, BTreeMap::from([(owner(7), weight(30))]));
+        assert_eq!(first.local, BTreeMap::from([(owner(7), weight(300))]));
         assert_eq!(first.remote, BTreeMap::from([(owner(7), weight(5))]));
-        assert_eq!(
-            weights.sockets[&1].local,
-            BTreeMap::from([(owner(7), weight(2))])
-        );
+        assert_eq!(weights.sockets.get(&1), None);
         // A socket whose samples say nothing about memory has no shares by this method.
         on_socket.retain(|(_, owner), _| owner.cgroup.0 == 8);
         let none = [Weights::sampled(&on_socket)];
