@@ -113,6 +113,16 @@ pub(super) fn at_socket(
     Some(place_row(plan, planned, source, window, socket).value)
 }
 
+/// The names of the devices that a source counts, where it is not about a whole socket.
+pub(super) fn devices(plan: &Plan, source: &MetricSource, socket: u32) -> Vec<String> {
+    let place = &source.place;
+    if place.device.is_none() && place.filters.is_empty() {
+        return Vec::new();
+    }
+    let devices = plan.devices_of(source, socket).into_iter();
+    devices.map(Device::name).collect()
+}
+
 /// The sockets that the counts of a source were read on.
 fn sockets(source: &MetricSource, window: &Window) -> BTreeSet<u32> {
     let of_source = |at: usize| {
@@ -164,15 +174,9 @@ fn place_row(
     if place.socket.is_none() {
         place.socket = Some(socket);
     }
-    let whole = place.device.is_none() && place.filters.is_empty();
-    let devices = if whole {
-        Vec::new()
-    } else {
-        plan.devices_of(source, socket)
-    };
     PlaceRow {
         place,
-        devices: devices.into_iter().map(Device::name).collect(),
+        devices: devices(plan, source, socket),
         metric: MetricHead::of(planned),
         value: evaluate(plan, planned, counts),
     }

@@ -8,7 +8,7 @@ use crate::{
     pull::Health,
 };
 
-const HEADING: [&str; 13] = [
+const HEADING: [&str; 14] = [
     "elapsed_s",
     "duration_s",
     "kind",
@@ -22,6 +22,7 @@ const HEADING: [&str; 13] = [
     "method",
     "rel_error",
     "resctrl_bytes_per_second",
+    "device",
 ];
 
 pub(super) fn write(
@@ -115,6 +116,7 @@ fn share(csv: &mut csv::Writer<impl Write>, report: &Report, row: &ShareRow) -> 
     let (kind, name) = whose(&row.whose);
     let head = &row.metric;
     let socket = row.socket.to_string();
+    let device = row.device.as_deref().unwrap_or_default();
     match &row.share {
         Ok(share) => {
             let (value, live) = (share.value.to_string(), share.live.to_string());
@@ -124,25 +126,30 @@ fn share(csv: &mut csv::Writer<impl Write>, report: &Report, row: &ShareRow) -> 
             let error = error.unwrap_or_default();
             let monitored = row.monitored.map(|bytes| bytes.to_string());
             let monitored = monitored.unwrap_or_default();
-            with_share(csv, report, fields, [&socket, &method, &error, &monitored])
+            with_share(
+                csv,
+                report,
+                fields,
+                [&socket, &method, &error, &monitored, device],
+            )
         }
         Err(reason) => {
             let fields = [kind, &name, &head.name, "", "", &head.unit, reason];
-            with_share(csv, report, fields, [&socket, "", "", ""])
+            with_share(csv, report, fields, [&socket, "", "", "", device])
         }
     }
 }
 
 fn line(csv: &mut csv::Writer<impl Write>, report: &Report, fields: [&str; 7]) -> io::Result<()> {
-    with_share(csv, report, fields, [""; 4])
+    with_share(csv, report, fields, [""; 5])
 }
 
-/// The last four fields are of shares only.
+/// The last five fields are of shares only.
 fn with_share(
     csv: &mut csv::Writer<impl Write>,
     report: &Report,
     fields: [&str; 7],
-    of_share: [&str; 4],
+    of_share: [&str; 5],
 ) -> io::Result<()> {
     let elapsed = format!("{:.6}", report.elapsed.as_secs_f64());
     let length = format!("{:.6}", report.length.as_secs_f64());

@@ -121,6 +121,7 @@ fn share_row(row: &ShareRow) -> Json {
     line["metric"] = json!(row.metric.name);
     line["unit"] = json!(row.metric.unit);
     line["socket"] = json!(row.socket);
+    line["device"] = json!(row.device);
     line
 }
 

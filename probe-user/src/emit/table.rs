@@ -143,7 +143,7 @@ fn shares(rows: &[ShareRow]) -> Table {
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
         table.add_row([
             left(&name),
-            left(&format!("socket {}", row.socket)),
+            left(&share_place(row)),
             left(&row.metric.name),
             right(value),
             left(&row.metric.unit),
@@ -155,6 +155,12 @@ fn shares(rows: &[ShareRow]) -> Table {
         ]);
     }
     table
+}
+
+/// What a share is of.
+pub(super) fn share_place(row: &ShareRow) -> String {
+    let socket = || format!("socket {}", row.socket);
+    row.device.clone().unwrap_or_else(socket)
 }
 
 fn print(out: &mut impl Write, table: &Table) -> io::Result<()> {

@@ -71,6 +71,7 @@ fn share(whose: Whose, value: Result<(f64, Option<f64>), &str>) -> ShareRow {
     ShareRow {
         whose,
         socket: 1,
+        device: None,
         metric: head("cmem_read_bandwidth_apportioned", "GB/s"),
         share: share.map_err(str::to_owned),
         monitored,

@@ -10,6 +10,7 @@ mod defaults;
 mod error;
 mod hook;
 mod hotplug;
+mod monitors;
 mod pack;
 mod plan;
 mod planner;
@@ -50,7 +51,6 @@ pub use self::{
     weights::{PlannedWeight, WeightKind},
 };
 use crate::{
-    catalogue::Platform,
     cgroup::Hierarchy,
     cpus,
     devices::DeviceReader,
@@ -159,7 +159,7 @@ impl Session {
         let lifecycle = Lifecycle::new(&mut ebpf, Names::from_walk(hierarchy.walk()?))?;
 
         let devices = DeviceReader::new(&config.plan, hierarchy);
-        let monitors = monitors(&config.plan, sysfs, hierarchy, &uncore);
+        let monitors = monitors::monitors(&config.plan, sysfs, hierarchy, &uncore);
         let mut session = Self {
             config,
             ebpf,
@@ -307,25 +307,6 @@ impl Session {
         // Open slices belong to whoever runs now; from here on owners are known.
         (0..self.counters.len()).try_for_each(|at| self.flush_as_is(at, FlushMode::Charge))
     }
-}
-
-/// The groups that resctrl monitors, where a session shares out memory traffic.
-fn monitors(
-    plan: &Plan,
-    sysfs: &Path,
-    hierarchy: &Hierarchy,
-    uncore: &Uncore,
-) -> Option<resctrl::Reader> {
-    let topology = uncore.topology().filter(|_| !plan.weights.is_empty())?;
-    let reader = resctrl::Reader::new(sysfs, Path::new("/proc"), hierarchy, &topology)?;
-    let machine = plan.metrics.machine.as_ref();
-    if machine.is_some_and(|machine| machine.platform == Platform::Grace) {
-        tracing::warn!(
-            "kernels without the workaround T241-MPAM-6 show a 64th of what Grace's MPAM counted: take resctrl's \
-             numbers as a lower bound, or compare them with a load that you know"
-        );
-    }
-    Some(reader)
 }
 
 /// Processes of a followed command that may live at once.

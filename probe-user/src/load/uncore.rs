@@ -6,7 +6,7 @@
 //! is rotated by the kernel, as enabled and running time tell.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     fs,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
@@ -15,9 +15,8 @@ use std::{
     time::Duration,
 };
 
-use super::{LoadError, Place, Plan, counters};
+use super::{LoadError, Plan, counters};
 use crate::{
-    catalogue::Apportion,
     cpus::{self, CpuList},
     event::{self, Scope},
     pull::{UncoreReading, now},
@@ -39,9 +38,6 @@ pub(crate) struct Uncore {
     pub(crate) look: bool,
     last: Duration,
 }
-
-/// Counts by event, socket and instance.
-pub(crate) type Glance = HashMap<(usize, u32, u16), u64>;
 
 /// Events that are opened as one group, on every CPU of their PMU's cpumask.
 struct Group {
@@ -79,7 +75,7 @@ impl Uncore {
             groups: Vec::new(),
             topology: Arc::new(Topology::read(sysfs)),
             sysfs: sysfs.to_owned(),
-            divided: divided(plan),
+            divided: edges::divided(plan),
             look: false,
             last: now(),
         };
@@ -221,44 +217,6 @@ impl Uncore {
         readings
     }
 
-    /// What the counters that are divided hold at this moment.
-    pub(crate) fn glance(&self) -> Glance {
-        let mut glance = Glance::new();
-        for group in &self.groups {
-            for ((socket, instance), unit) in &group.units {
-                let counters = group.events.clone().zip(&unit.counters);
-                let divided = counters.filter(|(at, _)| self.divided.contains(at));
-                glance.extend(divided.filter_map(|(at, counter)| {
-                    Some(((at, *socket, *instance), counter.now().ok()?.count))
-                }));
-            }
-        }
-        glance
-    }
-
-    /// Tells each reading how far its counter moved while the pull that it belongs to took the weights:
-    /// between a glance before the first CPU was flushed and one after the last row was read.
-    pub(crate) fn bound_edges(
-        &self,
-        readings: &mut [UncoreReading],
-        before: &Glance,
-        after: &Glance,
-    ) {
-        for reading in readings {
-            let Some(count) = reading.count.filter(|_| self.divided.contains(&reading.at)) else {
-                continue;
-            };
-            let key = (reading.at, reading.socket, reading.instance);
-            reading.edge = match (before.get(&key), after.get(&key)) {
-                (Some(before), Some(after)) => count
-                    .saturating_sub(*before)
-                    .max(after.saturating_sub(count)),
-                // Opened anew in between, or gone: nothing is known of its edge.
-                _ => count,
-            };
-        }
-    }
-
     /// Opens anew what is not on the CPU that the cpumask names, and ends the series of PMUs that are gone.
     fn follow_cpumasks(&mut self, plan: &Plan) {
         let mut groups = std::mem::take(&mut self.groups);
@@ -332,25 +290,6 @@ impl Uncore {
     }
 }
 
-/// The events whose counts are divided by what CPUs counted: of those the moment of the reading matters.
-fn divided(plan: &Plan) -> BTreeSet<usize> {
-    let by_cpus = |apportion: Apportion| apportion != Apportion::None && !apportion.is_of_device();
-    let metrics = plan.metrics.list.iter();
-    let places = metrics
-        .filter(|planned| by_cpus(planned.metric.apportion))
-        .flat_map(|planned| {
-            let sources = planned.sources.iter().flatten();
-            let events = sources.flat_map(|source| source.events.iter().map(|(_, place)| place));
-            events.chain(&planned.io)
-        });
-    places
-        .filter_map(|place| match place {
-            Place::Uncore { at } => Some(*at),
-            Place::Core { .. } | Place::Duration | Place::Sampled(_) => None,
-        })
-        .collect()
-}
-
 /// The item of an iterator that has one.
 fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     items.next().filter(|_| items.next().is_none())
@@ -402,5 +341,6 @@ impl Counter {
     }
 }
 
+mod edges;
 #[cfg(test)]
 mod tests;

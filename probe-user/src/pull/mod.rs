@@ -105,10 +105,6 @@ impl Session {
                 }
             })?;
         let after = self.uncore.glance();
-        let devices = self.devices.as_mut().map(|devices| devices.read(at));
-        let devices = devices.transpose()?;
-        let monitors = self.monitors.as_mut();
-        let monitored = monitors.map_or_else(Vec::new, |monitors| monitors.read(at));
         self.uncore.bound_edges(&mut uncore, &glance, &after);
         let mut rows: HashMap<UsageKey, UsageRow> = rows
             .into_iter()
@@ -135,6 +131,11 @@ impl Session {
                 .name_processes(rows.keys().map(|key| key.tgid).chain(tgids));
         }
         let names = self.lifecycle.names();
+        // Last, since looking at every process takes its time.
+        let devices = self.devices.as_mut().map(|devices| devices.read(at));
+        let devices = devices.transpose()?;
+        let monitors = self.monitors.as_mut();
+        let monitored = monitors.map_or_else(Vec::new, |monitors| monitors.read(at));
         if missed > 0 {
             tracing::warn!(
                 "hook cgroup-switches missed {missed} switches: using sched-switch from here on"

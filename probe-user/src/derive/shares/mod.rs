@@ -35,6 +35,8 @@ pub struct ShareRow {
     pub whose: Whose,
     /// The socket.
     pub socket: u32,
+    /// What it is a share of, with the names of its devices, where that is not the whole socket.
+    pub device: Option<String>,
     /// The metric's name with `_apportioned` behind it, and its unit.
     pub metric: MetricHead,
     /// The share, or why nothing is known.
@@ -85,9 +87,17 @@ fn rows(plan: &Plan, window: &Window, view: &View, shared: &MetricShares) -> Vec
         name: format!("{}{APPORTIONED}", planned.metric.name),
         unit: planned.metric.unit.clone(),
     };
+    let sources = planned.sources.iter().flatten();
+    let source = sources.skip(shared.source).take(1);
+    let devices = source.filter_map(|source| {
+        let names = metrics::devices(plan, source, socket);
+        (!names.is_empty()).then(|| format!("{} ({})", source.place, names.join(", ")))
+    });
+    let device = devices.last();
     let row = |whose, share| ShareRow {
         whose,
         socket,
+        device: device.clone(),
         metric: head.clone(),
         share,
         monitored: None,

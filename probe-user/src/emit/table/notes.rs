@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use super::{place, short};
+use super::{place, share_place, short};
 use crate::derive::Report;
 
 /// Rows that are named; of more, their number.
@@ -36,8 +36,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     for row in &report.shares {
         if let Err(reason) = &row.share {
             let key = (row.metric.name.as_str(), reason.clone());
-            let socket = format!("socket {}", row.socket);
-            notes.entry(key).or_default().push(socket);
+            notes.entry(key).or_default().push(share_place(row));
         }
     }
     for (head, reason) in &report.missing {

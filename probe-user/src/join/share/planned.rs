@@ -44,6 +44,11 @@ pub fn of_window(plan: &Plan, window: &Window, view: &View) -> Vec<MetricShares>
         }
         for (source, events) in planned.sources.iter().flatten().enumerate() {
             for (socket, counted) in counts(events, planned.metric.formula.events(), window) {
+                // A port without traffic, mostly without a device.
+                let idle = counted.is_some_and(|counted| counted.count == 0);
+                if apportion.is_of_device() && idle {
+                    continue;
+                }
                 let shares = |counted: Counted| {
                     if apportion.is_of_device() {
                         let devices = plan.devices_of(events, socket);
