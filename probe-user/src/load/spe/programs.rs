@@ -52,6 +52,7 @@ fn refused(what: &str) -> impl Fn(&dyn std::error::Error) -> LoadError {
 pub(super) fn attach_tasks(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
     attach_tracepoint(ebpf, btf, "spe_fork", "sched_process_fork")?;
     attach_tracepoint(ebpf, btf, "spe_exit", "sched_process_exit")?;
+    attach_tracepoint(ebpf, btf, "spe_exec", "sched_process_exec")?;
     attach_tracepoint(ebpf, btf, "spe_attach", "cgroup_attach_task")?;
     let failed = refused("program spe_walk_tasks");
     let walk: &mut Iter = program(ebpf, "spe_walk_tasks")?;
