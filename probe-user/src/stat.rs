@@ -37,6 +37,8 @@ use tokio::{
     time::{Interval, MissedTickBehavior, interval_at},
 };
 
+use crate::stat_samples;
+
 /// Arguments of `stat`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
