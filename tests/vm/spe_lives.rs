@@ -5,8 +5,7 @@ use std::{process::Stdio, thread, time::Duration};
 
 use crate::{
     spe_support::{
-        PERIOD, Sampling, assert_conserved, assert_exact, counted, sample, samples, stat, truth,
-        written,
+        PERIOD, Sampling, assert_conserved, assert_exact, sample, samples, truth, written,
     },
     support::{TestCgroup, load_binary, machine, pmuscope},
     testpmu::TestPmu,
