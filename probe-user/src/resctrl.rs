@@ -1,4 +1,4 @@
-//! What the hardware itself counted for groups of tasks: memory bandwidth monitoring by Intel's RDT, AMD's QoS
+//! What the hardware itself counted for groups of tasks: memory bandwidth monitoring by Intel's RDT, AMD
 //! and Arm's MPAM, as resctrl shows it (Documentation/filesystems/resctrl.rst). Groups are made by others, such
 //! as a container runtime with `intelRdt.enableMonitoring`; pmuscope makes none.
 //!
