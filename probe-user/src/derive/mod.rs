@@ -71,6 +71,8 @@ pub struct Report {
     pub advice: &'static [Advice],
     /// Metrics that cannot be counted here, and why.
     pub missing: Vec<(MetricHead, String)>,
+    /// What became of everything that SPE wrote since the session began, in one that samples.
+    pub sampling: Vec<(String, u64)>,
 }
 
 impl Report {
@@ -129,6 +131,7 @@ impl Report {
             places,
             shares: Vec::new(),
             missing: metrics::missing(plan),
+            sampling: Vec::new(),
             columns: columns.into_iter().cloned().collect(),
         }
     }

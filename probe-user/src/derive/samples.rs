@@ -16,6 +16,7 @@ use crate::{
 impl Report {
     /// Gives the sampled metrics their values. Who was sampled without having been counted gets a row.
     pub fn add_samples(&mut self, plan: &Plan, window: &SpeWindow, view: &View) {
+        self.sampling = window.health.counts();
         let SpeJoined { rows, total } = view.join_spe(window);
         for entity in rows.keys() {
             if self.rows.iter().any(|row| row.label == *entity) {
