@@ -23,7 +23,7 @@ use probe_user::{
     emit::{Emitter, Format},
     event::{self, Pmus},
     join::{By, CommandOwner, View},
-    load::{Config, Hook, Plan, Request, Room, Session, default_events},
+    load::{Config, Hook, Plan, Request, Room, Session, default_events, spe::UPKEEP},
     pull::Snapshot,
     topology::Topology,
     window::Window,
@@ -36,6 +36,8 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{Interval, MissedTickBehavior, interval_at},
 };
+
+use crate::stat_samples;
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -197,6 +199,8 @@ struct Stat {
     last: Snapshot,
     timer: Option<Interval>,
     rotation: Option<Interval>,
+    /// Of samples, where there are any.
+    upkeep: Option<Interval>,
     command: Option<RunningCommand>,
     /// Ctrl-C, and what service managers and container runtimes send.
     interrupt: Signal,
@@ -236,7 +240,8 @@ impl Stat {
             max_rows: args.max_rows,
             spe: None,
         };
-        let mut session = Session::start(config, hierarchy)?;
+        let mut session = stat_samples::start(config, hierarchy)?;
+        let upkeep = session.samples().then(|| every(UPKEEP));
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
         }
@@ -265,6 +270,7 @@ impl Stat {
             session,
             view,
             rotation,
+            upkeep,
             emitter,
             first,
             last,
@@ -294,6 +300,7 @@ impl Stat {
             tokio::select! {
                 () = tick(&mut self.timer) => self.print()?,
                 () = tick(&mut self.rotation) => self.session.rotate()?,
+                () = tick(&mut self.upkeep) => self.session.upkeep()?,
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
                 () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
                     Some(command) if !asked => {
@@ -336,6 +343,9 @@ impl Stat {
         let joined = self.view.join(&window, plan.groups.len());
         let mut report = Report::new(plan, &window, &joined, self.first.at);
         report.add_shares(plan, &window, &self.view);
+        if let Some(samples) = &window.samples {
+            report.add_samples(plan, samples, &self.view);
+        }
         self.last = now;
         self.emitter
             .write(&report, &window.health)

@@ -18,6 +18,7 @@ mod scale;
 mod shares;
 mod smoke;
 mod spe;
+mod spe_lives;
 mod spe_losses;
 mod spe_support;
 #[path = "../load/spin.rs"]

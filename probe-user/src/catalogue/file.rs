@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{
     chip::{Chip, Platform},
-    model::{Apportion, CountOf, Kind, Per, Requirement},
+    model::{Apportion, CountOf, Kind, Per, Requirement, Sampled},
 };
 
 #[derive(Deserialize)]
@@ -45,6 +45,7 @@ pub(super) struct Pmu {
 #[serde(deny_unknown_fields)]
 pub(super) struct Event {
     pub(super) perf: String,
+    pub(super) sampled: Option<Sampled>,
     pub(super) id: Option<u64>,
     pub(super) count: CountOf,
     #[serde(default)]

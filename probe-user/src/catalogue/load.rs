@@ -21,7 +21,7 @@ macro_rules! files {
 }
 
 /// The files, in the order of the documentation.
-const FILES: [(&str, &str); 17] = files![
+const FILES: [(&str, &str); 18] = files![
     "neoverse-v2.toml",
     "nvidia-grace-scf.toml",
     "nvidia-grace-pcie.toml",
@@ -38,6 +38,7 @@ const FILES: [(&str, &str); 17] = files![
     "vera-unnamed.toml",
     "intel-spr.toml",
     "intel-snb-stalls.toml",
+    "arm-spe.toml",
     "generic.toml",
 ];
 
@@ -148,6 +149,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
     for (name, event) in events {
         let file::Event {
             perf,
+            sampled,
             id,
             count,
             also,
@@ -168,6 +170,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         }
         let spec = EventSpec {
             perf,
+            sampled,
             id,
             count,
             also,

@@ -31,6 +31,7 @@
 //! [pmu.scf.events]
 //! # count: what one count is. id: the value of the term `event`. fixed: has a counter of its own.
 //! # counters: the only ones it can use. also: names under which tools print it.
+//! # sampled: it is no count, but estimated of the SPE samples of that event (Sampled).
 //! CYCLES = { perf = "{pmu}/cycles/", id = 0x100000000, count = "cycle", fixed = true }
 //! CMEM_RD_DATA = { perf = "{pmu}/cmem_rd_data/", id = 0x1a5, count = "beat32" }
 //!
@@ -92,7 +93,9 @@ pub use self::{
     document::markdown,
     error::{LoadError, Problem, SelectError, Unavailable},
     groups::{CounterGroup, Place, Settings},
-    model::{Apportion, CountOf, EventSpec, Family, Kind, Metric, Per, PmuSpec, Requirement},
+    model::{
+        Apportion, CountOf, EventSpec, Family, Kind, Metric, Per, PmuSpec, Requirement, Sampled,
+    },
     template::{Instance, Pattern},
 };
 

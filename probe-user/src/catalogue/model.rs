@@ -62,6 +62,8 @@ pub enum Per {
 pub struct EventSpec {
     /// perf's `-e` string, with placeholders.
     pub perf: String,
+    /// What of the event's samples it is; `None`: its count.
+    pub sampled: Option<Sampled>,
     /// The value of its term `event`, by which a raw encoding is known.
     pub id: Option<u64>,
     /// What one count is.
@@ -72,6 +74,40 @@ pub struct EventSpec {
     pub counters: Option<Vec<u8>>,
     /// It has a counter of its own, and takes none of the others.
     pub fixed: bool,
+}
+
+/// What is estimated of SPE's samples. Places are those of [`probe_common::spe::Source`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sampled {
+    /// Loads.
+    Loads,
+    /// Cycles from their dispatch to completion.
+    LoadCycles,
+    /// Loads with a translation table walk.
+    LoadWalks,
+    /// Loads of which it is known where they were served.
+    SourcedLoads,
+    /// Loads that the level 1 data cache served.
+    L1Loads,
+    /// Loads that the level 2 cache served.
+    L2Loads,
+    /// Loads that another core's cache served.
+    PeerLoads,
+    /// Loads that a cache of a cluster served.
+    ClusterLoads,
+    /// Loads that the level 3 or system cache of the socket served.
+    SystemCacheLoads,
+    /// Loads that the memory of the socket served.
+    DramLoads,
+    /// Loads that another socket served.
+    RemoteLoads,
+    /// Stores, and atomics that read and write.
+    Stores,
+    /// Cycles from their dispatch to completion.
+    StoreCycles,
+    /// Stores with a translation table walk.
+    StoreWalks,
 }
 
 /// What one count of an event is.

@@ -44,11 +44,12 @@ impl MetricHead {
     }
 }
 
-/// The metrics that are counted per CPU, with their source.
-fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
+/// The metrics that are counted or sampled per CPU, with their source.
+pub(super) fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
     plan.metrics.list.iter().filter_map(|planned| {
         let source = planned.sources.as_ref().ok()?.first()?;
-        let core = |(_, place): &(String, Place)| matches!(place, Place::Core { .. });
+        let core =
+            |(_, place): &(String, Place)| matches!(place, Place::Core { .. } | Place::Sampled(_));
         source.events.iter().all(core).then_some((planned, source))
     })
 }
@@ -181,7 +182,7 @@ fn place_row(
     }
 }
 
-fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts) -> MetricValue {
+pub(super) fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts) -> MetricValue {
     let Some(machine) = &plan.metrics.machine else {
         return Err(NoValue::Missing(planned.metric.formula.events().to_vec()));
     };

@@ -2,6 +2,7 @@
 
 mod ddio;
 mod metrics;
+mod samples;
 mod shares;
 
 pub mod spe;
@@ -70,6 +71,8 @@ pub struct Report {
     pub advice: &'static [Advice],
     /// Metrics that cannot be counted here, and why.
     pub missing: Vec<(MetricHead, String)>,
+    /// What became of everything that SPE wrote since the session began, in one that samples.
+    pub sampling: Vec<(String, u64)>,
 }
 
 impl Report {
@@ -99,7 +102,7 @@ impl Report {
         let mut values = row(&joined.total);
         for (at, column) in columns.iter().enumerate() {
             match column.place {
-                Place::Core { .. } => {}
+                Place::Core { .. } | Place::Sampled(_) => {}
                 Place::Uncore { .. } => {
                     values[at] = total(sockets.values().map(|values| values[at]));
                 }
@@ -128,6 +131,7 @@ impl Report {
             places,
             shares: Vec::new(),
             missing: metrics::missing(plan),
+            sampling: Vec::new(),
             columns: columns.into_iter().cloned().collect(),
         }
     }

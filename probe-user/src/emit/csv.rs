@@ -54,12 +54,13 @@ pub(super) fn write(
         let fields = ["machine", "machine", &head.name, "", "", &head.unit, reason];
         line(&mut csv, report, fields)?;
     }
-    for (name, value) in health.map(self_values).unwrap_or_default() {
+    let account = health.map(|health| self_values(report, health));
+    for (name, value) in account.unwrap_or_default() {
         let value = if value == "-" { String::new() } else { value };
         line(
             &mut csv,
             report,
-            ["self", "pmuscope", name, &value, "", "", ""],
+            ["self", "pmuscope", &name, &value, "", "", ""],
         )?;
     }
     csv.flush()

@@ -48,9 +48,9 @@ pub(super) fn write(
             (_, Ok(number)) => json!(number),
             (_, Err(_)) => json!(text),
         };
-        line["self"] = self_values(health)
+        line["self"] = self_values(report, health)
             .into_iter()
-            .map(|(name, value)| (name.to_owned(), parse(value)))
+            .map(|(name, value)| (name, parse(value)))
             .collect();
     }
     writeln!(out, "{line}")

@@ -107,8 +107,8 @@ pub(crate) fn place(row: &PlaceRow) -> (&'static str, String) {
     (kind, name)
 }
 
-/// The account of the programs, as names and values with their units.
-pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
+/// The account of the programs and of what was sampled, as names and values with their units.
+pub(crate) fn self_values(report: &Report, health: &Health) -> Vec<(String, String)> {
     let mean = |sampled: &probe_common::Sampled| match sampled.nanos.checked_div(sampled.samples) {
         Some(nanos) => format!("{nanos}"),
         None => "-".to_owned(),
@@ -117,7 +117,7 @@ pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
         crate::load::Hook::SchedSwitch => "sched-switch",
         crate::load::Hook::CgroupSwitches => "cgroup-switches",
     };
-    vec![
+    let counted = [
         ("hook", hook.to_owned()),
         ("runs", health.runs.to_string()),
         ("charges", health.charges.to_string()),
@@ -136,7 +136,11 @@ pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
         ("rebased_counters", health.rebased.to_string()),
         ("refused_reads", health.read_errors.to_string()),
         ("lost_events", health.lost_events.to_string()),
-    ]
+    ];
+    let sampled = report.sampling.iter();
+    let sampled = sampled.map(|(name, count)| (format!("spe_{name}"), count.to_string()));
+    let counted = counted.map(|(name, value)| (name.to_owned(), value));
+    counted.into_iter().chain(sampled).collect()
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub(super) fn write(
     notes::findings(out, report, first)?;
     writeln!(out)?;
     if let Some(health) = health {
-        for (name, value) in self_values(health) {
+        for (name, value) in self_values(report, health) {
             writeln!(out, "  self {name:<24} {value:>16}")?;
         }
         writeln!(out)?;

@@ -169,6 +169,7 @@ fn report() -> Report {
             what: "reuse buffers",
             lowers: &["misses", "memory_bandwidth"],
         }],
+        sampling: vec![("records".into(), 11), ("missed_bytes".into(), 0)],
         missing: vec![(
             head("sve_ops", "1"),
             "there is no PMU of that name".to_owned(),

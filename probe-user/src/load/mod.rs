@@ -16,6 +16,7 @@ mod plan;
 mod planner;
 mod room;
 mod rotation;
+mod sampled;
 pub mod spe;
 mod uncore;
 mod weights;

@@ -11,6 +11,7 @@ use super::{
     weights::PlannedWeight,
 };
 use crate::{
+    catalogue::Sampled,
     devices::{Device, Devices},
     event::{Counter, Event, EventGroup, Exclude, Scope, Source},
 };
@@ -56,6 +57,8 @@ pub enum Place {
     },
     /// The length of the window.
     Duration,
+    /// Estimated of SPE's samples: per owner.
+    Sampled(Sampled),
 }
 
 /// A counter and what it leaves out.
@@ -159,7 +162,7 @@ impl Plan {
     pub fn devices_of(&self, source: &MetricSource, socket: u32) -> Vec<&Device> {
         let pmu = source.events.iter().find_map(|(_, place)| match place {
             Place::Uncore { at } => self.uncore.get(*at)?.counter.pmu.as_deref(),
-            Place::Core { .. } | Place::Duration => None,
+            Place::Core { .. } | Place::Duration | Place::Sampled(_) => None,
         });
         // Devices know a PMU by the name that tells what it is.
         let Some(pmu) = source.place.device.as_deref().or(pmu) else {

@@ -44,6 +44,8 @@ pub struct Window {
     pub devices: Option<DeviceGains>,
     /// What resctrl counted, where memory traffic is shared out.
     pub monitored: Vec<Monitored>,
+    /// What was sampled, in a session that samples.
+    pub samples: Option<SpeWindow>,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
     /// The programs' account of themselves as of the later snapshot, since the session began.
@@ -96,6 +98,7 @@ impl Window {
                 .zip(later.devices.as_ref())
                 .map(|(earlier, later)| DeviceGains::between(earlier, later)),
             monitored: resctrl::gains(&earlier.monitored, &later.monitored),
+            samples: SpeWindow::between(earlier, later),
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }
@@ -180,4 +183,6 @@ mod spe;
 pub(crate) mod tests;
 
 pub(crate) use self::spe::add as add_samples;
+#[cfg(test)]
+pub(crate) use self::spe::tests::sampled as sampled_window;
 pub use self::spe::{Served, SpeUsage, SpeWindow};

@@ -2,18 +2,21 @@
 
 mod devices;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use probe_common::{CgroupId, UsageRow};
+use probe_common::{
+    CgroupId, UsageRow,
+    spe::{Class, Source},
+};
 
 use super::*;
 use crate::{
     catalogue::{Catalogue, Chip, Machine, Settings},
     event::Pmus,
     load::{Place, Request, Room},
-    pull::UncoreReading,
+    pull::{SpeCounts, UncoreReading},
     resctrl::{Group, Monitored},
-    window::{self, Owner},
+    window::{self, Owner, Served, SpeUsage},
 };
 
 fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
@@ -162,6 +165,46 @@ fn devices_are_no_part_of_what_containers_read() {
             row(metric, 0, "cgroup 8", 12_000),
             row(metric, 0, "Io", 16_000),
             row(metric, 0, "Unattributed", 0),
+        ]
+    );
+}
+
+/// Samples come before counters, but not where there are few.
+#[test]
+fn samples_weigh_before_counters() {
+    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let counted = [(0, 7, [100, 50]), (1, 7, [100, 50])];
+    let mut window = window(&plan, &|_, _| 1000, &counted);
+    let owner = |cgroup| Owner {
+        cgroup: CgroupId(cgroup),
+        tgid: 0,
+    };
+    let loads = |samples: u64, operations: f64| {
+        let mut counts = SpeCounts::default();
+        counts.row.samples = samples;
+        counts.operations = operations;
+        SpeUsage::from([((Class::Load, Served::By(Source::Remote)), counts)])
+    };
+    let on_socket = BTreeMap::from([
+        ((0, owner(7)), loads(100, 3e6)),
+        ((0, owner(8)), loads(33, 1e6)),
+        ((1, owner(8)), loads(9, 9e6)),
+    ]);
+    window.samples = Some(window::sampled_window(on_socket));
+    let shared = share::of_window(&plan, &window, &View::default());
+    let shares = shared.iter().map(|shared| shared.shares.as_ref().unwrap());
+    let shares: Vec<_> = shares
+        .map(|shares| {
+            let owners = shares.owners.iter();
+            let weights = owners.map(|(owner, share)| (owner.cgroup.0, share.weight));
+            (shares.method, weights.collect::<Vec<_>>())
+        })
+        .collect();
+    assert_eq!(
+        shares,
+        [
+            (Method::Spe, vec![(7, 750), (8, 250)]),
+            (Method::LlcReadMisses, vec![(7, 1000)]),
         ]
     );
 }

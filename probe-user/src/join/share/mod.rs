@@ -9,6 +9,7 @@ mod device;
 mod method;
 mod monitored;
 mod planned;
+mod sampled;
 #[cfg(test)]
 mod tests;
 

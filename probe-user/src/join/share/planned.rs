@@ -69,13 +69,13 @@ pub fn of_window(plan: &Plan, window: &Window, view: &View) -> Vec<MetricShares>
     all
 }
 
-/// All weights of a window, the best first: another source of weights, such as SPE samples by socket and
-/// data source ([`Method::Spe`]), is one more element in front.
+/// All weights of a window, the best first.
 fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
+    let samples = window.samples.iter();
+    let sampled = samples.map(|samples| Weights::sampled(&samples.on_socket));
     let counted = plan.weights.iter();
-    counted
-        .map(|planned| Weights::counted(planned, window))
-        .collect()
+    let counted = counted.map(|planned| Weights::counted(planned, window));
+    sampled.chain(counted).collect()
 }
 
 fn by_cpus(
@@ -124,7 +124,16 @@ fn by_cpus(
             .find_map(|other| best(*other).ok())
             .ok_or(NoShare::NoWeight);
     }
-    chosen?.cpu_reads(socket, &traffic)
+    let chosen = chosen?;
+    match chosen.cpu_reads(socket, &traffic) {
+        // Of the other socket there are too few samples: counters tell.
+        Err(_) if chosen.method == Method::Spe => {
+            let counters = usable.iter().filter(|other| other.method != Method::Spe);
+            let counters: Vec<Weights> = counters.cloned().collect();
+            by_cpus(planned, window, &counters, socket, counted)
+        }
+        shares => shares,
+    }
 }
 
 /// What the other socket says it sent here. Of more than two, each counts what it sent to all others.

@@ -67,7 +67,7 @@ pub(super) fn divided(plan: &Plan) -> BTreeSet<usize> {
     places
         .filter_map(|place| match place {
             Place::Uncore { at } => Some(*at),
-            Place::Core { .. } | Place::Duration => None,
+            Place::Core { .. } | Place::Duration | Place::Sampled(_) => None,
         })
         .collect()
 }
