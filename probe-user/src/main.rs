@@ -13,6 +13,7 @@ mod mem_record_files;
 mod mem_record_run;
 mod print;
 mod stat;
+mod stat_samples;
 
 use std::process::ExitCode;
 

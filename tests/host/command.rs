@@ -228,10 +228,7 @@ fn a_command_that_slept_has_no_values_and_says_why() {
 #[test]
 fn a_reader_that_has_seen_enough_ends_no_command() {
     let Some(_machine) = machine() else { return };
-    for (command, code) in [
-        (&[][..], 0),
-        (&["--", "sh", "-c", "sleep 0.5; exit 3"], 3),
-    ] {
+    for (command, code) in [(&[][..], 0), (&["--", "sh", "-c", "sleep 0.5; exit 3"], 3)] {
         let mut child = pmuscope()
             .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
             .args(command)

@@ -44,7 +44,11 @@ pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&T
 /// A window at whose end none of these cgroups ran, and how long the PMU saw each run until then.
 ///
 /// A process that has been waited for is still on its CPU, or waits for it, until its last switch.
-fn settled(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&TestCgroup]) -> (Window, Vec<u64>) {
+pub(crate) fn settled(
+    pmu: &TestPmu,
+    counting: &mut Counting,
+    cgroups: &[&TestCgroup],
+) -> (Window, Vec<u64>) {
     let times = || -> Vec<u64> {
         cgroups
             .iter()
@@ -164,8 +168,9 @@ fn more_events_than_counters_are_scaled() {
             error * 100.0
         );
         // Groups rotate at every tick (4 ms) of the 3 s: a group may have a few ticks more or less
-        // than its share, and the emulated machine's ticks are late.
-        assert!(error.abs() < 0.05, "e{n}: {:+.2}%", error * 100.0);
+        // than its share, and the emulated machine's ticks are late: 5.7% were seen on a busy machine.
+        // Not scaled, each would be short by a third and more.
+        assert!(error.abs() < 0.1, "e{n}: {:+.2}%", error * 100.0);
     }
     assert!(rotated >= 3, "only {rotated} events were rotated");
 }

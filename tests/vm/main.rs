@@ -12,12 +12,14 @@ mod icount;
 mod mem_record;
 mod mem_support;
 mod metrics;
+mod metrics_stat;
 mod metrics_uncore;
 mod pmus;
 mod scale;
 mod shares;
 mod smoke;
 mod spe;
+mod spe_lives;
 mod spe_losses;
 mod spe_support;
 #[path = "../load/spin.rs"]
@@ -26,4 +28,5 @@ mod spin;
 #[allow(dead_code, reason = "the host tests use the rest")]
 mod support;
 mod testpmu;
+mod turns;
 mod uncore;

@@ -6,7 +6,7 @@ use super::{
     Catalogue, check,
     error::{LoadError, MetricProblem, Problem},
     file,
-    model::{EventSpec, Family, Metric, PmuSpec},
+    model::{Family, Metric, PmuSpec},
     template::{self, Pattern},
 };
 use crate::{
@@ -21,7 +21,7 @@ macro_rules! files {
 }
 
 /// The files, in the order of the documentation.
-const FILES: [(&str, &str); 17] = files![
+const FILES: [(&str, &str); 18] = files![
     "neoverse-v2.toml",
     "nvidia-grace-scf.toml",
     "nvidia-grace-pcie.toml",
@@ -38,6 +38,7 @@ const FILES: [(&str, &str); 17] = files![
     "vera-unnamed.toml",
     "intel-spr.toml",
     "intel-snb-stalls.toml",
+    "arm-spe.toml",
     "generic.toml",
 ];
 
@@ -144,37 +145,19 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         pattern,
         why,
     })?;
-    let mut specs = BTreeMap::new();
-    for (name, event) in events {
-        let file::Event {
-            perf,
-            id,
-            count,
-            also,
-            counters,
-            fixed,
-        } = event;
+    for (name, event) in &events {
         // The formula language decides what a name is.
-        let named = Formula::parse(&name).is_ok_and(|formula| formula.events() == [name.as_str()]);
+        let named = Formula::parse(name).is_ok_and(|formula| formula.events() == [name.as_str()]);
         if !named {
-            return Err(Problem::EventName(name));
+            return Err(Problem::EventName(name.clone()));
         }
-        if let Some(placeholder) = template::unknown(&perf, &defaults) {
+        if let Some(placeholder) = template::unknown(&event.perf, &defaults) {
             return Err(Problem::Placeholder {
-                event: name,
+                event: name.clone(),
                 pmu: key,
                 placeholder,
             });
         }
-        let spec = EventSpec {
-            perf,
-            id,
-            count,
-            also,
-            counters,
-            fixed,
-        };
-        specs.insert(name, spec);
     }
     Ok(Arc::new(PmuSpec {
         key,
@@ -184,7 +167,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         counters,
         slots,
         defaults,
-        events: specs,
+        events,
     }))
 }
 
@@ -245,6 +228,7 @@ fn load_metric(
         unit: raw.unit,
         kind: raw.kind,
         group: raw.group,
+        also_in: raw.also_in,
         formula,
         document: documents
             .get(document)

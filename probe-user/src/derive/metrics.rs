@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     catalogue::{self, Counts},
+    devices::Device,
     formula::{Implicit, NoValue, Value},
     load::{MetricSource, Place, Plan, PlannedMetric},
     window::{Usage, Window},
@@ -26,6 +27,8 @@ pub struct MetricHead {
 pub struct PlaceRow {
     /// What it is for.
     pub place: catalogue::Place,
+    /// The devices that are counted there, where it is not a whole socket.
+    pub devices: Vec<String>,
     /// The metric.
     pub metric: MetricHead,
     /// Its value there.
@@ -41,11 +44,12 @@ impl MetricHead {
     }
 }
 
-/// The metrics that are counted per CPU, with their source.
-fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
+/// The metrics that are counted or sampled per CPU, with their source.
+pub(super) fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
     plan.metrics.list.iter().filter_map(|planned| {
         let source = planned.sources.as_ref().ok()?.first()?;
-        let core = |(_, place): &(String, Place)| matches!(place, Place::Core { .. });
+        let core =
+            |(_, place): &(String, Place)| matches!(place, Place::Core { .. } | Place::Sampled(_));
         source.events.iter().all(core).then_some((planned, source))
     })
 }
@@ -113,6 +117,16 @@ pub(super) fn at_socket(
     Some(place_row(plan, planned, source, window, socket).value)
 }
 
+/// The names of the devices that a source counts, where it is not about a whole socket.
+pub(super) fn devices(plan: &Plan, source: &MetricSource, socket: u32) -> Vec<String> {
+    let place = &source.place;
+    if place.device.is_none() && place.filters.is_empty() {
+        return Vec::new();
+    }
+    let devices = plan.devices_of(source, socket).into_iter();
+    devices.map(Device::name).collect()
+}
+
 /// The sockets that the counts of a source were read on.
 fn sockets(source: &MetricSource, window: &Window) -> BTreeSet<u32> {
     let of_source = |at: usize| {
@@ -166,12 +180,13 @@ fn place_row(
     }
     PlaceRow {
         place,
+        devices: devices(plan, source, socket),
         metric: MetricHead::of(planned),
         value: evaluate(plan, planned, counts),
     }
 }
 
-fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts) -> MetricValue {
+pub(super) fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts) -> MetricValue {
     let Some(machine) = &plan.metrics.machine else {
         return Err(NoValue::Missing(planned.metric.formula.events().to_vec()));
     };

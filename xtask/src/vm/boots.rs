@@ -43,27 +43,18 @@ pub(super) struct Boot {
     /// has done on every real node. Without it no child cgroup has a `perf_event` state of its own.
     pub(super) controllers: bool,
     pub(super) tests: &'static [Tests],
-    /// Modules of `tests` that do not run here all the same, and why; the run says so.
-    pub(super) left_out: Option<(&'static [&'static str], &'static str)>,
 }
 
 /// Everything that runs in a plain guest: the host tests too, where they do not compare with clocks that
 /// emulation slows (the test PMU has the exact truth) nor with peers that the guest does not have.
 const ALL: &[Tests] = &[
-    // First: on amd64 6.1 its generic events were refused after other tests had loaded the module, and
-    // never when it came first; the cause is not known.
-    Tests {
-        binary: "vm",
-        modules: &["pmus::open"],
-    },
     Tests {
         binary: "vm",
         modules: &[
             "accounting::",
             "hooks::",
             "hotplug::",
-            "pmus::cycles",
-            "pmus::uncore",
+            "pmus::",
             "scale::",
             "smoke::",
         ],
@@ -105,6 +96,7 @@ const PAGES: &[Tests] = &[
             "hooks::",
             "mem_record::",
             "spe::",
+            "spe_lives::",
             "spe_losses::",
         ],
     },
@@ -122,12 +114,19 @@ const ICOUNT: &[Tests] = &[Tests {
 /// Metrics and shares from the test PMUs, which are the only ones in such a guest.
 const METRICS: &[Tests] = &[Tests {
     binary: "vm",
-    modules: &["metrics::", "metrics_uncore::", "shares::", "uncore::"],
+    modules: &[
+        "metrics::",
+        "metrics_stat::",
+        "metrics_uncore::",
+        "shares::",
+        "turns::",
+        "uncore::",
+    ],
 }];
 
 const SPE: &[Tests] = &[Tests {
     binary: "vm",
-    modules: &["mem_record::", "spe::", "spe_losses::"],
+    modules: &["mem_record::", "spe::", "spe_lives::", "spe_losses::"],
 }];
 
 /// What most rows share: a plain boot of 6.12 on arm64.
@@ -144,7 +143,6 @@ const PLAIN: Boot = Boot {
     modules: &["arm_spe_pmu"],
     controllers: true,
     tests: ALL,
-    left_out: None,
 };
 
 pub(super) const BOOTS: &[Boot] = &[
@@ -176,10 +174,6 @@ pub(super) const BOOTS: &[Boot] = &[
         name: "arm64-6.1-spe",
         series: "6.1",
         tests: SPE,
-        left_out: Some((
-            &["spe::", "spe_losses::"],
-            "fentry does not attach to 6.1 on arm64, and the kprobe misses chunks now and then: counts are not exact",
-        )),
         ..PLAIN
     },
     Boot {
@@ -226,6 +220,14 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "amd64-6.12-metrics",
         arch: Arch::Amd64,
+        modules: &[],
+        tests: METRICS,
+        ..PLAIN
+    },
+    Boot {
+        name: "amd64-6.1-metrics",
+        arch: Arch::Amd64,
+        series: "6.1",
         modules: &[],
         tests: METRICS,
         ..PLAIN
