@@ -12,6 +12,8 @@
 //! [`catalogue`] holds the documented metrics, [`formula`] computes them, [`import`] does so for
 //! counts taken elsewhere.
 //!
+//! [`resctrl`] is what the hardware counted for groups that others made, shown beside shares.
+//!
 //! [`record`] is beside that way: it keeps whole SPE samples in files.
 //!
 //! [`event`] reads what the user wants to be counted, [`command`] runs what the user wants to
@@ -33,6 +35,7 @@ pub mod list;
 pub mod load;
 pub mod pull;
 pub mod record;
+pub mod resctrl;
 mod sys;
 pub mod topology;
 pub mod window;

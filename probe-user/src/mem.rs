@@ -21,7 +21,9 @@ use probe_user::{
     join::{By, CommandOwner, View},
     load::{
         Config, Hook, Plan, Session, SpeConfig,
-        spe::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents, Timeline, aux_size},
+        spe::{
+            DEFAULT_BUDGET, DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents, Timeline, UPKEEP, aux_size,
+        },
     },
     pull::Snapshot,
     window::SpeWindow,
@@ -81,13 +83,6 @@ pub(crate) struct Args {
     )]
     command: Vec<OsString>,
 }
-
-/// The budget where the user sets neither that nor the period.
-const DEFAULT_BUDGET: f64 = 0.005;
-
-/// Between prints too buffers are drained: what exited is forgotten only then, the clocks are compared
-/// and the period follows the cost.
-const UPKEEP: Duration = Duration::from_secs(2);
 
 /// Pages that the kernel keeps, of all processes.
 const PAGES: u32 = 65_536;

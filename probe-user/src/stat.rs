@@ -7,13 +7,14 @@ use std::{
     os::{fd::RawFd, unix::process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{ExitCode, ExitStatus},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
 use probe_common::CgroupId;
 use probe_user::{
-    catalogue::{Catalogue, Chip, Machine, Settings},
+    catalogue::{Catalogue, Chip, Machine, Metric, Settings},
     cgroup::Hierarchy,
     command::{Command, RunningCommand},
     cpus,
@@ -22,7 +23,7 @@ use probe_user::{
     emit::{Emitter, Format},
     event::{self, Pmus},
     join::{By, CommandOwner, View},
-    load::{Config, Hook, Plan, Request, Room, Session, default_events},
+    load::{Config, Hook, Plan, Request, Room, Session, default_events, spe::UPKEEP},
     pull::Snapshot,
     topology::Topology,
     window::Window,
@@ -35,6 +36,8 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{Interval, MissedTickBehavior, interval_at},
 };
+
+use crate::stat_samples;
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -158,7 +161,12 @@ fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
         settings: settings(args, sysfs, pmus)?,
     };
     let room = Room::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
-    Ok(Plan::packed(&request, pmus, &room)?)
+    let mut plan = Plan::packed(&request, pmus, &room)?;
+    let of_devices = |metric: &&Metric| metric.apportion.is_of_device();
+    if metrics.iter().any(of_devices) {
+        plan.devices = Arc::new(Devices::read(sysfs, pmus, &Topology::read(sysfs)));
+    }
+    Ok(plan)
 }
 
 /// The filters that narrow PMUs to the device of `--device`.
@@ -191,6 +199,8 @@ struct Stat {
     last: Snapshot,
     timer: Option<Interval>,
     rotation: Option<Interval>,
+    /// Of samples, where there are any.
+    upkeep: Option<Interval>,
     command: Option<RunningCommand>,
     /// Ctrl-C, and what service managers and container runtimes send.
     interrupt: Signal,
@@ -230,7 +240,8 @@ impl Stat {
             max_rows: args.max_rows,
             spe: None,
         };
-        let mut session = Session::start(config, hierarchy)?;
+        let mut session = stat_samples::start(config, hierarchy)?;
+        let upkeep = session.samples().then(|| every(UPKEEP));
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
         }
@@ -259,6 +270,7 @@ impl Stat {
             session,
             view,
             rotation,
+            upkeep,
             emitter,
             first,
             last,
@@ -288,6 +300,7 @@ impl Stat {
             tokio::select! {
                 () = tick(&mut self.timer) => self.print()?,
                 () = tick(&mut self.rotation) => self.session.rotate()?,
+                () = tick(&mut self.upkeep) => self.session.upkeep()?,
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
                 () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
                     Some(command) if !asked => {
@@ -330,6 +343,9 @@ impl Stat {
         let joined = self.view.join(&window, plan.groups.len());
         let mut report = Report::new(plan, &window, &joined, self.first.at);
         report.add_shares(plan, &window, &self.view);
+        if let Some(samples) = &window.samples {
+            report.add_samples(plan, samples, &self.view);
+        }
         self.last = now;
         self.emitter
             .write(&report, &window.health)

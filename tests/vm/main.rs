@@ -19,6 +19,7 @@ mod scale;
 mod shares;
 mod smoke;
 mod spe;
+mod spe_lives;
 mod spe_losses;
 mod spe_support;
 #[path = "../load/spin.rs"]

@@ -34,8 +34,8 @@ fn garbage_is_counted_as_bad() {
         reading.health.sum.bad
     );
     assert!(garbage > 500 && bad > garbage / 10 * 9 && bad <= garbage);
-    if stat("bytes") > reading.health.sum.cells * 64 {
-        // The kprobe missed a chunk: what was in it, nobody knows.
+    if reading.health.sum.missed_bytes > 0 {
+        // A chunk was lost: what was in it, nobody knows.
         assert_eq!(reading.health.hook, SpeHook::Kprobe);
         return;
     }
@@ -116,9 +116,8 @@ fn what_the_time_limit_skips_is_counted_and_estimated() {
         .sum();
     let error = estimated / (own * PERIOD) as f64 - 1.0;
     println!("estimated {estimated}, error {:+.2}%", error * 100.0);
-    // Until the cost of a record is known, the clock cuts chunks, which favours who ran at their
-    // beginnings; on a real machine, ten times as fast, that limit is not met.
-    assert!(error.abs() < 0.25, "{error}");
+    // A few records of each chunk were looked at, here and there in it.
+    assert!(error.abs() < 0.15, "{error}");
 }
 
 /// Rows that the map has no room for are in the overflow rows.

@@ -302,8 +302,10 @@ pub struct SpeCpu {
     pub unattributed: [u64; Unattributed::ALL.len()],
     /// Records that the row map had no room for: they are in the overflow rows.
     pub overflowed: u64,
-    /// Bytes of the buffer that no chunk covered, and odd bytes of a chunk.
+    /// Odd bytes of a chunk; user space adds those of chunks that no program was shown.
     pub missed_bytes: u64,
+    /// Bytes of chunks at whose end the program was not called: read at the end of the next one.
+    pub late_bytes: u64,
     /// Chunks flagged TRUNCATED: the hardware lost data and was stopped.
     pub truncated: u64,
     /// Chunks flagged PARTIAL: their last record may be cut.
@@ -328,7 +330,13 @@ pub struct SpeCpu {
 
 impl SpeCpu {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 20 + BadKind::ALL.len() + Unattributed::ALL.len();
+    pub const WORDS: usize = 21 + BadKind::ALL.len() + Unattributed::ALL.len();
+
+    /// All that SPE wrote, as far as this account knows.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.cells * 64 + self.missed_bytes
+    }
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -348,6 +356,7 @@ impl SpeCpu {
             unattributed: core::array::from_fn(|_| word()),
             overflowed: word(),
             missed_bytes: word(),
+            late_bytes: word(),
             truncated: word(),
             partial: word(),
             collided: word(),
@@ -368,15 +377,13 @@ impl SpeCpu {
 pub enum SpeSetting {
     /// Which of the two clocks holds.
     Clock = 0,
-    /// Records of a chunk that are decoded; of more, every n-th.
-    Records = 1,
-    /// Nanoseconds after which the rest of a chunk is skipped.
-    Nanos = 2,
+    /// Nanoseconds that a chunk may take: what does not fit is skipped.
+    Nanos = 1,
 }
 
 impl SpeSetting {
     /// How many there are.
-    pub const COUNT: u32 = 3;
+    pub const COUNT: u32 = 2;
 }
 
 /// Key of the table of pages.

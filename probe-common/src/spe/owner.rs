@@ -48,10 +48,13 @@ impl SpeTask {
         }
     }
 
-    /// The same id with a new owner from `since` on.
+    /// The same id with a new owner from `since` on; with the same owner nothing changes but that it lives.
     #[must_use]
     #[inline(always)]
     pub const fn then(&self, cgroup: CgroupId, tgid: u32, since: u64) -> Self {
+        if self.cgroup.0 == cgroup.0 && self.tgid == tgid {
+            return Self { exited: 0, ..*self };
+        }
         Self {
             cgroup,
             previous_cgroup: self.cgroup,
@@ -147,3 +150,19 @@ impl SpeClock {
 
 const _: () = assert!(size_of::<SpeTask>() == 8 * SpeTask::WORDS);
 const _: () = assert!(size_of::<SpeClock>() == 8 * SpeClock::WORDS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_owner_again_only_lives() {
+        let first = SpeTask::new(CgroupId(7), 42, 0);
+        let moved = first.then(CgroupId(8), 42, 100);
+        let exited = SpeTask { exited: 1, ..moved };
+        assert_eq!(exited.then(CgroupId(8), 42, 900), moved);
+        let other = exited.then(CgroupId(8), 43, 900);
+        assert_eq!((other.previous_tgid, other.previous_since), (42, 100));
+        assert_eq!((other.since, other.exited), (900, 0));
+    }
+}

@@ -16,7 +16,9 @@ use aya_ebpf::{
     maps::{Array, PerCpuArray},
     programs::{FEntryContext, ProbeContext},
 };
-use probe_common::spe::{Cell as Content, Record, SpeClock, SpeSetting, WINDOW, decode_record};
+use probe_common::spe::{
+    Cell as Content, Record, SpeClock, SpeCpu, SpeSetting, WINDOW, decode_record,
+};
 
 use super::{
     account, cpu, now, read,
@@ -71,6 +73,9 @@ const PADDING: u64 = u64::MAX - 1;
 /// Rounds between two looks at the clock: 32 cells.
 const ROUNDS_BETWEEN_CLOCKS: u32 = 64;
 
+/// Nanoseconds that no record costs, even in an emulator: what is assumed until one was looked at.
+const MAX_COST: u64 = 2000;
+
 /// More cells than a chunk has: `bpf_loop` takes 2^23 rounds.
 const MAX_CELLS: u64 = 1 << 22;
 
@@ -84,7 +89,9 @@ pub(super) struct Walk {
     /// Number and address of the page that was read last.
     page: u64,
     address: u64,
-    /// Offset in the buffer of the cell to read next, and from one to the next.
+    /// The buffer's length less one, a mask.
+    within: u64,
+    /// Offset, modulo the buffer's length, of the cell to read next, and from one to the next.
     at: u64,
     stride: u64,
     /// When to stop.
@@ -148,44 +155,49 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     if size > head || head > length {
         return None;
     }
-    let mut start = head - size;
-    if cpu.event == id {
-        // What lies between the last chunk and this one was never shown to us. The end of the
-        // buffer and its start are one place.
-        let expected = if cpu.next == length { 0 } else { cpu.next };
-        let from = if start == length { 0 } else { start };
-        cpu.missed_bytes += if from >= expected {
-            from - expected
-        } else {
-            length - expected + from
-        };
-    }
+    // Chunks follow each other, and the end of the buffer and its start are one place. What lies
+    // between the last end that we saw and this chunk was written too, but our program was not
+    // called then; it is there still, as far as it was not overwritten.
+    let within = length.wrapping_sub(1);
+    let covered = head.wrapping_sub(cpu.next) & within;
+    let all = if cpu.event != id {
+        size
+    } else if covered >= size {
+        covered
+    } else {
+        length
+    };
+    cpu.late_bytes += all - size;
     cpu.event = id;
     cpu.next = head;
+    cpu.chunks += u64::from(size > 0);
+    let (mut start, size) = (head.wrapping_sub(all), all);
     if size == 0 {
         return Some(());
     }
-    cpu.chunks += 1;
     // Records fill cells; bytes that fill none are no record of a core that we know.
     let window = u64::from(WINDOW);
     let odd = start.wrapping_neg() & (window - 1);
     let odd = if odd < size { odd } else { size };
-    start += odd;
+    start = start.wrapping_add(odd);
     let cells = (size - odd) / window;
     cpu.missed_bytes += odd + (size - odd) % window;
+    let cost = cost(cpu);
     cpu.cells += cells;
 
-    let limit = SPE_SETTINGS.get(SpeSetting::Records as u32).copied()?;
     let nanos = SPE_SETTINGS.get(SpeSetting::Nanos as u32).copied()?;
     let clock = SPE_SETTINGS.get(SpeSetting::Clock as u32).copied()?;
     walk.clock = *SPE_CLOCKS.get(clock as u32)?;
-    // Every n-th cell, from another one each time: the cells left out are no particular ones.
-    let step = ceil(cells, NonZeroU64::new(limit)?);
+    // Every n-th cell, from another one each time: the cells left out are no particular ones. What the
+    // clock would cut off are those of whoever ran last.
+    let limit = NonZeroU64::new(nanos / cost).unwrap_or(NonZeroU64::MIN);
+    let step = ceil(cells, limit);
     let step = NonZeroU64::new(step).unwrap_or(NonZeroU64::MIN);
     let first = cpu.chunks % step;
     let cells_to_read = ceil(cells.saturating_sub(first), step);
     walk.page = u64::MAX;
-    walk.at = start + first * window;
+    walk.within = within;
+    walk.at = start.wrapping_add(first * window);
     walk.stride = step.get() * window;
     walk.deadline = began.wrapping_add(nanos);
     walk.done = 0;
@@ -202,6 +214,17 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     // The rounds changed both behind the compiler's back: what was borrowed before is not used any more.
     super::cpu()?.skipped += cells.wrapping_sub(self::walk()?.done);
     Some(())
+}
+
+/// Nanoseconds that a record has taken on this CPU so far, and not more than any takes: chunks that are
+/// nearly empty have a cost too.
+#[inline(always)]
+fn cost(cpu: &SpeCpu) -> NonZeroU64 {
+    let cost = match NonZeroU64::new(cpu.cells.wrapping_sub(cpu.skipped)) {
+        Some(records) => (cpu.nanos / records).min(MAX_COST),
+        None => MAX_COST,
+    };
+    NonZeroU64::new(cost).unwrap_or(NonZeroU64::MIN)
 }
 
 /// n / d, rounded up.
@@ -241,7 +264,7 @@ fn decode(walk: &mut Walk, round: u32) -> Option<()> {
     if round % ROUNDS_BETWEEN_CLOCKS == ROUNDS_BETWEEN_CLOCKS - 2 && now() > walk.deadline {
         return None;
     }
-    let at = walk.at;
+    let at = walk.at & walk.within;
     walk.at = at.wrapping_add(walk.stride);
     let shift = SPE_PAGE_SHIFT.load() & 31;
     let page = at >> shift;

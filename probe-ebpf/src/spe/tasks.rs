@@ -139,7 +139,34 @@ fn spe_fork(ctx: BtfTracePointContext) -> i32 {
 fn spe_exit(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of sched_process_exit is the task.
     let task = unsafe { Task::new(ctx.arg(0)) };
-    let thread = u64::from(task.pid());
+    exited(task.pid());
+    0
+}
+
+/// A thread that is not its process' first and becomes another program takes the first one's id over, which
+/// has exited by then: that id lives on, and its own is nobody's.
+#[btf_tracepoint(function = "sched_process_exec")]
+fn spe_exec(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: arguments 0 and 1 of sched_process_exec are the task and the id that it had.
+    let (task, before): (_, i32) = unsafe { (Task::new(ctx.arg(0)), ctx.arg(1)) };
+    let before = before.cast_unsigned();
+    if before == task.pid() {
+        return 0;
+    }
+    exited(before);
+    let cgroup = if switch::follows(task) {
+        CgroupId::COMMAND
+    } else {
+        owner_of(task).cgroup
+    };
+    set(task.pid(), cgroup, task.tgid(), now());
+    0
+}
+
+/// Marks a thread, and tells user space.
+#[inline(always)]
+fn exited(thread: u32) {
+    let thread = u64::from(thread);
     if let Some(entry) = SPE_TASKS.get_ptr_mut(thread) {
         // SAFETY: one word that only the thread's own exit sets.
         unsafe { (*entry).exited = 1 };
@@ -149,7 +176,6 @@ fn spe_exit(ctx: BtfTracePointContext) -> i32 {
     {
         cpu.lost_exits += 1;
     }
-    0
 }
 
 #[btf_tracepoint(function = "cgroup_attach_task")]

@@ -26,6 +26,9 @@ turns. Core metrics have a value for each container: counts are scaled by enable
 and time is the wall time of the window. Uncore metrics have a value for each socket or device:
 counts stay as they are, and time is the running time of their group.
 
+Metrics of SPE are estimates of samples, with a value for each container; asking for one starts the
+sampling ([spe.md](spe.md)).
+
 A value that cannot be had is absent, never zero and never clamped. The reasons are: an event was
 not counted; a counter never ran; the denominator is zero; a share is above its largest possible
 value because its denominator is too small, or because its events do not count the same things; the

@@ -51,6 +51,8 @@ pub(super) struct Metric {
     pub(super) unit: String,
     pub(super) kind: Kind,
     pub(super) group: String,
+    #[serde(default)]
+    pub(super) also_in: Vec<String>,
     pub(super) formula: String,
     pub(super) document: Option<String>,
     pub(super) section: String,

@@ -21,7 +21,7 @@ macro_rules! files {
 }
 
 /// The files, in the order of the documentation.
-const FILES: [(&str, &str); 17] = files![
+const FILES: [(&str, &str); 18] = files![
     "neoverse-v2.toml",
     "nvidia-grace-scf.toml",
     "nvidia-grace-pcie.toml",
@@ -38,6 +38,7 @@ const FILES: [(&str, &str); 17] = files![
     "vera-unnamed.toml",
     "intel-spr.toml",
     "intel-snb-stalls.toml",
+    "arm-spe.toml",
     "generic.toml",
 ];
 
@@ -227,6 +228,7 @@ fn load_metric(
         unit: raw.unit,
         kind: raw.kind,
         group: raw.group,
+        also_in: raw.also_in,
         formula,
         document: documents
             .get(document)

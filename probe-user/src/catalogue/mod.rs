@@ -31,6 +31,7 @@
 //! [pmu.scf.events]
 //! # count: what one count is. id: the value of the term `event`. fixed: has a counter of its own.
 //! # counters: the only ones it can use. also: names under which tools print it.
+//! # sampled: it is no count, but estimated of the SPE samples of that event (Sampled).
 //! CYCLES = { perf = "{pmu}/cycles/", id = 0x100000000, count = "cycle", fixed = true }
 //! CMEM_RD_DATA = { perf = "{pmu}/cmem_rd_data/", id = 0x1a5, count = "beat32" }
 //!
@@ -45,6 +46,7 @@
 //! unit = "GB/s"
 //! kind = "rate"                      # counter, ratio, rate, latency
 //! group = "memory"                   # for `group:memory`
+//! also_in = ["ddio"]                 # optional: other groups that select it
 //! formula = "CMEM_RD_DATA * 32 / duration_time"
 //! section = "SCF PMU Metrics"        # of the document
 //! document = "grace"                 # optional: where it is not the file's
@@ -91,7 +93,9 @@ pub use self::{
     document::markdown,
     error::{LoadError, Problem, SelectError, Unavailable},
     groups::{CounterGroup, Place, Settings},
-    model::{Apportion, CountOf, EventSpec, Family, Kind, Metric, Per, PmuSpec, Requirement},
+    model::{
+        Apportion, CountOf, EventSpec, Family, Kind, Metric, Per, PmuSpec, Requirement, Sampled,
+    },
     template::{Instance, Pattern},
 };
 

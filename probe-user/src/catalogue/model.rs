@@ -63,6 +63,8 @@ pub enum Per {
 pub struct EventSpec {
     /// perf's `-e` string, with placeholders.
     pub perf: String,
+    /// What of the event's samples it is; `None`: its count.
+    pub sampled: Option<Sampled>,
     /// The value of its term `event`, by which a raw encoding is known.
     pub id: Option<u64>,
     /// What one count is.
@@ -75,6 +77,40 @@ pub struct EventSpec {
     /// It has a counter of its own, and takes none of the others.
     #[serde(default)]
     pub fixed: bool,
+}
+
+/// What is estimated of SPE's samples. Places are those of [`probe_common::spe::Source`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sampled {
+    /// Loads.
+    Loads,
+    /// Cycles from their dispatch to completion.
+    LoadCycles,
+    /// Loads with a translation table walk.
+    LoadWalks,
+    /// Loads of which it is known where they were served.
+    SourcedLoads,
+    /// Loads that the level 1 data cache served.
+    L1Loads,
+    /// Loads that the level 2 cache served.
+    L2Loads,
+    /// Loads that another core's cache served.
+    PeerLoads,
+    /// Loads that a cache of a cluster served.
+    ClusterLoads,
+    /// Loads that the level 3 or system cache of the socket served.
+    SystemCacheLoads,
+    /// Loads that the memory of the socket served.
+    DramLoads,
+    /// Loads that another socket served.
+    RemoteLoads,
+    /// Stores, and atomics that read and write.
+    Stores,
+    /// Cycles from their dispatch to completion.
+    StoreCycles,
+    /// Stores with a translation table walk.
+    StoreWalks,
 }
 
 /// What one count of an event is.
@@ -190,9 +226,30 @@ pub enum Apportion {
     CpuWrite,
     /// To who owns the device.
     Device,
+    /// The same; what block devices read from memory also by what was written to them.
+    DeviceRead,
+    /// The same; what block devices write to memory also by what was read from them.
+    DeviceWrite,
+    /// The same; what block devices read and write also by both.
+    DeviceBoth,
     /// Not at all.
     #[default]
     None,
+}
+
+impl Apportion {
+    /// Whether it is about what a device does, which no counter on CPUs tells.
+    #[must_use]
+    pub fn is_of_device(self) -> bool {
+        match self {
+            Self::Device | Self::DeviceRead | Self::DeviceWrite | Self::DeviceBoth => true,
+            Self::CpuRead
+            | Self::CpuReadSource
+            | Self::CpuReadRemote
+            | Self::CpuWrite
+            | Self::None => false,
+        }
+    }
 }
 
 impl fmt::Display for Apportion {
@@ -203,6 +260,9 @@ impl fmt::Display for Apportion {
             Self::CpuReadRemote => "cpu_read_remote",
             Self::CpuWrite => "cpu_write",
             Self::Device => "device",
+            Self::DeviceRead => "device_read",
+            Self::DeviceWrite => "device_write",
+            Self::DeviceBoth => "device_both",
             Self::None => "none",
         })
     }
@@ -231,6 +291,8 @@ pub struct Metric {
     pub kind: Kind,
     /// The group that `group:NAME` selects.
     pub group: String,
+    /// Other groups that are not complete without it.
+    pub also_in: Vec<String>,
     /// How it is computed.
     pub formula: Formula,
     /// The title of its source document.
@@ -260,6 +322,12 @@ pub struct Metric {
 }
 
 impl Metric {
+    /// Whether `group:NAME` selects it.
+    #[must_use]
+    pub fn is_in(&self, group: &str) -> bool {
+        self.group == group || self.also_in.iter().any(|other| other == group)
+    }
+
     /// The events to open: those of the formula, and what its shares need of the same PMU. A formula over
     /// time alone takes one event of its PMU, since the time is that of a group.
     #[must_use]

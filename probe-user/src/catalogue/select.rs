@@ -62,7 +62,7 @@ impl Catalogue {
                 None if word == "all" => here.clone(),
                 None => vec![self.one(word, &here, machine)?],
                 Some(group) => {
-                    let members = here.iter().copied().filter(|metric| metric.group == group);
+                    let members = here.iter().copied().filter(|metric| metric.is_in(group));
                     let members: Vec<&Metric> = members.collect();
                     if members.is_empty() {
                         let groups: BTreeSet<&str> =

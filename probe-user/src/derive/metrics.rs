@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     catalogue::{self, Counts},
+    devices::Device,
     formula::{Implicit, NoValue, Value},
     load::{MetricSource, Place, Plan, PlannedMetric},
     window::{Usage, Window},
@@ -26,6 +27,8 @@ pub struct MetricHead {
 pub struct PlaceRow {
     /// What it is for.
     pub place: catalogue::Place,
+    /// The devices that are counted there, where it is not a whole socket.
+    pub devices: Vec<String>,
     /// The metric.
     pub metric: MetricHead,
     /// Its value there.
@@ -41,11 +44,12 @@ impl MetricHead {
     }
 }
 
-/// The metrics that are counted per CPU, with their source.
-fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
+/// The metrics that are counted or sampled per CPU, with their source.
+pub(super) fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
     plan.metrics.list.iter().filter_map(|planned| {
         let source = planned.sources.as_ref().ok()?.first()?;
-        let core = |(_, place): &(String, Place)| matches!(place, Place::Core { .. });
+        let core =
+            |(_, place): &(String, Place)| matches!(place, Place::Core { .. } | Place::Sampled(_));
         source.events.iter().all(core).then_some((planned, source))
     })
 }
@@ -67,7 +71,11 @@ pub(super) fn missing(plan: &Plan) -> Vec<(MetricHead, String)> {
 
 /// The metrics of one entity. Counts are scaled by enabled / running, time is the wall's.
 pub(super) fn of_usage(plan: &Plan, usage: &Usage, length: Duration) -> Vec<MetricValue> {
+    let ran = usage.iter().flatten().any(|row| row.enabled > 0);
     let value = |(planned, source): (&PlannedMetric, &MetricSource)| {
+        if !ran && !source.events.is_empty() {
+            return Err(NoValue::DidNotRun);
+        }
         let mut counts = Counts::of_cpus(length);
         for (event, place) in &source.events {
             let Place::Core { group, at } = place else {
@@ -107,6 +115,16 @@ pub(super) fn at_socket(
 ) -> Option<MetricValue> {
     let source = planned.sources.as_ref().ok()?.get(source)?;
     Some(place_row(plan, planned, source, window, socket).value)
+}
+
+/// The names of the devices that a source counts, where it is not about a whole socket.
+pub(super) fn devices(plan: &Plan, source: &MetricSource, socket: u32) -> Vec<String> {
+    let place = &source.place;
+    if place.device.is_none() && place.filters.is_empty() {
+        return Vec::new();
+    }
+    let devices = plan.devices_of(source, socket).into_iter();
+    devices.map(Device::name).collect()
 }
 
 /// The sockets that the counts of a source were read on.
@@ -162,12 +180,13 @@ fn place_row(
     }
     PlaceRow {
         place,
+        devices: devices(plan, source, socket),
         metric: MetricHead::of(planned),
         value: evaluate(plan, planned, counts),
     }
 }
 
-fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts) -> MetricValue {
+pub(super) fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts) -> MetricValue {
     let Some(machine) = &plan.metrics.machine else {
         return Err(NoValue::Missing(planned.metric.formula.events().to_vec()));
     };

@@ -1,6 +1,8 @@
 //! Derive: values from counts, and documented metrics from values.
 
+mod ddio;
 mod metrics;
+mod samples;
 mod shares;
 
 pub mod spe;
@@ -9,6 +11,7 @@ pub mod statistics;
 use std::{collections::BTreeMap, time::Duration};
 
 pub use self::{
+    ddio::{Advice, Finding},
     metrics::{MetricHead, MetricValue, PlaceRow},
     shares::{Share, ShareRow, Whose},
 };
@@ -62,8 +65,14 @@ pub struct Report {
     pub places: Vec<PlaceRow>,
     /// What of the metrics of sockets is whose.
     pub shares: Vec<ShareRow>,
+    /// What metrics of sockets say in words.
+    pub findings: Vec<Finding>,
+    /// What to try where they are not as one would wish.
+    pub advice: &'static [Advice],
     /// Metrics that cannot be counted here, and why.
     pub missing: Vec<(MetricHead, String)>,
+    /// What became of everything that SPE wrote since the session began, in one that samples.
+    pub sampling: Vec<(String, u64)>,
 }
 
 impl Report {
@@ -93,7 +102,7 @@ impl Report {
         let mut values = row(&joined.total);
         for (at, column) in columns.iter().enumerate() {
             match column.place {
-                Place::Core { .. } => {}
+                Place::Core { .. } | Place::Sampled(_) => {}
                 Place::Uncore { .. } => {
                     values[at] = total(sockets.values().map(|values| values[at]));
                 }
@@ -105,6 +114,7 @@ impl Report {
             values,
             metrics: Vec::new(),
         };
+        let places = metrics::of_places(plan, window);
         Self {
             elapsed: (window.start + window.length).saturating_sub(began),
             length: window.length,
@@ -116,9 +126,12 @@ impl Report {
                 values,
                 metrics: metrics::of_usage(plan, &joined.total, window.length),
             },
-            places: metrics::of_places(plan, window),
+            findings: ddio::findings(&places),
+            advice: ddio::advice(&places),
+            places,
             shares: Vec::new(),
             missing: metrics::missing(plan),
+            sampling: Vec::new(),
             columns: columns.into_iter().cloned().collect(),
         }
     }

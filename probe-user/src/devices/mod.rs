@@ -11,17 +11,24 @@
 
 mod address;
 mod config_space;
+mod holders;
+mod io_stat;
 mod names;
 mod print;
 mod read;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::BTreeMap;
 
+pub(crate) use self::usage::DeviceReader;
 pub use self::{
     address::{Bdf, ParseBdfError},
     config_space::{ConfigError, RootPort, root_port},
+    holders::Holders,
+    io_stat::{CgroupIo, Moved},
+    usage::{DeviceGains, DeviceUse},
 };
 
 /// The PCI devices of a machine, by what counts their traffic.
@@ -143,11 +150,17 @@ impl Devices {
                 (Some(_), None) => false,
             }
         };
+        // NVLink-C2C joins a socket to its GPU, which is on PCI for the kernel.
+        let is_link = pmu.starts_with("nvidia_nvlink_c2c");
         self.iter()
             .filter(|(complex, port, device)| {
-                complex.socket == Some(socket)
-                    && complex.pmus.iter().any(|known| known == pmu)
-                    && selected(complex, port, device)
+                let counted = if is_link {
+                    device.is_nvidia_gpu()
+                } else {
+                    let by_pmu = complex.pmus.iter().any(|known| known == pmu);
+                    by_pmu && selected(complex, port, device)
+                };
+                complex.socket == Some(socket) && counted
             })
             .map(|(_, _, device)| device)
             .collect()
@@ -201,6 +214,17 @@ impl Complex {
 }
 
 impl Device {
+    fn is_nvidia_gpu(&self) -> bool {
+        self.vendor == 0x10de && self.kind() == "GPU"
+    }
+
+    /// What people call it: its first name, or its address.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.names.first();
+        name.map_or_else(|| self.address.to_string(), Clone::clone)
+    }
+
     /// In a word what it is, by its PCI class.
     #[must_use]
     pub fn kind(&self) -> &'static str {

@@ -51,7 +51,7 @@ pub(super) fn read(sysfs: &Path) -> BTreeMap<Bdf, Names> {
 }
 
 /// The PCI function that a path of `devices/` goes through last.
-fn address_of(path: &Path) -> Option<Bdf> {
+pub(super) fn address_of(path: &Path) -> Option<Bdf> {
     let mut components = path.components().rev();
     components.find_map(|component| match component {
         Component::Normal(name) => name.to_str()?.parse().ok(),

@@ -8,7 +8,7 @@ use crate::{
     pull::Health,
 };
 
-const HEADING: [&str; 12] = [
+const HEADING: [&str; 14] = [
     "elapsed_s",
     "duration_s",
     "kind",
@@ -21,6 +21,8 @@ const HEADING: [&str; 12] = [
     "socket",
     "method",
     "rel_error",
+    "resctrl_bytes_per_second",
+    "device",
 ];
 
 pub(super) fn write(
@@ -42,7 +44,7 @@ pub(super) fn write(
     }
     lines(&mut csv, report, "total", "total", &report.total)?;
     for row in &report.places {
-        let (kind, name) = place(&row.place);
+        let (kind, name) = place(row);
         metric(&mut csv, report, [kind, &name], &row.metric, &row.value)?;
     }
     for row in &report.shares {
@@ -52,12 +54,13 @@ pub(super) fn write(
         let fields = ["machine", "machine", &head.name, "", "", &head.unit, reason];
         line(&mut csv, report, fields)?;
     }
-    for (name, value) in health.map(self_values).unwrap_or_default() {
+    let account = health.map(|health| self_values(report, health));
+    for (name, value) in account.unwrap_or_default() {
         let value = if value == "-" { String::new() } else { value };
         line(
             &mut csv,
             report,
-            ["self", "pmuscope", name, &value, "", "", ""],
+            ["self", "pmuscope", &name, &value, "", "", ""],
         )?;
     }
     csv.flush()
@@ -114,32 +117,40 @@ fn share(csv: &mut csv::Writer<impl Write>, report: &Report, row: &ShareRow) -> 
     let (kind, name) = whose(&row.whose);
     let head = &row.metric;
     let socket = row.socket.to_string();
+    let device = row.device.as_deref().unwrap_or_default();
     match &row.share {
         Ok(share) => {
             let (value, live) = (share.value.to_string(), share.live.to_string());
             let fields = [kind, &name, &head.name, &value, &live, &head.unit, ""];
             let error = share.rel_error.map(|error| error.to_string());
             let method = share.method.to_string();
-            let of_share = [&socket, &method, error.as_deref().unwrap_or_default()];
-            with_share(csv, report, fields, of_share)
+            let error = error.unwrap_or_default();
+            let monitored = row.monitored.map(|bytes| bytes.to_string());
+            let monitored = monitored.unwrap_or_default();
+            with_share(
+                csv,
+                report,
+                fields,
+                [&socket, &method, &error, &monitored, device],
+            )
         }
         Err(reason) => {
             let fields = [kind, &name, &head.name, "", "", &head.unit, reason];
-            with_share(csv, report, fields, [&socket, "", ""])
+            with_share(csv, report, fields, [&socket, "", "", "", device])
         }
     }
 }
 
 fn line(csv: &mut csv::Writer<impl Write>, report: &Report, fields: [&str; 7]) -> io::Result<()> {
-    with_share(csv, report, fields, [""; 3])
+    with_share(csv, report, fields, [""; 5])
 }
 
-/// The last three fields are of shares only.
+/// The last five fields are of shares only.
 fn with_share(
     csv: &mut csv::Writer<impl Write>,
     report: &Report,
     fields: [&str; 7],
-    of_share: [&str; 3],
+    of_share: [&str; 5],
 ) -> io::Result<()> {
     let elapsed = format!("{:.6}", report.elapsed.as_secs_f64());
     let length = format!("{:.6}", report.length.as_secs_f64());

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{label, place, self_values, whose};
 use crate::{
-    derive::{MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow},
+    derive::{Advice, Finding, MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow},
     join::Entity,
     pull::Health,
 };
@@ -37,6 +37,8 @@ pub(super) fn write(
         "total": values(report, &report.total),
         "places": report.places.iter().map(place_row).collect::<Vec<_>>(),
         "shares": report.shares.iter().map(share_row).collect::<Vec<_>>(),
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "advice": report.advice.iter().map(advice).collect::<Vec<_>>(),
         "missing": missing.collect::<Map<_, _>>(),
     });
     if let Some(health) = health {
@@ -46,9 +48,9 @@ pub(super) fn write(
             (_, Ok(number)) => json!(number),
             (_, Err(_)) => json!(text),
         };
-        line["self"] = self_values(health)
+        line["self"] = self_values(report, health)
             .into_iter()
-            .map(|(name, value)| (name.to_owned(), parse(value)))
+            .map(|(name, value)| (name, parse(value)))
             .collect();
     }
     writeln!(out, "{line}")
@@ -83,13 +85,22 @@ fn metric(head: &MetricHead, value: &MetricValue) -> Json {
 }
 
 fn place_row(row: &PlaceRow) -> Json {
-    let (kind, name) = place(&row.place);
+    let (kind, _) = place(row);
     let mut line = metric(&row.metric, &row.value);
     line["kind"] = json!(kind);
-    line["name"] = json!(name);
+    line["name"] = json!(row.place.to_string());
+    line["devices"] = json!(row.devices);
     line["metric"] = json!(row.metric.name);
     line["socket"] = json!(row.place.socket);
     line
+}
+
+fn finding(finding: &Finding) -> Json {
+    json!({"socket": finding.socket, "text": finding.text})
+}
+
+fn advice(advice: &Advice) -> Json {
+    json!({"what": advice.what, "lowers": advice.lowers})
 }
 
 /// A share that cannot be told is null, with the reason.
@@ -100,6 +111,7 @@ fn share_row(row: &ShareRow) -> Json {
             "running": share.live,
             "method": share.method.to_string(),
             "rel_error": share.rel_error,
+            "resctrl_bytes_per_second": row.monitored,
         }),
         Err(reason) => json!({"value": null, "reason": reason}),
     };
@@ -109,6 +121,7 @@ fn share_row(row: &ShareRow) -> Json {
     line["metric"] = json!(row.metric.name);
     line["unit"] = json!(row.metric.unit);
     line["socket"] = json!(row.socket);
+    line["device"] = json!(row.device);
     line
 }
 

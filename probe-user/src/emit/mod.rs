@@ -9,8 +9,7 @@ use std::io::{self, Write};
 
 pub use self::spe::SpeEmitter;
 use crate::{
-    catalogue::Place,
-    derive::{Report, Whose},
+    derive::{PlaceRow, Report, Whose},
     join::Entity,
     pull::Health,
 };
@@ -55,7 +54,7 @@ impl<W: Write> Emitter<W> {
     pub fn write(&mut self, report: &Report, health: &Health) -> io::Result<()> {
         let health = self.with_self.then_some(health);
         match self.format {
-            Format::Table => table::write(&mut self.out, report, health)?,
+            Format::Table => table::write(&mut self.out, report, health, self.first)?,
             Format::Json => json::write(&mut self.out, report, health)?,
             Format::Csv => csv::write(&mut self.out, report, health, self.first)?,
         }
@@ -94,18 +93,22 @@ pub(crate) fn whose(whose: &Whose) -> (&'static str, String) {
     }
 }
 
-/// Kind and name of a socket or device, as every format writes them.
-pub(crate) fn place(place: &Place) -> (&'static str, String) {
-    let kind = if place.device.is_some() {
+/// Kind and name of a socket or device, as every format writes them; the name with those of its devices.
+pub(crate) fn place(row: &PlaceRow) -> (&'static str, String) {
+    let kind = if row.place.device.is_some() {
         "device"
     } else {
         "socket"
     };
-    (kind, place.to_string())
+    let name = match row.devices.as_slice() {
+        [] => row.place.to_string(),
+        devices => format!("{} ({})", row.place, devices.join(", ")),
+    };
+    (kind, name)
 }
 
-/// The account of the programs, as names and values with their units.
-pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
+/// The account of the programs and of what was sampled, as names and values with their units.
+pub(crate) fn self_values(report: &Report, health: &Health) -> Vec<(String, String)> {
     let mean = |sampled: &probe_common::Sampled| match sampled.nanos.checked_div(sampled.samples) {
         Some(nanos) => format!("{nanos}"),
         None => "-".to_owned(),
@@ -114,7 +117,7 @@ pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
         crate::load::Hook::SchedSwitch => "sched-switch",
         crate::load::Hook::CgroupSwitches => "cgroup-switches",
     };
-    vec![
+    let counted = [
         ("hook", hook.to_owned()),
         ("runs", health.runs.to_string()),
         ("charges", health.charges.to_string()),
@@ -133,7 +136,11 @@ pub(crate) fn self_values(health: &Health) -> Vec<(&'static str, String)> {
         ("rebased_counters", health.rebased.to_string()),
         ("refused_reads", health.read_errors.to_string()),
         ("lost_events", health.lost_events.to_string()),
-    ]
+    ];
+    let sampled = report.sampling.iter();
+    let sampled = sampled.map(|(name, count)| (format!("spe_{name}"), count.to_string()));
+    let counted = counted.map(|(name, value)| (name.to_owned(), value));
+    counted.into_iter().chain(sampled).collect()
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub(super) fn write(
     out: &mut impl Write,
     report: &Report,
     health: Option<&Health>,
+    first: bool,
 ) -> io::Result<()> {
     let seconds = report.elapsed.as_secs_f64();
     writeln!(
@@ -53,9 +54,10 @@ pub(super) fn write(
         print(out, &shares(&report.shares))?;
     }
     notes::write(out, report)?;
+    notes::findings(out, report, first)?;
     writeln!(out)?;
     if let Some(health) = health {
-        for (name, value) in self_values(health) {
+        for (name, value) in self_values(report, health) {
             writeln!(out, "  self {name:<24} {value:>16}")?;
         }
         writeln!(out)?;
@@ -103,7 +105,7 @@ fn places(rows: &[PlaceRow]) -> Table {
         let name = if last == Some(&row.place) {
             String::new()
         } else {
-            place(&row.place).1
+            place(row).1
         };
         last = Some(&row.place);
         let left = |text: &str| Cell::new(text).set_alignment(CellAlignment::Left);
@@ -141,15 +143,24 @@ fn shares(rows: &[ShareRow]) -> Table {
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
         table.add_row([
             left(&name),
-            left(&format!("socket {}", row.socket)),
+            left(&share_place(row)),
             left(&row.metric.name),
             right(value),
             left(&row.metric.unit),
             right(error),
             left(&share.method.to_string()),
+            left(&row.monitored.map_or_else(String::new, |bytes| {
+                format!("resctrl {} GB/s", digits(bytes / 1e9))
+            })),
         ]);
     }
     table
+}
+
+/// What a share is of.
+pub(super) fn share_place(row: &ShareRow) -> String {
+    let socket = || format!("socket {}", row.socket);
+    row.device.clone().unwrap_or_else(socket)
 }
 
 fn print(out: &mut impl Write, table: &Table) -> io::Result<()> {

@@ -6,7 +6,8 @@ use probe_common::Sampled;
 
 use super::*;
 use crate::{
-    derive::{MetricHead, MetricValue, PlaceRow, Row, Share, ShareRow, Value},
+    catalogue::Place,
+    derive::{Advice, Finding, MetricHead, MetricValue, PlaceRow, Row, Share, ShareRow, Value},
     formula::{self, NoValue},
     join::share::Method,
     load::{Column, Hook, Place as Source},
@@ -66,11 +67,14 @@ fn share(whose: Whose, value: Result<(f64, Option<f64>), &str>) -> ShareRow {
         method: Method::LlcReadMisses,
         rel_error,
     });
+    let monitored = matches!(whose, Whose::Entity(_)).then_some(13e9);
     ShareRow {
         whose,
         socket: 1,
+        device: None,
         metric: head("cmem_read_bandwidth_apportioned", "GB/s"),
         share: share.map_err(str::to_owned),
+        monitored,
     }
 }
 
@@ -138,11 +142,13 @@ fn report() -> Report {
         places: vec![
             PlaceRow {
                 place: place_of(0, None),
+                devices: Vec::new(),
                 metric: head("read_bandwidth", "GB/s"),
                 value: metric(12.5, 1.0),
             },
             PlaceRow {
                 place: place_of(0, Some("nvidia_pcie_pmu_0")),
+                devices: vec!["nvme0".to_owned(), "eth0".to_owned()],
                 metric: head("pcie_read_latency", "ns"),
                 value: Err(NoValue::DenominatorZero("RD_REQ".to_owned())),
             },
@@ -155,6 +161,15 @@ fn report() -> Report {
                 Err("the counters that tell who caused it were rotated out"),
             ),
         ],
+        findings: vec![Finding {
+            socket: 0,
+            text: "writes of socket 0 go past the cache".to_owned(),
+        }],
+        advice: &[Advice {
+            what: "reuse buffers",
+            lowers: &["misses", "memory_bandwidth"],
+        }],
+        sampling: vec![("records".into(), 11), ("missed_bytes".into(), 0)],
         missing: vec![(
             head("sve_ops", "1"),
             "there is no PMU of that name".to_owned(),

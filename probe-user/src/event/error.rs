@@ -68,9 +68,14 @@ pub enum EventError {
         pmus: String,
     },
     #[error(
-        "the cpumask of `{pmu}` is empty, so there is no CPU to open `{event}` on; bring a CPU of that part of the machine online"
+        "the cpumask of `{pmu}` is empty, so there is no CPU to open `{event}` on; bring {which} online"
     )]
-    EmptyCpumask { pmu: String, event: String },
+    EmptyCpumask {
+        pmu: String,
+        event: String,
+        /// A CPU that would do, in words.
+        which: String,
+    },
     #[error("`{pmu}` has no event `{event}`; its nearest ones are {nearest}")]
     UnknownPmuEvent {
         pmu: String,
@@ -235,6 +240,8 @@ pub struct SysfsError {
 pub enum SysfsProblem {
     #[error("is missing")]
     Missing,
+    #[error("is missing: mount sysfs with `mount -t sysfs none /sys`")]
+    NotMounted,
     #[error("cannot be read: {0}")]
     Read(io::Error),
     #[error("has a name that is not UTF-8")]

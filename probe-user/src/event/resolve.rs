@@ -337,9 +337,15 @@ fn on_pmu(spec: &EventSpec, name: &str, terms: &[Term], pmus: &Pmus) -> Result<F
     if let PmuKind::Uncore { cpus } = &pmu.kind
         && cpus.is_empty()
     {
+        let known = pmu.associated.as_ref().filter(|cpus| !cpus.is_empty());
+        let which = known.map_or_else(
+            || "a CPU of that part of the machine".to_owned(),
+            |cpus| format!("one of the CPUs {cpus}"),
+        );
         return Err(EventError::EmptyCpumask {
             pmu: name.to_owned(),
             event: spec.to_string(),
+            which,
         });
     }
     Ok(Found::on(pmu, encoded.words, encoded.event, encoded.name))

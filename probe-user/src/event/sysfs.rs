@@ -37,6 +37,9 @@ pub struct Pmu {
     pub events: BTreeMap<String, PmuEvent>,
     /// `cpus`: the CPUs of a core PMU where a machine has several kinds of core.
     pub cpus: Option<CpuList>,
+    /// `associated_cpus`: the CPUs of the part of the machine that an uncore PMU of Arm's counts for; one of
+    /// them is its cpumask.
+    pub associated: Option<CpuList>,
     /// `alias`: another name, for an Intel uncore PMU that is named by its type number.
     pub alias: Option<String>,
     /// `identifier`: the hardware revision, in a form of the driver's own.
@@ -81,7 +84,7 @@ impl Pmus {
         let devices = sysfs.join("bus/event_source/devices");
         let names = list(&devices)?.ok_or_else(|| SysfsError {
             path: devices.clone(),
-            problem: SysfsProblem::Missing,
+            problem: SysfsProblem::NotMounted,
         })?;
         let pmus = names.into_iter().map(|name| {
             let pmu = Pmu::read(&devices.join(&name), &name).map_err(Arc::new);
@@ -141,6 +144,7 @@ impl Pmu {
             formats: formats(&dir.join("format"))?,
             events: events(&dir.join("events"))?,
             cpus,
+            associated: cpu_list(&dir.join("associated_cpus"))?,
             alias: optional(&dir.join("alias"))?,
             identifier: optional(&dir.join("identifier"))?,
             peer: optional(&dir.join("peer"))?,

@@ -103,11 +103,7 @@ impl View {
     pub fn join(&self, window: &Window, groups: usize) -> Joined {
         let mut rows: BTreeMap<Entity, Usage> = BTreeMap::new();
         let mut total = vec![None; groups];
-        // The command's cgroup may be gone by the last pull, with its children's.
-        let command_path = self
-            .command
-            .as_ref()
-            .and_then(|command| window.names.cgroups.get(&command.owner));
+        let command_path = self.command_path(&window.names);
         for (owner, usage) in &window.usage {
             sum(&mut total, usage);
             if let Some(entity) = self.entity(*owner, &window.names, command_path) {
@@ -123,10 +119,7 @@ impl View {
     /// Rolls the shares of owners up; who is not shown is left out.
     #[must_use]
     pub fn shared(&self, shares: &Shares, window: &Window) -> BTreeMap<Entity, Weight> {
-        let command_path = self
-            .command
-            .as_ref()
-            .and_then(|command| window.names.cgroups.get(&command.owner));
+        let command_path = self.command_path(&window.names);
         let mut rows: BTreeMap<Entity, Weight> = BTreeMap::new();
         for (owner, share) in &shares.owners {
             if let Some(entity) = self.entity(*owner, &window.names, command_path) {
@@ -136,6 +129,12 @@ impl View {
             }
         }
         rows
+    }
+
+    /// The path of the command's cgroup, which may be gone by the last pull, with its children's.
+    fn command_path<'a>(&self, names: &'a Names) -> Option<&'a String> {
+        let command = self.command.as_ref()?;
+        names.cgroups.get(&command.owner)
     }
 
     /// The row that an owner belongs to; None where the user asked for others only.

@@ -19,10 +19,7 @@ impl View {
     pub fn join_spe(&self, window: &SpeWindow) -> SpeJoined {
         let mut rows: BTreeMap<Entity, SpeUsage> = BTreeMap::new();
         let mut total = SpeUsage::new();
-        let command_path = self
-            .command
-            .as_ref()
-            .and_then(|command| window.names.cgroups.get(&command.owner));
+        let command_path = self.command_path(&window.names);
         for (owner, usage) in &window.usage {
             sum(&mut total, usage);
             if let Some(entity) = self.entity(*owner, &window.names, command_path) {

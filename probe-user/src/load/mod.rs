@@ -10,11 +10,13 @@ mod defaults;
 mod error;
 mod hook;
 mod hotplug;
+mod monitors;
 mod pack;
 mod plan;
 mod planner;
 mod room;
 mod rotation;
+mod sampled;
 pub mod spe;
 mod uncore;
 mod weights;
@@ -51,7 +53,9 @@ pub use self::{
 use crate::{
     cgroup::Hierarchy,
     cpus,
+    devices::DeviceReader,
     pull::{IdleRows, Lifecycle, Names},
+    resctrl,
 };
 
 /// The eBPF object, built for this architecture.
@@ -91,6 +95,8 @@ pub struct Session {
     pub(crate) flushes: u64,
     pub(crate) rotation: Rotation,
     pub(crate) spe: Option<Spe>,
+    pub(crate) devices: Option<DeviceReader>,
+    pub(crate) monitors: Option<resctrl::Reader>,
 }
 
 impl Session {
@@ -152,6 +158,8 @@ impl Session {
         // After the programs are attached, so that no cgroup falls between walk and events.
         let lifecycle = Lifecycle::new(&mut ebpf, Names::from_walk(hierarchy.walk()?))?;
 
+        let devices = DeviceReader::new(&config.plan, hierarchy);
+        let monitors = monitors::monitors(&config.plan, sysfs, hierarchy, &uncore);
         let mut session = Self {
             config,
             ebpf,
@@ -168,6 +176,8 @@ impl Session {
             flushes: 0,
             rotation: Rotation::default(),
             spe: None,
+            devices,
+            monitors,
         };
         if let Some(config) = session.config.spe.clone() {
             let spe = Spe::start(config, &mut session.ebpf, &session.btf, &online)?;

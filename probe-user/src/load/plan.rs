@@ -1,12 +1,20 @@
 //! What is counted where: every event of `-e` gets a place in a counter group, on the uncore
 //! PMUs, or on the clock.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
 
-use super::{LoadError, planner::PlannedMetrics, weights::PlannedWeight};
-use crate::event::{Counter, Event, EventGroup, Exclude, Scope, Source};
+use super::{
+    LoadError,
+    planner::{MetricSource, PlannedMetrics},
+    weights::PlannedWeight,
+};
+use crate::{
+    catalogue::Sampled,
+    devices::{Device, Devices},
+    event::{Counter, Event, EventGroup, Exclude, Scope, Source},
+};
 
 /// Hardware counters that go into one group where the user made none. More would save
 /// look-ups, but a group runs as a whole or not at all, and other users hold counters too.
@@ -49,6 +57,8 @@ pub enum Place {
     },
     /// The length of the window.
     Duration,
+    /// Estimated of SPE's samples: per owner.
+    Sampled(Sampled),
 }
 
 /// A counter and what it leaves out.
@@ -96,6 +106,8 @@ pub struct Plan {
     pub metrics: PlannedMetrics,
     /// Counters on CPUs that tell who caused a socket's traffic, the best first.
     pub weights: Vec<PlannedWeight>,
+    /// The devices of the machine, where metrics are about them.
+    pub devices: Arc<Devices>,
 }
 
 impl Plan {
@@ -143,6 +155,24 @@ impl Plan {
     #[must_use]
     pub fn fixed(&self) -> usize {
         self.groups.len() - self.rotated
+    }
+
+    /// The devices whose traffic a source counts on a socket.
+    #[must_use]
+    pub fn devices_of(&self, source: &MetricSource, socket: u32) -> Vec<&Device> {
+        let pmu = source.events.iter().find_map(|(_, place)| match place {
+            Place::Uncore { at } => self.uncore.get(*at)?.counter.pmu.as_deref(),
+            Place::Core { .. } | Place::Duration | Place::Sampled(_) => None,
+        });
+        // Devices know a PMU by the name that tells what it is.
+        let Some(pmu) = source.place.device.as_deref().or(pmu) else {
+            return Vec::new();
+        };
+        let mut filters: BTreeMap<String, u64> = source.place.filters.clone();
+        if let Some(part) = source.place.part {
+            filters.insert("ch_mask".to_owned(), 1 << part);
+        }
+        self.devices.counted_by(pmu, socket, &filters)
     }
 
     /// Whether a group is opened on this CPU.

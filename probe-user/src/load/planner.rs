@@ -7,6 +7,7 @@ use super::{
     pack::pack,
     plan::{Column, Place, Plan, Planned, Wanted},
     room::Room,
+    sampled,
     weights::PlannedWeight,
 };
 use crate::{
@@ -83,13 +84,11 @@ impl Plan {
             plan.columns_of(group).into_iter().for_each(&mut add);
         }
         for (at, metric) in request.metrics.iter().enumerate() {
-            let sources = match Bundle::of_metric(metric, at, request, pmus) {
-                Ok(bundles) => {
-                    bundles.into_iter().for_each(&mut add);
-                    Ok(Vec::new())
-                }
-                Err(reason) => Err(reason),
-            };
+            let sources = sampled::sources(metric, request, pmus).unwrap_or_else(|| {
+                let bundles = Bundle::of_metric(metric, at, request, pmus)?;
+                bundles.into_iter().for_each(&mut add);
+                Ok(Vec::new())
+            });
             plan.metrics.list.push(PlannedMetric {
                 metric: (*metric).clone(),
                 sources,

@@ -6,7 +6,7 @@
 //! is rotated by the kernel, as enabled and running time tell.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
@@ -32,6 +32,8 @@ pub(crate) struct Uncore {
     groups: Vec<Group>,
     topology: Arc<Topology>,
     sysfs: PathBuf,
+    /// Those of [`Plan::uncore`] that are divided by what CPUs counted.
+    divided: BTreeSet<usize>,
     /// A CPU came or went since the last look at the cpumasks.
     pub(crate) look: bool,
     last: Duration,
@@ -73,6 +75,7 @@ impl Uncore {
             groups: Vec::new(),
             topology: Arc::new(Topology::read(sysfs)),
             sysfs: sysfs.to_owned(),
+            divided: edges::divided(plan),
             look: false,
             last: now(),
         };
@@ -206,6 +209,7 @@ impl Uncore {
                         socket: *socket,
                         instance: *instance,
                         count: reading.map(|reading| reading.count),
+                        edge: 0,
                         enabled,
                         running,
                     });
@@ -327,6 +331,15 @@ impl Unit {
 
     /// Reads all that was counted since the session began.
     fn read(&mut self) -> io::Result<()> {
+        let readings = self.now()?;
+        for (counter, reading) in self.counters.iter_mut().zip(readings) {
+            counter.last = reading;
+        }
+        Ok(())
+    }
+
+    /// What its counters hold at one moment, where they are a group of the kernel's.
+    fn now(&self) -> io::Result<Vec<Reading>> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let leader = self.counters.first().and_then(|first| first.event.as_ref());
         let leader = leader.ok_or_else(gone)?.as_fd();
@@ -335,16 +348,15 @@ impl Unit {
             let event = counter.event.as_ref().ok_or_else(gone)?;
             readings.push(perf::read(event.as_fd())?);
         }
-        for (counter, reading) in self.counters.iter_mut().zip(readings) {
-            counter.last = Reading {
-                count: counter.base.count + reading.count,
-                enabled: counter.base.enabled + reading.enabled,
-                running: counter.base.running + reading.running,
-            };
+        for (counter, reading) in self.counters.iter().zip(&mut readings) {
+            reading.count += counter.base.count;
+            reading.enabled += counter.base.enabled;
+            reading.running += counter.base.running;
         }
-        Ok(())
+        Ok(readings)
     }
 }
 
+mod edges;
 #[cfg(test)]
 mod tests;

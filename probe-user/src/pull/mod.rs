@@ -18,7 +18,9 @@ pub use self::{
 };
 pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle, spe::SpeTotals};
 use crate::{
+    devices::DeviceUse,
     load::{CgroupSwitches, LoadError, Session, no_map},
+    resctrl::Monitored,
     sys::bpf,
     topology::Topology,
 };
@@ -38,6 +40,10 @@ pub struct Snapshot {
     pub uncore: Vec<UncoreReading>,
     /// The socket of each CPU, where uncore events are counted.
     pub topology: Option<Arc<Topology>>,
+    /// Who uses devices, where metrics are about them.
+    pub devices: Option<DeviceUse>,
+    /// What resctrl counted, where memory traffic is shared out.
+    pub monitored: Vec<Monitored>,
     /// Samples of memory accesses, where the session samples.
     pub spe: Option<SpeReading>,
     /// Names of every cgroup and process that has a row.
@@ -58,6 +64,9 @@ pub struct UncoreReading {
     pub instance: u16,
     /// Count since the session began, not scaled; None where the event could not be read, or its PMU is gone.
     pub count: Option<u64>,
+    /// The most that the counter moved between the reading and the moments at which the pull took what CPUs
+    /// had counted; 0 where nothing divides it by that.
+    pub edge: u64,
     /// Nanoseconds enabled.
     pub enabled: u64,
     /// Nanoseconds on the PMU.
@@ -79,12 +88,13 @@ impl Session {
         self.lifecycle.drain();
         let ended = self.lifecycle.take_ended();
 
+        let glance = self.uncore.glance();
         let before = Self::states(&self.ebpf)?;
         let flushes = self.flushes;
         self.flush_busy(&before)?;
         let switches = self.cgroup_switches.as_ref().map(CgroupSwitches::switches);
         let at = now();
-        let uncore = self.uncore.read(&self.config.plan);
+        let mut uncore = self.uncore.read(&self.config.plan);
         let spe = self.pull_spe(&ended)?;
         let map = self.usage()?.fd().as_fd();
         let rows =
@@ -94,6 +104,8 @@ impl Session {
                     source,
                 }
             })?;
+        let after = self.uncore.glance();
+        self.uncore.bound_edges(&mut uncore, &glance, &after);
         let mut rows: HashMap<UsageKey, UsageRow> = rows
             .into_iter()
             .map(|(key, row)| (UsageKey::from_words(key), UsageRow::from_words(row)))
@@ -119,6 +131,11 @@ impl Session {
                 .name_processes(rows.keys().map(|key| key.tgid).chain(tgids));
         }
         let names = self.lifecycle.names();
+        // Last, since looking at every process takes its time.
+        let devices = self.devices.as_mut().map(|devices| devices.read(at));
+        let devices = devices.transpose()?;
+        let monitors = self.monitors.as_mut();
+        let monitored = monitors.map_or_else(Vec::new, |monitors| monitors.read(at));
         if missed > 0 {
             tracing::warn!(
                 "hook cgroup-switches missed {missed} switches: using sched-switch from here on"
@@ -131,6 +148,8 @@ impl Session {
             rows,
             uncore,
             topology: self.uncore.topology(),
+            devices,
+            monitored,
             spe,
             names,
             health,

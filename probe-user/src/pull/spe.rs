@@ -1,9 +1,14 @@
 //! What SPE sampled: drains every CPU's buffer, then reads the rows.
 
 mod health;
+mod late;
 mod threads;
 
-use std::{collections::HashMap, os::fd::AsFd as _, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::AsFd as _,
+    sync::Arc,
+};
 
 use aya::{
     Ebpf,
@@ -14,7 +19,10 @@ use probe_common::spe::{
 };
 
 pub use self::health::SpeHealth;
-use self::threads::{all_exited, exited, forget};
+use self::{
+    late::CpuLog,
+    threads::{all_exited, exited, forget},
+};
 use super::{OVERFLOW, lifecycle::Ended, now};
 use crate::{
     load::{Drained, LoadError, Maps, Session, Spe, chain, no_map},
@@ -56,12 +64,19 @@ pub(crate) struct SpeTotals {
     exited: Vec<u64>,
     /// The queue of exits ran full: threads that exited are still in the task map.
     lost_exits: u64,
+    /// What the kernel's logs say of each CPU's buffer, where logs are kept.
+    logs: BTreeMap<u32, CpuLog>,
+    /// The period from the next drain on, where it is another.
+    next_period: Option<u64>,
 }
 
-/// Cells of a CPU below which the cost of a record is not believed.
-const ENOUGH_CELLS: u64 = 1000;
-
 impl Session {
+    /// True where it samples: call [`Self::upkeep`] where pulls are rare.
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        self.spe.is_some()
+    }
+
     /// Drains the buffers of a session that samples, for a caller that pulls rarely. Nothing is freed.
     ///
     /// # Errors
@@ -88,16 +103,17 @@ impl Session {
         // still run the last of its exit.
         let exited = exited(ebpf)?;
 
-        let step = spe.adapt();
+        let step = spe.totals.next_period.take();
         let mut dead = Vec::new();
-        for event in &mut spe.events {
-            if event.drain(step)? == Drained::Dead {
-                dead.push(event.cpu);
+        for at in 0..spe.events.len() {
+            if spe.drain(ebpf, at, step)? == Drained::Dead {
+                dead.push(spe.events[at].cpu);
             }
         }
         // What was drained now was sampled with the period before.
         let reading = spe.read(ebpf, ended)?;
         spe.period = step.unwrap_or(spe.period);
+        spe.totals.next_period = spe.adapt();
         spe.finish(ebpf, reading, &dead, exited).map(Some)
     }
 }
@@ -117,7 +133,8 @@ impl Spe {
     }
 
     fn read(&mut self, ebpf: &Ebpf, ended: &[Arc<Ended>]) -> Result<SpeReading, LoadError> {
-        let cpus = cpus(ebpf)?;
+        let mut cpus = cpus(ebpf)?;
+        self.add_logs(&mut cpus);
         let Some(Map::HashMap(map)) = ebpf.map("SPE_ROWS") else {
             return Err(no_map("SPE_ROWS"));
         };
@@ -146,7 +163,7 @@ impl Spe {
         }
         add_overflow(ebpf, &mut raw)?;
         let rows = self.weigh(&raw, &cpus);
-        let health = self.health(&cpus, live);
+        let health = self.health(ebpf, &cpus, live);
         self.totals.cpus = cpus;
         Ok(SpeReading {
             rows,
@@ -171,10 +188,8 @@ impl Spe {
             .enumerate()
             .map(|(at, now)| {
                 let before = self.totals.cpus.get(at).copied().unwrap_or_default();
-                let cells = now.cells - before.cells;
-                let decoded = cells - (now.skipped - before.skipped);
-                let missed = (now.missed_bytes - before.missed_bytes) / 64;
-                let all = (cells + missed) as f64;
+                let decoded = (now.cells - before.cells) - (now.skipped - before.skipped);
+                let all = now.bytes().saturating_sub(before.bytes()) as f64 / 64.0;
                 let each = if decoded > 0 {
                     all / decoded as f64
                 } else {
@@ -220,15 +235,7 @@ impl Spe {
             self.keep(|kept| kept != *cpu);
             self.open(ebpf, *cpu)?;
         }
-        // What a record costs here, and so how many fit the time allowed.
-        let sum = &reading.health.sum;
-        if sum.cells - sum.skipped > ENOUGH_CELLS
-            && let Some(nanos) = reading.health.nanos_per_record()
-        {
-            let allowed = u64::try_from(self.config.irq_max.as_nanos()).unwrap_or(u64::MAX);
-            Maps(ebpf).set(SpeSetting::Records, (allowed / nanos.max(1)).max(1))?;
-        }
-        let lost = sum.lost_exits;
+        let lost = reading.health.sum.lost_exits;
         let exited = if lost > self.totals.lost_exits {
             all_exited(ebpf)?
         } else {

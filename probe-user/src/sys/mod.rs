@@ -3,4 +3,5 @@
 pub(crate) mod aux;
 pub(crate) mod bpf;
 pub(crate) mod perf;
+pub(crate) mod ring;
 pub(crate) mod spawn;

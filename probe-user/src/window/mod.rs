@@ -9,8 +9,10 @@ use std::{
 use probe_common::{CgroupId, UsageKey, UsageRow};
 
 use crate::{
+    devices::DeviceGains,
     load::Plan,
     pull::{Health, Names, Snapshot, UncoreReading},
+    resctrl::{self, Monitored},
 };
 
 /// Whom counts belong to.
@@ -38,6 +40,12 @@ pub struct Window {
     pub on_socket: BTreeMap<(u32, Owner), Usage>,
     /// Gains of the uncore counters; None where one could not be read, or went back.
     pub uncore: Vec<UncoreReading>,
+    /// The use of devices, where metrics are about them.
+    pub devices: Option<DeviceGains>,
+    /// What resctrl counted, where memory traffic is shared out.
+    pub monitored: Vec<Monitored>,
+    /// What was sampled, in a session that samples.
+    pub samples: Option<SpeWindow>,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
     /// The programs' account of themselves as of the later snapshot, since the session began.
@@ -84,6 +92,13 @@ impl Window {
             usage,
             on_socket,
             uncore: uncore(&earlier.uncore, &later.uncore),
+            devices: earlier
+                .devices
+                .as_ref()
+                .zip(later.devices.as_ref())
+                .map(|(earlier, later)| DeviceGains::between(earlier, later)),
+            monitored: resctrl::gains(&earlier.monitored, &later.monitored),
+            samples: SpeWindow::between(earlier, later),
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }
@@ -146,7 +161,10 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
         .map(|now| {
             let before = before.get(&key(now));
             let count = now.count.zip(before.and_then(|before| before.count));
+            let edge = before.map_or(0, |before| before.edge);
             UncoreReading {
+                // Of both ends.
+                edge: now.edge.saturating_add(edge),
                 count: count.and_then(|(now, before)| now.checked_sub(before)),
                 enabled: now
                     .enabled
@@ -165,4 +183,6 @@ mod spe;
 pub(crate) mod tests;
 
 pub(crate) use self::spe::add as add_samples;
+#[cfg(test)]
+pub(crate) use self::spe::tests::sampled as sampled_window;
 pub use self::spe::{Served, SpeUsage, SpeWindow};

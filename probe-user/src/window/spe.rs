@@ -34,6 +34,8 @@ pub struct SpeWindow {
     pub length: Duration,
     /// Gains by owner.
     pub usage: BTreeMap<Owner, SpeUsage>,
+    /// The same by the socket of the CPU, where uncore events are counted.
+    pub on_socket: BTreeMap<(u32, Owner), SpeUsage>,
     /// Gains by page; empty where none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
     /// Names as of the later snapshot.
@@ -48,6 +50,7 @@ impl SpeWindow {
     pub fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Self> {
         let (before, now) = (earlier.spe.as_ref()?, later.spe.as_ref()?);
         let mut usage: BTreeMap<Owner, SpeUsage> = BTreeMap::new();
+        let mut on_socket: BTreeMap<(u32, Owner), SpeUsage> = BTreeMap::new();
         for (key, counts) in &now.rows {
             let gain = gain(before.rows.get(key), counts);
             if gain.row.samples == 0 {
@@ -65,11 +68,15 @@ impl SpeWindow {
                 cgroup: key.cgroup,
                 tgid: key.tgid,
             };
-            let counts = usage.entry(owner).or_default();
-            add(
-                counts.entry((key.access.class(), served)).or_default(),
-                &gain,
-            );
+            let kind = (key.access.class(), served);
+            let of_owner = usage.entry(owner).or_default();
+            add(of_owner.entry(kind).or_default(), &gain);
+            if let Some(topology) = &later.topology {
+                // Where the machine does not tell, it is one socket.
+                let socket = topology.socket(key.cpu.into()).unwrap_or(0);
+                let of_owner = on_socket.entry((socket, owner)).or_default();
+                add(of_owner.entry(kind).or_default(), &gain);
+            }
         }
         let pages_before: HashMap<PageKey, PageRow> = before.pages.iter().copied().collect();
         let pages = now
@@ -81,6 +88,7 @@ impl SpeWindow {
             start: earlier.at,
             length: later.at.saturating_sub(earlier.at),
             usage,
+            on_socket,
             pages: pages.collect(),
             names: Arc::clone(&later.names),
             health: now.health.clone(),
@@ -143,8 +151,34 @@ pub(crate) fn add(sum: &mut SpeCounts, counts: &SpeCounts) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use probe_common::spe::SpeCpu;
+
     use super::*;
+    use crate::load::spe::SpeHook;
+
+    /// A window with these samples on sockets, and nothing else.
+    pub(crate) fn sampled(on_socket: BTreeMap<(u32, Owner), SpeUsage>) -> SpeWindow {
+        SpeWindow {
+            start: Duration::ZERO,
+            length: Duration::from_secs(1),
+            usage: BTreeMap::new(),
+            on_socket,
+            pages: Vec::new(),
+            names: Arc::clone(&crate::window::tests::empty().names),
+            health: SpeHealth {
+                hook: SpeHook::Fentry,
+                period: 32_768,
+                sum: SpeCpu::default(),
+                longest: 0,
+                rows: 0,
+                sampler: BTreeMap::new(),
+                aux_size: 8192,
+                unlogged: 0,
+                bpf_stats: None,
+            },
+        }
+    }
 
     fn counts(samples: u64, cycles: u64) -> SpeCounts {
         let mut counts = SpeCounts::default();

@@ -44,6 +44,8 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
         spe: None,
         uncore: Vec::new(),
         topology: None,
+        devices: None,
+        monitored: Vec::new(),
         names: Arc::default(),
         health,
     }
@@ -171,6 +173,7 @@ fn an_uncore_counter_that_went_back_has_no_gain() {
         socket: 1,
         instance: 0,
         count,
+        edge: count.unwrap_or(0),
         enabled: 10,
         running: 10,
     };
@@ -179,6 +182,8 @@ fn an_uncore_counter_that_went_back_has_no_gain() {
     assert_eq!(gain(Some(12), Some(5)), None);
     assert_eq!(gain(None, Some(5)), None);
     assert_eq!(gain(Some(5), None), None);
+    let gain = uncore(&[reading(Some(5))], &[reading(Some(12))])[0];
+    assert_eq!(gain.edge, 17, "what is uncertain at both ends");
 }
 
 #[test]

@@ -43,8 +43,6 @@ pub(super) struct Boot {
     /// has done on every real node. Without it no child cgroup has a `perf_event` state of its own.
     pub(super) controllers: bool,
     pub(super) tests: &'static [Tests],
-    /// Modules of `tests` that do not run here all the same, and why; the run says so.
-    pub(super) left_out: Option<(&'static [&'static str], &'static str)>,
 }
 
 /// Everything that runs in a plain guest: the host tests too, where they do not compare with clocks that
@@ -98,6 +96,7 @@ const PAGES: &[Tests] = &[
             "hooks::",
             "mem_record::",
             "spe::",
+            "spe_lives::",
             "spe_losses::",
         ],
     },
@@ -127,7 +126,7 @@ const METRICS: &[Tests] = &[Tests {
 
 const SPE: &[Tests] = &[Tests {
     binary: "vm",
-    modules: &["mem_record::", "spe::", "spe_losses::"],
+    modules: &["mem_record::", "spe::", "spe_lives::", "spe_losses::"],
 }];
 
 /// What most rows share: a plain boot of 6.12 on arm64.
@@ -144,7 +143,6 @@ const PLAIN: Boot = Boot {
     modules: &["arm_spe_pmu"],
     controllers: true,
     tests: ALL,
-    left_out: None,
 };
 
 pub(super) const BOOTS: &[Boot] = &[
@@ -176,10 +174,6 @@ pub(super) const BOOTS: &[Boot] = &[
         name: "arm64-6.1-spe",
         series: "6.1",
         tests: SPE,
-        left_out: Some((
-            &["spe::", "spe_losses::"],
-            "fentry does not attach to 6.1 on arm64, and the kprobe misses chunks now and then: counts are not exact",
-        )),
         ..PLAIN
     },
     Boot {

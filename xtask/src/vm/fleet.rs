@@ -70,9 +70,6 @@ fn run_one(vm: &Path, rig: &Rig, boot: &Boot, selection: Selection<'_>) -> Resul
         totals.unchanged += 1;
         return Ok(totals);
     }
-    if let Some((modules, reason)) = boot.left_out {
-        println!("[{name}] leaves out {}: {reason}", modules.join(", "));
-    }
     let since = Instant::now();
     let all = selection.filter.is_empty();
     let mut report = Report::new(name, &mut totals, all);

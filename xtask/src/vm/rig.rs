@@ -91,12 +91,7 @@ impl Rig {
         for tests in boot.tests {
             let binary = self.binaries.get(boot.arch, tests.binary)?;
             root.copy(&format!("/tests/{}", tests.binary), binary)?;
-            let left_out = boot.left_out.map_or(&[][..], |(modules, _)| modules);
-            let modules = tests
-                .modules
-                .iter()
-                .filter(|module| !left_out.contains(module));
-            let modules = modules.copied().collect::<Vec<_>>().join("|");
+            let modules = tests.modules.join("|");
             plan += &format!("{} ^({modules}) {filter}\n", tests.binary);
         }
         root.file("/etc/tests", plan.as_bytes());

@@ -157,6 +157,10 @@ fn every_event_resolves_on_its_platform() {
     for metric in CATALOGUE.metrics() {
         for platform in &metric.family.platforms {
             let pmus = pmus(tree(*platform));
+            if metric.pmu.key == "spe" {
+                // No tree has one; the guests do.
+                continue;
+            }
             let groups = metric
                 .groups(&pmus, &Settings::default())
                 .unwrap_or_else(|error| panic!("{}: {error}", metric.name));
@@ -179,7 +183,7 @@ fn every_event_resolves_on_its_platform() {
 fn every_event_without_a_metric_resolves() {
     for family in CATALOGUE.families() {
         let pmus = pmus(tree(family.platforms[0]));
-        for spec in &family.pmus {
+        for spec in family.pmus.iter().filter(|spec| spec.key != "spe") {
             let names: Vec<&str> = if spec.pattern.is_core() {
                 pmus.cores().map(|pmu| pmu.name.as_str()).collect()
             } else {

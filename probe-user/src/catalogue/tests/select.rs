@@ -58,7 +58,7 @@ fn a_core_with_a_family_of_its_own_hides_the_generic_metric() {
     assert_eq!(family(Chip::EmeraldRapids), "intel-spr");
     assert_eq!(family(Chip::Tegra410), "generic");
     assert_eq!(family(Chip::Other), "generic");
-    assert_eq!(names("all", Chip::Other).len(), 11);
+    assert_eq!(names("all", Chip::Other).len(), 11 + 13);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn refusals_say_what_to_do() {
     );
     assert_eq!(
         refusal("group:ddio", Chip::Other),
-        "there is no metric group ddio on generic; there are: branch, cache, cpu, cycles, faults, switches, tlb"
+        "there is no metric group ddio on generic; there are: branch, cache, cpu, cycles, faults, spe, switches, tlb"
     );
     assert_eq!(
         refusal("ipc,,", Chip::Other),

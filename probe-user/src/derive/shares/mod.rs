@@ -1,5 +1,7 @@
 //! Shares of documented metrics: a socket's value times the part of its counts that is somebody's.
 
+use std::{collections::BTreeSet, time::Duration};
+
 use super::{MetricHead, Report, metrics};
 use crate::{
     join::{
@@ -9,6 +11,9 @@ use crate::{
     load::Plan,
     window::Window,
 };
+
+/// What the names of shares end in.
+const APPORTIONED: &str = "_apportioned";
 
 /// Whose a share is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +35,15 @@ pub struct ShareRow {
     pub whose: Whose,
     /// The socket.
     pub socket: u32,
+    /// What it is a share of, with the names of its devices, where that is not the whole socket.
+    pub device: Option<String>,
     /// The metric's name with `_apportioned` behind it, and its unit.
     pub metric: MetricHead,
     /// The share, or why nothing is known.
     pub share: Result<Share, String>,
+    /// Bytes per second that resctrl counted for the same tasks on that socket, read and written, from memory
+    /// anywhere: a measure of its own beside the share.
+    pub monitored: Option<f64>,
 }
 
 /// A value that was measured for a socket and divided by what was counted for each owner.
@@ -52,8 +62,20 @@ pub struct Share {
 impl Report {
     /// Adds who caused what sockets counted.
     pub fn add_shares(&mut self, plan: &Plan, window: &Window, view: &View) {
-        for shared in share::of_window(plan, window) {
+        for shared in share::of_window(plan, window, view) {
             self.shares.extend(rows(plan, window, view, &shared));
+        }
+        let monitored = share::monitored(window, view);
+        let of_devices: BTreeSet<&str> = of_devices(plan).collect();
+        for row in &mut self.shares {
+            let Whose::Entity(entity) = &row.whose else {
+                continue;
+            };
+            let bytes = monitored.get(&(entity.clone(), row.socket));
+            let name = row.metric.name.trim_end_matches(APPORTIONED);
+            row.monitored = bytes
+                .filter(|_| !of_devices.contains(name))
+                .map(|bytes| per_second(*bytes, window.length));
         }
     }
 }
@@ -62,14 +84,23 @@ fn rows(plan: &Plan, window: &Window, view: &View, shared: &MetricShares) -> Vec
     let socket = shared.socket;
     let planned = &plan.metrics.list[shared.metric];
     let head = MetricHead {
-        name: format!("{}_apportioned", planned.metric.name),
+        name: format!("{}{APPORTIONED}", planned.metric.name),
         unit: planned.metric.unit.clone(),
     };
+    let sources = planned.sources.iter().flatten();
+    let source = sources.skip(shared.source).take(1);
+    let devices = source.filter_map(|source| {
+        let names = metrics::devices(plan, source, socket);
+        (!names.is_empty()).then(|| format!("{} ({})", source.place, names.join(", ")))
+    });
+    let device = devices.last();
     let row = |whose, share| ShareRow {
         whose,
         socket,
+        device: device.clone(),
         metric: head.clone(),
         share,
+        monitored: None,
     };
     let unknown = |reason: String| vec![row(Whose::Unknown, Err(reason))];
     let shares = match &shared.shares {
@@ -106,6 +137,22 @@ fn rows(plan: &Plan, window: &Window, view: &View, shared: &MetricShares) -> Vec
     }
     all.push(row(Whose::Unattributed, part(shares.unattributed, None)));
     all
+}
+
+/// Names of metrics that are about devices: what tasks moved is nothing to compare them with.
+fn of_devices(plan: &Plan) -> impl Iterator<Item = &str> {
+    let metrics = plan.metrics.list.iter().map(|planned| &planned.metric);
+    metrics
+        .filter(|metric| metric.apportion.is_of_device())
+        .map(|metric| metric.name.as_str())
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a rate of more than 2^53 bytes is one to 2^-53"
+)]
+fn per_second(bytes: u64, length: Duration) -> f64 {
+    bytes as f64 / length.as_secs_f64()
 }
 
 #[expect(

@@ -1,16 +1,22 @@
 //! From `-M` to shares on the fixture machines: what is planned, counted by hand, and shared out.
 
-use std::{path::Path, time::Duration};
+mod devices;
 
-use probe_common::{CgroupId, UsageRow};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use probe_common::{
+    CgroupId, UsageRow,
+    spe::{Class, Source},
+};
 
 use super::*;
 use crate::{
     catalogue::{Catalogue, Chip, Machine, Settings},
     event::Pmus,
     load::{Place, Request, Room},
-    pull::UncoreReading,
-    window::{self, Owner},
+    pull::{SpeCounts, UncoreReading},
+    resctrl::{Group, Monitored},
+    window::{self, Owner, Served, SpeUsage},
 };
 
 fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
@@ -53,6 +59,7 @@ fn window(
             socket,
             instance: 0,
             count: Some(uncore(name, socket)),
+            edge: 0,
             enabled: SECOND,
             running: SECOND,
         }));
@@ -82,7 +89,7 @@ fn window(
 
 /// Metric, socket, whose, and the value in thousandths.
 fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
-    let shared = share::of_window(plan, window);
+    let shared = share::of_window(plan, window, &View::default());
     let rows = shared
         .iter()
         .flat_map(|shared| rows(plan, window, &View::default(), shared));
@@ -162,11 +169,51 @@ fn devices_are_no_part_of_what_containers_read() {
     );
 }
 
+/// Samples come before counters, but not where there are few.
+#[test]
+fn samples_weigh_before_counters() {
+    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let counted = [(0, 7, [100, 50]), (1, 7, [100, 50])];
+    let mut window = window(&plan, &|_, _| 1000, &counted);
+    let owner = |cgroup| Owner {
+        cgroup: CgroupId(cgroup),
+        tgid: 0,
+    };
+    let loads = |samples: u64, operations: f64| {
+        let mut counts = SpeCounts::default();
+        counts.row.samples = samples;
+        counts.operations = operations;
+        SpeUsage::from([((Class::Load, Served::By(Source::Remote)), counts)])
+    };
+    let on_socket = BTreeMap::from([
+        ((0, owner(7)), loads(100, 3e6)),
+        ((0, owner(8)), loads(33, 1e6)),
+        ((1, owner(8)), loads(9, 9e6)),
+    ]);
+    window.samples = Some(window::sampled_window(on_socket));
+    let shared = share::of_window(&plan, &window, &View::default());
+    let shares = shared.iter().map(|shared| shared.shares.as_ref().unwrap());
+    let shares: Vec<_> = shares
+        .map(|shares| {
+            let owners = shares.owners.iter();
+            let weights = owners.map(|(owner, share)| (owner.cgroup.0, share.weight));
+            (shares.method, weights.collect::<Vec<_>>())
+        })
+        .collect();
+    assert_eq!(
+        shares,
+        [
+            (Method::Spe, vec![(7, 750), (8, 250)]),
+            (Method::LlcReadMisses, vec![(7, 1000)]),
+        ]
+    );
+}
+
 #[test]
 fn without_weights_the_reason_is_said() {
     let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
     let window = window(&plan, &|_, _| 1_000, &[]);
-    let shared = share::of_window(&plan, &window);
+    let shared = share::of_window(&plan, &window, &View::default());
     let rows = shared
         .iter()
         .flat_map(|shared| rows(&plan, &window, &View::default(), shared));
@@ -178,15 +225,64 @@ fn without_weights_the_reason_is_said() {
     );
 }
 
-/// Nobody's traffic is shared out that CPUs did not cause.
 #[test]
-fn devices_metrics_have_no_shares() {
-    let plan = plan(
-        "grace",
-        Chip::GraceCpuSuperchip,
-        "pcie_read_bandwidth,scf_frequency",
-    );
+fn what_is_no_traffic_of_anybody_has_no_shares() {
+    let plan = plan("grace", Chip::GraceCpuSuperchip, "scf_frequency");
     assert!(plan.weights.is_empty());
     let window = window(&plan, &|_, _| 1_000, &[]);
-    assert_eq!(share::of_window(&plan, &window), []);
+    assert_eq!(share::of_window(&plan, &window, &View::default()), []);
+}
+
+/// Sockets of a third read too, and each says only what it sent to all others together.
+#[test]
+fn of_more_than_two_sockets_nobody_can_say_who_read() {
+    let plan = plan("grace", Chip::GraceCpuSuperchip, "cmem_read_bandwidth");
+    let mut window = window(&plan, &|_, _| 1_000, &[(0, 7, [300, 0])]);
+    let third = |reading: &UncoreReading| UncoreReading {
+        socket: 2,
+        ..*reading
+    };
+    let readings: Vec<_> = window
+        .uncore
+        .iter()
+        .filter(|it| it.socket == 1)
+        .map(third)
+        .collect();
+    window.uncore.extend(readings);
+    let shared = share::of_window(&plan, &window, &View::default());
+    let of_socket_0 = shared.iter().find(|shared| shared.socket == 0).unwrap();
+    assert_eq!(of_socket_0.shares, Err(NoShare::ManySockets));
+    let rows = rows(&plan, &window, &View::default(), of_socket_0);
+    let why = "each of more than two sockets counts together what it reads from all others";
+    assert_eq!((rows.len(), &rows[0].share), (1, &Err(why.to_owned())));
+}
+
+#[test]
+fn what_resctrl_counted_stands_beside_the_share() {
+    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let mut window = window(&plan, &|_, _| 1_000_000, &[(0, 7, [1, 1]), (0, 8, [1, 1])]);
+    let group = |path: &str, cgroups: &[u64], bytes| Monitored {
+        group: Arc::new(Group {
+            path: path.into(),
+            cgroups: cgroups.iter().map(|id| CgroupId(*id)).collect(),
+        }),
+        bytes: [(0, bytes)].into(),
+    };
+    // A control group with a monitoring group in it, both of the same container, and one of two containers.
+    window.monitored = vec![
+        group("/gold", &[7], 5_000),
+        group("/gold/mon_groups/a", &[7], 3_000),
+        group("/mon_groups/a", &[7], 20),
+        group("/mon_groups/both", &[7, 8], 1),
+    ];
+    let joined = View::default().join(&window, plan.groups.len());
+    let mut report = Report::new(&plan, &window, &joined, Duration::ZERO);
+    report.add_shares(&plan, &window, &View::default());
+    let beside: Vec<_> = report
+        .shares
+        .iter()
+        .filter(|row| row.socket == 0)
+        .map(|row| row.monitored)
+        .collect();
+    assert_eq!(beside, [Some(5_020.0), None, None]);
 }

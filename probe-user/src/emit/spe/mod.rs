@@ -3,6 +3,8 @@
 mod csv;
 mod json;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, Write};
 

@@ -1,11 +1,11 @@
-//! The lines below a table: why a metric shows a dash.
+//! The lines below a table: why a metric shows a dash, and what values mean.
 
 use std::{
     collections::BTreeMap,
     io::{self, Write},
 };
 
-use super::{place, short};
+use super::{place, share_place, short};
 use crate::derive::Report;
 
 /// Rows that are named; of more, their number.
@@ -30,14 +30,13 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     for row in &report.places {
         if let Err(reason) = &row.value {
             let key = (row.metric.name.as_str(), reason.to_string());
-            notes.entry(key).or_default().push(place(&row.place).1);
+            notes.entry(key).or_default().push(place(row).1);
         }
     }
     for row in &report.shares {
         if let Err(reason) = &row.share {
             let key = (row.metric.name.as_str(), reason.clone());
-            let socket = format!("socket {}", row.socket);
-            notes.entry(key).or_default().push(socket);
+            notes.entry(key).or_default().push(share_place(row));
         }
     }
     for (head, reason) in &report.missing {
@@ -54,6 +53,23 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
             many => format!(" ({many} rows)"),
         };
         writeln!(out, " - {}{of}: {reason}", metrics.join(", "))?;
+    }
+    Ok(())
+}
+
+/// What the values say in words. Advice does not change, so it is given once.
+pub(super) fn findings(out: &mut impl Write, report: &Report, first: bool) -> io::Result<()> {
+    for finding in &report.findings {
+        writeln!(out, " ! {}", finding.text)?;
+    }
+    if first && !report.advice.is_empty() {
+        writeln!(
+            out,
+            " What lowers misses of devices (DDIO paper, section 4), and what should fall:"
+        )?;
+        for advice in report.advice {
+            writeln!(out, " * {}: {}", advice.what, advice.lowers.join(", "))?;
+        }
     }
     Ok(())
 }

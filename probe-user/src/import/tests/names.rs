@@ -203,7 +203,9 @@ fn events_of_cores() {
 fn what_is_opened_is_recognised() {
     for family in CATALOGUE.families() {
         for spec in &family.pmus {
-            for (event, how) in &spec.events {
+            // What is sampled is not told by the event's encoding.
+            let counted = spec.events.iter().filter(|(_, how)| how.sampled.is_none());
+            for (event, how) in counted {
                 let instance = match spec.pattern.to_string().as_str() {
                     "{core}" => "cpu".to_owned(),
                     pattern => pattern

@@ -5,8 +5,11 @@
 //! them), what devices caused, and what nobody can be told for add up to what was measured.
 
 mod counted;
+mod device;
 mod method;
+mod monitored;
 mod planned;
+mod sampled;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +17,7 @@ use std::collections::BTreeMap;
 
 pub use self::{
     method::{Method, NoShare},
+    monitored::monitored,
     planned::{MetricShares, of_window},
 };
 use crate::window::Owner;
@@ -55,6 +59,8 @@ pub struct Weights {
 pub struct Traffic {
     /// All of it.
     pub measured: u64,
+    /// The most of it that may lie outside of the window in which the weights were counted, at both ends.
+    pub edge: u64,
     /// The part of devices, where it is counted apart.
     pub io: u64,
     /// What the CPUs of each other socket say they sent here. Source and destination do not count
@@ -74,6 +80,8 @@ pub struct Shares {
     pub io: u64,
     /// Of nobody that can be told.
     pub unattributed: u64,
+    /// How much of it may lie outside of the window in which the weights were counted.
+    pub edge: u64,
 }
 
 impl Weights {
@@ -100,6 +108,7 @@ impl Weights {
     /// A socket that took part has no weights, or they were rotated out.
     pub fn cpu_reads(&self, socket: u32, traffic: &Traffic) -> Result<Shares, NoShare> {
         let mut shares = Shares::none(self.method);
+        shares.edge = traffic.edge;
         shares.io = traffic.io.min(traffic.measured);
         let mut left = traffic.measured - shares.io;
         for (other, count) in limited(left, &traffic.from_sockets) {
@@ -117,13 +126,14 @@ impl Weights {
     ///
     /// # Errors
     /// The socket has no weights, or they were rotated out.
-    pub fn own(&self, socket: u32, measured: u64, of_remote: bool) -> Result<Shares, NoShare> {
+    pub fn own(&self, socket: u32, traffic: &Traffic, of_remote: bool) -> Result<Shares, NoShare> {
         let weights = self.of(socket)?;
         let mut shares = Shares::none(self.method);
+        shares.edge = traffic.edge;
         if of_remote {
-            shares.divide(measured, &weights.remote);
+            shares.divide(traffic.measured, &weights.remote);
         } else {
-            shares.divide(measured, &weights.all());
+            shares.divide(traffic.measured, &weights.all());
         }
         Ok(shares)
     }
@@ -166,28 +176,20 @@ impl Shares {
             owners: BTreeMap::new(),
             io: 0,
             unattributed: 0,
+            edge: 0,
         }
     }
 
     /// All of a device's traffic to its only owner.
-    ///
-    /// # Errors
-    /// It has none, or several.
-    pub fn of_device(measured: u64, owners: &[Owner]) -> Result<Self, NoShare> {
-        let [owner] = owners else {
-            return Err(if owners.is_empty() {
-                NoShare::NoOwner
-            } else {
-                NoShare::SeveralOwners
-            });
-        };
+    #[must_use]
+    pub fn of_device(measured: u64, owner: Owner) -> Self {
         let mut shares = Self::none(Method::DeviceOwner);
         let weight = Weight {
             weight: measured,
             samples: measured,
         };
-        shares.owners.insert(*owner, weight);
-        Ok(shares)
+        shares.owners.insert(owner, weight);
+        shares
     }
 
     /// A block device's traffic by what cgroups read from it and wrote to it.
@@ -199,7 +201,7 @@ impl Shares {
         bytes: &BTreeMap<Owner, Weight>,
     ) -> Result<Self, NoShare> {
         if bytes.values().all(|weight| weight.weight == 0) {
-            return Err(NoShare::NoWeight);
+            return Err(NoShare::NoBytes);
         }
         let mut shares = Self::none(Method::IoStat);
         shares.divide(measured, bytes);
@@ -215,9 +217,25 @@ impl Shares {
 
     /// Standard error of a share, as a part of it; `None` where it has no samples or the method's own error is
     /// not known.
+    ///
+    /// That of the method, of the number of samples, and of the window's edges: anything from none to all of
+    /// the traffic that came while the pull read one CPU after the other may lie outside, whose standard
+    /// deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the probability of that
+    /// one's share `p`, which makes it `sqrt((1 - p) / p)` of the share.
     #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "an error of more than 2^53 counts has no better precision"
+    )]
     pub fn rel_error(&self, share: &Weight) -> Option<f64> {
-        self.method.rel_error(share.samples)
+        let own = self.method.rel_error(share.samples)?;
+        if self.edge == 0 || share.weight == 0 {
+            return Some(own);
+        }
+        let measured = self.measured() as f64;
+        let others = (measured / share.weight as f64 - 1.0).sqrt();
+        let edge = self.edge as f64 / measured / 3_f64.sqrt();
+        Some(own.hypot(edge * others))
     }
 
     /// Adds `count`, divided by these weights; to nobody where there are none.

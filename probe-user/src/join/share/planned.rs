@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Method, NoShare, Shares, Traffic, Weights};
+use super::{Method, NoShare, Shares, Traffic, Weights, device};
 use crate::{
     catalogue::Apportion,
+    join::View,
     load::{MetricSource, Place, Plan, PlannedMetric},
     pull::UncoreReading,
     window::Window,
@@ -23,31 +24,44 @@ pub struct MetricShares {
     pub shares: Result<Shares, NoShare>,
 }
 
-/// The shares of every metric that can have any, for each socket that was read.
+/// What was counted, and how much of it may lie outside of the window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    count: u64,
+    edge: u64,
+}
+
+/// The shares of every metric that can have any, for each socket that was read. A device is somebody's as
+/// the view has it: all containers of a pod are one owner where rows are pods.
 #[must_use]
-pub fn of_window(plan: &Plan, window: &Window) -> Vec<MetricShares> {
-    let weights: Vec<Weights> = plan
-        .weights
-        .iter()
-        .map(|planned| Weights::counted(planned, window))
-        .collect();
+pub fn of_window(plan: &Plan, window: &Window, view: &View) -> Vec<MetricShares> {
+    let weights = weights(plan, window);
     let mut all = Vec::new();
     for (metric, planned) in plan.metrics.list.iter().enumerate() {
-        if matches!(
-            planned.metric.apportion,
-            Apportion::None | Apportion::Device
-        ) {
+        let apportion = planned.metric.apportion;
+        if apportion == Apportion::None {
             continue;
         }
         for (source, events) in planned.sources.iter().flatten().enumerate() {
-            for (socket, measured) in counts(events, planned.metric.formula.events(), window) {
+            for (socket, counted) in counts(events, planned.metric.formula.events(), window) {
+                // A port without traffic, mostly without a device.
+                let idle = counted.is_some_and(|counted| counted.count == 0);
+                if apportion.is_of_device() && idle {
+                    continue;
+                }
+                let shares = |counted: Counted| {
+                    if apportion.is_of_device() {
+                        let devices = plan.devices_of(events, socket);
+                        device::shares(apportion, &devices, counted.count, window, view)
+                    } else {
+                        by_cpus(planned, window, &weights, socket, counted)
+                    }
+                };
                 all.push(MetricShares {
                     metric,
                     source,
                     socket,
-                    shares: measured
-                        .ok_or(NoShare::NotMeasured)
-                        .and_then(|measured| shares(planned, window, &weights, socket, measured)),
+                    shares: counted.ok_or(NoShare::NotMeasured).and_then(shares),
                 });
             }
         }
@@ -55,12 +69,21 @@ pub fn of_window(plan: &Plan, window: &Window) -> Vec<MetricShares> {
     all
 }
 
-fn shares(
+/// All weights of a window, the best first.
+fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
+    let samples = window.samples.iter();
+    let sampled = samples.map(|samples| Weights::sampled(&samples.on_socket));
+    let counted = plan.weights.iter();
+    let counted = counted.map(|planned| Weights::counted(planned, window));
+    sampled.chain(counted).collect()
+}
+
+fn by_cpus(
     planned: &PlannedMetric,
     window: &Window,
     weights: &[Weights],
     socket: u32,
-    measured: u64,
+    counted: Counted,
 ) -> Result<Shares, NoShare> {
     let writes = planned.metric.apportion == Apportion::CpuWrite;
     let usable: Vec<Weights> = weights
@@ -69,34 +92,47 @@ fn shares(
         .cloned()
         .collect();
     let best = |socket| Weights::best(&usable, socket);
+    let mut traffic = Traffic {
+        measured: counted.count,
+        edge: counted.edge,
+        ..Traffic::default()
+    };
     match planned.metric.apportion {
-        Apportion::CpuReadRemote => best(socket)?.own(socket, measured, true),
-        Apportion::CpuReadSource => best(socket)?.own(socket, measured, false),
-        Apportion::CpuRead | Apportion::CpuWrite | Apportion::Device | Apportion::None => {
-            let from_sockets = match &planned.metric.from_sockets {
-                Some(event) => from_sockets(planned, event, window, socket)?,
-                None => BTreeMap::new(),
-            };
-            let io = match planned.io.as_slice() {
-                [] if planned.metric.io.is_some() => return Err(NoShare::NotMeasured),
-                [] => 0,
-                places => sum(places, window, socket).ok_or(NoShare::NotMeasured)?,
-            };
-            let traffic = Traffic {
-                measured,
-                io,
-                from_sockets,
-            };
-            // With the weights of one method for all sockets, so that the shares are of one kind.
-            let mut chosen = best(socket);
-            if chosen.is_err() && traffic.from_sockets.values().any(|count| *count > 0) {
-                let mut others = traffic.from_sockets.keys();
-                chosen = others
-                    .find_map(|other| best(*other).ok())
-                    .ok_or(NoShare::NoWeight);
-            }
-            chosen?.cpu_reads(socket, &traffic)
+        Apportion::CpuReadRemote => return best(socket)?.own(socket, &traffic, true),
+        Apportion::CpuReadSource => return best(socket)?.own(socket, &traffic, false),
+        _ => {}
+    }
+    if let Some(event) = &planned.metric.from_sockets {
+        for (other, counted) in from_sockets(planned, event, window, socket)? {
+            traffic.from_sockets.insert(other, counted.count);
+            traffic.edge = traffic.edge.saturating_add(counted.edge);
         }
+    }
+    if planned.metric.io.is_some() {
+        // Of a PMU that is not here nothing is planned.
+        let places = Some(planned.io.as_slice()).filter(|places| !places.is_empty());
+        let io = places.and_then(|places| sum(places, window, socket));
+        let io = io.ok_or(NoShare::NotMeasured)?;
+        traffic.io = io.count;
+        traffic.edge = traffic.edge.saturating_add(io.edge);
+    }
+    // With the weights of one method for all sockets, so that the shares are of one kind.
+    let mut chosen = best(socket);
+    if chosen.is_err() && traffic.from_sockets.values().any(|count| *count > 0) {
+        let mut others = traffic.from_sockets.keys();
+        chosen = others
+            .find_map(|other| best(*other).ok())
+            .ok_or(NoShare::NoWeight);
+    }
+    let chosen = chosen?;
+    match chosen.cpu_reads(socket, &traffic) {
+        // Of the other socket there are too few samples: counters tell.
+        Err(_) if chosen.method == Method::Spe => {
+            let counters = usable.iter().filter(|other| other.method != Method::Spe);
+            let counters: Vec<Weights> = counters.cloned().collect();
+            by_cpus(planned, window, &counters, socket, counted)
+        }
+        shares => shares,
     }
 }
 
@@ -106,7 +142,7 @@ fn from_sockets(
     event: &str,
     window: &Window,
     socket: u32,
-) -> Result<BTreeMap<u32, u64>, NoShare> {
+) -> Result<BTreeMap<u32, Counted>, NoShare> {
     let mut from = BTreeMap::new();
     for source in planned.sources.iter().flatten() {
         for (other, count) in counts(source, &[event.to_owned()], window) {
@@ -122,7 +158,11 @@ fn from_sockets(
 }
 
 /// What the events of a source counted together, by socket; `None` where one had no count.
-fn counts(source: &MetricSource, names: &[String], window: &Window) -> BTreeMap<u32, Option<u64>> {
+fn counts(
+    source: &MetricSource,
+    names: &[String],
+    window: &Window,
+) -> BTreeMap<u32, Option<Counted>> {
     let of_names = source
         .events
         .iter()
@@ -142,24 +182,28 @@ fn counts(source: &MetricSource, names: &[String], window: &Window) -> BTreeMap<
 }
 
 /// The sum of the counts at these places on a socket, each for the whole time.
-fn sum(places: &[Place], window: &Window, socket: u32) -> Option<u64> {
-    let here = window
+fn sum(places: &[Place], window: &Window, socket: u32) -> Option<Counted> {
+    let mut here = window
         .uncore
         .iter()
         .filter(|reading| reading.socket == socket && is_at(reading, places));
-    here.map(estimate)
-        .try_fold(0_u64, |sum, count| sum.checked_add(count?))
+    here.try_fold(Counted::default(), |sum, reading| {
+        Some(Counted {
+            count: sum.count.checked_add(estimate(reading, reading.count?)?)?,
+            edge: sum.edge.saturating_add(estimate(reading, reading.edge)?),
+        })
+    })
 }
 
 fn is_at(reading: &UncoreReading, places: &[Place]) -> bool {
     places.contains(&Place::Uncore { at: reading.at })
 }
 
-fn estimate(reading: &UncoreReading) -> Option<u64> {
-    let count = u128::from(reading.count?);
+/// For the whole time, of a counter that had its turns.
+fn estimate(reading: &UncoreReading, count: u64) -> Option<u64> {
     if reading.running == 0 {
         return None;
     }
     let enabled = u128::from(reading.enabled.max(reading.running));
-    u64::try_from(count * enabled / u128::from(reading.running)).ok()
+    u64::try_from(u128::from(count) * enabled / u128::from(reading.running)).ok()
 }

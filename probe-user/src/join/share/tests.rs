@@ -94,8 +94,8 @@ fn source_and_destination_differ_and_the_difference_is_nobodys() {
     let all = sockets(vec![local(&[]), remote(&[(7, 5)])]);
     let traffic = |measured| Traffic {
         measured,
-        io: 0,
         from_sockets: [(1, 1_000)].into(),
+        ..Traffic::default()
     };
     let more = all.cpu_reads(0, &traffic(1_079)).unwrap();
     assert_eq!((counts(&more), more.unattributed), (vec![(7, 1_000)], 79));
@@ -112,8 +112,8 @@ fn the_rest_of_a_socket_is_its_own_containers() {
     };
     let traffic = Traffic {
         measured: 1_400,
-        io: 0,
         from_sockets: [(1, 1_000)].into(),
+        ..Traffic::default()
     };
     let shares = sockets(vec![own, other]).cpu_reads(0, &traffic).unwrap();
     assert_eq!(counts(&shares), [(2, 600), (3, 300), (8, 500)]);
@@ -142,19 +142,6 @@ fn without_a_weight_there_is_no_share() {
         .cpu_reads(0, &traffic)
         .unwrap();
     assert_eq!(nobody.unattributed, 10);
-    assert_eq!(Shares::of_device(10, &[]), Err(NoShare::NoOwner));
-    assert_eq!(
-        Shares::of_device(10, &[owner(1), owner(2)]),
-        Err(NoShare::SeveralOwners)
-    );
-    assert_eq!(
-        counts(&Shares::of_device(10, &[owner(2)]).unwrap()),
-        [(2, 10)]
-    );
-    assert_eq!(
-        Shares::of_block_device(10, &weights(&[(2, 0)])),
-        Err(NoShare::NoWeight)
-    );
     // Another socket takes part whose counters had no turn.
     let traffic = Traffic {
         from_sockets: [(1, 5)].into(),
@@ -199,11 +186,48 @@ fn fewer_samples_are_a_larger_error() {
         owners: weights(&[(2, 100), (3, 1_000_000), (4, 0)]),
         io: 0,
         unattributed: 0,
+        edge: 0,
     };
     let error = |cgroup| shares.rel_error(shares.owners.get(&owner(cgroup))?);
     assert!((error(2).unwrap() - 0.1_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-12);
     assert!(error(3) < error(2));
     assert_eq!((error(4), error(5)), (None, None));
+}
+
+/// At a window's edges one may have done all or nothing: who has a tenth of the traffic errs three times as
+/// much as the edge does, who has half as much; and the edge by `1 / sqrt(3)`.
+#[test]
+fn edges_are_an_error_and_the_more_the_smaller_the_share() {
+    let traffic = Traffic {
+        measured: 1_000_000_000_000,
+        edge: 50_000_000_000,
+        ..Traffic::default()
+    };
+    let parts = [
+        (2, 100_000_000_000),
+        (3, 500_000_000_000),
+        (4, 400_000_000_000),
+    ];
+    let all = sockets(vec![local(&parts)]);
+    for shares in [all.cpu_reads(0, &traffic), all.own(0, &traffic, false)] {
+        let shares = shares.unwrap();
+        let error = |cgroup| shares.rel_error(&shares.owners[&owner(cgroup)]).unwrap();
+        let root = 3_f64.sqrt();
+        assert!((error(2) - 0.15 / root).abs() < 1e-3, "{}", error(2));
+        assert!((error(3) - 0.05 / root).abs() < 1e-3, "{}", error(3));
+    }
+    // Who is alone did it all, whenever.
+    let alone = sockets(vec![local(&[(2, 7_000_000_000)])]);
+    let shares = alone.cpu_reads(0, &traffic).unwrap();
+    let error = shares.rel_error(&shares.owners[&owner(2)]).unwrap();
+    assert!(error < 2.0 * method::COUNTER_ERROR, "{error}");
+}
+
+fn all_of(measured: u64) -> Traffic {
+    Traffic {
+        measured,
+        ..Traffic::default()
+    }
 }
 
 fn any_weights() -> impl Strategy<Value = BTreeMap<Owner, Weight>> {
@@ -234,6 +258,7 @@ fn any_traffic() -> impl Strategy<Value = Traffic> {
     let from = btree_map(1..4_u32, count(), 0..4);
     (count(), count(), from).prop_map(|(measured, io, from_sockets)| Traffic {
         measured,
+        edge: 0,
         io,
         from_sockets,
     })
@@ -251,7 +276,7 @@ proptest! {
     #[test]
     fn everyone_gets_what_is_due(total in 0..1_u64 << 50, list in any_weights()) {
         let sum: u128 = list.values().map(|weight| u128::from(weight.weight)).sum();
-        let shares = sockets(vec![SocketWeights { local: list.clone(), ..SocketWeights::default() }]).own(0, total, false).unwrap();
+        let shares = sockets(vec![SocketWeights { local: list.clone(), ..SocketWeights::default() }]).own(0, &all_of(total), false).unwrap();
         prop_assert_eq!(shares.measured(), total);
         if sum == 0 {
             prop_assert_eq!(shares.unattributed, total);
@@ -270,7 +295,7 @@ proptest! {
     fn the_unit_does_not_matter(total in 0..1_u64 << 50, list in btree_map(0..20_u64, 0..1_u64 << 30, 1..20), unit in 1..1_000_u64) {
         let list: Vec<_> = list.into_iter().collect();
         let scaled: Vec<_> = list.iter().map(|(cgroup, weight)| (*cgroup, weight * unit)).collect();
-        let of = |list: &[(u64, u64)]| counts(&sockets(vec![local(list)]).own(0, total, false).unwrap());
+        let of = |list: &[(u64, u64)]| counts(&sockets(vec![local(list)]).own(0, &all_of(total), false).unwrap());
         prop_assert_eq!(of(&list), of(&scaled));
     }
 }

@@ -50,7 +50,7 @@ fn group(plan: &Plan, place: Place) -> (bool, usize) {
             let mut groups = plan.uncore_groups.iter();
             (false, groups.position(|group| group.contains(&at)).unwrap())
         }
-        Place::Duration => panic!("a metric's event is a counter"),
+        Place::Duration | Place::Sampled(_) => panic!("{place:?} is no counter"),
     }
 }
 

@@ -24,9 +24,27 @@ pub(crate) struct Budget {
     share: f64,
     lowest: u64,
     last_step: Option<Duration>,
-    /// Since when costs are summed, and the sum of the busiest CPU.
-    since: Option<Duration>,
+    /// Where the cost of now, and that of a quiet minute, are measured from.
+    recent: Option<Mark>,
+    minute: Option<Mark>,
+}
+
+/// Nanoseconds that decoding had taken on each CPU at a time.
+#[derive(Clone, Debug)]
+struct Mark {
+    at: Duration,
     nanos: Vec<u64>,
+}
+
+impl Mark {
+    /// Share of the busiest CPU's time since then.
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of minutes")]
+    fn cost(&self, now: Duration, nanos: &[u64]) -> f64 {
+        let before = self.nanos.iter().chain(std::iter::repeat(&0));
+        let spent = nanos.iter().zip(before);
+        let busiest = spent.map(|(now, before)| now.saturating_sub(*before)).max();
+        busiest.unwrap_or(0) as f64 / now.saturating_sub(self.at).as_nanos() as f64
+    }
 }
 
 /// Another period, and why.
@@ -43,60 +61,61 @@ impl Budget {
             share,
             lowest: floor.max(LOWEST),
             last_step: None,
-            since: None,
-            nanos: Vec::new(),
+            recent: None,
+            minute: None,
         }
     }
 
     /// What to change at `now`, where decoding has taken `nanos` on each CPU since sampling began.
-    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of minutes")]
     pub(crate) fn step(&mut self, now: Duration, nanos: &[u64], period: u64) -> Option<Step> {
-        let Some(since) = self.since else {
-            self.since = Some(now);
-            self.nanos = nanos.to_vec();
+        let mark = || Mark {
+            at: now,
+            nanos: nanos.to_vec(),
+        };
+        let (Some(recent), Some(minute)) = (&self.recent, &self.minute) else {
+            self.recent = Some(mark());
+            self.minute = Some(mark());
             return None;
         };
-        let passed = now.saturating_sub(since);
-        if passed < LONG_ENOUGH
-            || self
-                .last_step
-                .is_some_and(|last| now.saturating_sub(last) < MINUTE)
+        let since = |then: Duration| now.saturating_sub(then);
+        if since(recent.at) < LONG_ENOUGH || self.last_step.is_some_and(|last| since(last) < MINUTE)
         {
             return None;
         }
-        let busiest = nanos
-            .iter()
-            .zip(&self.nanos)
-            .map(|(now, before)| now.saturating_sub(*before))
-            .max()?;
-        let cost = busiest as f64 / passed.as_nanos() as f64;
-        self.since = Some(now);
-        self.nanos = nanos.to_vec();
-        let (cost_percent, budget) = (cost * 100.0, self.share * 100.0);
-        let longer = period.saturating_mul(2);
-        let shorter = period / 2;
+        let cost = recent.cost(now, nanos);
+        let calm = (since(minute.at) >= MINUTE).then(|| minute.cost(now, nanos));
+        let (longer, shorter) = (period.saturating_mul(2), period / 2);
+        let budget = self.share * 100.0;
         let step = if cost > self.share && longer <= HIGHEST {
-            Step {
+            let percent = cost * 100.0;
+            Some(Step {
                 period: longer,
                 reason: format!(
-                    "decoding took {cost_percent:.3}% of the busiest CPU, above the budget of {budget}%"
+                    "decoding took {percent:.3}% of the busiest CPU, above the budget of {budget}%"
                 ),
-            }
-        } else if cost * 2.0 < self.share * AFTER_HALVING
+            })
+        } else if let Some(cost) = calm
+            && cost * 2.0 < self.share * AFTER_HALVING
             && shorter >= self.lowest
-            && passed >= MINUTE.min(now.saturating_sub(self.last_step.unwrap_or_default()))
         {
-            Step {
+            let percent = cost * 100.0;
+            Some(Step {
                 period: shorter,
                 reason: format!(
-                    "decoding took {cost_percent:.3}% of the busiest CPU, and twice that is within the budget of {budget}%"
+                    "decoding took {percent:.3}% of the busiest CPU for a minute, and twice that is within the budget of {budget}%"
                 ),
-            }
+            })
         } else {
-            return None;
+            None
         };
-        self.last_step = Some(now);
-        Some(step)
+        self.recent = Some(mark());
+        if calm.is_some() || step.is_some() {
+            self.minute = Some(mark());
+        }
+        if step.is_some() {
+            self.last_step = Some(now);
+        }
+        step
     }
 }
 
@@ -148,6 +167,22 @@ mod tests {
         let mut budget = Budget::new(0.005, 20_000);
         budget.step(seconds(1), &[0], 32_768);
         assert_eq!(budget.step(seconds(100), &[0], 32_768), None);
+    }
+
+    /// As `mem` and `stat` do it.
+    #[test]
+    fn looks_every_two_seconds_see_a_quiet_minute() {
+        let mut budget = Budget::new(0.005, 256);
+        let mut steps = Vec::new();
+        let mut period = 32_768;
+        for second in (0..600).step_by(2) {
+            let spent = [cost(0.01, second)];
+            if let Some(step) = budget.step(seconds(second), &spent, period) {
+                steps.push((second, step.period));
+                period = step.period;
+            }
+        }
+        assert_eq!(steps, [(60, 16_384), (120, 8192), (180, 4096)]);
     }
 
     #[test]

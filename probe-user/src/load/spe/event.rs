@@ -10,7 +10,7 @@ use crate::{
     cpus::CpuList,
     event::{self, Counter, Exclude, Pmu, Pmus, Scope, Source},
     sys::{
-        aux::{self, AuxBuffer},
+        aux::{self, AuxBuffer, Logged},
         perf,
     },
 };
@@ -115,7 +115,7 @@ pub(crate) struct SpeCpuEvent {
     pub(crate) id: u64,
     fd: OwnedFd,
     // After the event, which is closed first: the kernel then hands over what is left.
-    _buffer: AuxBuffer,
+    buffer: AuxBuffer,
     /// What the core counts of its sampling meanwhile.
     pub(crate) sampler: Sampler,
     /// Enabled time at the last drain, in ns.
@@ -125,19 +125,20 @@ pub(crate) struct SpeCpuEvent {
 /// What a drain found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drained {
-    /// The CPU handed over what it had, and samples on.
+    /// The CPU handed over what it had.
     Yes,
     /// The event has not been enabled since the last drain: its CPU was offline in between, and it is dead.
     Dead,
 }
 
 impl SpeCpuEvent {
-    /// Opens the event of a CPU, not started; None where the CPU has no SPE.
+    /// Opens the event of a CPU, not started; None where the CPU has no SPE. The sizes are those of its
+    /// buffer and of the kernel's log of that, in bytes.
     pub(super) fn open(
         events: &SpeEvents,
         cpu: u32,
         period: u64,
-        aux_size: usize,
+        [aux_size, log]: [usize; 2],
     ) -> Result<Option<Self>, SpeError> {
         let Some(event) = events.pmus.iter().find(|event| event.cpus.contains(cpu)) else {
             return Ok(None);
@@ -150,11 +151,12 @@ impl SpeCpuEvent {
                     reason: refused(&error),
                 }
             })?;
-        let buffer = AuxBuffer::new(fd.as_fd(), aux_size).map_err(|error| SpeError::Buffer {
-            kib: aux_size / 1024,
-            cpu,
-            reason: no_buffer(&error),
-        })?;
+        let buffer =
+            AuxBuffer::new(fd.as_fd(), aux_size, log).map_err(|error| SpeError::Buffer {
+                kib: aux_size / 1024,
+                cpu,
+                reason: no_buffer(&error),
+            })?;
         let id = aux::id(&fd).map_err(|source| SpeError::Control {
             what: "identify",
             cpu,
@@ -164,7 +166,7 @@ impl SpeCpuEvent {
             cpu,
             id,
             fd,
-            _buffer: buffer,
+            buffer,
             sampler: Sampler::default(),
             enabled: 0,
         }))
@@ -174,22 +176,28 @@ impl SpeCpuEvent {
         perf::enable(self.fd.as_fd()).map_err(self.failed("start"))
     }
 
-    /// Has everything handed over that lies in the buffer, and starts again: with another period where
-    /// one is given, and also where the hardware stopped after it had lost data.
-    pub(crate) fn drain(&mut self, period: Option<u64>) -> Result<Drained, SpeError> {
+    /// Stops sampling: everything that lies in the buffer is handed over.
+    pub(crate) fn stop(&mut self) -> Result<Drained, SpeError> {
         aux::disable(&self.fd).map_err(self.failed("stop"))?;
         // Its error means that the CPU, and with it the event, is gone.
         let enabled = perf::read(self.fd.as_fd()).map_or(self.enabled, |reading| reading.enabled);
         let grown = enabled > self.enabled;
         self.enabled = enabled;
-        if !grown {
-            return Ok(Drained::Dead);
-        }
+        Ok(if grown { Drained::Yes } else { Drained::Dead })
+    }
+
+    /// Samples on: with another period where one is given, and also where the hardware stopped after it
+    /// had lost data.
+    pub(crate) fn go_on(&self, period: Option<u64>) -> Result<(), SpeError> {
         if let Some(period) = period {
             aux::set_period(&self.fd, period).map_err(self.failed("change the period of"))?;
         }
-        self.enable()?;
-        Ok(Drained::Yes)
+        self.enable()
+    }
+
+    /// What the kernel's log says of the buffer since it was asked last.
+    pub(crate) fn logged(&mut self) -> Logged {
+        self.buffer.logged()
     }
 
     fn failed(&self, what: &'static str) -> impl FnOnce(std::io::Error) -> SpeError {

@@ -33,8 +33,11 @@ pub use self::{
 use super::{LoadError, hook::attach_tracepoint};
 use crate::{doctor::thread_ids_in_records, event::Pmus, pull::SpeTotals};
 
-/// Nanoseconds that a record takes in the programs, until it has been measured here (Linux 6.18, x86-64).
+/// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64), for the size of buffers.
 pub const ASSUMED_NANOS_PER_RECORD: u64 = 127;
+
+/// Bytes of the kernel's log of a buffer, 32 for each chunk: between two drains a CPU hands over fewer.
+const LOG: usize = 64 << 10;
 
 /// What is sampled and how.
 #[derive(Clone, Debug)]
@@ -95,10 +98,6 @@ impl Spe {
         maps.set(SpeSetting::Clock, 0)?;
         let irq_max = u64::try_from(config.irq_max.as_nanos()).unwrap_or(u64::MAX);
         maps.set(SpeSetting::Nanos, irq_max)?;
-        maps.set(
-            SpeSetting::Records,
-            (irq_max / ASSUMED_NANOS_PER_RECORD).max(1),
-        )?;
         programs::load_prime(ebpf)?;
         if timeline {
             attach_tracepoint(ebpf, btf, "spe_switch", "sched_switch")?;
@@ -146,8 +145,12 @@ impl Spe {
 
     /// Starts sampling on a CPU, where it has SPE.
     pub(crate) fn open(&mut self, ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
-        let Some(mut event) =
-            SpeCpuEvent::open(&self.config.events, cpu, self.period, self.config.aux_size)?
+        let log = match self.hook {
+            SpeHook::Fentry => 0,
+            SpeHook::Kprobe => LOG.max(rustix::param::page_size()),
+        };
+        let sizes = [self.config.aux_size, log];
+        let Some(mut event) = SpeCpuEvent::open(&self.config.events, cpu, self.period, sizes)?
         else {
             return Ok(());
         };
@@ -167,7 +170,14 @@ impl Spe {
 
     /// Forgets the events of CPUs that are not online any more, or were not in between.
     pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
-        self.events.retain(|event| keep(event.cpu));
+        let totals = &mut self.totals;
+        self.events.retain_mut(|event| {
+            let kept = keep(event.cpu);
+            if !kept {
+                totals.read_log(event);
+            }
+            kept
+        });
     }
 
     /// A process that waits for its start: what it will do is the command's.
@@ -176,7 +186,33 @@ impl Spe {
     }
 }
 
+/// Share of a CPU's time that decoding may cost where the user sets neither that nor the period.
+pub const DEFAULT_BUDGET: f64 = 0.005;
+
+/// Longest time with interrupts off for a chunk, where the user does not set it.
+pub const DEFAULT_IRQ_MAX: Duration = Duration::from_micros(50);
+
+/// Buffers are drained at least that often: what exited is forgotten only then, the clocks are compared,
+/// and the period follows the cost.
+pub const UPKEEP: Duration = Duration::from_secs(2);
+
 impl SpeConfig {
+    /// Loads and stores, at a period that follows the default budget.
+    ///
+    /// # Errors
+    /// As of [`SpeEvents::resolve`].
+    pub fn standard(pmus: &Pmus) -> Result<Self, SpeError> {
+        Ok(Self {
+            events: SpeEvents::resolve(pmus, DEFAULT_FILTERS, DEFAULT_PERIOD)?,
+            irq_max: DEFAULT_IRQ_MAX,
+            aux_size: aux_size(DEFAULT_IRQ_MAX),
+            budget: Some(DEFAULT_BUDGET),
+            pages: 0,
+            max_rows: None,
+            timeline: Timeline::Auto,
+        })
+    }
+
     fn wants_timeline(&self) -> bool {
         self.timeline == Timeline::On || thread_ids_in_records() != Some(true)
     }

@@ -36,7 +36,8 @@ const FUNCTION: &str = "perf_aux_output_end";
 pub enum SpeHook {
     /// fentry.
     Fentry,
-    /// A kprobe: it is left out while its CPU is in a bpf(2) call that changes a map (`spe_missed_bytes`).
+    /// A kprobe: it is left out while its CPU is in a bpf(2) call that reads or changes a map. What it
+    /// missed is read later (`spe_late_bytes`), or counted as lost (`spe_missed_bytes`).
     Kprobe,
 }
 
@@ -51,6 +52,7 @@ fn refused(what: &str) -> impl Fn(&dyn std::error::Error) -> LoadError {
 pub(super) fn attach_tasks(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
     attach_tracepoint(ebpf, btf, "spe_fork", "sched_process_fork")?;
     attach_tracepoint(ebpf, btf, "spe_exit", "sched_process_exit")?;
+    attach_tracepoint(ebpf, btf, "spe_exec", "sched_process_exec")?;
     attach_tracepoint(ebpf, btf, "spe_attach", "cgroup_attach_task")?;
     let failed = refused("program spe_walk_tasks");
     let walk: &mut Iter = program(ebpf, "spe_walk_tasks")?;

@@ -179,3 +179,69 @@ fn a_cpumask_with_an_offline_cpu_is_refused_in_words() {
          (`echo 1 > /sys/devices/system/cpu/cpu4095/online`)"
     );
 }
+
+/// How far a counter moved around its reading; of one that nothing divides it does not matter.
+#[test]
+fn edges_are_what_moved_around_a_reading() {
+    let machine = Machine::new();
+    let (plan, uncore) = machine.open();
+    let mut uncore = uncore.unwrap();
+    uncore.divided = [0].into();
+    let nap = || sleep(Duration::from_millis(3));
+    let before = uncore.glance();
+    assert_eq!(before.len(), 1);
+    nap();
+    let mut readings = uncore.read(&plan);
+    nap();
+    nap();
+    let after = uncore.glance();
+    uncore.bound_edges(&mut readings, &before, &after);
+    let count = readings[0].count.unwrap();
+    let (first, last) = (before[&(0, 0, 0)], after[&(0, 0, 0)]);
+    // The longer of both sides; the clock counts nanoseconds.
+    assert_eq!(readings[0].edge, (count - first).max(last - count));
+    assert!(readings[0].edge >= 6_000_000, "{readings:?}");
+    assert!(readings[1..].iter().all(|reading| reading.edge == 0));
+    // Opened in between: all of it may lie outside.
+    uncore.bound_edges(&mut readings, &edges::Glance::new(), &after);
+    assert_eq!(Some(readings[0].edge), readings[0].count);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_said_in_words() {
+    let machine = Machine::new();
+    let (plan, _) = machine.open();
+    let said = |error| {
+        let error = io::Error::from_raw_os_error(error);
+        counters::refused(&plan, &plan.uncore[2], 0, &error).to_string()
+    };
+    let denied = said(libc::EACCES);
+    assert!(
+        denied.starts_with(
+            "cannot count uncore_imc_0/clock/ on CPU 0: permission denied: CAP_PERFMON is needed"
+        ),
+        "{denied}"
+    );
+    assert_eq!(denied, said(libc::EPERM));
+    assert!(said(libc::EINVAL).contains("fewer events between the braces"));
+    // Whatever else: the kernel's own word for it.
+    assert_eq!(
+        said(libc::EIO),
+        "cannot count uncore_imc_0/clock/ on CPU 0: Input/output error (os error 5)"
+    );
+}
+
+#[test]
+fn an_empty_cpumask_names_the_cpus_that_would_do() {
+    let machine = Machine::new();
+    machine.cpumask("nvidia_scf_pmu_0", "\n");
+    let dir = "bus/event_source/devices/nvidia_scf_pmu_0";
+    machine.write(&format!("{dir}/associated_cpus"), "72-143\n");
+    let pmus = Pmus::read(machine.root.path()).unwrap();
+    let error = event::parse("nvidia_scf_pmu_0/clock/", &pmus).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the cpumask of `nvidia_scf_pmu_0` is empty, so there is no CPU to open `nvidia_scf_pmu_0/clock/` on; bring \
+         one of the CPUs 72-143 online"
+    );
+}

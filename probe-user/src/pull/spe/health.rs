@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use aya::Ebpf;
 use probe_common::spe::{BadKind, SpeCpu, Unattributed};
 
 use crate::load::{Spe, SpeHook};
@@ -24,6 +25,12 @@ pub struct SpeHealth {
     pub sampler: BTreeMap<&'static str, u64>,
     /// Bytes of each CPU's AUX buffer.
     pub aux_size: usize,
+    /// Chunks of a size that nobody knows: the kernel's log had no room for them, which can be only where
+    /// the hook is a kprobe.
+    pub unlogged: u64,
+    /// Nanoseconds in the program at the end of chunks as the kernel itself measured; None where
+    /// `kernel.bpf_stats_enabled` is or was off.
+    pub bpf_stats: Option<u64>,
 }
 
 impl SpeHealth {
@@ -43,6 +50,8 @@ impl SpeHealth {
             ("invalid_records", sum.invalid),
             ("overflowed_records", sum.overflowed),
             ("missed_bytes", sum.missed_bytes),
+            ("late_bytes", sum.late_bytes),
+            ("unlogged_chunks", self.unlogged),
             ("aux_buffers_truncated", sum.truncated),
             ("aux_buffers_partial", sum.partial),
             ("aux_buffers_with_collision", sum.collided),
@@ -54,6 +63,17 @@ impl SpeHealth {
         ]
         .map(|(name, count)| (name.to_owned(), count))
         .into();
+        let decoded = sum.cells.saturating_sub(sum.skipped);
+        let per_record = |nanos: u64| nanos.checked_div(decoded);
+        let costs = [
+            ("ns_per_record", per_record(sum.nanos)),
+            (
+                "ns_per_record_by_bpf_stats",
+                self.bpf_stats.and_then(per_record),
+            ),
+        ];
+        let costs = costs.into_iter();
+        counts.extend(costs.filter_map(|(name, nanos)| Some((name.to_owned(), nanos?))));
         let sampler = self.sampler.iter();
         counts.extend(sampler.map(|(name, count)| ((*name).to_owned(), *count)));
         counts.extend(
@@ -70,18 +90,10 @@ impl SpeHealth {
         );
         counts
     }
-
-    /// Nanoseconds that a decoded record took; None before there was one.
-    #[must_use]
-    pub fn nanos_per_record(&self) -> Option<u64> {
-        self.sum
-            .nanos
-            .checked_div(self.sum.cells.saturating_sub(self.sum.skipped))
-    }
 }
 
 impl Spe {
-    pub(super) fn health(&self, cpus: &[SpeCpu], rows: usize) -> SpeHealth {
+    pub(super) fn health(&self, ebpf: &Ebpf, cpus: &[SpeCpu], rows: usize) -> SpeHealth {
         let mut sum = SpeCpu::default();
         for cpu in cpus {
             add(&mut sum, cpu);
@@ -94,11 +106,24 @@ impl Spe {
             hook: self.hook,
             period: self.period,
             longest: cpus.iter().map(|cpu| cpu.longest).max().unwrap_or(0),
+            bpf_stats: self.bpf_stats(ebpf, sum.chunks),
             sum,
             rows,
             sampler,
             aux_size: self.config.aux_size,
+            unlogged: self.totals.unlogged(),
         }
+    }
+
+    /// Nanoseconds of a program that ran for all chunks while the kernel measured.
+    fn bpf_stats(&self, ebpf: &Ebpf, chunks: u64) -> Option<u64> {
+        let name = match self.hook {
+            SpeHook::Fentry => "spe_chunk",
+            SpeHook::Kprobe => "spe_chunk_kprobe",
+        };
+        let info = ebpf.program(name)?.info().ok()?;
+        let nanos = u64::try_from(info.run_time().as_nanos()).ok()?;
+        (info.run_count() >= chunks).then_some(nanos)
     }
 }
 
@@ -117,6 +142,7 @@ fn add(sum: &mut SpeCpu, cpu: &SpeCpu) {
     }
     sum.overflowed += cpu.overflowed;
     sum.missed_bytes += cpu.missed_bytes;
+    sum.late_bytes += cpu.late_bytes;
     sum.truncated += cpu.truncated;
     sum.partial += cpu.partial;
     sum.collided += cpu.collided;

@@ -1,0 +1,289 @@
+//! Who holds a device without the kernel in between: processes with its device node open (a GPU, a function
+//! that was given to VFIO), and those in the network namespace that a network device was moved to.
+//!
+//! Found by device numbers and not by names, since a container may call its nodes anything, and without
+//! asking a container runtime. What it costs is a `stat` of every open descriptor on the machine.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use super::{address::Bdf, names::address_of};
+
+/// Major number of NVIDIA's driver (Documentation/admin-guide/devices.txt), which has no class in sysfs.
+const NVIDIA: u32 = 195;
+
+/// Who holds which device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// Paths of the cgroups of the processes that hold it.
+    pub by_device: BTreeMap<Bdf, BTreeSet<String>>,
+    /// Devices that the kernel drives for every process of the host: network devices of this namespace.
+    pub by_kernel: BTreeSet<Bdf>,
+    /// The descriptors of some process cannot be read: there may be more holders.
+    pub unreadable: bool,
+}
+
+/// Looks at every process.
+#[must_use]
+pub(super) fn read(proc: &Path, sysfs: &Path) -> Holders {
+    let nodes = nodes(proc, sysfs);
+    let mut holders = Holders {
+        by_kernel: net_devices(&sysfs.join("class/net")).collect(),
+        ..Holders::default()
+    };
+    let own_namespace = namespace(&proc.join("self"));
+    // Of each other network namespace its devices and the cgroups in it.
+    let mut namespaces: BTreeMap<u64, (BTreeSet<Bdf>, BTreeSet<String>)> = BTreeMap::new();
+    for process in processes(proc) {
+        let mut held: BTreeSet<Bdf> = BTreeSet::new();
+        match fs::read_dir(process.join("fd")) {
+            Ok(entries) => {
+                let opened = entries.flatten().filter_map(|entry| number(&entry.path()));
+                held.extend(opened.filter_map(|number| nodes.get(&number)).flatten());
+            }
+            Err(error) => {
+                holders.unreadable |= error.kind() == std::io::ErrorKind::PermissionDenied;
+            }
+        }
+        let namespace = namespace(&process).filter(|namespace| Some(*namespace) != own_namespace);
+        if held.is_empty() && namespace.is_none() {
+            continue;
+        }
+        let Some(cgroup) = cgroup(&process) else {
+            // It has exited.
+            continue;
+        };
+        for device in held {
+            let of_device = holders.by_device.entry(device).or_default();
+            of_device.insert(cgroup.clone());
+        }
+        if let Some(namespace) = namespace {
+            let (devices, cgroups) = namespaces.entry(namespace).or_default();
+            if devices.is_empty() {
+                // As the container's sysfs has it, which was mounted in that namespace.
+                devices.extend(net_devices(&process.join("root/sys/class/net")));
+            }
+            cgroups.insert(cgroup);
+        }
+    }
+    for (devices, cgroups) in namespaces.into_values() {
+        for device in devices {
+            let of_device = holders.by_device.entry(device).or_default();
+            of_device.extend(cgroups.iter().cloned());
+        }
+    }
+    // A container without a sysfs of its own shows that of the host.
+    holders
+        .by_device
+        .retain(|device, _| !holders.by_kernel.contains(device));
+    holders
+}
+
+fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            name.to_str()
+                .is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+        .map(|entry| entry.path())
+}
+
+/// The device number of an open character device.
+fn number(descriptor: &Path) -> Option<(u32, u32)> {
+    let metadata = fs::metadata(descriptor).ok()?;
+    let number = metadata.rdev();
+    metadata
+        .file_type()
+        .is_char_device()
+        .then(|| (rustix::fs::major(number), rustix::fs::minor(number)))
+}
+
+fn namespace(process: &Path) -> Option<u64> {
+    Some(fs::metadata(process.join("ns/net")).ok()?.ino())
+}
+
+fn cgroup(process: &Path) -> Option<String> {
+    let text = fs::read_to_string(process.join("cgroup")).ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(path.to_owned())
+}
+
+/// The PCI functions behind the interfaces of a `class/net`.
+fn net_devices(class: &Path) -> impl Iterator<Item = Bdf> {
+    let entries = fs::read_dir(class).into_iter().flatten().flatten();
+    entries.filter_map(|entry| address_of(&fs::read_link(entry.path()).ok()?))
+}
+
+/// The functions behind each device number that a process can have open.
+fn nodes(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
+    let mut nodes: BTreeMap<(u32, u32), Vec<Bdf>> = BTreeMap::new();
+    let list = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in list(sysfs.join("dev/char")) {
+        let number = entry.file_name().to_str().and_then(parse);
+        let address = fs::read_link(entry.path())
+            .ok()
+            .as_deref()
+            .and_then(address_of);
+        if let (Some(number), Some(address)) = (number, address) {
+            nodes.entry(number).or_default().push(address);
+        }
+    }
+    // A VFIO group is a device of its own: what it gives access to is the IOMMU group of that number.
+    for group in list(sysfs.join("class/vfio")) {
+        let text = fs::read_to_string(group.path().join("dev")).ok();
+        let Some(number) = text.and_then(|text| parse(text.trim())) else {
+            continue;
+        };
+        let members = sysfs
+            .join("kernel/iommu_groups")
+            .join(group.file_name())
+            .join("devices");
+        let members =
+            list(members).filter_map(|entry| entry.file_name().to_str()?.parse::<Bdf>().ok());
+        nodes.entry(number).or_default().extend(members);
+    }
+    for gpu in list(proc.join("driver/nvidia/gpus")) {
+        let minor = || {
+            let text = fs::read_to_string(gpu.path().join("information")).ok()?;
+            let minor = text
+                .lines()
+                .find_map(|line| line.strip_prefix("Device Minor:"))?;
+            minor.trim().parse().ok()
+        };
+        let address = gpu.file_name().to_str().and_then(|name| name.parse().ok());
+        if let (Some(minor), Some(address)) = (minor(), address) {
+            nodes.entry((NVIDIA, minor)).or_default().push(address);
+        }
+    }
+    nodes
+}
+
+/// `major:minor`.
+fn parse(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const GPU: &str = "0000:27:00.0";
+    const NIC: &str = "0000:38:00.0";
+    const HOST_NIC: &str = "0000:39:00.0";
+    const GIVEN: &str = "0000:40:00.0";
+
+    /// A machine whose device nodes are /dev/null (1:3), /dev/zero (1:5) and /dev/full (1:7) of this one.
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn new() -> Self {
+            let machine = Self(tempfile::tempdir().unwrap());
+            let device = |address: &str, rest: &str| {
+                format!("../../devices/pci0000:00/0000:00:01.0/{address}/{rest}")
+            };
+            machine.link("sys/dev/char/1:3", &device(GPU, "drm/renderD128"));
+            machine.link("sys/dev/char/1:5", "../../devices/virtual/vfio/12");
+            machine.write("sys/class/vfio/12/dev", "1:5\n");
+            machine.link(
+                &format!("sys/kernel/iommu_groups/12/devices/{GIVEN}"),
+                "../../../../devices",
+            );
+            machine.link("sys/class/net/eth0", &device(HOST_NIC, "net/eth0"));
+            machine.link("sys/class/net/lo", "../../devices/virtual/net/lo");
+            machine.process(1, "/init.scope", "host", &["/dev/full"]);
+            machine
+        }
+
+        fn path(&self, path: &str) -> PathBuf {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            path
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            fs::write(self.path(path), text).unwrap();
+        }
+
+        fn link(&self, path: &str, target: &str) {
+            symlink(target, self.path(path)).unwrap();
+        }
+
+        /// In a network namespace that is a file of `proc`.
+        fn process(&self, pid: u32, cgroup: &str, namespace: &str, open: &[&str]) {
+            self.write(&format!("proc/{pid}/cgroup"), &format!("0::{cgroup}\n"));
+            self.write(&format!("proc/{namespace}"), "");
+            let namespace = self.0.path().join("proc").join(namespace);
+            self.link(&format!("proc/{pid}/ns/net"), namespace.to_str().unwrap());
+            self.write(&format!("proc/{pid}/fd/.keep"), "");
+            for (number, file) in open.iter().enumerate() {
+                self.link(&format!("proc/{pid}/fd/{number}"), file);
+            }
+            if pid == 1 {
+                self.link("proc/self", "1");
+            }
+        }
+
+        fn holders(&self) -> Holders {
+            read(&self.0.path().join("proc"), &self.0.path().join("sys"))
+        }
+
+        fn of(&self, address: &str) -> Vec<String> {
+            let address: Bdf = address.parse().unwrap();
+            let holders = self.holders().by_device.remove(&address);
+            holders.into_iter().flatten().collect()
+        }
+    }
+
+    #[test]
+    fn who_has_the_node_open_holds_the_device() {
+        let machine = Machine::new();
+        assert_eq!(machine.of(GPU), [""; 0]);
+        machine.process(20, "/pod/a", "host", &["/dev/zero", "/dev/null"]);
+        machine.process(21, "/pod/a", "host", &["/dev/null"]);
+        assert_eq!(machine.of(GPU), ["/pod/a"]);
+        assert_eq!(machine.of(GIVEN), ["/pod/a"], "by its VFIO group");
+        machine.process(22, "/pod/b", "host", &["/dev/null"]);
+        assert_eq!(machine.of(GPU), ["/pod/a", "/pod/b"]);
+        assert!(!machine.holders().unreadable);
+    }
+
+    #[test]
+    fn a_network_device_is_of_the_namespace_that_it_was_moved_to() {
+        let machine = Machine::new();
+        machine.process(30, "/pod/pause", "other", &[]);
+        machine.process(31, "/pod/a", "other", &[]);
+        let link = format!("../../devices/pci0000:00/{NIC}/net/eth0");
+        machine.link("proc/31/root/sys/class/net/eth0", &link);
+        assert_eq!(machine.of(NIC), ["/pod/a", "/pod/pause"]);
+        let kernel = machine.holders().by_kernel;
+        assert_eq!(kernel, [HOST_NIC.parse().unwrap()].into());
+    }
+
+    #[test]
+    fn nvidias_driver_tells_its_minor_number() {
+        let machine = Machine::new();
+        let information = "Model: \t NVIDIA GH200 480GB\nDevice Minor: \t 3\n";
+        let file = format!("proc/driver/nvidia/gpus/{GPU}/information");
+        machine.write(&file, information);
+        let nodes = nodes(
+            &machine.0.path().join("proc"),
+            &machine.0.path().join("sys"),
+        );
+        assert_eq!(nodes[&(195, 3)], [GPU.parse().unwrap()]);
+    }
+
+    #[test]
+    fn nothing_to_read_is_nothing_held() {
+        let nowhere = Path::new("/nonexistent");
+        assert_eq!(read(nowhere, nowhere), Holders::default());
+    }
+}

@@ -1,0 +1,209 @@
+//! What cgroups moved on block devices: `io.stat` of cgroup2 (Documentation/admin-guide/cgroup-v2.rst, "IO
+//! Interface Files"), by `major:minor`.
+//!
+//! The file of a cgroup holds the sum of those below it too, also of those that are gone; what a cgroup
+//! moved itself is the difference. A cgroup without the io controller has no such file: its bytes are then
+//! those of the next one above that has it.
+
+use std::{collections::BTreeMap, fs};
+
+use probe_common::CgroupId;
+
+use crate::cgroup::{CgroupError, Hierarchy};
+
+/// Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Read from the block device.
+    pub read: u64,
+    /// Written to it.
+    pub written: u64,
+}
+
+/// The file of one cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupIo {
+    /// The cgroup.
+    pub id: CgroupId,
+    /// Its path.
+    pub path: String,
+    /// Bytes by `major:minor`, of this cgroup and those below it, since they were made.
+    pub total: BTreeMap<String, Moved>,
+}
+
+/// Reads the file of every cgroup that has one.
+///
+/// # Errors
+/// The hierarchy cannot be read.
+pub(super) fn read(hierarchy: &Hierarchy) -> Result<Vec<CgroupIo>, CgroupError> {
+    let cgroups = hierarchy.walk()?.into_iter();
+    let io = cgroups.filter_map(|(id, path)| {
+        let file = hierarchy.directory(&path)?.join("io.stat");
+        let total = parse(&fs::read_to_string(file).ok()?);
+        Some(CgroupIo { id, path, total })
+    });
+    Ok(io.collect())
+}
+
+/// Lines such as `259:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`; a device that moved nothing
+/// has its number only, or no line.
+fn parse(text: &str) -> BTreeMap<String, Moved> {
+    let line = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let device = fields.next()?;
+        let mut moved = Moved::default();
+        for (name, value) in fields.filter_map(|field| field.split_once('=')) {
+            match name {
+                "rbytes" => moved.read = value.parse().ok()?,
+                "wbytes" => moved.written = value.parse().ok()?,
+                _ => {}
+            }
+        }
+        Some((device.to_owned(), moved))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// What each cgroup itself moved between two readings, by device. What one that is gone by the later
+/// reading had moved since the earlier is its parent's.
+#[must_use]
+pub(super) fn gains(
+    earlier: &[CgroupIo],
+    later: &[CgroupIo],
+) -> BTreeMap<String, BTreeMap<CgroupId, Moved>> {
+    let before: BTreeMap<CgroupId, &CgroupIo> =
+        earlier.iter().map(|cgroup| (cgroup.id, cgroup)).collect();
+    let gain = |cgroup: &CgroupIo, device: &str, now: &Moved| {
+        let before = before.get(&cgroup.id).and_then(|old| old.total.get(device));
+        let before = before.copied().unwrap_or_default();
+        Moved {
+            read: now.read.saturating_sub(before.read),
+            written: now.written.saturating_sub(before.written),
+        }
+    };
+    let by_path: BTreeMap<&str, CgroupId> = later
+        .iter()
+        .map(|cgroup| (cgroup.path.as_str(), cgroup.id))
+        .collect();
+    let mut own: BTreeMap<String, BTreeMap<CgroupId, Moved>> = BTreeMap::new();
+    for cgroup in later {
+        for (device, now) in &cgroup.total {
+            let of_device = own.entry(device.clone()).or_default();
+            of_device.insert(cgroup.id, gain(cgroup, device, now));
+        }
+    }
+    for cgroup in later {
+        let Some(above) = above(&cgroup.path, &by_path) else {
+            continue;
+        };
+        for (device, now) in &cgroup.total {
+            let gain = gain(cgroup, device, now);
+            if let Some(above) = own.get_mut(device).and_then(|of| of.get_mut(&above)) {
+                // The files are read one after the other: a part may seem larger than the whole.
+                above.read = above.read.saturating_sub(gain.read);
+                above.written = above.written.saturating_sub(gain.written);
+            }
+        }
+    }
+    for of_device in own.values_mut() {
+        of_device.retain(|_, moved| *moved != Moved::default());
+    }
+    own.retain(|_, of_device| !of_device.is_empty());
+    own
+}
+
+/// The next cgroup above that has a file.
+fn above(path: &str, by_path: &BTreeMap<&str, CgroupId>) -> Option<CgroupId> {
+    let mut path = path.trim_end_matches('/');
+    while let Some((above, _)) = path.rsplit_once('/') {
+        let name = if above.is_empty() { "/" } else { above };
+        if let Some(id) = by_path.get(name) {
+            return Some(*id);
+        }
+        path = above;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NVME: &str = "259:0";
+
+    fn io(id: u64, path: &str, read: u64, written: u64) -> CgroupIo {
+        let moved = Moved { read, written };
+        CgroupIo {
+            id: CgroupId(id),
+            path: path.to_owned(),
+            total: [(NVME.to_owned(), moved)].into(),
+        }
+    }
+
+    fn of_nvme(earlier: &[CgroupIo], later: &[CgroupIo]) -> Vec<(u64, u64, u64)> {
+        let gains = gains(earlier, later);
+        let of_nvme = gains.get(NVME).into_iter().flatten();
+        of_nvme
+            .map(|(id, moved)| (id.0, moved.read, moved.written))
+            .collect()
+    }
+
+    #[test]
+    fn the_file_is_read() {
+        let text = "259:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n8:16 \n7:0 rbytes=x wbytes=1\n";
+        let read = parse(text);
+        assert_eq!(
+            read[NVME],
+            Moved {
+                read: 4096,
+                written: 512
+            }
+        );
+        assert_eq!(read["8:16"], Moved::default());
+        assert_eq!(read.get("7:0"), None, "a line that is no number is none");
+    }
+
+    /// A pod of two containers below slices without the controller.
+    #[test]
+    fn a_cgroups_own_bytes_are_without_those_below_it() {
+        let earlier = [
+            io(1, "/", 1000, 100),
+            io(2, "/kubepods.slice/pod", 700, 70),
+            io(3, "/kubepods.slice/pod/a", 500, 50),
+        ];
+        let later = [
+            io(1, "/", 2000, 100),
+            io(2, "/kubepods.slice/pod", 1600, 70),
+            io(3, "/kubepods.slice/pod/a", 900, 50),
+            io(4, "/kubepods.slice/pod/b", 450, 0),
+        ];
+        // Of 1,000 bytes the pod read 900, its containers 400 and 450.
+        assert_eq!(
+            of_nvme(&earlier, &later),
+            [(1, 100, 0), (2, 50, 0), (3, 400, 0), (4, 450, 0)]
+        );
+    }
+
+    #[test]
+    fn what_one_moved_that_is_gone_is_its_parents() {
+        let earlier = [io(1, "/", 100, 0), io(2, "/a", 80, 0)];
+        assert_eq!(of_nvme(&earlier, &[io(1, "/", 130, 0)]), [(1, 30, 0)]);
+    }
+
+    #[test]
+    fn the_hierarchy_is_read_with_ids() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        fs::write(root.path().join("a/io.stat"), "259:0 rbytes=7 wbytes=8\n").unwrap();
+        let hierarchy = Hierarchy {
+            mount: root.path().to_owned(),
+            root: "/".to_owned(),
+        };
+        let all = read(&hierarchy).unwrap();
+        let [only] = all.as_slice() else {
+            panic!("{all:?}")
+        };
+        assert_eq!((only.path.as_str(), only.total[NVME].written), ("/a", 8));
+        assert_ne!(only.id, CgroupId(0));
+    }
+}

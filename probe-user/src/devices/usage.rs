@@ -1,0 +1,136 @@
+//! Who uses devices, read beside the counters: what cgroups moved on block devices, and who holds the others.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use probe_common::CgroupId;
+
+use super::{
+    Bdf,
+    holders::{self, Holders},
+    io_stat::{self, CgroupIo, Moved},
+};
+use crate::{
+    cgroup::{CgroupError, Hierarchy},
+    load::Plan,
+};
+
+/// How old the list of holders may be: looking at every descriptor of a machine with thousands of processes
+/// takes a tenth of a second.
+const HOLDERS_EVERY: Duration = Duration::from_secs(5);
+
+/// What is known of the use of devices at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceUse {
+    /// Bytes that cgroups moved on block devices since they were made.
+    pub io: Vec<CgroupIo>,
+    /// Who holds which device, as of at most five seconds before.
+    pub holders: Arc<HeldBy>,
+}
+
+/// Who holds which device, by the ids of cgroups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldBy {
+    by_device: BTreeMap<Bdf, BTreeSet<CgroupId>>,
+    by_kernel: BTreeSet<Bdf>,
+    unreadable: bool,
+}
+
+/// The use of devices in a window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceGains {
+    /// Bytes by block device (`major:minor`), of each cgroup itself.
+    pub moved: BTreeMap<String, BTreeMap<CgroupId, Moved>>,
+    /// Whoever held a device at the beginning or the end.
+    pub holders: BTreeMap<Bdf, BTreeSet<CgroupId>>,
+    /// Devices that the kernel drives for every process of the host.
+    pub by_kernel: BTreeSet<Bdf>,
+    /// The descriptors of some process could not be read.
+    pub unreadable: bool,
+}
+
+impl DeviceGains {
+    /// What happened between two moments.
+    #[must_use]
+    pub fn between(earlier: &DeviceUse, later: &DeviceUse) -> Self {
+        let mut gains = Self {
+            moved: io_stat::gains(&earlier.io, &later.io),
+            ..Self::default()
+        };
+        for held in [&earlier.holders, &later.holders] {
+            for (device, cgroups) in &held.by_device {
+                gains.holders.entry(*device).or_default().extend(cgroups);
+            }
+            gains.by_kernel.extend(&held.by_kernel);
+            gains.unreadable |= held.unreadable;
+        }
+        gains
+    }
+}
+
+/// Reads the use of devices in a session whose metrics are about them.
+pub(crate) struct DeviceReader {
+    hierarchy: Hierarchy,
+    /// The plan has block devices.
+    blocks: bool,
+    holders: Option<(Duration, Arc<HeldBy>)>,
+}
+
+impl DeviceReader {
+    /// `None` where no metric of the plan is about a device that is known.
+    pub(crate) fn new(plan: &Plan, hierarchy: &Hierarchy) -> Option<Self> {
+        let mut metrics = plan.metrics.list.iter();
+        let wanted = metrics.any(|planned| planned.metric.apportion.is_of_device());
+        let mut devices = plan.devices.iter().peekable();
+        (wanted && devices.peek().is_some()).then(|| Self {
+            hierarchy: hierarchy.clone(),
+            blocks: devices.any(|(_, _, device)| !device.blocks.is_empty()),
+            holders: None,
+        })
+    }
+
+    /// # Errors
+    /// The cgroup hierarchy cannot be read.
+    pub(crate) fn read(&mut self, now: Duration) -> Result<DeviceUse, CgroupError> {
+        let recent = self.holders.as_ref();
+        let recent = recent.filter(|(at, _)| now.saturating_sub(*at) < HOLDERS_EVERY);
+        let holders = match recent {
+            Some((_, holders)) => Arc::clone(holders),
+            None => {
+                let read = holders::read(Path::new("/proc"), Path::new("/sys"));
+                let holders = Arc::new(HeldBy::of(&read, &self.hierarchy));
+                self.holders = Some((now, Arc::clone(&holders)));
+                holders
+            }
+        };
+        let io = if self.blocks {
+            io_stat::read(&self.hierarchy)?
+        } else {
+            Vec::new()
+        };
+        Ok(DeviceUse { io, holders })
+    }
+}
+
+impl HeldBy {
+    fn of(holders: &Holders, hierarchy: &Hierarchy) -> Self {
+        let id = |path: &String| {
+            let directory = hierarchy.directory(path)?;
+            Some(CgroupId(fs::metadata(directory).ok()?.ino()))
+        };
+        let by_device = holders.by_device.iter();
+        Self {
+            by_device: by_device
+                .map(|(device, paths)| (*device, paths.iter().filter_map(id).collect()))
+                .collect(),
+            by_kernel: holders.by_kernel.clone(),
+            unreadable: holders.unreadable,
+        }
+    }
+}

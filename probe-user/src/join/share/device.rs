@@ -1,0 +1,112 @@
+//! Whose the traffic of devices is: by what cgroups moved on block devices, or by who alone holds the device.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probe_common::CgroupId;
+
+use super::{NoShare, Shares, Weight};
+use crate::{
+    catalogue::Apportion,
+    devices::{Device, DeviceGains, Moved},
+    join::{By, View},
+    window::{Owner, Window},
+};
+
+/// The shares of `measured` counts of these devices together.
+pub(super) fn shares(
+    apportion: Apportion,
+    devices: &[&Device],
+    measured: u64,
+    window: &Window,
+    view: &View,
+) -> Result<Shares, NoShare> {
+    if view.by == By::Process {
+        return Err(NoShare::NotOfProcesses);
+    }
+    let gains = window.devices.as_ref().ok_or(NoShare::NoDevice)?;
+    if devices.is_empty() {
+        return Err(NoShare::NoDevice);
+    }
+    let blocks = devices.iter().filter(|device| !device.blocks.is_empty());
+    match blocks.count() {
+        0 => {
+            let owner = only_owner(devices, gains, window, view)?;
+            Ok(Shares::of_device(measured, owner))
+        }
+        count if count == devices.len() => {
+            let bytes = bytes(apportion, devices, gains)?;
+            Shares::of_block_device(measured, &bytes)
+        }
+        _ => Err(NoShare::SeveralDevices),
+    }
+}
+
+/// What each cgroup moved on block devices, in the direction that the metric is about.
+fn bytes(
+    apportion: Apportion,
+    devices: &[&Device],
+    gains: &DeviceGains,
+) -> Result<BTreeMap<Owner, Weight>, NoShare> {
+    // What is written to a disk the disk reads from memory.
+    let of_moved = |moved: &Moved| match apportion {
+        Apportion::DeviceRead => Ok(moved.written),
+        Apportion::DeviceWrite => Ok(moved.read),
+        Apportion::DeviceBoth => Ok(moved.written.saturating_add(moved.read)),
+        // Doorbells and registers are no data of anybody's.
+        _ => Err(NoShare::ThroughKernel),
+    };
+    let mut weights: BTreeMap<Owner, Weight> = BTreeMap::new();
+    let blocks = devices.iter().flat_map(|device| &device.blocks);
+    for of_block in blocks.filter_map(|block| gains.moved.get(block)) {
+        for (cgroup, moved) in of_block {
+            let count = of_moved(moved)?;
+            let weight = weights.entry(owner(*cgroup)).or_default();
+            weight.weight = weight.weight.saturating_add(count);
+            weight.samples = weight.weight;
+        }
+    }
+    // Without any block that moved something, the direction still has to be one that bytes tell.
+    of_moved(&Moved::default())?;
+    Ok(weights)
+}
+
+/// The owner, where all holders of the devices are one row of the view.
+fn only_owner(
+    devices: &[&Device],
+    gains: &DeviceGains,
+    window: &Window,
+    view: &View,
+) -> Result<Owner, NoShare> {
+    let mut holders: BTreeSet<CgroupId> = BTreeSet::new();
+    // Functions of one card, such as the audio of a GPU, go together: held by who holds any of them.
+    let card = |device: &Device| {
+        (
+            device.address.domain,
+            device.address.bus,
+            device.address.device,
+        )
+    };
+    let mut cards: BTreeMap<_, bool> = BTreeMap::new();
+    for device in devices {
+        if gains.by_kernel.contains(&device.address) {
+            return Err(NoShare::ThroughKernel);
+        }
+        let of_device = gains.holders.get(&device.address);
+        holders.extend(of_device.into_iter().flatten());
+        *cards.entry(card(device)).or_default() |= of_device.is_some();
+    }
+    let command_path = view.command_path(&window.names);
+    let entity = |cgroup: &CgroupId| view.entity(owner(*cgroup), &window.names, command_path);
+    let entities: BTreeSet<_> = holders.iter().map(entity).collect();
+    match (holders.first(), entities.len()) {
+        (Some(_), 2..) => Err(NoShare::SeveralOwners),
+        (Some(_), _) if cards.values().any(|held| !held) => Err(NoShare::SeveralDevices),
+        (None, _) | (Some(_), _) if gains.unreadable => Err(NoShare::Unreadable),
+        (Some(first), _) => Ok(owner(*first)),
+        (None, _) => Err(NoShare::NoOwner),
+    }
+}
+
+fn owner(cgroup: CgroupId) -> Owner {
+    Owner { cgroup, tgid: 0 }
+}

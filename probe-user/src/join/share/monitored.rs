@@ -1,0 +1,52 @@
+//! What the hardware counted for each row of the view, where somebody made groups for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probe_common::CgroupId;
+
+use crate::{
+    join::{By, Entity, View},
+    window::{Owner, Window},
+};
+
+/// Bytes by row and socket: of groups whose tasks are all of that row.
+#[must_use]
+pub fn monitored(window: &Window, view: &View) -> BTreeMap<(Entity, u32), u64> {
+    let mut rows = BTreeMap::new();
+    if view.by == By::Process {
+        return rows;
+    }
+    let command_path = view.command_path(&window.names);
+    let entity = |cgroup: &CgroupId| {
+        let owner = Owner {
+            cgroup: *cgroup,
+            tgid: 0,
+        };
+        view.entity(owner, &window.names, command_path)
+    };
+    let only = |cgroups: &BTreeSet<CgroupId>| {
+        let entities: BTreeSet<Option<Entity>> = cgroups.iter().map(entity).collect();
+        let mut entities = entities.into_iter();
+        let first = entities.next()??;
+        entities.next().is_none().then_some(first)
+    };
+    for one in &window.monitored {
+        let Some(entity) = only(&one.group.cgroups) else {
+            continue;
+        };
+        // The counts of a control group include those of the monitoring groups in it.
+        let counted = window.monitored.iter().any(|other| {
+            other.group.path != one.group.path
+                && one.group.path.starts_with(&other.group.path)
+                && only(&other.group.cgroups).as_ref() == Some(&entity)
+        });
+        if counted {
+            continue;
+        }
+        for (socket, bytes) in &one.bytes {
+            let sum: &mut u64 = rows.entry((entity.clone(), *socket)).or_default();
+            *sum = sum.saturating_add(*bytes);
+        }
+    }
+    rows
+}

@@ -1,0 +1,105 @@
+//! Weights from SPE's samples: loads that memory served, which is what uncore counters of memory see.
+
+use std::collections::BTreeMap;
+
+use probe_common::spe::{Class, Source};
+
+use super::{Method, SocketWeights, Weight, Weights};
+use crate::window::{Owner, Served, SpeUsage};
+
+/// Samples of a socket below which its shares err by more than a tenth of themselves.
+const ENOUGH: u64 = 100;
+
+impl Weights {
+    /// What was sampled in a window ([`SpeWindow::on_socket`](crate::window::SpeWindow::on_socket)): loads that the socket's own memory served, and
+    /// those that another socket did. A socket with few samples has none.
+    #[must_use]
+    pub fn sampled(on_socket: &BTreeMap<(u32, Owner), SpeUsage>) -> Self {
+        let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();
+        for ((socket, owner), usage) in on_socket {
+            let of_socket = sockets.entry(*socket).or_default();
+            of_socket.apart = true;
+            for ((class, served), counts) in usage {
+                let weights = match (class, served) {
+                    (Class::Load, Served::By(Source::Dram)) => &mut of_socket.local,
+                    (Class::Load, Served::By(Source::Remote | Source::RemoteDram)) => {
+                        &mut of_socket.remote
+                    }
+                    _ => continue,
+                };
+                let weight: &mut Weight = weights.entry(*owner).or_default();
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "an estimate of operations, rounded"
+                )]
+                let operations = counts.operations.round() as u64;
+                weight.weight += operations;
+                weight.samples += counts.row.samples;
+            }
+        }
+        sockets.retain(|_, of_socket| {
+            let weights = of_socket.local.values().chain(of_socket.remote.values());
+            weights.map(|weight| weight.samples).sum::<u64>() >= ENOUGH
+        });
+        Self {
+            method: Method::Spe,
+            sockets,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_common::CgroupId;
+
+    use super::*;
+    use crate::pull::SpeCounts;
+
+    fn samples(count: u64) -> SpeCounts {
+        let mut counts = SpeCounts::default();
+        counts.row.samples = count;
+        counts.operations = 1000.0 * f64::from(u32::try_from(count).unwrap());
+        counts
+    }
+
+    #[test]
+    fn only_loads_that_memory_served_weigh() {
+        let owner = |cgroup| Owner {
+            cgroup: CgroupId(cgroup),
+            tgid: 0,
+        };
+        let by = |source| (Class::Load, Served::By(source));
+        let mut on_socket = BTreeMap::new();
+        on_socket.insert(
+            (0, owner(7)),
+            SpeUsage::from([
+                (by(Source::L1d), samples(500)),
+                (by(Source::Dram), samples(300)),
+                (by(Source::Remote), samples(4)),
+                (by(Source::RemoteDram), samples(1)),
+                ((Class::Load, Served::Number(77)), samples(9)),
+                ((Class::Store, Served::NotSaid), samples(9)),
+            ]),
+        );
+        on_socket.insert(
+            (0, owner(8)),
+            SpeUsage::from([(by(Source::L2), samples(9))]),
+        );
+        let few = SpeUsage::from([(by(Source::Dram), samples(99))]);
+        on_socket.insert((1, owner(7)), few);
+        let weights = Weights::sampled(&on_socket);
+        let weight = |count| Weight {
+            weight: 1000 * count,
+            samples: count,
+        };
+        let first = &weights.sockets[&0];
+        assert_eq!(first.local, BTreeMap::from([(owner(7), weight(300))]));
+        assert_eq!(first.remote, BTreeMap::from([(owner(7), weight(5))]));
+        assert_eq!(weights.sockets.get(&1), None);
+        // A socket whose samples say nothing about memory has no shares by this method.
+        on_socket.retain(|(_, owner), _| owner.cgroup.0 == 8);
+        let none = [Weights::sampled(&on_socket)];
+        assert!(Weights::best(&none, 0).is_err());
+    }
+}

@@ -1,0 +1,39 @@
+//! What `stat` samples with SPE: metrics of it, and whose the reads of a socket's memory are.
+
+use std::path::Path;
+
+use anyhow::Result;
+use probe_user::{
+    cgroup::Hierarchy,
+    event::Pmus,
+    load::{Config, LoadError, Session, SpeConfig},
+};
+
+/// Starts a session that samples where its metrics need that. Where only shares gain by it, it does without
+/// if SPE cannot be had.
+pub(crate) fn start(mut config: Config, hierarchy: &Hierarchy) -> Result<Session> {
+    let needed = config.plan.samples();
+    if needed || config.plan.shares_reads() {
+        let pmus = Pmus::read(Path::new("/sys"))?;
+        config.spe = match SpeConfig::standard(&pmus) {
+            Ok(spe) => Some(spe),
+            Err(error) if needed => return Err(error.into()),
+            // Most machines have no SPE: their shares go by counters.
+            Err(_) => None,
+        };
+    }
+    if needed || config.spe.is_none() {
+        return Ok(Session::start(config, hierarchy)?);
+    }
+    let without = Config {
+        spe: None,
+        ..config.clone()
+    };
+    match Session::start(config, hierarchy) {
+        Err(LoadError::Spe(error)) => {
+            tracing::warn!("shares go by counters, not by samples: {error}");
+            Ok(Session::start(without, hierarchy)?)
+        }
+        started => Ok(started?),
+    }
+}

@@ -1,0 +1,148 @@
+//! Processes that begin, change and end between two looks at the buffer, and the period that follows a
+//! budget.
+
+use std::{process::Stdio, thread, time::Duration};
+
+use crate::{
+    spe_support::{
+        PERIOD, Sampling, assert_conserved, assert_exact, sample, samples, truth, written,
+    },
+    support::{TestCgroup, load_binary, machine, pmuscope},
+    testpmu::TestPmu,
+};
+
+/// A thread that becomes another program takes the thread id of its process' first thread over.
+#[test]
+fn threads_that_become_other_programs() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let [a, b] = ["a", "b"].map(TestCgroup::new);
+    let loads = [(&a, "execs 20"), (&b, "burn 0 200")];
+    let (mut sampling, processes) = sample(&pmu, &loads, Sampling::start);
+    let reading = sampling.end(&pmu);
+    let truth = truth();
+    for (cgroup, processes) in [&a, &b].into_iter().zip(&processes) {
+        assert_exact(&reading, &truth, &cgroup.path, cgroup.id, processes);
+    }
+    assert_conserved(&reading);
+    assert_eq!(reading.health.sum.unattributed, [0; 4]);
+}
+
+/// The buffer holds so much that processes begin and end between two interrupts.
+#[test]
+fn whole_lives_within_a_buffer() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let mut load = a.load("forks 60 1 ids");
+    let own = load.pid();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::with(|config| {
+        config.spe.as_mut().unwrap().aux_size = 4 << 20;
+    });
+    load.go();
+    let children = load.finish();
+    let children = children.lines().map(|line| line.parse::<u32>().unwrap());
+    let processes: Vec<u32> = children.chain([own]).collect();
+    let reading = sampling.end(&pmu);
+    let chunks = reading.health.sum.chunks;
+    println!("{} processes in {chunks} chunks", processes.len());
+    assert!(
+        chunks < 30,
+        "{chunks} chunks for {} processes",
+        processes.len()
+    );
+    assert_exact(&reading, &truth(), "a", a.id, &processes);
+    assert_conserved(&reading);
+    assert_eq!(reading.health.sum.unattributed, [0; 4]);
+}
+
+/// A budget that nothing can meet: the period doubles, is published, and what samples stand for follows.
+#[test]
+fn the_period_follows_the_budget() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let mut load = a.load("burn 0 2500");
+    let pid = load.pid();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::with(|config| {
+        config.spe.as_mut().unwrap().budget = Some(1e-9);
+    });
+    let own = || samples(&written(&truth(), |row| row.tgid == pid));
+    assert_eq!(sampling.pull().health.period, PERIOD);
+    load.go();
+    thread::sleep(Duration::from_millis(1200));
+    // This pull finds the cost, the next one changes the period.
+    assert_eq!(sampling.pull().health.period, PERIOD);
+    sampling.pull();
+    assert_eq!(sampling.pull().health.period, 2 * PERIOD);
+    let before = own();
+    load.finish();
+    let reading = sampling.end(&pmu);
+    assert_eq!(reading.health.period, 2 * PERIOD, "one step per minute");
+    assert_conserved(&reading);
+    assert_exact(&reading, &truth(), "a", a.id, &[pid]);
+    let operations: f64 = reading
+        .rows
+        .iter()
+        .filter(|(key, _)| key.cgroup == a.id)
+        .map(|(_, counts)| counts.operations)
+        .sum();
+    let after = own() - before;
+    println!("{before} samples of {PERIOD} operations, {after} of twice as many");
+    // Samples that were written between the pull and our look count with the other period.
+    let expected = (before + 2 * after) as f64 * PERIOD as f64;
+    let error = operations / expected - 1.0;
+    assert!(after > 100 && error.abs() < 0.1, "{operations}, {expected}");
+}
+
+/// The sampled metrics of the catalogue, per container, beside a counted one.
+#[test]
+fn stat_shows_sampled_metrics() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=spe");
+    let output = pmuscope()
+        .args([
+            "stat",
+            "--format",
+            "json",
+            "-M",
+            "group:spe,cpus_used",
+            "--",
+        ])
+        .arg(load_binary())
+        .args(["burn", "0", "500"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    assert!(output.status.success());
+    let json: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let command = rows.iter().find(|row| row["kind"] == "command").unwrap();
+    let value = |name: &str| command["metrics"][name]["value"].as_f64();
+    // On amd64 no core's table explains the data sources.
+    assert!(value("spe_load_rate").unwrap() > 1e6, "{command}");
+    assert!(value("spe_load_latency").unwrap() > 4.0);
+    assert!((0.0..=1.0).contains(&value("spe_load_tlb_walk_ratio").unwrap()));
+    assert!(value("cpus_used").unwrap() > 0.0);
+    if crate::guest::value("ARCH") == "arm64" {
+        let places = [
+            "l1",
+            "l2",
+            "peer",
+            "cluster",
+            "system_cache",
+            "dram",
+            "remote",
+        ];
+        let shares = places.map(|place| value(&format!("spe_load_{place}_ratio")).unwrap());
+        let sum: f64 = shares.iter().sum();
+        assert!((sum - 1.0).abs() < 0.01, "{shares:?}");
+    } else {
+        assert_eq!(value("spe_load_l1_ratio"), None);
+    }
+}
