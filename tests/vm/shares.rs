@@ -52,8 +52,8 @@ struct Errors {
     shares: u32,
     /// Of the errors as parts of `rel_error`.
     in_units: f64,
-    /// Of `rel_error` itself.
-    stated: f64,
+    /// Each `rel_error`.
+    stated: Vec<f64>,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a test")]
@@ -68,7 +68,7 @@ impl Errors {
         self.squares += error * error;
         self.largest = self.largest.max(error);
         self.in_units += (error / stated).powi(2);
-        self.stated += stated * stated;
+        self.stated.push(stated);
         self.shares += 1;
     }
 
@@ -77,13 +77,19 @@ impl Errors {
         (squares / f64::from(self.shares)).sqrt()
     }
 
+    fn median(&self) -> f64 {
+        let mut stated = self.stated.clone();
+        stated.sort_by(f64::total_cmp);
+        stated[stated.len() / 2]
+    }
+
     fn print(&self, load: &str) {
         println!(
             "| {load} | {} | {:.2} % | {:.2} % | {:.2} % |",
             Method::LlcReadMisses,
             100.0 * self.mean(self.squares),
             100.0 * self.largest,
-            100.0 * self.mean(self.stated),
+            100.0 * self.median(),
         );
     }
 }
@@ -160,7 +166,7 @@ fn quiet(pmu: &TestPmu, on: &[u64]) -> Errors {
 fn shares_are_near_the_truth() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,core rates=0");
-    println!("| load | method | error (root mean square) | largest | stated |");
+    println!("| load | method | error (root mean square) | largest | stated (median) |");
     let two = [
         [9_000, 1_000],
         [8_000, 2_000],
@@ -181,9 +187,9 @@ fn shares_are_near_the_truth() {
     }
 }
 
-/// Microseconds of two in one count: 1 for each of the first, 2^20 for each of the others. So the truth is
+/// Nanoseconds of two in one count: 1 for each of the first, 2^30 for each of the others. So the truth is
 /// read at the very moment at which the uncore counter is.
-const DIGIT: u64 = 1 << 20;
+const DIGIT: u64 = 1 << 30;
 
 fn digits(count: u64) -> [u64; 2] {
     [count % DIGIT, count / DIGIT]
@@ -210,11 +216,13 @@ fn divided(events: &str) -> Plan {
 
 /// Windows of `length` cut while the containers run: of the first container the share and the truth, and
 /// where there are two, of the second.
-fn cut(pmu: &TestPmu, on: &[u64], length: Duration) -> Errors {
+fn cut(on: &[u64], length: Duration) -> Errors {
+    // Loaded anew, so that the times above do not run over.
+    let pmu = &TestPmu::load("set=grace,core rates=0");
     const WINDOWS: u32 = 15;
     let milliseconds = 500 + u64::try_from(length.as_millis()).unwrap() * u64::from(WINDOWS);
     let mut containers = Containers::new(on, 10_000, milliseconds);
-    pmu.control("taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000");
+    pmu.control("taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000");
     for (at, cgroup) in containers.cgroups.iter().enumerate() {
         let weight = if at == 0 { 1 } else { DIGIT };
         pmu.control(&format!("watch cgroup {} {weight}", cgroup.id.0));
@@ -256,8 +264,7 @@ fn cut(pmu: &TestPmu, on: &[u64], length: Duration) -> Errors {
 #[test]
 fn the_stated_error_holds_for_windows_cut_under_load() {
     let Some(_machine) = machine() else { return };
-    let pmu = TestPmu::load("set=grace,core rates=0");
-    println!("| load | window | method | error (root mean square) | largest | stated |");
+    println!("| load | window | method | error (root mean square) | largest | stated (median) |");
     for milliseconds in [500, 100, 20] {
         for on in [
             &[1_000, 9_000][..],
@@ -265,7 +272,7 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
             &[5_000, 5_000],
             &[900; 10],
         ] {
-            let errors = cut(&pmu, on, Duration::from_millis(milliseconds));
+            let errors = cut(on, Duration::from_millis(milliseconds));
             let load = match on {
                 [first, second] => format!("{}:{}", second / 100, first / 100),
                 more => format!("{} equal", more.len()),
@@ -273,7 +280,7 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
             errors.print(&format!("{load} | {milliseconds} ms"));
             let in_units = errors.mean(errors.in_units);
             println!("{} shares, error / stated {in_units:.2}", errors.shares);
-            // Of errors that are stated rightly it is 1; of so few it scatters by about a fifth.
+            // Of errors that are stated rightly it is at most 1; of so few it scatters by about a fifth.
             assert!(in_units < 1.6, "{load}: the stated error is too small");
         }
     }

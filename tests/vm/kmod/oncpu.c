@@ -167,8 +167,8 @@ int tp_oncpu_watch(bool cgroup, u64 id, u64 weight)
 	unsigned int i;
 	int err = 0;
 
-	/* 2^20 x 2^43 ns (2.4 hours) fits; a counter's carry needs no more. */
-	if (weight > BIT_ULL(20))
+	/* 2^30 x 2^34 ns (17 s) fits, 2^20 x 2^44 ns (4.8 hours): see README.md. */
+	if (weight > BIT_ULL(30))
 		return -ERANGE;
 	mutex_lock(&watch_mutex);
 	for (i = 0; i < nr_watched; i++)

@@ -218,9 +218,10 @@ impl Shares {
     /// Standard error of a share, as a part of it; `None` where it has no samples or the method's own error is
     /// not known.
     ///
-    /// That of the method, of the number of samples, and of the window's edges: the traffic that came while
-    /// the pull read one CPU after the other may be all somebody's, with the probability of that one's share
-    /// `p`. Then its part of the share errs by `sqrt((1 - p) / p)`.
+    /// That of the method, of the number of samples, and of the window's edges: anything from none to all of
+    /// the traffic that came while the pull read one CPU after the other may lie outside, whose standard
+    /// deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the probability of that
+    /// one's share `p`, which makes it `sqrt((1 - p) / p)` of the share.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -233,7 +234,8 @@ impl Shares {
         }
         let measured = self.measured() as f64;
         let others = (measured / share.weight as f64 - 1.0).sqrt();
-        Some(own.hypot(self.edge as f64 / measured * others))
+        let edge = self.edge as f64 / measured / 3_f64.sqrt();
+        Some(own.hypot(edge * others))
     }
 
     /// Adds `count`, divided by these weights; to nobody where there are none.

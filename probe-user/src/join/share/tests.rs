@@ -195,7 +195,7 @@ fn fewer_samples_are_a_larger_error() {
 }
 
 /// At a window's edges one may have done all or nothing: who has a tenth of the traffic errs three times as
-/// much as the edge is of it, who has half as much as the edge.
+/// much as the edge does, who has half as much; and the edge by `1 / sqrt(3)`.
 #[test]
 fn edges_are_an_error_and_the_more_the_smaller_the_share() {
     let traffic = Traffic {
@@ -212,8 +212,9 @@ fn edges_are_an_error_and_the_more_the_smaller_the_share() {
     for shares in [all.cpu_reads(0, &traffic), all.own(0, &traffic, false)] {
         let shares = shares.unwrap();
         let error = |cgroup| shares.rel_error(&shares.owners[&owner(cgroup)]).unwrap();
-        assert!((error(2) - 0.15).abs() < 1e-4, "{}", error(2));
-        assert!((error(3) - 0.05).abs() < 1e-3, "{}", error(3));
+        let root = 3_f64.sqrt();
+        assert!((error(2) - 0.15 / root).abs() < 1e-3, "{}", error(2));
+        assert!((error(3) - 0.05 / root).abs() < 1e-3, "{}", error(3));
     }
     // Who is alone did it all, whenever.
     let alone = sockets(vec![local(&[(2, 7_000_000_000)])]);
