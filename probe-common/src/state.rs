@@ -48,6 +48,11 @@ pub struct CpuState {
     /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id, which
     /// changes when a thread that is not the leader calls exec.
     pub task: u64,
+    /// Address of that task's set of cgroups, where it alone tells the owner: 0 for idle, and where rows
+    /// are keyed by process or a command's process tree is followed.
+    pub set: u64,
+    /// Runs of the switch hook on this CPU.
+    pub runs: u64,
     /// 0 until user space armed this CPU; nothing is charged before.
     pub armed: u64,
     /// `CLOCK_MONOTONIC` nanoseconds when the open slice began.
@@ -62,8 +67,6 @@ pub struct CpuState {
     pub ahead: i64,
     /// Times the open slice was charged and closed.
     pub charges: u64,
-    /// Runs of the switch hook on this CPU.
-    pub runs: u64,
     /// Switches that the `sched_switch` program did not see: the thread that leaves is not the one
     /// that came in. The slice is split by the time for which the scheduler says it ran.
     pub unseen: u64,
@@ -93,7 +96,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 21 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 22 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -105,6 +108,8 @@ impl CpuState {
             owner: CgroupId(word()),
             owner_tgid: word(),
             task: word(),
+            set: word(),
+            runs: word(),
             armed: word(),
             since: word(),
             length: word(),
@@ -112,7 +117,6 @@ impl CpuState {
             live_events: word(),
             ahead: word().cast_signed(),
             charges: word(),
-            runs: word(),
             unseen: word(),
             idle_runs: word(),
             same: Sampled {

@@ -261,7 +261,8 @@ fn find(ctx: *mut c_void, state: &mut CpuState, key: &UsageKey) -> *mut UsageRow
         let error = inserted.err().unwrap_or(0);
         warn!(
             &RawTracePointContext::new(ctx),
-            "USAGE takes no more rows (error {}): counts go to the overflow row", error
+            "the map of rows is full (error {}): what has no row is counted as `system (overflow)`; --max-rows makes it larger",
+            error
         );
     }
     state.overflowed += 1;

@@ -4,7 +4,7 @@
 //! Never attached: user space runs it on one CPU at a time by `BPF_PROG_TEST_RUN` (kernel 5.10).
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
-use probe_common::{CgroupId, FlushMode};
+use probe_common::FlushMode;
 
 use crate::{account, kernel::Task, switch};
 
@@ -30,21 +30,18 @@ fn flush(ctx: RawTracePointContext) -> i32 {
         state.length = 0;
     } else if state.armed == 1 {
         if mode == FlushMode::ChargeAndForget as u64 {
-            state.owner = CgroupId::UNKNOWN;
+            switch::forget(state);
         }
         switch::charge(&ctx, state, Task::current());
         account::go_live(state, live, live_events);
     }
     if mode == FlushMode::ChargeAndForget as u64 {
-        state.owner = CgroupId::UNKNOWN;
+        switch::forget(state);
     } else {
         // The running task may have been moved to another cgroup since it was switched in:
         // reading it again here bounds what that can misattribute to one flush interval.
         let task = Task::current();
-        let owner = switch::owner_of(task);
-        state.task = task.address();
-        state.owner = owner.cgroup;
-        state.owner_tgid = u64::from(owner.tgid);
+        switch::open(state, task, switch::owner_of(task));
     }
     0
 }

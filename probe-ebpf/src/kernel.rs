@@ -149,6 +149,14 @@ impl Task {
         }
     }
 
+    /// Address of its set of cgroups, one of each hierarchy: tasks that share it are in the same ones.
+    #[inline(always)]
+    pub(crate) fn cgroup_set(self) -> u64 {
+        // SAFETY: TASK_CGROUPS is the offset of a pointer in task_struct.
+        let set: *const u8 = unsafe { field(self.0, &TASK_CGROUPS) };
+        set.addr() as u64
+    }
+
     /// Its cgroup in the default hierarchy. A task that was moved while it ran has the new one.
     #[inline(always)]
     pub(crate) fn cgroup(self) -> CgroupId {

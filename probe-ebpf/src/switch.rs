@@ -5,13 +5,15 @@
 //! cannot tell who comes next and some kernels drop runs of it; user space admits it only
 //! where it has shown that none is missing, and keeps watching.
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
     EbpfContext, Global,
     bindings::BPF_F_NO_PREALLOC,
     helpers::bpf_ktime_get_ns,
     macros::{btf_tracepoint, map, perf_event},
     maps::HashMap,
-    programs::{BtfTracePointContext, PerfEventContext},
+    programs::{BtfTracePointContext, PerfEventContext, RawTracePointContext},
 };
 use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, Sampled};
 
@@ -60,17 +62,43 @@ pub(crate) fn follows(task: Task) -> bool {
     FOLLOW_COMMAND.load() == 1 && COMMAND.get_ptr(task.tgid()).is_some()
 }
 
+// Inlined, since the macro wraps it into the program's entry: a call less at every switch.
 #[btf_tracepoint(function = "sched_switch")]
+#[inline(always)]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     let Some(state) = account::state() else {
         return 0;
     };
-    if state.armed == 0 {
-        return 0;
-    }
     let began = begin(state);
     // SAFETY: arguments 1 and 2 of sched_switch are the previous and the next task.
     let (prev, next) = unsafe { (Task::new(ctx.arg(1)), Task::new(ctx.arg(2))) };
+    if seen(state, prev) && stays(state, prev, next) {
+        state.task = next.address();
+        end(began, &mut state.same);
+    } else {
+        hand_over(ctx.as_ptr(), state, prev, next, began);
+    }
+    0
+}
+
+/// Whether both tasks are in the set of cgroups that the open slice was begun in: in the same cgroup
+/// then, whose id is three loads further and not needed. Most switches end here.
+///
+/// `prev` too: had it been moved while it ran, the address may by now be that of another set.
+#[inline(always)]
+fn stays(state: &CpuState, prev: Task, next: Task) -> bool {
+    prev.cgroup_set() == state.set && next.cgroup_set() == state.set && next.pid() != 0
+}
+
+/// A switch to another owner, or one where that has to be found out.
+///
+/// A function of its own in the kernel: the stack and the registers that it needs cost nothing where
+/// the owner stays.
+#[inline(never)]
+fn hand_over(ctx: *mut c_void, state: &mut CpuState, prev: Task, next: Task, began: u64) {
+    if state.armed == 0 {
+        return;
+    }
     // To idle and from idle is always a change: the counters are read before next's cgroup is
     // looked up, which after a sleep is cold memory.
     let certain = (prev.pid() == 0) != (next.pid() == 0);
@@ -80,18 +108,32 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     let coming = owner_of(next);
     if !certain {
         if coming == stored(state) && seen(state, prev) {
-            state.task = next.address();
+            open(state, next, coming);
             end(began, &mut state.same);
-            return 0;
+            return;
         }
         account::read(state, Some(prev));
     }
-    charge(&ctx, state, prev);
-    state.task = next.address();
-    state.owner = coming.cgroup;
-    state.owner_tgid = u64::from(coming.tgid);
+    charge(&RawTracePointContext::new(ctx), state, prev);
+    open(state, next, coming);
     end(began, &mut state.changed);
-    0
+}
+
+/// The slice that begins is `task`'s, whose owner is `owner`.
+#[inline(always)]
+pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
+    state.task = task.address();
+    state.owner = owner.cgroup;
+    state.owner_tgid = u64::from(owner.tgid);
+    let by_set = BY_PROCESS.load() == 0 && FOLLOW_COMMAND.load() == 0 && task.pid() != 0;
+    state.set = if by_set { task.cgroup_set() } else { 0 };
+}
+
+/// Whoever has the open slice leaves it with a switch that tells.
+#[inline(always)]
+pub(crate) fn forget(state: &mut CpuState) {
+    state.owner = CgroupId::UNKNOWN;
+    state.set = 0;
 }
 
 #[perf_event]
@@ -105,7 +147,7 @@ fn cgroup_switch(ctx: PerfEventContext) -> u32 {
     if state.armed == 1 {
         account::read(state, Some(prev));
         // Whoever was found by arming or by the other hook may have left since, inside its cgroup.
-        state.owner = CgroupId::UNKNOWN;
+        forget(state);
         charge(&ctx, state, prev);
     }
     end(began, &mut state.changed);

@@ -8,6 +8,8 @@ use std::{
     os::{fd::AsFd as _, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
     process::ExitStatus,
+    thread,
+    time::{Duration, Instant},
 };
 
 use probe_common::CgroupId;
@@ -55,13 +57,23 @@ impl OwnCgroup {
     }
 }
 
+/// How long a process that has ended may take to leave its cgroup.
+const LEAVING: Duration = Duration::from_secs(1);
+
 impl Drop for OwnCgroup {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir(&self.path) {
-            tracing::warn!(
-                "cannot remove {}: {error}; what the command left running is still in it",
-                self.path.display()
-            );
+        let end = Instant::now() + LEAVING;
+        while let Err(error) = fs::remove_dir(&self.path) {
+            // The kernel lists a process that was waited for no more, but lets go of it a moment later.
+            let empty = fs::read(self.path.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
+            if error.kind() != io::ErrorKind::ResourceBusy || !empty || Instant::now() > end {
+                tracing::warn!(
+                    "cannot remove {}: {error}; what the command left running is still in it",
+                    self.path.display()
+                );
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         Command::Derive(args) => derive_cmd::run(args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("pmuscope: {error:#}");
+        eprintln!("pmuscope: {}", sentence(&error));
         // As a shell says of a command that it cannot start.
         let code = match error
             .downcast_ref::<stat::NotStarted>()
@@ -72,6 +72,17 @@ fn main() -> ExitCode {
         };
         ExitCode::from(code)
     })
+}
+
+/// The error with its causes, but for those that it already tells.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 #[cfg(test)]

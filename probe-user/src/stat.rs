@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     reserve_counters: usize,
     /// How long the counters of one group stay on a CPU, where there are more groups than fit
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(4..))]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(4..=3_600_000))]
     rotate: Option<u64>,
     /// Only this PCI device in metrics of PCIe: a name such as nvme0, or an address (`pmuscope list devices`)
     #[arg(long, value_name = "DEVICE", requires = "metric")]

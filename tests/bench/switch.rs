@@ -1,25 +1,32 @@
 //! What a context switch costs with pmuscope attached and without, compared within one run.
 //!
 //! Two processes on one CPU hand a byte to and fro: in one cgroup, where the hook returns at once,
-//! and in two, where every switch is charged. Runs with nothing, with the same counters open but no
-//! programs, and with pmuscope alternate; the table shows the fastest of each, which other load on the
-//! machine disturbs least.
+//! and in two, where every switch is charged. Four things take turns: nothing; the same counters open
+//! but no program; these and a program that does nothing; pmuscope. Each turn gives the fastest of a few
+//! short runs, which other load on the machine disturbs least, and the differences are taken within a
+//! round of turns, so that a machine that changes its speed meanwhile changes them little. The table shows
+//! their medians and quartiles over the rounds.
+//!
+//! The last column is the kernel's own clock of the program, less what it says of the one that does nothing:
+//! programs run with interrupts off, so that other load disturbs it hardly at all.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
+mod bpf;
 #[path = "../host/support.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod support;
 
 use std::os::fd::OwnedFd;
 
+use bpf::{Clocked, Empty, busiest_program};
 use probe_user::load::Hook;
 use support::{Counting, TestCgroup};
 
-/// Alternations.
+/// Rounds of turns.
 const REPEAT: usize = 15;
 
-/// Runs of each side in an alternation. Short ones: some then fall between disturbances.
+/// Runs in a turn. Short ones: some then fall between disturbances.
 const RUNS: usize = 8;
 
 const ROUNDS: u64 = 4_000;
@@ -37,59 +44,147 @@ const EVENTS: [(&str, u64); 8] = [
     ("dummy", 9),
 ];
 
+/// What is there during a turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Turn {
+    Nothing,
+    Counters,
+    Empty,
+    Pmuscope,
+}
+
+const TURNS: [Turn; 4] = [Turn::Nothing, Turn::Counters, Turn::Empty, Turn::Pmuscope];
+
 fn main() {
     let Some(_machine) = support::machine() else {
         return;
     };
-    println!("ns per switch: nothing, the same counters open, pmuscope; what its programs add");
     println!(
-        "{:<16} {:>6} {:<8} {:>9} {:>9} {:>9} {:>7}",
-        "hook", "events", "cgroups", "nothing", "counters", "pmuscope", "added"
+        "ns per switch: with nothing; with the same counters open; with these and an empty program; with pmuscope.\n\
+         Added by pmuscope to the counters; to the empty program; by the kernel's clock of both programs:\n\
+         median (quartiles)."
+    );
+    println!(
+        "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22}",
+        "hook",
+        "events",
+        "cgroups",
+        "nothing",
+        "counters",
+        "empty",
+        "pmuscope",
+        "added in all",
+        "to the empty program",
+        "by the kernel's clock"
     );
     for hook in [Hook::SchedSwitch, Hook::CgroupSwitches] {
-        for number in [1, 4, 8] {
-            for same in [true, false] {
-                row(hook, &EVENTS[..number], same);
-            }
+        let rows = [1, 4, 8].into_iter().flat_map(|n| [(n, true), (n, false)]);
+        for (events, same) in rows {
+            let Some(row) = Row::measure(hook, &EVENTS[..events], same) else {
+                println!("{hook:?}: not complete on this machine, not measured");
+                break;
+            };
+            row.print(hook, events, same);
         }
     }
 }
 
-fn row(hook: Hook, events: &[(&str, u64)], same: bool) {
-    let (a, b) = (TestCgroup::new("ping"), TestCgroup::new("pong"));
-    let to = if same { &a } else { &b };
-    let run = || -> u64 {
-        let printed = a
-            .load(&format!("pingpong 1 {ROUNDS} {}", to.directory.display()))
-            .finish();
-        printed.trim().parse().unwrap()
-    };
-    let runs = || (0..RUNS).map(|_| run()).min().unwrap();
-    let names: Vec<_> = events.iter().map(|(name, _)| *name).collect();
-    let (mut nothing, mut counters, mut pmuscope) = (u64::MAX, u64::MAX, u64::MAX);
-    for _ in 0..REPEAT {
-        nothing = nothing.min(runs());
-        let open: Vec<OwnedFd> = support::online_cpus()
-            .into_iter()
-            .flat_map(|cpu| {
-                let open = move |(_, config): &(_, u64)| support::open_event(cpu, 1, *config);
-                events.iter().map(open).collect::<Vec<_>>()
-            })
-            .collect();
-        counters = counters.min(runs());
-        drop(open);
-        let counting = Counting::with(&names.join(","), |config| config.hook = hook);
-        if counting.session.hook() != hook {
-            println!("{hook:?}: not complete on this machine, not measured");
-            return;
+/// What each round gave.
+#[derive(Default)]
+struct Row {
+    /// ns per switch, by turn.
+    switch: [Vec<f64>; TURNS.len()],
+    /// ns per run of the program, in turns that have one.
+    program: [Vec<f64>; TURNS.len()],
+}
+
+impl Row {
+    /// None where the hook is not admitted.
+    fn measure(hook: Hook, events: &[(&str, u64)], same: bool) -> Option<Self> {
+        let (a, b) = (TestCgroup::new("ping"), TestCgroup::new("pong"));
+        let to = if same { &a } else { &b };
+        let run = || -> f64 {
+            let printed = a
+                .load(&format!("pingpong 1 {ROUNDS} {}", to.directory.display()))
+                .finish();
+            printed.trim().parse().unwrap()
+        };
+        let clocked = || {
+            let (nanos, runs) = busiest_program().unwrap();
+            run();
+            let (nanos_after, runs_after) = busiest_program().unwrap();
+            (nanos_after - nanos) as f64 / (runs_after - runs) as f64
+        };
+        let names: Vec<_> = events.iter().map(|(name, _)| *name).collect();
+        let mut row = Self::default();
+        for round in 0..REPEAT {
+            // Each begins a round in its turn, so that none always follows the same one.
+            for at in 0..TURNS.len() {
+                let turn = TURNS[(round + at) % TURNS.len()];
+                let _open: Option<Vec<OwnedFd>> =
+                    matches!(turn, Turn::Counters | Turn::Empty).then(|| open_all(events));
+                let empty = (turn == Turn::Empty).then(|| Empty::attach().unwrap());
+                let counting = (turn == Turn::Pmuscope)
+                    .then(|| Counting::with(&names.join(","), |config| config.hook = hook));
+                if counting
+                    .as_ref()
+                    .is_some_and(|it| it.session.hook() != hook)
+                {
+                    return None;
+                }
+                row.switch[turn as usize].push(fastest(run));
+                if empty.is_some() || counting.is_some() {
+                    let _clocked = Clocked::on().unwrap();
+                    row.program[turn as usize].push(fastest(clocked));
+                }
+            }
         }
-        pmuscope = pmuscope.min(runs());
+        Some(row)
     }
-    println!(
-        "{:<16} {:>6} {:<8} {nothing:>9} {counters:>9} {pmuscope:>9} {:>7}",
-        format!("{hook:?}"),
-        events.len(),
-        if same { "one" } else { "two" },
-        pmuscope.cast_signed() - counters.cast_signed(),
-    );
+
+    fn print(&self, hook: Hook, events: usize, same: bool) {
+        let of = |turn: Turn| quartiles(self.switch[turn as usize].clone())[1];
+        println!(
+            "{:<15} {events:>6} {:<7} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>22} {:>22} {:>22}",
+            format!("{hook:?}"),
+            if same { "one" } else { "two" },
+            of(Turn::Nothing),
+            of(Turn::Counters),
+            of(Turn::Empty),
+            of(Turn::Pmuscope),
+            added(&self.switch, Turn::Counters),
+            added(&self.switch, Turn::Empty),
+            added(&self.program, Turn::Empty),
+        );
+    }
+}
+
+/// What pmuscope's turn has more than the other one of the same round.
+fn added(times: &[Vec<f64>; TURNS.len()], other: Turn) -> String {
+    let pairs = times[Turn::Pmuscope as usize]
+        .iter()
+        .zip(&times[other as usize]);
+    let [low, middle, high] = quartiles(pairs.map(|(with, without)| with - without).collect());
+    format!("{middle:+.0} ({low:+.0} to {high:+.0})")
+}
+
+fn fastest(run: impl Fn() -> f64) -> f64 {
+    (0..RUNS).map(|_| run()).fold(f64::INFINITY, f64::min)
+}
+
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_unstable_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
+}
+
+/// The events, for all tasks on every CPU.
+fn open_all(events: &[(&str, u64)]) -> Vec<OwnedFd> {
+    support::online_cpus()
+        .into_iter()
+        .flat_map(|cpu| {
+            events
+                .iter()
+                .map(move |(_, config)| support::open_event(cpu, 1, *config))
+        })
+        .collect()
 }

@@ -1,6 +1,6 @@
 //! Wrong input: every error is one sentence that says what happened, to what, and what to do.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::support::{machine, pmuscope};
 
@@ -24,11 +24,24 @@ const CASES: &[(&[&str], i32, &str)] = &[
         "0 is not in 1..=4294967295",
     ),
     (&["stat", "-e", "page-fault", "true"], 1, "page-faults"),
-    (&["stat", "-e", "", "true"], 1, "event"),
-    (&["stat", "-e", "{task-clock", "true"], 1, "}"),
+    (
+        &["stat", "-e", "", "true"],
+        1,
+        "the list of events is empty; name at least one, such as task-clock",
+    ),
+    (
+        &["stat", "-e", "{task-clock", "true"],
+        1,
+        "at column 12: expected `,` or `}`",
+    ),
     (&["stat", "-e", "msr/tscc/", "true"], 1, "tsc"),
     (&["stat", "-e", "mrs/tsc/", "true"], 1, "msr"),
     (&["stat", "-e", "task-clock:q", "true"], 1, "q"),
+    (
+        &["stat", "-M", "nosuch", "true"],
+        1,
+        "`pmuscope list metrics` names all",
+    ),
     (
         &["stat", "-o", "/nowhere/out", "true"],
         1,
@@ -77,6 +90,30 @@ const COUNTING_CASES: &[(&[&str], i32, &str)] = &[
     ),
 ];
 
+/// What is done to the machine in a mount namespace of its own, and what `pmuscope stat true` must say there.
+const BROKEN_MACHINES: &[(&str, &str)] = &[
+    (
+        "umount --lazy $(awk '$3 == \"cgroup2\" {print $2}' /proc/mounts)",
+        "no cgroup2 file system in /proc/self/mountinfo: mount it with `mount -t cgroup2 none /sys/fs/cgroup`",
+    ),
+    (
+        "mount -t tmpfs none /sys/kernel/btf",
+        "cannot read the kernel's BTF at /sys/kernel/btf/vmlinux: No such file or directory",
+    ),
+    (
+        "mount --bind /dev/null /sys/kernel/btf/vmlinux",
+        "pmuscope needs a kernel built with CONFIG_DEBUG_INFO_BTF=y",
+    ),
+    (
+        "mount -t tmpfs none /sys",
+        "/sys/bus/event_source/devices: is missing: mount sysfs with `mount -t sysfs none /sys`",
+    ),
+    (
+        "mount -t tmpfs none /proc",
+        "cannot read /proc/self/mountinfo: No such file or directory (os error 2)\n",
+    ),
+];
+
 fn check(cases: &[(&[&str], i32, &str)]) {
     for (args, code, expected) in cases {
         let output = pmuscope()
@@ -104,5 +141,31 @@ fn wrong_arguments() {
 fn wrong_arguments_of_counting() {
     if let Some(_machine) = machine() {
         check(COUNTING_CASES);
+    }
+}
+
+#[test]
+fn broken_machines() {
+    let Some(_machine) = machine() else { return };
+    let unshare = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]);
+        command.stdin(Stdio::null()).output()
+    };
+    if !unshare("mount -t tmpfs none /mnt").is_ok_and(|output| output.status.success()) {
+        println!("skipped: this process may not mount in a namespace of its own");
+        return;
+    }
+    let program = pmuscope().get_program().to_owned();
+    let program = program.to_str().unwrap();
+    for (script, expected) in BROKEN_MACHINES {
+        let output = unshare(&format!("{script} && exec {program} stat true")).unwrap();
+        let log = String::from_utf8_lossy(&output.stderr);
+        println!("{script}\n{log}");
+        assert_eq!(output.status.code(), Some(1), "{script}: {log}");
+        assert!(
+            log.contains(expected),
+            "{script} says\n{log}\nand not\n{expected}"
+        );
     }
 }

@@ -44,7 +44,11 @@ pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&T
 /// A window at whose end none of these cgroups ran, and how long the PMU saw each run until then.
 ///
 /// A process that has been waited for is still on its CPU, or waits for it, until its last switch.
-fn settled(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&TestCgroup]) -> (Window, Vec<u64>) {
+pub(crate) fn settled(
+    pmu: &TestPmu,
+    counting: &mut Counting,
+    cgroups: &[&TestCgroup],
+) -> (Window, Vec<u64>) {
     let times = || -> Vec<u64> {
         cgroups
             .iter()

@@ -12,6 +12,7 @@ mod icount;
 mod mem_record;
 mod mem_support;
 mod metrics;
+mod metrics_stat;
 mod metrics_uncore;
 mod pmus;
 mod scale;
@@ -27,4 +28,5 @@ mod spin;
 #[allow(dead_code, reason = "the host tests use the rest")]
 mod support;
 mod testpmu;
+mod turns;
 mod uncore;

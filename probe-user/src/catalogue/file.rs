@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{
     chip::{Chip, Platform},
-    model::{Apportion, CountOf, Kind, Per, Requirement, Sampled},
+    model::{Apportion, EventSpec, Kind, Per, Requirement},
 };
 
 #[derive(Deserialize)]
@@ -38,21 +38,7 @@ pub(super) struct Pmu {
     pub(super) slots: Option<u32>,
     #[serde(default)]
     pub(super) defaults: BTreeMap<String, u64>,
-    pub(super) events: BTreeMap<String, Event>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Event {
-    pub(super) perf: String,
-    pub(super) sampled: Option<Sampled>,
-    pub(super) id: Option<u64>,
-    pub(super) count: CountOf,
-    #[serde(default)]
-    pub(super) also: Vec<String>,
-    pub(super) counters: Option<Vec<u8>>,
-    #[serde(default)]
-    pub(super) fixed: bool,
+    pub(super) events: BTreeMap<String, EventSpec>,
 }
 
 #[derive(Deserialize)]

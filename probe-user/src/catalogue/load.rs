@@ -6,7 +6,7 @@ use super::{
     Catalogue, check,
     error::{LoadError, MetricProblem, Problem},
     file,
-    model::{EventSpec, Family, Metric, PmuSpec},
+    model::{Family, Metric, PmuSpec},
     template::{self, Pattern},
 };
 use crate::{
@@ -145,39 +145,19 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         pattern,
         why,
     })?;
-    let mut specs = BTreeMap::new();
-    for (name, event) in events {
-        let file::Event {
-            perf,
-            sampled,
-            id,
-            count,
-            also,
-            counters,
-            fixed,
-        } = event;
+    for (name, event) in &events {
         // The formula language decides what a name is.
-        let named = Formula::parse(&name).is_ok_and(|formula| formula.events() == [name.as_str()]);
+        let named = Formula::parse(name).is_ok_and(|formula| formula.events() == [name.as_str()]);
         if !named {
-            return Err(Problem::EventName(name));
+            return Err(Problem::EventName(name.clone()));
         }
-        if let Some(placeholder) = template::unknown(&perf, &defaults) {
+        if let Some(placeholder) = template::unknown(&event.perf, &defaults) {
             return Err(Problem::Placeholder {
-                event: name,
+                event: name.clone(),
                 pmu: key,
                 placeholder,
             });
         }
-        let spec = EventSpec {
-            perf,
-            sampled,
-            id,
-            count,
-            also,
-            counters,
-            fixed,
-        };
-        specs.insert(name, spec);
     }
     Ok(Arc::new(PmuSpec {
         key,
@@ -187,7 +167,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         counters,
         slots,
         defaults,
-        events: specs,
+        events,
     }))
 }
 

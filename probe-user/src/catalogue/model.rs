@@ -57,8 +57,9 @@ pub enum Per {
     Device,
 }
 
-/// An event: how to open it, and what it counts.
-#[derive(Clone, Debug)]
+/// An event as the file has it: how to open it, and what it counts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EventSpec {
     /// perf's `-e` string, with placeholders.
     pub perf: String,
@@ -69,10 +70,12 @@ pub struct EventSpec {
     /// What one count is.
     pub count: CountOf,
     /// Other names under which tools print it.
+    #[serde(default)]
     pub also: Vec<String>,
     /// The only counters that can count it; `None`: any.
     pub counters: Option<Vec<u8>>,
     /// It has a counter of its own, and takes none of the others.
+    #[serde(default)]
     pub fixed: bool,
 }
 
@@ -325,8 +328,8 @@ impl Metric {
         self.group == group || self.also_in.iter().any(|other| other == group)
     }
 
-    /// The events to open: those of the formula, and what its shares need of the same PMU. A formula over time alone takes one event of
-    /// its PMU, since the time is that of a group.
+    /// The events to open: those of the formula, and what its shares need of the same PMU. A formula over
+    /// time alone takes one event of its PMU, since the time is that of a group.
     #[must_use]
     pub fn events(&self) -> Vec<&str> {
         if !self.formula.events().is_empty() {

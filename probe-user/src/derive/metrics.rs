@@ -71,7 +71,11 @@ pub(super) fn missing(plan: &Plan) -> Vec<(MetricHead, String)> {
 
 /// The metrics of one entity. Counts are scaled by enabled / running, time is the wall's.
 pub(super) fn of_usage(plan: &Plan, usage: &Usage, length: Duration) -> Vec<MetricValue> {
+    let ran = usage.iter().flatten().any(|row| row.enabled > 0);
     let value = |(planned, source): (&PlannedMetric, &MetricSource)| {
+        if !ran && !source.events.is_empty() {
+            return Err(NoValue::DidNotRun);
+        }
         let mut counts = Counts::of_cpus(length);
         for (event, place) in &source.events {
             let Place::Core { group, at } = place else {

@@ -240,6 +240,8 @@ pub struct SysfsError {
 pub enum SysfsProblem {
     #[error("is missing")]
     Missing,
+    #[error("is missing: mount sysfs with `mount -t sysfs none /sys`")]
+    NotMounted,
     #[error("cannot be read: {0}")]
     Read(io::Error),
     #[error("has a name that is not UTF-8")]

@@ -84,7 +84,7 @@ impl Pmus {
         let devices = sysfs.join("bus/event_source/devices");
         let names = list(&devices)?.ok_or_else(|| SysfsError {
             path: devices.clone(),
-            problem: SysfsProblem::Missing,
+            problem: SysfsProblem::NotMounted,
         })?;
         let pmus = names.into_iter().map(|name| {
             let pmu = Pmu::read(&devices.join(&name), &name).map_err(Arc::new);

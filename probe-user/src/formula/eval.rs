@@ -50,6 +50,9 @@ pub enum NoValue {
     /// Events that nobody counted.
     #[error("not counted: {}", .0.join(", "))]
     Missing(Vec<String>),
+    /// Whoever it is about had no time on a CPU.
+    #[error("it did not run in this window")]
+    DidNotRun,
     /// A counter that had no time on the PMU.
     #[error("{0} never ran: too many events for the counters, or others use them")]
     NeverRan(String),

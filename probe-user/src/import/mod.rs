@@ -112,12 +112,18 @@ pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
         let lines = text.lines().enumerate();
         lines.filter(|(_, line)| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
     };
-    let (_, first) = lines().next().ok_or(ImportError::Empty)?;
+    let (at, first) = lines().next().ok_or(ImportError::Empty)?;
     type Parse = fn(&str) -> Result<Option<Reading>, String>;
     let (form, parse): (_, Parse) = if first.trim_start().starts_with('{') {
         ("a line of `perf stat -j`", json::line)
     } else if pairs::looks_like(first) {
         ("event=value", |line| pairs::line(line).map(Some))
+    } else if !first.contains(',') {
+        return Err(ImportError::Line {
+            line: at + 1,
+            form: "a line of `perf stat -x,` or `perf stat -j`, nor event=value",
+            why: "it has neither a comma nor `=`".to_owned(),
+        });
     } else {
         ("a line of `perf stat -x,`", |line| {
             csv::line(line).map(Some)

@@ -45,7 +45,7 @@ pub enum LoadError {
     },
     /// The object, one of its maps or programs was refused.
     #[error(
-        "the kernel refused {what}: {reason}; pmuscope needs Linux 5.14 or newer with CONFIG_BPF_SYSCALL=y"
+        "the kernel refused {what}: {reason}; {advice}", advice = advice(reason)
     )]
     Bpf {
         /// What was refused.
@@ -108,6 +108,15 @@ pub enum LoadError {
     /// The list of CPUs.
     #[error(transparent)]
     Cpus(#[from] CpuListError),
+}
+
+/// What to do where the kernel refuses a part of the programs.
+fn advice(reason: &str) -> &'static str {
+    if reason.contains("(os error 24)") {
+        "raise the limit of open files (`ulimit -n 65536`)"
+    } else {
+        "pmuscope needs Linux 5.14 or newer with CONFIG_BPF_SYSCALL=y"
+    }
 }
 
 /// How the lines begin that end every log of the verifier.

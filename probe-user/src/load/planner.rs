@@ -8,12 +8,15 @@ use super::{
     plan::{Column, Place, Plan, Planned, Wanted},
     room::Room,
     sampled,
-    weights::{self, PlannedWeight, WeightKind},
+    weights::PlannedWeight,
 };
 use crate::{
-    catalogue::{self, Machine, Metric, Settings, Unavailable},
-    event::{self, Event, EventGroup, PmuKind, Pmus, Scope, Source},
+    catalogue::{self, Machine, Metric, Settings},
+    event::{self, Event, EventGroup, Pmus, Source},
 };
+
+mod bundle;
+use bundle::{Bundle, Kind, Whose, wanted};
 
 /// What is to be counted and computed.
 pub struct Request<'a> {
@@ -64,36 +67,6 @@ pub struct MetricSource {
     pub units: usize,
 }
 
-/// Events that must be counted together, and who wants them.
-struct Bundle {
-    wanted: Vec<Wanted>,
-    whose: Whose,
-}
-
-enum Whose {
-    /// Columns of the user's events, in the order of the events.
-    Columns(Vec<usize>),
-    /// A metric, the value's place, and the names of the events in the formula.
-    Metric {
-        at: usize,
-        place: catalogue::Place,
-        names: Vec<String>,
-    },
-    /// Shares: the part of devices in a metric's counts.
-    Io { at: usize },
-    /// Shares: who caused them, by all accesses and those to other sockets.
-    Weight(WeightKind),
-}
-
-/// On which PMU a bundle counts.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// Always live: software events, and PMUs per CPU that are not the core's.
-    Beside(Option<String>),
-    Core(Option<String>),
-    Uncore(Option<String>),
-}
-
 impl Plan {
     /// Packs what is asked for; groups that cannot all be live at once are rotated.
     ///
@@ -104,7 +77,7 @@ impl Plan {
         let mut plan = Self::default();
         let mut bundles: BTreeMap<Kind, Vec<Bundle>> = BTreeMap::new();
         let mut add = |bundle: Bundle| {
-            let kind = kind(&bundle.wanted, pmus);
+            let kind = bundle.kind(pmus);
             bundles.entry(kind).or_default().push(bundle);
         };
         for group in request.events {
@@ -112,7 +85,7 @@ impl Plan {
         }
         for (at, metric) in request.metrics.iter().enumerate() {
             let sources = sampled::sources(metric, request, pmus).unwrap_or_else(|| {
-                let bundles = bundles_of(metric, at, request, pmus)?;
+                let bundles = Bundle::of_metric(metric, at, request, pmus)?;
                 bundles.into_iter().for_each(&mut add);
                 Ok(Vec::new())
             });
@@ -121,22 +94,13 @@ impl Plan {
                 sources,
                 io: Vec::new(),
             });
-            for wanted in io_of(metric, pmus) {
-                add(Bundle {
-                    wanted,
-                    whose: Whose::Io { at },
-                });
-            }
+            Bundle::of_io(metric, at, pmus)
+                .into_iter()
+                .for_each(&mut add);
         }
-        for weight in weights::wanted(request.metrics, pmus) {
-            let events = std::iter::once(&weight.all).chain(&weight.remote);
-            let events = events.filter_map(|text| event::parse(text, pmus).ok());
-            let wanted = events.flatten().flat_map(|group| group.events);
-            add(Bundle {
-                wanted: wanted.filter_map(|event| self::wanted(&event)).collect(),
-                whose: Whose::Weight(weight.kind),
-            });
-        }
+        Bundle::of_weights(request.metrics, pmus)
+            .into_iter()
+            .for_each(&mut add);
         let cores = bundles.keys().filter(|kind| matches!(kind, Kind::Core(_)));
         let several_kinds = cores.count() > 1;
         // Fixed groups come before rotated ones: by Kind's order, `Beside` before `Core`.
@@ -368,93 +332,6 @@ impl Plan {
         };
         counted.iter().find_map(|(own, _)| with(own.exclude))
     }
-}
-
-fn wanted(event: &Event) -> Option<Wanted> {
-    match &event.source {
-        Source::DurationTime => None,
-        Source::Counter(counter) => Some(Wanted {
-            name: event.name.clone(),
-            counter: counter.clone(),
-            exclude: event.exclude,
-        }),
-    }
-}
-
-/// The event that counts the part of devices, on every unit of its PMU.
-fn io_of(metric: &Metric, pmus: &Pmus) -> Vec<Vec<Wanted>> {
-    let Some((pmu, event)) = &metric.io else {
-        return Vec::new();
-    };
-    let texts = pmu.on_each(event, pmus);
-    let parsed = texts.filter_map(|text| event::parse(&text, pmus).ok());
-    parsed
-        .map(|groups| {
-            let events = groups.iter().flat_map(|group| &group.events);
-            events.filter_map(wanted).collect()
-        })
-        .collect()
-}
-
-fn kind(bundle: &[Wanted], pmus: &Pmus) -> Kind {
-    let of = |wanted: &Wanted| {
-        let pmu = wanted.counter.pmu.clone();
-        if let Scope::Uncore { .. } = wanted.counter.scope {
-            return Kind::Uncore(pmu);
-        }
-        let core = match pmu.as_deref() {
-            // Found by the kernel on each CPU.
-            None => true,
-            Some(name) => pmus
-                .get(name)
-                .and_then(Result::ok)
-                .is_some_and(|pmu| pmu.kind == PmuKind::Core),
-        };
-        if core {
-            Kind::Core(pmu)
-        } else {
-            Kind::Beside(pmu)
-        }
-    };
-    let kinds = bundle.iter().map(of);
-    // A core event decides: software events may be in its group.
-    kinds.max().unwrap_or(Kind::Beside(None))
-}
-
-fn bundles_of(
-    metric: &Metric,
-    at: usize,
-    request: &Request<'_>,
-    pmus: &Pmus,
-) -> Result<Vec<Bundle>, String> {
-    metric
-        .valid_on(&request.machine)
-        .map_err(|reason| reason.to_string())?;
-    let groups = metric.groups(pmus, &request.settings);
-    let groups = groups.map_err(|error: Unavailable| error.to_string())?;
-    let mut bundles: Vec<Bundle> = Vec::new();
-    for group in groups {
-        let events = event::parse(&group.text(), pmus).map_err(|error| error.to_string())?;
-        let wanted: Vec<Wanted> = events
-            .iter()
-            .flat_map(|group| &group.events)
-            .filter_map(wanted)
-            .collect();
-        // Generic events are the same for every kind of core.
-        if bundles.iter().any(|other| other.wanted == wanted) {
-            continue;
-        }
-        let names = group.events.into_iter().map(|(name, _)| name).collect();
-        bundles.push(Bundle {
-            wanted,
-            whose: Whose::Metric {
-                at,
-                place: group.place,
-                names,
-            },
-        });
-    }
-    Ok(bundles)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, io,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
@@ -150,18 +150,22 @@ impl Uncore {
         let mut opened: Vec<OwnedFd> = Vec::new();
         for planned in &plan.uncore[events.clone()] {
             let leader = opened.first().map(|fd| fd.as_fd());
-            let event =
-                perf::open(&planned.counter, planned.exclude, cpu, leader).map_err(|error| {
-                    if self.is_offline(cpu) {
-                        LoadError::OfflineCpumask {
-                            event: plan.columns[planned.column].name.clone(),
-                            pmu: planned.counter.pmu.clone().unwrap_or_default(),
-                            cpu,
-                        }
-                    } else {
-                        counters::refused(plan, planned, cpu, &error)
+            let (counter, exclude) = (&planned.counter, planned.exclude);
+            let event = match leader {
+                None => perf::open_leader(counter, exclude, cpu),
+                leader => perf::open(counter, exclude, cpu, leader),
+            };
+            let event = event.map_err(|error| {
+                if self.is_offline(cpu) {
+                    LoadError::OfflineCpumask {
+                        event: plan.columns[planned.column].name.clone(),
+                        pmu: planned.counter.pmu.clone().unwrap_or_default(),
+                        cpu,
                     }
-                })?;
+                } else {
+                    counters::refused(plan, planned, cpu, &error)
+                }
+            })?;
             opened.push(event);
         }
         let counter = |event| Counter {
@@ -189,14 +193,14 @@ impl Uncore {
         for group in &mut self.groups {
             let mut dead = false;
             for ((socket, instance), unit) in &mut group.units {
-                for (at, counter) in group.events.clone().zip(&mut unit.counters) {
-                    let before = counter.last.enabled;
-                    let reading = counter.read();
-                    let stands = |reading: Reading| passed && reading.enabled == before;
-                    let failed = counter.event.is_some()
-                        && reading.as_ref().map_or(true, |now| stands(*now));
-                    dead |= failed && group.state == State::Counting;
-                    let reading = reading.ok().filter(|_| group.state == State::Counting);
+                let before = unit.enabled();
+                let open = unit.counters.iter().any(|counter| counter.event.is_some());
+                let counts = unit.read().is_ok();
+                let stands = passed && unit.enabled() == before;
+                let counting = group.state == State::Counting;
+                dead |= counting && open && (!counts || stands);
+                for (at, counter) in group.events.clone().zip(&unit.counters) {
+                    let reading = (counts && counting).then_some(counter.last);
                     let Reading {
                         enabled, running, ..
                     } = reading.unwrap_or_default();
@@ -305,39 +309,51 @@ impl Unit {
             .map_err(|error| counters::refused(plan, planned, self.cpu, &error))
     }
 
+    /// For how long it was enabled when it was last read.
+    fn enabled(&self) -> u64 {
+        self.counters.first().map_or(0, |first| first.last.enabled)
+    }
+
     /// Whether its counters still count: the enabled time of an event of the kernel's always grows.
     fn lives(&mut self) -> bool {
-        self.counters.iter_mut().all(|counter| {
-            let before = counter.last.enabled;
-            counter.read().is_ok_and(|now| now.enabled > before)
-        })
+        let before = self.enabled();
+        self.read().is_ok() && self.enabled() > before
     }
 
     /// Reads for the last time and closes the events.
     fn end(&mut self) {
+        // Events that cannot be read any more keep what they were last read to hold.
+        let _ = self.read();
         for counter in &mut self.counters {
-            // An event that cannot be read any more keeps what it was last read to hold.
-            let _ = counter.read();
             counter.event = None;
         }
     }
-}
 
-impl Counter {
-    /// All that was counted since the session began.
-    fn read(&mut self) -> std::io::Result<Reading> {
-        self.last = self.now()?;
-        Ok(self.last)
+    /// Reads all that was counted since the session began.
+    fn read(&mut self) -> io::Result<()> {
+        let readings = self.now()?;
+        for (counter, reading) in self.counters.iter_mut().zip(readings) {
+            counter.last = reading;
+        }
+        Ok(())
     }
 
-    fn now(&self) -> std::io::Result<Reading> {
-        let event = self.event.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
-        let reading = perf::read(event.as_fd())?;
-        Ok(Reading {
-            count: self.base.count + reading.count,
-            enabled: self.base.enabled + reading.enabled,
-            running: self.base.running + reading.running,
-        })
+    /// What its counters hold at one moment, where they are a group of the kernel's.
+    fn now(&self) -> io::Result<Vec<Reading>> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let leader = self.counters.first().and_then(|first| first.event.as_ref());
+        let leader = leader.ok_or_else(gone)?.as_fd();
+        let mut readings = perf::read_group(leader, self.counters.len())?;
+        for counter in &self.counters[readings.len()..] {
+            let event = counter.event.as_ref().ok_or_else(gone)?;
+            readings.push(perf::read(event.as_fd())?);
+        }
+        for (counter, reading) in self.counters.iter().zip(&mut readings) {
+            reading.count += counter.base.count;
+            reading.enabled += counter.base.enabled;
+            reading.running += counter.base.running;
+        }
+        Ok(readings)
     }
 }
 

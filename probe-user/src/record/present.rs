@@ -3,6 +3,7 @@
 
 use std::{fs, path::Path};
 
+use bytes::BufMut as _;
 use perf_event_open_sys::bindings;
 
 /// `PERF_RECORD_MISC_USER`: the mapping is of user space.
@@ -17,9 +18,11 @@ pub(super) fn records(proc: &Path, pid: u32, id: u64) -> Vec<u8> {
         let tid = thread.file_name().to_str().and_then(|tid| tid.parse().ok());
         let name = fs::read(thread.path().join("comm"));
         if let (Some(tid), Ok(name)) = (tid, name) {
-            let mut body = words32(&[pid, tid]);
-            body.extend(name.strip_suffix(b"\n").unwrap_or(&name));
-            body.push(0);
+            let mut body = Vec::new();
+            body.put_u32_ne(pid);
+            body.put_u32_ne(tid);
+            body.put_slice(name.strip_suffix(b"\n").unwrap_or(&name));
+            body.put_u8(0);
             record(
                 &mut records,
                 bindings::PERF_RECORD_COMM,
@@ -60,17 +63,24 @@ fn mapping(pid: u32, line: &str) -> Option<Vec<u8>> {
     let (from, to) = range.split_once('-')?;
     let (from, to) = (hex(from)?, hex(to)?);
     let (major, minor) = device.split_once(':')?;
-    let mut body = words32(&[pid, pid]);
-    body.extend(words(&[from, to.checked_sub(from)?, hex(offset)?]));
     let device = |text| u32::try_from(hex(text)?).ok();
-    body.extend(words32(&[device(major)?, device(minor)?]));
-    // Inode, its generation (unknown), protection (read and execute), flags (private).
-    body.extend(words(&[inode.parse().ok()?, 0]));
-    body.extend(words32(&[5, 2]));
+    let mut body = Vec::new();
+    body.put_u32_ne(pid);
+    body.put_u32_ne(pid);
+    body.put_u64_ne(from);
+    body.put_u64_ne(to.checked_sub(from)?);
+    body.put_u64_ne(hex(offset)?);
+    body.put_u32_ne(device(major)?);
+    body.put_u32_ne(device(minor)?);
+    body.put_u64_ne(inode.parse().ok()?);
+    // The inode's generation (unknown), protection (read and execute), flags (private).
+    body.put_u64_ne(0);
+    body.put_u32_ne(5);
+    body.put_u32_ne(2);
     let name = name.trim_start();
     let name = if name.is_empty() { "//anon" } else { name };
-    body.extend(name.as_bytes());
-    body.push(0);
+    body.put_slice(name.as_bytes());
+    body.put_u8(0);
     Some(body)
 }
 
@@ -85,24 +95,20 @@ fn record(
     id: u64,
 ) {
     body.resize(body.len().next_multiple_of(8), 0);
-    body.extend(words32(&[pid, tid]));
-    body.extend(words(&[0, 0, id]));
+    body.put_u32_ne(pid);
+    body.put_u32_ne(tid);
+    // Time, CPU and padding.
+    body.put_u64_ne(0);
+    body.put_u64_ne(0);
+    body.put_u64_ne(id);
     // A path is at most 4 KiB long.
     let Ok(size) = u16::try_from(8 + body.len()) else {
         return;
     };
-    records.extend(words32(&[kind]));
-    records.extend(misc.to_ne_bytes());
-    records.extend(size.to_ne_bytes());
-    records.extend(body);
-}
-
-fn words(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-}
-
-fn words32(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    records.put_u32_ne(kind);
+    records.put_u16_ne(misc);
+    records.put_u16_ne(size);
+    records.put_slice(&body);
 }
 
 #[cfg(test)]

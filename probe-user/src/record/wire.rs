@@ -1,6 +1,7 @@
 //! The records that the kernel writes into a perf ring (`linux/perf_event.h`, `enum perf_event_type`),
 //! as far as recording needs them, each with the trailer that `sample_id_all` asks for.
 
+use bytes::{Buf as _, TryGetError};
 use perf_event_open_sys::bindings;
 
 /// What every event here asks for in `perf_event_attr.sample_type`; it fixes the trailer's layout.
@@ -80,12 +81,7 @@ impl<'a> Iterator for Events<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        let size = half(self.rest, 6).map(usize::from);
-        let found = size.and_then(|size| {
-            let record = self.rest.get(..size)?;
-            Some((parse(record)?, record.len()))
-        });
-        let Some((event, size)) = found else {
+        let Some((event, size)) = parse(self.rest) else {
             self.damaged += self.rest.len();
             self.rest = &[];
             return None;
@@ -95,81 +91,84 @@ impl<'a> Iterator for Events<'a> {
     }
 }
 
-/// One record; none where it is shorter than its type.
-fn parse(record: &[u8]) -> Option<(Event<'_>, Stamp)> {
-    let body = record.get(HEADER..)?;
-    let at = body.len().checked_sub(TRAILER)?;
-    let (body, trailer) = body.split_at(at);
-    let stamp = Stamp {
-        pid: word32(trailer, 0)?,
-        tid: word32(trailer, 4)?,
-        time: word(trailer, 8)?,
-        cpu: word32(trailer, 16)?,
-    };
-    let event = match word32(record, 0)? {
+/// The record that the bytes begin with, and its size; none where it is shorter than its type.
+fn parse(bytes: &[u8]) -> Option<((Event<'_>, Stamp), usize)> {
+    let mut header = bytes;
+    let kind = header.try_get_u32_ne().ok()?;
+    let _misc = header.try_get_u16_ne().ok()?;
+    let size = usize::from(header.try_get_u16_ne().ok()?);
+    let body = bytes.get(HEADER..size)?;
+    let (body, trailer) = body.split_at(body.len().checked_sub(TRAILER)?);
+    Some(((event(kind, body).ok()?, stamp(trailer).ok()?), size))
+}
+
+fn event(kind: u32, mut body: &[u8]) -> Result<Event<'_>, TryGetError> {
+    Ok(match kind {
         bindings::PERF_RECORD_AUX => Event::Aux {
-            offset: word(body, 0)?,
-            size: word(body, 8)?,
-            flags: word(body, 16)?,
+            offset: body.try_get_u64_ne()?,
+            size: body.try_get_u64_ne()?,
+            flags: body.try_get_u64_ne()?,
         },
-        bindings::PERF_RECORD_LOST => Event::Lost(word(body, 8)?),
+        bindings::PERF_RECORD_LOST => {
+            let _id = body.try_get_u64_ne()?;
+            Event::Lost(body.try_get_u64_ne()?)
+        }
         bindings::PERF_RECORD_COMM => {
-            let text = body.get(8..)?;
-            let end = text.iter().position(|byte| *byte == 0);
+            let (pid, tid) = (body.try_get_u32_ne()?, body.try_get_u32_ne()?);
+            let end = body.iter().position(|byte| *byte == 0);
             Event::Comm {
-                pid: word32(body, 0)?,
-                tid: word32(body, 4)?,
-                name: &text[..end.unwrap_or(text.len())],
+                pid,
+                tid,
+                name: &body[..end.unwrap_or(body.len())],
             }
         }
         bindings::PERF_RECORD_FORK => Event::Fork(task(body)?),
         bindings::PERF_RECORD_EXIT => Event::Exit(task(body)?),
         _ => Event::Other,
-    };
-    Some((event, stamp))
-}
-
-/// pid, parent's pid, tid, parent's tid, time.
-fn task(body: &[u8]) -> Option<Task> {
-    Some(Task {
-        pid: word32(body, 0)?,
-        tid: word32(body, 8)?,
-        parent_tid: word32(body, 12)?,
     })
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+fn stamp(mut trailer: &[u8]) -> Result<Stamp, TryGetError> {
+    Ok(Stamp {
+        pid: trailer.try_get_u32_ne()?,
+        tid: trailer.try_get_u32_ne()?,
+        time: trailer.try_get_u64_ne()?,
+        cpu: trailer.try_get_u32_ne()?,
+    })
 }
 
-fn word32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+fn task(mut body: &[u8]) -> Result<Task, TryGetError> {
+    let pid = body.try_get_u32_ne()?;
+    let _parent = body.try_get_u32_ne()?;
+    Ok(Task {
+        pid,
+        tid: body.try_get_u32_ne()?,
+        parent_tid: body.try_get_u32_ne()?,
+    })
 }
 
 /// Builds records as the kernel does, for the tests of the stages behind this one.
 #[cfg(test)]
 pub(super) mod build {
+    use bytes::BufMut as _;
+
     use super::{HEADER, Stamp, TRAILER};
 
     /// A record of type `kind` with this body (padded to eight bytes) and trailer.
     pub(in super::super) fn record(kind: u32, body: &[u8], stamp: Stamp) -> Vec<u8> {
         let body_size = body.len().next_multiple_of(8);
-        let size = u16::try_from(HEADER + body_size + TRAILER).unwrap();
-        let mut bytes = kind.to_ne_bytes().to_vec();
-        bytes.extend([0, 0]);
-        bytes.extend(size.to_ne_bytes());
-        bytes.extend(body);
-        bytes.resize(HEADER + body_size, 0);
-        bytes.extend(stamp.pid.to_ne_bytes());
-        bytes.extend(stamp.tid.to_ne_bytes());
-        bytes.extend(stamp.time.to_ne_bytes());
-        bytes.extend(stamp.cpu.to_ne_bytes());
-        bytes.extend([0; 4]);
-        bytes.extend(7_u64.to_ne_bytes());
+        let mut bytes = Vec::new();
+        bytes.put_u32_ne(kind);
+        bytes.put_u16_ne(0);
+        bytes.put_u16_ne(u16::try_from(HEADER + body_size + TRAILER).unwrap());
+        bytes.put_slice(body);
+        bytes.put_bytes(0, body_size - body.len());
+        bytes.put_u32_ne(stamp.pid);
+        bytes.put_u32_ne(stamp.tid);
+        bytes.put_u64_ne(stamp.time);
+        bytes.put_u32_ne(stamp.cpu);
+        bytes.put_u32_ne(0);
+        bytes.put_u64_ne(7);
         bytes
     }
 

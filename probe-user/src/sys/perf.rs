@@ -37,6 +37,18 @@ pub(crate) fn open(
     open_attr(&mut attr, cpu, leader)
 }
 
+/// Opens the first event of a group that is read as a whole, by [`read_group`]; the others are opened by
+/// [`open`].
+pub(crate) fn open_leader(counter: &Counter, exclude: Exclude, cpu: u32) -> io::Result<OwnedFd> {
+    let mut attr = attr(counter);
+    attr.set_exclude_user(exclude.user.into());
+    attr.set_exclude_kernel(exclude.kernel.into());
+    attr.set_exclude_hv(exclude.hv.into());
+    attr.set_disabled(1);
+    attr.read_format = u64::from(bindings::PERF_FORMAT_GROUP);
+    open_attr(&mut attr, cpu, None)
+}
+
 /// Opens a disabled event that samples all tasks of one CPU every `period` events.
 pub(crate) fn open_sampling(
     counter: &Counter,
@@ -86,22 +98,46 @@ pub(crate) fn open_cgroup_switches(cpu: u32) -> io::Result<OwnedFd> {
 
 /// Reads a counter; of another CPU's, the kernel asks that CPU by an interrupt.
 pub(crate) fn read(event: BorrowedFd<'_>) -> io::Result<Reading> {
-    let mut bytes = [0; 24];
-    let count = rustix::io::read(event, &mut bytes)?;
-    if count != bytes.len() {
-        // An event in error state (its CPU or PMU is gone) reads as end of file.
+    let mut words = [0; 3];
+    read_words(event, &mut words)?;
+    let [count, enabled, running] = words;
+    Ok(Reading {
+        count,
+        enabled,
+        running,
+    })
+}
+
+/// Reads the counters of a group that [`open_leader`] began, all at one moment and in the order in which they
+/// were opened. After its CPU went offline a group is its leader alone.
+pub(crate) fn read_group(leader: BorrowedFd<'_>, counters: usize) -> io::Result<Vec<Reading>> {
+    let mut words = vec![0; 3 + counters];
+    let read = read_words(leader, &mut words)?;
+    let &[members, enabled, running, ref counts @ ..] = &words[..read] else {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    };
+    debug_assert_eq!(members, counts.len() as u64);
+    let reading = |count: &u64| Reading {
+        count: *count,
+        enabled,
+        running,
+    };
+    Ok(counts.iter().map(reading).collect())
+}
+
+/// Reads at least three words and returns how many.
+fn read_words(event: BorrowedFd<'_>, words: &mut [u64]) -> io::Result<usize> {
+    let mut bytes = vec![0; size_of_val(words)];
+    let read = rustix::io::read(event, &mut bytes)?;
+    let chunks = bytes[..read].as_chunks::<8>().0;
+    for (word, bytes) in words.iter_mut().zip(chunks) {
+        *word = u64::from_ne_bytes(*bytes);
+    }
+    // An event in error state (its CPU or PMU is gone) reads as end of file.
+    if chunks.len() < 3 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let word = |at: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[at..at + 8]);
-        u64::from_ne_bytes(word)
-    };
-    Ok(Reading {
-        count: word(0),
-        enabled: word(8),
-        running: word(16),
-    })
+    Ok(chunks.len())
 }
 
 fn attr(counter: &Counter) -> bindings::perf_event_attr {
@@ -123,7 +159,7 @@ fn open_attr(
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
     attr.size = u32::try_from(size_of_val(attr)).expect("the structure has some hundred bytes");
-    attr.read_format = u64::from(
+    attr.read_format |= u64::from(
         bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
     );
     let cpu = cpu.cast_signed();

@@ -17,7 +17,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 pub(crate) struct Child {
     pid: Pid,
     pidfd: OwnedFd,
-    go: io::PipeWriter,
+    /// None once it was given.
+    go: Option<io::PipeWriter>,
     failed: io::PipeReader,
 }
 
@@ -47,7 +48,7 @@ impl Child {
         Ok(Self {
             pid,
             pidfd,
-            go,
+            go: Some(go),
             failed,
         })
     }
@@ -58,24 +59,32 @@ impl Child {
     }
 
     /// Lets the command start; an error is the reason why it could not be executed.
-    pub(crate) fn release(self) -> io::Result<Running> {
-        let Self {
-            pidfd,
-            mut go,
-            mut failed,
-            ..
-        } = self;
-        go.write_all(b"g")?;
-        drop(go);
+    pub(crate) fn release(mut self) -> io::Result<Running> {
+        let running = Running {
+            pidfd: self.pidfd.try_clone()?,
+        };
+        if let Some(mut go) = self.go.take() {
+            go.write_all(b"g")?;
+        }
         // The descriptor closes at exec; until then the child may send an errno.
         let mut errno = [0; 4];
-        match failed.read_exact(&mut errno) {
-            Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(Running { pidfd }),
+        match self.failed.read_exact(&mut errno) {
+            Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(running),
             Err(error) => Err(error),
             Ok(()) => {
-                Running { pidfd }.wait()?;
+                running.wait()?;
                 Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
             }
+        }
+    }
+}
+
+impl Drop for Child {
+    /// A child that still waits sees the end of its pipe, and ends.
+    fn drop(&mut self) {
+        if self.go.take().is_some() {
+            // Nobody is left to be told.
+            let _ended = wait(self.pidfd.as_fd());
         }
     }
 }
@@ -91,19 +100,22 @@ impl Running {
 
     /// Waits for the command's end.
     pub(crate) fn wait(&self) -> io::Result<ExitStatus> {
-        loop {
-            match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
-            {
-                Ok(Some(status)) => {
-                    let raw = match (status.exit_status(), status.terminating_signal()) {
-                        (Some(code), _) => code << 8,
-                        (None, signal) => signal.unwrap_or_default(),
-                    };
-                    return Ok(ExitStatus::from_raw(raw));
-                }
-                Ok(None) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+        wait(self.pidfd.as_fd())
+    }
+}
+
+fn wait(pidfd: BorrowedFd<'_>) -> io::Result<ExitStatus> {
+    loop {
+        match rustix::process::waitid(WaitId::PidFd(pidfd), WaitIdOptions::EXITED) {
+            Ok(Some(status)) => {
+                let raw = match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => code << 8,
+                    (None, signal) => signal.unwrap_or_default(),
+                };
+                return Ok(ExitStatus::from_raw(raw));
             }
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

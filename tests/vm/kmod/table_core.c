@@ -144,12 +144,23 @@ const struct tp_row tp_core_arm_row = {
 	.constraint = core_constraint, .hw_map = v2_hw_map,
 };
 
+/*
+ * 6.1 takes the first PMU since boot with a context of tasks' hardware events for the only one, and refuses
+ * per-task events to the next, be it this module loaded again: unless it has this flag. Not on arm64, where
+ * it would share the context of QEMU's own PMU, and start and stop with that one.
+ */
+#ifdef PERF_PMU_CAP_HETEROGENEOUS_CPUS
+#define TP_LOADED_AGAIN PERF_PMU_CAP_HETEROGENEOUS_CPUS
+#else
+#define TP_LOADED_AGAIN 0
+#endif
+
 /* OS, USR, EN and INT bits of a raw code are dropped, as X86_RAW_EVENT_MASK does. */
 const struct tp_row tp_core_intel_row = {
 	.name = "cpu", .layout = TP_PER_CPU,
 	.events = intel_rates, .event_texts = intel_events,
 	.formats = intel_formats, .caps = intel_caps,
 	.counters = 6, .cycles_event = 0x3c, .id_mask = 0xff84ffff,
-	.capabilities = PERF_PMU_CAP_NO_INTERRUPT,
+	.capabilities = PERF_PMU_CAP_NO_INTERRUPT | TP_LOADED_AGAIN,
 	.constraint = core_constraint, .hw_map = intel_hw_map,
 };

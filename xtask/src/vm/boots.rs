@@ -48,20 +48,13 @@ pub(super) struct Boot {
 /// Everything that runs in a plain guest: the host tests too, where they do not compare with clocks that
 /// emulation slows (the test PMU has the exact truth) nor with peers that the guest does not have.
 const ALL: &[Tests] = &[
-    // First: on amd64 6.1 its generic events were refused after other tests had loaded the module, and
-    // never when it came first; the cause is not known.
-    Tests {
-        binary: "vm",
-        modules: &["pmus::open"],
-    },
     Tests {
         binary: "vm",
         modules: &[
             "accounting::",
             "hooks::",
             "hotplug::",
-            "pmus::cycles",
-            "pmus::uncore",
+            "pmus::",
             "scale::",
             "smoke::",
         ],
@@ -121,7 +114,14 @@ const ICOUNT: &[Tests] = &[Tests {
 /// Metrics and shares from the test PMUs, which are the only ones in such a guest.
 const METRICS: &[Tests] = &[Tests {
     binary: "vm",
-    modules: &["metrics::", "metrics_uncore::", "shares::", "uncore::"],
+    modules: &[
+        "metrics::",
+        "metrics_stat::",
+        "metrics_uncore::",
+        "shares::",
+        "turns::",
+        "uncore::",
+    ],
 }];
 
 const SPE: &[Tests] = &[Tests {
@@ -220,6 +220,14 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "amd64-6.12-metrics",
         arch: Arch::Amd64,
+        modules: &[],
+        tests: METRICS,
+        ..PLAIN
+    },
+    Boot {
+        name: "amd64-6.1-metrics",
+        arch: Arch::Amd64,
+        series: "6.1",
         modules: &[],
         tests: METRICS,
         ..PLAIN

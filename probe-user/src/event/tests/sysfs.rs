@@ -132,7 +132,7 @@ fn no_pmus_at_all() {
     let error = Pmus::read(Path::new("/nonexistent")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "/nonexistent/bus/event_source/devices: is missing"
+        "/nonexistent/bus/event_source/devices: is missing: mount sysfs with `mount -t sysfs none /sys`"
     );
 }
 

@@ -220,9 +220,16 @@ fn a_wrong_line_is_named() {
             "line 1 is not a line of `perf stat -x,`: it has no count where one should be",
         ),
         (
-            "5",
-            "line 1 is not a line of `perf stat -x,`: it ends before the unit",
+            "1,,cs,1,100.00,,\n5",
+            "line 2 is not a line of `perf stat -x,`: it ends before the unit",
         ),
+        (
+            "# c\nfoo bar",
+            "line 2 is not a line of `perf stat -x,` or `perf stat -j`, nor event=value: it has neither a comma nor `=`",
+        ),
+        ("x=abc", "line 1 is not event=value: abc is no count"),
+        ("x=-5\ny=1", "line 1 is not event=value: -5 is no count"),
+        ("x=nan", "line 1 is not event=value: nan is no count"),
         (
             "5,ns",
             "line 1 is not a line of `perf stat -x,`: it has no event",

@@ -72,6 +72,11 @@ fn events_in_braces_are_one_group_and_others_are_alone() {
     let before = read(&mut uncore, &plan);
     assert!(before.iter().all(|count| *count > Some(0)), "{before:?}");
     assert!(grown(&before, &read(&mut uncore, &plan)));
+    // Read one after the other, they would have been enabled for different times.
+    let times = |reading: &UncoreReading| (reading.enabled, reading.running);
+    let readings = uncore.read(&plan);
+    assert_eq!(times(&readings[0]), times(&readings[1]));
+    assert_ne!(times(&readings[0]), times(&readings[2]));
 }
 
 #[test]
@@ -119,13 +124,9 @@ fn an_event_that_stands_still_is_found_without_a_message() {
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
     // As if its CPU had left and come back: the event is dead, its descriptor is not.
-    for counter in uncore.groups[1]
-        .units
-        .values_mut()
-        .flat_map(|unit| &mut unit.counters)
-    {
-        perf::disable(counter.event.as_ref().unwrap().as_fd()).unwrap();
-        let _ = counter.read();
+    for unit in uncore.groups[1].units.values_mut() {
+        perf::disable(unit.counters[0].event.as_ref().unwrap().as_fd()).unwrap();
+        unit.read().unwrap();
     }
     let still = read(&mut uncore, &plan);
     assert!(uncore.look, "{before:?} {still:?}");
@@ -211,7 +212,7 @@ fn what_the_kernel_refuses_is_said_in_words() {
     let machine = Machine::new();
     let (plan, _) = machine.open();
     let said = |error| {
-        let error = std::io::Error::from_raw_os_error(error);
+        let error = io::Error::from_raw_os_error(error);
         counters::refused(&plan, &plan.uncore[2], 0, &error).to_string()
     };
     let denied = said(libc::EACCES);

@@ -29,6 +29,46 @@ fn a_beat_is_32_bytes() {
     );
 }
 
+/// What perf and dd print of the same six runs.
+#[test]
+fn durations_and_rates_of_the_examples() {
+    let gigabyte = 1_073_741_824.0;
+    // perf's elapsed seconds and its duration_time, the seconds of dd, and the rate that it prints.
+    for (elapsed, nanos, seconds, printed, half_a_unit) in [
+        (0.127_496_157, None, 0.125_672, 8.5, 0.05),
+        (0.088_826_372, Some(88_826_372.0), 0.087_273_1, 12.3, 0.05),
+        (0.172_847_464, Some(172_847_464.0), 0.171_349, 6.3, 0.05),
+        (0.134_526_031, Some(134_526_031.0), 0.133_185, 8.1, 0.05),
+        (
+            1.966_391_711,
+            Some(1_966_391_711.0),
+            1.964_63,
+            0.547,
+            0.000_5,
+        ),
+        (0.735_201_612, Some(735_201_612.0), 0.733_73, 1.5, 0.05),
+    ] {
+        // The first lost a digit, see local_write_bandwidth.
+        if let Some(nanos) = nanos {
+            let counts = [("RD_BYTES_LOC", 1_073_741_824), ("RD_BYTES_REM", 0)];
+            let of = |nanos| {
+                let chip = Chip::GraceCpuSuperchip;
+                value(
+                    chip,
+                    "nvidia-grace-pcie",
+                    "pcie_read_bandwidth",
+                    nanos,
+                    &counts,
+                )
+            };
+            near(of(nanos).unwrap(), of(elapsed * 1e9).unwrap(), 1e-9);
+        }
+        near(gigabyte / seconds / 1e9, printed, half_a_unit);
+        // dd ends before its process does.
+        assert!(seconds < elapsed);
+    }
+}
+
 #[test]
 fn local_write_bandwidth() {
     let counts = [("CMEM_WR_TOTAL_BYTES", 1_009_299_148)];
@@ -41,7 +81,6 @@ fn local_write_bandwidth() {
         36.707,
         0.0005,
     );
-    near(1_073_741_824.0 / 0.125_672 / 1e9, 8.5, 0.05);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use probe_common::spe::{Records, VirtualAddress};
+
 use super::{CATALOGUE, Chip, Counts, Machine, metric, near, pmus, value};
 use crate::formula::{Formula, Implicit};
 
@@ -32,6 +34,64 @@ fn an_altra_max_is_no_neoverse_v1() {
             .iter()
             .all(|family| general.contains(&family.as_str()))
     );
+}
+
+#[test]
+fn memory_of_the_spe_paper() {
+    // Peaks of two benchmarks in 256 GiB: 32 cores with 8 GiB each.
+    let part = |peak: f64| 100.0 * peak / (32.0 * 8.0);
+    near(part(52.3), 20.4, 0.05);
+    near(part(123.8), 48.4, 0.05);
+    // "16 pages" of AUX are of 64 KiB: 1 MiB, 32 pages 2 MiB, and at least 4 pages.
+    let pages = |pages: u64| pages * 64 * 1024;
+    assert_eq!(
+        [pages(16), pages(32), pages(4)],
+        [1 << 20, 2 << 20, 256 << 10]
+    );
+    // "About 0.2 GiB": 16 AUX and 9 ring pages for each of 128 cores; AUX alone is 0.125 GiB.
+    let gibibytes = |of_a_core: f64| of_a_core * 64.0 * 128.0 / 1024.0 / 1024.0;
+    near(gibibytes(16.0 + 9.0), 0.195, 0.0005);
+    near(gibibytes(16.0), 0.125, 1e-12);
+}
+
+#[test]
+fn addresses_and_times_follow_their_headers() {
+    // The headers 0xb2 and 0x71 at 30 and 55 of a record, so what they head at 31 and 56.
+    let mut record = [0_u8; 64];
+    record[30] = 0xb2;
+    record[31..39].copy_from_slice(&0x00aa_bbcc_ddee_ff11_u64.to_le_bytes());
+    record[55] = 0x71;
+    record[56..].copy_from_slice(&77_u64.to_le_bytes());
+    let record = Records::new(&record).next().unwrap().unwrap();
+    let address = record.virtual_address().map(VirtualAddress::raw);
+    assert_eq!(address, Some(0x00aa_bbcc_ddee_ff11));
+    assert_eq!(record.timestamp(), Some(77));
+}
+
+#[test]
+fn what_the_blog_works_out() {
+    // Pages that a TLB maps, in KiB.
+    for (entries, page, reach) in [
+        (512, 4, 2 << 10),
+        (32, 2 << 10, 64 << 10),
+        (64, 4, 256),
+        (64, 2 << 10, 128 << 10),
+        // "Most can map at least 64 MiB with large pages": not the Xeon Phi's first level.
+        (8, 2 << 10, 16 << 10),
+    ] {
+        assert_eq!(entries * page, reach);
+    }
+    // STREAM's arrays have 64,000,000 elements of 8 bytes; the least seconds of a kernel.
+    for (arrays, megabytes, seconds) in [
+        (2.0, 169_446.8, 0.0060),
+        (2.0, 169_173.1, 0.0061),
+        (3.0, 174_824.3, 0.0088),
+        (3.0, 174_663.2, 0.0088),
+    ] {
+        near(arrays * 8.0 * 64e6 / (megabytes * 1e6), seconds, 0.000_05);
+    }
+    // Banks of GDDR5: clamshell mode halves them, lockstep again.
+    assert_eq!([32 * 16, 32 * 16 / 2, 32 * 16 / 2 / 2], [512, 256, 128]);
 }
 
 #[test]

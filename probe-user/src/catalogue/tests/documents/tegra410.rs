@@ -17,6 +17,18 @@ fn bdf_by_the_formula_and_not_as_printed() {
 }
 
 #[test]
+fn masks_of_root_ports() {
+    let mask = |ports: std::ops::Range<u32>| ports.fold(0_u64, |mask, port| mask | 1 << port);
+    assert_eq!(mask(0..4), 0xF);
+    // All eight, which is what is written where nobody asks otherwise.
+    assert_eq!(mask(0..8), 0xFF);
+    let defaults = &metric("tegra410-pcie", "pcie_rc_read_bandwidth")
+        .pmu
+        .defaults;
+    assert_eq!(defaults["src_rp_mask"], 0xFF);
+}
+
+#[test]
 fn the_example_of_the_address_filter_matches_more_than_its_range() {
     let matches = |address: u64, base: u64, mask: u64| address & mask == base & mask;
     let (base, mask) = (0x10000, 0xF_FF00);

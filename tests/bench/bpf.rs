@@ -1,0 +1,116 @@
+//! What the benchmark asks of bpf(2) itself: a program that does nothing, and the kernel's own clock of programs.
+
+use std::{
+    fs, io,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+};
+
+use aya::Btf;
+use aya_obj::{
+    btf::BtfKind,
+    generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_type},
+};
+
+/// A program on `sched_switch` that does nothing: what it costs is the kernel's way into any program there.
+/// Two instructions, loaded here, so that the product's eBPF object holds nothing for its benchmark.
+pub(crate) struct Empty {
+    _program: OwnedFd,
+    _link: OwnedFd,
+}
+
+impl Empty {
+    /// Loads it as `tp_btf/sched_switch` and attaches it, by the calls that aya makes for pmuscope's own.
+    pub(crate) fn attach() -> io::Result<Self> {
+        let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
+        let tracepoint = btf
+            .id_by_type_name_kind("btf_trace_sched_switch", BtfKind::Typedef)
+            .map_err(io::Error::other)?;
+        // r0 = 0, exit (linux/bpf.h: BPF_ALU64 | BPF_MOV | BPF_K, BPF_JMP | BPF_EXIT).
+        let instructions = [0xb7, 0x95].map(|code| bpf_insn {
+            code,
+            _bitfield_align_1: [],
+            _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
+            off: 0,
+            imm: 0,
+        });
+        let mut attr = zeroed();
+        // SAFETY: writing plain integers to the union's fields.
+        let load = unsafe { &mut attr.__bindgen_anon_3 };
+        load.prog_type = bpf_prog_type::BPF_PROG_TYPE_TRACING as u32;
+        load.expected_attach_type = bpf_attach_type::BPF_TRACE_RAW_TP as u32;
+        load.attach_btf_id = tracepoint;
+        load.insns = instructions.as_ptr() as u64;
+        load.insn_cnt = 2;
+        load.license = c"Dual MIT/GPL".as_ptr() as u64;
+        // SAFETY: instructions and licence outlive the call.
+        let program = unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }?;
+        let mut attr = zeroed();
+        attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
+        // SAFETY: no pointer is passed; the program's BTF id names its tracepoint.
+        let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) }?;
+        Ok(Self {
+            _program: program,
+            _link: link,
+        })
+    }
+}
+
+/// While it lives, the kernel takes the time of every program (`BPF_ENABLE_STATS`, Linux 5.8; it reads its
+/// clock twice a run).
+pub(crate) struct Clocked(#[expect(dead_code, reason = "held open")] OwnedFd);
+
+impl Clocked {
+    pub(crate) fn on() -> io::Result<Self> {
+        // All zeros asks for the run time.
+        let mut attr = zeroed();
+        // SAFETY: no pointer is passed.
+        unsafe { bpf(bpf_cmd::BPF_ENABLE_STATS, &mut attr) }.map(Self)
+    }
+}
+
+/// Nanoseconds and runs, so far, of the program of this process that ran most (`proc(5)`, fdinfo).
+pub(crate) fn busiest_program() -> io::Result<(u64, u64)> {
+    let mut busiest = (0, 0);
+    for fd in fs::read_dir("/proc/self/fdinfo")? {
+        // The directory's own descriptor is gone when it is read.
+        let text = fs::read_to_string(fd?.path()).unwrap_or_default();
+        let field = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name));
+            value.and_then(|value| value.trim().parse().ok())
+        };
+        if let (Some(nanos), Some(runs)) = (field("run_time_ns:"), field("run_cnt:"))
+            && runs > busiest.1
+        {
+            busiest = (nanos, runs);
+        }
+    }
+    Ok(busiest)
+}
+
+fn zeroed() -> bpf_attr {
+    // SAFETY: bpf_attr is a union of plain integers; all zeros is what the kernel wants of unused bytes.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Calls bpf(2) for a new descriptor.
+///
+/// # Safety
+///
+/// Every pointer in `attr` is valid for what `command` reads through it.
+unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's promise; the size is that of the union.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as libc::c_long,
+            std::ptr::from_mut(attr),
+            size_of::<bpf_attr>(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,73 @@
+//! `pmuscope stat -M all`: the values of sockets and devices that it prints.
+
+use std::{thread, time::Duration};
+
+use probe_user::{catalogue::Chip, derive::Report, formula::Implicit, join::View};
+use serde_json::Value;
+
+use crate::{
+    metrics_uncore::{ROUNDING, enlarge_rates, plan},
+    support::{Counting, machine, pmuscope},
+    testpmu::TestPmu,
+};
+
+/// They are what the library computes: the PMUs count at the same rates again.
+#[test]
+fn stat_prints_what_the_library_computes() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=grace");
+    let plan = plan(Chip::GraceHopperMulti);
+    let mut counting = Counting::with_plan(plan.clone(), |_| {});
+    enlarge_rates(&pmu);
+    counting.first = counting.session.pull().unwrap();
+    thread::sleep(Duration::from_secs(2));
+    let window = counting.window();
+    drop(counting);
+    let joined = View::default().join(&window, plan.groups.len());
+    let report = Report::new(&plan, &window, &joined, window.start);
+    let output = pmuscope()
+        .args("stat -M all --chip grace-hopper-multi --format json -- sleep 2".split(' '))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let printed = text.lines().chain(errors.lines());
+    let printed: Vec<Value> = printed
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let [printed] = &printed[..] else {
+        panic!("{text}{errors}")
+    };
+    let mut compared = 0;
+    for row in &report.places {
+        let (Ok(value), name) = (&row.value, &row.metric.name) else {
+            continue;
+        };
+        let same = |line: &&Value| {
+            let place = row.place.to_string();
+            line["metric"] == *name.as_str()
+                && line["socket"] == row.place.socket.unwrap()
+                && line["name"] == *place.as_str()
+        };
+        let places = printed["places"].as_array().unwrap();
+        let line = places.iter().find(same);
+        let line = line.unwrap_or_else(|| panic!("no {name} at {} in {text}{errors}", row.place));
+        let printed = line["value"].as_f64().unwrap();
+        let mut list = plan.metrics.list.iter();
+        let metric = list.find(|planned| planned.metric.name == *name).unwrap();
+        let mut implicits = metric.metric.formula.implicits().iter();
+        let limit = if ["scf_duration", "scf_cycles"].contains(&name.as_str()) {
+            // Of the time that the group had, which is another in another plan.
+            f64::INFINITY
+        } else if implicits.any(|implicit| *implicit == Implicit::DurationTime) {
+            // Rates are by the kernel's clock: see metrics_uncore.rs.
+            0.1
+        } else {
+            10.0 * ROUNDING
+        };
+        let error = (printed / value.value - 1.0).abs();
+        assert!(error < limit, "{line} and not {}", value.value);
+        compared += 1;
+    }
+    assert!(compared >= 90, "{compared} values on two sockets");
+}
