@@ -64,7 +64,8 @@ fn threads_that_move_between_cgroups() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let [a, b] = ["a", "b"].map(TestCgroup::new);
-    let mut load = a.load("threads 4 400");
+    // Long enough for a guest on a busy host to start `kill` meanwhile.
+    let mut load = a.load("threads 4 1500");
     let pid = load.pid();
     pmu.control("spe reset");
     let mut sampling = Sampling::start();
@@ -268,7 +269,9 @@ fn stop(pid: u32) {
             .unwrap()
             .all(|task| {
                 let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-                stat.rsplit_once(") ").unwrap().1.starts_with('T')
+                let state = stat.rsplit_once(") ").unwrap().1;
+                assert!(!state.starts_with('Z'), "it ended before it was stopped");
+                state.starts_with('T')
             })
     };
     while !stopped() {

@@ -1,5 +1,7 @@
 //! `pmuscope stat`: the pipeline from load to emit, driven by a timer, a command and Ctrl-C.
 
+mod samples;
+
 use std::{
     ffi::OsString,
     fs::File,
@@ -36,8 +38,6 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{Interval, MissedTickBehavior, interval_at},
 };
-
-use crate::stat_samples;
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -242,7 +242,7 @@ impl Stat {
             max_rows: args.max_rows,
             spe: None,
         };
-        let mut session = stat_samples::start(config, hierarchy)?;
+        let mut session = samples::start(config, hierarchy)?;
         let upkeep = session.samples().then(|| every(UPKEEP));
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
