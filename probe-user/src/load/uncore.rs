@@ -331,6 +331,15 @@ impl Unit {
 
     /// Reads all that was counted since the session began.
     fn read(&mut self) -> io::Result<()> {
+        let readings = self.now()?;
+        for (counter, reading) in self.counters.iter_mut().zip(readings) {
+            counter.last = reading;
+        }
+        Ok(())
+    }
+
+    /// What its counters hold at one moment, where they are a group of the kernel's.
+    fn now(&self) -> io::Result<Vec<Reading>> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let leader = self.counters.first().and_then(|first| first.event.as_ref());
         let leader = leader.ok_or_else(gone)?.as_fd();
@@ -339,27 +348,12 @@ impl Unit {
             let event = counter.event.as_ref().ok_or_else(gone)?;
             readings.push(perf::read(event.as_fd())?);
         }
-        for (counter, reading) in self.counters.iter_mut().zip(readings) {
-            counter.last = Reading {
-                count: counter.base.count + reading.count,
-                enabled: counter.base.enabled + reading.enabled,
-                running: counter.base.running + reading.running,
-            };
+        for (counter, reading) in self.counters.iter().zip(&mut readings) {
+            reading.count += counter.base.count;
+            reading.enabled += counter.base.enabled;
+            reading.running += counter.base.running;
         }
-        Ok(())
-    }
-}
-
-impl Counter {
-    /// All that it counted since the session began, not kept.
-    fn now(&self) -> io::Result<Reading> {
-        let event = self.event.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let reading = perf::read(event.as_fd())?;
-        Ok(Reading {
-            count: self.base.count + reading.count,
-            enabled: self.base.enabled + reading.enabled,
-            running: self.base.running + reading.running,
-        })
+        Ok(readings)
     }
 }
 

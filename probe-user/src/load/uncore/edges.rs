@@ -19,11 +19,13 @@ impl Uncore {
         let mut glance = Glance::new();
         for group in &self.groups {
             for ((socket, instance), unit) in &group.units {
-                let counters = group.events.clone().zip(&unit.counters);
+                if !group.events.clone().any(|at| self.divided.contains(&at)) {
+                    continue;
+                }
+                let counters = group.events.clone().zip(unit.now().into_iter().flatten());
                 let divided = counters.filter(|(at, _)| self.divided.contains(at));
-                glance.extend(divided.filter_map(|(at, counter)| {
-                    Some(((at, *socket, *instance), counter.now().ok()?.count))
-                }));
+                glance
+                    .extend(divided.map(|(at, reading)| ((at, *socket, *instance), reading.count)));
             }
         }
         glance
