@@ -105,6 +105,8 @@ fn without_thread_ids_owners_are_found_by_time() {
 
 /// The percentage of records that a neighbour in time got.
 fn misattributed(pmu: &TestPmu) -> f64 {
+    // As after the module was loaded: the end of the last one stopped it.
+    pmu.control("spe ops_per_ms 1000000");
     let [a, b, c] = ["a", "b", "c"].map(TestCgroup::new);
     let loads = [
         (&a, "burst 0 8000 8000 600"),
@@ -115,7 +117,6 @@ fn misattributed(pmu: &TestPmu) -> f64 {
         Sampling::with(|config| config.spe.as_mut().unwrap().timeline = Timeline::On)
     });
     let reading = sampling.end(pmu);
-    pmu.control("spe ops_per_ms 1000000");
     assert_conserved(&reading);
     let truth = truth();
     let (mut all, mut wrong) = (0, 0);

@@ -33,6 +33,8 @@ offsets! {
     TASK_THREAD_NODE;
     /// `signal_struct.thread_head`
     SIGNAL_THREAD_HEAD;
+    /// `signal_struct.live`
+    SIGNAL_LIVE;
 }
 
 /// By thread id. User space sets the size.
@@ -139,12 +141,21 @@ fn spe_fork(ctx: BtfTracePointContext) -> i32 {
 fn spe_exit(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of sched_process_exit is the task.
     let task = unsafe { Task::new(ctx.arg(0)) };
-    exited(task.pid());
+    let (thread, first) = (task.pid(), task.tgid());
+    if thread != first {
+        exited(thread);
+    }
+    // The id of the first thread lives as long as its process: another thread may take it over.
+    let signal: u64 = read(task.address().wrapping_add(TASK_SIGNAL.load())).unwrap_or(0);
+    let live: u32 = read(signal.wrapping_add(SIGNAL_LIVE.load())).unwrap_or(0);
+    if live == 0 {
+        exited(first);
+    }
     0
 }
 
-/// A thread that is not its process' first and becomes another program takes the first one's id over, which
-/// has exited by then: that id lives on, and its own is nobody's.
+/// A thread that is not its process' first and becomes another program takes the first one's id over: its own is
+/// nobody's then.
 #[btf_tracepoint(function = "sched_process_exec")]
 fn spe_exec(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: arguments 0 and 1 of sched_process_exec are the task and the id that it had.

@@ -15,7 +15,7 @@ use super::{SpeError, clock::Clock};
 use crate::load::{LoadError, btf::Field, chain, hook::attach_tracepoint, no_map, program};
 
 /// Fields that only these programs read.
-pub(crate) const FIELDS: [Field; 10] = [
+pub(crate) const FIELDS: [Field; 11] = [
     ("SPE_HANDLE_EVENT", "perf_output_handle", "event"),
     ("SPE_HANDLE_RB", "perf_output_handle", "rb"),
     ("SPE_HANDLE_HEAD", "perf_output_handle", "head"),
@@ -26,6 +26,7 @@ pub(crate) const FIELDS: [Field; 10] = [
     ("TASK_SIGNAL", "task_struct", "signal"),
     ("TASK_THREAD_NODE", "task_struct", "thread_node"),
     ("SIGNAL_THREAD_HEAD", "signal_struct", "thread_head"),
+    ("SIGNAL_LIVE", "signal_struct", "live"),
 ];
 
 /// The function that ends a chunk.
