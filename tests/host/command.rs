@@ -226,6 +226,26 @@ fn a_command_that_slept_has_no_values_and_says_why() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_ends_no_command() {
+    let Some(_machine) = machine() else { return };
+    for (command, code) in [(&[][..], 0), (&["--", "sh", "-c", "sleep 0.5; exit 3"], 3)] {
+        let mut child = pmuscope()
+            .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
+            .args(command)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut String::new()).unwrap();
+        drop(out);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        assert_eq!(output.status.code(), Some(code));
+    }
+}
+
+#[test]
 fn a_session_that_cannot_start_leaves_no_cgroup() {
     use std::os::unix::process::CommandExt as _;
 

@@ -20,7 +20,7 @@ use probe_user::{
 
 use crate::{
     accounting::{settled, watched},
-    guest::{skip, value},
+    guest::{clock_slack, skip, value},
     support::{Counting, machine, online_cpus},
     testpmu::{TestPmu, core},
 };
@@ -342,11 +342,11 @@ fn every_core_metric_by_rotation() {
             percent(clock),
             percent(errors.rate),
         );
-        // All else is exact: what is left is how far the kernel's clock readings are from the PMU's. Where the
-        // host takes the emulated CPU away between two of them, one group of a few turns is off by more.
-        assert!(errors.enabled.abs() < 0.02, "{}", errors.enabled);
-        assert!(middle.abs() < 0.01, "{middle}");
-        assert!(errors.rate < 0.05, "{}", errors.rate);
+        // All else is exact: what is left is how far the kernel's times are from the PMU's.
+        let slack = clock_slack();
+        assert!(errors.enabled.abs() < slack, "{}", errors.enabled);
+        assert!(middle.abs() < slack, "{middle}");
+        assert!(errors.rate < slack, "{}", errors.rate);
         // Read behind the other events of its group, which takes long here: a busy host made it 7%.
         assert!(clock < 0.25, "{clock}");
     }

@@ -7,21 +7,16 @@
 
 use std::{collections::BTreeMap, path::Path, thread::sleep, time::Duration};
 
-use probe_common::{
-    CgroupId,
-    spe::{Class, Source},
-};
+use probe_common::CgroupId;
 use probe_user::{
     catalogue::{Catalogue, Chip, Machine},
     event::{self, Pmus},
     join::share::{Method, Shares, Traffic, Weights},
-    load::{MetricSource, Place, Plan, PlannedMetric, PlannedWeight, WeightKind, spe::SpeEvents},
-    pull::SpeCounts,
-    window::{Owner, Served, Window},
+    load::{MetricSource, Place, Plan, PlannedMetric, PlannedWeight, WeightKind},
+    window::{Owner, Window},
 };
 
 use crate::{
-    spe_support,
     support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event as code},
 };
@@ -43,24 +38,6 @@ fn counted(plan: &Plan, window: &Window) -> Weights {
         remote: None,
     };
     Weights::counted(&planned, window)
-}
-
-/// What SPE sampled of everybody: every load counts as one from memory, whatever core this is.
-fn sampled(_: &Plan, window: &Window) -> Weights {
-    let samples = window.samples.as_ref().unwrap();
-    let mut on_socket = BTreeMap::new();
-    for (key, usage) in &samples.on_socket {
-        let mut loads = SpeCounts::default();
-        for ((class, _), counts) in usage {
-            if *class == Class::Load {
-                loads.row.samples += counts.row.samples;
-                loads.operations += counts.operations;
-            }
-        }
-        let from_memory = (Class::Load, Served::By(Source::Dram));
-        on_socket.insert(*key, BTreeMap::from([(from_memory, loads)]));
-    }
-    Weights::sampled(&on_socket)
 }
 
 /// Shares of socket 0's traffic.
@@ -153,12 +130,7 @@ impl Containers {
 }
 
 /// A window in whose ends nobody runs, so that the truth has the same ones.
-fn quiet(
-    pmu: &TestPmu,
-    on: &[u64],
-    count: impl FnOnce() -> Counting,
-    weights: impl FnOnce(&Plan, &Window) -> Weights,
-) -> Errors {
+fn quiet(pmu: &TestPmu, on: &[u64]) -> Errors {
     let mut containers = Containers::new(on, 10_000, 1500);
     pmu.control("taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000");
     // Everything else in the guest runs in the root cgroup.
@@ -166,9 +138,10 @@ fn quiet(
     for cgroup in &containers.cgroups {
         pmu.control(&format!("watch cgroup {} 1", cgroup.id.0));
     }
+    let events = Containers::events(pmu) + ",nvidia_scf_pmu_0/cmem_rd_data/";
     let time = |cgroup: &TestCgroup| (cgroup.id, pmu.time_on(cgroup.id, 0));
     let before: BTreeMap<CgroupId, u64> = containers.cgroups.iter().map(time).collect();
-    let mut counting = count();
+    let mut counting = Counting::start(&events);
     containers.go();
     containers.finish();
     let window = counting.window();
@@ -176,7 +149,7 @@ fn quiet(
         measured: window.uncore[0].count.unwrap(),
         ..Traffic::default()
     };
-    let shares = shares(weights(counting.session.plan(), &window), &traffic);
+    let shares = shares(counted(counting.session.plan(), &window), &traffic);
     let truth: BTreeMap<CgroupId, u64> = containers
         .cgroups
         .iter()
@@ -210,38 +183,11 @@ fn loads() -> impl Iterator<Item = (String, Vec<u64>)> {
 fn shares_are_near_the_truth() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,core rates=0");
-    let events = Containers::events(&pmu) + ",nvidia_scf_pmu_0/cmem_rd_data/";
     println!("| load | method | error (root mean square) | largest | stated (median) |");
     for (load, on) in loads() {
-        let errors = quiet(&pmu, &on, || Counting::start(&events), counted);
+        let errors = quiet(&pmu, &on);
         errors.print(&load, Method::LlcReadMisses);
         assert!(errors.mean(errors.squares) < 0.01);
-    }
-}
-
-/// Samples are few, so their number is most of the error.
-#[test]
-fn shares_by_samples_are_as_near_as_they_state() {
-    const PERIOD: u64 = 32_768;
-    let Some(_machine) = machine() else { return };
-    let pmu = TestPmu::load("set=grace,spe rates=0");
-    pmu.control("spe clear");
-    pmu.control("spe op 0 1 load 0x00 0xe 300 100 2 1 0x001e");
-    let start = || {
-        let pmus = Pmus::read(Path::new("/sys")).unwrap();
-        let mut spe = spe_support::config().spe.unwrap();
-        spe.events = SpeEvents::resolve(&pmus, "load_filter=1", PERIOD).unwrap();
-        let plan = event::parse("nvidia_scf_pmu_0/cmem_rd_data/", &pmus).unwrap();
-        Counting::with_plan(Plan::new(&plan).unwrap(), |config| config.spe = Some(spe))
-    };
-    println!("| load | method | error (root mean square) | largest | stated (median) |");
-    for (load, on) in loads() {
-        let errors = quiet(&pmu, &on, start, sampled);
-        errors.print(&load, Method::Spe);
-        let in_units = errors.mean(errors.in_units);
-        println!("error / stated {in_units:.2}");
-        // Two shares of two are one error, which may well be twice its standard deviation.
-        assert!(in_units < 3.0, "{load}: the stated error is too small");
     }
 }
 

@@ -1,10 +1,12 @@
 //! `pmuscope mem`: what Arm's SPE tells about loads and stores.
 
+mod calibrate;
+mod record;
+mod table;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
-
-use crate::{mem, mem_calibrate, mem_record};
 
 /// Arguments of `mem`: a table per container, or a verb.
 #[derive(clap::Args)]
@@ -15,23 +17,23 @@ pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    table: mem::Args,
+    table: table::Args,
 }
 
 /// What else `mem` does.
 #[derive(clap::Subcommand)]
 enum Verb {
     /// Record whole samples of a command, a process or a cgroup into a file
-    Record(mem_record::Args),
+    Record(record::Args),
     /// Measure, on this machine, how accurate sampling is and what it costs: for periods, buffer sizes
     /// and numbers of threads
-    Calibrate(mem_calibrate::Args),
+    Calibrate(calibrate::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.verb {
-        Some(Verb::Record(args)) => mem_record::run(args),
-        Some(Verb::Calibrate(args)) => mem_calibrate::run(args),
-        None => mem::run(&args.table),
+        Some(Verb::Record(args)) => record::run(args),
+        Some(Verb::Calibrate(args)) => calibrate::run(args),
+        None => table::run(&args.table),
     }
 }

@@ -3,6 +3,9 @@
 //! (NMO, section VII): runs are timed to the command's end, buffers are drained after it and what is
 //! in them counts.
 
+mod plot;
+mod study;
+
 use std::{
     ffi::OsString,
     fs,
@@ -18,12 +21,12 @@ use probe_user::{
     record::{AccessCounter, Buffers, Config, Counts, Recorder, Sampling, Size, Target},
 };
 
-use crate::{
-    mem_calibrate_plot::{svg, text_plots},
-    mem_calibrate_study::{Base, Point, Study, Trial, points},
-    mem_record_run::{End, Ended, until_the_end},
-    stat::NotStarted,
+use self::{
+    plot::{svg, text_plots},
+    study::{Base, Point, Study, Trial, points},
 };
+use super::record::run::{End, Ended, until_the_end};
+use crate::stat::NotStarted;
 
 /// Arguments of `mem calibrate`.
 #[derive(clap::Args)]

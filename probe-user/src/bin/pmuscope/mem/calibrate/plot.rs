@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::mem_calibrate_study::{Mean, Point, Study};
+use super::study::{Mean, Point, Study};
 
 /// Accuracy and overhead over one of the settings.
 struct Series {
@@ -219,7 +219,7 @@ mod tests {
     use probe_user::record::{Counts, Size};
 
     use super::*;
-    use crate::mem_calibrate_study::{Trial, points};
+    use crate::mem::calibrate::study::{Trial, points};
 
     fn study() -> Study {
         let mut study = Study::new(points(&[1024, 4096], &[Size(1 << 20)], &[]));

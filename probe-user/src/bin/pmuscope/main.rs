@@ -1,19 +1,11 @@
 //! The `pmuscope` binary: arguments in, exit code out.
 
-mod derive_cmd;
-mod doctor_cmd;
-mod list_cmd;
+mod derive;
+mod doctor;
+mod list;
 mod mem;
-mod mem_calibrate;
-mod mem_calibrate_plot;
-mod mem_calibrate_study;
-mod mem_cmd;
-mod mem_record;
-mod mem_record_files;
-mod mem_record_run;
 mod print;
 mod stat;
-mod stat_samples;
 
 use std::process::ExitCode;
 
@@ -33,13 +25,13 @@ enum Command {
     /// Count events per container: for a command, or for the whole machine until Ctrl-C
     Stat(stat::Args),
     /// List the PMUs and events of this machine, and why it cannot count the others
-    List(list_cmd::Args),
+    List(list::Args),
     /// Check what this machine lacks for counting, and say what mends it
-    Doctor(doctor_cmd::Args),
+    Doctor(doctor::Args),
     /// Sample memory accesses per container: where they were served and how long they took (Arm SPE)
-    Mem(mem_cmd::Args),
+    Mem(mem::Args),
     /// Metrics from counts taken elsewhere: output of perf stat -x, or -j, or lines event=value
-    Derive(derive_cmd::Args),
+    Derive(derive::Args),
 }
 
 fn main() -> ExitCode {
@@ -54,10 +46,10 @@ fn main() -> ExitCode {
         .init();
     let result = match &args.command {
         Command::Stat(args) => stat::run(args),
-        Command::List(args) => list_cmd::run(args),
-        Command::Doctor(args) => doctor_cmd::run(args),
-        Command::Mem(args) => mem_cmd::run(args),
-        Command::Derive(args) => derive_cmd::run(args),
+        Command::List(args) => list::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Mem(args) => mem::run(args),
+        Command::Derive(args) => derive::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pmuscope: {}", sentence(&error));

@@ -1,5 +1,8 @@
 //! `pmuscope mem record`: whole SPE samples of a command, a process or a cgroup, into files.
 
+mod files;
+pub(super) mod run;
+
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
@@ -13,11 +16,11 @@ use probe_user::{
     record::{Buffers, Config, Recorder, Sampling, Size, Target},
 };
 
-use crate::{
-    mem_record_files::Paths,
-    mem_record_run::{End, exit_code, until_the_end},
-    stat::NotStarted,
+use self::{
+    files::Paths,
+    run::{End, exit_code, until_the_end},
 };
+use crate::stat::NotStarted;
 
 /// Arguments of `mem record`.
 #[derive(clap::Args)]

@@ -1,5 +1,7 @@
 //! `pmuscope stat`: the pipeline from load to emit, driven by a timer, a command and Ctrl-C.
 
+mod samples;
+
 use std::{
     ffi::OsString,
     fs::File,
@@ -36,8 +38,6 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{Interval, MissedTickBehavior, interval_at},
 };
-
-use crate::stat_samples;
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -205,6 +205,8 @@ struct Stat {
     /// Ctrl-C, and what service managers and container runtimes send.
     interrupt: Signal,
     terminate: Signal,
+    /// Whoever read the output has seen enough (`| head`).
+    unread: bool,
 }
 
 impl Stat {
@@ -240,7 +242,7 @@ impl Stat {
             max_rows: args.max_rows,
             spe: None,
         };
-        let mut session = stat_samples::start(config, hierarchy)?;
+        let mut session = samples::start(config, hierarchy)?;
         let upkeep = session.samples().then(|| every(UPKEEP));
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
@@ -278,10 +280,11 @@ impl Stat {
             command,
             interrupt,
             terminate,
+            unread: false,
         })
     }
 
-    /// Prints at every tick, until the command ends or Ctrl-C.
+    /// Prints at every tick, until the command ends, Ctrl-C, or nobody reads what is counted for no command.
     async fn until_the_end(&mut self) -> Result<Option<ExitStatus>> {
         // SAFETY: the session owns the descriptor and outlives this function.
         let lifecycle = unsafe {
@@ -298,7 +301,12 @@ impl Stat {
         let mut asked = false;
         loop {
             tokio::select! {
-                () = tick(&mut self.timer) => self.print()?,
+                () = tick(&mut self.timer) => {
+                    self.print()?;
+                    if self.unread && self.command.is_none() {
+                        return Ok(None);
+                    }
+                }
                 () = tick(&mut self.rotation) => self.session.rotate()?,
                 () = tick(&mut self.upkeep) => self.session.upkeep()?,
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
@@ -335,6 +343,9 @@ impl Stat {
     }
 
     fn print(&mut self) -> Result<()> {
+        if self.unread {
+            return Ok(());
+        }
         let hook = self.session.hook();
         let now = self.session.pull()?;
         let plan = self.session.plan();
@@ -347,9 +358,13 @@ impl Stat {
             report.add_samples(plan, samples, &self.view);
         }
         self.last = now;
-        self.emitter
-            .write(&report, &window.health)
-            .context("cannot write the output")
+        match self.emitter.write(&report, &window.health) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.unread = true;
+                Ok(())
+            }
+            result => result.context("cannot write the output"),
+        }
     }
 }
 
