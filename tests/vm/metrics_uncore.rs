@@ -50,8 +50,10 @@ fn rates() -> Rates {
 fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Machine) -> Vec<&'a Metric> {
     let all = catalogue.select("all", machine).unwrap();
     let uncore = |metric: &&Metric| {
-        let core = metric.pmu.pattern.is_core() || metric.pmu.pattern.to_string() == "software";
-        !core
+        let pattern = metric.pmu.pattern.to_string();
+        // Software events and samples are the containers' too.
+        let of_containers = pattern == "software" || pattern.starts_with("arm_spe_");
+        !metric.pmu.pattern.is_core() && !of_containers
     };
     all.into_iter().filter(uncore).collect()
 }
