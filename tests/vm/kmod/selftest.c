@@ -185,6 +185,7 @@ struct child spinner(int cpu, int ms)
 	}
 	close(fds[0]);
 	c.go = fds[1];
+	c.cpu = cpu;
 	return c;
 }
 
@@ -197,9 +198,13 @@ void release(struct child c)
 
 void reap(struct child c)
 {
+	cpu_set_t set;
+
 	waitpid(c.pid, NULL, 0);
-	/* A zombie still runs for a moment, until its last switch. */
-	usleep(50000);
+	/* A zombie still runs for a moment: when this runs on its CPU, its last switch is over. */
+	sched_getaffinity(0, sizeof(set), &set);
+	pin(c.cpu);
+	sched_setaffinity(0, sizeof(set), &set);
 }
 
 int main(int argc, char **argv)

@@ -41,7 +41,7 @@ void pin(int cpu);
 void spin_ms(int ms);
 /* A child pinned to a CPU that waits, spins for ms when released, and exits. */
 struct child {
-	int pid, go;
+	int pid, go, cpu;
 };
 struct child spinner(int cpu, int ms);
 void release(struct child c);

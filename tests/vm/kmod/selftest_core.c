@@ -237,7 +237,6 @@ static void bpf_reads(void)
 	release(c);
 	reap(c);
 	reap(other);
-	usleep(50000);
 	a = (union bpf_attr){ .map_fd = sums, .key = (u64)(long)&zero, .value = (u64)(long)v };
 	check(!bpf(BPF_MAP_LOOKUP_ELEM, &a), "read the sums");
 	want = task_ns(c.pid, 1, 5);
