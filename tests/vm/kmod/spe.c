@@ -157,7 +157,7 @@ static void served(struct spe_cpu *c, const struct spe_settings *set, u64 since)
 {
 	u64 now = spe_clock(), ns = now > since ? spe_clock_ns(now - since) : 0;
 
-	if (ns <= set->tick_us * NSEC_PER_USEC / 4)
+	if (ns <= set->tick_us * NSEC_PER_USEC)
 		return;
 	c->stats.blind_ns += ns;
 	c->last = now;
