@@ -24,9 +24,11 @@ impl Method {
     /// loads of docs/accuracy.md. `None` where it was not measured.
     fn measured_error(self) -> Option<f64> {
         match self {
-            Self::LlcReadMisses | Self::BusReads | Self::WriteBacks => Some(COUNTER_ERROR),
+            Self::LlcReadMisses | Self::BusReads | Self::WriteBacks | Self::Spe => {
+                Some(COUNTER_ERROR)
+            }
             Self::DeviceOwner => Some(0.0),
-            Self::Spe | Self::IoStat => None,
+            Self::IoStat => None,
         }
     }
 
