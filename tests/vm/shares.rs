@@ -14,7 +14,7 @@ use probe_common::{
 use probe_user::{
     catalogue::{Catalogue, Chip, Machine},
     event::{self, Pmus},
-    join::share::{Method, Shares, Traffic, Weights},
+    join::share::{Shares, Traffic, Weights},
     load::{MetricSource, Place, Plan, PlannedMetric, PlannedWeight, WeightKind, spe::SpeEvents},
     pull::SpeCounts,
     window::{Owner, Served, Window},
@@ -35,18 +35,25 @@ fn owner(cgroup: CgroupId) -> Owner {
     Owner { cgroup, tgid: 0 }
 }
 
+/// The weights that a core counts: event, and its count for each nanosecond that anybody runs.
+const COUNTED: [(WeightKind, &str, u64); 3] = [
+    (WeightKind::LlcReadMisses, "llc_read_misses", 1),
+    (WeightKind::BusReads, "bus_reads", 2),
+    (WeightKind::WriteBacks, "write_backs", 3),
+];
+
 /// What the core counted of everybody.
-fn counted(plan: &Plan, window: &Window) -> Weights {
+fn counted((kind, name, _): (WeightKind, &str, u64), plan: &Plan, window: &Window) -> Weights {
     let planned = PlannedWeight {
-        kind: WeightKind::LlcReadMisses,
-        all: place(plan, "all"),
+        kind,
+        all: place(plan, name),
         remote: None,
     };
     Weights::counted(&planned, window)
 }
 
 /// What SPE sampled of everybody: every load counts as one from memory, whatever core this is.
-fn sampled(_: &Plan, window: &Window) -> Weights {
+fn sampled(window: &Window) -> Weights {
     let samples = window.samples.as_ref().unwrap();
     let mut on_socket = BTreeMap::new();
     // In the root's cgroup is also what runs on the other CPU, which is no socket to the kernel.
@@ -116,7 +123,7 @@ impl Errors {
         stated[stated.len() / 2]
     }
 
-    fn print(&self, load: &str, method: Method) {
+    fn print(&self, load: &str, method: &str) {
         println!(
             "| {load} | {method} | {:.2} % | {:.2} % | {:.2} % |",
             100.0 * self.mean(self.squares),
@@ -141,11 +148,15 @@ impl Containers {
         Self { cgroups, loads }
     }
 
-    /// The core counts one for each nanosecond that anybody runs.
     fn events(pmu: &TestPmu) -> String {
-        let (name, _) = core();
-        pmu.control(&format!("rate {name} {} 0 0 1000000", code(0)));
-        format!("{name}/config={:#x},name=all/", code(0))
+        let (core, _) = core();
+        let event = |((_, name, per_ns), at)| {
+            let code = code(at);
+            pmu.control(&format!("rate {core} {code} 0 0 {per_ns}000000"));
+            format!("{core}/config={code:#x},name={name}/")
+        };
+        let events: Vec<String> = COUNTED.into_iter().zip(0..).map(event).collect();
+        events.join(",") + ",nvidia_scf_pmu_0/cmem_rd_data/"
     }
 
     fn go(&mut self) {
@@ -163,8 +174,8 @@ fn quiet(
     on: &[u64],
     root: u8,
     count: impl FnOnce() -> Counting,
-    weights: impl FnOnce(&Plan, &Window) -> Weights,
-) -> Errors {
+    weights: impl FnOnce(&Plan, &Window) -> Vec<Weights>,
+) -> Vec<Errors> {
     let mut containers = Containers::new(on, 10_000, 1500);
     pmu.control("taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000");
     // Everything else in the guest runs in the root cgroup.
@@ -182,19 +193,24 @@ fn quiet(
         measured: window.uncore[0].count.unwrap(),
         ..Traffic::default()
     };
-    let shares = shares(weights(counting.session.plan(), &window), &traffic);
     let truth: BTreeMap<CgroupId, u64> = containers
         .cgroups
         .iter()
         .map(|cgroup| (cgroup.id, time(cgroup).1 - before[&cgroup.id]))
         .collect();
     let all: u64 = truth.values().sum();
-    let mut errors = Errors::default();
-    for (cgroup, truth) in truth {
-        if truth * 100 >= all {
-            errors.add(&shares, cgroup, truth);
+    let errors = |weights| {
+        let shares = shares(weights, &traffic);
+        let mut errors = Errors::default();
+        for (cgroup, truth) in &truth {
+            if truth * 100 >= all {
+                errors.add(&shares, *cgroup, *truth);
+            }
         }
-    }
+        errors
+    };
+    let weights = weights(counting.session.plan(), &window);
+    let errors = weights.into_iter().map(errors).collect();
     pmu.control("unwatch");
     errors
 }
@@ -216,12 +232,18 @@ fn loads() -> impl Iterator<Item = (String, Vec<u64>)> {
 fn shares_are_near_the_truth() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,core rates=0");
-    let events = Containers::events(&pmu) + ",nvidia_scf_pmu_0/cmem_rd_data/";
+    let events = Containers::events(&pmu);
     println!("| load | method | error (root mean square) | largest | stated (median) |");
+    let weights = |plan: &Plan, window: &Window| {
+        let weights = COUNTED.map(|weight| counted(weight, plan, window));
+        weights.to_vec()
+    };
     for (load, on) in loads() {
-        let errors = quiet(&pmu, &on, 1, || Counting::start(&events), counted);
-        errors.print(&load, Method::LlcReadMisses);
-        assert!(errors.mean(errors.squares) < 0.01);
+        let errors = quiet(&pmu, &on, 1, || Counting::start(&events), weights);
+        for (errors, (_, method, _)) in errors.iter().zip(COUNTED) {
+            errors.print(&load, method);
+            assert!(errors.mean(errors.squares) < 0.01);
+        }
     }
 }
 
@@ -229,8 +251,8 @@ fn shares_are_near_the_truth() {
 #[test]
 fn shares_by_samples_are_as_near_as_they_state() {
     const PERIOD: u64 = 32_768;
-    /// A hundredth of the time.
-    const TOO_BLIND: u64 = 15_000_000;
+    /// A tenth of the time; 3% to 6% are usual, from a full buffer to the end of the PMU's tick.
+    const TOO_BLIND: u64 = 150_000_000;
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,spe rates=0");
     pmu.control("spe clear");
@@ -243,11 +265,13 @@ fn shares_by_samples_are_as_near_as_they_state() {
         Counting::with_plan(Plan::new(&plan).unwrap(), |config| config.spe = Some(spe))
     };
     println!("| load | method | error (root mean square) | largest | stated (median) |");
+    let mut compared = 0;
     for (load, on) in loads() {
         let blind = spe_support::stat("blind_ns");
-        let errors = quiet(&pmu, &on, 0, start, sampled);
+        let errors = quiet(&pmu, &on, 0, start, |_, window| vec![sampled(window)]);
+        let errors = &errors[0];
         let blind = spe_support::stat("blind_ns") - blind;
-        errors.print(&load, Method::Spe);
+        errors.print(&load, "spe");
         let in_units = errors.mean(errors.in_units);
         println!("error / stated {in_units:.2}, {blind} ns not sampled");
         // While it serves the PMU an emulated CPU executes nothing, but its task's time, the truth, runs on.
@@ -257,7 +281,9 @@ fn shares_by_samples_are_as_near_as_they_state() {
         }
         // Two shares of two are one error, which may well be twice its standard deviation.
         assert!(in_units < 3.0, "{load}: the stated error is too small");
+        compared += 1;
     }
+    assert!(compared > 0, "this guest is too slow for all loads");
 }
 
 /// Nanoseconds of two in one count: 1 for each of the first, 2^30 for each of the others. So the truth is
@@ -300,7 +326,7 @@ fn cut(on: &[u64], length: Duration) -> Errors {
         let weight = if at == 0 { 1 } else { DIGIT };
         pmu.control(&format!("watch cgroup {} {weight}", cgroup.id.0));
     }
-    let plan = divided(&(Containers::events(pmu) + ",nvidia_scf_pmu_0/cmem_rd_data/"));
+    let plan = divided(&Containers::events(pmu));
     let mut counting = Counting::with_plan(plan, |_| {});
     containers.go();
     sleep(Duration::from_millis(100));
@@ -322,7 +348,8 @@ fn cut(on: &[u64], length: Duration) -> Errors {
         if truth[0] == 0 || window.on_socket.is_empty() {
             continue;
         }
-        let shares = shares(counted(counting.session.plan(), &window), &traffic);
+        let weights = counted(COUNTED[0], counting.session.plan(), &window);
+        let shares = shares(weights, &traffic);
         errors.add(&shares, containers.cgroups[0].id, truth[0]);
         if containers.cgroups.len() == 2 && truth[1] > 0 {
             errors.add(&shares, containers.cgroups[1].id, truth[1]);
@@ -350,8 +377,7 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
                 [first, second] => format!("{}:{}", second / 100, first / 100),
                 more => format!("{} equal", more.len()),
             };
-            let method = Method::LlcReadMisses;
-            errors.print(&format!("{load} | {milliseconds} ms"), method);
+            errors.print(&format!("{load} | {milliseconds} ms"), COUNTED[0].1);
             let in_units = errors.mean(errors.in_units);
             println!("{} shares, error / stated {in_units:.2}", errors.shares);
             // Of errors that are stated rightly it is at most 1; of so few it scatters by about a fifth.
