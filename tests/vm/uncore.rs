@@ -1,6 +1,12 @@
 //! Uncore counters on two sockets, while CPUs and PMUs come and go.
 
-use std::{fs, thread::sleep, time::Duration};
+use std::{
+    fs,
+    io::{Read as _, Seek as _},
+    sync::Arc,
+    thread::sleep,
+    time::Duration,
+};
 
 use probe_user::window::Window;
 
@@ -137,8 +143,12 @@ fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace rates=0");
     let mut counting = Counting::start(
-        "{nvidia_scf_pmu_0/cmem_rd_data/,nvidia_scf_pmu_0/cycles/},nvidia_scf_pmu_1/cmem_rd_data/,nvidia_pcie_pmu_0/rd_bytes_loc/",
+        "{nvidia_scf_pmu_0/cmem_rd_data/,nvidia_scf_pmu_0/cycles/},nvidia_scf_pmu_1/cmem_rd_data/,\
+         nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_scf_pmu_0/cmem_rd_access/",
     );
+    let log = Arc::new(tempfile::tempfile().unwrap());
+    let subscriber = tracing_subscriber::fmt().with_writer(Arc::clone(&log));
+    let _logging = tracing::subscriber::set_default(subscriber.finish());
     pmu.control("add nvidia_scf_pmu_* 0x1a5 0 0 3");
     assert_eq!(counts(&counting.window())[0], (0, 0, Some(3)));
     pmu.control("vanish nvidia_scf_pmu_0");
@@ -151,9 +161,23 @@ fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
     }
     assert_eq!(
         after,
-        [(0, 0, None), (1, 0, None), (2, 1, Some(7)), (3, 0, Some(0))]
+        [
+            (0, 0, None),
+            (1, 0, None),
+            (2, 1, Some(7)),
+            (3, 0, Some(0)),
+            (4, 0, None),
+        ]
     );
     pmu.control("add nvidia_scf_pmu_1 0x1a5 0 0 10");
     sleep(Duration::from_millis(5));
     assert_eq!(counts(&counting.window())[2], (2, 1, Some(17)));
+    let mut said = String::new();
+    (&*log).rewind().unwrap();
+    (&*log).read_to_string(&mut said).unwrap();
+    assert_eq!(
+        said.matches("nvidia_scf_pmu_0 is gone").count(),
+        1,
+        "{said}"
+    );
 }

@@ -224,10 +224,17 @@ impl Uncore {
     /// Opens anew what is not on the CPU that the cpumask names, and ends the series of PMUs that are gone.
     fn follow_cpumasks(&mut self, plan: &Plan) {
         let mut groups = std::mem::take(&mut self.groups);
+        let mut gone = BTreeSet::new();
         for group in &mut groups {
             if group.state == State::Counting {
                 self.follow(plan, group);
+                if group.state == State::Gone {
+                    gone.insert(&group.pmu);
+                }
             }
+        }
+        for pmu in gone {
+            tracing::warn!("{pmu} is gone: its counts end here, the others go on");
         }
         self.groups = groups;
     }
@@ -236,10 +243,6 @@ impl Uncore {
         let dir = self.sysfs.join("bus/event_source/devices").join(&group.pmu);
         let mask = fs::read_to_string(dir.join("cpumask"));
         let Some(cpus) = mask.ok().and_then(|mask| mask.parse::<CpuList>().ok()) else {
-            tracing::warn!(
-                "{} is gone: its counts end here, the others go on",
-                group.pmu
-            );
             group.state = State::Gone;
             for unit in group.units.values_mut() {
                 unit.counters
