@@ -3,6 +3,7 @@
 mod derive;
 mod doctor;
 mod list;
+mod live;
 mod mem;
 mod print;
 mod stat;
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         eprintln!("pmuscope: {}", sentence(&error));
         // As a shell says of a command that it cannot start.
         let code = match error
-            .downcast_ref::<stat::NotStarted>()
+            .downcast_ref::<live::NotStarted>()
             .map(|error| error.0.kind())
         {
             Some(std::io::ErrorKind::NotFound) => 127,

@@ -2,39 +2,26 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
-    io::{self, Write},
-    os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
-    process::{ExitCode, ExitStatus},
+    process::ExitCode,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
-use probe_common::CgroupId;
 use probe_user::{
     cgroup::Hierarchy,
-    command::{Command, RunningCommand},
     derive::spe::SpeReport,
     emit::{Format, SpeEmitter},
     event::Pmus,
-    join::{By, CommandOwner, View},
+    join::By,
     load::{
         Config, Hook, Plan, Session, SpeConfig,
-        spe::{
-            DEFAULT_BUDGET, DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents, Timeline, UPKEEP, aux_size,
-        },
+        spe::{DEFAULT_BUDGET, DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents, Timeline, aux_size},
     },
-    pull::Snapshot,
     window::SpeWindow,
 };
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    signal::unix::{Signal, SignalKind, signal},
-    time::{Interval, MissedTickBehavior, interval_at},
-};
 
-use crate::stat::{NotStarted, asked_to_end, ended, readable, tick};
+use crate::live;
 
 /// Arguments of `mem`.
 #[derive(clap::Args)]
@@ -118,20 +105,36 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .as_deref()
         .map(|path| hierarchy.resolve(path))
         .transpose()?;
-    let out: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
-        ),
-        None => Box::new(io::stdout()),
+    let mut emitter = SpeEmitter::new(
+        live::output(args.output.as_deref())?,
+        args.format,
+        args.with_self,
+    );
+    let options = live::Options {
+        command: &args.command,
+        by: args.by,
+        below,
+        interval: args.interval,
+        rotate: None,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the timers")?;
-    runtime.block_on(async {
-        let mut mem = Mem::start(args, spe, &hierarchy, below, out)?;
-        let ended = mem.until_the_end().await?;
-        mem.finish(ended)
+    let start = |follow_command| {
+        let config = Config {
+            plan: Plan::default(),
+            hook: Hook::SchedSwitch,
+            by_process: args.by == By::Process,
+            follow_command,
+            max_rows: None,
+            spe: Some(spe),
+        };
+        Ok(Session::start(config, &hierarchy)?)
+    };
+    let pages = args.hot_pages.unwrap_or_default() as usize;
+    live::run(options, &hierarchy, start, |ends| {
+        let window = SpeWindow::between(ends.last, ends.now);
+        let window = window.context("the session does not sample")?;
+        let joined = ends.view.join_spe(&window);
+        let report = SpeReport::new(&window, &joined, ends.began, pages);
+        emitter.write(&report).context("cannot write the output")
     })
 }
 
@@ -160,151 +163,4 @@ fn config(args: &Args, pmus: &Pmus) -> Result<SpeConfig> {
         max_rows: None,
         timeline: Timeline::Auto,
     })
-}
-
-/// A running session with all that it waits for.
-struct Mem {
-    session: Session,
-    view: View,
-    emitter: SpeEmitter<Box<dyn Write>>,
-    pages: usize,
-    first: Snapshot,
-    last: Snapshot,
-    timer: Option<Interval>,
-    command: Option<RunningCommand>,
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Mem {
-    fn start(
-        args: &Args,
-        spe: SpeConfig,
-        hierarchy: &Hierarchy,
-        below: Option<String>,
-        out: Box<dyn Write>,
-    ) -> Result<Self> {
-        // From here on Ctrl-C ends the sampling, not this process.
-        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-        let command = match args.command.as_slice() {
-            [] => None,
-            words => Some(Command::prepare(words, hierarchy).map_err(NotStarted)?),
-        };
-        let follow = command
-            .as_ref()
-            .is_some_and(|command| command.owner() == CgroupId::COMMAND);
-        let config = Config {
-            plan: Plan::default(),
-            hook: Hook::SchedSwitch,
-            by_process: args.by == By::Process,
-            follow_command: follow,
-            max_rows: None,
-            spe: Some(spe),
-        };
-        let mut session = Session::start(config, hierarchy)?;
-        if let Some(command) = command.as_ref().filter(|_| follow) {
-            session.follow(command.pid())?;
-        }
-        let view = View {
-            by: args.by,
-            below,
-            command: command.as_ref().map(|command| CommandOwner {
-                name: args.command[0].to_string_lossy().into_owned(),
-                owner: command.owner(),
-            }),
-            merged_idle: false,
-        };
-        let first = session.pull()?;
-        let command = command
-            .map(Command::start)
-            .transpose()
-            .map_err(NotStarted)?;
-        let timer = args.interval.map(|millis| {
-            let period = Duration::from_millis(millis);
-            let mut timer = interval_at(tokio::time::Instant::now() + period, period);
-            timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            timer
-        });
-        let last = first.clone();
-        Ok(Self {
-            session,
-            view,
-            emitter: SpeEmitter::new(out, args.format, args.with_self),
-            pages: args.hot_pages.unwrap_or_default() as usize,
-            first,
-            last,
-            timer,
-            command,
-            interrupt,
-            terminate,
-        })
-    }
-
-    /// Prints at every tick, until the command ends or Ctrl-C.
-    async fn until_the_end(&mut self) -> Result<Option<ExitStatus>> {
-        // SAFETY: the session owns the descriptor and outlives this function.
-        let lifecycle = unsafe {
-            AsyncFd::register_with_interest(self.session.lifecycle_fd(), Interest::READABLE)
-        }
-        .context("cannot listen for cgroups that come and go")?;
-        let hotplug = self
-            .session
-            .hotplug_fd()
-            // SAFETY: as above.
-            .map(|fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) })
-            .transpose()
-            .context("cannot listen for CPUs that come and go")?;
-        let mut upkeep = tokio::time::interval(UPKEEP);
-        upkeep.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut asked = false;
-        loop {
-            tokio::select! {
-                () = tick(&mut self.timer) => self.print()?,
-                _ = upkeep.tick() => self.session.upkeep()?,
-                status = ended(self.command.as_ref()) => return Ok(Some(status?)),
-                () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
-                    Some(command) if !asked => {
-                        asked = true;
-                        command.terminate().context("cannot end the command")?;
-                    }
-                    // No command, or one that does not want to end.
-                    _ => return Ok(None),
-                },
-                ready = lifecycle.readable() => {
-                    ready.context("cannot listen for cgroups that come and go")?.clear_ready();
-                    self.session.drain()?;
-                }
-                ready = readable(hotplug.as_ref()) => {
-                    ready.context("cannot listen for CPUs that come and go")?.clear_ready();
-                    self.session.drain()?;
-                }
-            }
-        }
-    }
-
-    /// The last window, and the exit code: the command's, or 0.
-    fn finish(mut self, ended: Option<ExitStatus>) -> Result<ExitCode> {
-        self.print()?;
-        let Some(status) = ended else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        let code = status
-            .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-        Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
-    }
-
-    fn print(&mut self) -> Result<()> {
-        let now = self.session.pull()?;
-        let Some(window) = SpeWindow::between(&self.last, &now) else {
-            bail!("the session does not sample");
-        };
-        let joined = self.view.join_spe(&window);
-        let report = SpeReport::new(&window, &joined, self.first.at, self.pages);
-        self.last = now;
-        self.emitter
-            .write(&report)
-            .context("cannot write the output")
-    }
 }

@@ -4,40 +4,27 @@ mod samples;
 
 use std::{
     ffi::OsString,
-    fs::File,
-    io::{self, Write},
-    os::{fd::RawFd, unix::process::ExitStatusExt as _},
     path::{Path, PathBuf},
-    process::{ExitCode, ExitStatus},
+    process::ExitCode,
     sync::Arc,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
-use probe_common::CgroupId;
 use probe_user::{
     catalogue::{Catalogue, Chip, Machine, Metric, Settings},
     cgroup::Hierarchy,
-    command::{Command, RunningCommand},
     cpus,
     derive::Report,
     devices::Devices,
     emit::{Emitter, Format},
     event::{self, Pmus},
-    join::{By, CommandOwner, View},
-    load::{Config, Hook, Plan, Request, Room, Session, default_events, spe::UPKEEP},
-    pull::Snapshot,
+    join::By,
+    load::{Config, Hook, Plan, Request, Room, default_events},
     topology::Topology,
     window::Window,
 };
-use tokio::{
-    io::{
-        Interest,
-        unix::{AsyncFd, AsyncFdReadyGuard},
-    },
-    signal::unix::{Signal, SignalKind, signal},
-    time::{Interval, MissedTickBehavior, interval_at},
-};
+
+use crate::live;
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -96,11 +83,6 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// The command could not be started.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct NotStarted(pub(crate) io::Error);
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.by == By::Process && args.hook == Hook::CgroupSwitches {
         bail!(
@@ -115,21 +97,48 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .as_deref()
         .map(|path| hierarchy.resolve(path))
         .transpose()?;
-    let out: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
-        ),
-        None => Box::new(io::stdout()),
+    let mut emitter = Emitter::new(
+        live::output(args.output.as_deref())?,
+        args.format,
+        args.with_self,
+    );
+    let options = live::Options {
+        command: &args.command,
+        by: args.by,
+        below,
+        interval: args.interval,
+        rotate: args.rotate,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the timers")?;
-    runtime.block_on(async {
-        let mut stat = Stat::start(args, plan, &hierarchy, below, out)?;
-        let ended = stat.until_the_end().await?;
-        stat.finish(ended)
+    let start = |follow| samples::start(config(args, plan, follow), &hierarchy);
+    live::run(options, &hierarchy, start, |ends| {
+        let window = Window::between(ends.last, ends.now, ends.plan);
+        let joined = ends.view.join(&window, ends.plan.groups.len());
+        let mut report = Report::new(ends.plan, &window, &joined, ends.began);
+        report.add_shares(ends.plan, &window, ends.view);
+        if let Some(samples) = &window.samples {
+            report.add_samples(ends.plan, samples, ends.view);
+        }
+        emitter
+            .write(&report, &window.health)
+            .context("cannot write the output")
     })
+}
+
+fn config(args: &Args, plan: Plan, follow_command: bool) -> Config {
+    let hook = if follow_command && args.hook == Hook::CgroupSwitches {
+        tracing::warn!("hook cgroup-switches cannot follow a process tree: using sched-switch");
+        Hook::SchedSwitch
+    } else {
+        args.hook
+    };
+    Config {
+        plan,
+        hook,
+        by_process: args.by == By::Process,
+        follow_command,
+        max_rows: args.max_rows,
+        spe: None,
+    }
 }
 
 /// The events of `-e` and the metrics of `-M`, or what fits this machine, packed into groups.
@@ -188,218 +197,4 @@ fn settings(args: &Args, sysfs: &Path, pmus: &Pmus) -> Result<Settings> {
         device: narrowed,
         ..Settings::default()
     })
-}
-
-/// A running session with all that it waits for.
-struct Stat {
-    session: Session,
-    view: View,
-    emitter: Emitter<Box<dyn Write>>,
-    first: Snapshot,
-    last: Snapshot,
-    timer: Option<Interval>,
-    rotation: Option<Interval>,
-    /// Of samples, where there are any.
-    upkeep: Option<Interval>,
-    command: Option<RunningCommand>,
-    /// Ctrl-C, and what service managers and container runtimes send.
-    interrupt: Signal,
-    terminate: Signal,
-    /// Whoever read the output has seen enough (`| head`).
-    unread: bool,
-}
-
-impl Stat {
-    fn start(
-        args: &Args,
-        plan: Plan,
-        hierarchy: &Hierarchy,
-        below: Option<String>,
-        out: Box<dyn Write>,
-    ) -> Result<Self> {
-        // From here on Ctrl-C ends the counting, not this process.
-        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-        let command = match args.command.as_slice() {
-            [] => None,
-            words => Some(Command::prepare(words, hierarchy).map_err(NotStarted)?),
-        };
-        let follow = command
-            .as_ref()
-            .is_some_and(|command| command.owner() == CgroupId::COMMAND);
-        let hook = if follow && args.hook == Hook::CgroupSwitches {
-            tracing::warn!("hook cgroup-switches cannot follow a process tree: using sched-switch");
-            Hook::SchedSwitch
-        } else {
-            args.hook
-        };
-        let by_process = args.by == By::Process;
-        let config = Config {
-            plan,
-            hook,
-            by_process,
-            follow_command: follow,
-            max_rows: args.max_rows,
-            spe: None,
-        };
-        let mut session = samples::start(config, hierarchy)?;
-        let upkeep = session.samples().then(|| every(UPKEEP));
-        if let Some(command) = command.as_ref().filter(|_| follow) {
-            session.follow(command.pid())?;
-        }
-        let view = View {
-            by: args.by,
-            below,
-            command: command.as_ref().map(|command| CommandOwner {
-                name: args.command[0].to_string_lossy().into_owned(),
-                owner: command.owner(),
-            }),
-            merged_idle: false,
-        };
-        let first = session.pull()?;
-        let command = command
-            .map(Command::start)
-            .transpose()
-            .map_err(NotStarted)?;
-        let timer = args.interval.map(Duration::from_millis).map(every);
-        let period = args
-            .rotate
-            .map_or_else(|| session.rotation_period(), Duration::from_millis);
-        let rotation = session.rotates().then(|| every(period));
-        let emitter = Emitter::new(out, args.format, args.with_self);
-        let last = first.clone();
-        Ok(Self {
-            session,
-            view,
-            rotation,
-            upkeep,
-            emitter,
-            first,
-            last,
-            timer,
-            command,
-            interrupt,
-            terminate,
-            unread: false,
-        })
-    }
-
-    /// Prints at every tick, until the command ends, Ctrl-C, or nobody reads what is counted for no command.
-    async fn until_the_end(&mut self) -> Result<Option<ExitStatus>> {
-        // SAFETY: the session owns the descriptor and outlives this function.
-        let lifecycle = unsafe {
-            AsyncFd::register_with_interest(self.session.lifecycle_fd(), Interest::READABLE)
-        }
-        .context("cannot listen for cgroups that come and go")?;
-        let hotplug = self
-            .session
-            .hotplug_fd()
-            // SAFETY: as above.
-            .map(|fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) })
-            .transpose()
-            .context("cannot listen for CPUs that come and go")?;
-        let mut asked = false;
-        loop {
-            tokio::select! {
-                () = tick(&mut self.timer) => {
-                    self.print()?;
-                    if self.unread && self.command.is_none() {
-                        return Ok(None);
-                    }
-                }
-                () = tick(&mut self.rotation) => self.session.rotate()?,
-                () = tick(&mut self.upkeep) => self.session.upkeep()?,
-                status = ended(self.command.as_ref()) => return Ok(Some(status?)),
-                () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
-                    Some(command) if !asked => {
-                        asked = true;
-                        command.terminate().context("cannot end the command")?;
-                    }
-                    // No command, or one that does not want to end.
-                    _ => return Ok(None),
-                },
-                ready = lifecycle.readable() => {
-                    ready.context("cannot listen for cgroups that come and go")?.clear_ready();
-                    self.session.drain()?;
-                }
-                ready = readable(hotplug.as_ref()) => {
-                    ready.context("cannot listen for CPUs that come and go")?.clear_ready();
-                    self.session.drain()?;
-                }
-            }
-        }
-    }
-
-    /// The last window, and the exit code: the command's, or 0.
-    fn finish(mut self, ended: Option<ExitStatus>) -> Result<ExitCode> {
-        self.print()?;
-        let Some(status) = ended else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        let code = status
-            .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-        Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
-    }
-
-    fn print(&mut self) -> Result<()> {
-        if self.unread {
-            return Ok(());
-        }
-        let hook = self.session.hook();
-        let now = self.session.pull()?;
-        let plan = self.session.plan();
-        let window = Window::between(&self.last, &now, plan);
-        self.view.merged_idle = hook == Hook::CgroupSwitches;
-        let joined = self.view.join(&window, plan.groups.len());
-        let mut report = Report::new(plan, &window, &joined, self.first.at);
-        report.add_shares(plan, &window, &self.view);
-        if let Some(samples) = &window.samples {
-            report.add_samples(plan, samples, &self.view);
-        }
-        self.last = now;
-        match self.emitter.write(&report, &window.health) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.unread = true;
-                Ok(())
-            }
-            result => result.context("cannot write the output"),
-        }
-    }
-}
-
-fn every(period: Duration) -> Interval {
-    let mut timer = interval_at(tokio::time::Instant::now() + period, period);
-    timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    timer
-}
-
-pub(crate) async fn tick(timer: &mut Option<Interval>) {
-    match timer {
-        Some(timer) => drop(timer.tick().await),
-        None => std::future::pending().await,
-    }
-}
-
-pub(crate) async fn asked_to_end(interrupt: &mut Signal, terminate: &mut Signal) {
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-}
-
-pub(crate) async fn readable(
-    fd: Option<&AsyncFd<RawFd>>,
-) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
-    match fd {
-        Some(fd) => fd.readable().await,
-        None => std::future::pending().await,
-    }
-}
-
-pub(crate) async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
-    match command {
-        Some(command) => command.ended().await,
-        None => std::future::pending().await,
-    }
 }

@@ -26,7 +26,7 @@ use self::{
     study::{Base, Point, Study, Trial, points},
 };
 use super::record::run::{End, Ended, until_the_end};
-use crate::stat::NotStarted;
+use crate::live::NotStarted;
 
 /// Arguments of `mem calibrate`.
 #[derive(clap::Args)]

@@ -20,7 +20,7 @@ use self::{
     files::Paths,
     run::{End, exit_code, until_the_end},
 };
-use crate::stat::NotStarted;
+use crate::live::NotStarted;
 
 /// Arguments of `mem record`.
 #[derive(clap::Args)]

@@ -4,7 +4,6 @@
 use std::{
     io::{self, IsTerminal as _},
     os::fd::{BorrowedFd, OwnedFd},
-    os::unix::process::ExitStatusExt as _,
     process::{ExitCode, ExitStatus},
     time::{Duration, Instant},
 };
@@ -21,7 +20,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::stat::NotStarted;
+use crate::live::{self, NotStarted};
 
 /// What ends a recording, besides Ctrl-C.
 pub(crate) enum End {
@@ -109,15 +108,9 @@ pub(crate) struct Ended {
     pub(crate) time: Duration,
 }
 
-/// The command's exit code, as a shell gives it; success without a command.
+/// The command's exit code; success without a command.
 pub(crate) fn exit_code(ended: Option<Ended>) -> ExitCode {
-    let Some(Ended { status, .. }) = ended else {
-        return ExitCode::SUCCESS;
-    };
-    let code = status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+    ended.map_or(ExitCode::SUCCESS, |ended| live::exit_code(ended.status))
 }
 
 /// The recorder's descriptor, which outlives the `AsyncFd` made of it here.

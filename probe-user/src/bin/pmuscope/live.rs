@@ -1,0 +1,275 @@
+//! What `stat` and `mem` share: a session beside a command, pulled at every tick, until the command ends or
+//! Ctrl-C.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Write},
+    os::{fd::RawFd, unix::process::ExitStatusExt as _},
+    path::Path,
+    process::{ExitCode, ExitStatus},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use probe_common::CgroupId;
+use probe_user::{
+    cgroup::Hierarchy,
+    command::{Command, RunningCommand},
+    join::{By, CommandOwner, View},
+    load::{Hook, Plan, Session, spe::UPKEEP},
+    pull::Snapshot,
+};
+use tokio::{
+    io::{
+        Interest,
+        unix::{AsyncFd, AsyncFdReadyGuard},
+    },
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Interval, MissedTickBehavior, interval_at},
+};
+
+/// The command could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NotStarted(pub(crate) io::Error);
+
+/// What the user asks of a run.
+pub(crate) struct Options<'a> {
+    /// Words of the command; none: until Ctrl-C.
+    pub(crate) command: &'a [OsString],
+    pub(crate) by: By,
+    /// Only this cgroup and those below it.
+    pub(crate) below: Option<String>,
+    /// Milliseconds from one window to the next; `None`: one window.
+    pub(crate) interval: Option<u64>,
+    /// Milliseconds of a turn, where groups take turns.
+    pub(crate) rotate: Option<u64>,
+}
+
+/// The two ends of a window, and how to show it.
+pub(crate) struct Ends<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) view: &'a View,
+    /// When the run began.
+    pub(crate) began: Duration,
+    pub(crate) last: &'a Snapshot,
+    pub(crate) now: &'a Snapshot,
+}
+
+/// Where to write to: the file, or standard output.
+pub(crate) fn output(path: Option<&Path>) -> Result<Box<dyn Write>> {
+    Ok(match path {
+        Some(path) => Box::new(
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
+        ),
+        None => Box::new(io::stdout()),
+    })
+}
+
+/// Runs a session, begun by `start` (which is told whether to follow the command's processes), and shows every
+/// window by `print`. The exit code is the command's, or 0.
+pub(crate) fn run(
+    options: Options<'_>,
+    hierarchy: &Hierarchy,
+    start: impl FnOnce(bool) -> Result<Session>,
+    mut print: impl FnMut(&Ends<'_>) -> Result<()>,
+) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the timers")?;
+    runtime.block_on(async {
+        let mut live = Live::start(options, hierarchy, start)?;
+        let ended = live.until_the_end(&mut print).await?;
+        live.print(&mut print)?;
+        Ok(ended.map_or(ExitCode::SUCCESS, exit_code))
+    })
+}
+
+/// A running session with all that it waits for.
+struct Live {
+    session: Session,
+    view: View,
+    began: Duration,
+    last: Snapshot,
+    timer: Option<Interval>,
+    rotation: Option<Interval>,
+    /// Of samples, where there are any.
+    upkeep: Option<Interval>,
+    command: Option<RunningCommand>,
+    /// Ctrl-C, and what service managers and container runtimes send.
+    interrupt: Signal,
+    terminate: Signal,
+    /// Whoever read the output has seen enough (`| head`).
+    unread: bool,
+}
+
+impl Live {
+    fn start(
+        options: Options<'_>,
+        hierarchy: &Hierarchy,
+        start: impl FnOnce(bool) -> Result<Session>,
+    ) -> Result<Self> {
+        // From here on Ctrl-C ends the counting, not this process.
+        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let command = match options.command {
+            [] => None,
+            words => Some(Command::prepare(words, hierarchy).map_err(NotStarted)?),
+        };
+        let follow = command
+            .as_ref()
+            .is_some_and(|command| command.owner() == CgroupId::COMMAND);
+        let mut session = start(follow)?;
+        if let Some(command) = command.as_ref().filter(|_| follow) {
+            session.follow(command.pid())?;
+        }
+        let view = View {
+            by: options.by,
+            below: options.below,
+            command: command.as_ref().map(|command| CommandOwner {
+                name: options.command[0].to_string_lossy().into_owned(),
+                owner: command.owner(),
+            }),
+            merged_idle: false,
+        };
+        let last = session.pull()?;
+        let command = command
+            .map(Command::start)
+            .transpose()
+            .map_err(NotStarted)?;
+        let turn = options
+            .rotate
+            .map_or_else(|| session.rotation_period(), Duration::from_millis);
+        Ok(Self {
+            began: last.at,
+            timer: options.interval.map(Duration::from_millis).map(every),
+            rotation: session.rotates().then(|| every(turn)),
+            upkeep: session.samples().then(|| every(UPKEEP)),
+            session,
+            view,
+            last,
+            command,
+            interrupt,
+            terminate,
+            unread: false,
+        })
+    }
+
+    /// Prints at every tick, until the command ends, Ctrl-C, or nobody reads what is counted for no command.
+    async fn until_the_end(
+        &mut self,
+        print: &mut impl FnMut(&Ends<'_>) -> Result<()>,
+    ) -> Result<Option<ExitStatus>> {
+        // SAFETY: the session owns the descriptor and outlives this function.
+        let lifecycle = unsafe {
+            AsyncFd::register_with_interest(self.session.lifecycle_fd(), Interest::READABLE)
+        }
+        .context("cannot listen for cgroups that come and go")?;
+        let hotplug = self
+            .session
+            .hotplug_fd()
+            // SAFETY: as above.
+            .map(|fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) })
+            .transpose()
+            .context("cannot listen for CPUs that come and go")?;
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                () = tick(&mut self.timer) => {
+                    self.print(print)?;
+                    if self.unread && self.command.is_none() {
+                        return Ok(None);
+                    }
+                }
+                () = tick(&mut self.rotation) => self.session.rotate()?,
+                () = tick(&mut self.upkeep) => self.session.upkeep()?,
+                status = ended(self.command.as_ref()) => return Ok(Some(status?)),
+                () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
+                    Some(command) if !asked => {
+                        asked = true;
+                        command.terminate().context("cannot end the command")?;
+                    }
+                    // No command, or one that does not want to end.
+                    _ => return Ok(None),
+                },
+                ready = lifecycle.readable() => {
+                    ready.context("cannot listen for cgroups that come and go")?.clear_ready();
+                    self.session.drain()?;
+                }
+                ready = readable(hotplug.as_ref()) => {
+                    ready.context("cannot listen for CPUs that come and go")?.clear_ready();
+                    self.session.drain()?;
+                }
+            }
+        }
+    }
+
+    fn print(&mut self, print: &mut impl FnMut(&Ends<'_>) -> Result<()>) -> Result<()> {
+        if self.unread {
+            return Ok(());
+        }
+        // The hook of the window that ends: the pull may fall back to another.
+        self.view.merged_idle = self.session.hook() == Hook::CgroupSwitches;
+        let now = self.session.pull()?;
+        let printed = print(&Ends {
+            plan: self.session.plan(),
+            view: &self.view,
+            began: self.began,
+            last: &self.last,
+            now: &now,
+        });
+        self.last = now;
+        let closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        match printed {
+            Err(error) if error.downcast_ref().is_some_and(closed) => {
+                self.unread = true;
+                Ok(())
+            }
+            printed => printed,
+        }
+    }
+}
+
+/// As a shell has it.
+pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+fn every(period: Duration) -> Interval {
+    let mut timer = interval_at(tokio::time::Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    timer
+}
+
+async fn tick(timer: &mut Option<Interval>) {
+    match timer {
+        Some(timer) => drop(timer.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn asked_to_end(interrupt: &mut Signal, terminate: &mut Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
+    match fd {
+        Some(fd) => fd.readable().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
+    match command {
+        Some(command) => command.ended().await,
+        None => std::future::pending().await,
+    }
+}
