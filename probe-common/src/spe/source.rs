@@ -32,6 +32,26 @@ pub enum Source {
     Device,
 }
 
+impl Source {
+    /// Its name in metrics and files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::L1d => "l1",
+            Self::L2 => "l2",
+            Self::L3 => "l3",
+            Self::PeerCore => "peer_core",
+            Self::LocalCluster => "cluster",
+            Self::PeerCluster => "peer_cluster",
+            Self::SystemCache => "system_cache",
+            Self::Remote => "remote",
+            Self::Dram => "dram",
+            Self::RemoteDram => "remote_dram",
+            Self::Device => "device",
+        }
+    }
+}
+
 /// The meaning of a data-source number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {

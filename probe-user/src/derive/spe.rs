@@ -232,24 +232,11 @@ fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> Vec<Page> {
 /// The place as a metric label.
 #[must_use]
 pub fn served_name(served: Served) -> String {
-    let name = match served {
-        Served::Number(number) => return format!("source_{number:#x}"),
-        Served::NotSaid => "not_said",
-        Served::By(source) => match source {
-            Source::L1d => "l1",
-            Source::L2 => "l2",
-            Source::L3 => "l3",
-            Source::PeerCore => "peer_core",
-            Source::LocalCluster => "cluster",
-            Source::PeerCluster => "peer_cluster",
-            Source::SystemCache => "system_cache",
-            Source::Remote => "remote",
-            Source::Dram => "dram",
-            Source::RemoteDram => "remote_dram",
-            Source::Device => "device",
-        },
-    };
-    name.to_owned()
+    match served {
+        Served::Number(number) => format!("source_{number:#x}"),
+        Served::NotSaid => "not_said".to_owned(),
+        Served::By(source) => source.name().to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The columns of the samples' Parquet file: name, type, and where in a [`Sample`] the value is.
 //! docs/mem-record.md says what they mean; a test compares the two.
 
-use probe_common::spe::{ExceptionLevel, LoadStoreKind, Operation, Source};
+use probe_common::spe::{ExceptionLevel, LoadStoreKind, Operation};
 
 use super::Sample;
 
@@ -65,7 +65,7 @@ pub(super) const COLUMNS: &[Column] = &[
         s.record.translation_latency().map(u32::from)
     }),
     long("data_source", |s| s.record.data_source()),
-    text("source", |s| Some(place(s.origin?.source))),
+    text("source", |s| Some(s.origin?.source.name())),
     int("source_modified", |s| Some(s.origin?.modified.into())),
     long("branch_target", |s| {
         Some(s.record.branch_target()?.address())
@@ -141,22 +141,6 @@ const fn payload(operation: Operation) -> u8 {
         Operation::Branch(op) => op.raw(),
         Operation::Other(op) => op.raw(),
         Operation::Reserved(raw) => raw,
-    }
-}
-
-const fn place(source: Source) -> &'static str {
-    match source {
-        Source::L1d => "l1d",
-        Source::L2 => "l2",
-        Source::L3 => "l3",
-        Source::PeerCore => "peer_core",
-        Source::LocalCluster => "local_cluster",
-        Source::PeerCluster => "peer_cluster",
-        Source::SystemCache => "system_cache",
-        Source::Remote => "remote",
-        Source::Dram => "dram",
-        Source::RemoteDram => "remote_dram",
-        Source::Device => "device",
     }
 }
 
