@@ -6,7 +6,6 @@
 use probe_user::window::Window;
 
 use crate::{
-    guest::clock_slack,
     support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event},
 };
@@ -119,57 +118,4 @@ fn every_count_is_exact_beside_many_pulls() {
     }
     loads.into_iter().for_each(|load| drop(load.finish()));
     assert_exact(&pmu, &mut counting, &[&a, &b]);
-}
-
-/// Nine events on six counters: the kernel rotates them, and what is scaled is near the truth.
-#[test]
-fn more_events_than_counters_are_scaled() {
-    let Some(_machine) = machine() else { return };
-    let pmu = TestPmu::load("set=core");
-    let (name, _) = core();
-    // The time that a group is on the PMU runs on while the CPU idles.
-    pmu.control("idle 1");
-    let events: Vec<_> = (0..9)
-        .map(|n| {
-            pmu.control(&format!(
-                "rate {name} {} 0 0 {}",
-                event(n),
-                (n + 1) * 1_000_000
-            ));
-            format!("{name}/config={:#x},name=e{n}/", event(n))
-        })
-        .collect();
-    let a = watched(&pmu, "a");
-    let mut counting = Counting::start(&events.join(","));
-    run(&[(&a, "burn 0 3000")]);
-    let window = counting.window();
-    let joined = probe_user::join::View {
-        by: probe_user::join::By::Cgroup,
-        ..Default::default()
-    }
-    .join(&window, counting.session.plan().groups.len());
-    let report =
-        probe_user::derive::Report::new(counting.session.plan(), &window, &joined, window.start);
-    let row = report
-        .rows
-        .iter()
-        .find(|row| row.label == probe_user::join::Entity::Cgroup(a.path.clone()))
-        .unwrap();
-    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
-    let time = pmu.core_time(a.id) as f64;
-    let mut rotated = 0;
-    for ((n, value), rate) in row.values.iter().enumerate().zip(1_u8..) {
-        let value = value.unwrap_or_else(|| panic!("e{n} never ran"));
-        rotated += u32::from(value.running < 0.95);
-        let error = value.scaled / (f64::from(rate) * time) - 1.0;
-        println!(
-            "e{n}: {:.0}, running {:.2}, error {:+.2}%",
-            value.scaled,
-            value.running,
-            error * 100.0
-        );
-        // The PMU counts at one rate, so the only error is that of the kernel's times.
-        assert!(error.abs() < clock_slack(), "e{n}: {:+.2}%", error * 100.0);
-    }
-    assert!(rotated >= 3, "only {rotated} events were rotated");
 }

@@ -4,15 +4,14 @@ use std::path::Path;
 
 use probe_user::{
     catalogue::{Catalogue, Machine, Settings},
-    derive::Report,
     event::Pmus,
-    join::{By, Entity, View},
     load::{Plan, Request, Room},
 };
 
 use crate::{
     counter::pmu_type,
     guest::{skip, value},
+    report::row,
     support::{Counting, TestCgroup, machine},
 };
 
@@ -102,17 +101,10 @@ fn ipc_is_that_of_the_machine() {
     let plan = Plan::packed(&request, &pmus, &room).unwrap();
     assert_eq!((plan.groups.len(), plan.rotated), (1, 0));
     let cgroup = TestCgroup::new("ipc");
-    let mut counting = Counting::with_plan(plan.clone(), |_| {});
+    let mut counting = Counting::with_plan(plan, |_| {});
     cgroup.load("count 20000000").finish();
     let window = counting.window();
-    let view = View {
-        by: By::Cgroup,
-        ..View::default()
-    };
-    let joined = view.join(&window, plan.groups.len());
-    let report = Report::new(&plan, &window, &joined, window.start);
-    let label = Entity::Cgroup(cgroup.path.clone());
-    let row = report.rows.iter().find(|row| row.label == label).unwrap();
+    let row = row(&counting, &window, &cgroup);
     let ipc = row.metrics[0].as_ref().unwrap();
     let expected = 0.5_f64.powi(shift);
     println!("ipc {} where {expected} is the machine's", ipc.value);

@@ -15,6 +15,7 @@ mod metrics;
 mod metrics_stat;
 mod metrics_uncore;
 mod pmus;
+mod report;
 mod scale;
 mod shares;
 mod smoke;

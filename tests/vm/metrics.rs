@@ -345,10 +345,10 @@ fn every_core_metric_by_rotation() {
         // All else is exact: what is left is how far the kernel's times are from the PMU's.
         let slack = clock_slack();
         assert!(errors.enabled.abs() < slack, "{}", errors.enabled);
-        assert!(middle.abs() < slack, "{middle}");
+        let worst = running[0].abs().max(running[groups - 1].abs());
+        assert!(worst < slack, "{worst}");
         assert!(errors.rate < slack, "{}", errors.rate);
-        // Read behind the other events of its group, which takes long here: a busy host made it 7%.
-        assert!(clock < 0.25, "{clock}");
+        assert!(clock < slack, "{clock}");
     }
     println!("{} exchanges", window.health.exchanges);
     assert!(window.health.exchanges > 100);

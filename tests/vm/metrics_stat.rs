@@ -6,6 +6,7 @@ use probe_user::{catalogue::Chip, derive::Report, formula::Implicit, join::View}
 use serde_json::Value;
 
 use crate::{
+    guest::clock_slack,
     metrics_uncore::{ROUNDING, enlarge_rates, plan},
     support::{Counting, machine, pmuscope},
     testpmu::TestPmu,
@@ -60,8 +61,8 @@ fn stat_prints_what_the_library_computes() {
             // Of the time that the group had, which is another in another plan.
             f64::INFINITY
         } else if implicits.any(|implicit| *implicit == Implicit::DurationTime) {
-            // Rates are by the kernel's clock: see metrics_uncore.rs.
-            0.1
+            // Rates are by the kernel's clock, in both.
+            2.0 * clock_slack()
         } else {
             10.0 * ROUNDING
         };

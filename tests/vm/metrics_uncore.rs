@@ -238,9 +238,7 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
             plan.uncore_groups.len(),
             report.places.len()
         );
-        assert!(middle.abs() < 0.01, "{middle}");
-        // One group of many has few turns.
-        let slack = 2.0 * clock_slack();
+        let slack = clock_slack();
         assert!(first.abs().max(last.abs()) < slack, "{first} to {last}");
     }
     let mut values = 0;

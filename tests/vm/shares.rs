@@ -251,8 +251,6 @@ fn shares_are_near_the_truth() {
 #[test]
 fn shares_by_samples_are_as_near_as_they_state() {
     const PERIOD: u64 = 32_768;
-    /// A tenth of the time; 3% to 6% are usual, from a full buffer to the end of the PMU's tick.
-    const TOO_BLIND: u64 = 150_000_000;
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,spe rates=0");
     pmu.control("spe clear");
@@ -265,7 +263,6 @@ fn shares_by_samples_are_as_near_as_they_state() {
         Counting::with_plan(Plan::new(&plan).unwrap(), |config| config.spe = Some(spe))
     };
     println!("| load | method | error (root mean square) | largest | stated (median) |");
-    let mut compared = 0;
     for (load, on) in loads() {
         let blind = spe_support::stat("blind_ns");
         let errors = quiet(&pmu, &on, 0, start, |_, window| vec![sampled(window)]);
@@ -274,16 +271,9 @@ fn shares_by_samples_are_as_near_as_they_state() {
         errors.print(&load, "spe");
         let in_units = errors.mean(errors.in_units);
         println!("error / stated {in_units:.2}, {blind} ns not sampled");
-        // While it serves the PMU an emulated CPU executes nothing, but its task's time, the truth, runs on.
-        if blind > TOO_BLIND {
-            println!("this guest is too slow to compare: its host is busy");
-            continue;
-        }
         // Two shares of two are one error, which may well be twice its standard deviation.
         assert!(in_units < 3.0, "{load}: the stated error is too small");
-        compared += 1;
     }
-    assert!(compared > 0, "this guest is too slow for all loads");
 }
 
 /// Nanoseconds of two in one count: 1 for each of the first, 2^30 for each of the others. So the truth is

@@ -38,7 +38,7 @@ impl TestPmu {
         let of_cgroup = tasks.lines().filter_map(|line| {
             let fields: Vec<_> = line.split(' ').collect();
             let same = fields[0] == "cgroup" && fields[1] == cgroup.0.to_string();
-            (same && fields[3] == cpu.to_string()).then(|| fields[4].parse::<u64>().unwrap())
+            (same && fields[3] == cpu.to_string()).then(|| fields[6].parse::<u64>().unwrap())
         });
         of_cgroup.sum()
     }

@@ -12,7 +12,8 @@
  * Watched processes and cgroups: their time on each CPU is summed, in ns of
  * CLOCK_MONOTONIC and of the core PMU's clock. Their weights drive the task
  * counts of uncore PMUs: a socket's weighted time is the sum over its CPUs of
- * weight(current) x ns.
+ * weight(current) x ns, less what the SPE PMU was blind for: its records and
+ * these counts are of the same time.
  */
 #include <linux/cgroup.h>
 #include <linux/percpu.h>
@@ -36,7 +37,8 @@ struct oncpu {
 	u64 match;		/* bit i: the present task belongs to watched[i] */
 	u64 weight;		/* sum of the weights of the matches */
 	u64 weighted;		/* never reset: boxes take differences of it */
-	u64 ns[MAX_WATCHED], core_ns[MAX_WATCHED];
+	u64 blind;		/* ns of the present task that do not weigh */
+	u64 ns[MAX_WATCHED], core_ns[MAX_WATCHED], weighing_ns[MAX_WATCHED];
 };
 
 static DEFINE_PER_CPU(struct oncpu, oncpu);
@@ -85,22 +87,33 @@ static u64 match(struct task_struct *task, u64 *weight)
 	return bits;
 }
 
+/* ns of the present task, up to `now`, and how many of them weigh. */
+static u64 slice_ns(const struct oncpu *c, u64 now, u64 *weighing)
+{
+	u64 ns = now > c->since ? now - c->since : 0;
+
+	*weighing = ns - min(ns, c->blind);
+	return ns;
+}
+
 /* Closes the present task's slice at `now` and opens one for `next`. */
 static void slice(u64 now, struct task_struct *next)
 {
 	struct oncpu *c = this_cpu_ptr(&oncpu);
 	u64 core = core_time(core_box());
-	u64 ns, bits;
+	u64 ns, weighing, bits;
 	u64 weight, next_match = match(next, &weight);
 
 	raw_spin_lock(&c->lock);
-	ns = now > c->since ? now - c->since : 0;
-	c->weighted += c->weight * ns;
+	ns = slice_ns(c, now, &weighing);
+	c->weighted += c->weight * weighing;
+	c->blind -= ns - weighing;
 	for (bits = c->match; bits; bits &= bits - 1) {
 		unsigned int i = __ffs64(bits);
 
 		c->ns[i] += ns;
 		c->core_ns[i] += core - c->core_since;
+		c->weighing_ns[i] += weighing;
 	}
 	c->match = next_match;
 	c->weight = weight;
@@ -117,8 +130,8 @@ static void switch_first(void *data, bool preempt, struct task_struct *prev,
 
 	if (box)
 		tp_box_latch(box, TP_LATCH_SWITCH, now);
-	slice(now, next);
 	tp_spe_switch(prev);
+	slice(now, next);
 }
 
 static void switch_last(void *data, bool preempt, struct task_struct *prev,
@@ -144,12 +157,25 @@ u64 tp_oncpu_weighted(const cpumask_t *cpus, u64 now)
 		return 0;
 	for_each_cpu(cpu, cpus) {
 		struct oncpu *c = per_cpu_ptr(&oncpu, cpu);
+		u64 weighing;
 
 		raw_spin_lock_irqsave(&c->lock, flags);
-		sum += c->weighted + c->weight * (now > c->since ? now - c->since : 0);
+		slice_ns(c, now, &weighing);
+		sum += c->weighted + c->weight * weighing;
 		raw_spin_unlock_irqrestore(&c->lock, flags);
 	}
 	return sum;
+}
+
+/* The present task of this CPU was not sampled for `ns`: they do not weigh. */
+void tp_oncpu_blind(u64 ns)
+{
+	struct oncpu *c = this_cpu_ptr(&oncpu);
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&c->lock, flags);
+	c->blind += ns;
+	raw_spin_unlock_irqrestore(&c->lock, flags);
 }
 
 static void refresh(void *unused)
@@ -200,6 +226,7 @@ void tp_oncpu_clear(void)
 
 		memset(c->ns, 0, sizeof(c->ns));
 		memset(c->core_ns, 0, sizeof(c->core_ns));
+		memset(c->weighing_ns, 0, sizeof(c->weighing_ns));
 	}
 	mutex_unlock(&watch_mutex);
 }
@@ -219,15 +246,15 @@ void tp_oncpu_show(struct seq_file *s)
 
 	mutex_lock(&watch_mutex);
 	on_each_cpu(refresh, NULL, 1);
-	seq_puts(s, "kind id weight cpu ns core_ns\n");
+	seq_puts(s, "kind id weight cpu ns core_ns weighing_ns\n");
 	for (i = 0; i < nr_watched; i++)
 		for_each_online_cpu(cpu) {
 			struct oncpu *c = per_cpu_ptr(&oncpu, cpu);
 
-			seq_printf(s, "%s %llu %llu %d %llu %llu\n",
+			seq_printf(s, "%s %llu %llu %d %llu %llu %llu\n",
 				   watched[i].cgroup ? "cgroup" : "tgid", watched[i].id,
 				   watched[i].weight, cpu, READ_ONCE(c->ns[i]),
-				   READ_ONCE(c->core_ns[i]));
+				   READ_ONCE(c->core_ns[i]), READ_ONCE(c->weighing_ns[i]));
 		}
 	mutex_unlock(&watch_mutex);
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,44 +168,43 @@ void spin_ms(int ms)
 		;
 }
 
+/* When this runs on a CPU, whoever was about to leave that CPU has left it. */
+static void visit(int cpu)
+{
+	cpu_set_t set;
+
+	sched_getaffinity(0, sizeof(set), &set);
+	pin(cpu);
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
 struct child spinner(int cpu, int ms)
 {
-	struct child c;
-	int fds[2];
-	char b;
+	struct child c = { .pid = fork(), .cpu = cpu };
 
-	if (pipe(fds))
-		exit(2);
-	c.pid = fork();
 	if (!c.pid) {
-		close(fds[1]);
 		pin(cpu);
-		if (read(fds[0], &b, 1) == 1)
-			spin_ms(ms);
+		raise(SIGSTOP);
+		spin_ms(ms);
 		_exit(0);
 	}
-	close(fds[0]);
-	c.go = fds[1];
-	c.cpu = cpu;
+	/* What it ran so far is nobody's measurement. */
+	waitpid(c.pid, NULL, WUNTRACED);
+	visit(cpu);
 	return c;
 }
 
 void release(struct child c)
 {
-	if (write(c.go, "g", 1) != 1)
+	if (kill(c.pid, SIGCONT))
 		check(0, "releasing a child");
-	close(c.go);
 }
 
 void reap(struct child c)
 {
-	cpu_set_t set;
-
 	waitpid(c.pid, NULL, 0);
-	/* A zombie still runs for a moment: when this runs on its CPU, its last switch is over. */
-	sched_getaffinity(0, sizeof(set), &set);
-	pin(c.cpu);
-	sched_setaffinity(0, sizeof(set), &set);
+	/* A zombie still runs for a moment. */
+	visit(c.cpu);
 }
 
 int main(int argc, char **argv)

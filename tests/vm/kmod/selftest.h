@@ -39,9 +39,9 @@ u64 task_ns(int tgid, int cpu, int column);
 u64 now_ns(void);
 void pin(int cpu);
 void spin_ms(int ms);
-/* A child pinned to a CPU that waits, spins for ms when released, and exits. */
+/* A child pinned to a CPU that stops, spins for ms when released, and exits. */
 struct child {
-	int pid, go, cpu;
+	int pid, cpu;
 };
 struct child spinner(int cpu, int ms);
 void release(struct child c);

@@ -149,6 +149,12 @@ static void end(struct spe_cpu *c, struct spe_buf *buf)
 	perf_aux_output_end(&c->handle, size);
 }
 
+static void blind(struct spe_cpu *c, u64 ns)
+{
+	c->stats.blind_ns += ns;
+	tp_oncpu_blind(ns);
+}
+
 /*
  * The task does not run while its CPU serves the PMU. Where that takes long, as in an emulated guest on
  * a busy host, its time must not be sampled: the records of serving would take longer to serve still.
@@ -159,7 +165,7 @@ static void served(struct spe_cpu *c, const struct spe_settings *set, u64 since)
 
 	if (ns <= set->tick_us * NSEC_PER_USEC)
 		return;
-	c->stats.blind_ns += ns;
+	blind(c, ns);
 	c->last = now;
 }
 
@@ -176,7 +182,7 @@ static void run(struct spe_cpu *c, struct task_struct *task)
 	if (!c->event || is_idle_task(task) || !ns)
 		return;
 	if (c->full || !c->limit) {
-		c->stats.blind_ns += ns;
+		blind(c, ns);
 		return;
 	}
 	part = set->ops_per_ms * (ns % TP_NS_PER_MS) + c->carry;
@@ -193,7 +199,7 @@ static void run(struct spe_cpu *c, struct task_struct *task)
 		spe_sample(c, set, task, min(ago, ns - 1));
 		if (c->limit - c->pos < SPE_RECORD) {
 			c->full = true;
-			c->stats.blind_ns += ago;
+			blind(c, ago);
 			irq_work_queue(&c->irq);
 			served(c, set, now);
 			return;

@@ -207,6 +207,7 @@ extern struct tp_pmu *tp_core;
 int tp_oncpu_init(void);
 void tp_oncpu_exit(void);
 u64 tp_oncpu_weighted(const cpumask_t *cpus, u64 now);
+void tp_oncpu_blind(u64 ns);
 int tp_oncpu_watch(bool cgroup, u64 id, u64 weight);
 void tp_oncpu_clear(void);
 void tp_oncpu_show(struct seq_file *s);

@@ -30,9 +30,11 @@ pub(super) struct Boot {
     pub(super) series: &'static str,
     pub(super) flavour: Flavour,
     pub(super) firmware: Firmware,
-    /// An instruction takes 2^N ns of guest time: counts repeat to the digit, and arm64's PMU
-    /// has `inst_retired`. Such a guest has one CPU (see guest.rs).
+    /// An instruction takes 2^N ns of guest time, which then does not run on while the host does something
+    /// else: counts of one CPU repeat to the digit, and arm64's PMU has `inst_retired`.
     pub(super) icount_shift: Option<u8>,
+    /// Each on a socket of its own, so that uncore PMUs have two to count for.
+    pub(super) cpus: u8,
     /// Whether arm64 CPUs have QEMU's own PMU: without it the test PMU is the only core PMU.
     pub(super) pmu: bool,
     /// More kernel command line.
@@ -111,7 +113,8 @@ const ICOUNT: &[Tests] = &[Tests {
     modules: &["smoke::", "icount::"],
 }];
 
-/// Metrics and shares from the test PMUs, which are the only ones in such a guest.
+/// Metrics and shares from the test PMUs, which are the only ones in such a guest. They compare with clocks,
+/// so the guest's must not run on while its host does something else.
 const METRICS: &[Tests] = &[Tests {
     binary: "vm",
     modules: &[
@@ -143,6 +146,7 @@ const PLAIN: Boot = Boot {
     flavour: Flavour::Normal,
     firmware: Firmware::Default,
     icount_shift: None,
+    cpus: 2,
     pmu: true,
     append: "",
     // Servers load the SPE driver by themselves; the guest has no such device.
@@ -200,6 +204,7 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "arm64-6.12-icount-dt",
         icount_shift: Some(1),
+        cpus: 1,
         tests: ICOUNT,
         ..PLAIN
     },
@@ -207,23 +212,27 @@ pub(super) const BOOTS: &[Boot] = &[
         name: "arm64-6.12-icount-uefi",
         firmware: Firmware::Uefi,
         icount_shift: Some(1),
+        cpus: 1,
         tests: ICOUNT,
         ..PLAIN
     },
     Boot {
         name: "arm64-6.12-metrics",
+        icount_shift: Some(3),
         pmu: false,
         tests: METRICS,
         ..PLAIN
     },
     Boot {
         name: "arm64-6.12-shares",
+        icount_shift: Some(3),
         pmu: false,
         tests: SHARES,
         ..PLAIN
     },
     Boot {
         name: "arm64-6.1-metrics",
+        icount_shift: Some(3),
         series: "6.1",
         pmu: false,
         tests: METRICS,
@@ -231,6 +240,7 @@ pub(super) const BOOTS: &[Boot] = &[
     },
     Boot {
         name: "amd64-6.12-metrics",
+        icount_shift: Some(3),
         arch: Arch::Amd64,
         modules: &[],
         tests: METRICS,

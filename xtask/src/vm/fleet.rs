@@ -13,7 +13,7 @@ use super::{
     boots::Boot,
     guest,
     passed::Passed,
-    report::{Report, Totals},
+    report::{Report, Show, Totals},
     rig::Rig,
 };
 
@@ -26,7 +26,7 @@ pub(super) struct Selection<'a> {
     pub(super) changed: bool,
 }
 
-/// Boots every guest and prints their lines as they come; the first in the list begin first.
+/// Boots every guest and prints its results as they come; the first in the list begin first.
 pub(super) fn run(
     vm: &Path,
     rig: &Rig,
@@ -72,7 +72,9 @@ fn run_one(vm: &Path, rig: &Rig, boot: &Boot, selection: Selection<'_>) -> Resul
     }
     let since = Instant::now();
     let all = selection.filter.is_empty();
-    let mut report = Report::new(name, &mut totals, all);
+    // Whoever asks for a test wants to see what it says; of the whole fleet that is thousands of lines.
+    let show = if all { Show::Failures } else { Show::All };
+    let mut report = Report::new(name, &mut totals, all, show);
     guest::run(boot, &kernel, &initramfs, &mut report)?;
     let (planned, seconds) = (report.planned(), since.elapsed().as_secs_f32());
     println!("[{name}] {planned} tests in {seconds:.1} s");

@@ -59,18 +59,12 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
         _ => "tcg,thread=single",
     };
     qemu.args(["-accel", threads]);
-    let cpus = match boot.icount_shift {
-        Some(shift) => {
-            // sleep=off: guest time jumps over what the guest sleeps.
-            qemu.arg("-icount").arg(format!("shift={shift},sleep=off"));
-            // QEMU has one instruction counter for all CPUs: with two, inst_retired of one also
-            // counts what the other ran (thousands per tick).
-            "1"
-        }
-        // Each on a socket of its own, so that uncore PMUs have two to count for.
-        None => "2,sockets=2",
-    };
-    qemu.args(["-smp", cpus, "-m", "2G", "-nodefaults", "-display", "none"]);
+    if let Some(shift) = boot.icount_shift {
+        // sleep=off: guest time jumps over what the guest sleeps.
+        qemu.arg("-icount").arg(format!("shift={shift},sleep=off"));
+    }
+    let cpus = format!("{0},sockets={0}", boot.cpus);
+    qemu.args(["-smp", &cpus, "-m", "2G", "-nodefaults", "-display", "none"]);
     qemu.arg("-no-reboot");
     qemu.arg("-kernel")
         .arg(kernel)
@@ -94,7 +88,7 @@ pub(super) fn shell(boot: &Boot, kernel: &Path, initramfs: &Path) -> Result<()> 
     sh::check(qemu.args(["-serial", "mon:stdio"]))
 }
 
-/// Boots, runs the tests, prints their lines as they come.
+/// Boots, runs the tests, prints what their report shows.
 pub(super) fn run(
     boot: &Boot,
     kernel: &Path,

@@ -7,16 +7,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many lines of a guest that died outside of a test are shown; a test's are shown as they
-/// come.
+/// How many lines of a guest that died outside of a test are shown.
 const TAIL: usize = 60;
+
+/// How many of a failed test's last lines are said again at the end of all guests.
+const REASON: usize = 12;
+
+/// What is shown of what tests say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Show {
+    /// Everything, as it comes.
+    All,
+    /// What failed and skipped tests say, as test runners do.
+    Failures,
+}
+
+/// What failed, in which guest, and the last that it said.
+pub(super) struct Failure {
+    what: String,
+    reason: Vec<String>,
+}
 
 /// Results over all guests.
 #[derive(Default)]
 pub(super) struct Totals {
     pub(super) passed: usize,
-    /// What failed, with the guest's name.
-    pub(super) failed: Vec<String>,
+    pub(super) failed: Vec<Failure>,
     pub(super) skipped: usize,
     /// Guests that were not booted: nothing in them has changed since they passed.
     pub(super) unchanged: usize,
@@ -44,8 +60,11 @@ impl fmt::Display for Totals {
             skipped,
             unchanged,
         } = self;
-        for line in failed {
-            writeln!(f, "failed: {line}")?;
+        for Failure { what, reason } in failed {
+            writeln!(f, "failed: {what}")?;
+            for line in reason {
+                writeln!(f, "{line}")?;
+            }
         }
         write!(f, "{passed} passed, {} failed", failed.len())?;
         if *skipped > 0 {
@@ -67,6 +86,7 @@ struct Running {
     /// libtest's own summary says that one test passed.
     passed: bool,
     skipped: bool,
+    said: Vec<String>,
 }
 
 /// One guest's console so far. What it returns from its methods is to be printed.
@@ -78,19 +98,26 @@ pub(super) struct Report<'a> {
     planned: usize,
     /// Whether a guest without any test is a failure.
     expects_tests: bool,
+    show: Show,
     running: Option<Running>,
     ended: bool,
     tail: VecDeque<String>,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(guest: &'a str, totals: &'a mut Totals, expects_tests: bool) -> Self {
+    pub(super) fn new(
+        guest: &'a str,
+        totals: &'a mut Totals,
+        expects_tests: bool,
+        show: Show,
+    ) -> Self {
         Self {
             guest,
             totals,
             plan: VecDeque::new(),
             planned: 0,
             expects_tests,
+            show,
             running: None,
             ended: false,
             tail: VecDeque::new(),
@@ -103,7 +130,7 @@ impl<'a> Report<'a> {
     }
 
     /// Reads one line; returns what of it is worth showing.
-    pub(super) fn line(&mut self, line: &str) -> Option<String> {
+    pub(super) fn line(&mut self, line: &str) -> Vec<String> {
         let line = line.trim_end();
         if self.tail.len() == TAIL {
             self.tail.pop_front();
@@ -112,7 +139,9 @@ impl<'a> Report<'a> {
         if let Some(mark) = line.strip_prefix("@@ ") {
             return self.mark(mark);
         }
-        let running = self.running.as_mut()?;
+        let Some(running) = self.running.as_mut() else {
+            return Vec::new();
+        };
         let said = match line.strip_prefix("test ") {
             Some(rest) => rest
                 .strip_prefix(running.name.as_str())
@@ -125,17 +154,25 @@ impl<'a> Report<'a> {
         let noise = ["", "ok", "ignored", "FAILED", "running 1 test", "failures:"].contains(&said)
             || said.trim_start() == running.name
             || said.starts_with("test result: ");
-        (!noise).then(|| format!("    {said}"))
+        if noise {
+            return Vec::new();
+        }
+        let said = format!("    {said}");
+        running.said.push(said.clone());
+        match self.show {
+            Show::All => vec![said],
+            Show::Failures => Vec::new(),
+        }
     }
 
-    fn mark(&mut self, mark: &str) -> Option<String> {
+    fn mark(&mut self, mark: &str) -> Vec<String> {
         let (verb, rest) = mark.split_once(' ').unwrap_or((mark, ""));
         let name = rest.split_once(' ').map_or(rest, |(_binary, name)| name);
         match verb {
             "plan" => {
                 self.plan.push_back(name.to_string());
                 self.planned += 1;
-                None
+                Vec::new()
             }
             "begin" => {
                 self.plan.pop_front();
@@ -144,26 +181,31 @@ impl<'a> Report<'a> {
                     since: Instant::now(),
                     passed: false,
                     skipped: false,
+                    said: Vec::new(),
                 });
-                None
+                Vec::new()
             }
             "exit" => self.exit(rest),
             "end" => {
                 self.ended = true;
-                None
+                Vec::new()
             }
             // A failure before the tests: init.sh says which.
-            _ => Some(self.fail(rest)),
+            _ => vec![self.fail(rest, &[])],
         }
     }
 
-    fn exit(&mut self, status: &str) -> Option<String> {
-        let Running {
+    fn exit(&mut self, status: &str) -> Vec<String> {
+        let Some(Running {
             name,
             since,
             passed,
             skipped,
-        } = self.running.take()?;
+            said,
+        }) = self.running.take()
+        else {
+            return Vec::new();
+        };
         let verdict = match (status, passed, skipped) {
             ("0", _, true) => {
                 self.totals.skipped += 1;
@@ -174,17 +216,20 @@ impl<'a> Report<'a> {
                 "ok     "
             }
             _ => {
-                self.fail(&name);
+                self.fail(&name, &said);
                 "FAILED "
             }
         };
+        let held = self.show == Show::Failures && verdict.trim_end() != "ok";
+        let mut lines = if held { said } else { Vec::new() };
         let seconds = since.elapsed().as_secs_f32();
         let status = match status {
             // 101 is libtest's word for a test that failed, which the line says already.
             "0" | "101" => String::new(),
             other => format!(", exit status {other}"),
         };
-        Some(format!("{verdict} {name} ({seconds:.1} s{status})"))
+        lines.push(format!("{verdict} {name} ({seconds:.1} s{status})"));
+        lines
     }
 
     /// The guest is gone: what did not run counts as failed.
@@ -192,7 +237,7 @@ impl<'a> Report<'a> {
         let mut lines = Vec::new();
         if self.ended {
             if self.planned == 0 && self.expects_tests {
-                lines.push(self.fail("the guest has none of the tests of its row"));
+                lines.push(self.fail("the guest has none of the tests of its row", &[]));
             }
             return lines;
         }
@@ -201,26 +246,32 @@ impl<'a> Report<'a> {
             (None, true) => "between two tests".into(),
             (None, false) => "before its first test".into(),
         };
-        if self.running.is_none() {
-            lines.push("the last lines of its console:".to_string());
-            lines.extend(self.tail.drain(..).map(|line| format!("  | {line}")));
-        }
-        lines.push(self.fail(&match why {
+        lines.push("the last lines of its console:".to_string());
+        lines.extend(self.tail.drain(..).map(|line| format!("  | {line}")));
+        let what = match why {
             Death::Quit => format!("the guest died {when}"),
             Death::Silent(limit) => {
                 let seconds = limit.as_secs();
                 format!("the guest hung {when}: ended after {seconds} s")
             }
-        }));
+        };
+        let said = self
+            .running
+            .take()
+            .map_or(Vec::new(), |running| running.said);
+        lines.push(self.fail(&what, &said));
         while let Some(name) = self.plan.pop_front() {
-            lines.push(self.fail(&format!("{name} (not run)")));
+            lines.push(self.fail(&format!("{name} (not run)"), &[]));
         }
         lines
     }
 
-    /// Counts a failure; returns its line.
-    fn fail(&mut self, what: &str) -> String {
-        self.totals.failed.push(format!("[{}] {what}", self.guest));
+    /// Counts a failure, with what its test said; returns its line.
+    fn fail(&mut self, what: &str, said: &[String]) -> String {
+        self.totals.failed.push(Failure {
+            what: format!("[{}] {what}", self.guest),
+            reason: said[said.len().saturating_sub(REASON)..].to_vec(),
+        });
         format!("FAILED  {what}")
     }
 
@@ -242,10 +293,10 @@ pub(super) enum Death {
 mod tests {
     use super::*;
 
-    fn read(console: &str, death: Option<Death>) -> (Totals, Vec<String>) {
+    fn read(console: &str, show: Show, death: Option<Death>) -> (Totals, Vec<String>) {
         let mut totals = Totals::default();
-        let mut report = Report::new("guest", &mut totals, true);
-        let mut shown: Vec<_> = console.lines().filter_map(|l| report.line(l)).collect();
+        let mut report = Report::new("guest", &mut totals, true, show);
+        let mut shown: Vec<_> = console.lines().flat_map(|l| report.line(l)).collect();
         shown.extend(death.into_iter().flat_map(|death| report.close(&death)));
         (totals, shown)
     }
@@ -262,35 +313,59 @@ mod tests {
         )
     }
 
-    #[test]
-    fn results_are_counted() {
-        let console = [
-            "EFI stub: Booting\n@@ plan vm a::x\n@@ plan vm a::y\n@@ plan vm b\n",
-            &test("a::x", "ok\r", 0),
-            &test("a::y", "skipped: no PMU\nok", 0),
-            &test("b", "\nthread 'b' panicked\nFAILED", 101),
-            "@@ end\n",
+    fn console() -> String {
+        let plan = "EFI stub: Booting\n@@ plan vm a::x\n@@ plan vm a::y\n@@ plan vm b\n";
+        let tests = [
+            test("a::x", "0.2% off\nok\r", 0),
+            test("a::y", "skipped: no PMU\nok", 0),
+            test("b", "\nthread 'b' panicked\nFAILED", 101),
         ];
-        let (totals, shown) = read(&console.concat(), Some(Death::Quit));
+        format!("{plan}{}@@ end\n", tests.concat())
+    }
+
+    #[test]
+    fn results_are_counted_and_reasons_said_at_the_end() {
+        let (totals, shown) = read(&console(), Show::All, Some(Death::Quit));
         assert_eq!(
             totals.to_string(),
-            "failed: [guest] b\n1 passed, 1 failed, 1 skipped"
+            "failed: [guest] b\n    thread 'b' panicked\n1 passed, 1 failed, 1 skipped"
         );
         assert!(shown.iter().any(|line| line == "    skipped: no PMU"));
+        assert!(shown.iter().any(|line| line == "    0.2% off"));
         assert!(shown.iter().any(|line| line.starts_with("FAILED  b")));
     }
 
     #[test]
+    fn of_a_whole_fleet_only_failed_and_skipped_tests_speak() {
+        let (_, shown) = read(&console(), Show::Failures, Some(Death::Quit));
+        let shown: Vec<_> = shown
+            .iter()
+            .map(|line| line.split(" (").next().unwrap())
+            .collect();
+        let expected = [
+            "ok      a::x",
+            "    skipped: no PMU",
+            "skipped a::y",
+            "    thread 'b' panicked",
+            "FAILED  b",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
     fn exit_0_without_a_passed_test_is_no_pass() {
-        let (totals, _) = read("@@ plan vm a\n@@ begin vm a\n@@ exit 0\n@@ end\n", None);
+        let console = "@@ plan vm a\n@@ begin vm a\n@@ exit 0\n@@ end\n";
+        let (totals, _) = read(console, Show::All, None);
         assert_eq!(totals.to_string(), "failed: [guest] a\n0 passed, 1 failed");
     }
 
     #[test]
     fn a_hang_names_the_test_and_counts_the_rest() {
-        let console = "@@ plan vm a\n@@ plan vm b\n@@ begin vm a\ntest a ... \n";
-        let (totals, shown) = read(console, Some(Death::Silent(Duration::from_secs(7))));
+        let console = "@@ plan vm a\n@@ plan vm b\n@@ begin vm a\ntest a ... \nstep 1\n";
+        let death = Some(Death::Silent(Duration::from_secs(7)));
+        let (totals, shown) = read(console, Show::Failures, death);
         assert_eq!((totals.passed, totals.failed.len()), (0, 2));
+        assert_eq!(totals.failed[0].reason, ["    step 1"]);
         assert!(
             shown
                 .iter()

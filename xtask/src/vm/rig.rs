@@ -130,7 +130,11 @@ fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
         (Arch::Amd64, _) | (Arch::Arm64, Firmware::Uefi) => "acpi",
         (Arch::Arm64, Firmware::Default) => "dt",
     };
-    let icount = boot.icount_shift.map(|shift| shift.to_string());
+    // QEMU has one instruction counter for all CPUs: with two, inst_retired of one also counts what the
+    // other ran (thousands per tick).
+    let icount = boot.icount_shift.filter(|_| boot.cpus == 1);
+    let icount = icount.map(|shift| shift.to_string());
+    let clock = boot.icount_shift.map_or("host", |_| "instructions");
     let controllers = if boot.controllers { "1" } else { "" };
     [
         ("PMUSCOPE_VM_BOOT", boot.name),
@@ -138,6 +142,7 @@ fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
         ("PMUSCOPE_VM_RELEASE", &kernel.release()),
         ("PMUSCOPE_VM_FIRMWARE", firmware),
         ("PMUSCOPE_VM_APPEND", boot.append),
+        ("PMUSCOPE_VM_CLOCK", clock),
         ("PMUSCOPE_VM_ICOUNT", icount.as_deref().unwrap_or_default()),
         ("PMUSCOPE_VM_CONTROLLERS", controllers),
         ("PMUSCOPE_VM_MODULES", &boot.modules.join(",")),
