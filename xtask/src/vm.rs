@@ -22,6 +22,7 @@ use self::{
     boots::{BOOTS, Boot},
     fleet::Selection,
     packages::Arch,
+    report::Show,
     rig::Rig,
 };
 use crate::{setup, sh};
@@ -89,6 +90,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let selection = Selection {
         filter,
         changed: args.changed,
+        // Whoever asks by name wants to see what is said; of the whole fleet that is thousands of lines.
+        show: match args.filter {
+            Some(_) => Show::All,
+            None => Show::Failures,
+        },
     };
     let totals = fleet::run(&vm, &rig, &boots, selection)?;
     println!("xtask: guests ended after {} s", start.elapsed().as_secs());

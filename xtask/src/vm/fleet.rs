@@ -24,6 +24,7 @@ pub(super) struct Selection<'a> {
     pub(super) filter: &'a str,
     /// Leave out guests that passed before and in which nothing has changed.
     pub(super) changed: bool,
+    pub(super) show: Show,
 }
 
 /// Boots every guest and prints its results as they come; the first in the list begin first.
@@ -72,9 +73,7 @@ fn run_one(vm: &Path, rig: &Rig, boot: &Boot, selection: Selection<'_>) -> Resul
     }
     let since = Instant::now();
     let all = selection.filter.is_empty();
-    // Whoever asks for a test wants to see what it says; of the whole fleet that is thousands of lines.
-    let show = if all { Show::Failures } else { Show::All };
-    let mut report = Report::new(name, &mut totals, all, show);
+    let mut report = Report::new(name, &mut totals, all, selection.show);
     guest::run(boot, &kernel, &initramfs, &mut report)?;
     let (planned, seconds) = (report.planned(), since.elapsed().as_secs_f32());
     println!("[{name}] {planned} tests in {seconds:.1} s");
