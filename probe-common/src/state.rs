@@ -15,6 +15,8 @@ pub enum FlushMode {
     Charge = 1,
     /// Charge the open slice and forget its owner: hook `cgroup-switches` learns owners when they leave.
     ChargeAndForget = 2,
+    /// Count no more until [`Self::Arm`]: the counters here are about to be others.
+    Disarm = 3,
 }
 
 /// Durations that the programs measured of themselves, one run in [`crate::SAMPLE_EVERY`].

@@ -15,6 +15,10 @@ fn flush(ctx: RawTracePointContext) -> i32 {
     };
     let mode: u64 = ctx.arg(0);
     let (live, live_events): (u64, u64) = (ctx.arg(1), ctx.arg(2));
+    if mode == FlushMode::Disarm as u64 {
+        state.armed = 0;
+        return 0;
+    }
     let rebased = state.rebased;
     if mode == FlushMode::Arm as u64 {
         (state.live, state.live_events) = (live, live_events);

@@ -1,42 +1,15 @@
 //! Each container gets what it used: compared with the kernel's own accounting, cgroup by
 //! cgroup. That all rows add up to the machine proves nothing about who is charged.
 
-use crate::support::{Counting, Load, TestCgroup, assert_within, machine, online_cpus, taken_time};
+use crate::support::{Counting, Load, TestCgroup, machine, online_cpus};
 
-/// Stated by the project: within 1%. Our count runs from switch to switch as the kernel's own
-/// does; what interrupts and the hypervisor took is measured and allowed for.
-const PERCENT: f64 = 1.0;
-
-/// Counting, with what was taken from tasks meanwhile.
-struct Attribution {
-    counting: Counting,
-    taken: u64,
-}
-
-impl Attribution {
-    fn start() -> Self {
-        Self {
-            counting: Counting::start("task-clock"),
-            taken: taken_time(),
-        }
-    }
-
-    fn check(&mut self, cgroups: &[&TestCgroup]) {
-        let window = self.counting.window();
-        let taken = taken_time() - self.taken;
-        for cgroup in cgroups {
-            let counted = self
-                .counting
-                .count(&window, "task-clock", cgroup.id)
-                .expect("it ran, so it has a row");
-            let truth = cgroup.cpu_time();
-            assert_within(
-                &cgroup.path,
-                counted,
-                counted.clamp(truth, truth + taken),
-                PERCENT,
-            );
-        }
+fn check(counting: &mut Counting, cgroups: &[&TestCgroup]) {
+    let window = counting.window();
+    for cgroup in cgroups {
+        let counted = counting
+            .count(&window, "task-clock", cgroup.id)
+            .expect("it ran, so it has a row");
+        counting.assert_cpu_time(&cgroup.path, counted, cgroup.cpu_time());
     }
 }
 
@@ -44,14 +17,14 @@ impl Attribution {
 fn two_cgroups_two_to_one_on_one_cpu() {
     let Some(_machine) = machine() else { return };
     let (a, b) = (TestCgroup::new("two"), TestCgroup::new("one"));
-    let mut attribution = Attribution::start();
+    let mut counting = Counting::start("task-clock");
     let loads = [
         a.load("burn 0 400"),
         a.load("burn 0 400"),
         b.load("burn 0 400"),
     ];
     loads.into_iter().for_each(|load| drop(load.finish()));
-    attribution.check(&[&a, &b]);
+    check(&mut counting, &[&a, &b]);
 }
 
 #[test]
@@ -59,9 +32,9 @@ fn short_bursts_on_each_cpu_in_turn() {
     let Some(_machine) = machine() else { return };
     for cpu in online_cpus() {
         let a = TestCgroup::new("burst");
-        let mut attribution = Attribution::start();
+        let mut counting = Counting::start("task-clock");
         a.load(&format!("burst {cpu} 1000 10000 1500")).finish();
-        attribution.check(&[&a]);
+        check(&mut counting, &[&a]);
     }
 }
 
@@ -69,7 +42,7 @@ fn short_bursts_on_each_cpu_in_turn() {
 fn beside_a_task_that_only_updates_maps() {
     let Some(_machine) = machine() else { return };
     let maps = TestCgroup::new("maps");
-    let mut attribution = Attribution::start();
+    let mut counting = Counting::start("task-clock");
     let mut noise = maps.load("maps 2500");
     noise.go();
     for cpu in online_cpus() {
@@ -86,8 +59,8 @@ fn beside_a_task_that_only_updates_maps() {
         ];
         loads.iter_mut().for_each(Load::go);
         loads.into_iter().for_each(|load| drop(load.finish()));
-        attribution.check(&[&a, &b, &c]);
+        check(&mut counting, &[&a, &b, &c]);
     }
     noise.finish();
-    attribution.check(&[&maps]);
+    check(&mut counting, &[&maps]);
 }

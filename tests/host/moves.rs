@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Counting, TestCgroup, assert_within, machine};
+use crate::support::{Counting, TestCgroup, machine};
 
 /// CPU time of a process from /proc/PID/schedstat, in ns.
 fn cpu_time(pid: u32) -> u64 {
@@ -36,11 +36,10 @@ fn a_task_moved_while_it_runs() {
 
     let count = |cgroup: &TestCgroup| counting.count(&window, "task-clock", cgroup.id).unwrap();
     let (in_old, in_new) = (count(&old), count(&new));
-    assert_within(
+    counting.assert_cpu_time(
         "old and new together",
         in_old + in_new,
         old.cpu_time() + new.cpu_time(),
-        1.0,
     );
     println!(
         "old: counted {in_old}, kernel {}, flushed {interval} ns after the move",
@@ -62,7 +61,7 @@ fn a_storm_of_forks() {
     storm.load("forks 300 1").finish();
     let window = counting.window();
     let counted = counting.count(&window, "task-clock", storm.id).unwrap();
-    assert_within("storm", counted, storm.cpu_time(), 1.0);
+    counting.assert_cpu_time("storm", counted, storm.cpu_time());
 }
 
 #[test]
@@ -86,5 +85,5 @@ fn by_process_every_process_has_its_row_and_name() {
         .iter()
         .filter_map(|pid| counting.process_count(&window, "task-clock", cgroup.id, *pid))
         .sum();
-    assert_within("both", all, cgroup.cpu_time(), 1.0);
+    counting.assert_cpu_time("both", all, cgroup.cpu_time());
 }

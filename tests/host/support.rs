@@ -185,6 +185,8 @@ pub(crate) fn online_cpus() -> Vec<u32> {
 pub(crate) struct Counting {
     pub(crate) session: Session,
     pub(crate) first: Snapshot,
+    /// [`taken_time`] at the start.
+    taken: u64,
 }
 
 impl Counting {
@@ -212,13 +214,27 @@ impl Counting {
         change(&mut config);
         let mut session = Session::start(config, &hierarchy()).unwrap();
         let first = session.pull().unwrap();
-        Self { session, first }
+        let taken = taken_time();
+        Self {
+            session,
+            first,
+            taken,
+        }
     }
 
     /// What was counted since the start.
     pub(crate) fn window(&mut self) -> Window {
         let now = self.session.pull().unwrap();
         Window::between(&self.first, &now, self.session.plan())
+    }
+
+    /// Asserts that a task-clock is what the kernel's own accounting says, within 1% (stated by the project): our
+    /// count runs from switch to switch as the kernel's own does; what interrupts and the hypervisor took since
+    /// the start is measured and allowed for.
+    #[track_caller]
+    pub(crate) fn assert_cpu_time(&self, what: &str, counted: u64, truth: u64) {
+        let taken = taken_time() - self.taken;
+        assert_within(what, counted, counted.clamp(truth, truth + taken), 1.0);
     }
 
     /// The count of one event of a window for one owner; None where it has no row.
@@ -253,7 +269,7 @@ impl Counting {
 
 /// CPU time in ns that the kernel spent in interrupts or that the hypervisor took, all CPUs, so far: the
 /// kernel's own accounting leaves it out of a task's time, a clock that runs while the task is on does not.
-pub(crate) fn taken_time() -> u64 {
+fn taken_time() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     // cpu user nice system idle iowait irq softirq steal ..., in ticks.
     let ticks: u64 = stat

@@ -324,8 +324,8 @@ pub struct SpeCpu {
     pub unknown_threads: u64,
     /// Exits that were not told to user space: the thread stays in the task map.
     pub lost_exits: u64,
-    /// Pages that the table of pages took in.
-    pub pages: u64,
+    /// Records that the table of pages did not take in: the kernel refused a new page.
+    pub unpaged: u64,
 }
 
 impl SpeCpu {
@@ -366,7 +366,7 @@ impl SpeCpu {
             switches: word(),
             unknown_threads: word(),
             lost_exits: word(),
-            pages: word(),
+            unpaged: word(),
         }
     }
 }

@@ -181,18 +181,30 @@ fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
         tgid: u64::from(tgid),
     };
     let cycles = u64::from(record.total_latency().unwrap_or(0));
-    if let Some(row) = SPE_PAGES.get_ptr_mut(key) {
-        // SAFETY: words of a map value that all CPUs only add to.
-        unsafe {
-            add_shared(&raw mut (*row).samples, 1);
-            add_shared(&raw mut (*row).cycles, cycles);
-        }
-    } else if SPE_PAGES
-        .insert(key, PageRow { samples: 1, cycles }, 0)
-        .is_ok()
+    let first = PageRow { samples: 1, cycles };
+    // Another CPU may bring the same page in between: a process runs on many.
+    if !add_to_page(&key, cycles)
+        && SPE_PAGES
+            .insert(key, first, u64::from(BPF_NOEXIST))
+            .is_err()
+        && !add_to_page(&key, cycles)
     {
-        cpu.pages += 1;
+        cpu.unpaged += 1;
     }
+}
+
+/// False where the table does not have the page.
+#[inline(always)]
+fn add_to_page(key: &PageKey, cycles: u64) -> bool {
+    let Some(row) = SPE_PAGES.get_ptr_mut(key) else {
+        return false;
+    };
+    // SAFETY: words of a map value that all CPUs only add to.
+    unsafe {
+        add_shared(&raw mut (*row).samples, 1);
+        add_shared(&raw mut (*row).cycles, cycles);
+    }
+    true
 }
 
 /// An atomic add; core has none for this target.

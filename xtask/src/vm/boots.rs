@@ -118,6 +118,7 @@ const ICOUNT: &[Tests] = &[Tests {
 const METRICS: &[Tests] = &[Tests {
     binary: "vm",
     modules: &[
+        "hooks::where_it_is_complete",
         "metrics::",
         "metrics_stat::",
         "metrics_uncore::",

@@ -60,6 +60,7 @@ impl SpeHealth {
             ("irq_off_ns_max", self.longest),
             ("unknown_threads", sum.unknown_threads),
             ("lost_exits", sum.lost_exits),
+            ("unpaged_records", sum.unpaged),
         ]
         .map(|(name, count)| (name.to_owned(), count))
         .into();
@@ -150,5 +151,5 @@ fn add(sum: &mut SpeCpu, cpu: &SpeCpu) {
     sum.nanos += cpu.nanos;
     sum.unknown_threads += cpu.unknown_threads;
     sum.lost_exits += cpu.lost_exits;
-    sum.pages += cpu.pages;
+    sum.unpaged += cpu.unpaged;
 }
