@@ -16,15 +16,20 @@ pub(crate) fn skip(reason: &str) {
     println!("skipped: {reason}");
 }
 
+/// Whether the guest's clock runs on while QEMU keeps its CPUs from running. Else it is their instructions.
+pub(crate) fn clock_runs_alone() -> bool {
+    value("CLOCK") != "instructions"
+}
+
 /// By what part a time of the kernel's, over some seconds in turns, may differ from the PMU's.
 ///
 /// The kernel looks at its clock beside the moment at which the test PMU starts and stops. Where the guest's
 /// clock is its instructions, only those between the two count. Else QEMU keeps an emulated CPU from running
 /// there for as long as its host does something else: no bound on that says anything about pmuscope.
 pub(crate) fn clock_slack() -> f64 {
-    if value("CLOCK") == "instructions" {
-        0.01
-    } else {
+    if clock_runs_alone() {
         f64::INFINITY
+    } else {
+        0.01
     }
 }

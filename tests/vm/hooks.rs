@@ -48,7 +48,8 @@ fn where_it_is_complete_it_counts_the_same() {
     for cgroup in [&a, &b] {
         let counted = counting.count(&window, "e0", cgroup.id).unwrap();
         // At every switch the hook runs a little after the instant to which the PMU is exact.
-        let percent = 100.0 * clock_slack();
+        // Where the guest's clock runs alone, a tenth: QEMU may run its other CPU for 100 ms in between.
+        let percent = 100.0 * clock_slack().min(0.1);
         assert_within(&cgroup.path, counted, pmu.core_time(cgroup.id), percent);
     }
     assert_eq!(window.health.missed_switches, 0);

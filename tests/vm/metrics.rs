@@ -342,13 +342,14 @@ fn every_core_metric_by_rotation() {
             percent(clock),
             percent(errors.rate),
         );
-        // All else is exact: what is left is how far the kernel's times are from the PMU's.
+        // All else is exact: what is left is how far the kernel's times are from the PMU's. A group has some
+        // 340 ms, of which QEMU's turn for the other CPU takes up to a tick (4 ms).
         let slack = clock_slack();
         assert!(errors.enabled.abs() < slack, "{}", errors.enabled);
-        let worst = running[0].abs().max(running[groups - 1].abs());
-        assert!(worst < slack, "{worst}");
-        assert!(errors.rate < slack, "{}", errors.rate);
+        assert!(middle.abs() < slack, "{middle}");
         assert!(clock < slack, "{clock}");
+        let worst = running[0].abs().max(running[groups - 1].abs());
+        assert!(worst.max(errors.rate) < 5.0 * slack, "{worst}");
     }
     println!("{} exchanges", window.health.exchanges);
     assert!(window.health.exchanges > 100);

@@ -238,7 +238,9 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
             plan.uncore_groups.len(),
             report.places.len()
         );
-        let slack = clock_slack();
+        assert!(middle.abs() < clock_slack(), "{middle}");
+        // Of a hundred groups each has 20 ms, in turns between which QEMU may run its other CPU.
+        let slack = 10.0 * clock_slack();
         assert!(first.abs().max(last.abs()) < slack, "{first} to {last}");
     }
     let mut values = 0;

@@ -126,10 +126,11 @@ impl Errors {
 
     fn print(&self, load: &str, method: &str) {
         println!(
-            "| {load} | {method} | {:.2} % | {:.2} % | {:.2} % |",
+            "| {load} | {method} | {:.2} % | {:.2} % | {:.2} % | {:.2} |",
             100.0 * self.mean(self.squares),
             100.0 * self.largest,
             100.0 * self.median(),
+            self.mean(self.in_units),
         );
     }
 }
@@ -234,7 +235,9 @@ fn shares_are_near_the_truth() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,core rates=0");
     let events = Containers::events(&pmu);
-    println!("| load | method | error (root mean square) | largest | stated (median) |");
+    println!(
+        "| load | method | error (root mean square) | largest | stated (median) | error / stated |"
+    );
     let weights = |plan: &Plan, window: &Window| {
         let weights = COUNTED.map(|weight| counted(weight, plan, window));
         weights.to_vec()
@@ -243,7 +246,8 @@ fn shares_are_near_the_truth() {
         let errors = quiet(&pmu, &on, 1, || Counting::start(&events), weights);
         for (errors, (_, method, _)) in errors.iter().zip(COUNTED) {
             errors.print(&load, method);
-            assert!(errors.mean(errors.squares) < clock_slack());
+            // Where the guest's clock runs alone, a tenth: QEMU may run its other CPU for 100 ms in between.
+            assert!(errors.mean(errors.squares) < clock_slack().min(0.1));
         }
     }
 }
@@ -263,7 +267,9 @@ fn shares_by_samples_are_as_near_as_they_state() {
         let plan = event::parse("nvidia_scf_pmu_0/cmem_rd_data/", &pmus).unwrap();
         Counting::with_plan(Plan::new(&plan).unwrap(), |config| config.spe = Some(spe))
     };
-    println!("| load | method | error (root mean square) | largest | stated (median) |");
+    println!(
+        "| load | method | error (root mean square) | largest | stated (median) | error / stated |"
+    );
     for (load, on) in loads() {
         let blind = spe_support::stat("blind_ns");
         let errors = quiet(&pmu, &on, 0, start, |_, window| vec![sampled(window)]);
@@ -271,7 +277,7 @@ fn shares_by_samples_are_as_near_as_they_state() {
         let blind = spe_support::stat("blind_ns") - blind;
         errors.print(&load, "spe");
         let in_units = errors.mean(errors.in_units);
-        println!("error / stated {in_units:.2}, {blind} ns not sampled");
+        println!("{blind} ns not sampled");
         // Two shares of two are one error, which may well be twice its standard deviation.
         assert!(in_units < 3.0, "{load}: the stated error is too small");
     }
@@ -355,7 +361,9 @@ fn cut(on: &[u64], length: Duration) -> Errors {
 #[test]
 fn the_stated_error_holds_for_windows_cut_under_load() {
     let Some(_machine) = machine() else { return };
-    println!("| load | window | method | error (root mean square) | largest | stated (median) |");
+    println!(
+        "| load | window | method | error (root mean square) | largest | stated (median) | error / stated |"
+    );
     for milliseconds in [500, 100, 20] {
         for on in [
             &[1_000, 9_000][..],
@@ -370,7 +378,7 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
             };
             errors.print(&format!("{load} | {milliseconds} ms"), COUNTED[0].1);
             let in_units = errors.mean(errors.in_units);
-            println!("{} shares, error / stated {in_units:.2}", errors.shares);
+            println!("{} shares", errors.shares);
             // Of errors that are stated rightly it is at most 1; of so few it scatters by about a fifth.
             assert!(in_units < 1.6, "{load}: the stated error is too small");
         }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     process::{Command, Stdio},
     thread,
     time::Duration,
@@ -252,6 +253,50 @@ fn mem_shows_the_command() {
             .is_some_and(|pages| !pages.is_empty())
     );
     assert!(json["self"]["spe_decode_ns"].as_u64().unwrap() > 0);
+}
+
+/// Each interval has what was sampled in it, and together they have all.
+#[test]
+fn intervals_of_mem_add_up() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    let mut mem = pmuscope()
+        .args(["mem", "-I", "150", "--by", "process", "--format", "json"])
+        .args(["--period", "4096", "--spe-irq-max", "1000ms", "--self"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(mem.stdout.take().unwrap()).lines();
+    // It samples from here on.
+    lines.next().unwrap().unwrap();
+    let mut load = a.load("burn 0 600");
+    let pid = load.pid();
+    load.go();
+    load.finish();
+    let of_load = |window: String| -> u64 {
+        let window: serde_json::Value = serde_json::from_str(&window).unwrap();
+        assert_eq!(window["self"]["spe_skipped_records"], 0, "{window}");
+        let rows = window["rows"].as_array().unwrap();
+        let rows = rows.iter().filter(|row| row["pid"] == pid);
+        let classes = rows.flat_map(|row| row["classes"].as_object().unwrap().values());
+        let samples = classes.map(|class| class["spe_samples"].as_u64().unwrap());
+        samples.sum()
+    };
+    let mut windows = lines.map(Result::unwrap).map(of_load);
+    let mut counted = Vec::new();
+    // After one without it, all of it is in windows.
+    while counted.last() != Some(&0) || counted.iter().all(|samples| *samples == 0) {
+        counted.push(windows.next().unwrap());
+    }
+    kill("-INT", mem.id());
+    counted.extend(windows);
+    assert!(mem.wait().unwrap().success());
+    let written = samples(&written(&truth(), |row| row.tgid == pid));
+    println!("{counted:?} of {written}");
+    assert!(counted.iter().filter(|counted| **counted > 0).count() >= 2);
+    assert_eq!(counted.iter().sum::<u64>(), written);
 }
 
 fn kill(signal: &str, pid: u32) {

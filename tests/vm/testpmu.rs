@@ -47,7 +47,7 @@ impl TestPmu {
     pub(crate) fn core_time(&self, cgroup: CgroupId) -> u64 {
         let tasks = fs::read_to_string(format!("{CONTROL}/tasks")).unwrap();
         let of_cgroup = tasks.lines().filter_map(|line| {
-            // kind id weight cpu ns core_ns
+            // kind id weight cpu ns core_ns weighing_ns
             let fields: Vec<_> = line.split(' ').collect();
             (fields[0] == "cgroup" && fields[1] == cgroup.0.to_string())
                 .then(|| fields[5].parse::<u64>().unwrap())

@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
     path::Path,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use perf_event_open_sys::{bindings, perf_event_open};
@@ -45,6 +45,8 @@ pub(super) struct Counted {
     pub(super) owners: usize,
     /// The time that was charged to them and to idle, of the time that the CPUs had; in percent.
     pub(super) percent: u32,
+    /// How far that may be from the truth: of each CPU the window begins and ends somewhere in the pulls.
+    pub(super) within: u32,
 }
 
 pub(super) fn check(machine: &Machine, hierarchy: Option<&Hierarchy>) -> Vec<Finding> {
@@ -105,10 +107,14 @@ fn session(machine: &Machine, hierarchy: Option<&Hierarchy>) -> Finding {
         return not_tried("cgroup2");
     };
     match machine.trials.count(hierarchy) {
-        Ok(Counted { owners, percent }) => AREA.ok(
+        Ok(Counted {
+            owners,
+            percent,
+            within,
+        }) => AREA.ok(
             check,
             format!(
-                "programs loaded and attached, {owners} owners charged in {} ms, {percent}% of the CPUs' time accounted for",
+                "programs loaded and attached, {owners} owners charged in {} ms, {percent}% ± {within}% of the CPUs' time accounted for",
                 TRIAL.as_millis()
             ),
         ),
@@ -149,9 +155,16 @@ impl Trials for Live {
         };
         let failed = |error: crate::load::LoadError| error.to_string();
         let mut session = Session::start(config, hierarchy).map_err(failed)?;
-        let first = session.pull().map_err(failed)?;
+        let mut edges = Duration::ZERO;
+        let mut pull = || {
+            let began = Instant::now();
+            let snapshot = session.pull().map_err(failed);
+            edges += began.elapsed();
+            snapshot
+        };
+        let first = pull()?;
         thread::sleep(TRIAL);
-        let last = session.pull().map_err(failed)?;
+        let last = pull()?;
         let window = Window::between(&first, &last, session.plan());
         let rows: Vec<u64> = window
             .usage
@@ -159,9 +172,11 @@ impl Trials for Live {
             .filter_map(|groups| Some(groups.first()?.as_ref()?.counts[0]))
             .collect();
         let cpus = cpus::online(Path::new("/sys")).map_err(|error| error.to_string())?;
-        let had = last.at.saturating_sub(first.at).as_nanos() * cpus.len() as u128;
+        let length = last.at.saturating_sub(first.at).as_nanos();
+        let had = length * cpus.len() as u128;
         let charged: u128 = rows.iter().map(|nanos| u128::from(*nanos)).sum();
         let percent = (charged * 100).checked_div(had).unwrap_or(0);
+        let within = (edges.as_nanos() * 100).div_ceil(length.max(1));
         if charged == 0 {
             return Err(format!(
                 "the programs were loaded and attached, and charged nothing in {} ms",
@@ -171,6 +186,7 @@ impl Trials for Live {
         Ok(Counted {
             owners: rows.iter().filter(|nanos| **nanos > 0).count(),
             percent: u32::try_from(percent).unwrap_or(u32::MAX),
+            within: u32::try_from(within).unwrap_or(u32::MAX),
         })
     }
 }

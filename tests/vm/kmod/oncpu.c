@@ -45,7 +45,7 @@ static DEFINE_PER_CPU(struct oncpu, oncpu);
 static struct watched watched[MAX_WATCHED];
 static unsigned int nr_watched;	/* read by the probes, written under the mutex */
 static DEFINE_MUTEX(watch_mutex);
-static bool weights_used;	/* once true, for ever: weighted may not jump back */
+static bool weights_used;	/* once true, for ever: weighted may not fall to 0 */
 static bool idle_counts;
 static struct tracepoint *sched_switch_tp;
 
@@ -182,6 +182,7 @@ static void refresh(void *unused)
 {
 	struct tp_box *box = core_box();
 
+	tp_spe_switch(current);
 	slice(tp_mono(), current);
 	if (box)
 		tp_box_idle(box, is_idle_task(current) && !idle_counts);

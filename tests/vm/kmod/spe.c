@@ -219,6 +219,8 @@ static void full_irq(struct irq_work *work)
 	if (!c->full || !event || !buf)
 		return;
 	run(c, current);
+	/* Blind up to here, as run() has said. */
+	since = max(since, c->last);
 	end(c, buf);
 	if (!(c->handle.aux_flags & PERF_AUX_FLAG_TRUNCATED))
 		begin(c, event);

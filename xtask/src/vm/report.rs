@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many lines of a guest that died outside of a test are shown.
+/// How many of the last lines of a guest's console are shown if it died.
 const TAIL: usize = 60;
 
 /// How many of a failed test's last lines are said again at the end of all guests.
@@ -220,8 +220,14 @@ impl<'a> Report<'a> {
                 "FAILED "
             }
         };
-        let held = self.show == Show::Failures && verdict.trim_end() != "ok";
-        let mut lines = if held { said } else { Vec::new() };
+        let mut lines = match self.show {
+            Show::All => Vec::new(),
+            // What the kernel warns of is worth a look in any case.
+            Show::Failures if verdict.trim_end() == "ok" => {
+                said.into_iter().filter(|line| is_kernels(line)).collect()
+            }
+            Show::Failures => said,
+        };
         let seconds = since.elapsed().as_secs_f32();
         let status = match status {
             // 101 is libtest's word for a test that failed, which the line says already.
@@ -268,9 +274,11 @@ impl<'a> Report<'a> {
 
     /// Counts a failure, with what its test said; returns its line.
     fn fail(&mut self, what: &str, said: &[String]) -> String {
+        let own: Vec<_> = said.iter().filter(|line| !is_kernels(line)).collect();
+        let last = own[own.len().saturating_sub(REASON)..].iter();
         self.totals.failed.push(Failure {
             what: format!("[{}] {what}", self.guest),
-            reason: said[said.len().saturating_sub(REASON)..].to_vec(),
+            reason: last.map(ToString::to_string).collect(),
         });
         format!("FAILED  {what}")
     }
@@ -279,6 +287,11 @@ impl<'a> Report<'a> {
     pub(super) fn planned(&self) -> usize {
         self.planned
     }
+}
+
+/// Of the kernel's log, as init.sh shows it after each test.
+fn is_kernels(line: &str) -> bool {
+    line.trim_start().starts_with("kernel: ")
 }
 
 /// Why a guest has no result.
@@ -316,9 +329,9 @@ mod tests {
     fn console() -> String {
         let plan = "EFI stub: Booting\n@@ plan vm a::x\n@@ plan vm a::y\n@@ plan vm b\n";
         let tests = [
-            test("a::x", "0.2% off\nok\r", 0),
+            test("a::x", "0.2% off\nok\r\nkernel: WARNING", 0),
             test("a::y", "skipped: no PMU\nok", 0),
-            test("b", "\nthread 'b' panicked\nFAILED", 101),
+            test("b", "\nthread 'b' panicked\nFAILED\nkernel: splat", 101),
         ];
         format!("{plan}{}@@ end\n", tests.concat())
     }
@@ -343,10 +356,12 @@ mod tests {
             .map(|line| line.split(" (").next().unwrap())
             .collect();
         let expected = [
+            "    kernel: WARNING",
             "ok      a::x",
             "    skipped: no PMU",
             "skipped a::y",
             "    thread 'b' panicked",
+            "    kernel: splat",
             "FAILED  b",
         ];
         assert_eq!(shown, expected);

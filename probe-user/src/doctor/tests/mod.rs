@@ -38,6 +38,7 @@ const COUNTS: Told = Told {
     session: Ok(Counted {
         owners: 12,
         percent: 100,
+        within: 2,
     }),
 };
 
