@@ -72,6 +72,8 @@ pub struct CpuState {
     /// Switches that the `sched_switch` program did not see: the thread that leaves is not the one
     /// that came in. The slice is split by the time for which the scheduler says it ran.
     pub unseen: u64,
+    /// Nanoseconds of the slices that were split so: the owners of this time are estimated.
+    pub unseen_nanos: u64,
     /// Runs of the `cgroup_switch` program that found the idle task leaving.
     pub idle_runs: u64,
     /// Cost of runs that found the same owner.
@@ -98,7 +100,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 22 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 23 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -120,6 +122,7 @@ impl CpuState {
             ahead: word().cast_signed(),
             charges: word(),
             unseen: word(),
+            unseen_nanos: word(),
             idle_runs: word(),
             same: Sampled {
                 samples: word(),

@@ -184,8 +184,12 @@ pub(crate) fn charge_two(
     // In 1/65536, so that no product overflows.
     let share = if ran < length {
         (ran << 16) / length
-    } else {
+    } else if ran - length < length >> 3 {
+        // All of it, as far as two clocks agree.
         1 << 16
+    } else {
+        // What a real-time task ran in all its life. Such tasks run for a moment.
+        0
     };
     let last = |gain: u64| (gain >> 16) * share + (((gain & 0xffff) * share) >> 16);
     charge_part(ctx, state, first, |gain| gain - last(gain));

@@ -172,6 +172,7 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
         state.unseen += 1;
         let owners = (stored(state), owner_of(prev));
         let length = state.length;
+        state.unseen_nanos += length;
         account::charge_two(ctx, state, owners, prev.ran(), length);
     }
 }

@@ -9,7 +9,7 @@ fn check(counting: &mut Counting, cgroups: &[&TestCgroup]) {
         let counted = counting
             .count(&window, "task-clock", cgroup.id)
             .expect("it ran, so it has a row");
-        counting.assert_cpu_time(&cgroup.path, counted, cgroup.cpu_time());
+        counting.assert_cpu_time(&window, &cgroup.path, counted, cgroup.cpu_time());
     }
 }
 

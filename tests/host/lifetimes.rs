@@ -58,7 +58,7 @@ fn nested_cgroups_keep_their_own_counts() {
     // The load is born in the test's cgroup and moves itself, so the outer cgroup never ran.
     assert_eq!(counting.count(&window, "task-clock", outer.id), None);
     let counted = counting.count(&window, "task-clock", inner.id).unwrap();
-    counting.assert_cpu_time("inner", counted, inner.cpu_time());
+    counting.assert_cpu_time(&window, "inner", counted, inner.cpu_time());
     assert_eq!(
         window.names.cgroups[&inner.id],
         format!("{}/inner", outer.path)
@@ -109,7 +109,7 @@ fn cgroups_of_v1_hierarchies_are_not_ours() {
     );
     assert_eq!(window.names.cgroups[&a.id], a.path);
     let counted = counting.count(&window, "task-clock", a.id).unwrap();
-    counting.assert_cpu_time("v2", counted, a.cpu_time());
+    counting.assert_cpu_time(&window, "v2", counted, a.cpu_time());
     // What the walk finds is what is there.
     assert!(
         hierarchy()

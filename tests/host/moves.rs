@@ -37,6 +37,7 @@ fn a_task_moved_while_it_runs() {
     let count = |cgroup: &TestCgroup| counting.count(&window, "task-clock", cgroup.id).unwrap();
     let (in_old, in_new) = (count(&old), count(&new));
     counting.assert_cpu_time(
+        &window,
         "old and new together",
         in_old + in_new,
         old.cpu_time() + new.cpu_time(),
@@ -61,7 +62,7 @@ fn a_storm_of_forks() {
     storm.load("forks 300 1").finish();
     let window = counting.window();
     let counted = counting.count(&window, "task-clock", storm.id).unwrap();
-    counting.assert_cpu_time("storm", counted, storm.cpu_time());
+    counting.assert_cpu_time(&window, "storm", counted, storm.cpu_time());
 }
 
 #[test]
@@ -85,5 +86,5 @@ fn by_process_every_process_has_its_row_and_name() {
         .iter()
         .filter_map(|pid| counting.process_count(&window, "task-clock", cgroup.id, *pid))
         .sum();
-    counting.assert_cpu_time("both", all, cgroup.cpu_time());
+    counting.assert_cpu_time(&window, "both", all, cgroup.cpu_time());
 }

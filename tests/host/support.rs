@@ -225,16 +225,22 @@ impl Counting {
     /// What was counted since the start.
     pub(crate) fn window(&mut self) -> Window {
         let now = self.session.pull().unwrap();
-        Window::between(&self.first, &now, self.session.plan())
+        let window = Window::between(&self.first, &now, self.session.plan());
+        println!("{:?}", window.health);
+        window
     }
 
-    /// Asserts that a task-clock is what the kernel's own accounting says, within 1% (stated by the project): our
-    /// count runs from switch to switch as the kernel's own does; what interrupts and the hypervisor took since
-    /// the start is measured and allowed for.
+    /// Asserts that a task-clock of a window is what the kernel's own accounting says, within 1% (stated by the
+    /// project): our count runs from switch to switch as the kernel's own does. Allowed for is what was measured
+    /// since the start: what interrupts and the hypervisor took, and the slices in which a switch was missed,
+    /// whose owners are estimated (a few tasks of the host that this was built on leave without an event).
     #[track_caller]
-    pub(crate) fn assert_cpu_time(&self, what: &str, counted: u64, truth: u64) {
+    pub(crate) fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
         let taken = taken_time() - self.taken;
-        assert_within(what, counted, counted.clamp(truth, truth + taken), 1.0);
+        let estimated = window.health.estimated_nanos;
+        let allowed = truth.saturating_sub(estimated)..=truth + taken + estimated;
+        let nearest = counted.clamp(*allowed.start(), *allowed.end());
+        assert_within(what, counted, nearest, 1.0);
     }
 
     /// The count of one event of a window for one owner; None where it has no row.

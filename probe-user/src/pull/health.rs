@@ -35,6 +35,8 @@ pub struct Health {
     pub lost_events: u64,
     /// Switches that the hook did not see.
     pub missed_switches: u64,
+    /// Nanoseconds of the slices in which a switch was missed: their owners are estimated.
+    pub estimated_nanos: u64,
 }
 
 impl Session {
@@ -59,6 +61,7 @@ impl Session {
             overflowed: sum(|state| state.overflowed),
             lost_events: sum(|state| state.lost_events),
             missed_switches: self.missed_switches + sum(|state| state.unseen),
+            estimated_nanos: sum(|state| state.unseen_nanos),
         }
     }
 }
