@@ -72,7 +72,7 @@ pub struct CpuState {
     /// Switches that the `sched_switch` program did not see: the thread that leaves is not the one
     /// that came in. The slice is split by the time for which the scheduler says it ran.
     pub unseen: u64,
-    /// Nanoseconds of the slices that were split so: the owners of this time are estimated.
+    /// Nanoseconds of the slices that were split so between two owners: whose this time was is estimated.
     pub unseen_nanos: u64,
     /// Runs of the `cgroup_switch` program that found the idle task leaving.
     pub idle_runs: u64,

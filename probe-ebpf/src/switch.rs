@@ -172,7 +172,10 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
         state.unseen += 1;
         let owners = (stored(state), owner_of(prev));
         let length = state.length;
-        state.unseen_nanos += length;
+        // Between two of one owner nothing is estimated.
+        if owners.0 != owners.1 {
+            state.unseen_nanos += length;
+        }
         account::charge_two(ctx, state, owners, prev.ran(), length);
     }
 }

@@ -349,7 +349,8 @@ fn every_core_metric_by_rotation() {
         assert!(middle.abs() < slack, "{middle}");
         assert!(clock < slack, "{clock}");
         let worst = running[0].abs().max(running[groups - 1].abs());
-        assert!(worst.max(errors.rate) < 5.0 * slack, "{worst}");
+        let rate = errors.rate;
+        assert!(worst.max(rate) < 5.0 * slack, "{worst}, {rate}");
     }
     println!("{} exchanges", window.health.exchanges);
     assert!(window.health.exchanges > 100);

@@ -35,7 +35,7 @@ pub struct Health {
     pub lost_events: u64,
     /// Switches that the hook did not see.
     pub missed_switches: u64,
-    /// Nanoseconds of the slices in which a switch was missed: their owners are estimated.
+    /// Nanoseconds of the slices in which a switch between two owners was missed: whose they were is estimated.
     pub estimated_nanos: u64,
 }
 
