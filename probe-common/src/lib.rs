@@ -14,7 +14,7 @@ mod usage;
 pub mod spe;
 
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
-pub use state::{CpuState, FlushMode, GroupTime, Sampled};
+pub use state::{CpuState, FLUSH_BUSY, FlushMode, GroupTime, Sampled};
 pub use usage::{CgroupId, UsageKey, UsageRow};
 
 /// Counters that can be live on a CPU at once, over all groups.

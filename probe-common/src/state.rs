@@ -4,7 +4,7 @@ use crate::{CgroupId, GROUPS, SLOTS};
 
 /// What the `flush` program does; user space passes it as the first argument of the test run.
 ///
-/// The second and third are the rotated group that is live from then on, and how many counters of it
+/// It returns [`FLUSH_BUSY`] where it has to be run again. The second and third are the rotated group that is live from then on, and how many counters of it
 /// are in the slots ([`CpuState::live`], [`CpuState::live_events`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -18,6 +18,9 @@ pub enum FlushMode {
     /// Count no more until [`Self::Arm`]: the counters here are about to be others.
     Disarm = 3,
 }
+
+/// The flush did nothing: it interrupted a program that was working on the state of that CPU.
+pub const FLUSH_BUSY: u32 = 1;
 
 /// Durations that the programs measured of themselves, one run in [`crate::SAMPLE_EVERY`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +77,10 @@ pub struct CpuState {
     pub unseen: u64,
     /// Nanoseconds of the slices that were split so between two owners: whose this time was is estimated.
     pub unseen_nanos: u64,
+    /// Switches that only the `sched_exit` program saw, right after them.
+    pub late: u64,
+    /// 1 while the `sched_exit` program works on this state, which a flush may interrupt.
+    pub busy: u64,
     /// Runs of the `cgroup_switch` program that found the idle task leaving.
     pub idle_runs: u64,
     /// Cost of runs that found the same owner.
@@ -100,7 +107,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 23 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 25 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -123,6 +130,8 @@ impl CpuState {
             charges: word(),
             unseen: word(),
             unseen_nanos: word(),
+            late: word(),
+            busy: word(),
             idle_runs: word(),
             same: Sampled {
                 samples: word(),

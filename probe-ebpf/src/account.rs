@@ -1,7 +1,7 @@
 //! Accounting: what the counters have gained since the last reading goes to the owner of
 //! the slice. Every hook and the flush end here.
 
-use core::ffi::c_void;
+use core::{arch::asm, ffi::c_void};
 
 use aya_ebpf::{
     EbpfContext,
@@ -42,8 +42,31 @@ pub(crate) struct Owner {
 #[inline(always)]
 pub(crate) fn state() -> Option<&'static mut CpuState> {
     // SAFETY: a per-CPU value that only this CPU writes, in programs that do not interrupt each
-    // other: switch hooks run with interrupts off, the flush in an IPI or with preemption off.
+    // other: switch hooks run with interrupts off, the flush in an IPI or with preemption off. What
+    // runs with interrupts on claims the state.
     unsafe { STATE.get_ptr_mut(0)?.as_mut() }
+}
+
+/// Keeps the flush away until [`release`].
+#[inline(always)]
+pub(crate) fn claim(state: &mut CpuState) {
+    state.busy = 1;
+    keep_order();
+}
+
+/// Ends what [`claim`] began.
+#[inline(always)]
+pub(crate) fn release(state: &mut CpuState) {
+    keep_order();
+    state.busy = 0;
+}
+
+/// What is stored before is stored before, for whoever interrupts on this CPU: a fence for the compiler, which LLVM
+/// has none of for eBPF.
+#[inline(always)]
+fn keep_order() {
+    // SAFETY: no instruction.
+    unsafe { asm!("", options(nostack, preserves_flags)) };
 }
 
 /// No lateness was found yet.

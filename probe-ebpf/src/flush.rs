@@ -4,7 +4,7 @@
 //! Never attached: user space runs it on one CPU at a time by `BPF_PROG_TEST_RUN` (kernel 5.10).
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
-use probe_common::FlushMode;
+use probe_common::{FLUSH_BUSY, FlushMode};
 
 use crate::{account, kernel::Task, switch};
 
@@ -13,6 +13,9 @@ fn flush(ctx: RawTracePointContext) -> i32 {
     let Some(state) = account::state() else {
         return 0;
     };
+    if state.busy == 1 {
+        return FLUSH_BUSY.cast_signed();
+    }
     let mode: u64 = ctx.arg(0);
     let (live, live_events): (u64, u64) = (ctx.arg(1), ctx.arg(2));
     if mode == FlushMode::Disarm as u64 {

@@ -4,7 +4,7 @@
 //! read-only globals before loading. The map behind them is frozen, hence the verifier
 //! knows their values and admits direct loads through BTF pointers: no probe reads.
 
-use aya_ebpf::Global;
+use aya_ebpf::{Global, helpers::bpf_probe_read_kernel};
 use probe_common::CgroupId;
 
 macro_rules! offsets {
@@ -121,6 +121,19 @@ impl Task {
             let then: u64 = field(entity, &SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME);
             now.wrapping_sub(then)
         }
+    }
+
+    /// The same of the task that was at `address`, which may be gone.
+    #[inline(always)]
+    pub(crate) fn ran_at(address: u64) -> Option<u64> {
+        let entity = address + TASK_SE.load();
+        let read = |offset: &Global<u64>| {
+            let time = (entity + offset.load()) as *const u64;
+            // SAFETY: the helper copies what is there, or fails.
+            unsafe { bpf_probe_read_kernel(time) }.ok()
+        };
+        let now = read(&SCHED_ENTITY_SUM_EXEC_RUNTIME)?;
+        Some(now.wrapping_sub(read(&SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME)?))
     }
 
     /// The scheduler's clock of this CPU when its accounting of this task, which leaves, ended; of

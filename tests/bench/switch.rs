@@ -2,12 +2,13 @@
 //!
 //! Two processes on one CPU hand a byte to and fro: in one cgroup, where the hook returns at once,
 //! and in two, where every switch is charged. Four things take turns: nothing; the same counters open
-//! but no program; these and a program that does nothing; pmuscope. Each turn gives the fastest of a few
+//! but no program; these and a program that does nothing; pmuscope; pmuscope where it has met a kernel that hides
+//! switches from it, and so watches the way out of the scheduler too. Each turn gives the fastest of a few
 //! short runs, which other load on the machine disturbs least, and the differences are taken within a
 //! round of turns, so that a machine that changes its speed meanwhile changes them little. The table shows
 //! their medians and quartiles over the rounds.
 //!
-//! The last column is the kernel's own clock of the program, less what it says of the one that does nothing:
+//! The last but one column is the kernel's own clock of the program, less what it says of the one that does nothing:
 //! programs run with interrupts off, so that other load disturbs it hardly at all.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
@@ -21,7 +22,7 @@ use std::os::fd::OwnedFd;
 
 use bpf::{Clocked, Empty, busiest_program};
 use probe_user::load::Hook;
-use support::{Counting, TestCgroup};
+use support::{Counting, TestCgroup, plan};
 
 /// Rounds of turns.
 const REPEAT: usize = 15;
@@ -51,9 +52,16 @@ enum Turn {
     Counters,
     Empty,
     Pmuscope,
+    Watching,
 }
 
-const TURNS: [Turn; 4] = [Turn::Nothing, Turn::Counters, Turn::Empty, Turn::Pmuscope];
+const TURNS: [Turn; 5] = [
+    Turn::Nothing,
+    Turn::Counters,
+    Turn::Empty,
+    Turn::Pmuscope,
+    Turn::Watching,
+];
 
 fn main() {
     let Some(_machine) = support::machine() else {
@@ -61,11 +69,11 @@ fn main() {
     };
     println!(
         "ns per switch: with nothing; with the same counters open; with these and an empty program; with pmuscope.\n\
-         Added by pmuscope to the counters; to the empty program; by the kernel's clock of both programs:\n\
-         median (quartiles)."
+         Added by pmuscope to the counters; to the empty program; by the kernel's clock of both programs; by watching\n\
+         the way out of the scheduler to pmuscope: median (quartiles)."
     );
     println!(
-        "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22}",
+        "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22} {:>22}",
         "hook",
         "events",
         "cgroups",
@@ -75,7 +83,8 @@ fn main() {
         "pmuscope",
         "added in all",
         "to the empty program",
-        "by the kernel's clock"
+        "by the kernel's clock",
+        "watching exits too"
     );
     for hook in [Hook::SchedSwitch, Hook::CgroupSwitches] {
         let rows = [1, 4, 8].into_iter().flat_map(|n| [(n, true), (n, false)]);
@@ -124,8 +133,14 @@ impl Row {
                 let _open: Option<Vec<OwnedFd>> =
                     matches!(turn, Turn::Counters | Turn::Empty).then(|| open_all(events));
                 let empty = (turn == Turn::Empty).then(|| Empty::attach().unwrap());
-                let counting = (turn == Turn::Pmuscope)
-                    .then(|| Counting::with(&names.join(","), |config| config.hook = hook));
+                let counting = matches!(turn, Turn::Pmuscope | Turn::Watching).then(|| {
+                    let mut counting =
+                        Counting::plain(plan(&names.join(",")), |config| config.hook = hook);
+                    if turn == Turn::Watching {
+                        counting.session.watch_exits().unwrap();
+                    }
+                    counting
+                });
                 if counting
                     .as_ref()
                     .is_some_and(|it| it.session.hook() != hook)
@@ -145,25 +160,24 @@ impl Row {
     fn print(&self, hook: Hook, events: usize, same: bool) {
         let of = |turn: Turn| quartiles(self.switch[turn as usize].clone())[1];
         println!(
-            "{:<15} {events:>6} {:<7} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>22} {:>22} {:>22}",
+            "{:<15} {events:>6} {:<7} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>22} {:>22} {:>22} {:>22}",
             format!("{hook:?}"),
             if same { "one" } else { "two" },
             of(Turn::Nothing),
             of(Turn::Counters),
             of(Turn::Empty),
             of(Turn::Pmuscope),
-            added(&self.switch, Turn::Counters),
-            added(&self.switch, Turn::Empty),
-            added(&self.program, Turn::Empty),
+            added(&self.switch, (Turn::Counters, Turn::Pmuscope)),
+            added(&self.switch, (Turn::Empty, Turn::Pmuscope)),
+            added(&self.program, (Turn::Empty, Turn::Pmuscope)),
+            added(&self.switch, (Turn::Pmuscope, Turn::Watching)),
         );
     }
 }
 
-/// What pmuscope's turn has more than the other one of the same round.
-fn added(times: &[Vec<f64>; TURNS.len()], other: Turn) -> String {
-    let pairs = times[Turn::Pmuscope as usize]
-        .iter()
-        .zip(&times[other as usize]);
+/// What the second turn has more than the first one of the same round.
+fn added(times: &[Vec<f64>; TURNS.len()], (less, more): (Turn, Turn)) -> String {
+    let pairs = times[more as usize].iter().zip(&times[less as usize]);
     let [low, middle, high] = quartiles(pairs.map(|(with, without)| with - without).collect());
     format!("{middle:+.0} ({low:+.0} to {high:+.0})")
 }

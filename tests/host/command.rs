@@ -240,7 +240,10 @@ fn a_reader_that_has_seen_enough_ends_no_command() {
         std::io::BufRead::read_line(&mut out, &mut String::new()).unwrap();
         drop(out);
         let output = child.wait_with_output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        let log = String::from_utf8_lossy(&output.stderr);
+        // What it says of the machine at INFO is no complaint.
+        let complaints = log.lines().filter(|line| !line.starts_with(" INFO "));
+        assert_eq!(complaints.collect::<Vec<_>>(), [""; 0]);
         assert_eq!(output.status.code(), Some(code));
     }
 }

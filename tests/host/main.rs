@@ -8,6 +8,7 @@ mod attribution;
 mod command;
 mod conservation;
 mod doctor;
+mod hidden;
 mod lifetimes;
 mod mem_record;
 mod moves;

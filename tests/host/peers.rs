@@ -38,6 +38,7 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
     let mut loads: Vec<Load> = vec![
         cgroups[0].load("burst 0 3000 1000 1500"),
         cgroups[0].load("burn 1 300"),
+        cgroups[0].load("touch 5000"),
         cgroups[1].load("burn 0 200"),
         cgroups[1].load("forks 50 2"),
     ];

@@ -29,12 +29,12 @@ use aya::{
     programs::{Program, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
 };
 use aya_log::EbpfLogger;
-use probe_common::{CpuState, FlushMode};
+use probe_common::{CpuState, FLUSH_BUSY, FlushMode};
 
 pub(crate) use self::{
     counters::CpuCounters,
     error::chain,
-    hook::CgroupSwitches,
+    hook::{CgroupSwitches, Exits},
     hotplug::Hotplug,
     rotation::Rotation,
     spe::{Drained, Maps, Spe, SpeHook},
@@ -92,6 +92,7 @@ pub struct Session {
     pub(crate) idle: IdleRows,
     pub(crate) log: EbpfLogger<&'static dyn log::Log>,
     pub(crate) missed_switches: u64,
+    pub(crate) exits: Exits,
     pub(crate) flushes: u64,
     pub(crate) rotation: Rotation,
     pub(crate) spe: Option<Spe>,
@@ -173,6 +174,7 @@ impl Session {
             idle: IdleRows::default(),
             log,
             missed_switches: 0,
+            exits: Exits::default(),
             flushes: 0,
             rotation: Rotation::default(),
             spe: None,
@@ -240,11 +242,17 @@ impl Session {
         mode: FlushMode,
         (live, events): (usize, usize),
     ) -> Result<(), LoadError> {
-        let mut options = RawTracePointRunOptions::new();
-        options.args[..3].copy_from_slice(&[mode as u64, live as u64, events as u64]);
-        options.cpu = Some(cpu);
         let flush: &mut RawTracePoint = program(&mut self.ebpf, "flush")?;
-        match flush.test_run(options) {
+        let run = loop {
+            let mut options = RawTracePointRunOptions::new();
+            options.args[..3].copy_from_slice(&[mode as u64, live as u64, events as u64]);
+            options.cpu = Some(cpu);
+            match flush.test_run(options) {
+                Ok(ran) if ran.return_value == FLUSH_BUSY => {}
+                run => break run,
+            }
+        };
+        match run {
             Ok(_) => {
                 self.flushes += 1;
                 Ok(())

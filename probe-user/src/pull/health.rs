@@ -33,8 +33,10 @@ pub struct Health {
     pub overflowed: u64,
     /// cgroup and process events that were lost.
     pub lost_events: u64,
-    /// Switches that the hook did not see.
+    /// Switches that no program saw.
     pub missed_switches: u64,
+    /// Switches that the kernel did not show to `sched_switch`, but to a second program, right after.
+    pub late_switches: u64,
     /// Nanoseconds of the slices in which a switch between two owners was missed: whose they were is estimated.
     pub estimated_nanos: u64,
 }
@@ -61,6 +63,7 @@ impl Session {
             overflowed: sum(|state| state.overflowed),
             lost_events: sum(|state| state.lost_events),
             missed_switches: self.missed_switches + sum(|state| state.unseen),
+            late_switches: sum(|state| state.late),
             estimated_nanos: sum(|state| state.unseen_nanos),
         }
     }

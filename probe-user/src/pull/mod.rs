@@ -143,6 +143,7 @@ impl Session {
             self.fall_back()?;
         }
         let health = self.health(&after, live_rows, self.flushes - flushes);
+        self.react_to_missed(health.missed_switches)?;
         Ok(Snapshot {
             at,
             rows,

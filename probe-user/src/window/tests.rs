@@ -36,6 +36,7 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
         overflowed: 0,
         lost_events: 0,
         missed_switches: 0,
+        late_switches: 0,
         estimated_nanos: 0,
     };
     let rows = rows.into_iter().collect();
