@@ -132,7 +132,7 @@ impl Row {
                 let turn = TURNS[(round + at) % TURNS.len()];
                 let _open: Option<Vec<OwnedFd>> =
                     matches!(turn, Turn::Counters | Turn::Empty).then(|| open_all(events));
-                let empty = (turn == Turn::Empty).then(|| Empty::attach().unwrap());
+                let _empty = (turn == Turn::Empty).then(|| Empty::attach().unwrap());
                 let counting = matches!(turn, Turn::Pmuscope | Turn::Watching).then(|| {
                     let mut counting =
                         Counting::plain(plan(&names.join(",")), |config| config.hook = hook);
@@ -148,7 +148,8 @@ impl Row {
                     return None;
                 }
                 row.switch[turn as usize].push(fastest(run));
-                if empty.is_some() || counting.is_some() {
+                // Of one program a turn.
+                if matches!(turn, Turn::Empty | Turn::Pmuscope) {
                     let _clocked = Clocked::on().unwrap();
                     row.program[turn as usize].push(fastest(clocked));
                 }

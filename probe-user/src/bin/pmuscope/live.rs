@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io::{self, Write},
     os::{fd::RawFd, unix::process::ExitStatusExt as _},
-    path::Path,
+    path::PathBuf,
     process::{ExitCode, ExitStatus},
     time::Duration,
 };
@@ -16,6 +16,7 @@ use probe_common::CgroupId;
 use probe_user::{
     cgroup::Hierarchy,
     command::{Command, RunningCommand},
+    emit::Format,
     join::{By, CommandOwner, View},
     load::{Hook, Plan, Session, spe::UPKEEP},
     pull::Snapshot,
@@ -34,17 +35,48 @@ use tokio::{
 #[error("{0}")]
 pub(crate) struct NotStarted(pub(crate) io::Error);
 
-/// What the user asks of a run.
-pub(crate) struct Options<'a> {
-    /// Words of the command; none: until Ctrl-C.
-    pub(crate) command: &'a [OsString],
+/// What the user asks of a run, whatever it counts.
+#[derive(clap::Args)]
+// The arguments around these have the group of this name.
+#[group(skip)]
+pub(crate) struct Args {
+    /// What a row stands for
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) by: By,
-    /// Only this cgroup and those below it.
-    pub(crate) below: Option<String>,
-    /// Milliseconds from one window to the next; `None`: one window.
-    pub(crate) interval: Option<u64>,
-    /// Milliseconds of a turn, where groups take turns.
-    pub(crate) rotate: Option<u64>,
+    /// Print every MS milliseconds
+    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
+    interval: Option<u64>,
+    /// Only rows of this cgroup and those below it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Write to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Also print what pmuscope's own programs cost, and what became of all that was sampled
+    #[arg(long = "self")]
+    pub(crate) with_self: bool,
+    /// Run until this command ends; it runs in a cgroup of its own
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    /// Where to write to: the file, or standard output.
+    pub(crate) fn output(&self) -> Result<Box<dyn Write>> {
+        Ok(match &self.output {
+            Some(path) => Box::new(
+                File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
+            ),
+            None => Box::new(io::stdout()),
+        })
+    }
 }
 
 /// The two ends of a window, and how to show it.
@@ -57,20 +89,11 @@ pub(crate) struct Ends<'a> {
     pub(crate) now: &'a Snapshot,
 }
 
-/// Where to write to: the file, or standard output.
-pub(crate) fn output(path: Option<&Path>) -> Result<Box<dyn Write>> {
-    Ok(match path {
-        Some(path) => Box::new(
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
-        ),
-        None => Box::new(io::stdout()),
-    })
-}
-
 /// Runs a session, begun by `start` (which is told whether to follow the command's processes), and shows every
-/// window by `print`. The exit code is the command's, or 0.
+/// window by `print`; where groups take turns, for `turn` each. The exit code is the command's, or 0.
 pub(crate) fn run(
-    options: Options<'_>,
+    args: &Args,
+    turn: Option<Duration>,
     hierarchy: &Hierarchy,
     start: impl FnOnce(bool) -> Result<Session>,
     mut print: impl FnMut(&Ends<'_>) -> Result<()>,
@@ -80,7 +103,7 @@ pub(crate) fn run(
         .build()
         .context("cannot start the timers")?;
     runtime.block_on(async {
-        let mut live = Live::start(options, hierarchy, start)?;
+        let mut live = Live::start(args, turn, hierarchy, start)?;
         let ended = live.until_the_end(&mut print).await?;
         live.print(&mut print)?;
         Ok(ended.map_or(ExitCode::SUCCESS, exit_code))
@@ -107,14 +130,17 @@ struct Live {
 
 impl Live {
     fn start(
-        options: Options<'_>,
+        args: &Args,
+        turn: Option<Duration>,
         hierarchy: &Hierarchy,
         start: impl FnOnce(bool) -> Result<Session>,
     ) -> Result<Self> {
+        let below = args.cgroup.as_deref();
+        let below = below.map(|path| hierarchy.resolve(path)).transpose()?;
         // From here on Ctrl-C ends the counting, not this process.
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
         let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-        let command = match options.command {
+        let command = match args.command.as_slice() {
             [] => None,
             words => Some(Command::prepare(words, hierarchy).map_err(NotStarted)?),
         };
@@ -126,10 +152,10 @@ impl Live {
             session.follow(command.pid())?;
         }
         let view = View {
-            by: options.by,
-            below: options.below,
+            by: args.by,
+            below,
             command: command.as_ref().map(|command| CommandOwner {
-                name: options.command[0].to_string_lossy().into_owned(),
+                name: args.command[0].to_string_lossy().into_owned(),
                 owner: command.owner(),
             }),
             merged_idle: false,
@@ -139,12 +165,10 @@ impl Live {
             .map(Command::start)
             .transpose()
             .map_err(NotStarted)?;
-        let turn = options
-            .rotate
-            .map_or_else(|| session.rotation_period(), Duration::from_millis);
+        let turn = turn.unwrap_or_else(|| session.rotation_period());
         Ok(Self {
             began: last.at,
-            timer: options.interval.map(Duration::from_millis).map(every),
+            timer: args.interval.map(Duration::from_millis).map(every),
             rotation: session.rotates().then(|| every(turn)),
             upkeep: session.samples().then(|| every(UPKEEP)),
             session,

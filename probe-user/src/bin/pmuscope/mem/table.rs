@@ -1,17 +1,12 @@
 //! `pmuscope mem`: memory accesses per container, sampled by SPE: where they were served, how long they took.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
     cgroup::Hierarchy,
     derive::spe::SpeReport,
-    emit::{Format, SpeEmitter},
+    emit::SpeEmitter,
     event::Pmus,
     join::By,
     load::{
@@ -26,21 +21,6 @@ use crate::live;
 /// Arguments of `mem`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What a row stands for
-    #[arg(long, value_enum, default_value_t)]
-    by: By,
-    /// Print every MS milliseconds
-    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
-    interval: Option<u64>,
-    /// Only rows of this cgroup and those below it
-    #[arg(long, value_name = "PATH")]
-    cgroup: Option<String>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
-    /// Write to FILE instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
     /// Operations from one sample to the next; without it the period begins at 32,768 and follows the budget
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     period: Option<u64>,
@@ -59,16 +39,8 @@ pub(crate) struct Args {
     /// Share of a CPU's time that decoding may cost, such as 0.5%: the period is adapted to it
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     spe_budget: Option<f64>,
-    /// Also print what became of everything that was written
-    #[arg(long = "self")]
-    with_self: bool,
-    /// Sample until this command ends; it runs in a cgroup of its own
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    run: live::Args,
 }
 
 /// Pages that the kernel keeps, of all processes.
@@ -100,28 +72,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let pmus = Pmus::read(Path::new("/sys"))?;
     let spe = config(args, &pmus)?;
     let hierarchy = Hierarchy::find(Path::new("/proc"))?;
-    let below = args
-        .cgroup
-        .as_deref()
-        .map(|path| hierarchy.resolve(path))
-        .transpose()?;
-    let mut emitter = SpeEmitter::new(
-        live::output(args.output.as_deref())?,
-        args.format,
-        args.with_self,
-    );
-    let options = live::Options {
-        command: &args.command,
-        by: args.by,
-        below,
-        interval: args.interval,
-        rotate: None,
-    };
+    let run = &args.run;
+    let mut emitter = SpeEmitter::new(run.output()?, run.format, run.with_self);
     let start = |follow_command| {
         let config = Config {
             plan: Plan::default(),
             hook: Hook::SchedSwitch,
-            by_process: args.by == By::Process,
+            by_process: run.by == By::Process,
             follow_command,
             max_rows: None,
             spe: Some(spe),
@@ -129,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Ok(Session::start(config, &hierarchy)?)
     };
     let pages = args.hot_pages.unwrap_or_default() as usize;
-    live::run(options, &hierarchy, start, |ends| {
+    live::run(run, None, &hierarchy, start, |ends| {
         let window = SpeWindow::between(ends.last, ends.now);
         let window = window.context("the session does not sample")?;
         let joined = ends.view.join_spe(&window);

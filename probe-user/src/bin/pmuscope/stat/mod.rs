@@ -3,10 +3,10 @@
 mod samples;
 
 use std::{
-    ffi::OsString,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -16,7 +16,7 @@ use probe_user::{
     cpus,
     derive::Report,
     devices::Devices,
-    emit::{Emitter, Format},
+    emit::Emitter,
     event::{self, Pmus},
     join::By,
     load::{Config, Hook, Plan, Request, Room, default_events},
@@ -50,41 +50,18 @@ pub(crate) struct Args {
     /// Only this PCI device in metrics of PCIe: a name such as nvme0, or an address (`pmuscope list devices`)
     #[arg(long, value_name = "DEVICE", requires = "metric")]
     device: Option<String>,
-    /// What a row stands for
-    #[arg(long, value_enum, default_value_t)]
-    by: By,
-    /// Print every MS milliseconds
-    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
-    interval: Option<u64>,
-    /// Only rows of this cgroup and those below it
-    #[arg(long, value_name = "PATH")]
-    cgroup: Option<String>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
-    /// Write to FILE instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
     /// Kernel hook that accounts; cgroup-switches is used only where the kernel runs it completely
     #[arg(long, value_enum, default_value_t)]
     hook: Hook,
     /// Rows that the kernel map takes (owners x CPUs x groups); what does not fit is shown as `system (overflow)`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_rows: Option<u32>,
-    /// Also print what pmuscope's own programs cost
-    #[arg(long = "self")]
-    with_self: bool,
-    /// Count until this command ends; it runs in a cgroup of its own
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    run: live::Args,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if args.by == By::Process && args.hook == Hook::CgroupSwitches {
+    if args.run.by == By::Process && args.hook == Hook::CgroupSwitches {
         bail!(
             "--by process needs --hook sched-switch: switches between processes of one cgroup are not cgroup switches"
         );
@@ -92,25 +69,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let pmus = Pmus::read(Path::new("/sys"))?;
     let plan = plan(args, &pmus)?;
     let hierarchy = Hierarchy::find(Path::new("/proc"))?;
-    let below = args
-        .cgroup
-        .as_deref()
-        .map(|path| hierarchy.resolve(path))
-        .transpose()?;
-    let mut emitter = Emitter::new(
-        live::output(args.output.as_deref())?,
-        args.format,
-        args.with_self,
-    );
-    let options = live::Options {
-        command: &args.command,
-        by: args.by,
-        below,
-        interval: args.interval,
-        rotate: args.rotate,
-    };
+    let run = &args.run;
+    let mut emitter = Emitter::new(run.output()?, run.format, run.with_self);
+    let turn = args.rotate.map(Duration::from_millis);
     let start = |follow| samples::start(config(args, plan, follow), &hierarchy);
-    live::run(options, &hierarchy, start, |ends| {
+    live::run(run, turn, &hierarchy, start, |ends| {
         let window = Window::between(ends.last, ends.now, ends.plan);
         let joined = ends.view.join(&window, ends.plan.groups.len());
         let mut report = Report::new(ends.plan, &window, &joined, ends.began);
@@ -134,7 +97,7 @@ fn config(args: &Args, plan: Plan, follow_command: bool) -> Config {
     Config {
         plan,
         hook,
-        by_process: args.by == By::Process,
+        by_process: args.run.by == By::Process,
         follow_command,
         max_rows: args.max_rows,
         spe: None,
