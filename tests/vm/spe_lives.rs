@@ -127,6 +127,19 @@ fn stat_shows_sampled_metrics() {
     // On amd64 no core's table explains the data sources.
     assert!(value("spe_load_rate").unwrap() > 1e6, "{command}");
     assert!(value("spe_load_latency").unwrap() > 4.0);
+    for name in [
+        "spe_load_rate",
+        "spe_load_latency",
+        "spe_load_tlb_walk_ratio",
+    ] {
+        let metric = &command["metrics"][name];
+        let end = |end: &str| metric[end].as_f64().unwrap();
+        assert!(end("low") < end("high"), "{name}: {metric}");
+        assert!(
+            (end("low")..=end("high")).contains(&end("value")),
+            "{name}: {metric}"
+        );
+    }
     assert!((0.0..=1.0).contains(&value("spe_load_tlb_walk_ratio").unwrap()));
     assert!(value("cpus_used").unwrap() > 0.0);
     if crate::guest::value("ARCH") == "arm64" {

@@ -402,10 +402,47 @@ pub struct PageKey {
 pub struct PageRow {
     /// Samples.
     pub samples: u64,
-    /// Sum of their total latencies, in cycles.
-    pub cycles: u64,
+    /// Those with a total latency.
+    pub timed: u64,
+    /// Dispatch to completion.
+    pub total: LatencySum,
+}
+
+impl PageRow {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 4;
+
+    /// The row of one sample.
+    #[must_use]
+    #[inline(always)]
+    pub const fn of_sample(total: Option<u16>) -> Self {
+        let mut row = Self {
+            samples: 1,
+            timed: 0,
+            total: LatencySum {
+                cycles: 0,
+                squares: 0,
+            },
+        };
+        if let Some(cycles) = total {
+            row.timed = 1;
+            row.total.add(cycles);
+        }
+        row
+    }
+
+    /// The row that the kernel stored as `words`.
+    #[must_use]
+    pub const fn from_words([samples, timed, cycles, squares]: [u64; Self::WORDS]) -> Self {
+        Self {
+            samples,
+            timed,
+            total: LatencySum { cycles, squares },
+        }
+    }
 }
 
 const _: () = assert!(size_of::<SpeKey>() == 8 * SpeKey::WORDS);
+const _: () = assert!(size_of::<PageRow>() == 8 * PageRow::WORDS);
 const _: () = assert!(size_of::<SpeRow>() == 8 * SpeRow::WORDS);
 const _: () = assert!(size_of::<SpeCpu>() == 8 * SpeCpu::WORDS);

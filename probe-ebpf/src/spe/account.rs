@@ -180,14 +180,13 @@ fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
         page: address.address() >> (SPE_DATA_PAGE_SHIFT.load() & 63),
         tgid: u64::from(tgid),
     };
-    let cycles = u64::from(record.total_latency().unwrap_or(0));
-    let first = PageRow { samples: 1, cycles };
+    let first = PageRow::of_sample(record.total_latency());
     // Another CPU may bring the same page in between: a process runs on many.
-    if !add_to_page(&key, cycles)
+    if !add_to_page(&key, &first)
         && SPE_PAGES
             .insert(key, first, u64::from(BPF_NOEXIST))
             .is_err()
-        && !add_to_page(&key, cycles)
+        && !add_to_page(&key, &first)
     {
         cpu.unpaged += 1;
     }
@@ -195,14 +194,16 @@ fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
 
 /// False where the table does not have the page.
 #[inline(always)]
-fn add_to_page(key: &PageKey, cycles: u64) -> bool {
+fn add_to_page(key: &PageKey, sample: &PageRow) -> bool {
     let Some(row) = SPE_PAGES.get_ptr_mut(key) else {
         return false;
     };
     // SAFETY: words of a map value that all CPUs only add to.
     unsafe {
-        add_shared(&raw mut (*row).samples, 1);
-        add_shared(&raw mut (*row).cycles, cycles);
+        add_shared(&raw mut (*row).samples, sample.samples);
+        add_shared(&raw mut (*row).timed, sample.timed);
+        add_shared(&raw mut (*row).total.cycles, sample.total.cycles);
+        add_shared(&raw mut (*row).total.squares, sample.total.squares);
     }
     true
 }

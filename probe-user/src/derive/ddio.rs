@@ -86,15 +86,15 @@ mod tests {
     use super::*;
     use crate::{
         catalogue::{Catalogue, Place},
-        derive::MetricHead,
-        formula::{NoValue, Value},
+        derive::{Measured, MetricHead},
+        formula::NoValue,
     };
 
     fn row(metric: &str, socket: u32, value: Option<f64>) -> PlaceRow {
-        let value = value.map(|value| Value {
+        let value = value.map(|value| Measured {
             value,
             live: 1.0,
-            smallest_divisor: None,
+            interval: None,
         });
         PlaceRow {
             place: Place {

@@ -11,7 +11,28 @@ use crate::{
 };
 
 /// A value, or why there is none.
-pub type MetricValue = Result<Value, NoValue>;
+pub type MetricValue = Result<Measured, NoValue>;
+
+/// The value of a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// In the metric's unit.
+    pub value: f64,
+    /// The smallest share of time for which one of its events was on the PMU: 1 where nothing was scaled.
+    pub live: f64,
+    /// The ends of its 95% interval, where it is an estimate from samples.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Measured {
+    fn counted(value: Value) -> Self {
+        Self {
+            value: value.value,
+            live: value.live,
+            interval: None,
+        }
+    }
+}
 
 /// What a metric is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,7 +212,8 @@ pub(super) fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts)
         return Err(NoValue::Missing(planned.metric.formula.events().to_vec()));
     };
     counts.set(Implicit::NumCpus, number(plan.metrics.cpus));
-    planned.metric.evaluate(machine, &counts)
+    let value = planned.metric.evaluate(machine, &counts)?;
+    Ok(Measured::counted(value))
 }
 
 fn number(count: usize) -> f64 {

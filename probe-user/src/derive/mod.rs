@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 pub use self::{
     ddio::{Advice, Finding},
-    metrics::{MetricHead, MetricValue, PlaceRow},
+    metrics::{Measured, MetricHead, MetricValue, PlaceRow},
     shares::{Share, ShareRow, Whose},
 };
 use crate::{

@@ -1,14 +1,19 @@
-//! Documented metrics of what SPE sampled, for every entity of a report.
+//! Documented metrics of what SPE sampled, for every entity of a report, each with its 95% interval.
 
 use std::collections::BTreeMap;
 
 use probe_common::spe::{Class, Source};
 
-use super::{Report, Row, metrics, rank};
+use super::{
+    Measured, MetricValue, Report, Row, metrics, rank,
+    spe::{self, REMOTE},
+    statistics::{self, Estimate},
+};
 use crate::{
     catalogue::{Counts, Sampled},
+    formula::{NoValue, Sample},
     join::{SpeJoined, View},
-    load::{Place, Plan},
+    load::{MetricSource, Place, Plan, PlannedMetric},
     pull::SpeCounts,
     window::{Served, SpeUsage, SpeWindow},
 };
@@ -32,97 +37,188 @@ impl Report {
         self.rows.sort_by_key(|row| rank(&row.label));
         let nothing = BTreeMap::new();
         for (at, (planned, source)) in metrics::cores(plan).enumerate() {
-            let sampled = |(event, place): &(String, Place)| match place {
-                Place::Sampled(what) => Some((event.clone(), *what)),
-                _ => None,
-            };
-            let events: Vec<(String, Sampled)> = source.events.iter().filter_map(sampled).collect();
+            let events = sampled_events(source);
             if events.is_empty() {
                 continue;
             }
-            let value = |usage: &SpeUsage| {
-                let mut counts = Counts::of_cpus(window.length);
-                for (event, what) in &events {
-                    counts.add(event, count(*what, usage), 1, 1);
-                }
-                metrics::evaluate(plan, planned, counts)
+            let metric = SampledMetric {
+                plan,
+                planned,
+                events,
+                window,
             };
             for row in &mut self.rows {
-                row.metrics[at] = value(rows.get(&row.label).unwrap_or(&nothing));
+                row.metrics[at] = metric.value(rows.get(&row.label).unwrap_or(&nothing));
             }
-            self.total.metrics[at] = value(&total);
+            self.total.metrics[at] = metric.value(&total);
         }
     }
 }
 
-/// The estimate of a quantity.
-fn count(what: Sampled, usage: &SpeUsage) -> u64 {
-    let sum = |counts: &dyn Fn(&SpeCounts) -> f64, of: &dyn Fn(Class, Served) -> bool| -> f64 {
-        let of = usage
-            .iter()
-            .filter(|((class, served), _)| of(*class, *served));
-        of.map(|(_, row)| counts(row)).sum()
+/// The events of a source that are estimated of samples.
+fn sampled_events(source: &MetricSource) -> Vec<(String, Sampled)> {
+    let sampled = |(event, place): &(String, Place)| match place {
+        Place::Sampled(what) => Some((event.clone(), *what)),
+        _ => None,
     };
-    let served = |sources: &'static [Source]| {
-        move |class: Class, served: Served| {
-            class == Class::Load && matches!(served, Served::By(by) if sources.contains(&by))
+    source.events.iter().filter_map(sampled).collect()
+}
+
+/// A metric of what was sampled in a window.
+struct SampledMetric<'a> {
+    plan: &'a Plan,
+    planned: &'a PlannedMetric,
+    /// Every event of its formula.
+    events: Vec<(String, Sampled)>,
+    window: &'a SpeWindow,
+}
+
+impl SampledMetric<'_> {
+    fn value(&self, usage: &SpeUsage) -> MetricValue {
+        let estimated = |(_, what): &(String, Sampled)| quantity(*what, usage);
+        let quantities: Option<Vec<Quantity>> = self.events.iter().map(estimated).collect();
+        let quantities = quantities.ok_or(NoValue::TooFewSamples)?;
+        let values: Vec<f64> = quantities.iter().map(|it| it.alone.value).collect();
+        let value = self.evaluate(&values)?;
+        let interval = self.varied(&quantities).and_then(|(at, low, high)| {
+            let end = |end: f64| {
+                let mut values = values.clone();
+                values[at] = end;
+                Some(self.evaluate(&values).ok()?.value)
+            };
+            let (a, b) = (end(low)?, end(high)?);
+            Some((a.min(b), a.max(b)))
+        });
+        Ok(Measured { interval, ..value })
+    }
+
+    fn evaluate(&self, values: &[f64]) -> MetricValue {
+        let mut counts = Counts::of_cpus(self.window.length);
+        for ((event, _), count) in self.events.iter().zip(values) {
+            let (count, live) = (*count, 1.0);
+            counts.add_sample(event, Sample { count, live });
+        }
+        metrics::evaluate(self.plan, self.planned, counts)
+    }
+
+    /// Which quantity the value's error is that of, and how low and high it may be. None where more than
+    /// one has a part in it.
+    fn varied(&self, quantities: &[Quantity]) -> Option<(usize, f64, f64)> {
+        match quantities {
+            [one] => {
+                // What a sample that was not taken would have stood for.
+                #[expect(clippy::cast_precision_loss, reason = "a period is below 2^53")]
+                let weight = self.window.health.period as f64;
+                let Estimate { low, high, .. } = if one.alone.value > 0.0 {
+                    one.alone
+                } else {
+                    statistics::nothing(weight)
+                };
+                Some((0, low, high))
+            }
+            // How much of the whole a part is does not depend on how large the whole is.
+            [a, b] => {
+                let pairs = [(0, a, 1, b), (1, b, 0, a)];
+                pairs.into_iter().find_map(|(at, part, of, whole)| {
+                    let (kind, each) = part.each?;
+                    let (each, whole) = (each?, whole.alone.value);
+                    (self.events[of].1 == kind).then_some((at, each.low * whole, each.high * whole))
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An estimated quantity.
+struct Quantity {
+    alone: Estimate,
+    /// Of what it is a part, and how much there is of it in each.
+    each: Option<(Sampled, Option<Estimate>)>,
+}
+
+/// What to add up of a class of operations.
+enum Sum {
+    Operations,
+    Cycles,
+    Walks,
+    Sourced,
+    ServedBy(&'static [Source]),
+}
+
+/// The estimate of a quantity; None of a mean of fewer than two samples.
+fn quantity(what: Sampled, usage: &SpeUsage) -> Option<Quantity> {
+    let (class, sum) = match what {
+        Sampled::Loads => (Class::Load, Sum::Operations),
+        Sampled::LoadCycles => (Class::Load, Sum::Cycles),
+        Sampled::LoadWalks => (Class::Load, Sum::Walks),
+        Sampled::SourcedLoads => (Class::Load, Sum::Sourced),
+        Sampled::L1Loads => (Class::Load, Sum::ServedBy(&[Source::L1d])),
+        Sampled::L2Loads => (Class::Load, Sum::ServedBy(&[Source::L2])),
+        Sampled::PeerLoads => (Class::Load, Sum::ServedBy(&[Source::PeerCore])),
+        Sampled::ClusterLoads => {
+            let sources = &[Source::LocalCluster, Source::PeerCluster];
+            (Class::Load, Sum::ServedBy(sources))
+        }
+        Sampled::SystemCacheLoads => {
+            let sources = &[Source::L3, Source::SystemCache];
+            (Class::Load, Sum::ServedBy(sources))
+        }
+        Sampled::DramLoads => (Class::Load, Sum::ServedBy(&[Source::Dram])),
+        Sampled::RemoteLoads => (Class::Load, Sum::ServedBy(REMOTE)),
+        Sampled::Stores => (Class::Store, Sum::Operations),
+        Sampled::StoreCycles => (Class::Store, Sum::Cycles),
+        Sampled::StoreWalks => (Class::Store, Sum::Walks),
+    };
+    let of_class = |wanted: &dyn Fn(Served) -> bool| {
+        let parts = usage.iter().filter(|((of, _), _)| *of == class);
+        spe::sum(parts.map(|((_, served), counts)| (*served, counts)), wanted)
+    };
+    let all = of_class(&|_| true);
+    let whole = if class == Class::Load {
+        Sampled::Loads
+    } else {
+        Sampled::Stores
+    };
+    let counted = |counts: &SpeCounts| statistics::count(counts.operations, counts.variance);
+    let (alone, each) = match sum {
+        Sum::Operations => (counted(&all), None),
+        Sum::Cycles if all.row.samples == 0 => (counted(&all), None),
+        Sum::Cycles => {
+            let mean = spe::mean_latency(&all)?;
+            let alone = scaled(&all, mean.value, spe::mean_square(&all));
+            (alone, Some((whole, Some(mean))))
+        }
+        Sum::Walks => {
+            let share = spe::walks(&all);
+            let factor = share.map_or(0.0, |share| share.value);
+            (scaled(&all, factor, factor), Some((whole, share)))
+        }
+        Sum::Sourced => {
+            let sourced = of_class(&spe::known);
+            (counted(&sourced), Some((whole, spe::share(&sourced, &all))))
+        }
+        Sum::ServedBy(sources) => {
+            let (part, known) = (of_class(&spe::by(sources)), of_class(&spe::known));
+            let each = spe::share(&part, &known);
+            (counted(&part), Some((Sampled::SourcedLoads, each)))
         }
     };
-    let loads = |class: Class, _: Served| class == Class::Load;
-    let stores = |class: Class, _: Served| class == Class::Store;
-    let all = |row: &SpeCounts| row.operations;
-    let estimate = match what {
-        Sampled::Loads => sum(&all, &loads),
-        Sampled::LoadCycles => sum(&cycles, &loads),
-        Sampled::LoadWalks => sum(&walks, &loads),
-        Sampled::SourcedLoads => sum(&all, &|class, served| {
-            class == Class::Load && matches!(served, Served::By(_))
-        }),
-        Sampled::L1Loads => sum(&all, &served(&[Source::L1d])),
-        Sampled::L2Loads => sum(&all, &served(&[Source::L2])),
-        Sampled::PeerLoads => sum(&all, &served(&[Source::PeerCore])),
-        Sampled::ClusterLoads => sum(&all, &served(&[Source::LocalCluster, Source::PeerCluster])),
-        Sampled::SystemCacheLoads => sum(&all, &served(&[Source::L3, Source::SystemCache])),
-        Sampled::DramLoads => sum(&all, &served(&[Source::Dram])),
-        Sampled::RemoteLoads => sum(&all, &served(&[Source::Remote, Source::RemoteDram])),
-        Sampled::Stores => sum(&all, &stores),
-        Sampled::StoreCycles => sum(&cycles, &stores),
-        Sampled::StoreWalks => sum(&walks, &stores),
-    };
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an estimate of operations, rounded"
-    )]
-    let estimate = estimate.round() as u64;
-    estimate
+    Some(Quantity { alone, each })
 }
 
-/// What the samples' total latencies stand for; a sample without one counts as their mean.
-#[expect(clippy::cast_precision_loss, reason = "cycles of a window, below 2^53")]
-fn cycles(counts: &SpeCounts) -> f64 {
-    let timed: u64 = counts.row.histogram.iter().sum();
-    if timed == 0 {
-        return 0.0;
-    }
-    counts.row.total.cycles as f64 / timed as f64 * counts.operations
-}
-
-/// The operations with a translation table walk that the samples stand for.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "samples of a window, below 2^53"
-)]
-fn walks(counts: &SpeCounts) -> f64 {
-    if counts.row.samples == 0 {
-        return 0.0;
-    }
-    counts.row.walks as f64 / counts.row.samples as f64 * counts.operations
+/// What operations add up to of which each has `mean`, and whose mean square is `square`.
+fn scaled(operations: &SpeCounts, mean: f64, square: f64) -> Estimate {
+    statistics::count(operations.operations * mean, operations.variance * square)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        catalogue::{Catalogue, Chip, Machine},
+        window::sampled_window,
+    };
 
     /// Samples of weight 1,000, each of `cycles`, every other with a walk.
     fn samples(count: u64, cycles: u64) -> SpeCounts {
@@ -130,19 +226,26 @@ mod tests {
         counts.row.samples = count;
         counts.row.walks = count / 2;
         counts.row.total.cycles = count * cycles;
+        counts.row.total.squares = count * cycles * cycles;
         counts.row.histogram[3] = count;
-        counts.operations = 1000.0 * f64::from(u32::try_from(count).unwrap());
+        let count = f64::from(u32::try_from(count).unwrap());
+        counts.operations = 1000.0 * count;
+        counts.variance = 1e6 * count;
         counts
     }
 
-    #[test]
-    fn samples_stand_for_operations() {
-        let usage = SpeUsage::from([
+    fn usage() -> SpeUsage {
+        SpeUsage::from([
             ((Class::Load, Served::By(Source::L1d)), samples(6, 4)),
             ((Class::Load, Served::By(Source::Dram)), samples(2, 400)),
             ((Class::Load, Served::Number(77)), samples(2, 10)),
             ((Class::Store, Served::NotSaid), samples(4, 7)),
-        ]);
+        ])
+    }
+
+    #[test]
+    fn samples_stand_for_operations() {
+        let usage = usage();
         let expected = [
             (Sampled::Loads, 10_000),
             (Sampled::SourcedLoads, 8000),
@@ -156,8 +259,127 @@ mod tests {
             (Sampled::StoreCycles, 28_000),
             (Sampled::StoreWalks, 2000),
         ];
-        for (what, estimate) in expected {
-            assert_eq!(count(what, &usage), estimate, "{what:?}");
+        for (what, expected) in expected {
+            let value = quantity(what, &usage).unwrap().alone.value;
+            assert!(
+                (value - f64::from(expected)).abs() < 1e-6,
+                "{what:?}: {value}"
+            );
         }
+    }
+
+    /// The values of all metrics of the group.
+    fn metrics(usage: &SpeUsage) -> BTreeMap<String, MetricValue> {
+        let (catalogue, machine) = (
+            Catalogue::builtin().unwrap(),
+            Machine::of_chip(Chip::GraceCpuSuperchip),
+        );
+        let mut plan = Plan::default();
+        plan.metrics.machine = Some(machine);
+        for metric in catalogue.select("group:spe", &machine).unwrap() {
+            let events = metric.events().into_iter().map(|event| {
+                let sampled = metric.pmu.events[event].sampled.unwrap();
+                (event.to_owned(), Place::Sampled(sampled))
+            });
+            let source = MetricSource {
+                events: events.collect(),
+                ..MetricSource::default()
+            };
+            plan.metrics.list.push(PlannedMetric {
+                sources: Ok(vec![source]),
+                io: Vec::new(),
+                metric: metric.clone(),
+            });
+        }
+        // One second, at a period of 32,768.
+        let window = sampled_window(BTreeMap::new());
+        let value = |(planned, source): (&PlannedMetric, &MetricSource)| {
+            let metric = SampledMetric {
+                plan: &plan,
+                planned,
+                events: sampled_events(source),
+                window: &window,
+            };
+            (planned.metric.name.clone(), metric.value(usage))
+        };
+        metrics::cores(&plan).map(value).collect()
+    }
+
+    #[track_caller]
+    fn assert_interval(value: &MetricValue, expected: [f64; 3], tolerance: f64) {
+        let value = value.as_ref().unwrap();
+        let (low, high) = value.interval.unwrap();
+        for (found, expected) in [value.value, low, high].into_iter().zip(expected) {
+            assert!((found - expected).abs() < tolerance, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn every_metric_has_its_interval() {
+        let values = metrics(&usage());
+        assert_eq!(values.len(), 13);
+        for (name, value) in &values {
+            let value = value.as_ref().unwrap();
+            let (low, high) = value.interval.expect(name);
+            assert!(
+                low <= value.value && value.value <= high,
+                "{name}: {value:?}"
+            );
+            // Only where all samples are alike: of stores the latencies.
+            assert_eq!(
+                low == high,
+                name == "spe_store_latency",
+                "{name}: {value:?}"
+            );
+        }
+        // Exact Poisson limits of 10 are 4.795 and 18.39.
+        assert_interval(&values["spe_load_rate"], [10e3, 4795.0, 18_390.0], 50.0);
+        // Standard deviation 166.97, t(9) = 2.262; a mean is never below zero.
+        assert_interval(&values["spe_load_latency"], [84.4, 0.0, 203.8], 1.0);
+        // Wilson, 2 of 8 and 5 of 10.
+        assert_interval(&values["spe_load_dram_ratio"], [0.25, 0.0715, 0.5907], 1e-3);
+        assert_interval(
+            &values["spe_load_tlb_walk_ratio"],
+            [0.5, 0.2366, 0.7634],
+            1e-3,
+        );
+    }
+
+    /// They are those that `mem` shows of the same samples.
+    #[test]
+    fn they_are_the_estimates_of_mem() {
+        let usage = usage();
+        let values = metrics(&usage);
+        let row = spe::row((), &usage);
+        let load = &row.classes[0];
+        for (name, estimate) in [
+            ("spe_load_rate", load.operations),
+            ("spe_load_latency", load.latency.mean.unwrap()),
+            ("spe_load_tlb_walk_ratio", load.walks.unwrap()),
+            ("spe_load_remote_ratio", load.remote.unwrap()),
+        ] {
+            let Estimate { value, low, high } = estimate;
+            assert_interval(&values[name], [value, low, high], 1e-6);
+        }
+    }
+
+    #[test]
+    fn without_samples_the_rate_may_be_that_of_a_few() {
+        let values = metrics(&SpeUsage::new());
+        // The exact Poisson limit of none is 3.689.
+        let limit = 3.689 * 32_768.0;
+        assert_interval(&values["spe_load_rate"], [0.0, 0.0, limit], 1000.0);
+        assert!(matches!(
+            values["spe_load_latency"],
+            Err(NoValue::DenominatorZero(_))
+        ));
+    }
+
+    #[test]
+    fn one_sample_has_a_rate_and_no_mean() {
+        let one = SpeUsage::from([((Class::Load, Served::NotSaid), samples(1, 4))]);
+        let values = metrics(&one);
+        assert_eq!(values["spe_load_latency"], Err(NoValue::TooFewSamples));
+        assert!(values["spe_load_rate"].is_ok());
     }
 }

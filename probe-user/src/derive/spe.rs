@@ -98,8 +98,8 @@ pub struct Page {
     pub address: u64,
     /// Samples.
     pub samples: u64,
-    /// Mean total latency, in cycles.
-    pub mean: f64,
+    /// Mean total latency, in cycles; none of fewer than two samples.
+    pub mean: Option<Estimate>,
 }
 
 impl SpeReport {
@@ -131,7 +131,7 @@ fn all(row: &SpeReportRow<Entity>) -> f64 {
     row.classes.iter().map(|class| class.operations.value).sum()
 }
 
-fn row<L>(label: L, usage: &SpeUsage) -> SpeReportRow<L> {
+pub(super) fn row<L>(label: L, usage: &SpeUsage) -> SpeReportRow<L> {
     let classes = Class::ALL.iter().filter_map(|&class| {
         let of_class: Vec<(Served, &SpeCounts)> = usage
             .iter()
@@ -146,21 +146,64 @@ fn row<L>(label: L, usage: &SpeUsage) -> SpeReportRow<L> {
     }
 }
 
-fn accesses(class: Class, parts: &[(Served, &SpeCounts)]) -> Accesses {
+/// What another socket served.
+pub(super) const REMOTE: &[Source] = &[Source::Remote, Source::RemoteDram];
+
+/// The samples of those places that are wanted.
+pub(super) fn sum<'a>(
+    parts: impl IntoIterator<Item = (Served, &'a SpeCounts)>,
+    wanted: impl Fn(Served) -> bool,
+) -> SpeCounts {
     let mut sum = SpeCounts::default();
-    let (mut known, mut remote) = (SpeCounts::default(), 0.0);
     for (served, counts) in parts {
-        add_samples(&mut sum, counts);
-        if let Served::By(source) = served {
-            add_samples(&mut known, counts);
-            if matches!(source, Source::Remote | Source::RemoteDram) {
-                remote += counts.operations;
-            }
+        if wanted(served) {
+            add_samples(&mut sum, counts);
         }
     }
+    sum
+}
+
+/// Whether the core's table says where it was served.
+pub(super) fn known(served: Served) -> bool {
+    matches!(served, Served::By(_))
+}
+
+/// Whether it was served by one of these.
+pub(super) fn by(sources: &'static [Source]) -> impl Fn(Served) -> bool {
+    move |served| matches!(served, Served::By(source) if sources.contains(&source))
+}
+
+/// The share of the operations of `whole` that `part` of its samples stands for.
+pub(super) fn share(part: &SpeCounts, whole: &SpeCounts) -> Option<Estimate> {
+    statistics::share(part.operations, whole.operations, effective(whole))
+}
+
+/// The share of operations with a translation table walk.
+pub(super) fn walks(counts: &SpeCounts) -> Option<Estimate> {
+    ratio(counts.row.walks, counts.row.samples)
+}
+
+/// The mean total latency.
+pub(super) fn mean_latency(counts: &SpeCounts) -> Option<Estimate> {
+    statistics::mean(counts.row.total, timed(counts))
+}
+
+/// The mean of the squares of total latencies; 0 of none.
+#[expect(clippy::cast_precision_loss, reason = "sums of a window, below 2^53")]
+pub(super) fn mean_square(counts: &SpeCounts) -> f64 {
+    counts.row.total.squares as f64 / timed(counts).max(1) as f64
+}
+
+/// The samples with a total latency.
+fn timed(counts: &SpeCounts) -> u64 {
+    counts.row.histogram.iter().sum()
+}
+
+fn accesses(class: Class, parts: &[(Served, &SpeCounts)]) -> Accesses {
+    let of = |wanted: &dyn Fn(Served) -> bool| sum(parts.iter().copied(), wanted);
+    let sum = of(&|_| true);
     let memory = matches!(class, Class::Load | Class::Store);
-    let timed: u64 = sum.row.histogram.iter().sum();
-    let walks = ratio(sum.row.walks, sum.row.samples);
+    let timed = timed(&sum);
     Accesses {
         class,
         samples: sum.row.samples,
@@ -168,15 +211,15 @@ fn accesses(class: Class, parts: &[(Served, &SpeCounts)]) -> Accesses {
         latency: latency(&sum),
         issue: statistics::mean(sum.row.issue, timed),
         translation: statistics::mean(sum.row.translation, timed).filter(|_| memory),
-        walks: walks.filter(|_| memory),
-        remote: statistics::share(remote, known.operations, effective(&known)),
+        walks: walks(&sum).filter(|_| memory),
+        remote: share(&of(&by(REMOTE)), &of(&known)),
         sources: parts
             .iter()
             .map(|(served, counts)| ServedBy {
                 served: *served,
                 samples: counts.row.samples,
                 operations: statistics::count(counts.operations, counts.variance),
-                share: statistics::share(counts.operations, sum.operations, effective(&sum)),
+                share: share(counts, &sum),
                 latency: latency(counts),
             })
             .collect(),
@@ -203,14 +246,13 @@ fn ratio(part: u64, whole: u64) -> Option<Estimate> {
 fn latency(counts: &SpeCounts) -> Latency {
     let histogram = &counts.row.histogram;
     Latency {
-        mean: statistics::mean(counts.row.total, histogram.iter().sum()),
+        mean: mean_latency(counts),
         p50: statistics::quantile(histogram, 0.5),
         p90: statistics::quantile(histogram, 0.9),
         p99: statistics::quantile(histogram, 0.99),
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "cycles of a window, below 2^53")]
 fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> Vec<Page> {
     let mut processes: BTreeMap<u64, Vec<&(PageKey, PageRow)>> = BTreeMap::new();
     for page in pages {
@@ -223,7 +265,7 @@ fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> Vec<Page> {
             tgid: u32::try_from(key.tgid).unwrap_or_default(),
             address: key.page.wrapping_mul(size),
             samples: row.samples,
-            mean: row.cycles as f64 / row.samples.max(1) as f64,
+            mean: statistics::mean(row.total, row.timed),
         })
     });
     of_process.collect()
@@ -289,18 +331,24 @@ mod tests {
     #[test]
     fn of_each_process_the_hottest_pages() {
         let page = |tgid, page, samples| {
-            let row = PageRow {
+            // Latencies of 9 and 11 in turn; of the last sample it is not known.
+            let words = [
                 samples,
-                cycles: 10 * samples,
-            };
-            (PageKey { page, tgid }, row)
+                samples - 1,
+                10 * (samples - 1),
+                101 * (samples - 1),
+            ];
+            (PageKey { page, tgid }, PageRow::from_words(words))
         };
         let pages = [page(1, 5, 3), page(1, 6, 9), page(1, 7, 4), page(2, 5, 1)];
-        let shown: Vec<_> = hottest(&pages, 2)
-            .iter()
-            .map(|page| (page.tgid, page.samples))
-            .collect();
+        let hot = hottest(&pages, 2);
+        let shown: Vec<_> = hot.iter().map(|page| (page.tgid, page.samples)).collect();
         assert_eq!(shown, [(1, 9), (1, 4), (2, 1)]);
+        // Eight of them: t(7) = 2.365, standard deviation 1.069.
+        let mean = hot[0].mean.unwrap();
+        assert!((mean.value - 10.0).abs() < 1e-12, "{mean:?}");
+        assert!((mean.high - 10.894).abs() < 0.01, "{mean:?}");
+        assert_eq!(hot[2].mean, None);
         assert_eq!(hottest(&pages, 0), []);
     }
 }

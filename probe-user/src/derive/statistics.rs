@@ -25,25 +25,32 @@ pub struct Estimate {
 #[must_use]
 pub fn count(operations: f64, variance: f64) -> Estimate {
     if operations <= 0.0 || variance <= 0.0 {
-        return Estimate {
-            value: 0.0,
-            low: 0.0,
-            high: 0.0,
-        };
+        return nothing(0.0);
     }
     // As many equal samples would have the same relative error.
     let n = operations * operations / variance;
     let weight = variance / operations;
-    let cube = |m: f64, sign: f64| {
-        m * (1.0 - 1.0 / (9.0 * m) + sign * Z / (3.0 * m.sqrt()))
-            .max(0.0)
-            .powi(3)
-    };
     Estimate {
         value: operations,
-        low: cube(n, -1.0) * weight,
-        high: cube(n + 1.0, 1.0) * weight,
+        low: byar(n, -1.0) * weight,
+        high: byar(n + 1.0, 1.0) * weight,
     }
+}
+
+/// How many operations no sample stands for, where each would stand for `weight`.
+#[must_use]
+pub fn nothing(weight: f64) -> Estimate {
+    Estimate {
+        value: 0.0,
+        low: 0.0,
+        high: byar(1.0, 1.0) * weight,
+    }
+}
+
+fn byar(m: f64, sign: f64) -> f64 {
+    m * (1.0 - 1.0 / (9.0 * m) + sign * Z / (3.0 * m.sqrt()))
+        .max(0.0)
+        .powi(3)
 }
 
 /// The share `part / whole` of as many independent samples as `n`; None of nothing.
@@ -158,6 +165,9 @@ mod tests {
         let many = count(1e6, 1e6);
         assert!((many.high / many.value - 1.00196).abs() < 1e-4, "{many:?}");
         assert_eq!(count(0.0, 0.0).high, 0.0);
+        // The exact limit of none is 3.689.
+        let none = nothing(100.0);
+        assert!((none.high - 368.9).abs() < 5.0, "{none:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     pull::Health,
 };
 
-const HEADING: [&str; 14] = [
+const HEADING: [&str; 16] = [
     "elapsed_s",
     "duration_s",
     "kind",
@@ -23,6 +23,8 @@ const HEADING: [&str; 14] = [
     "rel_error",
     "resctrl_bytes_per_second",
     "device",
+    "low",
+    "high",
 ];
 
 pub(super) fn write(
@@ -101,6 +103,7 @@ fn metric(
     head: &MetricHead,
     value: &MetricValue,
 ) -> io::Result<()> {
+    let ends = value.as_ref().ok().and_then(|value| value.interval);
     let (value, live, reason) = match value {
         Ok(value) => (
             value.value.to_string(),
@@ -110,7 +113,9 @@ fn metric(
         Err(reason) => (String::new(), String::new(), reason.to_string()),
     };
     let fields = [kind, name, &head.name, &value, &live, &head.unit, &reason];
-    line(csv, report, fields)
+    let ends = ends.map(|(low, high)| [low, high].map(|end| end.to_string()));
+    let [low, high] = ends.unwrap_or_default();
+    complete(csv, report, fields, [""; 5], [&low, &high])
 }
 
 fn share(csv: &mut csv::Writer<impl Write>, report: &Report, row: &ShareRow) -> io::Result<()> {
@@ -145,16 +150,26 @@ fn line(csv: &mut csv::Writer<impl Write>, report: &Report, fields: [&str; 7]) -
     with_share(csv, report, fields, [""; 5])
 }
 
-/// The last five fields are of shares only.
 fn with_share(
     csv: &mut csv::Writer<impl Write>,
     report: &Report,
     fields: [&str; 7],
     of_share: [&str; 5],
 ) -> io::Result<()> {
+    complete(csv, report, fields, of_share, [""; 2])
+}
+
+/// The last fields are of shares only, and the ends of the interval of what was estimated of samples.
+fn complete(
+    csv: &mut csv::Writer<impl Write>,
+    report: &Report,
+    fields: [&str; 7],
+    of_share: [&str; 5],
+    ends: [&str; 2],
+) -> io::Result<()> {
     let elapsed = format!("{:.6}", report.elapsed.as_secs_f64());
     let length = format!("{:.6}", report.length.as_secs_f64());
     let line = [elapsed.as_str(), &length].into_iter().chain(fields);
-    csv.write_record(line.chain(of_share))?;
+    csv.write_record(line.chain(of_share).chain(ends))?;
     Ok(())
 }

@@ -77,7 +77,15 @@ pub(super) fn entity(entity: &Entity) -> Map<String, Json> {
 /// A value that could not be had is null, with its reason.
 fn metric(head: &MetricHead, value: &MetricValue) -> Json {
     match value {
-        Ok(value) => json!({"value": value.value, "unit": head.unit, "running": value.live}),
+        Ok(value) => {
+            let mut object =
+                json!({"value": value.value, "unit": head.unit, "running": value.live});
+            if let Some((low, high)) = value.interval {
+                object["low"] = json!(low);
+                object["high"] = json!(high);
+            }
+            object
+        }
         Err(reason) => {
             json!({"value": null, "unit": head.unit, "reason": reason.to_string()})
         }

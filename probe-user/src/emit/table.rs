@@ -184,9 +184,21 @@ fn metric(value: &MetricValue) -> String {
         Ok(value) if value.live < 0.995 => {
             format!("{} ({:.0}%)", digits(value.value), value.live * 100.0)
         }
-        Ok(value) => digits(value.value),
+        Ok(value) => match value.interval {
+            Some(interval) => estimated(value.value, interval),
+            None => digits(value.value),
+        },
         Err(_) => "-".to_owned(),
     }
+}
+
+/// With the 95% interval: of a large number the half of it in percent, else its ends.
+fn estimated(value: f64, (low, high): (f64, f64)) -> String {
+    if value < 1000.0 {
+        return format!("{} [{}, {}]", digits(value), digits(low), digits(high));
+    }
+    let half = (high - low) / 2.0 / value * 100.0;
+    format!("{} ±{half:.1}%", thousands(value))
 }
 
 /// Two digits behind the point, or as many as a small number needs to be seen.

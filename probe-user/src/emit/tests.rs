@@ -7,8 +7,10 @@ use probe_common::Sampled;
 use super::*;
 use crate::{
     catalogue::Place,
-    derive::{Advice, Finding, MetricHead, MetricValue, PlaceRow, Row, Share, ShareRow, Value},
-    formula::{self, NoValue},
+    derive::{
+        Advice, Finding, Measured, MetricHead, MetricValue, PlaceRow, Row, Share, ShareRow, Value,
+    },
+    formula::NoValue,
     join::share::Method,
     load::{Column, Hook, Place as Source},
     pull::MapMemory,
@@ -35,11 +37,24 @@ fn value(raw: u64, scaled: f64, running: f64) -> Option<Value> {
 }
 
 fn metric(value: f64, live: f64) -> MetricValue {
-    Ok(formula::Value {
+    Ok(Measured {
         value,
         live,
-        smallest_divisor: None,
+        interval: None,
     })
+}
+
+/// A rate and a share of what was sampled; one sample has no mean.
+fn sampled(rate: f64, share: f64) -> [MetricValue; 3] {
+    let estimate = |value: f64| {
+        Ok(Measured {
+            value,
+            live: 1.0,
+            interval: Some((value * 0.75, value * 1.25)),
+        })
+    };
+    let mean = Err(NoValue::TooFewSamples);
+    [estimate(rate), estimate(share), mean]
 }
 
 fn head(name: &str, unit: &str) -> MetricHead {
@@ -53,10 +68,12 @@ fn head(name: &str, unit: &str) -> MetricHead {
 fn row<L>(label: L, values: [Option<Value>; 3], ipc: Option<f64>) -> Row<L> {
     let never = || Err(NoValue::NeverRan("cycles".to_owned()));
     let second = ipc.map_or_else(never, |ipc| metric(ipc / 100.0, 0.25));
+    let first = ipc.map_or_else(never, |ipc| metric(ipc, 1.0));
+    let sampled = sampled(1e6 * ipc.unwrap_or_default(), 0.25);
     Row {
         label,
         values: values.to_vec(),
-        metrics: vec![ipc.map_or_else(never, |ipc| metric(ipc, 1.0)), second],
+        metrics: [first, second].into_iter().chain(sampled).collect(),
     }
 }
 
@@ -89,7 +106,13 @@ fn report() -> Report {
             column("cycles", None, false),
             column("nvidia_scf_pmu_0/cycles/", None, false),
         ],
-        metrics: vec![head("ipc", "1/cycle"), head("branch_miss_ratio", "1")],
+        metrics: vec![
+            head("ipc", "1/cycle"),
+            head("branch_miss_ratio", "1"),
+            head("spe_load_rate", "1/s"),
+            head("spe_load_dram_ratio", "1"),
+            head("spe_load_latency", "cycles"),
+        ],
         rows: vec![
             row(
                 Entity::Command("make".into()),

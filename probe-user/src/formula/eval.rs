@@ -56,6 +56,9 @@ pub enum NoValue {
     /// A counter that had no time on the PMU.
     #[error("{0} never ran: too many events for the counters, or others use them")]
     NeverRan(String),
+    /// An estimate whose error nobody knows.
+    #[error("fewer than two samples: the error of their mean is not known")]
+    TooFewSamples,
     /// A quantity that is no event.
     #[error("{0} is not known")]
     NotKnown(Implicit),

@@ -289,13 +289,14 @@ fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, LoadError> {
     let Some(Map::LruHashMap(map)) = ebpf.map("SPE_PAGES") else {
         return Err(no_map("SPE_PAGES"));
     };
-    let rows = bpf::lookup_all::<2, 2>(map.fd().as_fd()).map_err(|source| LoadError::Map {
-        what: "read the SPE_PAGES map",
-        source,
+    let rows = bpf::lookup_all::<2, { PageRow::WORDS }>(map.fd().as_fd()).map_err(|source| {
+        LoadError::Map {
+            what: "read the SPE_PAGES map",
+            source,
+        }
     })?;
-    let row = |([page, tgid], [samples, cycles]): ([u64; 2], [u64; 2])| {
-        (PageKey { page, tgid }, PageRow { samples, cycles })
-    };
+    let row =
+        |([page, tgid], words): ([u64; 2], _)| (PageKey { page, tgid }, PageRow::from_words(words));
     Ok(rows.into_iter().map(row).collect())
 }
 

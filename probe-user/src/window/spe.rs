@@ -101,18 +101,14 @@ fn gain(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
     let Some(before) = earlier.filter(|before| before.row.samples <= now.row.samples) else {
         return *now;
     };
-    let latency = |now: LatencySum, before: LatencySum| LatencySum {
-        cycles: now.cycles.wrapping_sub(before.cycles),
-        squares: now.squares.wrapping_sub(before.squares),
-    };
     let (row, old) = (&now.row, &before.row);
     SpeCounts {
         row: SpeRow {
             samples: row.samples - old.samples,
             walks: row.walks.wrapping_sub(old.walks),
-            total: latency(row.total, old.total),
-            issue: latency(row.issue, old.issue),
-            translation: latency(row.translation, old.translation),
+            total: latency_gain(row.total, old.total),
+            issue: latency_gain(row.issue, old.issue),
+            translation: latency_gain(row.translation, old.translation),
             histogram: std::array::from_fn(|at| row.histogram[at].wrapping_sub(old.histogram[at])),
         },
         operations: now.operations - before.operations,
@@ -120,13 +116,28 @@ fn gain(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
     }
 }
 
+fn latency_gain(now: LatencySum, before: LatencySum) -> LatencySum {
+    LatencySum {
+        cycles: now.cycles.wrapping_sub(before.cycles),
+        squares: now.squares.wrapping_sub(before.squares),
+    }
+}
+
 /// A page that was dropped from the table and came back has fewer samples than before.
 fn page_gain(earlier: Option<&PageRow>, now: &PageRow) -> PageRow {
     match earlier {
-        Some(before) if before.samples <= now.samples && before.cycles <= now.cycles => PageRow {
-            samples: now.samples - before.samples,
-            cycles: now.cycles - before.cycles,
-        },
+        Some(old)
+            if old.samples <= now.samples
+                && old.timed <= now.timed
+                && old.total.cycles <= now.total.cycles
+                && old.total.squares <= now.total.squares =>
+        {
+            PageRow {
+                samples: now.samples - old.samples,
+                timed: now.timed - old.timed,
+                total: latency_gain(now.total, old.total),
+            }
+        }
         _ => *now,
     }
 }
@@ -210,7 +221,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_page_that_came_back_counts_anew() {
-        let row = |samples, cycles| PageRow { samples, cycles };
+        let row = |samples, cycles| PageRow::from_words([samples, samples, cycles, 10 * cycles]);
         assert_eq!(page_gain(Some(&row(9, 90)), &row(12, 130)), row(3, 40));
         assert_eq!(page_gain(Some(&row(9, 90)), &row(2, 20)), row(2, 20));
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Metric, of_class, of_source};
+use super::{Metric, of_class, of_page, of_source};
 use crate::{
     derive::spe::{SpeReport, SpeReportRow, served_name},
     emit::label,
@@ -42,14 +42,9 @@ pub(super) fn write(
     lines.row("total", "total", &report.total)?;
     for page in &report.pages {
         let (process, address) = (page.tgid.to_string(), format!("{:#x}", page.address));
-        let mut line = |metric: &str, value: String| {
-            lines.line(
-                ["page", &process, "", &address, metric],
-                &[value, String::new(), String::new()],
-            )
-        };
-        line("spe_samples", page.samples.to_string())?;
-        line("spe_latency_mean_cycles", page.mean.to_string())?;
+        let labels = ["page", &process, "", &address];
+        lines.samples(labels, page.samples)?;
+        lines.metrics(labels, &of_page(page))?;
     }
     if with_self {
         for (name, value) in report.health.counts() {

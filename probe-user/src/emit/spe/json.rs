@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Metric, of_class, of_source};
+use super::{Metric, of_class, of_page, of_source};
 use crate::{
     derive::spe::{SpeReport, SpeReportRow, served_name},
     emit::json::entity,
@@ -18,12 +18,11 @@ pub(super) fn write(out: &mut impl Write, report: &SpeReport, with_self: bool) -
         Json::Object(object)
     });
     let pages = report.pages.iter().map(|page| {
-        json!({
-            "pid": page.tgid,
-            "address": format!("{:#x}", page.address),
-            "spe_samples": page.samples,
-            "spe_latency_mean_cycles": page.mean,
-        })
+        let mut object = metrics(page.samples, &of_page(page));
+        object.insert("pid".to_owned(), json!(page.tgid));
+        let address = format!("{:#x}", page.address);
+        object.insert("address".to_owned(), json!(address));
+        Json::Object(object)
     });
     let mut line = json!({
         "elapsed_ns": nanos(report.elapsed),

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use super::Format;
 use crate::derive::{
-    spe::{Accesses, Latency, ServedBy, SpeReport},
+    spe::{Accesses, Latency, Page, ServedBy, SpeReport},
     statistics::Estimate,
 };
 
@@ -73,6 +73,11 @@ fn of_class(class: &Accesses) -> Vec<Metric> {
         ("spe_remote_share", class.remote),
     ]);
     metrics
+}
+
+/// The metrics of a page.
+fn of_page(page: &Page) -> [Metric; 1] {
+    [("spe_latency_mean_cycles", page.mean)]
 }
 
 /// The metrics of a place that served operations.

@@ -57,7 +57,7 @@ pub(super) fn write(out: &mut impl Write, report: &SpeReport, with_self: bool) -
                 page.tgid.to_string(),
                 format!("{:#x}", page.address),
                 page.samples.to_string(),
-                format!("{:.1}", page.mean),
+                number(page.mean, 1.0),
             ];
             pages.add_row(right(cells));
         }

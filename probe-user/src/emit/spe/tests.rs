@@ -6,11 +6,7 @@ use probe_common::spe::{Class, Source, SpeCpu};
 
 use super::*;
 use crate::{
-    derive::spe::{Page, SpeReportRow},
-    join::Entity,
-    load::spe::SpeHook,
-    pull::SpeHealth,
-    window::Served,
+    derive::spe::SpeReportRow, join::Entity, load::spe::SpeHook, pull::SpeHealth, window::Served,
 };
 
 fn estimate(value: f64) -> Estimate {
@@ -100,12 +96,20 @@ fn report() -> SpeReport {
             label: (),
             classes: vec![loads(), store()],
         },
-        pages: vec![Page {
-            tgid: 42,
-            address: 0x7f00_0000_1000,
-            samples: 7,
-            mean: 12.5,
-        }],
+        pages: vec![
+            Page {
+                tgid: 42,
+                address: 0x7f00_0000_1000,
+                samples: 7,
+                mean: Some(estimate(12.5)),
+            },
+            Page {
+                tgid: 42,
+                address: 0x7f00_0000_2000,
+                samples: 1,
+                mean: None,
+            },
+        ],
         health: SpeHealth {
             hook: SpeHook::Kprobe,
             period: 32_768,
