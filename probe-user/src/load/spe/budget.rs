@@ -8,8 +8,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Time over which a cost is believed.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 
-/// Below it sampling disturbs what is measured, whatever it costs (NMO).
-const LOWEST: u64 = 4096;
+/// The shortest period that follows a budget: below it sampling disturbs what is measured, whatever it
+/// costs (NMO).
+pub const LOWEST: u64 = 4096;
 
 /// Above it, at a billion operations per second and CPU, there are fewer than 60 samples per second.
 const HIGHEST: u64 = 1 << 24;

@@ -24,12 +24,13 @@ pub(crate) use self::{
     programs::{FIELDS, Maps},
     sampler::Sampler,
 };
-use self::{clock::Clock, sampler::SamplerEvents};
 pub use self::{
+    budget::LOWEST as LOWEST_IN_BUDGET,
     error::SpeError,
     event::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents},
     programs::SpeHook,
 };
+use self::{clock::Clock, sampler::SamplerEvents};
 use super::{LoadError, hook::attach_tracepoint};
 use crate::{doctor::thread_ids_in_records, event::Pmus, pull::SpeTotals};
 

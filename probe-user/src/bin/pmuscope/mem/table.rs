@@ -11,7 +11,10 @@ use probe_user::{
     join::By,
     load::{
         Config, Hook, Plan, Session, SpeConfig,
-        spe::{DEFAULT_BUDGET, DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents, Timeline, aux_size},
+        spe::{
+            DEFAULT_BUDGET, DEFAULT_FILTERS, DEFAULT_PERIOD, LOWEST_IN_BUDGET, SpeEvents, Timeline,
+            aux_size,
+        },
     },
     window::SpeWindow,
 };
@@ -36,7 +39,7 @@ pub(crate) struct Args {
     /// Longest time with interrupts off for a buffer's records, such as 50us
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
     spe_irq_max: Duration,
-    /// Share of a CPU's time that decoding may cost, such as 0.5%: the period is adapted to it
+    /// Share of a CPU's time that decoding may cost, such as 0.5%: the period is adapted to it, never below 4,096
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     spe_budget: Option<f64>,
     #[command(flatten)]
@@ -68,9 +71,22 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The period at first, and the budget that it follows. A period that is asked for without one stays.
+fn period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)> {
+    match (period, budget) {
+        (Some(period), Some(_)) if period < LOWEST_IN_BUDGET => bail!(
+            "--period {period} is below {LOWEST_IN_BUDGET}, the least that a period which follows a budget may be: \
+             give --period {LOWEST_IN_BUDGET} or more, or leave out --spe-budget and the period stays at {period}"
+        ),
+        (Some(period), budget) => Ok((period, budget)),
+        (None, budget) => Ok((DEFAULT_PERIOD, budget.or(Some(DEFAULT_BUDGET)))),
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let period = period(args.period, args.spe_budget)?;
     let pmus = Pmus::read(Path::new("/sys"))?;
-    let spe = config(args, &pmus)?;
+    let spe = config(args, period, &pmus)?;
     let hierarchy = Hierarchy::find(Path::new("/proc"))?;
     let run = &args.run;
     let mut emitter = SpeEmitter::new(run.output()?, run.format, run.with_self);
@@ -95,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn config(args: &Args, pmus: &Pmus) -> Result<SpeConfig> {
+fn config(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Result<SpeConfig> {
     if args.filter.contains('/') {
         bail!(
             "--filter takes terms such as load_filter=1,jitter=1, without the PMU's name and slashes"
@@ -105,19 +121,30 @@ fn config(args: &Args, pmus: &Pmus) -> Result<SpeConfig> {
     if let Some(cycles) = args.min_latency {
         filters.push_str(&format!(",min_latency={cycles}"));
     }
-    let period = args.period.unwrap_or(DEFAULT_PERIOD);
     let events = SpeEvents::resolve(pmus, filters.trim_start_matches(','), period)?;
     Ok(SpeConfig {
         events,
         irq_max: args.spe_irq_max,
         aux_size: aux_size(args.spe_irq_max),
-        budget: match (args.spe_budget, args.period) {
-            (Some(share), _) => Some(share),
-            (None, None) => Some(DEFAULT_BUDGET),
-            (None, Some(_)) => None,
-        },
+        budget,
         pages: args.hot_pages.map_or(0, |_| PAGES),
         max_rows: None,
         timeline: Timeline::Auto,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_that_follows_a_budget_is_4096_at_least() {
+        let error = period(Some(1000), Some(0.005)).unwrap_err().to_string();
+        assert!(error.starts_with("--period 1000 is below 4096"), "{error}");
+        assert_eq!(period(Some(4096), Some(0.01)).unwrap(), (4096, Some(0.01)));
+        // What is asked for without a budget is nobody's business.
+        assert_eq!(period(Some(1000), None).unwrap(), (1000, None));
+        let standard = (DEFAULT_PERIOD, Some(DEFAULT_BUDGET));
+        assert_eq!(period(None, None).unwrap(), standard);
+    }
 }
