@@ -38,6 +38,19 @@ impl Class {
         }
     }
 
+    /// Whether it is a load or store with a virtual address or time of zero, which none can have: NMO
+    /// skips such records too (section IV). It is no sample of an access.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_invalid(self, record: &Record) -> bool {
+        let no_address = || {
+            record
+                .virtual_address()
+                .is_some_and(|address| address.raw() == 0)
+        };
+        matches!(self, Self::Load | Self::Store) && (no_address() || record.timestamp() == Some(0))
+    }
+
     /// The class as a metric label.
     #[must_use]
     pub const fn name(self) -> &'static str {

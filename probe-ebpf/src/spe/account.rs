@@ -52,7 +52,7 @@ pub(super) const NO_TIME: u64 = u64::MAX;
 pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
     let record = &walk.record;
     let class = Class::of(record);
-    if matches!(class, Class::Load | Class::Store) && is_invalid(record) {
+    if class.is_invalid(record) {
         cpu.invalid += 1;
         return;
     }
@@ -131,15 +131,6 @@ pub(super) fn nobody(cpu: &mut SpeCpu, reason: Unattributed) -> Owner {
         cgroup: SpeKey::UNATTRIBUTED,
         tgid: 0,
     }
-}
-
-/// An address or a time of zero is none that a load or store can have: such samples are damaged.
-#[inline(always)]
-fn is_invalid(record: &Record) -> bool {
-    record
-        .virtual_address()
-        .is_some_and(|address| address.raw() == 0)
-        || record.timestamp() == Some(0)
 }
 
 #[inline(always)]

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, io};
 
 use perf_event_open_sys::bindings;
-use probe_common::spe::{Record, Records};
+use probe_common::spe::{Class, Record, Records};
 
 use super::{
     AuxPlace, Counts, Sample, Sink,
@@ -213,6 +213,7 @@ impl Area {
         let tid = self.buffer.tid.or(context).or(by_stretch);
         let who = tid.and_then(|tid| tasks.who(tid, perf_time.or(stamp.map(|s| s.time))));
         counts.samples += 1;
+        counts.invalid += u64::from(Class::of(&record).is_invalid(&record));
         counts.without_time += u64::from(time.is_none());
         match (tid, &who) {
             (None, _) => counts.without_thread += 1,

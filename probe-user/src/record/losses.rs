@@ -8,6 +8,8 @@ use probe_common::spe::{BadCounts, BadKind};
 pub struct Counts {
     /// Records that were decoded and handed on.
     pub samples: u64,
+    /// Of those, loads and stores with an address or time of zero: no accesses, see [`probe_common::spe::Class::is_invalid`].
+    pub invalid: u64,
     /// Bytes taken from AUX areas, padding included.
     pub aux_bytes: u64,
     /// `PERF_RECORD_AUX`: stretches of AUX bytes that the kernel announced.
@@ -56,11 +58,18 @@ impl Counts {
         self.overwritten += has(bindings::PERF_AUX_FLAG_OVERWRITE);
     }
 
+    /// Samples of accesses: without the invalid ones.
+    #[must_use]
+    pub const fn valid(&self) -> u64 {
+        self.samples - self.invalid
+    }
+
     /// Every count with its name, in a fixed order.
     #[must_use]
     pub fn named(&self) -> Vec<(String, u64)> {
         let plain = [
             ("samples", self.samples),
+            ("invalid_samples", self.invalid),
             ("aux_bytes", self.aux_bytes),
             ("aux_buffers", self.aux_buffers),
             ("aux_buffers_truncated", self.truncated),
@@ -98,6 +107,7 @@ impl Counts {
             ("lost ring records", self.lost_ring_records),
             ("damaged ring bytes", self.damaged_ring_bytes),
             ("bad records", self.bad.total()),
+            ("invalid samples (address or time zero)", self.invalid),
             (
                 "samples with their thread taken from the buffer",
                 self.thread_by_buffer,

@@ -235,6 +235,8 @@ proptest! {
         prop_assert_eq!(rounds.counts.bad.total(), 0);
         prop_assert_eq!(rounds.counts.aux_bytes, kernel.head);
         prop_assert_eq!(rounds.counts.samples, number);
+        // The first has the address 0.
+        prop_assert_eq!(rounds.counts.invalid, number.min(1));
     }
 }
 
@@ -285,6 +287,35 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
             .counts
             .losses()
             .starts_with("2 truncated buffers, 1 partial buffers")
+    );
+}
+
+/// They are in the recording, but no samples of accesses.
+#[test]
+fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
+    let mut areas = [area(0, 4096, 8192)];
+    let mut kernel = Kernel { head: 0, cpu: 0 };
+    let (mut rounds, mut kept) = (Rounds::new(true), Kept::default());
+    let mut branch = cell(Some(9), 0, 0);
+    branch[19] = 0x4a;
+    let cells = [
+        cell(Some(9), 1, 1),
+        cell(Some(9), 0, 1),
+        cell(Some(9), 2, 0),
+        cell(Some(9), 0, 0),
+        // Branches access nothing.
+        branch,
+    ];
+    kernel.samples(&areas[0].buffer.ring, &cells.concat(), 9, 0, true);
+    rounds.round(&mut areas, &mut kept, true);
+    let counts = rounds.counts;
+    assert_eq!(kept.0.len(), 5);
+    assert_eq!((counts.samples, counts.invalid, counts.valid()), (5, 3, 2));
+    assert!(counts.named().contains(&("invalid_samples".to_owned(), 3)));
+    let losses = counts.losses();
+    assert!(
+        losses.contains("3 invalid samples (address or time zero)"),
+        "{losses}"
     );
 }
 

@@ -144,7 +144,7 @@ impl Study {
         let each = tried
             .trials
             .iter()
-            .map(|trial| accuracy(counted, trial.counts.samples, period));
+            .map(|trial| accuracy(counted, trial.counts.valid(), period));
         Mean::of(&each.collect::<Vec<_>>())
     }
 
@@ -190,6 +190,7 @@ impl Study {
             "aux",
             "threads",
             "samples",
+            "invalid",
             "accuracy",
             "overhead",
             "collisions",
@@ -212,6 +213,7 @@ impl Study {
                 aux.to_string(),
                 threads.map_or("-".to_owned(), |n| n.to_string()),
                 format!("{:.0}", count(|c| c.samples)),
+                format!("{:.1}", count(|c| c.invalid)),
                 self.accuracy(tried).percent(),
                 self.overhead(tried).percent(),
                 format!("{:.1}", count(|c| c.collided)),
@@ -224,7 +226,8 @@ impl Study {
         }
         let _ = writeln!(text, "{table}");
         text.push_str(
-            "means of all runs ± standard deviation; collisions and truncated are buffers, lost are records\n",
+            "means of all runs ± standard deviation; collisions and truncated are buffers, lost are records;\n\
+             invalid are the samples with an address or time of zero: as in NMO they are no part of the accuracy\n",
         );
         text
     }
@@ -336,6 +339,20 @@ mod tests {
         assert!((accuracy(1000.0, 11, 100) - 0.9).abs() < 1e-9);
         assert!((accuracy(1000.0, 0, 100)).abs() < 1e-9);
         assert!(accuracy(1000.0, 30, 100) < 0.0);
+    }
+
+    #[test]
+    fn invalid_samples_are_shown_and_no_part_of_the_accuracy() {
+        let mut study = study(&[(8192, M, 10.0, 13_207)]);
+        let without = study.accuracy(&study.points[0]);
+        study.points[0].trials[0].counts.invalid = 1000;
+        study.points[0].trials[1].counts.invalid = 1001;
+        let accuracy = study.accuracy(&study.points[0]);
+        assert!((without.mean - 0.918).abs() < 1e-3, "{without:?}");
+        assert!((accuracy.mean - 1.0).abs() < 1e-3, "{accuracy:?}");
+        let table = study.table();
+        assert!(table.contains(" 1000.5 "), "{table}");
+        assert!(table.contains("no part of the accuracy"), "{table}");
     }
 
     #[test]
