@@ -4,46 +4,83 @@ mod file;
 
 use std::{fs, path::Path};
 
-use self::file::Types;
+pub(crate) use self::file::Shape;
+use self::file::{
+    Shape::{Integer, Pointer, Structure, Text},
+    Types,
+};
 use super::LoadError;
 
 /// Where the kernel describes its types.
 pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// A global that holds an offset, with the structure and member it is the offset of.
-pub(crate) type Field = (&'static str, &'static str, &'static str);
+/// A member of a structure that the programs read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    /// The global that holds its offset.
+    global: &'static str,
+    structure: &'static str,
+    member: &'static str,
+    /// What the programs take it for.
+    shape: Shape<'static>,
+}
+
+/// A [`Field`].
+pub(crate) const fn field(
+    global: &'static str,
+    structure: &'static str,
+    member: &'static str,
+    shape: Shape<'static>,
+) -> Field {
+    Field {
+        global,
+        structure,
+        member,
+        shape,
+    }
+}
+
+const TASK: &str = "task_struct";
+const ENTITY: &str = "sched_entity";
 
 /// What every session needs.
 const FIELDS: [Field; 16] = [
-    ("TASK_PID", "task_struct", "pid"),
-    ("TASK_TGID", "task_struct", "tgid"),
-    ("TASK_CGROUPS", "task_struct", "cgroups"),
-    ("TASK_COMM", "task_struct", "comm"),
-    ("TASK_SE", "task_struct", "se"),
-    (
+    field("TASK_PID", TASK, "pid", Integer(4)),
+    field("TASK_TGID", TASK, "tgid", Integer(4)),
+    field("TASK_CGROUPS", TASK, "cgroups", Pointer),
+    field("TASK_COMM", TASK, "comm", Text(16)),
+    field("TASK_SE", TASK, "se", Structure(ENTITY)),
+    field(
         "SCHED_ENTITY_SUM_EXEC_RUNTIME",
-        "sched_entity",
+        ENTITY,
         "sum_exec_runtime",
+        Integer(8),
     ),
-    (
+    field(
         "SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME",
-        "sched_entity",
+        ENTITY,
         "prev_sum_exec_runtime",
+        Integer(8),
     ),
-    ("SCHED_ENTITY_EXEC_START", "sched_entity", "exec_start"),
-    ("CFS_RQ_RQ", "cfs_rq", "rq"),
-    ("RQ_CLOCK", "rq", "clock"),
-    ("RQ_CLOCK_TASK", "rq", "clock_task"),
-    ("CSS_SET_DFL_CGRP", "css_set", "dfl_cgrp"),
-    ("CGROUP_KN", "cgroup", "kn"),
-    ("CGROUP_ROOT", "cgroup", "root"),
-    ("CGROUP_ROOT_HIERARCHY_ID", "cgroup_root", "hierarchy_id"),
-    ("KERNFS_NODE_ID", "kernfs_node", "id"),
+    field("SCHED_ENTITY_EXEC_START", ENTITY, "exec_start", Integer(8)),
+    field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
+    field("RQ_CLOCK", "rq", "clock", Integer(8)),
+    field("RQ_CLOCK_TASK", "rq", "clock_task", Integer(8)),
+    field("CSS_SET_DFL_CGRP", "css_set", "dfl_cgrp", Pointer),
+    field("CGROUP_KN", "cgroup", "kn", Pointer),
+    field("CGROUP_ROOT", "cgroup", "root", Pointer),
+    field(
+        "CGROUP_ROOT_HIERARCHY_ID",
+        "cgroup_root",
+        "hierarchy_id",
+        Integer(4),
+    ),
+    field("KERNFS_NODE_ID", "kernfs_node", "id", Integer(8)),
 ];
 
 /// A member that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back to
 /// the moment of a switch.
-const RUN_QUEUE: (&str, &str, &str) = ("SCHED_ENTITY_CFS_RQ", "sched_entity", "cfs_rq");
+const RUN_QUEUE: Field = field("SCHED_ENTITY_CFS_RQ", ENTITY, "cfs_rq", Pointer);
 
 /// What the programs take for "not there".
 const NO_FIELD: u64 = u64::MAX;
@@ -59,22 +96,30 @@ pub(crate) fn offsets(
     };
     let bytes = fs::read(vmlinux).map_err(|read| error(read.to_string()))?;
     let types = Types::parse(&bytes).map_err(|parse| error(parse.to_string()))?;
-    let mut found: Vec<_> = FIELDS
-        .into_iter()
-        .chain(more.iter().copied())
-        .map(|(global, structure, member)| {
-            types
-                .offset(structure, member)
-                .map(|offset| (global, offset))
-                .ok_or_else(|| LoadError::Field {
-                    path: vmlinux.to_path_buf(),
-                    structure,
-                    member,
-                })
-        })
-        .collect::<Result<_, _>>()?;
-    let (global, structure, member) = RUN_QUEUE;
-    found.push((global, types.offset(structure, member).unwrap_or(NO_FIELD)));
+    let offset = |it: &Field| -> Result<Option<u64>, LoadError> {
+        match types.member(it.structure, it.member) {
+            None => Ok(None),
+            Some((offset, shape)) if shape == it.shape => Ok(Some(offset)),
+            Some((_, shape)) => Err(LoadError::FieldType {
+                path: vmlinux.to_path_buf(),
+                structure: it.structure,
+                member: it.member,
+                found: shape.to_string(),
+                expected: it.shape.to_string(),
+            }),
+        }
+    };
+    let needed = |it: &Field| {
+        let missing = || LoadError::Field {
+            path: vmlinux.to_path_buf(),
+            structure: it.structure,
+            member: it.member,
+        };
+        Ok((it.global, offset(it)?.ok_or_else(missing)?))
+    };
+    let fields = FIELDS.iter().chain(more);
+    let mut found: Vec<_> = fields.map(needed).collect::<Result<_, LoadError>>()?;
+    found.push((RUN_QUEUE.global, offset(&RUN_QUEUE)?.unwrap_or(NO_FIELD)));
     Ok(found)
 }
 
@@ -88,14 +133,41 @@ mod tests {
             println!("skipped: this kernel has no BTF");
             return;
         }
-        let offsets = offsets(Path::new(VMLINUX), &[]).unwrap();
-        assert_eq!(offsets.len(), FIELDS.len() + 1);
+        let more = crate::load::spe::FIELDS;
+        let offsets = offsets(Path::new(VMLINUX), &more).unwrap();
+        assert_eq!(offsets.len(), FIELDS.len() + more.len() + 1);
         // The members that lie first in their structures on no kernel we know.
         assert!(
             offsets
                 .iter()
                 .filter(|(name, _)| name.starts_with("TASK_"))
                 .all(|(_, offset)| *offset > 0)
+        );
+    }
+
+    /// `struct task_struct { <8 bytes> pid; }`, and a kernel without `tgid`.
+    #[test]
+    fn a_field_of_another_size_is_refused() {
+        let refused = |size: u32| {
+            let (int, composite) = (1 << 24, 4 << 24);
+            let types = [0, int, size, 8 * size, 1, composite | 1, size, 13, 1, 0];
+            let file = file::tests::file(&types, "\0task_struct\0pid\0");
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("vmlinux");
+            fs::write(&path, file).unwrap();
+            let error = offsets(&path, &[]).unwrap_err().to_string();
+            error.replace(path.to_str().unwrap(), "PATH")
+        };
+        assert_eq!(
+            refused(8),
+            "the kernel's BTF at PATH has task_struct.pid as an integer of 8 bytes, and the programs read an integer \
+             of 4 bytes there: this kernel is newer or older than pmuscope knows; please report it with the output of \
+             `uname -r`"
+        );
+        let missing = refused(4);
+        assert!(
+            missing.starts_with("the kernel's BTF at PATH has no task_struct.tgid"),
+            "{missing}"
         );
     }
 

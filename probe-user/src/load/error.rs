@@ -43,6 +43,23 @@ pub enum LoadError {
         /// Its member.
         member: &'static str,
     },
+    /// One of them is not what the programs take it for.
+    #[error(
+        "the kernel's BTF at {path} has {structure}.{member} as {found}, and the programs read {expected} there: this \
+         kernel is newer or older than pmuscope knows; please report it with the output of `uname -r`"
+    )]
+    FieldType {
+        /// The BTF file.
+        path: PathBuf,
+        /// The structure.
+        structure: &'static str,
+        /// Its member.
+        member: &'static str,
+        /// What it is there.
+        found: String,
+        /// What it has to be.
+        expected: String,
+    },
     /// The object, one of its maps or programs was refused.
     #[error(
         "the kernel refused {what}: {reason}; {advice}", advice = advice(reason)

@@ -1,4 +1,7 @@
-//! A BTF file (the kernel's Documentation/bpf/btf.rst), as far as offsets of structure members need it.
+//! A BTF file (the kernel's Documentation/bpf/btf.rst), as far as offsets of structure members need it, and
+//! what those members are.
+
+use std::fmt;
 
 /// What is wrong with a file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,18 +21,30 @@ const HEADER: usize = 24;
 /// Bytes of a member of a structure.
 const MEMBER: usize = 12;
 
+const KIND_INT: u32 = 1;
+const KIND_POINTER: u32 = 2;
+const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_TYPEDEF: u32 = 8;
+const KIND_VOLATILE: u32 = 9;
+const KIND_CONST: u32 = 10;
+const KIND_RESTRICT: u32 = 11;
+const KIND_TYPE_TAG: u32 = 18;
 
-/// A structure or union.
-struct Composite<'a> {
-    /// Its number among the types.
-    id: u32,
+/// Names and qualifiers around a type, and structures inside each other, go no deeper in any kernel; a file
+/// that refers to itself ends here.
+const DEPTH: u32 = 16;
+
+/// A type of a file.
+struct Type<'a> {
     name: u32,
-    union: bool,
-    /// With bit fields, the upper 8 bits of an offset are a width.
+    kind: u32,
+    /// With bit fields, the upper 8 bits of a member's offset are a width.
     bit_fields: bool,
-    members: &'a [u8],
+    /// Its bytes, or the number of the type that it is another name for.
+    size: u32,
+    more: &'a [u8],
 }
 
 struct Member {
@@ -37,25 +52,63 @@ struct Member {
     type_id: u32,
     /// Offset in bits.
     bits: u32,
+    /// Bits of a bit field; 0: it is none.
+    width: u32,
 }
 
-impl Composite<'_> {
-    fn members(&self) -> impl Iterator<Item = Member> {
-        let mask = if self.bit_fields { 0xff_ffff } else { u32::MAX };
-        self.members.chunks_exact(MEMBER).filter_map(move |bytes| {
+impl<'a> Type<'a> {
+    fn members(&self) -> impl Iterator<Item = Member> + use<'a> {
+        let shift = if self.bit_fields { 24 } else { u32::BITS };
+        let composite = matches!(self.kind, KIND_STRUCT | KIND_UNION);
+        let bytes = if composite { self.more } else { &[] };
+        bytes.chunks_exact(MEMBER).filter_map(move |bytes| {
             let mut words = Words(bytes);
+            let (name, type_id) = (words.next().ok()?, words.next().ok()?);
+            let offset = words.next().ok()?;
+            let width = offset.checked_shr(shift).unwrap_or(0);
             Some(Member {
-                name: words.next().ok()?,
-                type_id: words.next().ok()?,
-                bits: words.next().ok()? & mask,
+                name,
+                type_id,
+                bits: offset - width.checked_shl(shift).unwrap_or(0),
+                width,
             })
         })
     }
 }
 
-/// The structures and unions of a file, by their numbers.
+/// What a member is, behind other names and qualifiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape<'a> {
+    /// An integer of so many bytes, also one that is alone in a structure, as in `atomic_t`.
+    Integer(u32),
+    Pointer,
+    /// So many bytes of characters.
+    Text(u32),
+    /// A structure of that name.
+    Structure(&'a str),
+    /// So many bits of an integer.
+    BitField(u32),
+    /// What no program reads: an array, a union, an enumeration.
+    Other,
+}
+
+impl fmt::Display for Shape<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(bytes) => write!(f, "an integer of {bytes} bytes"),
+            Self::Pointer => f.write_str("a pointer"),
+            Self::Text(bytes) => write!(f, "a text of {bytes} bytes"),
+            Self::Structure("") => f.write_str("a structure without a name"),
+            Self::Structure(name) => write!(f, "a struct {name}"),
+            Self::BitField(bits) => write!(f, "a bit field of {bits} bits"),
+            Self::Other => f.write_str("neither integer, pointer, text nor structure"),
+        }
+    }
+}
+
+/// The types of a file, by their numbers: the first has 1.
 pub(super) struct Types<'a> {
-    composites: Vec<Composite<'a>>,
+    types: Vec<Type<'a>>,
     strings: &'a [u8],
 }
 
@@ -96,64 +149,98 @@ impl<'a> Types<'a> {
         let types = part(types_at, types_len).ok_or(BtfError::Short)?;
         let strings = part(strings_at, strings_len).ok_or(BtfError::Short)?;
         let mut words = Words(types);
-        let mut composites = Vec::new();
-        // Type 0 is void and not in the file.
-        let mut id = 1;
+        let mut types = Vec::new();
         while !words.0.is_empty() {
-            let (name, info, _size) = (words.next()?, words.next()?, words.next()?);
+            let (name, info, size) = (words.next()?, words.next()?, words.next()?);
             let (kind, count) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
+            // Type 0 is void and not in the file.
+            let id = u32::try_from(types.len() + 1).unwrap_or(u32::MAX);
             let more = words.take(more(kind, count).ok_or(BtfError::Kind(id, kind))?)?;
-            if matches!(kind, KIND_STRUCT | KIND_UNION) {
-                composites.push(Composite {
-                    id,
-                    name,
-                    union: kind == KIND_UNION,
-                    bit_fields: info >> 31 == 1,
-                    members: more,
-                });
-            }
-            id += 1;
+            types.push(Type {
+                name,
+                kind,
+                bit_fields: info >> 31 == 1,
+                size,
+                more,
+            });
         }
-        Ok(Self {
-            composites,
-            strings,
-        })
+        Ok(Self { types, strings })
     }
 
-    /// Offset in bytes of a member of a structure, also of one inside an anonymous structure or union.
-    pub(super) fn offset(&self, structure: &str, member: &str) -> Option<u64> {
-        let named = |composite: &&Composite<'_>| {
-            !composite.union && self.name(composite.name) == structure.as_bytes()
-        };
-        self.composites
+    /// Offset in bytes of a member of a structure, also of one inside an anonymous structure or union, and
+    /// what it is.
+    pub(super) fn member(&self, structure: &str, member: &str) -> Option<(u64, Shape<'a>)> {
+        let named =
+            |it: &&Type<'_>| it.kind == KIND_STRUCT && self.name(it.name) == structure.as_bytes();
+        let found = self
+            .types
             .iter()
             .filter(named)
-            .find_map(|composite| self.bits(composite, member.as_bytes(), 0))
-            .map(|bits| u64::from(bits) / 8)
+            .find_map(|it| self.find(it, member.as_bytes(), 0))?;
+        let shape = match found.width {
+            0 => self.shape(found.type_id, 0),
+            width => Shape::BitField(width),
+        };
+        Some((u64::from(found.bits) / 8, shape))
     }
 
-    fn bits(&self, composite: &Composite<'_>, wanted: &[u8], depth: u32) -> Option<u32> {
-        /// No kernel nests deeper; a file that refers to itself ends here.
-        const DEPTH: u32 = 16;
+    fn find(&self, composite: &Type<'_>, wanted: &[u8], depth: u32) -> Option<Member> {
         composite.members().find_map(|member| {
             let name = self.name(member.name);
             if name == wanted {
-                return Some(member.bits);
+                return Some(member);
             }
             if !name.is_empty() || depth == DEPTH {
                 return None;
             }
-            let id = |inner: &Composite<'_>| inner.id;
-            let inner = self
-                .composites
-                .binary_search_by_key(&member.type_id, id)
-                .ok()?;
-            let bits = self.bits(&self.composites[inner], wanted, depth + 1)?;
-            bits.checked_add(member.bits)
+            let inner = self.find(self.get(member.type_id)?, wanted, depth + 1)?;
+            Some(Member {
+                bits: inner.bits.checked_add(member.bits)?,
+                ..inner
+            })
         })
     }
 
-    fn name(&self, at: u32) -> &[u8] {
+    fn shape(&self, id: u32, depth: u32) -> Shape<'a> {
+        let Some(it) = self.get(id).filter(|_| depth < DEPTH) else {
+            return Shape::Other;
+        };
+        match it.kind {
+            KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
+                self.shape(it.size, depth + 1)
+            }
+            KIND_INT => Shape::Integer(it.size),
+            KIND_POINTER => Shape::Pointer,
+            KIND_ARRAY => {
+                let mut words = Words(it.more);
+                match (words.next(), words.next(), words.next()) {
+                    (Ok(of), Ok(_), Ok(count))
+                        if self.shape(of, depth + 1) == Shape::Integer(1) =>
+                    {
+                        Shape::Text(count)
+                    }
+                    _ => Shape::Other,
+                }
+            }
+            KIND_STRUCT => {
+                let mut members = it.members();
+                if let (Some(only), None) = (members.next(), members.next())
+                    && let integer @ Shape::Integer(bytes) = self.shape(only.type_id, depth + 1)
+                    && (only.bits, only.width, bytes) == (0, 0, it.size)
+                {
+                    return integer;
+                }
+                Shape::Structure(str::from_utf8(self.name(it.name)).unwrap_or_default())
+            }
+            _ => Shape::Other,
+        }
+    }
+
+    fn get(&self, id: u32) -> Option<&Type<'a>> {
+        self.types.get(usize::try_from(id).ok()?.checked_sub(1)?)
+    }
+
+    fn name(&self, at: u32) -> &'a [u8] {
         let text = self.strings.get(at as usize..).unwrap_or_default();
         text.split(|byte| *byte == 0).next().unwrap_or_default()
     }
@@ -178,4 +265,4 @@ fn more(kind: u32, count: usize) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

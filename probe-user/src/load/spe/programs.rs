@@ -12,22 +12,38 @@ use aya::{
 use probe_common::spe::{SpeClock, SpeSetting, SpeTask};
 
 use super::{SpeError, clock::Clock};
-use crate::load::{LoadError, btf::Field, chain, hook::attach_tracepoint, no_map, program};
+use crate::load::{
+    LoadError,
+    btf::{
+        Field,
+        Shape::{self, Integer, Pointer, Structure},
+        field,
+    },
+    chain,
+    hook::attach_tracepoint,
+    no_map, program,
+};
 
 /// Fields that only these programs read.
-pub(crate) const FIELDS: [Field; 11] = [
-    ("SPE_HANDLE_EVENT", "perf_output_handle", "event"),
-    ("SPE_HANDLE_RB", "perf_output_handle", "rb"),
-    ("SPE_HANDLE_HEAD", "perf_output_handle", "head"),
-    ("SPE_HANDLE_FLAGS", "perf_output_handle", "aux_flags"),
-    ("SPE_BUFFER_PAGES", "perf_buffer", "aux_pages"),
-    ("SPE_BUFFER_NR_PAGES", "perf_buffer", "aux_nr_pages"),
-    ("SPE_EVENT_ID", "perf_event", "id"),
-    ("TASK_SIGNAL", "task_struct", "signal"),
-    ("TASK_THREAD_NODE", "task_struct", "thread_node"),
-    ("SIGNAL_THREAD_HEAD", "signal_struct", "thread_head"),
-    ("SIGNAL_LIVE", "signal_struct", "live"),
-];
+pub(crate) const FIELDS: [Field; 11] = {
+    const HANDLE: &str = "perf_output_handle";
+    const BUFFER: &str = "perf_buffer";
+    const LIST: Shape<'_> = Structure("list_head");
+    [
+        field("SPE_HANDLE_EVENT", HANDLE, "event", Pointer),
+        field("SPE_HANDLE_RB", HANDLE, "rb", Pointer),
+        field("SPE_HANDLE_HEAD", HANDLE, "head", Integer(8)),
+        field("SPE_HANDLE_FLAGS", HANDLE, "aux_flags", Integer(8)),
+        field("SPE_BUFFER_PAGES", BUFFER, "aux_pages", Pointer),
+        field("SPE_BUFFER_NR_PAGES", BUFFER, "aux_nr_pages", Integer(4)),
+        field("SPE_EVENT_ID", "perf_event", "id", Integer(8)),
+        field("TASK_SIGNAL", "task_struct", "signal", Pointer),
+        field("TASK_THREAD_NODE", "task_struct", "thread_node", LIST),
+        field("SIGNAL_THREAD_HEAD", "signal_struct", "thread_head", LIST),
+        // An atomic_t.
+        field("SIGNAL_LIVE", "signal_struct", "live", Integer(4)),
+    ]
+};
 
 /// The function that ends a chunk.
 const FUNCTION: &str = "perf_aux_output_end";
