@@ -36,6 +36,27 @@ fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
     }
 }
 
+/// They are in the file as the core wrote them, and in a count of their own.
+#[test]
+fn samples_with_an_address_or_time_of_zero_are_kept_and_counted() {
+    let Some(_machine) = arm() else { return };
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe invalid_every 7");
+    let recording = Recording::new();
+    let (rows, _) = recording.load("--period 65536", "burn 0 1000");
+    let zero = |row: &&_| {
+        let row: &std::collections::BTreeMap<String, Field> = row;
+        ["va", "ticks"]
+            .iter()
+            .any(|column| row[*column] == Field::ULong(0))
+    };
+    let kept = rows.rows.iter().filter(zero).count() as u64;
+    println!("{kept} of {} samples", rows.rows.len());
+    assert!(kept > 10);
+    assert_eq!(kept, stat("invalid"));
+    assert_eq!(kept, rows.count("invalid_samples"));
+}
+
 #[test]
 fn threads_of_a_process_with_a_buffer_each() {
     let Some(_machine) = arm() else { return };

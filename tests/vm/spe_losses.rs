@@ -46,6 +46,23 @@ fn garbage_is_counted_as_bad() {
     assert!((own..=own + others).contains(&counted), "{counted}, {own}");
 }
 
+/// Every seventh record has an address or a time of zero: counted as invalid, and in nobody's row.
+#[test]
+fn an_address_or_time_of_zero_is_invalid() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe invalid_every 7");
+    let a = TestCgroup::new("a");
+    let (mut sampling, processes) = sample(&pmu, &[(&a, "burn 0 300")], Sampling::start);
+    let reading = sampling.end(&pmu);
+    assert_conserved(&reading);
+    let (counted, written) = (reading.health.sum.invalid, stat("invalid"));
+    println!("{counted} invalid, {written} written");
+    let missing = reading.health.sum.missed_bytes / 64;
+    assert!(written > 100 && counted <= written && written <= counted + missing);
+    assert_exact(&reading, &truth(), "a", a.id, &processes[0]);
+}
+
 /// After data loss the hardware is stopped: pulls count that and start it again.
 #[test]
 fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {

@@ -32,8 +32,10 @@ const ROUNDS: u32 = TIMELINE.ilog2() + 1;
 
 #[btf_tracepoint(function = "sched_switch")]
 fn spe_switch(ctx: BtfTracePointContext) -> i32 {
+    // Before anything else: what passes from here on is the next task's.
+    let since = now();
     // SAFETY: argument 2 of sched_switch is the next task.
-    note(unsafe { Task::new(ctx.arg(2)) });
+    note(unsafe { Task::new(ctx.arg(2)) }, since);
     0
 }
 
@@ -42,7 +44,7 @@ fn spe_switch(ctx: BtfTracePointContext) -> i32 {
 #[raw_tracepoint]
 fn spe_prime(_ctx: RawTracePointContext) -> i32 {
     if SPE_WITH_TIMELINE.load() == 1 {
-        note(Task::current());
+        note(Task::current(), now());
     }
     account::prime();
     0
@@ -50,7 +52,7 @@ fn spe_prime(_ctx: RawTracePointContext) -> i32 {
 
 /// A switch that changes the owner is an entry; others cost no place in the ring.
 #[inline(always)]
-fn note(next: Task) {
+fn note(next: Task, since: u64) {
     let Some(cpu) = cpu() else { return };
     let cgroup = owner_of(next).cgroup;
     let tgid = u64::from(next.tgid());
@@ -63,7 +65,6 @@ fn note(next: Task) {
         return;
     }
     if let Some(place) = SPE_SWITCHES.get_ptr_mut(taken as u32 & (TIMELINE - 1)) {
-        let since = now();
         // SAFETY: a value of this CPU; chunks, which interrupt this, see it only by the count.
         unsafe {
             *place = SpeSwitch {

@@ -132,6 +132,7 @@ static void switch_first(void *data, bool preempt, struct task_struct *prev,
 		tp_box_latch(box, TP_LATCH_SWITCH, now);
 	tp_spe_switch(prev);
 	slice(now, next);
+	tp_spe_switched();
 }
 
 static void switch_last(void *data, bool preempt, struct task_struct *prev,

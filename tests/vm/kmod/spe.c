@@ -246,6 +246,21 @@ void tp_spe_switch(struct task_struct *prev)
 		run(this_cpu_ptr(&tp_spe_cpu), prev);
 }
 
+/*
+ * At the end of that probe. Nobody ran while it wrote prev's records, for up to a tick's time, and
+ * no probe after it can know that: the next task's operations begin here.
+ */
+void tp_spe_switched(void)
+{
+	struct spe_cpu *c = this_cpu_ptr(&tp_spe_cpu);
+	u64 now = spe_clock();
+
+	if (!READ_ONCE(spe_on) || !c->event || now <= c->last)
+		return;
+	blind(c, spe_clock_ns(now - c->last));
+	c->last = now;
+}
+
 static void spe_start(struct perf_event *event, int flags)
 {
 	const struct spe_settings *set = rcu_dereference_sched(spe_settings);

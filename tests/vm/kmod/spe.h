@@ -53,6 +53,7 @@ struct spe_settings {
 	u64 collision_every;	/* every n-th full buffer is flagged; 0: never */
 	u64 loss_every;		/* every n-th full buffer lost data */
 	u64 garbage_every;	/* every n-th record is random bytes */
+	u64 invalid_every;	/* every n-th access has an address or, in turn, a time of zero */
 	u64 tick_us;		/* how often records of a running task are written */
 	unsigned int nr_ops;
 	struct spe_op ops[SPE_MAX_OPS];
@@ -72,6 +73,7 @@ struct spe_stats {
 	u64 filtered;	/* dropped by a filter or an excluded exception level */
 	u64 written;	/* records, garbage included */
 	u64 garbage;
+	u64 invalid;	/* not in the truth table either */
 	u64 chunks;	/* handed to perf_aux_output_end with size > 0 */
 	u64 bytes;	/* the sum of those sizes */
 	u64 full;	/* buffer-full interrupts */

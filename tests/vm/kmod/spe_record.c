@@ -115,7 +115,7 @@ static void packet(struct writer *w, unsigned int offset, u8 header, unsigned in
 
 static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 			 struct task_struct *task, const struct spe_op *op, u16 total, bool user,
-			 u64 ago_ns)
+			 u64 ago_ns, bool invalid)
 {
 	u64 ago = mul_u64_u32_div(ago_ns, clock_hz(), NSEC_PER_SEC);
 	static const u8 header[] = { 0x49, 0x49, 0x4a, 0x48 };
@@ -130,6 +130,8 @@ static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 	memset(w.out, 0, SPE_RECORD);
 	pc += (op - set->ops) * 4;
 	data += spe_random(c) % 0x10000 & ~7ULL;
+	if (invalid && c->stats.invalid % 2)
+		data = 0;
 	packet(&w, 0, 0xb0, 8, (pc & ADDRESS) | el << 61 | NS);
 	if (event->hw.config && set->context != SPE_CTX_NONE)
 		packet(&w, 14, set->context == SPE_CTX_EL2 ? 0x65 : 0x64, 4, task->pid);
@@ -150,7 +152,7 @@ static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 			packet(&w, 51, 0x53, 2, op->source);
 	}
 	if ((event->attr.config & SPE_TS_ENABLE) && set->timestamps)
-		packet(&w, 55, 0x71, 8, c->last - ago);
+		packet(&w, 55, 0x71, 8, invalid && data ? 0 : c->last - ago);
 	else
 		packet(&w, 63, 0x01, 0, 0);
 }
@@ -183,8 +185,12 @@ void spe_sample(struct spe_cpu *c, const struct spe_settings *set, struct task_s
 			memcpy(c->base + c->pos + i, &noise, 8);
 		}
 		c->stats.garbage++;
+	} else if (set->invalid_every && c->stats.written % set->invalid_every == 0 &&
+		   (op->class == SPE_LOAD || op->class == SPE_STORE)) {
+		c->stats.invalid++;
+		write_record(c, set, task, op, total, user, ago_ns, true);
 	} else {
-		write_record(c, set, task, op, total, user, ago_ns);
+		write_record(c, set, task, op, total, user, ago_ns, false);
 		spe_truth_add(c, task, op, total);
 	}
 	c->pos += SPE_RECORD;

@@ -217,6 +217,7 @@ void tp_oncpu_idle_counts(bool on);
 int tp_spe_register(void);
 void tp_spe_exit(void);
 void tp_spe_switch(struct task_struct *prev);
+void tp_spe_switched(void);
 int tp_spe_command(const char *args);
 void tp_spe_show_truth(struct seq_file *s);
 void tp_spe_show_stats(struct seq_file *s);
