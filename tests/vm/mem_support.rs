@@ -86,6 +86,8 @@ impl Rows {
             .collect();
         let wanted = [
             "time_ns",
+            "ticks",
+            "va",
             "cpu",
             "pid",
             "tid",

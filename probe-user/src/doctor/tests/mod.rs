@@ -152,48 +152,67 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-type Structure = (&'static str, &'static [&'static str]);
+/// Name and members, each with the number of its type.
+type Structure = (&'static str, &'static [(&'static str, u32)]);
+
+/// The types that come before the structures, and the second of those.
+const INT: u32 = 1;
+const LONG: u32 = 2;
+const POINTER: u32 = 3;
+const CHARACTER: u32 = 4;
+const TEXT: u32 = 5;
+const ENTITY: u32 = 7;
 
 /// What pmuscope reads of the kernel.
 const STRUCTURES: [Structure; 8] = [
     (
         "task_struct",
-        &["state", "pid", "tgid", "cgroups", "comm", "se"],
+        &[
+            ("state", INT),
+            ("pid", INT),
+            ("tgid", INT),
+            ("cgroups", POINTER),
+            ("comm", TEXT),
+            ("se", ENTITY),
+        ],
     ),
     (
         "sched_entity",
         &[
-            "sum_exec_runtime",
-            "prev_sum_exec_runtime",
-            "exec_start",
-            "cfs_rq",
+            ("sum_exec_runtime", LONG),
+            ("prev_sum_exec_runtime", LONG),
+            ("exec_start", LONG),
+            ("cfs_rq", POINTER),
         ],
     ),
-    ("cfs_rq", &["rq"]),
-    ("rq", &["clock", "clock_task"]),
-    ("css_set", &["dfl_cgrp"]),
-    ("cgroup", &["kn", "root"]),
-    ("cgroup_root", &["hierarchy_id"]),
-    ("kernfs_node", &["id"]),
+    ("cfs_rq", &[("rq", POINTER)]),
+    ("rq", &[("clock", LONG), ("clock_task", LONG)]),
+    ("css_set", &[("dfl_cgrp", POINTER)]),
+    ("cgroup", &[("kn", POINTER), ("root", POINTER)]),
+    ("cgroup_root", &[("hierarchy_id", INT)]),
+    ("kernfs_node", &[("id", LONG)]),
 ];
 
-/// A BTF file (Documentation/bpf/btf.rst): one integer type, and structures whose members are of it.
+/// A BTF file (Documentation/bpf/btf.rst) of these structures.
 fn btf(structures: &[Structure]) -> Vec<u8> {
-    const INT: u32 = 1 << 24;
-    const STRUCT: u32 = 4 << 24;
+    let kind = |kind: u32| kind << 24;
     let mut strings = vec![0_u8];
     let mut name = |text: &str| {
         let at = u32::try_from(strings.len()).unwrap();
         strings.extend(text.bytes().chain([0]));
         at
     };
-    // The integer is type 1: name, kind, bytes, bits.
-    let mut types = vec![name("int"), INT, 4, 32];
+    // Name, kind, bytes, and of integers their bits; of an array its type, its index' type and its length.
+    let mut types = vec![name("int"), kind(1), 4, 32];
+    types.extend([name("long"), kind(1), 8, 64]);
+    types.extend([0, kind(2), INT]);
+    types.extend([name("char"), kind(1), 1, 8]);
+    types.extend([0, kind(3), 0, CHARACTER, INT, 16]);
     for (structure, members) in structures {
         let count = u32::try_from(members.len()).unwrap();
-        types.extend([name(structure), STRUCT | count, count * 4]);
-        for (at, member) in (0..).zip(*members) {
-            types.extend([name(member), 1, at * 32]);
+        types.extend([name(structure), kind(4) | count, count * 32]);
+        for (at, (member, id)) in (0..).zip(*members) {
+            types.extend([name(member), *id, at * 256]);
         }
     }
     let types: Vec<u8> = types.into_iter().flat_map(u32::to_le_bytes).collect();
