@@ -196,7 +196,7 @@ fn samples_weigh_before_counters() {
     let shares: Vec<_> = shares
         .map(|shares| {
             let owners = shares.owners.iter();
-            let weights = owners.map(|(owner, share)| (owner.cgroup.0, share.weight));
+            let weights = owners.map(|(owner, share)| (owner.cgroup.0, share.count));
             (shares.method, weights.collect::<Vec<_>>())
         })
         .collect();
@@ -223,6 +223,49 @@ fn without_weights_the_reason_is_said() {
         rows,
         [(0, Whose::Unknown, why.clone()), (1, Whose::Unknown, why)]
     );
+}
+
+/// Who ran only while the weight was rotated out has a row with the reason; the rest have a larger error.
+#[test]
+fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
+    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let counted = [
+        (0, 7, [9_000_000, 1_000_000]),
+        (1, 7, [9_000_000, 1_000_000]),
+    ];
+    let mut window = window(&plan, &|_, _| 1_000, &counted);
+    let mut unseen = window.on_socket.values().next().unwrap().clone();
+    for row in unseen.iter_mut().flatten() {
+        *row = UsageRow {
+            enabled: row.enabled / 9,
+            ..UsageRow::ZERO
+        };
+    }
+    let owner = Owner {
+        cgroup: CgroupId(8),
+        tgid: 0,
+    };
+    window.on_socket.insert((0, owner), unseen);
+    let shared = share::of_window(&plan, &window, &View::default());
+    let rows = shared
+        .iter()
+        .flat_map(|shared| rows(&plan, &window, &View::default(), shared));
+    let rows: Vec<_> = rows
+        .map(|row| {
+            let error = row.share.map(|share| share.rel_error);
+            (row.socket, row.whose, error)
+        })
+        .collect();
+    let of = |cgroup| Whose::Entity(Entity::Unnamed(cgroup));
+    let (first, second) = (rows[0].2.clone(), rows[3].2.clone());
+    assert!((first.unwrap().unwrap() - 0.1).abs() < 1e-3);
+    assert!(second.unwrap().unwrap() < 0.01);
+    let why = "it ran only while the counters that tell who caused it were rotated out";
+    assert_eq!((rows[0].0, &rows[0].1), (0, &of(7)));
+    assert_eq!(rows[1], (0, of(8), Err(why.to_owned())));
+    assert_eq!(rows[2], (0, Whose::Unattributed, Ok(None)));
+    assert_eq!((rows[3].0, &rows[3].1), (1, &of(7)));
+    assert_eq!(rows.len(), 5);
 }
 
 #[test]

@@ -74,6 +74,9 @@ pub enum NoShare {
     /// The weight's counters had no turn.
     #[error("the counters that tell who caused it were rotated out")]
     RotatedOut,
+    /// The weight's counters had no turn while this owner ran; others' are known.
+    #[error("it ran only while the counters that tell who caused it were rotated out")]
+    OwnerUnseen,
     /// The traffic itself, or a part of it that must be known first.
     #[error(
         "the traffic, or the part of it that devices and other sockets caused, could not be counted"

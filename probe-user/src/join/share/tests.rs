@@ -50,8 +50,14 @@ fn remote(list: &[(u64, u64)]) -> SocketWeights {
 fn counts(shares: &Shares) -> Vec<(u64, u64)> {
     let owners = shares.owners.iter();
     owners
-        .map(|(owner, share)| (owner.cgroup.0, share.weight))
+        .map(|(owner, share)| (owner.cgroup.0, share.count))
         .collect()
+}
+
+/// Owners that ran for so long while the counters were out.
+fn unseen(list: &[(u64, u64)]) -> BTreeMap<Owner, u64> {
+    let time = |(cgroup, time): &(u64, u64)| (owner(*cgroup), *time);
+    list.iter().map(time).collect()
 }
 
 #[test]
@@ -179,11 +185,63 @@ fn the_best_method_that_says_something_is_taken() {
     );
 }
 
+fn parts(list: &[(u64, u64)]) -> BTreeMap<Owner, Part> {
+    let part = |(cgroup, count): &(u64, u64)| {
+        let part = Part {
+            count: *count,
+            samples: *count,
+            ..Part::default()
+        };
+        (owner(*cgroup), part)
+    };
+    list.iter().map(part).collect()
+}
+
+/// Of 10 s of CPU time 1.5 are of two that nobody saw: the others may have too much by as much, and these two
+/// have no share, not none.
+#[test]
+fn who_was_not_seen_is_an_error_of_the_others() {
+    let mixed = SocketWeights {
+        unseen: unseen(&[(4, 1_000), (5, 500), (6, 0)]),
+        time: 10_000,
+        ..local(&[(2, 300_000_000), (3, 100_000_000)])
+    };
+    let all = sockets(vec![mixed]);
+    let traffic = all_of(4_000_000);
+    for shares in [all.cpu_reads(0, &traffic), all.own(0, &traffic, false)] {
+        let shares = shares.unwrap();
+        assert_eq!(
+            counts(&shares),
+            [(2, 3_000_000), (3, 1_000_000), (4, 0), (5, 0), (6, 0)]
+        );
+        assert_eq!(shares.measured(), 4_000_000);
+        let part = |cgroup| shares.owners[&owner(cgroup)];
+        for seen in [2, 3] {
+            let error = shares.rel_error(&part(seen)).unwrap();
+            assert!(
+                (error - 0.15_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-3,
+                "{error}"
+            );
+            assert_eq!(part(seen).unseen, None);
+        }
+        // What each of them may have: its part of the time.
+        for (cgroup, doubt) in [(4, 400_000), (5, 200_000), (6, 0)] {
+            assert_eq!(part(cgroup).doubt, doubt);
+            assert_eq!(part(cgroup).unseen, Some(NoShare::OwnerUnseen));
+        }
+        // A row of who was seen and who was not errs by both.
+        let mut row = part(3);
+        row.add(&part(4));
+        assert_eq!((row.count, row.doubt), (1_000_000, 550_000));
+        assert!(shares.rel_error(&row).unwrap() > 0.5);
+    }
+}
+
 #[test]
 fn fewer_samples_are_a_larger_error() {
     let shares = Shares {
         method: Method::LlcReadMisses,
-        owners: weights(&[(2, 100), (3, 1_000_000), (4, 0)]),
+        owners: parts(&[(2, 100), (3, 1_000_000), (4, 0)]),
         io: 0,
         unattributed: 0,
         edge: 0,
@@ -245,12 +303,17 @@ fn any_weights() -> impl Strategy<Value = BTreeMap<Owner, Weight>> {
 }
 
 fn any_socket() -> impl Strategy<Value = SocketWeights> {
-    (any_weights(), any_weights()).prop_map(|(local, remote)| SocketWeights {
-        local,
-        remote,
-        apart: true,
-        rotated_out: false,
-    })
+    let unseen = btree_map((1..60_u64).prop_map(owner), 0..1_u64 << 40, 0..20);
+    (any_weights(), any_weights(), unseen, 0..1_u64 << 40).prop_map(
+        |(local, remote, unseen, seen)| SocketWeights {
+            local,
+            remote,
+            apart: true,
+            time: unseen.values().sum::<u64>() + seen,
+            unseen,
+            rotated_out: false,
+        },
+    )
 }
 
 fn any_traffic() -> impl Strategy<Value = Traffic> {
@@ -283,7 +346,7 @@ proptest! {
             return Ok(());
         }
         for (owner, weight) in list {
-            let share = shares.owners[&owner].weight;
+            let share = shares.owners[&owner].count;
             let due = u128::from(total) * u128::from(weight.weight) / sum;
             prop_assert!(u128::from(share) == due || u128::from(share) == due + 1);
             prop_assert!(weight.weight > 0 || share == 0);
