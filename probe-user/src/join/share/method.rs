@@ -77,6 +77,11 @@ pub enum NoShare {
     /// The weight's counters had no turn while this owner ran; others' are known.
     #[error("it ran only while the counters that tell who caused it were rotated out")]
     OwnerUnseen,
+    /// Of what was counted nothing is left that must be this owner's.
+    #[error(
+        "its traffic is within what source and destination of the traffic between sockets count differently"
+    )]
+    WithinMismatch,
     /// The traffic itself, or a part of it that must be known first.
     #[error(
         "the traffic, or the part of it that devices and other sockets caused, could not be counted"

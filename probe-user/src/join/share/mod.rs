@@ -31,6 +31,12 @@ pub struct Weight {
     pub samples: u64,
 }
 
+/// How far what the source of traffic between sockets counts may be from what its destination does, in
+/// thousandths. NVIDIA Grace performance guide, the examples of the SCF PMU: of reads 36,189,087 beats at the
+/// source for 33,542,984 at the destination (1.079), of writes 961,728,219 bytes for 993,278,696 (0.968). Two
+/// examples are no law of either direction, so the larger stands for both.
+const MISMATCH: u64 = 79;
+
 /// What one owner has of a socket's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
@@ -42,7 +48,7 @@ pub struct Part {
     pub doubt: u64,
     /// Why there may be more than `count`. Without any count nothing is known, which is not the same as
     /// nothing done.
-    pub unseen: Option<NoShare>,
+    pub untold: Option<NoShare>,
 }
 
 impl Part {
@@ -51,7 +57,7 @@ impl Part {
         self.count += other.count;
         self.samples += other.samples;
         self.doubt = self.doubt.saturating_add(other.doubt);
-        self.unseen = self.unseen.or(other.unseen);
+        self.untold = self.untold.or(other.untold);
     }
 }
 
@@ -93,8 +99,7 @@ pub struct Traffic {
     /// The part of devices, where it is counted apart.
     pub io: u64,
     /// What the CPUs of each other socket say they sent here. Source and destination do not count
-    /// the same (1.079 and 0.968 in the performance guide's examples), so these are no part of
-    /// `measured` to the last count.
+    /// the same ([`MISMATCH`]), so these are no part of `measured` to the last count.
     pub from_sockets: BTreeMap<u32, u64>,
 }
 
@@ -133,6 +138,12 @@ impl Weights {
     /// Whose reads the traffic to the memory of a socket is: devices' first, then that of other sockets by
     /// their remote weights, the rest by the local weights of its own CPUs.
     ///
+    /// Of `r` counts that other sockets sent, up to `d = 0.079 r` more or fewer may be here ([`MISMATCH`]).
+    /// So the first `d` of the rest are nobody's: they may be more of the same. Of what then is left, `L`
+    /// counts, up to `d` may be theirs too, or as many more be local: an error of `d / L` of each local share,
+    /// and of 0.079 of each remote one. Where nothing is left (the source counts as much as the destination,
+    /// or more), of those with a local weight nothing is known.
+    ///
     /// # Errors
     /// A socket that took part has no weights, or they were rotated out.
     pub fn cpu_reads(&self, socket: u32, traffic: &Traffic) -> Result<Shares, NoShare> {
@@ -140,15 +151,20 @@ impl Weights {
         shares.edge = traffic.edge;
         shares.io = traffic.io.min(traffic.measured);
         let mut left = traffic.measured - shares.io;
+        let mut remote = 0;
         for (other, count) in limited(left, &traffic.from_sockets) {
             if count > 0 {
                 let of_other = self.of(other)?;
-                shares.divide_seen(count, &of_other.remote, of_other);
-                left -= count;
+                shares.divide_seen(count, mismatch(count), &of_other.remote, of_other);
+                remote += count;
             }
         }
+        left -= remote;
+        let apart = mismatch(remote);
+        let nobodys = apart.min(left);
+        shares.unattributed += nobodys;
         let own = self.of(socket)?;
-        shares.divide_seen(left, &own.local, own);
+        shares.divide_seen(left - nobodys, apart, &own.local, own);
         Ok(shares)
     }
 
@@ -162,9 +178,9 @@ impl Weights {
         let mut shares = Shares::none(self.method);
         shares.edge = traffic.edge;
         if of_remote {
-            shares.divide_seen(traffic.measured, &weights.remote, weights);
+            shares.divide_seen(traffic.measured, 0, &weights.remote, weights);
         } else {
-            shares.divide_seen(traffic.measured, &weights.all(), weights);
+            shares.divide_seen(traffic.measured, 0, &weights.all(), weights);
         }
         Ok(shares)
     }
@@ -276,22 +292,37 @@ impl Shares {
         Some(own.hypot(edge * others))
     }
 
-    /// The same as [`Self::divide`], of which owners that were not seen may have caused a part: if they
-    /// caused traffic in proportion to their CPU time, each of them that part of all, and the others have
-    /// too much by the sum of it.
-    fn divide_seen(&mut self, count: u64, weights: &BTreeMap<Owner, Weight>, of: &SocketWeights) {
+    /// The same as [`Self::divide`], of counts of which there may be `apart` more or fewer, and of which
+    /// owners that were not seen may have caused a part: if they caused traffic in proportion to their
+    /// CPU time, each of them that part of all, and the others have too much by the sum of it.
+    fn divide_seen(
+        &mut self,
+        count: u64,
+        apart: u64,
+        weights: &BTreeMap<Owner, Weight>,
+        of: &SocketWeights,
+    ) {
         let parts = self.divide(count, weights);
         let unseen: u64 = of.unseen.values().sum();
         for (owner, part) in parts {
-            let doubt = fraction(part, unseen, of.time);
             let share = self.owners.entry(owner).or_default();
+            let doubt = fraction(part, unseen, of.time);
             share.doubt = share.doubt.saturating_add(doubt);
+        }
+        let plain = weights.iter().map(|(owner, it)| (*owner, it.weight));
+        let apart = divide(apart, &plain.collect()).unwrap_or_default();
+        for (owner, doubt) in apart.into_iter().filter(|(_, doubt)| *doubt > 0) {
+            self.owners.entry(owner).or_default().add(&Part {
+                doubt,
+                untold: Some(NoShare::WithinMismatch),
+                ..Part::default()
+            });
         }
         for (owner, time) in &of.unseen {
             let doubt = fraction(count, *time, of.time);
             self.owners.entry(*owner).or_default().add(&Part {
                 doubt,
-                unseen: Some(NoShare::OwnerUnseen),
+                untold: Some(NoShare::OwnerUnseen),
                 ..Part::default()
             });
         }
@@ -313,6 +344,11 @@ impl Shares {
         }
         parts
     }
+}
+
+/// How many of the counts of a source the destination may not have, or have more.
+fn mismatch(count: u64) -> u64 {
+    fraction(count, MISMATCH, 1000)
 }
 
 /// `part / whole` of a count, rounded; none of it where the whole is nothing.
