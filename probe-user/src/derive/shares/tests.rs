@@ -141,8 +141,8 @@ fn reads_of_a_graces_memory_are_of_both_sockets() {
     );
 }
 
-#[test]
-fn devices_are_no_part_of_what_containers_read() {
+/// The fixture has two sockets; with `one` what a machine of one would count.
+fn of_spr(one: bool) -> (Plan, Window) {
     let plan = plan("spr", Chip::SapphireRapids, "memory_bandwidth_read");
     // Both channels and both slices of a socket are added up: 2 x 500,000 lines, of which 2 x 125,000.
     let uncore = |event: &str, _| {
@@ -153,14 +153,20 @@ fn devices_are_no_part_of_what_containers_read() {
         }
     };
     let weights = [(0, 7, [3, 0]), (0, 8, [1, 0]), (1, 7, [1, 0])];
-    let window = window(&plan, &uncore, &weights);
+    let mut window = window(&plan, &uncore, &weights);
+    if one {
+        window.uncore.retain(|reading| reading.socket == 0);
+        window.on_socket.retain(|(socket, _), _| *socket == 0);
+    }
+    (plan, window)
+}
+
+#[test]
+fn devices_are_no_part_of_what_containers_read() {
+    let (plan, window) = of_spr(true);
     let metric = "memory_bandwidth_read";
-    let of_socket_0: Vec<_> = shares(&plan, &window)
-        .into_iter()
-        .filter(|row| row.1 == 0)
-        .collect();
     assert_eq!(
-        of_socket_0,
+        shares(&plan, &window),
         [
             row(metric, 0, "cgroup 7", 36_000),
             row(metric, 0, "cgroup 8", 12_000),
@@ -168,6 +174,21 @@ fn devices_are_no_part_of_what_containers_read() {
             row(metric, 0, "Unattributed", 0),
         ]
     );
+}
+
+/// Nothing counts what the CPUs of one Intel socket read from the memory of the other.
+#[test]
+fn whose_reads_of_two_sockets_are_is_not_known_without_a_count_of_each() {
+    let none = |window: &Window, plan: &Plan| {
+        let shared = share::of_window(plan, window, &View::default());
+        let why = shared.iter().map(|shared| shared.shares.clone().err());
+        why.collect::<Vec<_>>()
+    };
+    let (plan, mut window) = of_spr(false);
+    assert_eq!(none(&window, &plan), [Some(NoShare::OtherSockets); 2]);
+    // Its memory controllers cannot be read, its CPUs read all the same.
+    window.uncore.retain(|reading| reading.socket == 0);
+    assert_eq!(none(&window, &plan), [Some(NoShare::OtherSockets)]);
 }
 
 /// Samples come before counters, but not where there are few.

@@ -90,6 +90,11 @@ pub enum NoShare {
     /// More than two sockets read from each other, and each counts them together.
     #[error("each of more than two sockets counts together what it reads from all others")]
     ManySockets,
+    /// CPUs of several sockets read the memory, and what each sent is not counted.
+    #[error(
+        "CPUs of other sockets read this memory too, and how much they read is not counted on this kind of machine"
+    )]
+    OtherSockets,
     /// What the PMU counts is no device that is known.
     #[error(
         "it is not known which devices this counts: `pmuscope list devices` shows those that are"
