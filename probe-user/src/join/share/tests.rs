@@ -221,6 +221,15 @@ fn fewer_samples_are_a_larger_error() {
     assert!((error(2).unwrap() - 0.1_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-12);
     assert!(error(3) < error(2));
     assert_eq!((error(4), error(5)), (None, None));
+    // Samples have an error of their own, measured with them.
+    let by_samples = Shares {
+        method: Method::Spe,
+        ..shares.clone()
+    };
+    let part = &shares.owners[&owner(3)];
+    let error = by_samples.rel_error(part).unwrap();
+    assert!((error - 0.001_f64.hypot(method::SAMPLE_ERROR)).abs() < 1e-12);
+    assert!(error > shares.rel_error(part).unwrap());
 }
 
 /// At a window's edges one may have done all or nothing: who has a tenth of the traffic errs three times as
