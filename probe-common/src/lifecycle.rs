@@ -1,5 +1,5 @@
 //! The LIFECYCLE ring: cgroups and processes that come and go, so that one that lived
-//! 50 ms still has its name.
+//! 50 ms still has its name, and what else cannot wait for a pull.
 
 /// Longest path in a record; the kernel's own `cgroup_mkdir` event cuts paths at 1,024 bytes too.
 pub const LIFECYCLE_PATH: usize = 1024;
@@ -17,12 +17,14 @@ pub enum LifecycleKind {
     CgroupRemoved = 1,
     /// The last thread of a process exited; the id is the tgid, the text the command name.
     ProcessExited = 2,
+    /// The first switch on a CPU that the `sched_switch` program did not see; the id is the CPU, no text.
+    SwitchMissed = 3,
 }
 
 /// A record of the ring, cut after `len` bytes of text.
 #[repr(C)]
 pub struct Lifecycle {
-    /// cgroup id or tgid.
+    /// cgroup id, tgid or CPU.
     pub id: u64,
     /// A [`LifecycleKind`].
     pub kind: u32,
@@ -43,6 +45,7 @@ impl Lifecycle {
             0 => LifecycleKind::CgroupMade,
             1 => LifecycleKind::CgroupRemoved,
             2 => LifecycleKind::ProcessExited,
+            3 => LifecycleKind::SwitchMissed,
             _ => return None,
         };
         let text = text.get(..u32::from_ne_bytes(*len) as usize)?;

@@ -6,7 +6,7 @@ use core::{arch::asm, ffi::c_void};
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
-    helpers::bpf_ktime_get_ns,
+    helpers::{bpf_ktime_get_ns, generated::bpf_get_smp_processor_id},
     macros::map,
     maps::{HashMap, PerCpuArray},
     programs::RawTracePointContext,
@@ -67,6 +67,13 @@ pub(crate) fn release(state: &mut CpuState) {
 fn keep_order() {
     // SAFETY: no instruction.
     unsafe { asm!("", options(nostack, preserves_flags)) };
+}
+
+/// The number of this CPU.
+#[inline(always)]
+pub(crate) fn cpu() -> u32 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_get_smp_processor_id() }
 }
 
 /// No lateness was found yet.
@@ -227,12 +234,10 @@ fn charge_part(
     owner: Owner,
     part: impl Fn(u64) -> u64,
 ) {
-    // SAFETY: the helper has no preconditions.
-    let cpu = unsafe { aya_ebpf::helpers::generated::bpf_get_smp_processor_id() } as u16;
     let mut key = UsageKey {
         cgroup: owner.cgroup,
         tgid: owner.tgid,
-        cpu,
+        cpu: cpu() as u16,
         group: 0,
     };
     let mut row: Option<&'static mut UsageRow> = None;

@@ -1,4 +1,4 @@
-//! Tells user space which cgroups and processes come and go.
+//! Tells user space which cgroups and processes come and go, and that a switch was missed.
 
 use core::ptr;
 
@@ -55,6 +55,17 @@ fn process_exit(ctx: BtfTracePointContext) -> i32 {
         );
     }
     0
+}
+
+/// The first switch that was missed on `cpu`. From where the scheduler's locks are held, so without
+/// [`RECORD`], which this may have interrupted.
+#[inline(always)]
+pub(crate) fn switch_missed(cpu: u32) {
+    let record = [u64::from(cpu), LifecycleKind::SwitchMissed as u64];
+    const { assert!(LIFECYCLE_HEADER == 16) };
+    // Where it is lost, the next pull finds out. The kind is the lower half of the second word, the
+    // length of 0 the upper one: eBPF is little-endian on all that we build for.
+    let _ = LIFECYCLE.output::<[u64; 2]>(&record, 0);
 }
 
 #[inline(always)]

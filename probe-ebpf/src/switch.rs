@@ -21,6 +21,7 @@ use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, Sampled};
 use crate::{
     account::{self, Owner},
     kernel::Task,
+    lifecycle,
 };
 
 /// 1: rows are keyed by process as well.
@@ -140,23 +141,26 @@ pub(crate) fn forget(state: &mut CpuState) {
 /// The way out of the scheduler, in the context of the task that came in: at once where `sched_switch`
 /// has seen that one come. A kernel that runs no program in the context of some task (the sandbox
 /// that this was built in hides its init so) does not show its leaving. What the counters have gained
-/// since is then of the way out alone. A task that runs for the first time does not come by here.
+/// since is of the way out, and of interrupts that were held back by the switch.
 #[btf_tracepoint(function = "sched_exit_tp")]
 fn sched_exit(ctx: BtfTracePointContext) -> i32 {
     let Some(state) = account::state() else {
         return 0;
     };
-    let task = Task::current();
-    if state.armed == 0 || state.owner == CgroupId::UNKNOWN || seen(state, task) {
-        return 0;
-    }
     // Interrupts are on here.
     account::claim(state);
-    state.late += 1;
-    account::read(state, None);
-    let owner = stored(state);
-    account::charge(&ctx, state, owner);
-    open(state, task, owner_of(task));
+    let began = begin(state);
+    let task = Task::current();
+    if state.armed == 0 || state.owner == CgroupId::UNKNOWN || seen(state, task) {
+        end(began, &mut state.same);
+    } else {
+        state.late += 1;
+        account::read(state, None);
+        let owner = stored(state);
+        account::charge(&ctx, state, owner);
+        open(state, task, owner_of(task));
+        end(began, &mut state.changed);
+    }
     account::release(state);
     0
 }
@@ -195,6 +199,9 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
         account::charge(ctx, state, owner);
     } else {
         state.unseen += 1;
+        if state.unseen == 1 {
+            lifecycle::switch_missed(account::cpu());
+        }
         let owners = (stored(state), owner_of(prev));
         let length = state.length;
         // Between two of one owner nothing is estimated.

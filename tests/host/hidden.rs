@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use probe_user::pull::Health;
 
-use crate::support::{Counting, TestCgroup, machine, plan};
+use crate::support::{Counting, TestCgroup, machine, plan, pmuscope};
 
 /// What of [`Health`] is awaited, and for how long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,4 +43,29 @@ fn after_the_first_that_is_missed_all_are_seen() {
         .expect("what was missed before comes again");
     assert_eq!(after.missed_switches, before.missed_switches);
     assert_eq!(after.estimated_nanos, before.estimated_nanos);
+}
+
+/// `stat` hears of the first one from the kernel: its only window is not over by then.
+#[test]
+fn within_the_window_in_which_the_first_is_missed() {
+    let Some(_machine) = machine() else { return };
+    let mut command = pmuscope();
+    command.args(["stat", "--self", "--format", "csv", "--", "sleep", "5"]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let of = |name: &str| -> u64 {
+        let mut fields = text.lines().map(|line| line.split(','));
+        fields
+            .find_map(|mut fields| {
+                fields.find(|field| *field == name)?;
+                fields.next()?.parse().ok()
+            })
+            .unwrap_or_else(|| panic!("no {name} in {text}"))
+    };
+    println!("{text}");
+    if of("missed_switches") + of("late_switches") < 5 {
+        println!("skipped: this kernel hid none or few switches in 5 s");
+        return;
+    }
+    assert!(of("late_switches") > of("missed_switches"), "{text}");
 }

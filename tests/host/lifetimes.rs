@@ -1,6 +1,9 @@
 //! Cgroups that come and go between two pulls.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use crate::support::{Counting, Load, TestCgroup, hierarchy, machine};
 
@@ -89,16 +92,27 @@ fn cgroups_of_v1_hierarchies_are_not_ours() {
     }
     let mut counting = Counting::start("task-clock");
     let a = TestCgroup::new("v2");
-    let names: Vec<_> = (0..200)
-        .map(|n| v1.join(format!("pmuscope-v1-{}-{n}", std::process::id())))
-        .collect();
-    for name in &names {
-        std::fs::create_dir(name).unwrap();
-    }
-    a.load("burn 0 50").finish();
-    for name in &names {
-        std::fs::remove_dir(name).unwrap();
-    }
+    let mut load = a.load("burn 0 200");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Cgroups come and go there while ours runs, the last of them after it.
+        let made = scope.spawn(|| {
+            let mut made = 0;
+            while !done.load(Ordering::Relaxed) {
+                let name = v1.join(format!("pmuscope-v1-{}-{made}", std::process::id()));
+                std::fs::create_dir(&name).unwrap();
+                std::fs::remove_dir(&name).unwrap();
+                made += 1;
+            }
+            made
+        });
+        load.go();
+        load.finish();
+        done.store(true, Ordering::Relaxed);
+        let made: u32 = made.join().unwrap();
+        println!("{made} cgroups of a v1 hierarchy");
+        assert!(made > 100, "{made}");
+    });
     let window = counting.window();
     assert!(
         window

@@ -144,6 +144,56 @@ fn wrong_arguments_of_counting() {
     }
 }
 
+/// Has the next program find a kernel without bpf(2).
+fn without_bpf() -> std::io::Result<()> {
+    let statement = |code, k| libc::sock_filter {
+        code,
+        jt: 0,
+        jf: 1,
+        k,
+    };
+    // Of the structure seccomp_data: the number of the system call.
+    let mut filter = [
+        statement(0x20, 0),                                     // A = number
+        statement(0x15, u32::try_from(libc::SYS_bpf).unwrap()), // is it bpf?
+        statement(0x06, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned()),
+        statement(0x06, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: 4,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: a filter of the length it states, which the kernel copies.
+    match unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+        )
+    } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[test]
+fn a_kernel_without_bpf_is_said_so() {
+    use std::os::unix::process::CommandExt as _;
+
+    let Some(_machine) = machine() else { return };
+    let mut command = pmuscope();
+    command
+        .args(["stat", "-e", "task-clock", "true"])
+        .stdin(Stdio::null());
+    // SAFETY: between fork and exec it makes one system call.
+    unsafe { command.pre_exec(without_bpf) };
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    println!("{log}");
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(log.contains("CONFIG_BPF_SYSCALL=y"), "{log}");
+}
+
 #[test]
 fn broken_machines() {
     let Some(_machine) = machine() else { return };

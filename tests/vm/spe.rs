@@ -172,7 +172,10 @@ fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
     // What it did before it was moved here is not this cgroup's.
     let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
     println!("counted {counted}, written {own}, of which {before} before the move");
-    assert_eq!(counted + before, own);
+    // With the kprobe a chunk can be lost, which is counted.
+    let missing = reading.health.sum.missed_bytes / 64;
+    let known = counted + before;
+    assert!(known <= own && own <= known + missing, "missing {missing}");
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
     let on_cpu_1 = reading.rows.keys().filter(|key| key.cpu == 1).count();
     assert!(on_cpu_1 > 0);
@@ -271,29 +274,33 @@ fn intervals_of_mem_add_up() {
     let mut lines = BufReader::new(mem.stdout.take().unwrap()).lines();
     // It samples from here on.
     lines.next().unwrap().unwrap();
-    let mut load = a.load("burn 0 600");
-    let pid = load.pid();
-    load.go();
-    load.finish();
-    let of_load = |window: String| -> u64 {
+    let of = |window: String, pids: &[u32]| -> u64 {
         let window: serde_json::Value = serde_json::from_str(&window).unwrap();
         assert_eq!(window["self"]["spe_skipped_records"], 0, "{window}");
         let rows = window["rows"].as_array().unwrap();
-        let rows = rows.iter().filter(|row| row["pid"] == pid);
+        let rows = rows
+            .iter()
+            .filter(|row| pids.iter().any(|pid| row["pid"] == *pid));
         let classes = rows.flat_map(|row| row["classes"].as_object().unwrap().values());
         let samples = classes.map(|class| class["spe_samples"].as_u64().unwrap());
         samples.sum()
     };
-    let mut windows = lines.map(Result::unwrap).map(of_load);
-    let mut counted = Vec::new();
-    // After one without it, all of it is in windows.
-    while counted.last() != Some(&0) || counted.iter().all(|samples| *samples == 0) {
-        counted.push(windows.next().unwrap());
+    let (mut counted, mut pids) = (Vec::new(), Vec::new());
+    // A busy host may have all of a load in one window: the second one begins when the first was in one.
+    for _ in 0..2 {
+        let load = a.load("burn 0 400");
+        pids.push(load.pid());
+        load.finish();
+        let began = counted.len();
+        // After one without it, all of it is in windows.
+        while counted.last() != Some(&0) || counted[began..].iter().all(|samples| *samples == 0) {
+            counted.push(of(lines.next().unwrap().unwrap(), &pids));
+        }
     }
     kill("-INT", mem.id());
-    counted.extend(windows);
+    counted.extend(lines.map(|window| of(window.unwrap(), &pids)));
     assert!(mem.wait().unwrap().success());
-    let written = samples(&written(&truth(), |row| row.tgid == pid));
+    let written = samples(&written(&truth(), |row| pids.contains(&row.tgid)));
     println!("{counted:?} of {written}");
     assert!(counted.iter().filter(|counted| **counted > 0).count() >= 2);
     assert_eq!(counted.iter().sum::<u64>(), written);

@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::Path,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use probe_common::CgroupId;
@@ -21,16 +21,15 @@ use crate::{
     load::Plan,
 };
 
-/// How old the list of holders may be: looking at every descriptor of a machine with thousands of processes
-/// takes a tenth of a second.
-const HOLDERS_EVERY: Duration = Duration::from_secs(5);
+/// Looking at every descriptor of the machine may take one part in this of the time.
+const COST: u32 = 50;
 
 /// What is known of the use of devices at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceUse {
     /// Bytes that cgroups moved on block devices since they were made.
     pub io: Vec<CgroupIo>,
-    /// Who holds which device, as of at most five seconds before.
+    /// Who holds which device.
     pub holders: Arc<HeldBy>,
 }
 
@@ -40,6 +39,8 @@ pub struct HeldBy {
     by_device: BTreeMap<Bdf, BTreeSet<CgroupId>>,
     by_kernel: BTreeSet<Bdf>,
     unreadable: bool,
+    /// When that was looked up.
+    at: Duration,
 }
 
 /// The use of devices in a window.
@@ -53,6 +54,8 @@ pub struct DeviceGains {
     pub by_kernel: BTreeSet<Bdf>,
     /// The descriptors of some process could not be read.
     pub unreadable: bool,
+    /// Nobody looked since the window began: who holds a device at its end is not known.
+    pub stale: bool,
 }
 
 impl DeviceGains {
@@ -61,6 +64,7 @@ impl DeviceGains {
     pub fn between(earlier: &DeviceUse, later: &DeviceUse) -> Self {
         let mut gains = Self {
             moved: io_stat::gains(&earlier.io, &later.io),
+            stale: later.holders.at <= earlier.holders.at,
             ..Self::default()
         };
         for held in [&earlier.holders, &later.holders] {
@@ -79,7 +83,8 @@ pub(crate) struct DeviceReader {
     hierarchy: Hierarchy,
     /// The plan has block devices.
     blocks: bool,
-    holders: Option<(Duration, Arc<HeldBy>)>,
+    /// As they were looked up last, and when that may be done again.
+    holders: Option<(Arc<HeldBy>, Duration)>,
 }
 
 impl DeviceReader {
@@ -98,14 +103,16 @@ impl DeviceReader {
     /// # Errors
     /// The cgroup hierarchy cannot be read.
     pub(crate) fn read(&mut self, now: Duration) -> Result<DeviceUse, CgroupError> {
-        let recent = self.holders.as_ref();
-        let recent = recent.filter(|(at, _)| now.saturating_sub(*at) < HOLDERS_EVERY);
+        let recent = self.holders.as_ref().filter(|(_, again)| now < *again);
         let holders = match recent {
-            Some((_, holders)) => Arc::clone(holders),
+            Some((holders, _)) => Arc::clone(holders),
             None => {
+                let began = Instant::now();
                 let read = holders::read(Path::new("/proc"), Path::new("/sys"));
-                let holders = Arc::new(HeldBy::of(&read, &self.hierarchy));
-                self.holders = Some((now, Arc::clone(&holders)));
+                let holders = Arc::new(HeldBy::of(&read, &self.hierarchy, now));
+                let took = began.elapsed();
+                tracing::debug!("looked for the holders of devices in {took:?}");
+                self.holders = Some((Arc::clone(&holders), now + COST * took));
                 holders
             }
         };
@@ -119,7 +126,7 @@ impl DeviceReader {
 }
 
 impl HeldBy {
-    fn of(holders: &Holders, hierarchy: &Hierarchy) -> Self {
+    fn of(holders: &Holders, hierarchy: &Hierarchy, at: Duration) -> Self {
         let id = |path: &String| {
             let directory = hierarchy.directory(path)?;
             Some(CgroupId(fs::metadata(directory).ok()?.ino()))
@@ -131,6 +138,7 @@ impl HeldBy {
                 .collect(),
             by_kernel: holders.by_kernel.clone(),
             unreadable: holders.unreadable,
+            at,
         }
     }
 }

@@ -13,7 +13,7 @@ use aya::{
     },
 };
 use aya_obj::btf::BtfKind;
-use probe_common::CpuState;
+use probe_common::{CpuState, FlushMode};
 
 use super::{LoadError, Session, chain, program};
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 /// Which kernel hook accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Hook {
-    /// Every context switch; exact everywhere.
+    /// Every context switch.
     #[default]
     SchedSwitch,
     /// Only switches between cgroups; where the kernel runs it completely. Idle and system are one row.
@@ -56,7 +56,7 @@ pub(crate) enum Exits {
     NotNeeded,
     /// The program is attached.
     Watched,
-    /// This kernel has no such tracepoint.
+    /// This kernel has no such tracepoint, or refused the program.
     Unknown,
 }
 
@@ -87,36 +87,44 @@ impl Session {
         if self.exits != Exits::NotNeeded || self.hook() != Hook::SchedSwitch {
             return Ok(());
         }
+        self.exits = Exits::Unknown;
         let tracepoint = format!("btf_trace_{EXIT}");
         let known = self.btf.id_by_type_name_kind(&tracepoint, BtfKind::Typedef);
-        self.exits = if known.is_ok() {
+        if known.is_ok() {
             attach_tracepoint(&mut self.ebpf, &self.btf, "sched_exit", EXIT)?;
-            Exits::Watched
-        } else {
-            Exits::Unknown
-        };
+            self.exits = Exits::Watched;
+            // A switch that was hidden before may have left a slice open that is nobody's any more.
+            self.reopen_slices()?;
+        }
         Ok(())
     }
 
-    /// Says once that switches are missed, and what is done about it.
-    pub(crate) fn react_to_missed(&mut self, missed: u64) -> Result<(), LoadError> {
-        if missed == 0 || self.exits != Exits::NotNeeded {
-            return Ok(());
+    /// Once a switch was missed: does what can be done about it, and says so.
+    pub(crate) fn react_to_missed(&mut self) {
+        if self.exits != Exits::NotNeeded {
+            return;
         }
-        self.watch_exits()?;
-        match self.exits {
-            Exits::NotNeeded => {}
-            Exits::Watched => tracing::info!(
-                "this kernel did not show {missed} switches to the program at sched_switch: a second one, \
-                 at {EXIT}, sees them from here on"
+        let refused = self.watch_exits().err();
+        match (self.exits, refused) {
+            (Exits::NotNeeded, _) => {}
+            (Exits::Watched, None) => tracing::info!(
+                "this kernel did not show a context switch to the program at sched_switch: a second one, at \
+                 {EXIT}, sees such switches from here on"
             ),
-            Exits::Unknown => tracing::warn!(
-                "this kernel did not show {missed} switches to the program at sched_switch and has no {EXIT} \
-                 where they could be seen: slices around them are split by estimate (--self says how many \
-                 and how long)"
+            (_, refused) => tracing::warn!(
+                "this kernel did not show a context switch to the program at sched_switch, and {}: slices around \
+                 such switches are split by estimate (--self says how many and how long)",
+                refused.map_or_else(
+                    || format!("has no {EXIT} where it could be seen"),
+                    |error| chain(&error)
+                )
             ),
         }
-        Ok(())
+    }
+
+    /// Charges the open slices, and reads again whose they are.
+    pub(crate) fn reopen_slices(&mut self) -> Result<(), LoadError> {
+        (0..self.counters.len()).try_for_each(|at| self.flush_as_is(at, FlushMode::Charge))
     }
 }
 

@@ -313,7 +313,7 @@ impl Session {
         hook.detach(&mut self.ebpf)?;
         hook::attach_sched_switch(&mut self.ebpf, &self.btf)?;
         // Open slices belong to whoever runs now; from here on owners are known.
-        (0..self.counters.len()).try_for_each(|at| self.flush_as_is(at, FlushMode::Charge))
+        self.reopen_slices()
     }
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Lifecycle {
     /// Ended before the last pull, and before the one before it. The last moments of a dead task
     /// may be charged once more, so rows are looked for twice, and names are kept as long.
     before: [Arc<Ended>; 2],
+    /// A switch was missed, and that was not told yet.
+    switch_missed: bool,
 }
 
 impl Lifecycle {
@@ -79,6 +81,7 @@ impl Lifecycle {
             names: Arc::new(names),
             ended: Ended::default(),
             before: Default::default(),
+            switch_missed: false,
         })
     }
 
@@ -113,8 +116,14 @@ impl Lifecycle {
                         .insert(tgid, text());
                     self.ended.processes.insert(tgid);
                 }
+                LifecycleKind::SwitchMissed => self.switch_missed = true,
             }
         }
+    }
+
+    /// Whether a switch was missed since this was asked last.
+    pub(crate) fn take_switch_missed(&mut self) -> bool {
+        std::mem::take(&mut self.switch_missed)
     }
 
     /// What ended before now and may have rows; what did so two pulls ago is forgotten.

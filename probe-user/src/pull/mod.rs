@@ -143,7 +143,9 @@ impl Session {
             self.fall_back()?;
         }
         let health = self.health(&after, live_rows, self.flushes - flushes);
-        self.react_to_missed(health.missed_switches)?;
+        if after.iter().any(|state| state.unseen > 0) {
+            self.react_to_missed();
+        }
         Ok(Snapshot {
             at,
             rows,
@@ -164,13 +166,16 @@ impl Session {
     }
 
     /// Takes in what came and went: cgroups and processes, so that the ring does not fill between
-    /// pulls, and CPUs, so that one that comes online counts at once.
+    /// pulls, CPUs, so that one that comes online counts at once, and that a switch was missed.
     ///
     /// # Errors
     ///
     /// Where the counters of a CPU that came online cannot be opened.
     pub fn drain(&mut self) -> Result<(), LoadError> {
         self.lifecycle.drain();
+        if self.lifecycle.take_switch_missed() {
+            self.react_to_missed();
+        }
         self.follow_cpus()
     }
 

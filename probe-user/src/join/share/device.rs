@@ -77,6 +77,9 @@ fn only_owner(
     window: &Window,
     view: &View,
 ) -> Result<Owner, NoShare> {
+    if gains.stale {
+        return Err(NoShare::Stale);
+    }
     let mut holders: BTreeSet<CgroupId> = BTreeSet::new();
     // Functions of one card, such as the audio of a GPU, go together: held by who holds any of them.
     let card = |device: &Device| {

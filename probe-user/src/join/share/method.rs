@@ -120,6 +120,12 @@ pub enum NoShare {
         "the kernel drives the device for whoever asks, and nothing tells the containers' traffic apart"
     )]
     ThroughKernel,
+    /// The holders of devices were not looked up in this window.
+    #[error(
+        "who holds the device was not looked up in this window, since that would take more than 2% of the time: \
+         longer windows (-I) have a share"
+    )]
+    Stale,
     /// Some processes' descriptors cannot be seen.
     #[error(
         "the descriptors of some processes cannot be read, so one of them may hold the device: CAP_SYS_PTRACE is needed"

@@ -160,6 +160,13 @@ fn a_device_that_one_container_holds_is_all_its_own() {
     assert_eq!(none(held(&[7, 8])), NoShare::SeveralOwners);
     assert_eq!(
         none(DeviceGains {
+            stale: true,
+            ..held(&[7])
+        }),
+        NoShare::Stale
+    );
+    assert_eq!(
+        none(DeviceGains {
             unreadable: true,
             ..held(&[7])
         }),
