@@ -43,17 +43,16 @@ impl Weights {
             };
             let of_socket = sockets.entry(*socket).or_default();
             of_socket.apart = planned.remote.is_some();
-            let time = if is_idle(*owner, window) {
-                0
-            } else {
-                all.enabled.max(all.running)
-            };
+            let on = all.enabled.max(all.running);
+            let time = if is_idle(*owner, window) { 0 } else { on };
             of_socket.time = of_socket.time.saturating_add(time);
             let Some(all) = estimate(all, at) else {
                 of_socket.unseen.insert(*owner, time);
                 continue;
             };
-            seen.insert(*socket);
+            if on > 0 {
+                seen.insert(*socket);
+            }
             let remote = planned.remote.and_then(row);
             let remote = remote.and_then(|(row, at)| estimate(row, at));
             let remote = remote.unwrap_or_default();
@@ -181,8 +180,9 @@ mod tests {
             // More than half of the time is of somebody unknown.
             (1, 2, row([9, 0], 10, 5)),
             (1, 3, row([0, 0], 11, 0)),
-            // Nobody but an idle task that was not seen.
+            // Nobody but an idle task that was not seen; who was there before did not run.
             (2, idle, row([0, 0], 10, 0)),
+            (2, 3, row([0, 0], 0, 0)),
             // Half of it.
             (3, 2, row([9, 0], 10, 5)),
             (3, 3, row([0, 0], 10, 0)),
