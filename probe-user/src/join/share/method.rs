@@ -50,9 +50,9 @@ impl Method {
 /// Of weights that are counted on the CPUs, by docs/accuracy.md.
 pub(super) const COUNTER_ERROR: f64 = 0.0056;
 
-/// Of weights that are sampled, by docs/accuracy.md: the largest error of a share over its loads, of the time
-/// in which samples were taken. What the samples' number makes of it cannot be taken out, so this is
-/// stated twice rather than not at all.
+/// Of weights that are sampled, by docs/accuracy.md: the largest root mean square over the shares of a load
+/// (1.15 %), of the time in which samples were taken. What the samples' number makes of it cannot be taken
+/// out, so that is stated twice rather than not at all.
 pub(super) const SAMPLE_ERROR: f64 = 0.0116;
 
 /// As the label `method` carries it.
