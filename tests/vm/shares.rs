@@ -103,7 +103,7 @@ impl Errors {
     fn add(&mut self, shares: &Shares, cgroup: CgroupId, truth: u64) {
         let share = shares.owners.get(&owner(cgroup)).copied();
         let share = share.unwrap_or_default();
-        let error = (share.weight as f64 / truth as f64 - 1.0).abs();
+        let error = (share.count as f64 / truth as f64 - 1.0).abs();
         // Without a count nothing is stated: then all of it is missing.
         let stated = shares.rel_error(&share).unwrap_or(1.0);
         self.squares += error * error;

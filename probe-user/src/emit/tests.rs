@@ -178,6 +178,10 @@ fn report() -> Report {
         ],
         shares: vec![
             share(Whose::Entity(Entity::System), Ok((12.5, Some(0.02)))),
+            share(
+                Whose::Entity(Entity::Unnamed(99)),
+                Err("it ran only while the counters that tell who caused it were rotated out"),
+            ),
             share(Whose::Unattributed, Ok((0.5, None))),
             share(
                 Whose::Unknown,

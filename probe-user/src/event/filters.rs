@@ -6,7 +6,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{
-    Counter, Event, EventGroup, Source,
+    Counter,
     error::EventError,
     format::Format,
     syntax::{self, Term},
@@ -98,14 +98,19 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     Ok((base, !length))
 }
 
-/// Refuses filters that the hardware cannot have at the same time.
-pub(super) fn check(groups: &[EventGroup], pmus: &Pmus) -> Result<(), EventError> {
-    let mut by_pmu: BTreeMap<&str, Vec<(&Event, &Counter)>> = BTreeMap::new();
-    for event in groups.iter().flat_map(|group| &group.events) {
-        if let Source::Counter(counter) = &event.source
-            && let Some(pmu) = &counter.pmu
-        {
-            by_pmu.entry(pmu).or_default().push((event, counter));
+/// Refuses filters that the hardware cannot have at the same time, in all that is counted: counters, with
+/// what to call each.
+///
+/// # Errors
+/// The first two that cannot be counted together.
+pub(crate) fn check<'a>(
+    counters: impl IntoIterator<Item = (&'a str, &'a Counter)>,
+    pmus: &Pmus,
+) -> Result<(), EventError> {
+    let mut by_pmu: BTreeMap<&str, Vec<(&str, &Counter)>> = BTreeMap::new();
+    for (name, counter) in counters {
+        if let Some(pmu) = &counter.pmu {
+            by_pmu.entry(pmu).or_default().push((name, counter));
         }
     }
     for (name, events) in by_pmu {
@@ -141,18 +146,18 @@ impl Fields {
 fn check_sources(
     pmu: &Pmu,
     fields: &Fields,
-    events: &[(&Event, &Counter)],
+    events: &[(&str, &Counter)],
 ) -> Result<(), EventError> {
     let value = |field: Format, counter: &Counter| field.gather(counter.word(field.word()));
     let by_address = |counter: &Counter| value(fields.enable, counter) == 1;
-    let mut first: Option<(&Event, u64)> = None;
+    let mut first: Option<(&str, u64)> = None;
     for (event, counter) in events {
         if !by_address(counter) {
             continue;
         }
         if value(fields.ports, counter) != 0 {
             return Err(EventError::TwoSources {
-                event: event.name.clone(),
+                event: (*event).to_owned(),
             });
         }
         let bdf = value(fields.bdf, counter);
@@ -160,8 +165,8 @@ fn check_sources(
             Some((other, known)) if known != bdf => {
                 return Err(EventError::TwoAddresses {
                     pmu: pmu.name.clone(),
-                    first: other.name.clone(),
-                    second: event.name.clone(),
+                    first: other.to_owned(),
+                    second: (*event).to_owned(),
                 });
             }
             _ => first = Some((event, bdf)),
@@ -182,14 +187,14 @@ fn check_sources(
     match wide {
         Some((wide, _)) => Err(EventError::AddressForAll {
             pmu: pmu.name.clone(),
-            narrow: narrow.name.clone(),
-            wide: wide.name.clone(),
+            narrow: narrow.to_owned(),
+            wide: (*wide).to_owned(),
         }),
         None => Ok(()),
     }
 }
 
-fn check_ranges(pmu: &Pmu, events: &[(&Event, &Counter)]) -> Result<(), EventError> {
+fn check_ranges(pmu: &Pmu, events: &[(&str, &Counter)]) -> Result<(), EventError> {
     let field = |name: &str| pmu.formats.get(name).copied();
     let (Some(base), Some(mask), Some(enable)) = (
         field("dst_addr_base"),

@@ -24,6 +24,8 @@ pub use self::{
     sysfs::{Pmu, PmuEvent, PmuKind, Pmus},
     uncore::{named_node, product, product_of},
 };
+pub(crate) use filters::check as check_filters;
+
 use crate::cpus::CpuList;
 
 /// Events that are opened together, so that they count over the same time.
@@ -157,6 +159,11 @@ pub struct Exclude {
 /// The first thing wrong with the text, or with an event on this machine.
 pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let groups = resolve::resolve(&syntax::parse(text)?, pmus)?;
-    filters::check(&groups, pmus)?;
+    let events = groups.iter().flat_map(|group| &group.events);
+    let counters = events.filter_map(|event| match &event.source {
+        Source::Counter(counter) => Some((event.name.as_str(), counter)),
+        Source::DurationTime => None,
+    });
+    filters::check(counters, pmus)?;
     Ok(groups)
 }

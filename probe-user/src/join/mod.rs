@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use probe_common::CgroupId;
 
-use self::share::{Shares, Weight};
+use self::share::{Part, Shares};
 pub use self::spe::SpeJoined;
 use crate::{
     load::spe::UNATTRIBUTED,
@@ -118,14 +118,12 @@ impl View {
 
     /// Rolls the shares of owners up; who is not shown is left out.
     #[must_use]
-    pub fn shared(&self, shares: &Shares, window: &Window) -> BTreeMap<Entity, Weight> {
+    pub fn shared(&self, shares: &Shares, window: &Window) -> BTreeMap<Entity, Part> {
         let command_path = self.command_path(&window.names);
-        let mut rows: BTreeMap<Entity, Weight> = BTreeMap::new();
+        let mut rows: BTreeMap<Entity, Part> = BTreeMap::new();
         for (owner, share) in &shares.owners {
             if let Some(entity) = self.entity(*owner, &window.names, command_path) {
-                let row = rows.entry(entity).or_default();
-                row.weight += share.weight;
-                row.samples += share.samples;
+                rows.entry(entity).or_default().add(share);
             }
         }
         rows

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::{cgroup::CgroupError, cpus::CpuListError};
+use crate::{cgroup::CgroupError, cpus::CpuListError, event::EventError};
 
 /// Why counting could not start or go on. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +122,9 @@ pub enum LoadError {
     /// Sampling with SPE.
     #[error(transparent)]
     Spe(#[from] super::SpeError),
+    /// Filters of events and metrics exclude each other.
+    #[error(transparent)]
+    Filters(#[from] EventError),
     /// The list of CPUs.
     #[error(transparent)]
     Cpus(#[from] CpuListError),

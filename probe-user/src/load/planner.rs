@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     catalogue::{self, Machine, Metric, Settings},
-    event::{self, Event, EventGroup, Pmus, Source},
+    event::{self, Event, EventError, EventGroup, Pmus, Source},
 };
 
 mod bundle;
@@ -72,7 +72,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Where the user's own groups hold more events than a group can.
+    /// Where the user's own groups hold more events than a group can, or two filters exclude each other.
     pub fn packed(request: &Request<'_>, pmus: &Pmus, room: &Room) -> Result<Self, LoadError> {
         let mut plan = Self::default();
         let mut bundles: BTreeMap<Kind, Vec<Bundle>> = BTreeMap::new();
@@ -101,6 +101,7 @@ impl Plan {
         Bundle::of_weights(request.metrics, pmus)
             .into_iter()
             .for_each(&mut add);
+        check_filters(bundles.values().flatten(), request, pmus)?;
         let cores = bundles.keys().filter(|kind| matches!(kind, Kind::Core(_)));
         let several_kinds = cores.count() > 1;
         // Fixed groups come before rotated ones: by Kind's order, `Beside` before `Core`.
@@ -332,6 +333,30 @@ impl Plan {
         };
         counted.iter().find_map(|(own, _)| with(own.exclude))
     }
+}
+
+/// Refuses filters of events and of metrics' events that exclude each other: each was parsed by itself.
+fn check_filters<'a>(
+    bundles: impl Iterator<Item = &'a Bundle>,
+    request: &Request<'_>,
+    pmus: &Pmus,
+) -> Result<(), EventError> {
+    let named = |bundle: &'a Bundle| {
+        let metric = match bundle.whose {
+            Whose::Metric { at, .. } | Whose::Io { at } => Some(&request.metrics[at].name),
+            Whose::Columns(_) | Whose::Weight(_) => None,
+        };
+        bundle.wanted.iter().map(move |wanted| {
+            let name = match metric {
+                Some(metric) => format!("{metric}: {}", wanted.name),
+                None => wanted.name.clone(),
+            };
+            (name, &wanted.counter)
+        })
+    };
+    let all: Vec<_> = bundles.flat_map(named).collect();
+    let all = all.iter().map(|(name, counter)| (name.as_str(), *counter));
+    event::check_filters(all, pmus)
 }
 
 #[cfg(test)]

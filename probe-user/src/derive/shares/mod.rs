@@ -6,7 +6,7 @@ use super::{MetricHead, Report, metrics};
 use crate::{
     join::{
         Entity, View,
-        share::{self, Method, MetricShares, NoShare, Shares, Weight},
+        share::{self, Method, MetricShares, NoShare, Part, Shares},
     },
     load::Plan,
     window::Window,
@@ -122,14 +122,17 @@ fn rows(plan: &Plan, window: &Window, view: &View, shared: &MetricShares) -> Vec
         })
     };
     let entities = view.shared(shares, window);
-    let mut entities: Vec<(Entity, Weight)> = entities.into_iter().collect();
-    entities.sort_by_key(|(_, share)| std::cmp::Reverse(share.weight));
+    let mut entities: Vec<(Entity, Part)> = entities.into_iter().collect();
+    entities.sort_by_key(|(_, share)| std::cmp::Reverse(share.count));
     let mut all: Vec<ShareRow> = entities
         .into_iter()
-        .filter(|(_, share)| share.weight > 0)
-        .map(|(entity, share)| {
-            let share = part(share.weight, shares.rel_error(&share));
-            row(Whose::Entity(entity), share)
+        .filter_map(|(entity, share)| {
+            let share = match (share.count, share.untold) {
+                (0, None) => return None,
+                (0, Some(reason)) => Err(reason.to_string()),
+                (count, _) => part(count, shares.rel_error(&share)),
+            };
+            Some(row(Whose::Entity(entity), share))
         })
         .collect();
     if planned.metric.io.is_some() {

@@ -130,18 +130,19 @@ fn reads_of_a_graces_memory_are_of_both_sockets() {
     assert_eq!(
         shares(&plan, &window),
         [
-            row(metric, 0, "cgroup 7", 18_000),
+            row(metric, 0, "cgroup 7", 17_526),
             row(metric, 0, "cgroup 9", 8_000),
-            row(metric, 0, "cgroup 8", 6_000),
-            row(metric, 0, "Unattributed", 0),
+            row(metric, 0, "cgroup 8", 5_842),
+            // 7.9 % of what socket 1 sent.
+            row(metric, 0, "Unattributed", 632),
             row(metric, 1, "cgroup 9", 16_000),
             row(metric, 1, "Unattributed", 0),
         ]
     );
 }
 
-#[test]
-fn devices_are_no_part_of_what_containers_read() {
+/// The fixture has two sockets; with `one` what a machine of one would count.
+fn of_spr(one: bool) -> (Plan, Window) {
     let plan = plan("spr", Chip::SapphireRapids, "memory_bandwidth_read");
     // Both channels and both slices of a socket are added up: 2 x 500,000 lines, of which 2 x 125,000.
     let uncore = |event: &str, _| {
@@ -152,14 +153,20 @@ fn devices_are_no_part_of_what_containers_read() {
         }
     };
     let weights = [(0, 7, [3, 0]), (0, 8, [1, 0]), (1, 7, [1, 0])];
-    let window = window(&plan, &uncore, &weights);
+    let mut window = window(&plan, &uncore, &weights);
+    if one {
+        window.uncore.retain(|reading| reading.socket == 0);
+        window.on_socket.retain(|(socket, _), _| *socket == 0);
+    }
+    (plan, window)
+}
+
+#[test]
+fn devices_are_no_part_of_what_containers_read() {
+    let (plan, window) = of_spr(true);
     let metric = "memory_bandwidth_read";
-    let of_socket_0: Vec<_> = shares(&plan, &window)
-        .into_iter()
-        .filter(|row| row.1 == 0)
-        .collect();
     assert_eq!(
-        of_socket_0,
+        shares(&plan, &window),
         [
             row(metric, 0, "cgroup 7", 36_000),
             row(metric, 0, "cgroup 8", 12_000),
@@ -167,6 +174,21 @@ fn devices_are_no_part_of_what_containers_read() {
             row(metric, 0, "Unattributed", 0),
         ]
     );
+}
+
+/// Nothing counts what the CPUs of one Intel socket read from the memory of the other.
+#[test]
+fn whose_reads_of_two_sockets_are_is_not_known_without_a_count_of_each() {
+    let none = |window: &Window, plan: &Plan| {
+        let shared = share::of_window(plan, window, &View::default());
+        let why = shared.iter().map(|shared| shared.shares.clone().err());
+        why.collect::<Vec<_>>()
+    };
+    let (plan, mut window) = of_spr(false);
+    assert_eq!(none(&window, &plan), [Some(NoShare::OtherSockets); 2]);
+    // Its memory controllers cannot be read, its CPUs read all the same.
+    window.uncore.retain(|reading| reading.socket == 0);
+    assert_eq!(none(&window, &plan), [Some(NoShare::OtherSockets)]);
 }
 
 /// Samples come before counters, but not where there are few.
@@ -196,7 +218,7 @@ fn samples_weigh_before_counters() {
     let shares: Vec<_> = shares
         .map(|shares| {
             let owners = shares.owners.iter();
-            let weights = owners.map(|(owner, share)| (owner.cgroup.0, share.weight));
+            let weights = owners.map(|(owner, share)| (owner.cgroup.0, share.count));
             (shares.method, weights.collect::<Vec<_>>())
         })
         .collect();
@@ -223,6 +245,49 @@ fn without_weights_the_reason_is_said() {
         rows,
         [(0, Whose::Unknown, why.clone()), (1, Whose::Unknown, why)]
     );
+}
+
+/// Who ran only while the weight was rotated out has a row with the reason; the rest have a larger error.
+#[test]
+fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
+    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let counted = [
+        (0, 7, [9_000_000, 1_000_000]),
+        (1, 7, [9_000_000, 1_000_000]),
+    ];
+    let mut window = window(&plan, &|_, _| 1_000, &counted);
+    let mut unseen = window.on_socket.values().next().unwrap().clone();
+    for row in unseen.iter_mut().flatten() {
+        *row = UsageRow {
+            enabled: row.enabled / 9,
+            ..UsageRow::ZERO
+        };
+    }
+    let owner = Owner {
+        cgroup: CgroupId(8),
+        tgid: 0,
+    };
+    window.on_socket.insert((0, owner), unseen);
+    let shared = share::of_window(&plan, &window, &View::default());
+    let rows = shared
+        .iter()
+        .flat_map(|shared| rows(&plan, &window, &View::default(), shared));
+    let rows: Vec<_> = rows
+        .map(|row| {
+            let error = row.share.map(|share| share.rel_error);
+            (row.socket, row.whose, error)
+        })
+        .collect();
+    let of = |cgroup| Whose::Entity(Entity::Unnamed(cgroup));
+    let (first, second) = (rows[0].2.clone(), rows[3].2.clone());
+    assert!((first.unwrap().unwrap() - 0.1).abs() < 1e-3);
+    assert!(second.unwrap().unwrap() < 0.01);
+    let why = "it ran only while the counters that tell who caused it were rotated out";
+    assert_eq!((rows[0].0, &rows[0].1), (0, &of(7)));
+    assert_eq!(rows[1], (0, of(8), Err(why.to_owned())));
+    assert_eq!(rows[2], (0, Whose::Unattributed, Ok(None)));
+    assert_eq!((rows[3].0, &rows[3].1), (1, &of(7)));
+    assert_eq!(rows.len(), 5);
 }
 
 #[test]

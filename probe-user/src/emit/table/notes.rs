@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{place, share_place, short};
-use crate::derive::Report;
+use crate::derive::{Report, Whose};
 
 /// Rows that are named; of more, their number.
 const NAMED: usize = 3;
@@ -36,7 +36,11 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     for row in &report.shares {
         if let Err(reason) = &row.share {
             let key = (row.metric.name.as_str(), reason.clone());
-            notes.entry(key).or_default().push(share_place(row));
+            let row = match &row.whose {
+                Whose::Entity(entity) => format!("{} on {}", short(entity), share_place(row)),
+                _ => share_place(row),
+            };
+            notes.entry(key).or_default().push(row);
         }
     }
     for (head, reason) in &report.missing {

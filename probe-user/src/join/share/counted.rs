@@ -1,13 +1,13 @@
 //! Weights from the counters of the CPUs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use probe_common::UsageRow;
+use probe_common::{CgroupId, UsageRow};
 
 use super::{Method, SocketWeights, Weight, Weights};
 use crate::{
-    load::{Place, PlannedWeight, WeightKind},
-    window::Window,
+    load::{Hook, Place, PlannedWeight, WeightKind},
+    window::{Owner, Window},
 };
 
 impl Method {
@@ -22,47 +22,59 @@ impl Method {
 
 impl Weights {
     /// What the counters of a weight counted in a window, by socket and owner.
+    ///
+    /// An owner that ran only while the counters were rotated out is unseen. Where such owners have more
+    /// than half of the CPU time, what the others did stands for less than it leaves open, and the whole
+    /// socket counts as rotated out.
     #[must_use]
     pub fn counted(planned: &PlannedWeight, window: &Window) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();
-        // Whether any of a socket's rows had its turn.
-        let mut ran: BTreeMap<u32, bool> = BTreeMap::new();
+        // Sockets on which somebody was seen.
+        let mut seen: BTreeSet<u32> = BTreeSet::new();
         for ((socket, owner), usage) in &window.on_socket {
-            let count = |place: Place| -> Option<Option<u64>> {
+            let row = |place: Place| -> Option<(&UsageRow, usize)> {
                 let Place::Core { group, at } = place else {
                     return None;
                 };
-                let row = usage.get(group)?.as_ref()?;
-                Some(estimate(row, at))
+                Some((usage.get(group)?.as_ref()?, at))
             };
-            let Some(all) = count(planned.all) else {
+            let Some((all, at)) = row(planned.all) else {
                 continue;
             };
             let of_socket = sockets.entry(*socket).or_default();
             of_socket.apart = planned.remote.is_some();
-            *ran.entry(*socket).or_default() |= all.is_some();
-            let Some(all) = all else {
+            let on = all.enabled.max(all.running);
+            let time = if is_idle(*owner, window) { 0 } else { on };
+            of_socket.time = of_socket.time.saturating_add(time);
+            let Some(all) = estimate(all, at) else {
+                of_socket.unseen.insert(*owner, time);
                 continue;
             };
-            let remote = planned.remote.and_then(count).flatten();
-            let remote = remote.unwrap_or(0).min(all);
-            let weight = |count| Weight {
-                weight: count,
-                samples: count,
-            };
-            of_socket.local.insert(*owner, weight(all - remote));
-            // Where they are not told apart, who reads much reads much from everywhere.
-            let remote = if planned.remote.is_some() {
-                remote
-            } else {
-                all
-            };
-            of_socket.remote.insert(*owner, weight(remote));
-        }
-        for (socket, ran) in ran {
-            if let Some(of_socket) = sockets.get_mut(&socket) {
-                of_socket.rotated_out = !ran;
+            if on > 0 {
+                seen.insert(*socket);
             }
+            let remote = planned.remote.and_then(row);
+            let remote = remote.and_then(|(row, at)| estimate(row, at));
+            let remote = remote.unwrap_or_default();
+            let local = Weight {
+                weight: all.weight.saturating_sub(remote.weight),
+                samples: all.samples.saturating_sub(remote.samples),
+            };
+            of_socket.local.insert(*owner, local);
+            // Where they are not told apart, who reads much reads much from everywhere.
+            let remote = match planned.remote {
+                Some(_) => Weight {
+                    weight: remote.weight.min(all.weight),
+                    samples: remote.samples.min(all.samples),
+                },
+                None => all,
+            };
+            of_socket.remote.insert(*owner, remote);
+        }
+        for (socket, of_socket) in &mut sockets {
+            let unseen: u64 = of_socket.unseen.values().sum();
+            let nobody = !of_socket.unseen.is_empty() && !seen.contains(socket);
+            of_socket.rotated_out = nobody || unseen > of_socket.time / 2;
         }
         Self {
             method: Method::of(planned.kind),
@@ -71,22 +83,31 @@ impl Weights {
     }
 }
 
-/// The count for the whole time, of a counter that had its turn; `None` where it had none.
-fn estimate(row: &UsageRow, at: usize) -> Option<u64> {
-    let count = u128::from(*row.counts.get(at)?);
+/// Whether an owner's time is that of the idle task: the root cgroup's too, where the hook cannot tell
+/// them apart.
+fn is_idle(owner: Owner, window: &Window) -> bool {
+    let merged = window.health.hook == Hook::CgroupSwitches;
+    owner.cgroup == CgroupId::IDLE || merged && owner.cgroup == CgroupId::ROOT
+}
+
+/// The count for the whole time, of a counter that had its turn, and what was counted of it; `None` where
+/// it had none.
+fn estimate(row: &UsageRow, at: usize) -> Option<Weight> {
+    let samples = *row.counts.get(at)?;
     if row.running == 0 {
-        return (row.enabled == 0).then_some(0);
+        return (row.enabled == 0).then(Weight::default);
     }
     let enabled = u128::from(row.enabled.max(row.running));
-    u64::try_from(count * enabled / u128::from(row.running)).ok()
+    let weight = u128::from(samples) * enabled / u128::from(row.running);
+    Some(Weight {
+        weight: u64::try_from(weight).ok()?,
+        samples,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use probe_common::CgroupId;
-
     use super::*;
-    use crate::window::Owner;
 
     fn row(counts: [u64; 2], enabled: u64, running: u64) -> UsageRow {
         let mut row = UsageRow {
@@ -136,16 +157,77 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_made_up_for_and_none_at_all_is_said() {
+    fn turns_are_made_up_for() {
+        let rows = [(0, 2, row([100, 0], 40, 10)), (0, 3, row([50, 0], 10, 10))];
+        let weights = weights(&rows, false);
+        let local = &weights.sockets[&0].local;
+        assert_eq!(plain(local), [(2, 400), (3, 50)]);
+        // What was not counted is no evidence.
+        let samples: Vec<u64> = local.values().map(|weight| weight.samples).collect();
+        assert_eq!(samples, [100, 50]);
+    }
+
+    /// A container that ran only while the weight was rotated out is neither without traffic nor forgotten.
+    #[test]
+    fn who_had_no_turn_is_said() {
+        let idle = CgroupId::IDLE.0;
         let rows = [
-            (0, 2, row([100, 0], 40, 10)),
-            (0, 3, row([50, 0], 10, 10)),
+            (0, 2, row([100, 0], 60, 10)),
             (0, 4, row([0, 0], 10, 0)),
-            (1, 2, row([0, 0], 10, 0)),
+            (0, idle, row([1, 0], 500, 10)),
+            // It ran in no turn at all.
+            (0, 5, row([0, 0], 0, 0)),
+            // More than half of the time is of somebody unknown.
+            (1, 2, row([9, 0], 10, 5)),
+            (1, 3, row([0, 0], 11, 0)),
+            // Nobody but an idle task that was not seen; who was there before did not run.
+            (2, idle, row([0, 0], 10, 0)),
+            (2, 3, row([0, 0], 0, 0)),
+            // Half of it.
+            (3, 2, row([9, 0], 10, 5)),
+            (3, 3, row([0, 0], 10, 0)),
         ];
         let weights = weights(&rows, false);
-        assert_eq!(plain(&weights.sockets[&0].local), [(2, 400), (3, 50)]);
-        assert!(!weights.sockets[&0].rotated_out);
-        assert!(weights.sockets[&1].rotated_out);
+        let first = &weights.sockets[&0];
+        let unseen: Vec<_> = first
+            .unseen
+            .iter()
+            .map(|(it, ns)| (it.cgroup.0, *ns))
+            .collect();
+        assert_eq!((unseen, first.time), (vec![(4, 10)], 70));
+        let out = |socket| weights.sockets[&socket].rotated_out;
+        assert_eq!([0, 1, 2, 3].map(out), [false, true, true, false]);
+    }
+
+    /// The hook that cannot tell the root cgroup from idle charges idle time to it.
+    #[test]
+    fn idle_time_tells_of_no_traffic() {
+        let root = CgroupId::ROOT.0;
+        let rows = [(0, root, row([5, 0], 90, 90)), (0, 4, row([0, 0], 10, 0))];
+        let rows: BTreeMap<_, _> = rows
+            .map(|(socket, cgroup, row)| {
+                let owner = Owner {
+                    cgroup: CgroupId(cgroup),
+                    tgid: 0,
+                };
+                ((socket, owner), vec![Some(row)])
+            })
+            .into();
+        let planned = PlannedWeight {
+            kind: WeightKind::BusReads,
+            all: Place::Core { group: 0, at: 0 },
+            remote: None,
+        };
+        let mut window = crate::window::tests::empty();
+        window.on_socket = rows;
+        for (hook, time, out) in [
+            (Hook::SchedSwitch, 100, false),
+            (Hook::CgroupSwitches, 10, true),
+        ] {
+            window.health.hook = hook;
+            let weights = Weights::counted(&planned, &window);
+            let of_socket = &weights.sockets[&0];
+            assert_eq!((of_socket.time, of_socket.rotated_out), (time, out));
+        }
     }
 }

@@ -31,6 +31,36 @@ pub struct Weight {
     pub samples: u64,
 }
 
+/// How far what the source of traffic between sockets counts may be from what its destination does, in
+/// thousandths. NVIDIA Grace performance guide, the examples of the SCF PMU: of reads 36,189,087 beats at the
+/// source for 33,542,984 at the destination (1.079), of writes 961,728,219 bytes for 993,278,696 (0.968). Two
+/// examples are no law of either direction, so the larger stands for both.
+const MISMATCH: u64 = 79;
+
+/// What one owner has of a socket's traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// In counts of the traffic.
+    pub count: u64,
+    /// Counts or samples of the weight behind it.
+    pub samples: u64,
+    /// How far `count` may be off, in the same counts, by what could not be seen.
+    pub doubt: u64,
+    /// Why there may be more than `count`. Without any count nothing is known, which is not the same as
+    /// nothing done.
+    pub untold: Option<NoShare>,
+}
+
+impl Part {
+    /// Takes in what another owner of the same row has.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.samples += other.samples;
+        self.doubt = self.doubt.saturating_add(other.doubt);
+        self.untold = self.untold.or(other.untold);
+    }
+}
+
 /// What was measured on the CPUs of one socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketWeights {
@@ -40,8 +70,13 @@ pub struct SocketWeights {
     pub remote: BTreeMap<Owner, Weight>,
     /// Whether the method tells them apart.
     pub apart: bool,
-    /// The counters were rotated out for the whole window, or for that of some owner: nothing is
-    /// known, which is not the same as nothing done.
+    /// Who ran only while the counters were rotated out, with the CPU time of each in ns: what these did
+    /// is not known, which is not the same as nothing. The idle task's time counts as none, since it
+    /// tells of no traffic.
+    pub unseen: BTreeMap<Owner, u64>,
+    /// CPU time of all owners but the idle task, in ns; 0 where it does not matter, as nobody is unseen.
+    pub time: u64,
+    /// The counters were rotated out for all owners, or for most of their time.
     pub rotated_out: bool,
 }
 
@@ -64,8 +99,7 @@ pub struct Traffic {
     /// The part of devices, where it is counted apart.
     pub io: u64,
     /// What the CPUs of each other socket say they sent here. Source and destination do not count
-    /// the same (1.079 and 0.968 in the performance guide's examples), so these are no part of
-    /// `measured` to the last count.
+    /// the same ([`MISMATCH`]), so these are no part of `measured` to the last count.
     pub from_sockets: BTreeMap<u32, u64>,
 }
 
@@ -74,8 +108,8 @@ pub struct Traffic {
 pub struct Shares {
     /// How it is known.
     pub method: Method,
-    /// By owner.
-    pub owners: BTreeMap<Owner, Weight>,
+    /// By owner; those of whom nothing is known are among them.
+    pub owners: BTreeMap<Owner, Part>,
     /// Of devices.
     pub io: u64,
     /// Of nobody that can be told.
@@ -104,6 +138,12 @@ impl Weights {
     /// Whose reads the traffic to the memory of a socket is: devices' first, then that of other sockets by
     /// their remote weights, the rest by the local weights of its own CPUs.
     ///
+    /// Of `r` counts that other sockets sent, up to `d = 0.079 r` more or fewer may be here ([`MISMATCH`]).
+    /// So the first `d` of the rest are nobody's: they may be more of the same. Of what then is left, `L`
+    /// counts, up to `d` may be theirs too, or as many more be local: an error of `d / L` of each local share,
+    /// and of 0.079 of each remote one. Where nothing is left (the source counts as much as the destination,
+    /// or more), of those with a local weight nothing is known.
+    ///
     /// # Errors
     /// A socket that took part has no weights, or they were rotated out.
     pub fn cpu_reads(&self, socket: u32, traffic: &Traffic) -> Result<Shares, NoShare> {
@@ -111,13 +151,20 @@ impl Weights {
         shares.edge = traffic.edge;
         shares.io = traffic.io.min(traffic.measured);
         let mut left = traffic.measured - shares.io;
+        let mut remote = 0;
         for (other, count) in limited(left, &traffic.from_sockets) {
             if count > 0 {
-                shares.divide(count, &self.of(other)?.remote);
-                left -= count;
+                let of_other = self.of(other)?;
+                shares.divide_seen(count, mismatch(count), &of_other.remote, of_other);
+                remote += count;
             }
         }
-        shares.divide(left, &self.of(socket)?.local);
+        left -= remote;
+        let apart = mismatch(remote);
+        let nobodys = apart.min(left);
+        shares.unattributed += nobodys;
+        let own = self.of(socket)?;
+        shares.divide_seen(left - nobodys, apart, &own.local, own);
         Ok(shares)
     }
 
@@ -131,9 +178,9 @@ impl Weights {
         let mut shares = Shares::none(self.method);
         shares.edge = traffic.edge;
         if of_remote {
-            shares.divide(traffic.measured, &weights.remote);
+            shares.divide_seen(traffic.measured, 0, &weights.remote, weights);
         } else {
-            shares.divide(traffic.measured, &weights.all());
+            shares.divide_seen(traffic.measured, 0, &weights.all(), weights);
         }
         Ok(shares)
     }
@@ -184,11 +231,12 @@ impl Shares {
     #[must_use]
     pub fn of_device(measured: u64, owner: Owner) -> Self {
         let mut shares = Self::none(Method::DeviceOwner);
-        let weight = Weight {
-            weight: measured,
+        let part = Part {
+            count: measured,
             samples: measured,
+            ..Part::default()
         };
-        shares.owners.insert(owner, weight);
+        shares.owners.insert(owner, part);
         shares
     }
 
@@ -211,7 +259,7 @@ impl Shares {
     /// What was measured.
     #[must_use]
     pub fn measured(&self) -> u64 {
-        let owners: u64 = self.owners.values().map(|share| share.weight).sum();
+        let owners: u64 = self.owners.values().map(|share| share.count).sum();
         owners + self.io + self.unattributed
     }
 
@@ -221,38 +269,94 @@ impl Shares {
     /// That of the method, of the number of samples, and of the window's edges: anything from none to all of
     /// the traffic that came while the pull read one CPU after the other may lie outside, whose standard
     /// deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the probability of that
-    /// one's share `p`, which makes it `sqrt((1 - p) / p)` of the share.
+    /// one's share `p`, which makes it `sqrt((1 - p) / p)` of the share. What could not be seen
+    /// ([`Part::doubt`]) is off to one side, and is taken as it is.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
         reason = "an error of more than 2^53 counts has no better precision"
     )]
-    pub fn rel_error(&self, share: &Weight) -> Option<f64> {
+    pub fn rel_error(&self, share: &Part) -> Option<f64> {
         let own = self.method.rel_error(share.samples)?;
-        if self.edge == 0 || share.weight == 0 {
+        if share.count == 0 {
+            return Some(own);
+        }
+        let count = share.count as f64;
+        let own = own.hypot(share.doubt as f64 / count);
+        if self.edge == 0 {
             return Some(own);
         }
         let measured = self.measured() as f64;
-        let others = (measured / share.weight as f64 - 1.0).sqrt();
+        let others = (measured / count - 1.0).sqrt();
         let edge = self.edge as f64 / measured / 3_f64.sqrt();
         Some(own.hypot(edge * others))
     }
 
-    /// Adds `count`, divided by these weights; to nobody where there are none.
-    fn divide(&mut self, count: u64, weights: &BTreeMap<Owner, Weight>) {
+    /// The same as [`Self::divide`], of counts of which there may be `apart` more or fewer, and of which
+    /// owners that were not seen may have caused a part: if they caused traffic in proportion to their
+    /// CPU time, each of them that part of all, and the others have too much by the sum of it.
+    fn divide_seen(
+        &mut self,
+        count: u64,
+        apart: u64,
+        weights: &BTreeMap<Owner, Weight>,
+        of: &SocketWeights,
+    ) {
+        let parts = self.divide(count, weights);
+        let unseen: u64 = of.unseen.values().sum();
+        for (owner, part) in parts {
+            let share = self.owners.entry(owner).or_default();
+            let doubt = fraction(part, unseen, of.time);
+            share.doubt = share.doubt.saturating_add(doubt);
+        }
+        let plain = weights.iter().map(|(owner, it)| (*owner, it.weight));
+        let apart = divide(apart, &plain.collect()).unwrap_or_default();
+        for (owner, doubt) in apart.into_iter().filter(|(_, doubt)| *doubt > 0) {
+            self.owners.entry(owner).or_default().add(&Part {
+                doubt,
+                untold: Some(NoShare::WithinMismatch),
+                ..Part::default()
+            });
+        }
+        for (owner, time) in &of.unseen {
+            let doubt = fraction(count, *time, of.time);
+            self.owners.entry(*owner).or_default().add(&Part {
+                doubt,
+                untold: Some(NoShare::OwnerUnseen),
+                ..Part::default()
+            });
+        }
+    }
+
+    /// Adds `count`, divided by these weights; to nobody where there are none. Returns what each got.
+    fn divide(&mut self, count: u64, weights: &BTreeMap<Owner, Weight>) -> BTreeMap<Owner, u64> {
         let plain = weights
             .iter()
             .map(|(owner, weight)| (*owner, weight.weight));
         let Some(parts) = divide(count, &plain.collect()) else {
             self.unattributed += count;
-            return;
+            return BTreeMap::new();
         };
-        for (owner, part) in parts {
-            let share = self.owners.entry(owner).or_default();
-            share.weight += part;
-            share.samples += weights.get(&owner).map_or(0, |weight| weight.samples);
+        for (owner, part) in &parts {
+            let share = self.owners.entry(*owner).or_default();
+            share.count += part;
+            share.samples += weights.get(owner).map_or(0, |weight| weight.samples);
         }
+        parts
     }
+}
+
+/// How many of the counts of a source the destination may not have, or have more.
+fn mismatch(count: u64) -> u64 {
+    fraction(count, MISMATCH, 1000)
+}
+
+/// `part / whole` of a count, rounded; none of it where the whole is nothing.
+fn fraction(count: u64, part: u64, whole: u64) -> u64 {
+    let of = u128::from(count) * u128::from(part.min(whole));
+    let whole = u128::from(whole);
+    // At most the count itself.
+    u64::try_from((of + whole / 2).checked_div(whole).unwrap_or(0)).unwrap_or(count)
 }
 
 /// The counts, or where they exceed `most` together, that much of it in their proportion.

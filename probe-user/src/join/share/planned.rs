@@ -1,6 +1,6 @@
 //! The shares of a plan's metrics in a window.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Method, NoShare, Shares, Traffic, Weights, device};
 use crate::{
@@ -100,6 +100,10 @@ fn by_cpus(
     match planned.metric.apportion {
         Apportion::CpuReadRemote => return best(socket)?.own(socket, &traffic, true),
         Apportion::CpuReadSource => return best(socket)?.own(socket, &traffic, false),
+        // Owners of one socket would get what those of another read.
+        Apportion::CpuRead if planned.metric.from_sockets.is_none() && sockets(window) > 1 => {
+            return Err(NoShare::OtherSockets);
+        }
         _ => {}
     }
     if let Some(event) = &planned.metric.from_sockets {
@@ -134,6 +138,13 @@ fn by_cpus(
         }
         shares => shares,
     }
+}
+
+/// Sockets on which anything was counted.
+fn sockets(window: &Window) -> usize {
+    let uncore = window.uncore.iter().map(|reading| reading.socket);
+    let owners = window.on_socket.keys().map(|(socket, _)| *socket);
+    uncore.chain(owners).collect::<BTreeSet<_>>().len()
 }
 
 /// What the other socket says it sent here. Of more than two, each counts what it sent to all others.

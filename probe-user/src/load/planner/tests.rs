@@ -219,6 +219,75 @@ fn ratios_of_events_with_other_filters_are_not_offered() {
     assert_eq!(offered("cycles:u,instructions"), 0);
 }
 
+/// Each is fine by itself, and parsed by itself; together the hardware cannot have them.
+#[test]
+fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
+    let pmus = pmus("vera");
+    let machine = Machine::of_chip(Chip::Tegra410);
+    let catalogue = Catalogue::builtin().unwrap();
+    let packed = |events: &str, metrics: &str, settings: Settings| {
+        let events = match events {
+            "" => Vec::new(),
+            events => event::parse(events, &pmus).unwrap(),
+        };
+        let request = Request {
+            events: &events,
+            metrics: &catalogue.select(metrics, &machine).unwrap(),
+            offered: &[],
+            machine,
+            cpus: 2,
+            settings,
+        };
+        let room = Room::documented(&catalogue, &machine, &pmus, 0);
+        Plan::packed(&request, &pmus, &room).map_err(|error| error.to_string())
+    };
+    let to_device = |bdf: u64| Settings {
+        device: vec![crate::devices::Narrowed {
+            pmu: "nvidia_pcie_pmu_0_rc_4".to_owned(),
+            filters: vec![("src_bdf", bdf), ("src_bdf_en", 1)],
+        }],
+        ..Settings::default()
+    };
+    let metric = "pcie_rc_read_bandwidth";
+    let by_device = "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/";
+    let by_port = "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1/";
+    let refused = |events, settings| packed(events, metric, settings).unwrap_err();
+
+    // A device of the user's, all ports of the metric.
+    let message = refused(by_device, Settings::default());
+    assert_eq!(
+        message,
+        "the device address of `nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/` would narrow `pcie_rc_read_bandwidth: \
+         nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=0xff/` too, since `nvidia_pcie_pmu_0_rc_4` has one such filter for \
+         all its events; give both the same src_bdf, or count them one after the other"
+    );
+    // A port of the user's, a device of the metric; and two devices.
+    let message = refused(by_port, to_device(0x2709));
+    assert!(
+        message.contains("would narrow `nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1/`"),
+        "{message}"
+    );
+    let message = refused(by_device, to_device(0x2800));
+    assert!(
+        message.contains("has one filter by device address"),
+        "{message}"
+    );
+    assert!(message.contains("`pcie_rc_read_bandwidth: "), "{message}");
+
+    for (events, settings) in [
+        (by_device, to_device(0x2709)),
+        (by_port, Settings::default()),
+        (
+            "nvidia_pcie_pmu_1_rc_2/rd_bytes,src_bdf=27:01.1/",
+            to_device(0x2709),
+        ),
+    ] {
+        packed(events, "pcie_rc_write_bandwidth", settings).unwrap();
+    }
+    packed("", "group:pcie", Settings::default()).unwrap();
+    packed("", "group:pcie", to_device(0x2709)).unwrap();
+}
+
 /// Events of one kind of core are opened on its CPUs, and take turns there with those of all.
 #[test]
 fn two_kinds_of_core() {

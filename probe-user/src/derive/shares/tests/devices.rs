@@ -145,9 +145,10 @@ fn a_device_that_one_container_holds_is_all_its_own() {
     let shared = share::of_window(&plan, &window, &View::default());
     let of_gpu = shared[0].shares.as_ref().unwrap();
     assert_eq!(of_gpu.method, Method::DeviceOwner);
-    let error = of_gpu.rel_error(&Weight {
-        weight: 1,
+    let error = of_gpu.rel_error(&Part {
+        count: 1,
         samples: 1,
+        ..Part::default()
     });
     assert_eq!(error, Some(0.0), "exact");
 
