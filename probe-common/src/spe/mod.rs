@@ -29,6 +29,7 @@
 //! (tools/perf/util/arm-spe-decoder); no field is decoded that perf does not know,
 //! unless its documentation says so.
 
+mod access;
 mod account;
 mod address;
 mod bad;
@@ -40,9 +41,9 @@ mod record;
 mod records;
 mod source;
 
+pub use access::{Access, Class};
 pub use account::{
-    Access, Class, LATENCY_BUCKETS, LatencySum, PageKey, PageRow, SpeCpu, SpeKey, SpeRow,
-    SpeSetting, Unattributed,
+    LATENCY_BUCKETS, LatencySum, PageKey, PageRow, SpeCpu, SpeKey, SpeRow, SpeSetting, Unattributed,
 };
 pub use address::{ExceptionLevel, InstructionAddress, PhysicalAddress, VirtualAddress};
 pub use bad::{BadCounts, BadKind, BadRecord};

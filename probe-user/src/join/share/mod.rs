@@ -35,7 +35,7 @@ pub struct Weight {
 /// thousandths. NVIDIA Grace performance guide, the examples of the SCF PMU: of reads 36,189,087 beats at the
 /// source for 33,542,984 at the destination (1.079), of writes 961,728,219 bytes for 993,278,696 (0.968). Two
 /// examples are no law of either direction, so the larger stands for both.
-const MISMATCH: u64 = 79;
+pub const MISMATCH: u64 = 79;
 
 /// What one owner has of a socket's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

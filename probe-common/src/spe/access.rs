@@ -1,0 +1,101 @@
+//! What a sample was: class of operation and data source, as the keys of rows hold them.
+
+use super::{Operation, Record};
+
+/// What a sampled operation did, as far as rows tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Class {
+    /// Reads memory.
+    Load = 0,
+    /// Writes memory; an atomic that does both is one.
+    Store = 1,
+    /// A branch.
+    Branch = 2,
+    /// Neither, or not said.
+    Other = 3,
+}
+
+impl Class {
+    /// All classes, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Load, Self::Store, Self::Branch, Self::Other];
+
+    /// The class of a record.
+    #[must_use]
+    #[inline(always)]
+    pub fn of(record: &Record) -> Self {
+        match record.operation() {
+            Some(Operation::LoadStore(access)) if access.is_store() => Self::Store,
+            Some(Operation::LoadStore(_)) => Self::Load,
+            Some(Operation::Branch(_)) => Self::Branch,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether it is a load or store with a virtual address or time of zero, which none can have: NMO
+    /// skips such records too (section IV). It is no sample of an access.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_invalid(self, record: &Record) -> bool {
+        let no_address = || {
+            record
+                .virtual_address()
+                .is_some_and(|address| address.raw() == 0)
+        };
+        matches!(self, Self::Load | Self::Store) && (no_address() || record.timestamp() == Some(0))
+    }
+
+    /// The class as a metric label.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Store => "store",
+            Self::Branch => "branch",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Class and data-source number of a row, in 16 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Access(pub(super) u16);
+
+impl Access {
+    /// No data-source packet.
+    const NONE: u16 = 0x3fff;
+
+    /// Numbers above 0x3ffe, which no core has, are taken as that one.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(class: Class, source: Option<u64>) -> Self {
+        let source = match source {
+            #[expect(clippy::cast_possible_truncation, reason = "compared before")]
+            Some(number) if number < Self::NONE as u64 => number as u16,
+            Some(_) => Self::NONE - 1,
+            None => Self::NONE,
+        };
+        Self((class as u16) << 14 | source)
+    }
+
+    /// What the operation did.
+    #[must_use]
+    pub const fn class(self) -> Class {
+        match self.0 >> 14 {
+            0 => Class::Load,
+            1 => Class::Store,
+            2 => Class::Branch,
+            _ => Class::Other,
+        }
+    }
+
+    /// The core's data-source number; None where the record had none.
+    #[must_use]
+    pub const fn source(self) -> Option<u64> {
+        match self.0 & Self::NONE {
+            Self::NONE => None,
+            number => Some(number as u64),
+        }
+    }
+}
