@@ -40,7 +40,7 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
         cgroups[0].load("burn 1 300"),
         cgroups[0].load("touch 5000"),
         cgroups[1].load("burn 0 200"),
-        cgroups[1].load("forks 50 2"),
+        cgroups[1].load("forks 50 8"),
     ];
     // perf opens its counters, and says so through its control pipe; then ours start, then the loads.
     let directory = tempfile::tempdir().unwrap();
