@@ -43,7 +43,7 @@ pub(crate) struct Owner {
 pub(crate) fn state() -> Option<&'static mut CpuState> {
     // SAFETY: a per-CPU value that only this CPU writes, in programs that do not interrupt each
     // other: switch hooks run with interrupts off, the flush in an IPI or with preemption off. What
-    // runs with interrupts on claims the state.
+    // runs with interrupts on claims the state, or writes a field of its own (lost_events).
     unsafe { STATE.get_ptr_mut(0)?.as_mut() }
 }
 

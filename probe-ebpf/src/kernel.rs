@@ -33,7 +33,7 @@ offsets! {
     SCHED_ENTITY_EXEC_START;
     /// `sched_entity.cfs_rq`; all ones where the kernel is built without group scheduling
     SCHED_ENTITY_CFS_RQ;
-    /// `cfs_rq.rq`
+    /// `cfs_rq.rq`; all ones as above
     CFS_RQ_RQ;
     /// `rq.clock`
     RQ_CLOCK;
@@ -123,7 +123,7 @@ impl Task {
         }
     }
 
-    /// The same of the task that was at `address`, which may be gone.
+    /// The same of the task that was at `address`. It may be gone or run elsewhere by now: an estimate.
     #[inline(always)]
     pub(crate) fn ran_at(address: u64) -> Option<u64> {
         let entity = address + TASK_SE.load();
@@ -141,7 +141,7 @@ impl Task {
     /// None where the kernel does not let us find it.
     #[inline(always)]
     pub(crate) fn left_at(self) -> Option<u64> {
-        if SCHED_ENTITY_CFS_RQ.load() == u64::MAX {
+        if SCHED_ENTITY_CFS_RQ.load() == u64::MAX || CFS_RQ_RQ.load() == u64::MAX {
             return None;
         }
         let entity = self.0.wrapping_add(TASK_SE.load() as usize);

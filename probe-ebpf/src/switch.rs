@@ -209,9 +209,10 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
             state.unseen_nanos += length;
         }
         // Of the idle task the scheduler does not keep it: all but what the other one ran is idle's.
-        let ran = match Task::ran_at(state.task) {
-            Some(ran) if prev.pid() == 0 => length.saturating_sub(ran),
-            _ => prev.ran(),
+        let ran = if prev.pid() == 0 {
+            length.saturating_sub(Task::ran_at(state.task).unwrap_or(length))
+        } else {
+            prev.ran()
         };
         account::charge_two(ctx, state, owners, ran, length);
     }

@@ -151,7 +151,13 @@ fn misattributed(pmu: &TestPmu) -> f64 {
         let others_in_own = samples(&counted(&reading, |key| {
             key.cgroup == cgroup.id && !watched(key.access.source())
         }));
-        assert_eq!(in_all, written, "{}", cgroup.path);
+        // With the kprobe a chunk can be lost, which is counted.
+        let missing = reading.health.sum.missed_bytes / 64;
+        let path = &cgroup.path;
+        assert!(
+            in_all <= written && written <= in_all + missing,
+            "{path}: {in_all} of {written}"
+        );
         println!(
             "{}: written {written}, {} of them elsewhere, and {others_in_own} of everyone else here",
             cgroup.path,

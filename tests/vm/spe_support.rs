@@ -1,6 +1,12 @@
 //! A session that samples with SPE, and what the test PMU says it wrote.
 
-use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
 
 use probe_common::{
     CgroupId,
@@ -10,7 +16,7 @@ use probe_user::{
     event::Pmus,
     load::{
         Config, Hook, Plan, Session, SpeConfig,
-        spe::{SpeEvents, SpeHook, Timeline},
+        spe::{SpeEvents, SpeHook, Timeline, UPKEEP},
     },
     pull::{SpeCounts, SpeReading},
 };
@@ -229,12 +235,24 @@ pub(crate) fn sample(
         thread::sleep(Duration::from_millis(50));
         sampling.pull();
     }
-    let processes = running.into_iter().map(|load| {
-        let own = load.pid();
-        let children = load.finish();
-        let children = children.lines().map(|line| line.parse::<u32>().unwrap());
-        children.chain([own]).collect()
+    let ends = running.into_iter().map(|load| {
+        thread::spawn(move || {
+            let own = load.pid();
+            let children = load.finish();
+            let children = children.lines().map(|line| line.parse::<u32>().unwrap());
+            children.chain([own]).collect()
+        })
     });
-    let processes = processes.collect();
-    (sampling, processes)
+    let ends: Vec<JoinHandle<Vec<u32>>> = ends.collect();
+    // As the commands have it: the log by which the kprobe's losses are found holds 2,048 chunks.
+    let mut kept_up = Instant::now();
+    while !ends.iter().all(JoinHandle::is_finished) {
+        thread::sleep(Duration::from_millis(10));
+        if kept_up.elapsed() >= UPKEEP {
+            sampling.session.upkeep().unwrap();
+            kept_up = Instant::now();
+        }
+    }
+    let processes = ends.into_iter().map(|end| end.join().unwrap());
+    (sampling, processes.collect())
 }

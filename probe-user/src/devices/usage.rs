@@ -31,6 +31,8 @@ pub struct DeviceUse {
     pub io: Vec<CgroupIo>,
     /// Who holds which device.
     pub holders: Arc<HeldBy>,
+    /// They were looked up at this moment, and not some time before.
+    pub fresh: bool,
 }
 
 /// Who holds which device, by the ids of cgroups.
@@ -39,8 +41,6 @@ pub struct HeldBy {
     by_device: BTreeMap<Bdf, BTreeSet<CgroupId>>,
     by_kernel: BTreeSet<Bdf>,
     unreadable: bool,
-    /// When that was looked up.
-    at: Duration,
 }
 
 /// The use of devices in a window.
@@ -54,7 +54,7 @@ pub struct DeviceGains {
     pub by_kernel: BTreeSet<Bdf>,
     /// The descriptors of some process could not be read.
     pub unreadable: bool,
-    /// Nobody looked since the window began: who holds a device at its end is not known.
+    /// Nobody looked at one end of the window or the other: who held a device then is not known.
     pub stale: bool,
 }
 
@@ -64,7 +64,7 @@ impl DeviceGains {
     pub fn between(earlier: &DeviceUse, later: &DeviceUse) -> Self {
         let mut gains = Self {
             moved: io_stat::gains(&earlier.io, &later.io),
-            stale: later.holders.at <= earlier.holders.at,
+            stale: !(earlier.fresh && later.fresh),
             ..Self::default()
         };
         for held in [&earlier.holders, &later.holders] {
@@ -104,12 +104,13 @@ impl DeviceReader {
     /// The cgroup hierarchy cannot be read.
     pub(crate) fn read(&mut self, now: Duration) -> Result<DeviceUse, CgroupError> {
         let recent = self.holders.as_ref().filter(|(_, again)| now < *again);
+        let fresh = recent.is_none();
         let holders = match recent {
             Some((holders, _)) => Arc::clone(holders),
             None => {
                 let began = Instant::now();
                 let read = holders::read(Path::new("/proc"), Path::new("/sys"));
-                let holders = Arc::new(HeldBy::of(&read, &self.hierarchy, now));
+                let holders = Arc::new(HeldBy::of(&read, &self.hierarchy));
                 let took = began.elapsed();
                 tracing::debug!("looked for the holders of devices in {took:?}");
                 self.holders = Some((Arc::clone(&holders), now + COST * took));
@@ -121,12 +122,12 @@ impl DeviceReader {
         } else {
             Vec::new()
         };
-        Ok(DeviceUse { io, holders })
+        Ok(DeviceUse { io, holders, fresh })
     }
 }
 
 impl HeldBy {
-    fn of(holders: &Holders, hierarchy: &Hierarchy, at: Duration) -> Self {
+    fn of(holders: &Holders, hierarchy: &Hierarchy) -> Self {
         let id = |path: &String| {
             let directory = hierarchy.directory(path)?;
             Some(CgroupId(fs::metadata(directory).ok()?.ino()))
@@ -138,7 +139,44 @@ impl HeldBy {
                 .collect(),
             by_kernel: holders.by_kernel.clone(),
             unreadable: holders.unreadable,
-            at,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_with_a_look_at_one_end_only_is_stale() {
+        let at = |fresh| DeviceUse {
+            fresh,
+            ..DeviceUse::default()
+        };
+        for (begin, end) in [(true, true), (true, false), (false, true), (false, false)] {
+            let gains = DeviceGains::between(&at(begin), &at(end));
+            assert_eq!(gains.stale, !(begin && end), "{begin} {end}");
+        }
+    }
+
+    /// Looking took some time: nobody looks again before fifty times that have passed.
+    #[test]
+    fn the_pace_is_that_of_the_cost() {
+        let proc = tempfile::tempdir().unwrap();
+        fs::create_dir(proc.path().join("self")).unwrap();
+        let mount = "30 1 0:26 / /nowhere rw - cgroup2 cgroup2 rw\n";
+        fs::write(proc.path().join("self/mountinfo"), mount).unwrap();
+        let hierarchy = Hierarchy::find(proc.path()).unwrap();
+        let mut reader = DeviceReader {
+            hierarchy,
+            blocks: false,
+            holders: None,
+        };
+        let began = Duration::from_secs(1000);
+        assert!(reader.read(began).unwrap().fresh);
+        let (_, again) = reader.holders.clone().unwrap();
+        assert!(again > began);
+        assert!(!reader.read(again - Duration::from_nanos(1)).unwrap().fresh);
+        assert!(reader.read(again).unwrap().fresh);
     }
 }

@@ -1,6 +1,7 @@
 //! Emit: a [`Report`] as text.
 
 mod csv;
+mod interval;
 mod json;
 mod spe;
 mod table;

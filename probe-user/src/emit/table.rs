@@ -9,7 +9,7 @@ use std::{
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::{label, place, self_values, whose};
+use super::{interval::large, label, place, self_values, whose};
 use crate::{
     derive::{MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow, Value, Whose},
     join::Entity,
@@ -192,13 +192,13 @@ fn metric(value: &MetricValue) -> String {
     }
 }
 
-/// With the 95% interval: of a large number the half of it in percent, else its ends.
+/// With the 95% interval.
 fn estimated(value: f64, (low, high): (f64, f64)) -> String {
     if value < 1000.0 {
-        return format!("{} [{}, {}]", digits(value), digits(low), digits(high));
+        format!("{} [{}, {}]", digits(value), digits(low), digits(high))
+    } else {
+        large(value, (low, high))
     }
-    let half = (high - low) / 2.0 / value * 100.0;
-    format!("{} ±{half:.1}%", thousands(value))
 }
 
 /// Two digits behind the point, or as many as a small number needs to be seen.

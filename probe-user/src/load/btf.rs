@@ -44,7 +44,7 @@ const TASK: &str = "task_struct";
 const ENTITY: &str = "sched_entity";
 
 /// What every session needs.
-const FIELDS: [Field; 16] = [
+const FIELDS: [Field; 15] = [
     field("TASK_PID", TASK, "pid", Integer(4)),
     field("TASK_TGID", TASK, "tgid", Integer(4)),
     field("TASK_CGROUPS", TASK, "cgroups", Pointer),
@@ -63,7 +63,6 @@ const FIELDS: [Field; 16] = [
         Integer(8),
     ),
     field("SCHED_ENTITY_EXEC_START", ENTITY, "exec_start", Integer(8)),
-    field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
     field("RQ_CLOCK", "rq", "clock", Integer(8)),
     field("RQ_CLOCK_TASK", "rq", "clock_task", Integer(8)),
     field("CSS_SET_DFL_CGRP", "css_set", "dfl_cgrp", Pointer),
@@ -78,9 +77,12 @@ const FIELDS: [Field; 16] = [
     field("KERNFS_NODE_ID", "kernfs_node", "id", Integer(8)),
 ];
 
-/// A member that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back to
+/// Members that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back to
 /// the moment of a switch.
-const RUN_QUEUE: Field = field("SCHED_ENTITY_CFS_RQ", ENTITY, "cfs_rq", Pointer);
+const RUN_QUEUE: [Field; 2] = [
+    field("SCHED_ENTITY_CFS_RQ", ENTITY, "cfs_rq", Pointer),
+    field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
+];
 
 /// What the programs take for "not there".
 const NO_FIELD: u64 = u64::MAX;
@@ -119,7 +121,9 @@ pub(crate) fn offsets(
     };
     let fields = FIELDS.iter().chain(more);
     let mut found: Vec<_> = fields.map(needed).collect::<Result<_, LoadError>>()?;
-    found.push((RUN_QUEUE.global, offset(&RUN_QUEUE)?.unwrap_or(NO_FIELD)));
+    for field in &RUN_QUEUE {
+        found.push((field.global, offset(field)?.unwrap_or(NO_FIELD)));
+    }
     Ok(found)
 }
 
@@ -135,7 +139,7 @@ mod tests {
         }
         let more = crate::load::spe::FIELDS;
         let offsets = offsets(Path::new(VMLINUX), &more).unwrap();
-        assert_eq!(offsets.len(), FIELDS.len() + more.len() + 1);
+        assert_eq!(offsets.len(), FIELDS.len() + more.len() + RUN_QUEUE.len());
         // The members that lie first in their structures on no kernel we know.
         assert!(
             offsets

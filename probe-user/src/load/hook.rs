@@ -111,7 +111,12 @@ impl Session {
                 "this kernel did not show a context switch to the program at sched_switch: a second one, at \
                  {EXIT}, sees such switches from here on"
             ),
-            (_, refused) => tracing::warn!(
+            (Exits::Watched, Some(error)) => tracing::warn!(
+                "this kernel did not show a context switch to the program at sched_switch: a second one, at \
+                 {EXIT}, sees such switches, but the slices before it could not be closed: {}",
+                chain(&error)
+            ),
+            (Exits::Unknown, refused) => tracing::warn!(
                 "this kernel did not show a context switch to the program at sched_switch, and {}: slices around \
                  such switches are split by estimate (--self says how many and how long)",
                 refused.map_or_else(

@@ -8,6 +8,7 @@ mod caps;
 mod counters;
 mod defaults;
 mod error;
+mod flush;
 mod hook;
 mod hotplug;
 mod monitors;
@@ -26,10 +27,10 @@ use std::path::Path;
 use aya::{
     Btf, Ebpf, EbpfLoader,
     maps::{HashMap, PerCpuArray},
-    programs::{Program, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
+    programs::{Program, ProgramError, RawTracePoint},
 };
 use aya_log::EbpfLogger;
-use probe_common::{CpuState, FLUSH_BUSY, FlushMode};
+use probe_common::CpuState;
 
 pub(crate) use self::{
     counters::CpuCounters,
@@ -232,42 +233,6 @@ impl Session {
             Spe::follow(&mut self.ebpf, pid)?;
         }
         Ok(())
-    }
-
-    /// Runs the flush program on a CPU. From then on the first `events` slots behind the fixed groups'
-    /// hold the counters of the rotated group `live`.
-    pub(crate) fn flush(
-        &mut self,
-        cpu: u32,
-        mode: FlushMode,
-        (live, events): (usize, usize),
-    ) -> Result<(), LoadError> {
-        let flush: &mut RawTracePoint = program(&mut self.ebpf, "flush")?;
-        let run = loop {
-            let mut options = RawTracePointRunOptions::new();
-            options.args[..3].copy_from_slice(&[mode as u64, live as u64, events as u64]);
-            options.cpu = Some(cpu);
-            match flush.test_run(options) {
-                Ok(ran) if ran.return_value == FLUSH_BUSY => {}
-                run => break run,
-            }
-        };
-        match run {
-            Ok(_) => {
-                self.flushes += 1;
-                Ok(())
-            }
-            // The CPU went offline: it runs nobody's task, so there is nothing to charge.
-            Err(ProgramError::SyscallError(error))
-                if error.io_error.raw_os_error() == Some(libc::ENXIO) =>
-            {
-                Ok(())
-            }
-            Err(error) => Err(LoadError::Bpf {
-                what: format!("a run of program flush on CPU {cpu}"),
-                reason: chain(&error),
-            }),
-        }
     }
 
     /// The programs' state of every possible CPU.

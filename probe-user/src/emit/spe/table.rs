@@ -9,7 +9,10 @@ use crate::{
         spe::{SpeReport, SpeReportRow, served_name},
         statistics::Estimate,
     },
-    emit::table::{short, thousands},
+    emit::{
+        interval::large,
+        table::{short, thousands},
+    },
 };
 
 const HEADINGS: [&str; 10] = [
@@ -130,15 +133,9 @@ fn right(cells: impl IntoIterator<Item = String>) -> Vec<Cell> {
     cells.into_iter().enumerate().map(align).collect()
 }
 
-/// A large number with the half of its interval in percent.
+/// A large number with its interval.
 fn count(estimate: &Estimate) -> String {
-    let half = (estimate.high - estimate.low) / 2.0;
-    if estimate.value > 0.0 {
-        let percent = half / estimate.value * 100.0;
-        format!("{} ±{percent:.1}%", thousands(estimate.value))
-    } else {
-        thousands(estimate.value)
-    }
+    large(estimate.value, (estimate.low, estimate.high))
 }
 
 /// A number with the ends of its interval.

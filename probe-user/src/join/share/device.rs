@@ -77,9 +77,6 @@ fn only_owner(
     window: &Window,
     view: &View,
 ) -> Result<Owner, NoShare> {
-    if gains.stale {
-        return Err(NoShare::Stale);
-    }
     let mut holders: BTreeSet<CgroupId> = BTreeSet::new();
     // Functions of one card, such as the audio of a GPU, go together: held by who holds any of them.
     let card = |device: &Device| {
@@ -105,6 +102,7 @@ fn only_owner(
         (Some(_), 2..) => Err(NoShare::SeveralOwners),
         (Some(_), _) if cards.values().any(|held| !held) => Err(NoShare::SeveralDevices),
         (None, _) | (Some(_), _) if gains.unreadable => Err(NoShare::Unreadable),
+        _ if gains.stale => Err(NoShare::Stale),
         (Some(first), _) => Ok(owner(*first)),
         (None, _) => Err(NoShare::NoOwner),
     }

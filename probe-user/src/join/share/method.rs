@@ -120,9 +120,9 @@ pub enum NoShare {
         "the kernel drives the device for whoever asks, and nothing tells the containers' traffic apart"
     )]
     ThroughKernel,
-    /// The holders of devices were not looked up in this window.
+    /// The holders of devices were not looked up at both ends of this window.
     #[error(
-        "who holds the device was not looked up in this window, since that would take more than 2% of the time: \
+        "who holds the device was not looked up at both ends of this window, since that would take more than 2% of the time: \
          longer windows (-I) have a share"
     )]
     Stale,

@@ -139,10 +139,10 @@ impl Weights {
     /// their remote weights, the rest by the local weights of its own CPUs.
     ///
     /// Of `r` counts that other sockets sent, up to `d = 0.079 r` more or fewer may be here ([`MISMATCH`]).
-    /// So the first `d` of the rest are nobody's: they may be more of the same. Of what then is left, `L`
-    /// counts, up to `d` may be theirs too, or as many more be local: an error of `d / L` of each local share,
-    /// and of 0.079 of each remote one. Where nothing is left (the source counts as much as the destination,
-    /// or more), of those with a local weight nothing is known.
+    /// So the first `d` of the rest are nobody's: they may be more of the same. To the `L` counts that are
+    /// left then, these may have to be added, and as many of the remote ones: an error of up to `2 d / L` of each
+    /// local share, and of 0.079 of each remote one. Where nothing is left (the source counts as much as the
+    /// destination, or more), of those with a local weight nothing is known.
     ///
     /// # Errors
     /// A socket that took part has no weights, or they were rotated out.
@@ -164,6 +164,7 @@ impl Weights {
         let nobodys = apart.min(left);
         shares.unattributed += nobodys;
         let own = self.of(socket)?;
+        let apart = apart.saturating_add(nobodys);
         shares.divide_seen(left - nobodys, apart, &own.local, own);
         Ok(shares)
     }
