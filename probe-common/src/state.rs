@@ -4,8 +4,9 @@ use crate::{CgroupId, GROUPS, SLOTS};
 
 /// What the `flush` program does; user space passes it as the first argument of the test run.
 ///
-/// It returns [`FLUSH_BUSY`] where it has to be run again. The second and third are the rotated group that is live from then on, and how many counters of it
-/// are in the slots ([`CpuState::live`], [`CpuState::live_events`]).
+/// The second and third are the rotated group that is live from then on, and how many counters of it
+/// are in the slots ([`CpuState::live`], [`CpuState::live_events`]). It returns [`FLUSH_BUSY`] where it has
+/// to be run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum FlushMode {

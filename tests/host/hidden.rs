@@ -10,7 +10,7 @@ use probe_user::pull::Health;
 
 use crate::support::{Counting, TestCgroup, machine, plan, pmuscope};
 
-/// What of [`Health`] is awaited, and for how long.
+/// How long something of [`Health`] is awaited.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether there is a way to see what is hidden; else says that the test is skipped.

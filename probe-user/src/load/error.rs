@@ -119,6 +119,17 @@ pub enum LoadError {
     /// The cgroup hierarchy.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
+    /// A flush met another program at work, each time.
+    #[error(
+        "the counters of CPU {cpu} could not be read: program sched_exit was at work there at each of {tries} tries; \
+         start pmuscope again, and please report it if that does not help"
+    )]
+    Busy {
+        /// The CPU.
+        cpu: u32,
+        /// How often it was tried.
+        tries: u32,
+    },
     /// Sampling with SPE.
     #[error(transparent)]
     Spe(#[from] super::SpeError),

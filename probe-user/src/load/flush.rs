@@ -43,9 +43,9 @@ impl Session {
                 }),
             };
         }
-        Err(LoadError::Bpf {
-            what: format!("a run of program flush on CPU {cpu}"),
-            reason: format!("program sched_exit was at work there each of {FLUSH_TRIES} times"),
+        Err(LoadError::Busy {
+            cpu,
+            tries: FLUSH_TRIES,
         })
     }
 }
