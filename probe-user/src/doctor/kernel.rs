@@ -1,19 +1,17 @@
 //! The kernel: version, configuration, type information.
 
 use super::{
-    Area, Finding, Loss, Machine,
+    Area, Finding, Loss, Machine, State,
     config::{Built, Config},
     machine::Arch,
 };
-use crate::load::btf;
+use crate::load::{LoadError, btf};
 
 const AREA: Area = Area::Kernel;
 
-/// Before it, a hash map cannot be read and emptied in one call.
-const FLOOR: (u32, u32) = (5, 14);
-
-/// Before it, the programs for SPE do not load on arm64.
-const SPE_FLOOR: (u32, u32) = (6, 1);
+/// Before it, hash maps allocate in a way that is not safe in the scheduler, and the programs for SPE
+/// do not load on arm64.
+const FLOOR: (u32, u32) = (6, 1);
 
 /// An option that counting uses.
 struct Wanted {
@@ -64,13 +62,15 @@ const WANTED: [Wanted; 7] = [
 ];
 
 pub(super) fn check(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
-    let mut findings = vec![version(machine)];
+    let types = types(machine);
+    let mut findings = vec![version(machine, types.state == State::Ok)];
     findings.extend(options(config));
-    findings.push(types(machine));
+    findings.push(types);
     findings
 }
 
-fn version(machine: &Machine) -> Finding {
+/// `counts`: the kernel's types are those of a kernel that can count, whatever its version says.
+fn version(machine: &Machine, counts: bool) -> Finding {
     let release = machine.release().unwrap_or_default();
     let found = format!("Linux {release}, {}", machine.process.arch.name());
     let newer = "boot a newer kernel of the distribution";
@@ -81,17 +81,16 @@ fn version(machine: &Machine) -> Finding {
             Loss::of("nothing for certain: the trials below decide")
                 .run("mount procfs", "sudo mount -t proc none /proc"),
         ),
-        Some(version) if version < FLOOR => AREA.stops(
+        Some(version) if version < FLOOR && !counts => AREA.stops(
             "version",
             found,
-            Loss::of("everything: pmuscope needs Linux 5.14").advise(newer),
+            Loss::of("everything: pmuscope needs Linux 6.1").advise(newer),
         ),
-        Some(version) if version < SPE_FLOOR && machine.process.arch == Arch::Arm64 => AREA
-            .degraded(
-                "version",
-                found,
-                Loss::of("SPE: decoding its records in the kernel needs Linux 6.1").advise(newer),
-            ),
+        Some(version) if version < FLOOR && machine.process.arch == Arch::Arm64 => AREA.degraded(
+            "version",
+            found,
+            Loss::of("SPE: decoding its records in the kernel needs Linux 6.1").advise(newer),
+        ),
         Some(_) => AREA.ok("version", found),
     }
 }
@@ -145,6 +144,12 @@ fn types(machine: &Machine) -> Finding {
         Ok(offsets) => AREA.ok(
             "BTF",
             format!("describes all {} fields that pmuscope reads", offsets.len()),
+        ),
+        Err(error @ LoadError::MapAllocator { .. }) => AREA.stops(
+            "BTF",
+            error.to_string(),
+            Loss::of("everything: counting could deadlock this kernel")
+                .advise("boot Linux 6.1 or newer"),
         ),
         Err(error) => AREA.stops(
             "BTF",

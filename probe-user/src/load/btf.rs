@@ -84,10 +84,20 @@ const RUN_QUEUE: [Field; 2] = [
     field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
 ];
 
+/// The allocator that hash maps without preallocation take memory from since Linux 6.1. Before it
+/// they call kmalloc, which in a program at `sched_switch` can wake kswapd under the run-queue lock
+/// that is held there: a deadlock. Distributions backport it (RHEL 9's 5.14), so the type decides
+/// and not the version.
+const MAP_ALLOCATOR: &str = "bpf_mem_alloc";
+
 /// What the programs take for "not there".
 const NO_FIELD: u64 = u64::MAX;
 
 /// The name and value of every offset global, and of those of `more`.
+///
+/// # Errors
+///
+/// Where the file cannot be read, lacks a field, or shows a kernel below the floor (Linux 6.1).
 pub(crate) fn offsets(
     vmlinux: &Path,
     more: &[Field],
@@ -98,6 +108,11 @@ pub(crate) fn offsets(
     };
     let bytes = fs::read(vmlinux).map_err(|read| error(read.to_string()))?;
     let types = Types::parse(&bytes).map_err(|parse| error(parse.to_string()))?;
+    if !types.has_structure(MAP_ALLOCATOR) {
+        return Err(LoadError::MapAllocator {
+            path: vmlinux.to_path_buf(),
+        });
+    }
     let offset = |it: &Field| -> Result<Option<u64>, LoadError> {
         match types.member(it.structure, it.member) {
             None => Ok(None),
@@ -149,13 +164,34 @@ mod tests {
         );
     }
 
+    /// What it would take to count is all there, but for the allocator of the maps.
+    #[test]
+    fn a_kernel_whose_maps_allocate_in_the_scheduler_is_refused() {
+        let file = file::tests::file(&[1, 4 << 24, 0], "\0task_struct\0");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vmlinux");
+        fs::write(&path, file).unwrap();
+        let error = offsets(&path, &[]).unwrap_err().to_string();
+        assert_eq!(
+            error.replace(path.to_str().unwrap(), "PATH"),
+            "this kernel has no struct bpf_mem_alloc (read in PATH): pmuscope's maps would allocate \
+             memory under the scheduler's lock, which can deadlock it; boot Linux 6.1 or newer, or a \
+             kernel with a backport, such as RHEL 9's"
+        );
+    }
+
     /// `struct task_struct { <8 bytes> pid; }`, and a kernel without `tgid`.
     #[test]
     fn a_field_of_another_size_is_refused() {
         let refused = |size: u32| {
             let (int, composite) = (1 << 24, 4 << 24);
-            let types = [0, int, size, 8 * size, 1, composite | 1, size, 13, 1, 0];
-            let file = file::tests::file(&types, "\0task_struct\0pid\0");
+            let types = [
+                vec![0, int, size, 8 * size],
+                vec![1, composite | 1, size, 13, 1, 0],
+                vec![17, composite, 0],
+            ];
+            let names = "\0task_struct\0pid\0bpf_mem_alloc\0";
+            let file = file::tests::file(&types.concat(), names);
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("vmlinux");
             fs::write(&path, file).unwrap();

@@ -30,6 +30,16 @@ pub enum LoadError {
         /// What failed.
         reason: String,
     },
+    /// Maps of this kernel allocate memory in a way that is not safe in the scheduler.
+    #[error(
+        "this kernel has no struct bpf_mem_alloc (read in {path}): pmuscope's maps would allocate \
+         memory under the scheduler's lock, which can deadlock it; boot Linux 6.1 or newer, or a \
+         kernel with a backport, such as RHEL 9's"
+    )]
+    MapAllocator {
+        /// The BTF file.
+        path: PathBuf,
+    },
     /// The kernel's types are not those that the programs know.
     #[error(
         "the kernel's BTF at {path} has no {structure}.{member}: this kernel is newer or older than pmuscope \
@@ -146,7 +156,7 @@ fn advice(reason: &str) -> &'static str {
     if reason.contains("(os error 24)") {
         "raise the limit of open files (`ulimit -n 65536`)"
     } else {
-        "pmuscope needs Linux 5.14 or newer with CONFIG_BPF_SYSCALL=y"
+        "pmuscope needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL=y"
     }
 }
 

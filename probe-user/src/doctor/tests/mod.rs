@@ -164,7 +164,7 @@ const TEXT: u32 = 5;
 const ENTITY: u32 = 7;
 
 /// What pmuscope reads of the kernel.
-const STRUCTURES: [Structure; 8] = [
+const STRUCTURES: [Structure; 9] = [
     (
         "task_struct",
         &[
@@ -191,6 +191,7 @@ const STRUCTURES: [Structure; 8] = [
     ("cgroup", &[("kn", POINTER), ("root", POINTER)]),
     ("cgroup_root", &[("hierarchy_id", INT)]),
     ("kernfs_node", &[("id", LONG)]),
+    ("bpf_mem_alloc", &[("objcg", POINTER)]),
 ];
 
 /// A BTF file (Documentation/bpf/btf.rst) of these structures.
@@ -322,6 +323,31 @@ fn an_old_kernel_stops_counting() {
     };
     let fixture = Fixture::new(None, "old", process(Arch::X86), trials);
     insta::assert_snapshot!(fixture.report());
+}
+
+/// Below 6.1 the backported allocator of maps decides, and not the version.
+#[test]
+fn a_kernel_below_the_floor_counts_where_the_allocator_is_backported() {
+    let fixture = Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), COUNTS);
+    let release = fs::read_to_string(fixture.machine.proc.join("sys/kernel/osrelease")).unwrap();
+    assert!(release.starts_with("5.14.0-503.el9"), "{release}");
+    let state = |fixture: &Fixture| {
+        let states = states(&fixture.examine());
+        (states["version"], states["BTF"])
+    };
+    assert_eq!(state(&fixture), ("ok", "ok"));
+    let without = STRUCTURES
+        .iter()
+        .filter(|(name, _)| *name != "bpf_mem_alloc");
+    let without: Vec<Structure> = without.copied().collect();
+    fixture.write("sys/kernel/btf/vmlinux", &btf(&without));
+    assert_eq!(state(&fixture), ("missing", "missing"));
+    assert!(!fixture.examine().counting_works());
+    let report = fixture.report();
+    assert!(
+        report.contains("counting could deadlock this kernel"),
+        "{report}"
+    );
 }
 
 #[test]

@@ -167,15 +167,22 @@ impl<'a> Types<'a> {
         Ok(Self { types, strings })
     }
 
+    /// Whether the kernel has a structure of that name.
+    pub(super) fn has_structure(&self, name: &str) -> bool {
+        self.structures(name).next().is_some()
+    }
+
+    fn structures<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Type<'a>> {
+        self.types
+            .iter()
+            .filter(move |it| it.kind == KIND_STRUCT && self.name(it.name) == name.as_bytes())
+    }
+
     /// Offset in bytes of a member of a structure, also of one inside an anonymous structure or union, and
     /// what it is.
     pub(super) fn member(&self, structure: &str, member: &str) -> Option<(u64, Shape<'a>)> {
-        let named =
-            |it: &&Type<'_>| it.kind == KIND_STRUCT && self.name(it.name) == structure.as_bytes();
         let found = self
-            .types
-            .iter()
-            .filter(named)
+            .structures(structure)
             .find_map(|it| self.find(it, member.as_bytes(), 0))?;
         let shape = match found.width {
             0 => self.shape(found.type_id, 0),
