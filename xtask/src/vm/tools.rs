@@ -20,6 +20,8 @@ const TOOLS: &[(&str, &str)] = &[
     (CROSS_LIBC.0, CROSS_LIBC.1),
     // kbuild's programs are linked with it.
     ("libelf1", LIBELF),
+    // Headers from 6.12 on ask it for the BTF of a module.
+    ("pahole", "pahole"),
 ];
 
 // Debian's headers call the compiler that built the kernel by its full name.
