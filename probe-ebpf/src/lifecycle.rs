@@ -3,6 +3,7 @@
 use core::ptr;
 
 use aya_ebpf::{
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::generated::{bpf_probe_read_kernel_str, bpf_ringbuf_output},
     macros::{btf_tracepoint, map},
     maps::{PerCpuArray, RingBuf},
@@ -15,8 +16,15 @@ use crate::{
     kernel::{Cgroup, Task},
 };
 
+/// Bytes of the ring; a power of two of pages of 64 KiB.
+const RING_SIZE: u32 = 256 * 1024;
+
+/// Bytes in the ring from which on the reader is woken: a wake-up costs some microseconds, and no
+/// name is needed before the next pull. Three quarters stay free until the reader runs.
+const WAKE_FROM: u64 = RING_SIZE as u64 / 4;
+
 #[map]
-static LIFECYCLE: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+static LIFECYCLE: RingBuf = RingBuf::with_byte_size(RING_SIZE, 0);
 
 /// Where a record is put together: it is too large for the stack.
 #[map]
@@ -64,8 +72,9 @@ pub(crate) fn switch_missed(cpu: u32) {
     let record = [u64::from(cpu), LifecycleKind::SwitchMissed as u64];
     const { assert!(LIFECYCLE_HEADER == 16) };
     // Where it is lost, the next pull finds out. The kind is the lower half of the second word, the
-    // length of 0 the upper one: eBPF is little-endian on all that we build for.
-    let _ = LIFECYCLE.output::<[u64; 2]>(&record, 0);
+    // length of 0 the upper one: eBPF is little-endian on all that we build for. Without the flag the
+    // kernel would wake nobody while records that wait for a batch are in the ring.
+    let _ = LIFECYCLE.output::<[u64; 2]>(&record, u64::from(BPF_RB_FORCE_WAKEUP));
 }
 
 #[inline(always)]
@@ -92,7 +101,7 @@ fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
             (&raw const LIFECYCLE).cast_mut().cast(),
             record.cast(),
             size,
-            0,
+            wake_up(size),
         );
         if failed != 0
             && let Some(state) = account::state()
@@ -100,4 +109,15 @@ fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
             state.lost_events += 1;
         }
     }
+}
+
+/// Whether a record of `size` bytes fills a batch, as a flag of `bpf_ringbuf_output`.
+#[inline(always)]
+fn wake_up(size: u64) -> u64 {
+    let waiting = LIFECYCLE.query(u64::from(BPF_RB_AVAIL_DATA));
+    u64::from(if waiting + size < WAKE_FROM {
+        BPF_RB_NO_WAKEUP
+    } else {
+        BPF_RB_FORCE_WAKEUP
+    })
 }

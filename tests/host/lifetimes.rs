@@ -2,8 +2,13 @@
 
 use std::{
     collections::BTreeSet,
+    os::fd::{BorrowedFd, OwnedFd},
+    process::Command,
     sync::atomic::{AtomicBool, Ordering},
 };
+
+use probe_user::load::Session;
+use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
 
 use crate::support::{Counting, Load, TestCgroup, hierarchy, machine};
 
@@ -142,4 +147,62 @@ fn cgroups_of_v1_hierarchies_are_not_ours() {
             .unwrap()
             .contains(&(a.id, a.path.clone()))
     );
+}
+
+/// Wake-ups of whoever waits for what comes and goes, as the commands wait: for edges.
+struct WakeUps(OwnedFd);
+
+impl WakeUps {
+    fn of(session: &mut Session) -> Self {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        // SAFETY: the session owns the descriptor and outlives this function.
+        let fd = unsafe { BorrowedFd::borrow_raw(session.lifecycle_fd()) };
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, fd, epoll::EventData::new_u64(0), edges).unwrap();
+        let mut wake_ups = Self(epoll);
+        // What was in the ring before is the first edge.
+        wake_ups.any();
+        session.drain().unwrap();
+        wake_ups
+    }
+
+    /// Whether there was one since this was asked last.
+    fn any(&mut self) -> bool {
+        let mut events = Vec::with_capacity(1);
+        let now = Timespec::default();
+        epoll::wait(&self.0, spare_capacity(&mut events), Some(&now)).unwrap() > 0
+    }
+}
+
+/// Lets `count` processes live and die.
+fn exits(count: u32) {
+    let script = format!("i=0; while [ $i -lt {count} ]; do (:); i=$((i + 1)); done");
+    let status = Command::new("sh").args(["-c", &script]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn exits_wake_the_reader_in_batches() {
+    let Some(_machine) = machine() else { return };
+    let counting = &mut Counting::with("task-clock", |config| config.by_process = true);
+    let mut wake_ups = WakeUps::of(&mut counting.session);
+    let mut children = Vec::new();
+    for _ in 0..100 {
+        let mut child = Command::new("true").spawn().unwrap();
+        children.push(child.id());
+        child.wait().unwrap();
+    }
+    assert!(!wake_ups.any(), "a hundred exits are no batch");
+    let names = counting.session.pull().unwrap().names;
+    let unnamed: Vec<_> = children
+        .iter()
+        .filter(|pid| names.processes.get(pid).map(String::as_str) != Some("true"))
+        .collect();
+    assert!(unnamed.is_empty(), "{unnamed:?}");
+
+    // A quarter of the ring is 64 KiB, a record of "sh" 32 bytes.
+    exits(2500);
+    assert!(wake_ups.any(), "the ring fills, and nobody is told");
+    let health = counting.session.pull().unwrap().health;
+    assert_eq!(health.lost_events, 0);
 }
