@@ -16,7 +16,8 @@ use crate::{
 };
 
 mod bundle;
-use bundle::{Bundle, Kind, Whose, wanted};
+pub(super) use bundle::wanted;
+use bundle::{Bundle, Kind, Whose};
 
 /// What is to be counted and computed.
 pub struct Request<'a> {

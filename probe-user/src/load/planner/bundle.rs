@@ -140,7 +140,7 @@ impl Bundle {
 }
 
 /// None for what is no counter.
-pub(super) fn wanted(event: &Event) -> Option<Wanted> {
+pub(in crate::load) fn wanted(event: &Event) -> Option<Wanted> {
     match &event.source {
         Source::DurationTime => None,
         Source::Counter(counter) => Some(Wanted {

@@ -118,8 +118,9 @@ fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
         [] => Vec::new(),
         lists => catalogue.select(&lists.join(","), &machine)?,
     };
+    let room = Room::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
     let events = match (args.event.as_slice(), args.metric.as_slice()) {
-        ([], []) => default_events(pmus)?,
+        ([], []) => default_events(pmus, &room)?,
         ([], _) => Vec::new(),
         (lists, _) => event::parse(&lists.join(","), pmus)?,
     };
@@ -132,7 +133,6 @@ fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
         cpus: cpus::online(sysfs)?.len(),
         settings: settings(args, sysfs, pmus)?,
     };
-    let room = Room::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
     let mut plan = Plan::packed(&request, pmus, &room)?;
     let of_devices = |metric: &&Metric| metric.apportion.is_of_device();
     if metrics.iter().any(of_devices) {
