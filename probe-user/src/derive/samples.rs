@@ -87,7 +87,8 @@ impl SampledMetric<'_> {
                 Some(self.evaluate(&values).ok()?.value)
             };
             let (a, b) = (end(low)?, end(high)?);
-            Some((a.min(b), a.max(b)))
+            let held = Estimate::around(value.value, a.min(b), a.max(b));
+            Some((held.low, held.high))
         });
         Ok(Measured { interval, ..value })
     }

@@ -20,6 +20,18 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// The ends are computed in another way than the value: where they meet it, rounding may put an end on
+    /// the wrong side.
+    pub(super) fn around(value: f64, low: f64, high: f64) -> Self {
+        Self {
+            value,
+            low: low.min(value),
+            high: high.max(value),
+        }
+    }
+}
+
 /// How many operations a sum of weighted samples stands for. `variance` is the sum of the squares
 /// of the weights.
 #[must_use]
@@ -30,11 +42,11 @@ pub fn count(operations: f64, variance: f64) -> Estimate {
     // As many equal samples would have the same relative error.
     let n = operations * operations / variance;
     let weight = variance / operations;
-    Estimate {
-        value: operations,
-        low: byar(n, -1.0) * weight,
-        high: byar(n + 1.0, 1.0) * weight,
-    }
+    Estimate::around(
+        operations,
+        byar(n, -1.0) * weight,
+        byar(n + 1.0, 1.0) * weight,
+    )
 }
 
 /// How many operations no sample stands for, where each would stand for `weight`.
@@ -63,11 +75,8 @@ pub fn share(part: f64, whole: f64, n: f64) -> Option<Estimate> {
     let z2 = Z * Z / n;
     let middle = (p + z2 / 2.0) / (1.0 + z2);
     let half = (p * (1.0 - p) / n + z2 / (4.0 * n)).max(0.0).sqrt() * Z / (1.0 + z2);
-    Some(Estimate {
-        value: p,
-        low: (middle - half).max(0.0),
-        high: (middle + half).min(1.0),
-    })
+    let (low, high) = ((middle - half).max(0.0), (middle + half).min(1.0));
+    Some(Estimate::around(p, low, high))
 }
 
 /// The mean of `n` latencies; None of fewer than two, whose error nobody knows.
@@ -87,11 +96,7 @@ pub fn mean(sum: LatencySum, n: u64) -> Option<Estimate> {
         + (3.0 * Z.powi(7) + 19.0 * Z.powi(5) + 17.0 * Z.powi(3) - 15.0 * Z)
             / (384.0 * free.powi(3));
     let half = t * (spread / count).sqrt();
-    Some(Estimate {
-        value: mean,
-        low: (mean - half).max(0.0),
-        high: mean + half,
-    })
+    Some(Estimate::around(mean, (mean - half).max(0.0), mean + half))
 }
 
 /// A quantile of a latency histogram; None of an empty one.
@@ -113,7 +118,7 @@ pub fn quantile(histogram: &[u64; LATENCY_BUCKETS], q: f64) -> Option<Estimate> 
     let (value, ..) = at_rank(histogram, n * q);
     let (_, low, _) = at_rank(histogram, (n * q - half).max(0.0));
     let (.., high) = at_rank(histogram, (n * q + half).min(n));
-    Some(Estimate { value, low, high })
+    Some(Estimate::around(value, low, high))
 }
 
 /// The latency of a rank, and the ends of its bucket.
@@ -152,63 +157,4 @@ fn ends(bucket: usize) -> (f64, f64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_count_of_samples_has_the_poisson_interval() {
-        // Ten samples of weight 100; exact Poisson limits of 10 are 4.795 and 18.39.
-        let estimate = count(1000.0, 10.0 * 100.0 * 100.0);
-        assert!((estimate.low - 479.5).abs() < 5.0, "{estimate:?}");
-        assert!((estimate.high - 1839.0).abs() < 5.0, "{estimate:?}");
-        // The relative error of n samples is about 2 / sqrt(n).
-        let many = count(1e6, 1e6);
-        assert!((many.high / many.value - 1.00196).abs() < 1e-4, "{many:?}");
-        assert_eq!(count(0.0, 0.0).high, 0.0);
-        // The exact limit of none is 3.689.
-        let none = nothing(100.0);
-        assert!((none.high - 368.9).abs() < 5.0, "{none:?}");
-    }
-
-    #[test]
-    fn a_share_stays_between_0_and_1() {
-        let none = share(0.0, 10.0, 10.0).unwrap();
-        assert_eq!((none.value, none.low), (0.0, 0.0));
-        // Wilson, 0 of 10: up to 27.8%.
-        assert!((none.high - 0.2775).abs() < 1e-3, "{none:?}");
-        let half = share(50.0, 100.0, 100.0).unwrap();
-        assert!((half.low - 0.4038).abs() < 1e-3 && (half.high - 0.5962).abs() < 1e-3);
-        assert_eq!(share(0.0, 0.0, 0.0), None);
-    }
-
-    #[test]
-    fn a_mean_knows_its_error() {
-        // 1, 2, 3, 4, 5: mean 3, standard deviation 1.5811, t(4) = 2.776.
-        let sum = LatencySum {
-            cycles: 15,
-            squares: 55,
-        };
-        let estimate = mean(sum, 5).unwrap();
-        assert!((estimate.value - 3.0).abs() < 1e-12);
-        assert!((estimate.high - 4.963).abs() < 0.01, "{estimate:?}");
-        assert_eq!(mean(sum, 1), None);
-    }
-
-    #[test]
-    fn a_quantile_lies_in_its_bucket() {
-        let mut histogram = [0; LATENCY_BUCKETS];
-        histogram[2] = 900;
-        histogram[7] = 100;
-        let median = quantile(&histogram, 0.5).unwrap();
-        assert_eq!((median.low, median.high), (4.0, 7.0));
-        assert!((4.0..=7.0).contains(&median.value));
-        let p99 = quantile(&histogram, 0.99).unwrap();
-        assert_eq!((p99.low, p99.high), (128.0, 255.0));
-        // At the edge the interval takes both buckets.
-        let p90 = quantile(&histogram, 0.9).unwrap();
-        assert_eq!((p90.low, p90.high), (4.0, 255.0));
-        assert_eq!(quantile(&[0; LATENCY_BUCKETS], 0.5), None);
-        histogram[0] = 100_000;
-        assert_eq!(quantile(&histogram, 0.5).unwrap().low, 0.0);
-    }
-}
+mod tests;
