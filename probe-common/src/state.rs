@@ -61,9 +61,12 @@ pub struct CpuState {
     pub runs: u64,
     /// 0 until user space armed this CPU; nothing is charged before.
     pub armed: u64,
-    /// `CLOCK_MONOTONIC` nanoseconds when the open slice began.
+    /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far back as
+    /// the slice's clock counters are taken. Never before the last reading's.
     pub since: u64,
-    /// Nanoseconds that the slice before it was long.
+    /// `CLOCK_MONOTONIC` nanoseconds at the last reading of the counters.
+    pub read: u64,
+    /// Nanoseconds between that reading and the one before it.
     pub length: u64,
     /// The rotated counter group whose counters are in the slots behind the fixed groups'.
     pub live: u64,
@@ -108,7 +111,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 25 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 26 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -124,6 +127,7 @@ impl CpuState {
             runs: word(),
             armed: word(),
             since: word(),
+            read: word(),
             length: word(),
             live: word(),
             live_events: word(),

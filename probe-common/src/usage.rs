@@ -75,27 +75,32 @@ pub struct UsageRow {
     pub enabled: u64,
     /// Nanoseconds of those for which the group was on the PMU.
     pub running: u64,
+    /// `CLOCK_MONOTONIC` nanoseconds when the row was made: tells it from one of the same key that was freed
+    /// before. 0 for rows that are never freed, and for sums.
+    pub made: u64,
 }
 
 impl UsageRow {
     /// Size in 64-bit words.
-    pub const WORDS: usize = GROUP_COUNTERS + 2;
+    pub const WORDS: usize = GROUP_COUNTERS + 3;
 
     /// No counts.
     pub const ZERO: Self = Self {
         counts: [0; GROUP_COUNTERS],
         enabled: 0,
         running: 0,
+        made: 0,
     };
 
     /// The row that the kernel stored as `words`.
     #[must_use]
     pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
-        let [c0, c1, c2, c3, c4, c5, c6, c7, enabled, running] = words;
+        let [c0, c1, c2, c3, c4, c5, c6, c7, enabled, running, made] = words;
         Self {
             counts: [c0, c1, c2, c3, c4, c5, c6, c7],
             enabled,
             running,
+            made,
         }
     }
 }

@@ -138,12 +138,17 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
         group += usize::from(first);
     });
     // SAFETY: the helper has no preconditions.
-    let mut now = unsafe { bpf_ktime_get_ns() };
-    if late != UNKNOWN {
-        now -= late;
-    }
-    state.length = now.wrapping_sub(state.since);
-    state.since = now;
+    let now = unsafe { bpf_ktime_get_ns() };
+    // From reading to reading, as the times of the counters are: what a group was live is part of it.
+    state.length = now - state.read;
+    state.read = now;
+    // The scheduler's clock may be as old as the wake-up that led to this switch, and a flush may have
+    // come in between.
+    state.since = if late == UNKNOWN {
+        now
+    } else {
+        state.since.max(now.saturating_sub(late))
+    };
 }
 
 /// True for the slots of fixed groups, and for those of the rotated group that hold a counter.
@@ -285,7 +290,12 @@ fn find(ctx: *mut c_void, state: &mut CpuState, key: &UsageKey) -> *mut UsageRow
     if let Some(row) = USAGE.get_ptr_mut(key) {
         return row;
     }
-    let inserted = USAGE.insert(key, UsageRow::ZERO, BPF_NOEXIST.into());
+    let row = UsageRow {
+        // SAFETY: the helper has no preconditions.
+        made: unsafe { bpf_ktime_get_ns() },
+        ..UsageRow::ZERO
+    };
+    let inserted = USAGE.insert(key, row, BPF_NOEXIST.into());
     if let Some(row) = USAGE.get_ptr_mut(key) {
         return row;
     }

@@ -8,7 +8,7 @@ use std::{
 
 use probe_common::{CgroupId, UsageKey, UsageRow};
 
-use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, open_event};
+use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, open_event, plan};
 
 /// Events of the test: type, config and name, as `linux/perf_event.h` numbers them.
 const EVENTS: [(u32, u64, &str); 3] = [
@@ -161,31 +161,71 @@ fn with_a_map_that_is_too_small() {
     assert!(overflow.is_some_and(|nanos| nanos > 0), "{overflow:?}");
 }
 
-/// A flush of every CPU while loads switch, many times over: no row may ever go back.
-#[test]
-fn rows_never_go_back() {
-    let Some(_machine) = machine() else { return };
-    let a = TestCgroup::new("bursts");
-    let mut counting = Counting::start("task-clock,context-switches");
-    let mut loads: Vec<_> = online_cpus()
+/// Runs `loads` on every CPU, and flushes and rotates again and again: no row may ever go back.
+fn never_goes_back(mut counting: Counting, loads: &[&str]) {
+    let (a, b) = (TestCgroup::new("bursts"), TestCgroup::new("woken"));
+    let words = loads
         .iter()
-        .map(|cpu| a.load(&format!("burst {cpu} 50 50 1000")))
+        .flat_map(|load| online_cpus().into_iter().map(move |cpu| (load, cpu)));
+    let mut loads: Vec<_> = words
+        .map(|(load, cpu)| {
+            let load = load.replace("CPU", &cpu.to_string());
+            a.load(&load.replace("CGROUP", b.directory.to_str().unwrap()))
+        })
         .collect();
     loads.iter_mut().for_each(Load::go);
     let mut last = counting.session.pull().unwrap();
-    for _ in 0..500 {
+    let mut decreases = Vec::new();
+    for turn in 0..1000 {
+        if turn % 10 == 0 && counting.session.rotates() {
+            counting.session.rotate().unwrap();
+        }
         let now = counting.session.pull().unwrap();
         // Rows of other tests' cgroups are freed when those end.
-        let ours = |key: &UsageKey| [a.id, CgroupId::IDLE, CgroupId::ROOT].contains(&key.cgroup);
+        let ours =
+            |key: &UsageKey| [a.id, b.id, CgroupId::IDLE, CgroupId::ROOT].contains(&key.cgroup);
         for (key, row) in last.rows.iter().filter(|(key, _)| ours(key)) {
             let later = now
                 .rows
                 .get(key)
                 .unwrap_or_else(|| panic!("{key:?} vanished"));
-            for (later, before) in later.counts.iter().zip(row.counts) {
-                assert!(*later >= before, "{key:?} went from {row:?} to {later:?}");
+            let fields = |row: &UsageRow| [&row.counts[..], &[row.enabled, row.running]].concat();
+            let (later, before) = (fields(later), fields(row));
+            if later
+                .iter()
+                .zip(&before)
+                .any(|(later, before)| later < before)
+            {
+                decreases.push(format!("{key:?} went from {before:?} to {later:?}"));
             }
         }
         last = now;
     }
+    assert!(
+        decreases.is_empty(),
+        "{} times: {}",
+        decreases.len(),
+        decreases[0]
+    );
+}
+
+#[test]
+fn rows_never_go_back() {
+    let Some(_machine) = machine() else { return };
+    let counting = Counting::start("task-clock,context-switches");
+    never_goes_back(counting, &["burst CPU 50 50 60000"]);
+}
+
+/// The time for which a group in turns could have been live goes by the clock of the switch, which may be older
+/// than a flush before it.
+#[test]
+fn rows_in_turns_never_go_back() {
+    let Some(_machine) = machine() else { return };
+    let mut plan = plan("task-clock,{cpu-clock,context-switches},{page-faults,migrations}");
+    plan.rotated = 2;
+    let counting = Counting::with_plan(plan, |_| {});
+    never_goes_back(
+        counting,
+        &["wakes CPU 60000 CGROUP", "burst CPU 50 50 60000"],
+    );
 }

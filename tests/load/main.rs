@@ -7,26 +7,33 @@ use std::{
     env,
     error::Error,
     io::{self, Read as _, Write as _},
-    os::unix::process::CommandExt as _,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt as _},
+    },
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use rustix::{
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous},
+    net::sockopt,
     thread::{CpuSet, sched_setaffinity},
     time::{ClockId, clock_gettime},
 };
 
 mod spin;
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | wakes CPU MS CGROUP";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
     let number =
         |at: usize| -> Result<u64, Box<dyn Error>> { Ok(words.get(at).ok_or(USAGE)?.parse()?) };
-    if words.first().is_some_and(|word| word != "pong") {
+    if words
+        .first()
+        .is_some_and(|word| !["pong", "sink"].contains(&word.as_str()))
+    {
         io::stdin().read_to_end(&mut Vec::new())?;
     }
     match words.first().map(String::as_str) {
@@ -71,6 +78,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             pin(number(1)?)?;
             pingpong(number(2)?, words.get(3).ok_or(USAGE)?)?;
         }
+        Some("wakes") => {
+            pin(number(1)?)?;
+            wakes(
+                Duration::from_millis(number(2)?),
+                words.get(3).ok_or(USAGE)?,
+            )?;
+        }
+        Some("sink") => sink()?,
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
         Some("count") => spin::spin(number(1)?),
         Some("pong") => {
@@ -155,6 +170,38 @@ fn pingpong(rounds: u64, cgroup: &str) -> io::Result<()> {
     println!("{}", began.elapsed().as_nanos() / u128::from(2 * rounds));
     drop(to);
     child.wait()?;
+    Ok(())
+}
+
+/// Sends to a real-time process in `cgroup`, on the same CPU: it wakes at the first page, and where the kernel is
+/// not preemptible runs after the last. The scheduler's clock of that switch is as old as the wake-up.
+fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
+    const LENGTH: usize = 4 << 20;
+    let (mut to, from) = UnixStream::pair()?;
+    // Where it is refused, sends are shorter.
+    let _ = sockopt::set_socket_send_buffer_size_force(&to, 4 * LENGTH);
+    let mut child = Command::new(env::current_exe()?)
+        .arg("sink")
+        .stdin(OwnedFd::from(from))
+        .spawn()?;
+    std::fs::write(format!("{cgroup}/cgroup.procs"), child.id().to_string())?;
+    let bytes = vec![0; LENGTH];
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        to.write_all(&bytes)?;
+    }
+    drop(to);
+    child.wait()?;
+    Ok(())
+}
+
+/// Reads its standard input to the end, at real-time priority where that is to be had.
+fn sink() -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: a valid structure; the thread is this one.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+    let mut bytes = vec![0; 1 << 20];
+    while io::stdin().read(&mut bytes)? > 0 {}
     Ok(())
 }
 

@@ -39,12 +39,11 @@ impl Session {
                 let key = idle_key(counters.cpu, group);
                 if same_slice {
                     let row = rows.entry(key).or_insert(UsageRow::ZERO);
-                    extend(
-                        &self.config.plan,
-                        group,
-                        row,
-                        time.saturating_sub(after.since),
-                    );
+                    let open = Open {
+                        clock: time.saturating_sub(after.since),
+                        live: time.saturating_sub(after.read),
+                    };
+                    extend(&self.config.plan, group, row, &open);
                 } else if let Some(row) = self.row(&key)? {
                     // It woke while the rows were read: the row may have been read before that charge.
                     rows.insert(key, row);
@@ -59,6 +58,8 @@ impl Session {
             if let Some(last) = last.get(key) {
                 never_back(row, last);
             }
+            // It is one row from the start, also before its first charge makes it, and is never freed.
+            row.made = 0;
             last.insert(*key, *row);
         }
         Ok(())
@@ -92,9 +93,15 @@ fn idle_key(cpu: u32, group: usize) -> UsageKey {
     }
 }
 
-/// Adds `open` nanoseconds to what of the row is a clock. Of a group that hardware leads it is not known
+/// Nanoseconds of the open slice: by the clock of the switch that it began with, and since the counters were read.
+struct Open {
+    clock: u64,
+    live: u64,
+}
+
+/// Adds the open slice to what of the row is a clock. Of a group that hardware leads it is not known
 /// how long of them it was on the PMU: all of it comes with the next wake-up.
-fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: u64) {
+fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: &Open) {
     let events = &plan.groups[group];
     if events
         .first()
@@ -104,11 +111,11 @@ fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: u64) {
     }
     for (count, planned) in row.counts.iter_mut().zip(events) {
         if plan.columns[planned.column].clock {
-            *count += open;
+            *count += open.clock;
         }
     }
-    row.enabled += open;
-    row.running += open;
+    row.enabled += open.live;
+    row.running += open.live;
 }
 
 fn never_back(row: &mut UsageRow, last: &UsageRow) {

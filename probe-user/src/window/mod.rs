@@ -122,19 +122,16 @@ fn charge(rows: &mut Usage, plan: &Plan, key: UsageKey, gain: &UsageRow) {
     }
 }
 
-/// Rows only grow. One that is smaller was freed and made anew in between: all of it is gain.
+/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that does not.
 fn gain(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
-    let Some(before) = earlier else { return *now };
-    let subtract = || {
-        let mut gain = UsageRow::ZERO;
-        for ((gain, now), before) in gain.counts.iter_mut().zip(now.counts).zip(before.counts) {
-            *gain = now.checked_sub(before)?;
-        }
-        gain.enabled = now.enabled.checked_sub(before.enabled)?;
-        gain.running = now.running.checked_sub(before.running)?;
-        Some(gain)
-    };
-    subtract().unwrap_or(*now)
+    let same = earlier.filter(|earlier| earlier.made == now.made);
+    let before = same.unwrap_or(&UsageRow::ZERO);
+    UsageRow {
+        counts: std::array::from_fn(|at| now.counts[at].saturating_sub(before.counts[at])),
+        enabled: now.enabled.saturating_sub(before.enabled),
+        running: now.running.saturating_sub(before.running),
+        made: 0,
+    }
 }
 
 /// Sums wrap at 2^64 like the counters themselves.
