@@ -6,8 +6,10 @@
 mod bench;
 mod build;
 mod check;
+mod debian;
 mod deps;
 mod docs;
+mod fresh;
 mod run;
 mod setup;
 mod sh;
@@ -38,6 +40,8 @@ enum Verb {
     Test(test::Args),
     /// Boot other kernels and arm64 under QEMU and run the guest tests
     Vm(vm::Args),
+    /// Run both README commands in a new minimal Debian, as on a machine that has nothing yet
+    Fresh,
     /// Formatting, lints, documentation and dependencies
     Check,
     /// Write docs/metrics.md from the catalogue of metrics
@@ -53,6 +57,7 @@ fn main() {
         Verb::Run(args) => run::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Vm(args) => vm::run(&args),
+        Verb::Fresh => fresh::run(),
         Verb::Check => check::run(),
         Verb::Docs => docs::run(),
         Verb::Bench(args) => bench::run(&args),

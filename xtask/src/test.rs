@@ -3,7 +3,17 @@
 
 use anyhow::Result;
 
-use crate::{setup, sh, vm};
+use crate::{
+    debian::{self, Tool},
+    setup, sh, vm,
+};
+
+/// Peers that the host tests compare with; without them those tests say that they are skipped.
+const PEERS: &[Tool] = &[
+    ("linux-perf", "perf"),
+    ("runc", "runc"),
+    ("busybox-static", "busybox"),
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -17,6 +27,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!(
             "xtask: not root: the tests that load eBPF programs will say they were skipped; \
              run `sudo -E env PATH=$PATH cargo xtask test` for all of them"
+        );
+    }
+    let missing = debian::missing(PEERS);
+    if debian::has_apt() && rustix::process::geteuid().is_root() {
+        debian::install(&missing, "")?;
+    } else if !missing.is_empty() {
+        println!(
+            "xtask: tests that compare with {} will say they were skipped",
+            missing.join(", ")
         );
     }
     let nextest = sh::output(sh::cargo().args(["nextest", "--version"])).is_some();

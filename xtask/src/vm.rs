@@ -25,7 +25,7 @@ use self::{
     report::Show,
     rig::Rig,
 };
-use crate::{setup, sh};
+use crate::{debian, setup, sh};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
@@ -58,14 +58,14 @@ impl Args {
 
 /// Whether guests can run on this machine; the error is the reason why not.
 pub(crate) fn can_run() -> Result<(), String> {
-    if sh::output(sh::command("apt-get").arg("--version")).is_none() {
+    if !debian::has_apt() {
         return Err("the test guests are made of Debian packages and apt-get is not there".into());
     }
     let missing = tools::missing();
     if missing.is_empty() || rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let install = tools::apt_line(&missing);
+    let install = debian::apt_line(&missing);
     Err(format!("the test guests need `sudo {install}`"))
 }
 

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::packages::{PIN_FILE, Package, RELEASE, Tree};
-use crate::sh;
+use crate::{debian, sh};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -119,7 +119,7 @@ impl Archive {
             "{KEYRING} is missing, so Debian's packages cannot be verified: \
              install debian-archive-keyring"
         );
-        let mirror = mirror()?;
+        let mirror = debian::mirror()?;
         let sources = [RELEASE, &format!("{RELEASE}-backports")].map(|suite| {
             let options = format!("arch=amd64,arm64 target=Packages signed-by={KEYRING}");
             format!("deb [{options}] {mirror} {suite} main\n")
@@ -188,38 +188,6 @@ fn natural(text: &str) -> Vec<u64> {
     text.split(|c: char| !c.is_ascii_digit())
         .filter_map(|digits| digits.parse().ok())
         .collect()
-}
-
-/// The Debian mirror that this machine's own apt sources name.
-fn mirror() -> Result<String> {
-    let mut targets = sh::command("apt-get");
-    targets.args(["indextargets", "--format"]);
-    targets.args([
-        "$(ORIGIN)|$(LABEL)|$(RELEASE)|$(REPO_URI)",
-        "Created-By: Packages",
-    ]);
-    let targets = sh::output(&mut targets).context("`apt-get indextargets` does not answer")?;
-    let os_release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let codename = os_release
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    targets
-        .lines()
-        .find_map(|line| {
-            let fields: Vec<_> = line.split('|').collect();
-            match fields[..] {
-                ["Debian", "Debian", _, uri] => Some(uri.to_string()),
-                // Before the first `apt-get update` apt does not know the origin of a source.
-                ["$(ORIGIN)", _, release, uri] if Some(release) == codename => {
-                    Some(uri.to_string())
-                }
-                _ => None,
-            }
-        })
-        .context(
-            "no Debian mirror in this machine's apt sources: the guests' kernels are Debian \
-             packages, add a source for Debian main",
-        )
 }
 
 #[cfg(test)]

@@ -1,0 +1,101 @@
+//! Debian packages that verbs need on this machine: what is missing, and installing it.
+
+use std::{env, fs, path::Path};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::sh;
+
+/// A package and a file that it brings; a name without a slash is looked for in PATH.
+pub(crate) type Tool = (&'static str, &'static str);
+
+/// The packages of `tools` whose files are not there.
+pub(crate) fn missing(tools: &[Tool]) -> Vec<&'static str> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = |file: &str| {
+        Path::new(file).exists() || env::split_paths(&path).any(|dir| dir.join(file).exists())
+    };
+    let missing = tools.iter().filter(|(_, file)| !found(file));
+    missing.map(|(package, _)| *package).collect()
+}
+
+/// The command that installs them.
+pub(crate) fn apt_line(packages: &[&str]) -> String {
+    let packages = packages.join(" ");
+    format!("apt-get install -y --no-install-recommends {packages}")
+}
+
+/// Whether this machine has apt.
+pub(crate) fn has_apt() -> bool {
+    sh::output(sh::command("apt-get").arg("--version")).is_some()
+}
+
+/// Installs `packages`.
+///
+/// # Errors
+///
+/// Where apt fails, or this user may not: then `need` and the command are the message.
+pub(crate) fn install(packages: &[&str], need: &str) -> Result<()> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("{need}: sudo {}", apt_line(packages));
+    }
+    println!("xtask: installing {}", packages.join(" "));
+    let apt = || {
+        let mut apt = sh::command("apt-get");
+        // Another apt may be at work; it ends.
+        apt.args(["-q", "-o", "DPkg::Lock::Timeout=300"]);
+        apt.env("DEBIAN_FRONTEND", "noninteractive");
+        apt
+    };
+    let mut install = apt();
+    install.args(["install", "-y", "--no-install-recommends"]);
+    install.args(packages);
+    // Lists may be absent or out of date, as in a fresh container.
+    if sh::check(&mut install).is_err() {
+        sh::check(apt().arg("update"))?;
+        sh::check(&mut install)?;
+    }
+    Ok(())
+}
+
+/// This machine's Debian release, such as `bookworm`.
+pub(crate) fn codename() -> Result<String> {
+    let os_release =
+        fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
+    let mut lines = os_release.lines();
+    let name = lines.find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    name.map(str::to_owned)
+        .context("/etc/os-release names no release (VERSION_CODENAME)")
+}
+
+/// The Debian mirror that this machine's own apt sources name.
+pub(crate) fn mirror() -> Result<String> {
+    let mut targets = sh::command("apt-get");
+    targets.args(["indextargets", "--format"]);
+    targets.args([
+        "$(ORIGIN)|$(LABEL)|$(RELEASE)|$(REPO_URI)",
+        "Created-By: Packages",
+    ]);
+    let targets = sh::output(&mut targets).context("`apt-get indextargets` does not answer")?;
+    let codename = codename().ok();
+    targets
+        .lines()
+        .find_map(|line| {
+            let fields: Vec<_> = line.split('|').collect();
+            match fields[..] {
+                ["Debian", "Debian", _, uri] => Some(uri.to_string()),
+                // Before the first `apt-get update` apt does not know the origin of a source.
+                ["$(ORIGIN)", _, release, uri] if Some(release) == codename.as_deref() => {
+                    Some(uri.to_string())
+                }
+                _ => None,
+            }
+        })
+        .context(
+            "no Debian mirror in this machine's apt sources: the guests' kernels and `cargo xtask \
+             fresh` are made of Debian packages, add a source for Debian main",
+        )
+}

@@ -1,0 +1,210 @@
+//! `cargo xtask fresh`: the two commands of the README in a new minimal Debian root, where nothing is
+//! installed but a C compiler, git, and rustup with the pinned toolchain. It finds the set-up steps
+//! that only work because of what this machine already has.
+//!
+//! The root has a mount and a pid namespace of its own. Kernel, network, cgroups and devices are this
+//! machine's, and so are its settings for package registries.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{debian, sh};
+
+/// What a machine has before the README's first command. It asks for rustup and a C compiler; the
+/// rest is what brings the clone.
+const PACKAGES: &str = "gcc,libc6-dev,ca-certificates,git";
+
+/// Files and directories outside of home that say how package registries are reached.
+const SETTINGS: &[&str] = &[
+    "etc/apt/apt.conf.d",
+    "etc/hosts",
+    "etc/resolv.conf",
+    "etc/ssl",
+    "usr/local/share/ca-certificates",
+];
+
+/// Where the clone is, in the new root.
+const CLONE: &str = "root/pmuscope";
+
+/// Parts of the toolchain that `cargo xtask setup` brings: they are taken out first.
+const SETUP_BRINGS: &str = "rustup component remove rust-src
+rustup target remove x86_64-unknown-linux-musl aarch64-unknown-linux-musl";
+
+/// The README's commands.
+const COMMANDS: &str = "cargo xtask run -- stat -- sleep 1
+cargo xtask test";
+
+/// Runs as root in new namespaces; $1 is the root. Mounts made here end with the namespace.
+const ENTER: &str = r#"
+mount --rbind /sys "$1/sys" && mount --make-rslave "$1/sys"
+mount --rbind /dev "$1/dev" && mount --make-rslave "$1/dev"
+mount -t proc proc "$1/proc"
+mount -t tmpfs tmpfs "$1/run"
+exec chroot "$1" sh -euxc "$2"
+"#;
+
+pub(crate) fn run() -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "`cargo xtask fresh` makes a root file system and namespaces: run it as root"
+    );
+    ensure!(
+        debian::has_apt(),
+        "`cargo xtask fresh` makes a Debian root with mmdebstrap, and this machine has no apt"
+    );
+    let need = "`cargo xtask fresh` needs mmdebstrap";
+    debian::install(&debian::missing(&[("mmdebstrap", "mmdebstrap")]), need)?;
+    let changed = sh::output(sh::command("git").args(["status", "--porcelain"]));
+    if changed.is_none_or(|files| !files.is_empty()) {
+        println!("xtask: what is not committed is not in the clone that is tried");
+    }
+
+    let root = sh::target_dir().join("fresh");
+    remove(&root)?;
+    fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
+    debian_root(&root)?;
+    settings(&root)?;
+    toolchain(&root)?;
+    let clone = root.join(CLONE);
+    let mut git = sh::command("git");
+    // Not by hard links: the new root has nothing of this one.
+    git.args(["clone", "--quiet", "--no-hardlinks"]);
+    sh::check(git.arg(sh::root()).arg(&clone))?;
+
+    let script = format!("cd /{CLONE}\n{SETUP_BRINGS}\n{COMMANDS}\n");
+    if let Err(error) = sh::check(&mut enter(&root, &script)) {
+        return Err(error).with_context(|| {
+            format!(
+                "the README's commands do not work on a fresh machine; what they left is in {}",
+                root.display()
+            )
+        });
+    }
+    println!("xtask: both commands of the README work on a fresh machine");
+    remove(&root)
+}
+
+/// A minimal Debian of this machine's release and mirror.
+fn debian_root(root: &Path) -> Result<()> {
+    let mut make = Command::new("mmdebstrap");
+    make.args(["--quiet", "--variant=apt"]);
+    make.arg(format!("--include={PACKAGES}"));
+    make.arg(debian::codename()?)
+        .arg(root)
+        .arg(debian::mirror()?);
+    sh::check(&mut make)
+}
+
+/// How this machine reaches package registries holds there too.
+fn settings(root: &Path) -> Result<()> {
+    let there: Vec<_> = SETTINGS
+        .iter()
+        .map(|file| Path::new("/").join(file))
+        .filter(|file| file.exists())
+        .collect();
+    for file in there {
+        let to = root.join(file.strip_prefix("/").unwrap_or(&file));
+        copy(&file, to.parent().unwrap_or(root))?;
+    }
+    Ok(())
+}
+
+/// rustup, the pinned toolchain and cargo's settings; no installed program, no cached crate.
+fn toolchain(root: &Path) -> Result<()> {
+    let home = |variable: &str, default: &str| -> Result<PathBuf> {
+        if let Some(dir) = env::var_os(variable) {
+            return Ok(dir.into());
+        }
+        let home = env::var_os("HOME").context("HOME is not set")?;
+        Ok(Path::new(&home).join(default))
+    };
+    let (rustup, cargo) = (
+        home("RUSTUP_HOME", ".rustup")?,
+        home("CARGO_HOME", ".cargo")?,
+    );
+    let active = sh::output(sh::command("rustup").args(["show", "active-toolchain"]));
+    let active = active.context("rustup does not name the active toolchain")?;
+    let Some(toolchain) = active.split_whitespace().next() else {
+        bail!("rustup names no active toolchain: {active:?}");
+    };
+    let to = root.join("root/.rustup");
+    for part in ["settings.toml", "update-hashes"] {
+        copy(&rustup.join(part), &to)?;
+    }
+    copy(
+        &rustup.join("toolchains").join(toolchain),
+        &to.join("toolchains"),
+    )?;
+    let to = root.join("root/.cargo");
+    for program in [
+        "rustup",
+        "cargo",
+        "rustc",
+        "rustdoc",
+        "rustfmt",
+        "cargo-fmt",
+        "cargo-clippy",
+    ] {
+        copy(&cargo.join("bin").join(program), &to.join("bin"))?;
+    }
+    for settings in ["config.toml", "credentials.toml"] {
+        if cargo.join(settings).exists() {
+            copy(&cargo.join(settings), &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// A command that runs `script` in the new root.
+fn enter(root: &Path, script: &str) -> Command {
+    let mut enter = Command::new("unshare");
+    enter.args(["--mount", "--pid", "--fork", "--kill-child", "--"]);
+    enter
+        .args(["sh", "-euc", ENTER, "sh"])
+        .arg(root)
+        .arg(script);
+    // What cargo and rustup set for this xtask is of this machine; what a user set stays.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        let ours = ["CARGO", "CARGO_HOME", "CARGO_TARGET_DIR", "LD_LIBRARY_PATH"];
+        if ours.contains(&&*text)
+            || text.starts_with("CARGO_MANIFEST")
+            || text.starts_with("CARGO_PKG")
+            || text.starts_with("RUST_RECURSION")
+            || text.starts_with("RUSTUP_HOME")
+            || text.starts_with("RUSTUP_TOOLCHAIN")
+        {
+            enter.env_remove(name);
+        }
+    }
+    enter.env("HOME", "/root").env("TMPDIR", "/tmp");
+    let path = "/root/.cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    enter.env("PATH", path);
+    enter
+}
+
+/// Copies with everything below, links as links.
+fn copy(from: &Path, into: &Path) -> Result<()> {
+    fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
+    let mut copy = Command::new("cp");
+    sh::check(copy.args(["-a", "--reflink=auto"]).arg(from).arg(into))
+}
+
+fn remove(root: &Path) -> Result<()> {
+    if !root.exists() {
+        return Ok(());
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context("cannot read mountinfo")?;
+    let inside = format!(" {}/", root.display());
+    ensure!(
+        !mounts.contains(&inside),
+        "something is mounted below {}: unmount it before it is removed",
+        root.display()
+    );
+    fs::remove_dir_all(root).with_context(|| format!("cannot remove {}", root.display()))
+}
