@@ -77,14 +77,14 @@ pub(crate) fn run() -> Result<()> {
     sh::check(git.arg(sh::root()).arg(&clone))?;
 
     let script = format!("cd /{CLONE}\n{SETUP_BRINGS}\n{COMMANDS}\n");
-    if let Err(error) = sh::check(&mut enter(&root, &script)) {
-        return Err(error).with_context(|| {
-            format!(
-                "the README's commands do not work on a fresh machine; what they left is in {}",
-                root.display()
-            )
-        });
-    }
+    let status = enter(&root, &script).status();
+    let status = status.context("cannot start unshare (Debian package util-linux)")?;
+    ensure!(
+        status.success(),
+        "a command of the README does not work on a fresh machine: its last lines above say why; \
+         what it left is in {}",
+        root.display()
+    );
     println!("xtask: both commands of the README work on a fresh machine");
     remove(&root)
 }
@@ -136,10 +136,9 @@ fn toolchain(root: &Path) -> Result<()> {
     for part in ["settings.toml", "update-hashes"] {
         copy(&rustup.join(part), &to)?;
     }
-    copy(
-        &rustup.join("toolchains").join(toolchain),
-        &to.join("toolchains"),
-    )?;
+    // A toolchain may be a link to another one's directory.
+    let files = rustup.join("toolchains").join(toolchain).join(".");
+    copy(&files, &to.join("toolchains").join(toolchain))?;
     let to = root.join("root/.cargo");
     for program in [
         "rustup",
