@@ -81,9 +81,11 @@ pub struct CpuState {
     pub unseen: u64,
     /// Nanoseconds of the slices that were split so between two owners: whose this time was is estimated.
     pub unseen_nanos: u64,
+    /// Slices in which another task moved the one that ran to another cgroup: all of the slice is the old one's.
+    pub moved: u64,
     /// Switches that only the `sched_exit` program saw, right after them.
     pub late: u64,
-    /// 1 while the `sched_exit` program works on this state, which a flush may interrupt.
+    /// 1 while a program works on this state that a flush may interrupt.
     pub busy: u64,
     /// Runs of the `cgroup_switch` program that found the idle task leaving.
     pub idle_runs: u64,
@@ -111,7 +113,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 26 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 27 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -135,6 +137,7 @@ impl CpuState {
             charges: word(),
             unseen: word(),
             unseen_nanos: word(),
+            moved: word(),
             late: word(),
             busy: word(),
             idle_runs: word(),

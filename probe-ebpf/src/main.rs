@@ -16,6 +16,7 @@ mod counters;
 mod flush;
 mod kernel;
 mod lifecycle;
+mod moves;
 mod spe;
 mod switch;
 

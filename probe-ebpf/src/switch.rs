@@ -131,6 +131,21 @@ pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
     state.set = if by_set { task.cgroup_set() } else { 0 };
 }
 
+/// `task`, which runs and goes on, has another owner from here on.
+#[inline(always)]
+pub(crate) fn hand_on(ctx: &impl EbpfContext, state: &mut CpuState, task: Task) {
+    // An unknown owner is learnt at the end of the slice, and this one is lost by then.
+    if state.armed == 0 || state.owner == CgroupId::UNKNOWN {
+        return;
+    }
+    let owner = owner_of(task);
+    if owner != stored(state) {
+        account::read(state, None);
+        charge_slice(ctx, state, task);
+        open(state, task, owner);
+    }
+}
+
 /// Whoever has the open slice leaves it with a switch that tells.
 #[inline(always)]
 pub(crate) fn forget(state: &mut CpuState) {
@@ -184,10 +199,24 @@ fn cgroup_switch(ctx: PerfEventContext) -> u32 {
 }
 
 /// Charges the open slice, which `prev` ends, to its owner: the one stored when it came in, even if
-/// the task was moved since. Where the hook does not learn who comes in, it is who leaves; idle
-/// and the root cgroup are one then.
+/// another task has moved it since, which is counted.
 #[inline(always)]
 pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
+    let in_its_set = state.set != 0 && state.set == prev.cgroup_set();
+    if !in_its_set
+        && state.owner != CgroupId::UNKNOWN
+        && seen(state, prev)
+        && owner_of(prev) != stored(state)
+    {
+        state.moved += 1;
+    }
+    charge_slice(ctx, state, prev);
+}
+
+/// Where the hook does not learn who comes in, the owner is who leaves; idle and the root cgroup are
+/// one then.
+#[inline(always)]
+fn charge_slice(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
     if state.owner == CgroupId::UNKNOWN {
         let owner = Owner {
             cgroup: prev.cgroup(),

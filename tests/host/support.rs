@@ -73,7 +73,7 @@ impl TestCgroup {
         }
     }
 
-    /// Starts a load and moves it here while it waits for [`Load::go`]: a task that is moved
+    /// Starts a load and moves it here while it waits for [`Load::go`]: a task that another one moves
     /// while it runs would belong to its old cgroup until it is switched in again.
     pub(crate) fn load(&self, words: &str) -> Load {
         let mut command = Command::new(load_binary());

@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use churn::churn;
 use rustix::{
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous},
     net::sockopt,
@@ -22,9 +23,10 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
+mod churn;
 mod spin;
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | wakes CPU MS CGROUP";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -86,6 +88,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             )?;
         }
         Some("sink") => sink()?,
+        Some("churn") => {
+            pin(number(2)?)?;
+            let each = Duration::from_micros(number(4)?);
+            churn(words.get(1).ok_or(USAGE)?, number(3)?, each)?;
+        }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
         Some("count") => spin::spin(number(1)?),
         Some("pong") => {
@@ -206,7 +213,7 @@ fn sink() -> io::Result<()> {
 }
 
 /// Uses that much CPU time.
-fn burn(time: Duration) {
+pub(crate) fn burn(time: Duration) {
     /// Between two looks at the clock, which is what takes longest where instructions are emulated: 32 us where
     /// one takes 8 ns.
     const ROUNDS: u64 = 2_000;

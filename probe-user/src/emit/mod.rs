@@ -134,6 +134,7 @@ pub(crate) fn self_values(report: &Report, health: &Health) -> Vec<(String, Stri
         ("map_memory_bytes", health.memory.total().to_string()),
         ("missed_switches", health.missed_switches.to_string()),
         ("late_switches", health.late_switches.to_string()),
+        ("moved_while_running", health.moved_running.to_string()),
         ("estimated_ns", health.estimated_nanos.to_string()),
         ("overflowed_charges", health.overflowed.to_string()),
         ("rebased_counters", health.rebased.to_string()),

@@ -234,6 +234,7 @@ fn health() -> Health {
         overflowed: 3,
         lost_events: 0,
         missed_switches: 0,
+        moved_running: 0,
         late_switches: 0,
         estimated_nanos: 0,
     }

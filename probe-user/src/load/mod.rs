@@ -146,6 +146,7 @@ impl Session {
         })?;
         hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_mkdir", "cgroup_mkdir")?;
         hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_rmdir", "cgroup_rmdir")?;
+        hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_attach", "cgroup_attach_task")?;
         if config.by_process {
             hook::attach_tracepoint(&mut ebpf, &btf, "process_exit", "sched_process_exit")?;
         }

@@ -35,6 +35,8 @@ pub struct Health {
     pub lost_events: u64,
     /// Switches that no program saw.
     pub missed_switches: u64,
+    /// Slices whose task another one moved to another cgroup while it ran: all of each is the old cgroup's.
+    pub moved_running: u64,
     /// Switches that the kernel did not show to `sched_switch`, but to a second program, right after.
     pub late_switches: u64,
     /// Nanoseconds of the slices in which a switch between two owners was missed: whose they were is estimated.
@@ -63,6 +65,7 @@ impl Session {
             overflowed: sum(|state| state.overflowed),
             lost_events: sum(|state| state.lost_events),
             missed_switches: self.missed_switches + sum(|state| state.unseen),
+            moved_running: sum(|state| state.moved),
             late_switches: sum(|state| state.late),
             estimated_nanos: sum(|state| state.unseen_nanos),
         }

@@ -39,6 +39,7 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
         overflowed: 0,
         lost_events: 0,
         missed_switches: 0,
+        moved_running: 0,
         late_switches: 0,
         estimated_nanos: 0,
     };

@@ -1,0 +1,38 @@
+//! A task that changes its cgroup while it runs: what the counters gained so far is the old cgroup's.
+
+use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
+
+use crate::{
+    account,
+    kernel::{Cgroup, Task},
+    switch,
+};
+
+/// The kernel has moved a task, and is still in the system call of whoever asked for it. Most often that
+/// is the task itself: a container's first process enters its cgroup so.
+///
+/// A task that runs on another CPU stays with its old cgroup until it is switched out or flushed, and the
+/// slice is counted ([`probe_common::CpuState::moved`]).
+#[btf_tracepoint(function = "cgroup_attach_task")]
+fn cgroup_attach(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: arguments 0 and 2 of cgroup_attach_task are the cgroup and the task, 3 says whether
+    // all threads of its process move.
+    let (cgroup, task) = unsafe { (Cgroup::new(ctx.arg(0)), Task::new(ctx.arg(2))) };
+    let whole_process: u64 = ctx.arg(3);
+    let current = Task::current();
+    let moved = if whole_process & 0xff == 0 {
+        task.address() == current.address()
+    } else {
+        task.tgid() == current.tgid()
+    };
+    if cgroup.hierarchy() == 0
+        && moved
+        && let Some(state) = account::state()
+    {
+        // With PREEMPT_RT, interrupts are on here.
+        account::claim(state);
+        switch::hand_on(&ctx, state, current);
+        account::release(state);
+    }
+    0
+}
