@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod accounting;
+mod capacity;
 mod counter;
 mod guest;
 mod hooks;

@@ -36,7 +36,11 @@ pub fn examine(machine: &Machine) -> Diagnosis {
     findings.extend(pmus::check(machine, config.as_ref(), &pmus));
     findings.extend(spe::check(machine, config.as_ref(), &pmus));
     findings.extend(counters::check(machine, config.as_ref(), &pmus));
-    findings.extend(trials::check(machine, hierarchy.ok().as_ref()));
+    findings.extend(trials::check(
+        machine,
+        hierarchy.ok().as_ref(),
+        pmus.as_ref().ok(),
+    ));
     Diagnosis { findings }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     cgroup::Hierarchy,
     cpus::{self, CpuList},
     event::{self, Pmus},
-    load::{Config, Hook, Plan, Session},
+    load::{self, Config, Counters, Hook, Plan, Session, Untried},
     window::Window,
 };
 
@@ -34,6 +34,9 @@ pub(super) trait Trials {
     /// Opens a software event for the tasks of a cgroup on CPU 0.
     fn open_in_cgroup(&self, directory: &Path) -> io::Result<()>;
 
+    /// Runs a known loop with all counters of each core PMU; by the PMU's name.
+    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<load::Counted, Untried>)>;
+
     /// Loads and attaches the programs, counts for a moment, and takes them out.
     fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String>;
 }
@@ -49,8 +52,14 @@ pub(super) struct Counted {
     pub(super) within: u32,
 }
 
-pub(super) fn check(machine: &Machine, hierarchy: Option<&Hierarchy>) -> Vec<Finding> {
+pub(super) fn check(
+    machine: &Machine,
+    hierarchy: Option<&Hierarchy>,
+    pmus: Option<&Pmus>,
+) -> Vec<Finding> {
     let mut findings = vec![opens(machine)];
+    let tried = pmus.map_or_else(Vec::new, |pmus| machine.trials.counters(pmus));
+    findings.extend(tried.iter().map(|(pmu, counted)| counters(pmu, counted)));
     findings.push(session(machine, hierarchy));
     findings
 }
@@ -91,6 +100,37 @@ fn opens(machine: &Machine) -> Finding {
         _ => loss.advise("see `dmesg` for the kernel's reason"),
     };
     AREA.stops(check, format!("refused on CPUs {failed}: {error}"), loss)
+}
+
+/// Whether each counter of a core PMU counts a known loop right.
+fn counters(pmu: &str, counted: &Result<load::Counted, Untried>) -> Finding {
+    let check = "counters";
+    let counted = match counted {
+        Ok(counted) => counted,
+        Err(reason) => {
+            let loss = Loss::of("the proof that its counters count right")
+                .advise("compare a count of instructions with that of another machine");
+            return AREA.missing(check, format!("{pmu}: not tried: {reason}"), loss);
+        }
+    };
+    let Some(fault) = counted.fault(pmu) else {
+        let held = match counted.held {
+            0 => String::new(),
+            held => format!("; others hold {held} more"),
+        };
+        let (all, executed) = (counted.counts.len(), counted.executed);
+        let found =
+            format!("{pmu}: each of the {all} that are free counts {executed} instructions{held}");
+        return AREA.ok(check, found);
+    };
+    let loss = if counted.sound() < counted.counts.len() {
+        Loss::of("the counters from that one on: fewer events are counted at one time")
+    } else {
+        Loss::of("trust in its counts: pmuscope uses them as they are")
+    };
+    let advice = "other tools use those counters: do not believe what they count there; a virtual machine's \
+                  counters are its hypervisor's, report it to whoever runs that";
+    AREA.degraded(check, fault, loss.advise(advice))
 }
 
 fn session(machine: &Machine, hierarchy: Option<&Hierarchy>) -> Finding {
@@ -142,6 +182,16 @@ impl Trials for Live {
         open(directory.as_raw_fd(), 0, flag).map(drop)
     }
 
+    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<load::Counted, Untried>)> {
+        let cores = pmus.cores();
+        let tried = cores.map(|pmu| {
+            let counters = Counters::of(pmu, pmus);
+            let counted = counters.and_then(|counters| counters.count());
+            (pmu.name.clone(), counted)
+        });
+        tried.collect()
+    }
+
     fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String> {
         let pmus = Pmus::read(Path::new("/sys")).map_err(|error| error.to_string())?;
         let events = event::parse("task-clock", &pmus).map_err(|error| error.to_string())?;
@@ -153,7 +203,7 @@ impl Trials for Live {
             max_rows: None,
             spe: None,
         };
-        let failed = |error: crate::load::LoadError| error.to_string();
+        let failed = |error: load::LoadError| error.to_string();
         let mut session = Session::start(config, hierarchy).map_err(failed)?;
         let mut edges = Duration::ZERO;
         let mut pull = || {

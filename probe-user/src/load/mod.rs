@@ -37,6 +37,7 @@ pub(crate) use self::{
     error::chain,
     hook::{CgroupSwitches, Exits},
     hotplug::Hotplug,
+    room::{Counted, Counters, Untried},
     rotation::Rotation,
     spe::{Drained, Maps, Spe, SpeHook},
     uncore::Uncore,

@@ -4,7 +4,7 @@
 //! machine, which knows what the NMI watchdog, a hypervisor or other users have taken.
 
 use std::{
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     collections::{BTreeMap, HashMap},
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
@@ -14,6 +14,10 @@ use std::{
 use probe_common::GROUP_COUNTERS;
 
 use super::plan::{SOFTWARE, Wanted};
+
+mod sound;
+pub(crate) use sound::{Counted, Counters, Untried};
+
 use crate::{
     catalogue::{Catalogue, EventSpec, Machine, PmuSpec},
     cpus::{self, CpuList},
@@ -33,6 +37,12 @@ pub(crate) enum Refusal {
          others (--reserve-counters)"
     )]
     Full { counters: usize, reserve: usize },
+    /// By what the counters counted of a known loop.
+    #[error(
+        "needs more counters at once than count right: {sound}, of which {reserve} stay free for others \
+         (--reserve-counters)"
+    )]
+    Unsound { sound: usize, reserve: usize },
     /// By the kernel.
     #[error("the kernel refuses its events as one group: {0}")]
     Kernel(String),
@@ -56,6 +66,7 @@ pub struct Room {
 }
 
 /// What the catalogue says of a PMU.
+#[derive(Default)]
 struct Documented {
     counters: usize,
     /// Events with a counter of their own, or that some counters cannot count.
@@ -65,6 +76,8 @@ struct Documented {
 /// Tries on this machine.
 struct Trial {
     online: CpuList,
+    /// The core PMUs by name, and how many of their counters count right, where not all do.
+    cores: BTreeMap<String, (Counters, OnceCell<Option<usize>>)>,
     known: RefCell<HashMap<String, Result<(), Refusal>>>,
     /// By PMU: so many counters at once that the kernel let them open, and never ran them.
     taken: RefCell<HashMap<Option<String>, usize>>,
@@ -79,8 +92,13 @@ impl Room {
         pmus: &Pmus,
         reserve: usize,
     ) -> Self {
+        let cores = pmus.cores().filter_map(|pmu| {
+            let counters = Counters::of(pmu, pmus).ok()?;
+            Some((pmu.name.clone(), (counters, OnceCell::new())))
+        });
         let trial = Trial {
             online: cpus::online(Path::new("/sys")).unwrap_or_default(),
+            cores: cores.collect(),
             known: RefCell::default(),
             taken: RefCell::default(),
         };
@@ -144,15 +162,22 @@ impl Room {
             Scope::Cpu | Scope::Cpus(_) => self.reserve,
         };
         let documented = pmu.as_ref().and_then(|pmu| self.documented.get(pmu));
-        match documented {
-            Some(known) if !known.fits(&hardware, reserve) => {
-                return Err(Refusal::Full {
-                    counters: known.counters,
-                    reserve,
-                });
-            }
-            _ => short(group, reserve)?,
+        if let Some(known) = documented
+            && !known.fits(&hardware, known.counters, reserve)
+        {
+            return Err(Refusal::Full {
+                counters: known.counters,
+                reserve,
+            });
         }
+        if let Some(sound) = pmu.as_ref().and_then(|pmu| self.sound(pmu))
+            && !documented
+                .unwrap_or(&Documented::default())
+                .fits(&hardware, sound, reserve)
+        {
+            return Err(Refusal::Unsound { sound, reserve });
+        }
+        short(group, reserve)?;
         let Some(trial) = &self.trial else {
             return Ok(());
         };
@@ -165,6 +190,27 @@ impl Room {
             .flat_map(|wanted| std::iter::repeat_n(*wanted, reserve))
             .collect();
         trial.runs(pmu.as_deref(), group, &hardware, &spare)
+    }
+
+    /// How many counters of a core PMU count any event right; None where all do, or where that cannot be
+    /// told. What is wrong with the others is said once.
+    fn sound(&self, pmu: &str) -> Option<usize> {
+        let (counters, known) = self.trial.as_ref()?.cores.get(pmu)?;
+        *known.get_or_init(|| {
+            let counted = counters.count().inspect_err(|reason| {
+                tracing::debug!("the counters of {pmu} were not tried: {reason}");
+            });
+            let counted = counted.ok()?;
+            let fault = counted.fault(pmu)?;
+            tracing::warn!("{fault}");
+            let sound = counted.sound();
+            // An event with a counter of its own was counted by that one, too.
+            let own = self.documented.get(pmu).is_some_and(|known| {
+                let mut special = known.special.iter();
+                special.any(|(event, spec)| *event == counters.event && spec.fixed)
+            });
+            (sound < counted.counts.len()).then(|| sound.saturating_sub(usize::from(own)))
+        })
     }
 }
 
@@ -209,8 +255,9 @@ impl Documented {
         found.map(|(_, spec)| spec)
     }
 
-    fn fits(&self, hardware: &[&Wanted], reserve: usize) -> bool {
-        let any: Vec<usize> = (0..self.counters).collect();
+    /// Whether they have room on the first `counters`, with `reserve` of them left over.
+    fn fits(&self, hardware: &[&Wanted], counters: usize, reserve: usize) -> bool {
+        let any: Vec<usize> = (0..counters).collect();
         let mut own: Vec<&EventSpec> = Vec::new();
         let mut general: Vec<Vec<usize>> = Vec::new();
         for wanted in hardware {
@@ -231,8 +278,7 @@ impl Documented {
                 _ => general.push(any.clone()),
             }
         }
-        general.len() + reserve <= self.counters
-            && assign(&general, &mut vec![false; self.counters])
+        general.len() + reserve <= counters && assign(&general, &mut vec![false; counters])
     }
 }
 

@@ -49,6 +49,25 @@ pub(crate) fn open_leader(counter: &Counter, exclude: Exclude, cpu: u32) -> io::
     open_attr(&mut attr, cpu, None)
 }
 
+/// Opens a counter of what this thread executes in user mode on one CPU, in the group of `leader` where
+/// there is one. A group counts from [`enable`] on, at once or, where counters are held, not at all; it
+/// is read by [`read_group`].
+pub(crate) fn open_own(
+    counter: &Counter,
+    cpu: u32,
+    leader: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
+    let mut attr = attr(counter);
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    if leader.is_none() {
+        attr.set_disabled(1);
+        attr.set_pinned(1);
+        attr.read_format = u64::from(bindings::PERF_FORMAT_GROUP);
+    }
+    open_attr_of(&mut attr, 0, cpu, leader)
+}
+
 /// Opens a disabled event that samples all tasks of one CPU every `period` events.
 pub(crate) fn open_sampling(
     counter: &Counter,
@@ -158,6 +177,19 @@ fn open_attr(
     cpu: u32,
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
+    open_attr_of(attr, ALL, cpu, leader)
+}
+
+/// All tasks.
+const ALL: i32 = -1;
+
+/// `pid` is a thread, 0 for this one, or [`ALL`].
+fn open_attr_of(
+    attr: &mut bindings::perf_event_attr,
+    pid: i32,
+    cpu: u32,
+    leader: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
     attr.size = u32::try_from(size_of_val(attr)).expect("the structure has some hundred bytes");
     attr.read_format |= u64::from(
         bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
@@ -167,7 +199,7 @@ fn open_attr(
     let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: attr is a valid structure of the size it states; the kernel only reads and, on
     // E2BIG, writes its size.
-    let fd = unsafe { raw::perf_event_open(attr, -1, cpu, leader, flags) };
+    let fd = unsafe { raw::perf_event_open(attr, pid, cpu, leader, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

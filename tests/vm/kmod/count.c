@@ -36,6 +36,14 @@ static struct tp_box *local_box(struct pmu *pmu)
 	return NULL;
 }
 
+/* One count in half a million, as the last counter of a virtual PMU was seen to count. */
+static u64 counted(const struct perf_event *event, u64 n)
+{
+	bool broken = tp_broken >= 0 && event->hw.idx == tp_broken;
+
+	return broken ? n >> 19 : n;
+}
+
 static void update(struct perf_event *event)
 {
 	struct tp_box *box = box_of(event);
@@ -44,7 +52,7 @@ static void update(struct perf_event *event)
 
 	raw_spin_lock_irqsave(&box->lock, flags);
 	tp_settle(box, v);
-	local64_add(v->val - local64_read(&event->hw.prev_count), &event->count);
+	local64_add(counted(event, v->val - local64_read(&event->hw.prev_count)), &event->count);
 	local64_set(&event->hw.prev_count, v->val);
 	raw_spin_unlock_irqrestore(&box->lock, flags);
 }
@@ -76,6 +84,26 @@ static void tp_read(struct perf_event *event)
 		update(event);
 }
 
+/*
+ * The counter that an event gets beside those that count: the first free one, as the
+ * kernel's own drivers give them out; cycles get the one that only they may use.
+ */
+static int number_of(const struct tp_pmu *p, const struct perf_event *event,
+		     const struct tp_box *box)
+{
+	u64 mask = tp_event_mask(p, event->hw.config), own = BIT_ULL(p->row->counters);
+	unsigned int i;
+
+	if (!p->row->numbered)
+		return -1;
+	for (i = 0; i < box->nr_active; i++)
+		if (box->active[i]->hw.idx >= 0)
+			mask &= ~BIT_ULL(box->active[i]->hw.idx);
+	if (!mask)
+		return -1;
+	return mask & own ? p->row->counters : __ffs64(mask);
+}
+
 static int tp_add(struct perf_event *event, int flags)
 {
 	struct tp_pmu *p = to_tp_pmu(event->pmu);
@@ -98,8 +126,10 @@ static int tp_add(struct perf_event *event, int flags)
 		err = -EAGAIN;
 	else if (p->row->admit)
 		err = p->row->admit(event, box->active, box->nr_active);
-	if (!err)
+	if (!err) {
+		event->hw.idx = number_of(p, event, box);
 		box->active[box->nr_active++] = event;
+	}
 	raw_spin_unlock_irqrestore(&box->lock, irq);
 	if (err)
 		return err;
@@ -124,6 +154,7 @@ static void tp_del(struct perf_event *event, int flags)
 			box->active[i] = box->active[--box->nr_active];
 			break;
 		}
+	event->hw.idx = -1;
 	raw_spin_unlock_irqrestore(&box->lock, irq);
 	perf_event_update_userpage(event);
 }

@@ -29,6 +29,10 @@ bool tp_rates = true;
 module_param_named(rates, tp_rates, bool, 0644);
 MODULE_PARM_DESC(rates, "0: an event that nobody gave a rate counts nothing");
 
+int tp_broken = -1;
+module_param_named(broken, tp_broken, int, 0444);
+MODULE_PARM_DESC(broken, "core PMU: this counter, from 0 on, counts next to nothing");
+
 static char *core = IS_ENABLED(CONFIG_ARM64) ? "arm" : "intel";
 module_param(core, charp, 0444);
 MODULE_PARM_DESC(core, "which core PMU `set=core` means: arm or intel");

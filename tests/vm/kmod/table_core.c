@@ -141,7 +141,7 @@ const struct tp_row tp_core_arm_row = {
 	.formats = v2_formats, .caps = v2_caps, .cpus_file = "cpus",
 	.counters = 6, .cycles_event = 0x11, .id_mask = 0xffff,
 	.capabilities = PERF_PMU_CAP_NO_INTERRUPT,
-	.constraint = core_constraint, .hw_map = v2_hw_map,
+	.constraint = core_constraint, .hw_map = v2_hw_map, .numbered = true,
 };
 
 /*
@@ -162,5 +162,5 @@ const struct tp_row tp_core_intel_row = {
 	.formats = intel_formats, .caps = intel_caps,
 	.counters = 6, .cycles_event = 0x3c, .id_mask = 0xff84ffff,
 	.capabilities = PERF_PMU_CAP_NO_INTERRUPT | TP_LOADED_AGAIN,
-	.constraint = core_constraint, .hw_map = intel_hw_map,
+	.constraint = core_constraint, .hw_map = intel_hw_map, .numbered = true,
 };

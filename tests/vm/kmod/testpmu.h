@@ -72,6 +72,7 @@ struct tp_row {
 	u64 id_count;			/* ids from here on: ENOENT (0: any id opens) */
 	int capabilities;
 	int sampling_error, task_error;
+	bool numbered;			/* counters are given out from the first one on */
 	bool package_read;		/* any CPU of the package may read (Intel) */
 	u64 f1_mask, f2_mask;		/* config1 and config2 bits; none set means all */
 	void (*factors)(const u64 config[3], struct tp_factors *f); /* in place of the masks */
@@ -160,7 +161,7 @@ static inline struct tp_pmu *to_tp_pmu(struct pmu *pmu)
 }
 
 /* main.c */
-extern int tp_sockets;
+extern int tp_sockets, tp_broken;
 extern bool tp_rates;
 int tp_socket_of(int cpu);
 

@@ -110,7 +110,7 @@ const PAGES: &[Tests] = &[
 
 const ICOUNT: &[Tests] = &[Tests {
     binary: "vm",
-    modules: &["smoke::", "icount::"],
+    modules: &["smoke::", "capacity::", "icount::"],
 }];
 
 /// Metrics and shares from the test PMUs, which are the only ones in such a guest. They compare with clocks,
@@ -118,6 +118,7 @@ const ICOUNT: &[Tests] = &[Tests {
 const METRICS: &[Tests] = &[Tests {
     binary: "vm",
     modules: &[
+        "capacity::",
         "hooks::where_it_is_complete",
         "metrics::",
         "metrics_stat::",

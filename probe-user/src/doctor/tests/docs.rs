@@ -24,6 +24,7 @@ fn losses() -> Vec<(String, Loss)> {
         cpu: Some((0, libc::EMFILE)),
         cgroup: Some(libc::ENOENT),
         session: Err("refused"),
+        counters: Some((&[1_000_000, 200], 0)),
     };
     let namespace = grace(process(Arch::Arm64), nothing);
     let line = "34 26 0:29 /kubepods/podx /sys/fs/cgroup ro - cgroup2 cgroup ro\n";

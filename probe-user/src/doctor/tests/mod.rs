@@ -1,5 +1,6 @@
 //! The report on fixture machines (tests/fixtures/doctor), word for word.
 
+mod counters;
 mod docs;
 
 use std::{
@@ -18,7 +19,11 @@ use super::{
     machine::{Arch, Process},
     trials::{Counted, Trials},
 };
-use crate::cgroup::Hierarchy;
+use crate::{
+    cgroup::Hierarchy,
+    event::Pmus,
+    load::{self, Untried},
+};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
 
@@ -30,6 +35,8 @@ struct Told {
     /// Error of `perf_event_open` for a cgroup.
     cgroup: Option<i32>,
     session: Result<Counted, &'static str>,
+    /// What each counter of PMU `cpu` counted of a million instructions, and how many others held.
+    counters: Option<(&'static [u64], usize)>,
 }
 
 const COUNTS: Told = Told {
@@ -40,6 +47,7 @@ const COUNTS: Told = Told {
         percent: 100,
         within: 2,
     }),
+    counters: None,
 };
 
 fn answer(error: Option<i32>) -> io::Result<()> {
@@ -55,6 +63,19 @@ impl Trials for Told {
     fn open_in_cgroup(&self, directory: &Path) -> io::Result<()> {
         assert!(directory.is_dir(), "{}", directory.display());
         answer(self.cgroup)
+    }
+
+    fn counters(&self, _: &Pmus) -> Vec<(String, Result<load::Counted, Untried>)> {
+        let tried = self.counters.map(|(counts, held)| {
+            let counted = load::Counted {
+                executed: 1_000_000,
+                counts: counts.to_vec(),
+                held,
+            };
+            let tried = (!counts.is_empty()).then_some(counted).ok_or(Untried::Held);
+            ("cpu".to_owned(), tried)
+        });
+        tried.into_iter().collect()
     }
 
     fn count(&self, _: &Hierarchy) -> Result<Counted, String> {
@@ -258,6 +279,7 @@ fn missing_capabilities_stop_counting_and_come_first() {
         cgroup: Some(libc::EACCES),
         // A session that would be tried all the same would show.
         session: Err("the session was tried"),
+        ..COUNTS
     };
     let fixture = grace(process, trials);
     fixture.write("proc/sys/kernel/kptr_restrict", b"1\n");

@@ -1,0 +1,57 @@
+//! What doctor says of counters that were tried with a known loop.
+
+use super::{super::State, Arch, COUNTS, Fixture, Told, process};
+
+/// The finding about counters: its state, what was found, and what is lost.
+fn said(counters: (&'static [u64], usize)) -> (String, String) {
+    let trials = Told {
+        counters: Some(counters),
+        ..COUNTS
+    };
+    let fixture = Fixture::new(Some("spr"), "none", process(Arch::X86), trials);
+    let findings = fixture.examine().findings;
+    let finding = findings.iter().find(|finding| finding.check == "counters");
+    let finding = finding.unwrap();
+    let lost = match &finding.state {
+        State::Ok => "",
+        State::Degraded(loss) | State::Missing { loss, .. } => &loss.lost,
+    };
+    (finding.found.clone(), lost.to_owned())
+}
+
+#[test]
+fn counters_that_count_right() {
+    let (found, lost) = said((&[1_000_037; 5], 1));
+    assert_eq!(
+        found,
+        "cpu: each of the 5 that are free counts 1000000 instructions; others hold 1 more"
+    );
+    assert_eq!(lost, "");
+}
+
+#[test]
+fn a_counter_that_counts_wrong() {
+    let (found, lost) = said((&[1_000_000, 1_000_000, 200], 0));
+    assert_eq!(
+        found,
+        "counter 3 of the 3 that cpu has free counted 200 of 1000000 instructions: the first 2 are used"
+    );
+    assert!(lost.starts_with("the counters from that one on"), "{lost}");
+}
+
+#[test]
+fn counters_that_agree_on_what_is_not_true() {
+    let (found, lost) = said((&[37_000_000; 2], 0));
+    assert_eq!(
+        found,
+        "the counters of cpu count alike, but 37000000 where 1000000 instructions were executed"
+    );
+    assert!(lost.starts_with("trust"), "{lost}");
+}
+
+#[test]
+fn counters_that_could_not_be_tried() {
+    let (found, lost) = said((&[], 0));
+    assert_eq!(found, "cpu: not tried: others hold all of its counters");
+    assert!(lost.starts_with("the proof"), "{lost}");
+}

@@ -1,0 +1,129 @@
+//! What the core PMU can count at one time: which counters are sound, and what is counted by default.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::{
+    guest::{skip, value},
+    support::{machine, pmuscope},
+    testpmu::{TestPmu, core},
+};
+
+/// What it printed: JSON, and messages.
+fn run(arguments: &str) -> (Value, String) {
+    let output = pmuscope().args(arguments.split(' ')).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("{arguments}: {text}{said}");
+    let json = text
+        .lines()
+        .find_map(|line| serde_json::from_str(line).ok());
+    let json = json.or_else(|| serde_json::from_str(&text).ok());
+    (json.unwrap_or_else(|| panic!("no JSON")), said)
+}
+
+/// State and text of doctor's finding about counters.
+fn doctor() -> (String, String) {
+    let (diagnosis, _) = run("doctor --format json");
+    let findings = diagnosis["findings"].as_array().unwrap();
+    let finding = findings
+        .iter()
+        .find(|finding| finding["check"] == "counters");
+    let text = |key: &str| finding.unwrap()[key].as_str().unwrap().to_owned();
+    (text("state"), text("found"))
+}
+
+/// The test PMU as the only core PMU of the guest.
+fn only_pmu(parameters: &str) -> Option<TestPmu> {
+    if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists()
+        || value("ARCH") == "arm64"
+            && Path::new("/sys/bus/event_source/devices/armv8_pmuv3_0").exists()
+    {
+        skip("with QEMU's own PMU beside it there are two core PMUs");
+        return None;
+    }
+    Some(TestPmu::load(&format!("set=core {parameters}")))
+}
+
+/// The values of `stat` without `-e`, and whether it said what was left out.
+fn default_run(options: &str) -> (Value, String) {
+    let (report, said) = run(&format!("stat --self --format json {options}-- sleep 0.3"));
+    assert_eq!(report["self"]["group_exchanges"], 0);
+    let events = report["total"]["events"].clone();
+    for (name, event) in events.as_object().unwrap() {
+        assert_eq!(event["running"], 1.0, "{name}");
+    }
+    (events, said)
+}
+
+/// Cycles and instructions of the test PMU are 1 : 2, to the count.
+fn instructions_are_twice_the_cycles(events: &Value) {
+    let count = |name: &str| events[name]["raw"].as_u64().unwrap();
+    let (cycles, instructions) = (count("cycles"), count("instructions"));
+    assert!(cycles > 0);
+    // Each charge rounds.
+    assert!(instructions.abs_diff(2 * cycles) < 1_000, "{events}");
+}
+
+#[test]
+fn each_counter_counts_the_instructions_that_were_executed() {
+    let Some(_machine) = machine() else { return };
+    if value("ICOUNT").is_empty() || value("ARCH") != "arm64" {
+        return skip("this guest has no PMU that counts instructions");
+    }
+    let names = ["armv8_pmuv3", "armv8_pmuv3_0"];
+    let Some(name) = names
+        .into_iter()
+        .find(|name| crate::counter::pmu_type(name).is_some())
+    else {
+        return skip("this guest's own PMU is switched off");
+    };
+    let (state, found) = doctor();
+    assert_eq!(state, "ok");
+    assert_eq!(
+        found,
+        format!("{name}: each of the 6 that are free counts 1000000 instructions")
+    );
+}
+
+#[test]
+fn a_broken_counter_is_found_and_not_used() {
+    let Some(_machine) = machine() else { return };
+    let Some(_pmu) = only_pmu("broken=5") else {
+        return;
+    };
+    let (name, _) = core();
+    let (state, found) = doctor();
+    assert_eq!(state, "degraded");
+    let wrong = format!("counter 6 of the 6 that {name} has free counted ");
+    assert!(found.starts_with(&wrong), "{found}");
+    assert!(found.ends_with("the first 5 are used"), "{found}");
+    // One of five stays free for others.
+    let (events, said) = default_run("");
+    assert!(said.contains(&wrong), "{said}");
+    assert!(
+        said.contains("no counter is left for it: cache-references, branches;"),
+        "{said}"
+    );
+    assert_eq!(events.as_object().unwrap().len(), 5);
+    instructions_are_twice_the_cycles(&events);
+}
+
+/// With two groups in turns a command of a moment has no value of one of them.
+#[test]
+fn nothing_takes_turns_by_default() {
+    let Some(_machine) = machine() else { return };
+    let Some(_pmu) = only_pmu("") else { return };
+    let (events, said) = default_run("");
+    assert_eq!(events.as_object().unwrap().len(), 7);
+    assert!(!said.contains("no counter is left"), "{said}");
+    instructions_are_twice_the_cycles(&events);
+    let (events, said) = default_run("--reserve-counters 3 ");
+    assert_eq!(events.as_object().unwrap().len(), 5);
+    assert!(
+        said.contains("no counter is left for it: cache-references, branches;"),
+        "{said}"
+    );
+    instructions_are_twice_the_cycles(&events);
+}
