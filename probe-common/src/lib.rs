@@ -8,12 +8,14 @@
 #![forbid(unsafe_code)]
 
 mod lifecycle;
+mod process;
 mod state;
 mod usage;
 
 pub mod spe;
 
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
+pub use process::{Process, Walk};
 pub use state::{CpuState, FLUSH_BUSY, FlushMode, GroupTime, Sampled};
 pub use usage::{CgroupId, UsageKey, UsageRow};
 

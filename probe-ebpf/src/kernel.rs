@@ -23,6 +23,28 @@ offsets! {
     TASK_CGROUPS;
     /// `task_struct.comm`
     TASK_COMM;
+    /// `task_struct.tasks`
+    TASK_TASKS;
+    /// `task_struct.group_leader`
+    TASK_GROUP_LEADER;
+    /// `task_struct.thread_node`
+    TASK_THREAD_NODE;
+    /// `task_struct.thread_pid`
+    TASK_THREAD_PID;
+    /// `task_struct.signal`
+    TASK_SIGNAL;
+    /// `signal_struct.thread_head`
+    SIGNAL_THREAD_HEAD;
+    /// `signal_struct.live`
+    SIGNAL_LIVE;
+    /// `pid.level`
+    PID_LEVEL;
+    /// `pid.numbers`
+    PID_NUMBERS;
+    /// `upid.nr`
+    UPID_NR;
+    /// `upid.ns`
+    UPID_NS;
     /// `task_struct.se`
     TASK_SE;
     /// `sched_entity.sum_exec_runtime`
@@ -70,6 +92,67 @@ unsafe fn field<T: Copy>(base: *const u8, offset: &Global<u64>) -> T {
     unsafe { base.add(offset.load() as usize).cast::<T>().read_volatile() }
 }
 
+/// Reads kernel memory; None where the address is none.
+#[inline(always)]
+pub(crate) fn read<T>(address: u64) -> Option<T> {
+    // SAFETY: the helper checks the address; T is plain data.
+    unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
+}
+
+/// A `struct task_struct` at an address that the kernel's own lists gave: every load is a probe
+/// read.
+#[derive(Clone, Copy)]
+pub(crate) struct TaskAt(pub(crate) u64);
+
+impl TaskAt {
+    #[inline(always)]
+    pub(crate) fn field<T>(self, offset: &Global<u64>) -> Option<T> {
+        read(self.0.wrapping_add(offset.load()))
+    }
+
+    /// Its cgroup in the default hierarchy.
+    #[inline(always)]
+    pub(crate) fn cgroup(self) -> Option<CgroupId> {
+        let set: u64 = self.field(&TASK_CGROUPS)?;
+        let cgroup: u64 = read(set.wrapping_add(CSS_SET_DFL_CGRP.load()))?;
+        let node: u64 = read(cgroup.wrapping_add(CGROUP_KN.load()))?;
+        read(node.wrapping_add(KERNFS_NODE_ID.load())).map(CgroupId)
+    }
+
+    /// Its id in the pid namespace `of` (its address) at this depth; None where it has none.
+    #[inline(always)]
+    pub(crate) fn id_in(self, of: u64, depth: u64) -> Option<u32> {
+        let (nr, namespace) = self.upid(depth)?;
+        (namespace == of).then_some(nr)
+    }
+
+    /// Its own pid namespace, and the depth of that.
+    #[inline(always)]
+    pub(crate) fn namespace(self) -> Option<(u64, u64)> {
+        let pid: u64 = self.field(&TASK_THREAD_PID)?;
+        let depth: u32 = read(pid.wrapping_add(PID_LEVEL.load()))?;
+        let (_, namespace) = self.upid(u64::from(depth))?;
+        Some((namespace, u64::from(depth)))
+    }
+
+    /// Its id in the pid namespace at a depth, and the address of that.
+    #[inline(always)]
+    fn upid(self, depth: u64) -> Option<(u32, u64)> {
+        /// Of `struct upid`: an int and a pointer.
+        const UPID_SIZE: u64 = 16;
+        let pid: u64 = self.field(&TASK_THREAD_PID)?;
+        let own: u32 = read(pid.wrapping_add(PID_LEVEL.load()))?;
+        if u64::from(own) < depth {
+            return None;
+        }
+        let upid = pid
+            .wrapping_add(PID_NUMBERS.load())
+            .wrapping_add(depth * UPID_SIZE);
+        let nr = read(upid.wrapping_add(UPID_NR.load()))?;
+        Some((nr, read(upid.wrapping_add(UPID_NS.load()))?))
+    }
+}
+
 impl Task {
     /// # Safety
     ///
@@ -96,6 +179,13 @@ impl Task {
     pub(crate) fn tgid(self) -> u32 {
         // SAFETY: TASK_TGID is the offset of an int in task_struct.
         unsafe { field(self.0, &TASK_TGID) }
+    }
+
+    /// The first thread of its process.
+    #[inline(always)]
+    pub(crate) fn leader(self) -> Self {
+        // SAFETY: TASK_GROUP_LEADER is the offset of a pointer to a task_struct.
+        Self(unsafe { field(self.0, &TASK_GROUP_LEADER) })
     }
 
     /// What tells it from every other task that lives.

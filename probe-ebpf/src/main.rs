@@ -17,6 +17,7 @@ mod flush;
 mod kernel;
 mod lifecycle;
 mod moves;
+mod processes;
 mod spe;
 mod switch;
 

@@ -12,6 +12,7 @@ mod hidden;
 mod lifetimes;
 mod mem_record;
 mod moves;
+mod namespaces;
 mod peers;
 mod rights;
 mod support;

@@ -137,7 +137,9 @@ fn by_process_every_process_has_its_row_and_name() {
     let cgroup = TestCgroup::new("processes");
     let mut counting = Counting::with("task-clock", |config| config.by_process = true);
     let loads = [cgroup.load("burn 0 100"), cgroup.load("burn 0 200")];
+    // As the kernel numbers them: this test may run in a pid namespace.
     let pids = loads.each_ref().map(super::support::Load::pid);
+    let pids = pids.map(|pid| counting.session.process_id(pid).unwrap());
     loads.into_iter().for_each(|load| drop(load.finish()));
     let window = counting.window();
     for (pid, burned) in pids.into_iter().zip([100_000_000, 200_000_000]) {

@@ -13,12 +13,11 @@ mod tasks;
 mod timeline;
 mod window;
 
-use aya_ebpf::{
-    helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel},
-    macros::map,
-    maps::PerCpuArray,
-};
+use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::map, maps::PerCpuArray};
 use probe_common::spe::SpeCpu;
+
+pub(crate) use self::tasks::enter;
+use crate::kernel::read;
 
 /// What became of everything that SPE wrote on each CPU.
 #[map]
@@ -36,11 +35,4 @@ fn cpu() -> Option<&'static mut SpeCpu> {
 fn now() -> u64 {
     // SAFETY: the helper has no preconditions.
     unsafe { bpf_ktime_get_ns() }
-}
-
-/// Reads kernel memory; None where the address is none.
-#[inline(always)]
-fn read<T>(address: u64) -> Option<T> {
-    // SAFETY: the helper checks the address; T is plain data.
-    unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
 }

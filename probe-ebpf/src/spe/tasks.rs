@@ -1,13 +1,12 @@
 //! Which process and cgroup a thread belongs to, and since when.
 //!
-//! Filled once from the kernel's own list (inside a container /proc shows other ids), then kept by
+//! Filled once by a walk over the kernel's own list, then kept by
 //! the tracepoints of fork, exit and moves between cgroups. Nothing is deleted at exit: records of
 //! the thread may still lie in a buffer. User space deletes what exited before its last drain.
 
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{
-    Global,
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
     helpers::generated::bpf_loop,
     macros::{btf_tracepoint, map},
@@ -22,20 +21,12 @@ use probe_common::{
 use super::{account::nobody, cpu, now, read};
 use crate::{
     account::Owner,
-    kernel::{Cgroup, TASK_PID, TASK_TGID, Task, offsets},
+    kernel::{
+        Cgroup, SIGNAL_LIVE, SIGNAL_THREAD_HEAD, TASK_PID, TASK_SIGNAL, TASK_TGID,
+        TASK_THREAD_NODE, Task,
+    },
     switch::{self, owner_of},
 };
-
-offsets! {
-    /// `task_struct.signal`
-    TASK_SIGNAL;
-    /// `task_struct.thread_node`
-    TASK_THREAD_NODE;
-    /// `signal_struct.thread_head`
-    SIGNAL_THREAD_HEAD;
-    /// `signal_struct.live`
-    SIGNAL_LIVE;
-}
 
 /// By thread id. User space sets the size.
 #[map]
@@ -100,20 +91,11 @@ fn set(thread: u32, cgroup: CgroupId, tgid: u32, since: u64) {
     }
 }
 
-/// Every thread that lives when sampling begins. A hook that was quicker knows better.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "iter/task")]
-fn spe_walk_tasks(ctx: *mut c_void) -> i32 {
-    // SAFETY: the context of this iterator is { meta, task }, both pointers.
-    let task = unsafe { ctx.cast::<*const u8>().add(1).read() };
-    if task.is_null() {
-        return 0;
-    }
-    // SAFETY: the verifier knows it as a task_struct, and it is not null.
-    let task = unsafe { Task::new(task) };
-    let owner = owner_of(task);
-    let entry = SpeTask::new(owner.cgroup, task.tgid(), 0);
-    let thread = u64::from(task.pid());
+/// A thread that lives when sampling begins. A hook that was quicker knows better.
+#[inline(always)]
+pub(crate) fn enter(thread: u32, cgroup: CgroupId, tgid: u32) {
+    let thread = u64::from(thread);
+    let entry = SpeTask::new(cgroup, tgid, 0);
     let inserted = SPE_TASKS.insert(thread, entry, BPF_NOEXIST.into());
     if inserted.is_err()
         && SPE_TASKS.get_ptr(thread).is_none()
@@ -121,7 +103,6 @@ fn spe_walk_tasks(ctx: *mut c_void) -> i32 {
     {
         cpu.unknown_threads += 1;
     }
-    0
 }
 
 #[btf_tracepoint(function = "sched_process_fork")]

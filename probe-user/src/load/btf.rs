@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 pub(crate) use self::file::Shape;
 use self::file::{
-    Shape::{Integer, Pointer, Structure, Text},
+    Shape::{Integer, Other, Pointer, Structure, Text},
     Types,
 };
 use super::LoadError;
@@ -42,13 +42,28 @@ pub(crate) const fn field(
 
 const TASK: &str = "task_struct";
 const ENTITY: &str = "sched_entity";
+const SIGNAL: &str = "signal_struct";
+const LIST: Shape<'_> = Structure("list_head");
 
 /// What every session needs.
-const FIELDS: [Field; 15] = [
+const FIELDS: [Field; 26] = [
     field("TASK_PID", TASK, "pid", Integer(4)),
     field("TASK_TGID", TASK, "tgid", Integer(4)),
     field("TASK_CGROUPS", TASK, "cgroups", Pointer),
     field("TASK_COMM", TASK, "comm", Text(16)),
+    field("TASK_TASKS", TASK, "tasks", LIST),
+    field("TASK_GROUP_LEADER", TASK, "group_leader", Pointer),
+    field("TASK_THREAD_NODE", TASK, "thread_node", LIST),
+    field("TASK_THREAD_PID", TASK, "thread_pid", Pointer),
+    field("TASK_SIGNAL", TASK, "signal", Pointer),
+    field("SIGNAL_THREAD_HEAD", SIGNAL, "thread_head", LIST),
+    // An atomic_t.
+    field("SIGNAL_LIVE", SIGNAL, "live", Integer(4)),
+    field("PID_LEVEL", "pid", "level", Integer(4)),
+    // An array of upid.
+    field("PID_NUMBERS", "pid", "numbers", Other),
+    field("UPID_NR", "upid", "nr", Integer(4)),
+    field("UPID_NS", "upid", "ns", Pointer),
     field("TASK_SE", TASK, "se", Structure(ENTITY)),
     field(
         "SCHED_ENTITY_SUM_EXEC_RUNTIME",

@@ -126,6 +126,9 @@ pub enum LoadError {
         /// Why it failed.
         source: io::Error,
     },
+    /// A process whose children were to be followed.
+    #[error("there is no process {0} any more: start pmuscope again")]
+    NoProcess(u32),
     /// The cgroup hierarchy.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),

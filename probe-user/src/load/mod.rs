@@ -20,6 +20,7 @@ mod rotation;
 mod sampled;
 pub mod spe;
 mod uncore;
+pub(crate) mod walk;
 mod weights;
 
 use std::path::Path;
@@ -30,7 +31,7 @@ use aya::{
     programs::{Program, ProgramError, RawTracePoint},
 };
 use aya_log::EbpfLogger;
-use probe_common::CpuState;
+use probe_common::{CpuState, Walk};
 
 pub(crate) use self::{
     counters::CpuCounters,
@@ -56,7 +57,7 @@ use crate::{
     cgroup::Hierarchy,
     cpus,
     devices::DeviceReader,
-    pull::{IdleRows, Lifecycle, Names},
+    pull::{IdleRows, Lifecycle, Names, Processes},
     resctrl,
 };
 
@@ -89,6 +90,7 @@ pub struct Session {
     pub(crate) uncore: Uncore,
     pub(crate) cgroup_switches: Option<CgroupSwitches>,
     pub(crate) lifecycle: Lifecycle,
+    pub(crate) processes: Processes,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
     pub(crate) idle: IdleRows,
@@ -172,6 +174,7 @@ impl Session {
             uncore,
             cgroup_switches: None,
             lifecycle,
+            processes: Processes::default(),
             hotplug,
             max_rows,
             idle: IdleRows::default(),
@@ -213,12 +216,31 @@ impl Session {
         }
     }
 
+    /// The id in the initial pid namespace, by which all that is counted goes, of a process that has
+    /// the id `pid` in ours.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such process, or the kernel refuses the walk.
+    pub fn process_id(&mut self, pid: u32) -> Result<u32, LoadError> {
+        let wanted = Walk {
+            wanted: u64::from(pid),
+            ..Walk::default()
+        };
+        let found = walk::run(&mut self.ebpf, &self.btf, wanted)?.found;
+        match u32::try_from(found) {
+            Ok(id) if id != 0 => Ok(id),
+            _ => Err(LoadError::NoProcess(pid)),
+        }
+    }
+
     /// Charges what process `pid`, and every process it makes, does to [`probe_common::CgroupId::COMMAND`].
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses the map entry.
+    /// Where the kernel refuses the map entry, or as of [`Self::process_id`].
     pub fn follow(&mut self, pid: u32) -> Result<(), LoadError> {
+        let pid = self.process_id(pid)?;
         let failed = |error: &dyn std::error::Error| LoadError::Bpf {
             what: "map COMMAND".into(),
             reason: chain(error),
@@ -315,6 +337,8 @@ fn load(
         .btf(Some(btf))
         .map_max_entries("USAGE", max_rows)
         .map_max_entries("OVERFLOW", groups.max(1))
+        // A process that is asked about has a row.
+        .map_max_entries("PROCESSES", if config.by_process { max_rows } else { 1 })
         .map_max_entries(
             "COMMAND",
             if config.follow_command {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs,
     os::fd::{AsRawFd as _, RawFd},
     sync::Arc,
 };
@@ -141,15 +140,17 @@ impl Lifecycle {
         self.before.clone()
     }
 
-    /// Asks /proc for the names of processes that live; what exec changes is seen at the next pull.
-    pub(crate) fn name_processes(&mut self, tgids: impl Iterator<Item = u32>) {
-        let tgids: HashSet<u32> = tgids.filter(|tgid| *tgid != 0).collect();
-        let names = Arc::make_mut(&mut self.names);
-        for tgid in tgids {
-            if let Ok(name) = fs::read_to_string(format!("/proc/{tgid}/comm")) {
-                names.processes.insert(tgid, name.trim_end().to_owned());
-            }
-        }
+    /// Whether the end of a process was told whose rows may still be there.
+    pub(super) fn has_ended(&self, tgid: u32) -> bool {
+        let before = self.before.iter().map(AsRef::as_ref);
+        before
+            .chain([&self.ended])
+            .any(|ended| ended.processes.contains(&tgid))
+    }
+
+    /// Names of processes that live; what exec changes is seen at the next pull.
+    pub(super) fn add_processes(&mut self, names: HashMap<u32, String>) {
+        Arc::make_mut(&mut self.names).processes.extend(names);
     }
 
     pub(crate) fn names(&self) -> Arc<Names> {

@@ -3,9 +3,15 @@
 mod health;
 mod idle;
 mod lifecycle;
+mod processes;
 mod spe;
 
-use std::{collections::HashMap, os::fd::AsFd as _, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    os::fd::AsFd as _,
+    sync::Arc,
+    time::Duration,
+};
 
 use aya::maps::{Map, MapData};
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
@@ -16,7 +22,7 @@ pub use self::{
     lifecycle::Names,
     spe::{SpeCounts, SpeHealth, SpeReading},
 };
-pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle, spe::SpeTotals};
+pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle, processes::Processes, spe::SpeTotals};
 use crate::{
     devices::DeviceUse,
     load::{CgroupSwitches, LoadError, Session, no_map},
@@ -126,9 +132,9 @@ impl Session {
         self.log.flush();
         if self.config.by_process {
             let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
-            let tgids = sampled.map(|key| key.tgid);
-            self.lifecycle
-                .name_processes(rows.keys().map(|key| key.tgid).chain(tgids));
+            let tgids = rows.keys().map(|key| key.tgid);
+            let tgids = tgids.chain(sampled.map(|key| key.tgid));
+            self.name_processes(tgids.collect())?;
         }
         let names = self.lifecycle.names();
         // Last, since looking at every process takes its time.
@@ -230,6 +236,14 @@ impl Session {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Names the processes that live; those that ended told theirs.
+    fn name_processes(&mut self, mut tgids: HashSet<u32>) -> Result<(), LoadError> {
+        tgids.retain(|tgid| *tgid != 0 && !self.lifecycle.has_ended(*tgid));
+        let names = self.processes.names(&mut self.ebpf, &self.btf, tgids)?;
+        self.lifecycle.add_processes(names);
         Ok(())
     }
 

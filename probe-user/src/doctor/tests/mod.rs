@@ -182,10 +182,12 @@ const LONG: u32 = 2;
 const POINTER: u32 = 3;
 const CHARACTER: u32 = 4;
 const TEXT: u32 = 5;
-const ENTITY: u32 = 7;
+const NUMBERS: u32 = 6;
+const ENTITY: u32 = 8;
+const LIST: u32 = 9;
 
 /// What pmuscope reads of the kernel.
-const STRUCTURES: [Structure; 9] = [
+const STRUCTURES: [Structure; 13] = [
     (
         "task_struct",
         &[
@@ -195,6 +197,11 @@ const STRUCTURES: [Structure; 9] = [
             ("cgroups", POINTER),
             ("comm", TEXT),
             ("se", ENTITY),
+            ("tasks", LIST),
+            ("group_leader", POINTER),
+            ("thread_node", LIST),
+            ("thread_pid", POINTER),
+            ("signal", POINTER),
         ],
     ),
     (
@@ -206,6 +213,10 @@ const STRUCTURES: [Structure; 9] = [
             ("cfs_rq", POINTER),
         ],
     ),
+    ("list_head", &[("next", POINTER), ("prev", POINTER)]),
+    ("signal_struct", &[("thread_head", LIST), ("live", INT)]),
+    ("pid", &[("level", INT), ("numbers", NUMBERS)]),
+    ("upid", &[("nr", INT), ("ns", POINTER)]),
     ("cfs_rq", &[("rq", POINTER)]),
     ("rq", &[("clock", LONG), ("clock_task", LONG)]),
     ("css_set", &[("dfl_cgrp", POINTER)]),
@@ -230,6 +241,7 @@ fn btf(structures: &[Structure]) -> Vec<u8> {
     types.extend([0, kind(2), INT]);
     types.extend([name("char"), kind(1), 1, 8]);
     types.extend([0, kind(3), 0, CHARACTER, INT, 16]);
+    types.extend([0, kind(3), 0, INT, INT, 1]);
     for (structure, members) in structures {
         let count = u32::try_from(members.len()).unwrap();
         types.extend([name(structure), kind(4) | count, count * 32]);

@@ -1,34 +1,34 @@
 //! The programs and maps of SPE's accounting.
 
-use std::io::Read as _;
-
 use aya::{
     Btf, Ebpf,
     maps::{Array, HashMap, Map, MapData},
     programs::{
-        FEntry, Iter, KProbe, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _,
+        FEntry, KProbe, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _,
     },
 };
-use probe_common::spe::{SpeClock, SpeSetting, SpeTask};
+use probe_common::{
+    Walk,
+    spe::{SpeClock, SpeSetting, SpeTask},
+};
 
 use super::{SpeError, clock::Clock};
 use crate::load::{
     LoadError,
     btf::{
         Field,
-        Shape::{self, Integer, Pointer, Structure},
+        Shape::{Integer, Pointer},
         field,
     },
     chain,
     hook::attach_tracepoint,
-    no_map, program,
+    no_map, program, walk,
 };
 
 /// Fields that only these programs read.
-pub(crate) const FIELDS: [Field; 11] = {
+pub(crate) const FIELDS: [Field; 7] = {
     const HANDLE: &str = "perf_output_handle";
     const BUFFER: &str = "perf_buffer";
-    const LIST: Shape<'_> = Structure("list_head");
     [
         field("SPE_HANDLE_EVENT", HANDLE, "event", Pointer),
         field("SPE_HANDLE_RB", HANDLE, "rb", Pointer),
@@ -37,11 +37,6 @@ pub(crate) const FIELDS: [Field; 11] = {
         field("SPE_BUFFER_PAGES", BUFFER, "aux_pages", Pointer),
         field("SPE_BUFFER_NR_PAGES", BUFFER, "aux_nr_pages", Integer(4)),
         field("SPE_EVENT_ID", "perf_event", "id", Integer(8)),
-        field("TASK_SIGNAL", "task_struct", "signal", Pointer),
-        field("TASK_THREAD_NODE", "task_struct", "thread_node", LIST),
-        field("SIGNAL_THREAD_HEAD", "signal_struct", "thread_head", LIST),
-        // An atomic_t.
-        field("SIGNAL_LIVE", "signal_struct", "live", Integer(4)),
     ]
 };
 
@@ -71,16 +66,11 @@ pub(super) fn attach_tasks(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> 
     attach_tracepoint(ebpf, btf, "spe_exit", "sched_process_exit")?;
     attach_tracepoint(ebpf, btf, "spe_exec", "sched_process_exec")?;
     attach_tracepoint(ebpf, btf, "spe_attach", "cgroup_attach_task")?;
-    let failed = refused("program spe_walk_tasks");
-    let walk: &mut Iter = program(ebpf, "spe_walk_tasks")?;
-    walk.load("task", btf).map_err(|error| failed(&error))?;
-    let link = walk.attach().map_err(|error| failed(&error))?;
-    let link = walk.take_link(link).map_err(|error| failed(&error))?;
-    let mut file = link.into_file().map_err(|error| failed(&error))?;
-    // The program prints nothing; reading to the end is what makes it visit every task.
-    file.read_to_end(&mut Vec::new())
-        .map(drop)
-        .map_err(|error| failed(&error))
+    let walk = Walk {
+        threads: 1,
+        ..Walk::default()
+    };
+    walk::run(ebpf, btf, walk).map(drop)
 }
 
 /// Loads the program that makes a CPU ready to sample.

@@ -1,0 +1,146 @@
+//! What a walk over all processes of the machine is asked, and what it found: the `WALK` and
+//! `PROCESSES` maps.
+
+/// A process that user space asks about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Process {
+    /// Number of the last walk that met it with a living thread; 0: none did.
+    pub met: u64,
+    /// Its command name then, up to the first NUL.
+    pub comm: [u8; 16],
+}
+
+impl Process {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 3;
+
+    /// The entry that the kernel stored as `words`.
+    #[must_use]
+    pub fn from_words([met, first, second]: [u64; Self::WORDS]) -> Self {
+        let mut comm = [0; 16];
+        let (low, high) = comm.split_at_mut(8);
+        low.copy_from_slice(&first.to_ne_bytes());
+        high.copy_from_slice(&second.to_ne_bytes());
+        Self { met, comm }
+    }
+
+    /// Its command name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        let end = self.comm.iter().position(|byte| *byte == 0);
+        &self.comm[..end.unwrap_or(self.comm.len())]
+    }
+}
+
+/// A walk over all processes, whatever pid namespace they are in.
+///
+/// User space fills the first three, the program the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Walk {
+    /// Its number, from 1.
+    pub number: u64,
+    /// 1: every thread goes into the task map of SPE.
+    pub threads: u64,
+    /// A process id in the pid namespace of whoever walks, to be looked for; 0: none.
+    pub wanted: u64,
+    /// That process' id in the initial pid namespace; 0: there is none.
+    pub found: u64,
+    /// 1 once every process was visited.
+    pub complete: u64,
+    /// The pid namespace of whoever walks, and its depth.
+    pub namespace: u64,
+    /// See [`Self::namespace`].
+    pub level: u64,
+    /// The list entry that the walk began at.
+    pub first: u64,
+    /// The next process' list entry.
+    pub node: u64,
+    /// Head of the list of the current process' threads.
+    pub head: u64,
+    /// The next thread's list entry; `head` after the last.
+    pub thread: u64,
+    /// Processes visited.
+    pub visited: u64,
+}
+
+impl Walk {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 12;
+
+    /// The walk that the kernel stored as `words`.
+    #[must_use]
+    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let [
+            number,
+            threads,
+            wanted,
+            found,
+            complete,
+            namespace,
+            level,
+            first,
+            node,
+            head,
+            thread,
+            visited,
+        ] = words;
+        Self {
+            number,
+            threads,
+            wanted,
+            found,
+            complete,
+            namespace,
+            level,
+            first,
+            node,
+            head,
+            thread,
+            visited,
+        }
+    }
+
+    /// The words under which the kernel stores it.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; Self::WORDS] {
+        [
+            self.number,
+            self.threads,
+            self.wanted,
+            self.found,
+            self.complete,
+            self.namespace,
+            self.level,
+            self.first,
+            self.node,
+            self.head,
+            self.thread,
+            self.visited,
+        ]
+    }
+}
+
+const _: () = assert!(size_of::<Process>() == 8 * Process::WORDS);
+const _: () = assert!(size_of::<Walk>() == 8 * Walk::WORDS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_ends_at_its_nul() {
+        let words = |name: &[u8; 16]| {
+            let [first, second] = [&name[..8], &name[8..]];
+            [first, second].map(|half| u64::from_ne_bytes(half.try_into().unwrap()))
+        };
+        let named = |name| {
+            let [first, second] = words(name);
+            Process::from_words([1, first, second])
+        };
+        assert_eq!(named(b"load\0\0\0\0\0\0\0\0\0\0\0\0").name(), b"load");
+        assert_eq!(named(b"sixteen letters!").name(), b"sixteen letters!");
+        assert_eq!(Process::default().name(), b"");
+    }
+}

@@ -1,0 +1,147 @@
+//! The walk over all processes of the machine.
+//!
+//! It goes by the kernel's own list: /proc, and the kernel's iterator over tasks, show the pid
+//! namespace of whoever reads only, and its ids. Inside a container those are other processes' ids
+//! to every program here.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::{
+    bindings::BPF_F_NO_PREALLOC,
+    helpers::{bpf_probe_read_kernel, generated::bpf_loop},
+    macros::map,
+    maps::{Array, HashMap},
+};
+use probe_common::{Process, Walk};
+
+use crate::{
+    kernel::{
+        SIGNAL_LIVE, SIGNAL_THREAD_HEAD, TASK_COMM, TASK_PID, TASK_SIGNAL, TASK_TASKS, TASK_TGID,
+        TASK_THREAD_NODE, Task, TaskAt, read,
+    },
+    spe,
+};
+
+/// The walk that is under way: one at a time.
+#[map]
+static WALK: Array<Walk> = Array::with_max_entries(1, 0);
+
+/// Processes that user space asks about, by id in the initial pid namespace. User space sets the size.
+#[map]
+static PROCESSES: HashMap<u64, Process> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// Steps of a walk: the most that `bpf_loop` makes, and more than there can be threads and processes.
+const MAX_STEPS: u32 = 1 << 23;
+
+/// What an iterator's program gets first (`struct bpf_iter_meta`).
+#[repr(C)]
+struct Meta {
+    sequence: *const c_void,
+    session: u64,
+    number: u64,
+}
+
+/// An iterator, since those run in the context of whoever reads, and can be preempted. What it iterates
+/// over does not matter: all is done at its first call.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/bpf_map")]
+fn walk(ctx: *mut c_void) -> i32 {
+    // SAFETY: the context of an iterator begins with a pointer to its meta data, never null.
+    let number = unsafe {
+        let meta = ctx.cast::<*const Meta>().read();
+        (&raw const (*meta).number).read_volatile()
+    };
+    if number != 0 {
+        return 0;
+    }
+    // SAFETY: nobody else touches it during a walk.
+    let Some(walk) = WALK.get_ptr_mut(0).map(|walk| unsafe { &mut *walk }) else {
+        return 0;
+    };
+    // This process stays in the list while its program runs.
+    let leader = TaskAt(Task::current().leader().address());
+    let Some((namespace, level)) = leader.namespace() else {
+        return 0;
+    };
+    (walk.namespace, walk.level) = (namespace, level);
+    walk.first = leader.0.wrapping_add(TASK_TASKS.load());
+    walk.node = walk.first;
+    (walk.head, walk.thread) = (0, 0);
+    // SAFETY: the callback is a function of the type that the helper calls. An iterator's program
+    // runs under RCU, so no task that the list leads to is freed meanwhile.
+    unsafe {
+        bpf_loop(MAX_STEPS, step as *mut c_void, ptr::null_mut::<c_void>(), 0);
+    }
+    0
+}
+
+/// One thread, or one process; 1 after the last.
+#[inline(never)]
+extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
+    // SAFETY: as in `walk`.
+    let Some(walk) = WALK.get_ptr_mut(0).map(|walk| unsafe { &mut *walk }) else {
+        return 1;
+    };
+    let visited = if walk.thread != walk.head {
+        thread(walk)
+    } else if walk.visited > 0 && walk.node == walk.first {
+        walk.complete = 1;
+        None
+    } else {
+        process(walk)
+    };
+    i64::from(visited.is_none())
+}
+
+/// None where the list leads nowhere. What is being taken apart and cannot be read is passed over.
+#[inline(always)]
+fn process(walk: &mut Walk) -> Option<()> {
+    let leader = TaskAt(walk.node.wrapping_sub(TASK_TASKS.load()));
+    walk.node = read(walk.node)?;
+    walk.visited += 1;
+    let tgid: u32 = leader.field(&TASK_TGID)?;
+    let signal: u64 = leader.field(&TASK_SIGNAL)?;
+    // The head of the list is the first idle task.
+    if tgid == 0 {
+        return Some(());
+    }
+    if let Some(process) = PROCESSES.get_ptr_mut(u64::from(tgid)) {
+        let live: u32 = read(signal.wrapping_add(SIGNAL_LIVE.load())).unwrap_or(0);
+        // Where no thread lives, it only waits for its parent.
+        if live > 0 {
+            let comm = leader.0.wrapping_add(TASK_COMM.load()) as *const [u8; 16];
+            // SAFETY: user space reads it after the walk; the helper checks the address.
+            unsafe {
+                if let Ok(comm) = bpf_probe_read_kernel(comm) {
+                    (*process).comm = comm;
+                }
+                (*process).met = walk.number;
+            }
+        }
+    }
+    if walk.wanted != 0
+        && let Some(id) = leader.id_in(walk.namespace, walk.level)
+        && u64::from(id) == walk.wanted
+    {
+        walk.found = u64::from(tgid);
+    }
+    if walk.threads == 1 {
+        walk.head = signal.wrapping_add(SIGNAL_THREAD_HEAD.load());
+        walk.thread = read(walk.head)?;
+    }
+    Some(())
+}
+
+/// As above.
+#[inline(always)]
+fn thread(walk: &mut Walk) -> Option<()> {
+    let task = TaskAt(walk.thread.wrapping_sub(TASK_THREAD_NODE.load()));
+    walk.thread = read(walk.thread)?;
+    if let Some(thread) = task.field(&TASK_PID)
+        && let Some(tgid) = task.field(&TASK_TGID)
+        && let Some(cgroup) = task.cgroup()
+    {
+        spe::enter(thread, cgroup, tgid);
+    }
+    Some(())
+}

@@ -1,0 +1,69 @@
+//! Running the walk over all processes of the machine.
+
+use std::io::Read as _;
+
+use aya::{Btf, Ebpf, maps::Array, programs::Iter};
+use probe_common::Walk;
+
+use super::{LoadError, chain, no_map, program};
+
+/// Walks: what `walk` asks for goes into the maps, what it found is returned.
+///
+/// # Errors
+///
+/// Where the kernel refuses the program, or its list of processes could not be read to the end.
+pub(crate) fn run(ebpf: &mut Ebpf, btf: &Btf, walk: Walk) -> Result<Walk, LoadError> {
+    let failed = |error: &dyn std::error::Error| LoadError::Bpf {
+        what: "program walk".into(),
+        reason: chain(error),
+    };
+    put(ebpf, &walk)?;
+    let program: &mut Iter = program(ebpf, "walk")?;
+    if program.fd().is_err() {
+        program
+            .load("bpf_map", btf)
+            .map_err(|error| failed(&error))?;
+    }
+    let link = program.attach().map_err(|error| failed(&error))?;
+    let link = program.take_link(link).map_err(|error| failed(&error))?;
+    let mut file = link.into_file().map_err(|error| failed(&error))?;
+    // The program prints nothing; reading is what runs it.
+    file.read_to_end(&mut Vec::new())
+        .map_err(|error| failed(&error))?;
+    let walk = get(ebpf)?;
+    if walk.complete == 1 {
+        Ok(walk)
+    } else {
+        Err(LoadError::Bpf {
+            what: "program walk".into(),
+            reason: format!(
+                "the kernel's list of processes could not be read behind the first {}",
+                walk.visited
+            ),
+        })
+    }
+}
+
+type Words = [u64; Walk::WORDS];
+
+fn put(ebpf: &mut Ebpf, walk: &Walk) -> Result<(), LoadError> {
+    let map = ebpf.map_mut("WALK").ok_or_else(|| no_map("WALK"))?;
+    let mut map: Array<_, Words> = map.try_into().map_err(|error| refused(&error))?;
+    map.set(0, walk.to_words(), 0)
+        .map_err(|error| refused(&error))
+}
+
+fn get(ebpf: &Ebpf) -> Result<Walk, LoadError> {
+    let map = ebpf.map("WALK").ok_or_else(|| no_map("WALK"))?;
+    let map: Array<_, Words> = map.try_into().map_err(|error| refused(&error))?;
+    map.get(&0, 0)
+        .map(Walk::from_words)
+        .map_err(|error| refused(&error))
+}
+
+fn refused(error: &aya::maps::MapError) -> LoadError {
+    LoadError::Bpf {
+        what: "map WALK".into(),
+        reason: chain(error),
+    }
+}

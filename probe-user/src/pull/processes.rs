@@ -1,0 +1,86 @@
+//! Names of processes that live, by a walk over the kernel's own list: inside a pid namespace /proc
+//! shows other processes under the ids that rows have.
+
+use std::{
+    collections::{HashMap, HashSet},
+    os::fd::AsFd as _,
+};
+
+use aya::{
+    Btf, Ebpf,
+    maps::{self, Map},
+};
+use probe_common::{Process, Walk};
+
+use crate::{
+    load::{LoadError, chain, no_map, walk},
+    sys::bpf,
+};
+
+/// The processes that the kernel is asked about at each walk.
+#[derive(Default)]
+pub(crate) struct Processes {
+    walks: u64,
+    asked: HashSet<u32>,
+}
+
+impl Processes {
+    /// The names of those of `wanted` (ids in the initial pid namespace) that live.
+    pub(super) fn names(
+        &mut self,
+        ebpf: &mut Ebpf,
+        btf: &Btf,
+        wanted: HashSet<u32>,
+    ) -> Result<HashMap<u32, String>, LoadError> {
+        self.set(ebpf, wanted)?;
+        self.walks += 1;
+        let walk = Walk {
+            number: self.walks,
+            ..Walk::default()
+        };
+        walk::run(ebpf, btf, walk)?;
+        let Some(Map::HashMap(map)) = ebpf.map("PROCESSES") else {
+            return Err(no_map("PROCESSES"));
+        };
+        let found =
+            bpf::lookup_all::<1, { Process::WORDS }>(map.fd().as_fd()).map_err(|source| {
+                LoadError::Map {
+                    what: "read the PROCESSES map",
+                    source,
+                }
+            })?;
+        let mut names = HashMap::new();
+        for ([tgid], words) in found {
+            let process = Process::from_words(words);
+            if process.met == self.walks
+                && let Ok(tgid) = u32::try_from(tgid)
+            {
+                let name = String::from_utf8_lossy(process.name());
+                names.insert(tgid, name.into_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Makes the map hold these.
+    fn set(&mut self, ebpf: &mut Ebpf, wanted: HashSet<u32>) -> Result<(), LoadError> {
+        let refused = |error| LoadError::Bpf {
+            what: "map PROCESSES".into(),
+            reason: chain(&error),
+        };
+        let map = ebpf
+            .map_mut("PROCESSES")
+            .ok_or_else(|| no_map("PROCESSES"))?;
+        let mut map: maps::HashMap<_, u64, [u64; Process::WORDS]> =
+            map.try_into().map_err(refused)?;
+        for tgid in self.asked.difference(&wanted) {
+            map.remove(&u64::from(*tgid)).map_err(refused)?;
+        }
+        for tgid in wanted.difference(&self.asked) {
+            map.insert(u64::from(*tgid), [0; Process::WORDS], 0)
+                .map_err(refused)?;
+        }
+        self.asked = wanted;
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! pmuscope inside namespaces of its own, as in a container: its ids of processes are not the kernel's.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::support::{hierarchy, load_binary, machine, pmuscope};
+
+/// Runs a script of `sh` in namespaces made by `unshare FLAGS`, and returns its standard output and
+/// errors; None, with a reason, where none can be made. `$stat` is `pmuscope stat`, `$load` the load.
+fn unshared(flags: &[&str], load: &Path, script: &str) -> Option<(String, String)> {
+    let run = |script: &str| {
+        let mut command = Command::new("unshare");
+        command
+            .args(flags)
+            .args(["--fork", "sh", "-c", script])
+            .env("stat", pmuscope().get_program())
+            .env("load", load)
+            .env("cgroups", hierarchy().mount)
+            .stdin(Stdio::null());
+        command.output().ok()
+    };
+    if !run("true").is_some_and(|output| output.status.success()) {
+        println!("skipped: this process may not make namespaces ({flags:?})");
+        return None;
+    }
+    let output = run(script).unwrap();
+    let [out, log] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    println!("{out}\n{log}");
+    assert!(output.status.success(), "{log}");
+    Some((out, log))
+}
+
+const PID_NAMESPACE: &[&str] = &["--pid", "--mount", "--mount-proc"];
+
+/// The load under another name, by which its processes are known.
+fn named(directory: &Path, name: &str) -> PathBuf {
+    let path = directory.join(name);
+    fs::copy(load_binary(), &path).unwrap();
+    path
+}
+
+fn rows(out: &str) -> Vec<Value> {
+    let window: Value = serde_json::from_str(out.lines().next_back().unwrap()).unwrap();
+    window["rows"].as_array().unwrap().clone()
+}
+
+fn task_clock(row: &Value) -> u64 {
+    row["events"]["task-clock"]["raw"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_command_without_a_cgroup_has_its_row_in_a_pid_namespace() {
+    let Some(_machine) = machine() else { return };
+    let script = r#"
+        mount --bind "$cgroups" "$cgroups" && mount -o remount,bind,ro "$cgroups" &&
+        exec "$stat" stat --format json -e task-clock -- "$load" forks 3 100
+    "#;
+    let Some((out, log)) = unshared(PID_NAMESPACE, &load_binary(), script) else {
+        return;
+    };
+    assert!(log.contains("following its process tree instead"), "{log}");
+    let rows = rows(&out);
+    let command = rows.iter().find(|row| row["kind"] == "command");
+    let counted = task_clock(command.expect("a row of the command"));
+    // Three children of 100 ms each, and what starting them costs.
+    assert!((300_000_000..1_000_000_000).contains(&counted), "{counted}");
+}
+
+#[test]
+fn names_are_of_the_right_processes_in_a_pid_namespace() {
+    /// Children whose ids in the namespace are those of the kernel's first threads outside.
+    const SLEEPERS: usize = 40;
+    let Some(_machine) = machine() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let load = named(directory.path(), "pmu-sleeper");
+    named(directory.path(), "pmu-burner");
+    let script = format!(
+        r#"
+        mkfifo {0}/wait && exec 3<>{0}/wait
+        for n in $(seq {SLEEPERS}); do "$load" burn 0 0 <&3 & done
+        {0}/pmu-burner burn 0 60000 </dev/null &
+        "$stat" stat --format json --by process -e task-clock -- sleep 0.5
+        # The end of this shell, the first of its namespace, ends them all.
+        "#,
+        directory.path().display()
+    );
+    let Some((out, _)) = unshared(PID_NAMESPACE, &load, &script) else {
+        return;
+    };
+    let rows = rows(&out);
+    let name = |row: &Value| row["name"].as_str().unwrap_or_default().to_owned();
+    let burner = rows.iter().find(|row| name(row).starts_with("pmu-burner "));
+    let burner = burner.expect("a row of the load, with its name");
+    assert!(task_clock(burner) > 0, "{burner}");
+    let first = |row: &&Value| {
+        let pid = row["pid"].as_u64();
+        pid.is_some_and(|pid| (2..=SLEEPERS as u64).contains(&pid))
+    };
+    let first: Vec<String> = rows.iter().filter(first).map(name).collect();
+    println!("{first:?}");
+    assert!(!first.is_empty(), "no kernel thread ran");
+    assert!(
+        first.iter().all(|name| !name.starts_with("pmu-")),
+        "{first:?}"
+    );
+}
