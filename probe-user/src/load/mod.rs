@@ -18,6 +18,7 @@ mod planner;
 mod room;
 mod rotation;
 mod sampled;
+mod schedule;
 pub mod spe;
 mod uncore;
 pub(crate) mod walk;

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use probe_common::{CpuState, FlushMode};
 
-use super::{Hook, LoadError, Session};
+use rustix::time::{ClockId, clock_gettime};
 
-/// For each CPU: an exchange takes its caller some 70 us (docs/rotation.md), which is 1% of this.
-const PERIOD_PER_CPU: Duration = Duration::from_millis(7);
-
-/// Shorter turns would not make a short run much more exact.
-const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
+use super::{CpuCounters, Hook, LoadError, Session, schedule::Schedule};
+use crate::pull::now;
 
 /// Where the rotation stands.
 pub(crate) struct Rotation {
+    /// How long turns last.
+    schedule: Schedule,
+    /// `CLOCK_MONOTONIC` when the present turn began.
+    began: Duration,
     /// Turns taken since the start.
     turn: u64,
     /// Exchanges of counters, over all CPUs.
@@ -32,6 +33,8 @@ pub(crate) struct Rotation {
 impl Default for Rotation {
     fn default() -> Self {
         Self {
+            schedule: Schedule::default(),
+            began: Duration::ZERO,
             turn: 0,
             exchanges: 0,
             charges: Vec::new(),
@@ -52,6 +55,7 @@ impl Rotation {
     fn next(&mut self, groups: usize) {
         self.turn += 1;
         if self.turn.is_multiple_of(groups as u64) {
+            self.schedule.round_ends();
             // xorshift64: any sequence without a short period will do.
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
@@ -62,42 +66,73 @@ impl Rotation {
 }
 
 impl Session {
-    /// True where groups take turns: call [`Self::rotate`] once a period then.
+    /// True where groups take turns: call [`Self::take_turn`] then, and again after as long as it says.
     #[must_use]
     pub fn rotates(&self) -> bool {
-        self.config.plan.rotated > 1
+        self.round() > 1
     }
 
-    /// How long a turn takes where the user does not say: so long that the exchanges on all CPUs take
-    /// this process 1% of one of them.
-    #[must_use]
-    pub fn rotation_period(&self) -> Duration {
-        let cpus = u32::try_from(self.counters.len()).unwrap_or(u32::MAX);
-        PERIOD_PER_CPU.saturating_mul(cpus).max(SHORTEST_PERIOD)
+    /// The most groups that take turns on a CPU.
+    fn round(&self) -> usize {
+        let turns = |counters: &CpuCounters| self.config.plan.turns(counters.cpu).count();
+        self.counters.iter().map(turns).max().unwrap_or(0)
     }
 
-    /// Gives the next group its turn on every CPU. A CPU that has slept since its last turn is left asleep.
+    /// Gives the next group its turn where the present turn has lasted for as long as it should: `fixed`,
+    /// or by what exchanges cost. Returns when to look again.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel refuses to exchange the counters.
+    pub fn take_turn(&mut self, fixed: Option<Duration>) -> Result<Duration, LoadError> {
+        let states = Self::states(&self.ebpf)?;
+        let cpus = u32::try_from(self.awake(&states).len()).unwrap_or(u32::MAX);
+        let turn = |session: &Self| fixed.unwrap_or_else(|| session.rotation.schedule.turn(cpus));
+        let left = (self.rotation.began + turn(self)).saturating_sub(now());
+        if !left.is_zero() {
+            return Ok(left);
+        }
+        self.exchange_all(&states)?;
+        Ok(turn(self))
+    }
+
+    /// Gives the next group its turn on every CPU, at once. A CPU that has slept since its last turn is left
+    /// asleep.
     ///
     /// # Errors
     ///
     /// Where the kernel refuses to exchange the counters.
     pub fn rotate(&mut self) -> Result<(), LoadError> {
-        self.rotation.next(self.config.plan.rotated);
         let states = Self::states(&self.ebpf)?;
-        self.rotation.charges.resize(states.len(), 0);
-        for at in 0..self.counters.len() {
-            let cpu = self.counters[at].cpu;
-            let Some(state) = states.get(cpu as usize) else {
-                continue;
-            };
-            let charges = &mut self.rotation.charges[cpu as usize];
-            let slept = asleep(state) && *charges == state.charges;
-            *charges = state.charges;
-            if !slept {
-                self.exchange(at)?;
-            }
-        }
+        self.exchange_all(&states)
+    }
+
+    fn exchange_all(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
+        let before = (cpu_time(), self.rotation.exchanges);
+        let awake = self.awake(states);
+        self.rotation.next(self.round().max(1));
+        let charges = states.iter().map(|state| state.charges);
+        self.rotation.charges = charges.collect();
+        awake.into_iter().try_for_each(|at| self.exchange(at))?;
+        self.rotation.began = now();
+        let exchanges = self.rotation.exchanges - before.1;
+        let took = cpu_time().saturating_sub(before.0);
+        let exchanges = u32::try_from(exchanges).unwrap_or(u32::MAX);
+        self.rotation.schedule.exchanged(exchanges, took);
         Ok(())
+    }
+
+    /// Where groups take turns, and something ran since the last one; indices into the counters.
+    fn awake(&self, states: &[CpuState]) -> Vec<usize> {
+        let awake = |at: &usize| {
+            let cpu = self.counters[*at].cpu;
+            let before = self.rotation.charges.get(cpu as usize).copied();
+            self.config.plan.turns(cpu).nth(1).is_some()
+                && states
+                    .get(cpu as usize)
+                    .is_some_and(|state| !asleep(state) || before.unwrap_or(0) != state.charges)
+        };
+        (0..self.counters.len()).filter(awake).collect()
     }
 
     /// The group whose turn it is on a CPU; None where none takes turns there.
@@ -133,7 +168,14 @@ impl Session {
 
     /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one instant.
     pub(super) fn arm_all(&mut self) -> Result<(), LoadError> {
-        (0..self.counters.len()).try_for_each(|at| self.arm(at))
+        let before = cpu_time();
+        (0..self.counters.len()).try_for_each(|at| self.arm(at))?;
+        // Much the same is done as at an exchange: what it costs until one was measured.
+        let cpus = u32::try_from(self.counters.len()).unwrap_or(u32::MAX);
+        let took = cpu_time().saturating_sub(before);
+        self.rotation.schedule = Schedule::new(took.checked_div(cpus).unwrap_or_default());
+        self.rotation.began = now();
+        Ok(())
     }
 
     /// Gives the programs the counters of a CPU, and starts the accounting there.
@@ -169,6 +211,12 @@ impl Session {
             Hook::CgroupSwitches => FlushMode::ChargeAndForget,
         }
     }
+}
+
+/// What this thread has taken of a CPU: an exchange that waits for one costs nothing.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 fn asleep(state: &CpuState) -> bool {

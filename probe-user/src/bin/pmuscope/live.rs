@@ -27,7 +27,7 @@ use tokio::{
         unix::{AsyncFd, AsyncFdReadyGuard},
     },
     signal::unix::{Signal, SignalKind, signal},
-    time::{Interval, MissedTickBehavior, interval_at},
+    time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until},
 };
 
 /// The command could not be started.
@@ -117,7 +117,10 @@ struct Live {
     began: Duration,
     last: Snapshot,
     timer: Option<Interval>,
-    rotation: Option<Interval>,
+    /// When to look whether the next counter group has its turn, where groups take turns.
+    rotation: Option<Instant>,
+    /// How long a turn lasts, where the user says so.
+    turn: Option<Duration>,
     /// Of samples, where there are any.
     upkeep: Option<Interval>,
     command: Option<RunningCommand>,
@@ -165,11 +168,11 @@ impl Live {
             .map(Command::start)
             .transpose()
             .map_err(NotStarted)?;
-        let turn = turn.unwrap_or_else(|| session.rotation_period());
         Ok(Self {
             began: last.at,
             timer: args.interval.map(Duration::from_millis).map(every),
-            rotation: session.rotates().then(|| every(turn)),
+            rotation: session.rotates().then(Instant::now),
+            turn,
             upkeep: session.samples().then(|| every(UPKEEP)),
             session,
             view,
@@ -207,7 +210,10 @@ impl Live {
                         return Ok(None);
                     }
                 }
-                () = tick(&mut self.rotation) => self.session.rotate()?,
+                () = until(self.rotation) => {
+                    let left = self.session.take_turn(self.turn)?;
+                    self.rotation = Some(Instant::now() + left);
+                }
                 () = tick(&mut self.upkeep) => self.session.upkeep()?,
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
                 () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
@@ -265,7 +271,7 @@ pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 fn every(period: Duration) -> Interval {
-    let mut timer = interval_at(tokio::time::Instant::now() + period, period);
+    let mut timer = interval_at(Instant::now() + period, period);
     timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
     timer
 }
@@ -273,6 +279,13 @@ fn every(period: Duration) -> Interval {
 async fn tick(timer: &mut Option<Interval>) {
     match timer {
         Some(timer) => drop(timer.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
     }
 }
