@@ -3,51 +3,44 @@
 //! The forms are those of facts F3: systemd and cgroupfs drivers, containerd, CRI-O, docker,
 //! podman, and kinds that nest them. The last container id of a path is the container.
 
-/// A container, as its cgroup path names it.
+/// What a directory of a cgroup path bears in its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A pod's uid.
+    Pod,
+    /// A container's id.
+    Container,
+}
+
+/// A pod or container that a directory names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Container {
-    /// The runtime's id: 64 hex digits.
+pub struct Named {
+    /// Which of them.
+    pub kind: Kind,
+    /// The pod's uid, or the runtime's id: 64 hex digits.
     pub id: String,
-    /// The pod it is in.
-    pub pod: Option<String>,
-    /// Bytes of the path up to and with the container's own directory.
+    /// Bytes of the path up to and with the directory.
     pub depth: usize,
 }
 
-/// The container that a cgroup is in, None where it is in none.
+/// The pods and containers that the directories of a path name, the outermost first.
 #[must_use]
-pub fn container(path: &str) -> Option<Container> {
-    let mut found: Option<Container> = None;
-    let mut pod = None;
+pub fn named(path: &str) -> Vec<Named> {
+    let mut found = Vec::new();
     for (depth, name) in directories(path) {
         // containerd with a driver mismatch writes three fields into one name: slice:prefix:name.
         for part in name.split(':') {
-            if let Some(uid) = pod_uid(part) {
-                pod = Some(uid);
-            }
-            if let Some(id) = container_id(part) {
-                found = Some(Container {
-                    id: id.to_owned(),
-                    pod: pod.clone(),
-                    depth,
-                });
-            }
+            let pod = pod_uid(part).map(|id| (Kind::Pod, id));
+            let container = container_id(part).map(|id| (Kind::Container, id.to_owned()));
+            let named = [pod, container].into_iter().flatten();
+            found.extend(named.map(|(kind, id)| Named { kind, id, depth }));
         }
     }
     found
 }
 
-/// The pod that a cgroup is in, also outside its containers.
-#[must_use]
-pub fn pod(path: &str) -> Option<String> {
-    directories(path)
-        .flat_map(|(_, name)| name.split(':'))
-        .filter_map(pod_uid)
-        .last()
-}
-
 /// Every directory name of a path, with the length of the path up to its end.
-fn directories(path: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn directories(path: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut end = 0;
     path.split('/').map(move |name| {
         end += name.len() + 1;
@@ -88,6 +81,11 @@ fn is_hex(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::join::claims::{Claims, sure};
+
+    fn last(path: &str, kind: Kind) -> Option<Named> {
+        named(path).into_iter().rfind(|named| named.kind == kind)
+    }
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     const OUTER: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
@@ -202,15 +200,20 @@ mod tests {
             ),
         ];
         for (form, path, pod_uid) in cases {
-            let found =
-                container(&path).unwrap_or_else(|| panic!("{form}: no container in {path}"));
+            let found = last(&path, Kind::Container)
+                .unwrap_or_else(|| panic!("{form}: no container in {path}"));
             assert_eq!(found.id, ID, "{form}");
-            assert_eq!(found.pod.as_deref(), pod_uid, "{form}");
-            assert_eq!(pod(&path).as_deref(), pod_uid, "{form}");
+            let pod = last(&path, Kind::Pod).map(|found| found.id);
+            assert_eq!(pod.as_deref(), pod_uid, "{form}");
             assert!(
                 path[..found.depth].ends_with(ID) || path[..found.depth].ends_with(".scope"),
                 "{form}"
             );
+            // Nobody else bears its id.
+            let claims = Claims::of([path.as_str()]);
+            let container = claims.container(&path);
+            assert_eq!(container, Some((ID.to_owned(), pod)), "{form}");
+            assert!(sure(&path, &found), "{form}");
         }
     }
 
@@ -229,16 +232,14 @@ mod tests {
             format!("/docker/{}", &ID[1..]),
             format!("/docker/{}g", &ID[1..]),
         ] {
-            assert_eq!(container(&path), None, "{path}");
+            assert_eq!(last(&path, Kind::Container), None, "{path}");
         }
     }
 
     #[test]
     fn a_pod_outside_its_containers_is_still_the_pod() {
-        assert_eq!(
-            pod(&format!("/kubepods/burstable/pod{UID}")).as_deref(),
-            Some(UID)
-        );
-        assert_eq!(pod("/kubepods/podium"), None);
+        let pod = last(&format!("/kubepods/burstable/pod{UID}"), Kind::Pod);
+        assert_eq!(pod.map(|found| found.id).as_deref(), Some(UID));
+        assert_eq!(last("/kubepods/podium", Kind::Pod), None);
     }
 }

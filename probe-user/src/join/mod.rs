@@ -1,5 +1,6 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
+mod claims;
 pub mod identity;
 pub mod share;
 mod spe;
@@ -8,8 +9,11 @@ use std::collections::BTreeMap;
 
 use probe_common::CgroupId;
 
-use self::share::{Part, Shares};
 pub use self::spe::SpeJoined;
+use self::{
+    claims::Claims,
+    share::{Part, Shares},
+};
 use crate::{
     load::spe::UNATTRIBUTED,
     pull::{Names, OVERFLOW},
@@ -89,6 +93,15 @@ pub struct View {
     pub merged_idle: bool,
 }
 
+/// A view of the cgroups and processes of one window.
+pub(crate) struct Naming<'a> {
+    view: &'a View,
+    names: &'a Names,
+    claims: Claims<'a>,
+    /// The path of the command's cgroup, which may be gone by the last pull, with its children's.
+    command_path: Option<&'a String>,
+}
+
 /// A window by entity.
 pub struct Joined {
     /// Gains by entity.
@@ -103,10 +116,10 @@ impl View {
     pub fn join(&self, window: &Window, groups: usize) -> Joined {
         let mut rows: BTreeMap<Entity, Usage> = BTreeMap::new();
         let mut total = vec![None; groups];
-        let command_path = self.command_path(&window.names);
+        let naming = self.naming(&window.names);
         for (owner, usage) in &window.usage {
             sum(&mut total, usage);
-            if let Some(entity) = self.entity(*owner, &window.names, command_path) {
+            if let Some(entity) = naming.entity(*owner) {
                 sum(
                     rows.entry(entity).or_insert_with(|| vec![None; groups]),
                     usage,
@@ -119,35 +132,46 @@ impl View {
     /// Rolls the shares of owners up; who is not shown is left out.
     #[must_use]
     pub fn shared(&self, shares: &Shares, window: &Window) -> BTreeMap<Entity, Part> {
-        let command_path = self.command_path(&window.names);
+        let naming = self.naming(&window.names);
         let mut rows: BTreeMap<Entity, Part> = BTreeMap::new();
         for (owner, share) in &shares.owners {
-            if let Some(entity) = self.entity(*owner, &window.names, command_path) {
+            if let Some(entity) = naming.entity(*owner) {
                 rows.entry(entity).or_default().add(share);
             }
         }
         rows
     }
 
-    /// The path of the command's cgroup, which may be gone by the last pull, with its children's.
-    fn command_path<'a>(&self, names: &'a Names) -> Option<&'a String> {
-        let command = self.command.as_ref()?;
-        names.cgroups.get(&command.owner)
+    /// How owners become rows where these are the names of all cgroups.
+    pub(crate) fn naming<'a>(&'a self, names: &'a Names) -> Naming<'a> {
+        let command = self.command.as_ref();
+        Naming {
+            view: self,
+            names,
+            claims: match self.by {
+                By::Container | By::Pod => Claims::of(names.cgroups.values().map(String::as_str)),
+                By::Cgroup | By::Process => Claims::default(),
+            },
+            command_path: command.and_then(|command| names.cgroups.get(&command.owner)),
+        }
     }
+}
 
+impl Naming<'_> {
     /// The row that an owner belongs to; None where the user asked for others only.
-    fn entity(&self, owner: Owner, names: &Names, command_path: Option<&String>) -> Option<Entity> {
+    pub(crate) fn entity(&self, owner: Owner) -> Option<Entity> {
+        let Self { view, names, .. } = self;
         match owner.cgroup {
             CgroupId::IDLE => return Some(Entity::Idle),
             OVERFLOW => return Some(Entity::Overflow),
             UNATTRIBUTED => return Some(Entity::Unattributed),
-            CgroupId::ROOT if self.merged_idle => return Some(Entity::SystemAndIdle),
+            CgroupId::ROOT if view.merged_idle => return Some(Entity::SystemAndIdle),
             _ => {}
         }
         let path = names.cgroups.get(&owner.cgroup);
-        if let Some(command) = &self.command {
+        if let Some(command) = &view.command {
             let inside = || {
-                path.zip(command_path)
+                path.zip(self.command_path)
                     .is_some_and(|(path, command)| below(path, command))
             };
             if owner.cgroup == command.owner || inside() {
@@ -155,40 +179,40 @@ impl View {
             }
         }
         let Some(path) = path else {
-            return self
+            return view
                 .below
                 .is_none()
                 .then_some(Entity::Unnamed(owner.cgroup.0));
         };
-        if self
+        if view
             .below
             .as_ref()
             .is_some_and(|prefix| !below(path, prefix))
         {
             return None;
         }
-        Some(match self.by {
+        Some(match view.by {
             By::Process => Entity::Process {
                 tgid: owner.tgid,
                 name: names.processes.get(&owner.tgid).cloned(),
             },
             By::Cgroup => Entity::Cgroup(path.clone()),
-            By::Pod => match (identity::pod(path), identity::container(path)) {
+            By::Pod => match (self.claims.pod(path), self.claims.container(path)) {
                 (Some(pod), _) => Entity::Pod(pod),
-                (None, Some(found)) => Entity::Container {
-                    id: found.id,
-                    pod: None,
-                },
-                (None, None) => Entity::System,
+                (None, Some((id, _))) => Entity::Container { id, pod: None },
+                (None, None) => self.outside(path),
             },
-            By::Container => match identity::container(path) {
-                Some(found) => Entity::Container {
-                    id: found.id,
-                    pod: found.pod,
-                },
-                None => Entity::System,
+            By::Container => match self.claims.container(path) {
+                Some((id, pod)) => Entity::Container { id, pod },
+                None => self.outside(path),
             },
         })
+    }
+
+    /// The row of a cgroup that is in no container.
+    fn outside(&self, path: &str) -> Entity {
+        let refused = self.claims.refused(path);
+        refused.map_or(Entity::System, |path| Entity::Cgroup(path.to_owned()))
     }
 }
 
@@ -206,3 +230,6 @@ fn sum(into: &mut Usage, usage: &Usage) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

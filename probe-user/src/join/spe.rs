@@ -19,10 +19,10 @@ impl View {
     pub fn join_spe(&self, window: &SpeWindow) -> SpeJoined {
         let mut rows: BTreeMap<Entity, SpeUsage> = BTreeMap::new();
         let mut total = SpeUsage::new();
-        let command_path = self.command_path(&window.names);
+        let naming = self.naming(&window.names);
         for (owner, usage) in &window.usage {
             sum(&mut total, usage);
-            if let Some(entity) = self.entity(*owner, &window.names, command_path) {
+            if let Some(entity) = naming.entity(*owner) {
                 sum(rows.entry(entity).or_default(), usage);
             }
         }

@@ -95,8 +95,8 @@ fn only_owner(
         holders.extend(of_device.into_iter().flatten());
         *cards.entry(card(device)).or_default() |= of_device.is_some();
     }
-    let command_path = view.command_path(&window.names);
-    let entity = |cgroup: &CgroupId| view.entity(owner(*cgroup), &window.names, command_path);
+    let naming = view.naming(&window.names);
+    let entity = |cgroup: &CgroupId| naming.entity(owner(*cgroup));
     let entities: BTreeSet<_> = holders.iter().map(entity).collect();
     match (holders.first(), entities.len()) {
         (Some(_), 2..) => Err(NoShare::SeveralOwners),

@@ -16,13 +16,13 @@ pub fn monitored(window: &Window, view: &View) -> BTreeMap<(Entity, u32), u64> {
     if view.by == By::Process {
         return rows;
     }
-    let command_path = view.command_path(&window.names);
+    let naming = view.naming(&window.names);
     let entity = |cgroup: &CgroupId| {
         let owner = Owner {
             cgroup: *cgroup,
             tgid: 0,
         };
-        view.entity(owner, &window.names, command_path)
+        naming.entity(owner)
     };
     let only = |cgroups: &BTreeSet<CgroupId>| {
         let entities: BTreeSet<Option<Entity>> = cgroups.iter().map(entity).collect();
