@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::{Diagnosis, Finding, Loss, Remedy};
+use crate::printable::printable_json;
 
 impl Diagnosis {
     /// For people: one line for each finding, what is lost and what mends it below, the verdict last.
@@ -58,7 +59,7 @@ impl Diagnosis {
             "counting_works": self.counting_works(),
             "verdict": self.verdict(),
         });
-        writeln!(out, "{diagnosis}")
+        writeln!(out, "{}", printable_json(&diagnosis))
     }
 }
 

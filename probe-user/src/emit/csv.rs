@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::{label, place, self_values, whose};
 use crate::{
     derive::{MetricHead, MetricValue, Report, Row, ShareRow},
+    printable::printable,
     pull::Health,
 };
 
@@ -170,6 +171,14 @@ fn complete(
     let elapsed = format!("{:.6}", report.elapsed.as_secs_f64());
     let length = format!("{:.6}", report.length.as_secs_f64());
     let line = [elapsed.as_str(), &length].into_iter().chain(fields);
-    csv.write_record(line.chain(of_share).chain(ends))?;
+    record(csv, line.chain(of_share).chain(ends))
+}
+
+/// One line, as text that is safe to look at.
+pub(super) fn record<'a>(
+    csv: &mut csv::Writer<impl Write>,
+    fields: impl Iterator<Item = &'a str>,
+) -> io::Result<()> {
+    csv.write_record(fields.map(|field| printable(field).into_owned().into_bytes()))?;
     Ok(())
 }

@@ -8,6 +8,7 @@ use super::{label, place, self_values, whose};
 use crate::{
     derive::{Advice, Finding, MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow},
     join::Entity,
+    printable::printable_json,
     pull::Health,
 };
 
@@ -53,7 +54,7 @@ pub(super) fn write(
             .map(|(name, value)| (name, parse(value)))
             .collect();
     }
-    writeln!(out, "{line}")
+    writeln!(out, "{}", printable_json(&line))
 }
 
 pub(super) fn entity(entity: &Entity) -> Map<String, Json> {

@@ -14,6 +14,7 @@ use crate::{
     derive::{MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow, Value, Whose},
     join::Entity,
     load::Column,
+    printable::printable,
     pull::Health,
 };
 
@@ -79,7 +80,7 @@ fn entities(
     table.load_style(presets::NOTHING);
     let names = columns.iter().map(heading);
     let heads = report.metrics[metrics.clone()].iter().map(head);
-    table.set_header(right(
+    table.set_header(cells(
         std::iter::once(String::new()).chain(names).chain(heads),
     ));
     for row in &report.rows {
@@ -108,12 +109,10 @@ fn places(rows: &[PlaceRow]) -> Table {
             place(row).1
         };
         last = Some(&row.place);
-        let left = |text: &str| Cell::new(text).set_alignment(CellAlignment::Left);
-        let value = Cell::new(metric(&row.value)).set_alignment(CellAlignment::Right);
         table.add_row([
             left(&name),
             left(&row.metric.name),
-            value,
+            right(&metric(&row.value)),
             left(&row.metric.unit),
         ]);
     }
@@ -139,15 +138,13 @@ fn shares(rows: &[ShareRow]) -> Table {
         };
         let error = share.rel_error;
         let error = error.map_or_else(String::new, |error| format!("±{:.1}%", error * 100.0));
-        let left = |text: &str| Cell::new(text).set_alignment(CellAlignment::Left);
-        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
         table.add_row([
             left(&name),
             left(&share_place(row)),
             left(&row.metric.name),
-            right(value),
+            right(&value),
             left(&row.metric.unit),
-            right(error),
+            right(&error),
             left(&share.method.to_string()),
             left(&row.monitored.map_or_else(String::new, |bytes| {
                 format!("resctrl {} GB/s", digits(bytes / 1e9))
@@ -163,7 +160,7 @@ pub(super) fn share_place(row: &ShareRow) -> String {
     row.device.clone().unwrap_or_else(socket)
 }
 
-fn print(out: &mut impl Write, table: &Table) -> io::Result<()> {
+pub(super) fn print(out: &mut impl Write, table: &Table) -> io::Result<()> {
     for line in table.lines() {
         writeln!(out, "{}", line.trim_end())?;
     }
@@ -245,19 +242,21 @@ fn line<L>(label: String, row: &Row<L>, columns: &[Column], metrics: Range<usize
     // A socket has none of the metrics of entities.
     let metrics = row.metrics.get(metrics).unwrap_or_default();
     let metrics = metrics.iter().map(metric);
-    right(std::iter::once(label).chain(values).chain(metrics))
+    cells(std::iter::once(label).chain(values).chain(metrics))
 }
 
 /// The first cell is the label, all others are numbers.
-fn right(cells: impl Iterator<Item = String>) -> Vec<Cell> {
-    let align = |(at, text)| {
-        Cell::new(text).set_alignment(if at == 0 {
-            CellAlignment::Left
-        } else {
-            CellAlignment::Right
-        })
-    };
-    cells.enumerate().map(align).collect()
+pub(super) fn cells(texts: impl IntoIterator<Item = String>) -> Vec<Cell> {
+    let align = |(at, text): (usize, String)| if at == 0 { left(&text) } else { right(&text) };
+    texts.into_iter().enumerate().map(align).collect()
+}
+
+fn left(text: &str) -> Cell {
+    Cell::new(printable(text)).set_alignment(CellAlignment::Left)
+}
+
+fn right(text: &str) -> Cell {
+    Cell::new(printable(text)).set_alignment(CellAlignment::Right)
 }
 
 /// A scaled value shows its share of running time, as perf does.

@@ -13,6 +13,7 @@ use crate::{
     formula::NoValue,
     join::share::Method,
     load::{Column, Hook, Place as Source},
+    printable::printable,
     pull::MapMemory,
 };
 
@@ -263,6 +264,40 @@ fn json() {
 #[test]
 fn csv() {
     insta::assert_snapshot!(written(Format::Csv));
+}
+
+/// What a process called itself does nothing to the terminal, and programs get it as it is.
+#[test]
+fn names_with_escape_sequences() {
+    let hostile = "\u{1b}]0;gone\u{7}\u{9b}2J\r\nroot \u{202e}";
+    let written = |format| {
+        let mut report = report();
+        report.rows[0].label = Entity::Command(hostile.into());
+        report.rows[1].label = Entity::Cgroup(format!("/{hostile}"));
+        report.rows[2].label = Entity::Process {
+            tgid: 42,
+            name: Some(hostile.into()),
+        };
+        report.places[0].devices = vec![hostile.into()];
+        report.shares[0].whose = Whose::Entity(Entity::Cgroup(hostile.into()));
+        report.findings[0].text = hostile.into();
+        report.missing[0].1 = hostile.into();
+        let mut bytes = Vec::new();
+        let mut emitter = Emitter::new(&mut bytes, format, true);
+        emitter.write(&report, &health()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    let acts = |char: char| char != '\n' && (char.is_control() || char == '\u{202e}');
+    let lines = |text: &str| text.lines().count();
+    for format in [Format::Table, Format::Csv, Format::Json] {
+        let text = written(format);
+        assert!(!text.contains(acts), "{text:?}");
+        let shown = printable(hostile);
+        assert_eq!(text.contains(&*shown), format != Format::Json, "{text}");
+        assert_eq!(lines(&text), lines(&self::written(format)));
+    }
+    let json: serde_json::Value = serde_json::from_str(&written(Format::Json)).unwrap();
+    assert_eq!(json["rows"][0]["name"], hostile);
 }
 
 #[test]

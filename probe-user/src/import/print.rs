@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value as Json, json};
 
 use super::{Derived, Row};
-use crate::formula::NoValue;
+use crate::{formula::NoValue, printable::printable_json};
 
 /// Values first, then each metric without one and why, then what was not used.
 ///
@@ -105,7 +105,8 @@ pub fn json(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
         .iter()
         .map(|(event, why)| json!({"event": event, "reason": why}));
     let unused: Vec<Json> = unused.collect();
-    writeln!(out, "{}", json!({"metrics": rows, "unused": unused}))
+    let object = json!({"metrics": rows, "unused": unused});
+    writeln!(out, "{}", printable_json(&object))
 }
 
 fn label(row: &Row<'_>) -> String {

@@ -9,7 +9,10 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::{Availability, EventItem, Inventory, MetricItem, PmuItem, Section};
-use crate::event::{Counter, PmuKind};
+use crate::{
+    event::{Counter, PmuKind},
+    printable::printable_json,
+};
 
 /// A part of the inventory that can be asked for by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -89,7 +92,7 @@ impl Inventory {
             let metrics = self.metrics.iter().map(metric_json).collect();
             object.insert("metrics".to_owned(), Value::Array(metrics));
         }
-        writeln!(out, "{}", Value::Object(object))
+        writeln!(out, "{}", printable_json(&Value::Object(object)))
     }
 }
 

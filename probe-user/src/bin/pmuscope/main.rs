@@ -8,10 +8,12 @@ mod mem;
 mod print;
 mod stat;
 
-use std::process::ExitCode;
+use std::{fmt, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use probe_user::printable::{printable, printable_lines};
+use tracing::field::Field;
+use tracing_subscriber::{EnvFilter, field::MakeExt as _, fmt::format};
 
 /// Which container (pod, process) causes what the hardware counters see.
 #[derive(Parser)]
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         )
         .with_writer(std::io::stderr)
         .without_time()
+        .fmt_fields(format::debug_fn(field).delimited(" "))
         .with_target(false)
         .init();
     let result = match &args.command {
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
         Command::Derive(args) => derive::run(args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("pmuscope: {}", sentence(&error));
+        eprintln!("pmuscope: {}", printable_lines(&sentence(&error)));
         // As a shell says of a command that it cannot start.
         let code = match error
             .downcast_ref::<live::NotStarted>()
@@ -65,6 +68,17 @@ fn main() -> ExitCode {
         };
         ExitCode::from(code)
     })
+}
+
+/// A field of a message: the text itself has no name before it.
+fn field(out: &mut format::Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let value = format!("{value:?}");
+    match field.name() {
+        "message" => write!(out, "{}", printable(&value)),
+        // Where in the source a message of the crate `log` comes from.
+        name if name.starts_with("log.") => Ok(()),
+        name => write!(out, "{name}={}", printable(&value)),
+    }
 }
 
 /// The error with its causes, but for those that it already tells.

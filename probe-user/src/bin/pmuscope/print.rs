@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, Write as _};
 
+use probe_user::printable::printable_lines;
+
 /// Formats of such a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
@@ -16,7 +18,8 @@ pub(crate) enum Format {
 pub(crate) fn to_stdout(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
     let mut text = Vec::new();
     write(&mut text)?;
-    match io::stdout().write_all(&text) {
+    let text = String::from_utf8_lossy(&text);
+    match io::stdout().write_all(printable_lines(&text).as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::{Metric, of_class, of_page, of_source};
 use crate::{
     derive::spe::{SpeReport, SpeReportRow, served_name},
-    emit::label,
+    emit::{csv::record, label},
 };
 
 const HEADING: [&str; 10] = [
@@ -101,8 +101,7 @@ impl<W: Write> Lines<W> {
     fn line(&mut self, labels: [&str; 5], value: &[String; 3]) -> io::Result<()> {
         let times = [self.elapsed.as_str(), self.length.as_str()];
         let fields = times.into_iter().chain(labels);
-        self.csv
-            .write_record(fields.chain(value.iter().map(String::as_str)))
-            .map_err(io::Error::from)
+        let fields = fields.chain(value.iter().map(String::as_str));
+        record(&mut self.csv, fields)
     }
 }

@@ -8,6 +8,7 @@ use super::{Metric, of_class, of_page, of_source};
 use crate::{
     derive::spe::{SpeReport, SpeReportRow, served_name},
     emit::json::entity,
+    printable::printable_json,
 };
 
 pub(super) fn write(out: &mut impl Write, report: &SpeReport, with_self: bool) -> io::Result<()> {
@@ -42,7 +43,7 @@ pub(super) fn write(out: &mut impl Write, report: &SpeReport, with_self: bool) -
             .map(|(name, value)| (format!("spe_{name}"), json!(value)))
             .collect();
     }
-    writeln!(out, "{line}")
+    writeln!(out, "{}", printable_json(&line))
 }
 
 fn classes<L>(row: &SpeReportRow<L>) -> Map<String, Json> {

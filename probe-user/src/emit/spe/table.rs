@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Table, presets};
 
 use crate::{
     derive::{
@@ -11,7 +11,7 @@ use crate::{
     },
     emit::{
         interval::large,
-        table::{short, thousands},
+        table::{cells, print, short, thousands},
     },
 };
 
@@ -52,19 +52,21 @@ pub(super) fn write(out: &mut impl Write, report: &SpeReport, with_self: bool) -
         report.health.period
     )?;
     print(out, &accesses)?;
+    writeln!(out)?;
     print(out, &sources)?;
+    writeln!(out)?;
     if !report.pages.is_empty() {
         let mut pages = table(&["pid", "page", "samples", "cycles mean"]);
         for page in &report.pages {
-            let cells = [
+            pages.add_row(cells([
                 page.tgid.to_string(),
                 format!("{:#x}", page.address),
                 page.samples.to_string(),
                 number(page.mean, 1.0),
-            ];
-            pages.add_row(right(cells));
+            ]));
         }
         print(out, &pages)?;
+        writeln!(out)?;
     }
     if with_self {
         for (name, value) in report.health.counts() {
@@ -78,7 +80,7 @@ pub(super) fn write(out: &mut impl Write, report: &SpeReport, with_self: bool) -
 fn add<L>(accesses: &mut Table, sources: &mut Table, label: &str, row: &SpeReportRow<L>) {
     for class in &row.classes {
         let latency = &class.latency;
-        accesses.add_row(right([
+        accesses.add_row(cells([
             label.to_owned(),
             class.class.name().to_owned(),
             thousands_of(class.samples),
@@ -95,7 +97,7 @@ fn add<L>(accesses: &mut Table, sources: &mut Table, label: &str, row: &SpeRepor
             continue;
         }
         for source in &class.sources {
-            sources.add_row(right([
+            sources.add_row(cells([
                 label.to_owned(),
                 served_name(source.served),
                 thousands_of(source.samples),
@@ -110,27 +112,8 @@ fn add<L>(accesses: &mut Table, sources: &mut Table, label: &str, row: &SpeRepor
 fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(right(headings.iter().map(|text| (*text).to_owned())));
+    table.set_header(cells(headings.iter().map(|text| (*text).to_owned())));
     table
-}
-
-fn print(out: &mut impl Write, table: &Table) -> io::Result<()> {
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    writeln!(out)
-}
-
-/// The first cell is the label, all others are numbers.
-fn right(cells: impl IntoIterator<Item = String>) -> Vec<Cell> {
-    let align = |(at, text)| {
-        Cell::new(text).set_alignment(if at == 0 {
-            CellAlignment::Left
-        } else {
-            CellAlignment::Right
-        })
-    };
-    cells.into_iter().enumerate().map(align).collect()
 }
 
 /// A large number with its interval.

@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::{place, share_place, short};
-use crate::derive::{Report, Whose};
+use crate::{
+    derive::{Report, Whose},
+    printable::printable,
+};
 
 /// Rows that are named; of more, their number.
 const NAMED: usize = 3;
@@ -56,7 +59,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
             1..=NAMED => format!(" ({})", rows.join(", ")),
             many => format!(" ({many} rows)"),
         };
-        writeln!(out, " - {}{of}: {reason}", metrics.join(", "))?;
+        let note = format!("{}{of}: {reason}", metrics.join(", "));
+        writeln!(out, " - {}", printable(&note))?;
     }
     Ok(())
 }
@@ -64,7 +68,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
 /// What the values say in words. Advice does not change, so it is given once.
 pub(super) fn findings(out: &mut impl Write, report: &Report, first: bool) -> io::Result<()> {
     for finding in &report.findings {
-        writeln!(out, " ! {}", finding.text)?;
+        writeln!(out, " ! {}", printable(&finding.text))?;
     }
     if first && !report.advice.is_empty() {
         writeln!(

@@ -1,0 +1,142 @@
+//! Output for a terminal: names of processes and cgroups are what their owners chose, and may hold
+//! escape sequences that move the cursor, change its title, or reverse the reading order.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// The text in one line, with every character that a terminal acts on written as Rust writes it:
+/// `\u{1b}`, `\n`. For output that people read; JSON has an escape of its own.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.contains(acts) {
+        Cow::Owned(text.chars().flat_map(shown).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// [`printable`] for text of several lines.
+#[must_use]
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    if text.contains(|char| char != '\n' && acts(char)) {
+        let lines: Vec<_> = text.split('\n').map(printable).collect();
+        Cow::Owned(lines.join("\n"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// A JSON value in one line. The escapes are JSON's own, so a reader gets back what was there:
+/// `serde_json` leaves DEL and all beyond ASCII as they are.
+#[must_use]
+pub fn printable_json(value: &Value) -> String {
+    let line = value.to_string();
+    if !line.contains(acts) {
+        return line;
+    }
+    // Outside of strings JSON has no such character.
+    let mut units = [0; 2];
+    let escape = |char: char| match acts(char) {
+        true => char
+            .encode_utf16(&mut units)
+            .iter()
+            .map(|unit| format!("\\u{unit:04x}"))
+            .collect(),
+        false => String::from(char),
+    };
+    line.chars().map(escape).collect()
+}
+
+fn shown(char: char) -> impl Iterator<Item = char> {
+    let (plain, escaped) = if acts(char) {
+        (None, Some(char.escape_default()))
+    } else {
+        (Some(char), None)
+    };
+    plain.into_iter().chain(escaped.into_iter().flatten())
+}
+
+/// Control characters (C0, DEL, C1), and the invisible ones of Unicode that reorder or join lines.
+fn acts(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            char,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sequences_are_shown_and_do_nothing() {
+        let cases = [
+            ("\x1b[2J\x1b]0;title\x07", r"\u{1b}[2J\u{1b}]0;title\u{7}"),
+            ("\u{9b}31mred", r"\u{9b}31mred"),
+            ("a\rb\nc\td", r"a\rb\nc\td"),
+            ("abc\u{202e}cba", r"abc\u{202e}cba"),
+            (
+                r"dev-by\x2duuid, ünïcode 容器",
+                r"dev-by\x2duuid, ünïcode 容器",
+            ),
+        ];
+        for (raw, shown) in cases {
+            assert_eq!(printable(raw), shown);
+        }
+        assert_eq!(printable_lines("one\x1b\ntwo\n"), "one\\u{1b}\ntwo\n");
+    }
+
+    /// Any text, with many characters of those that matter.
+    fn text() -> impl Strategy<Value = String> {
+        let chars = prop_oneof![
+            any::<char>(),
+            prop::char::range('\0', '\u{9f}'),
+            prop::char::range('\u{2000}', '\u{2070}'),
+        ];
+        prop::collection::vec(chars, 0..40).prop_map(String::from_iter)
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_acts_is_left(text in text()) {
+            let line = printable(&text).into_owned();
+            prop_assert!(!line.contains(acts), "{line:?}");
+            prop_assert!(!line.contains(char::is_control));
+            // Once is enough.
+            prop_assert!(matches!(printable(&line), Cow::Borrowed(_)));
+            let lines = printable_lines(&text).into_owned();
+            prop_assert!(!lines.contains(|char| char != '\n' && acts(char)));
+            prop_assert_eq!(lines.matches('\n').count(), text.matches('\n').count());
+        }
+
+        #[test]
+        fn json_gives_back_what_was_there(text in text()) {
+            let value = serde_json::json!({ text.as_str(): text });
+            let line = printable_json(&value);
+            prop_assert!(!line.contains(acts), "{line:?}");
+            prop_assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+        }
+
+        /// What does no harm stays, in its order.
+        #[test]
+        fn other_text_is_left_alone(text in text()) {
+            let plain: String = text.chars().filter(|char| !acts(*char)).collect();
+            prop_assert!(matches!(printable(&plain), Cow::Borrowed(same) if same == plain));
+            let line = printable(&text).into_owned();
+            let mut rest = line.chars();
+            prop_assert!(plain.chars().all(|char| rest.any(|other| other == char)));
+        }
+    }
+}
