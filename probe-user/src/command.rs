@@ -1,82 +1,16 @@
 //! The command of `stat -- command`: in a cgroup of its own, so that its row is exactly it and
 //! its children; where no cgroup can be made, its process tree is followed instead.
 
-use std::{
-    ffi::OsString,
-    fs::{self, File},
-    io,
-    os::{fd::AsFd as _, unix::fs::MetadataExt as _},
-    path::{Path, PathBuf},
-    process::ExitStatus,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{ffi::OsString, io, os::fd::AsFd as _, process::ExitStatus};
 
 use probe_common::CgroupId;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
     cgroup::Hierarchy,
+    own_cgroup::OwnCgroup,
     sys::spawn::{Child, Running},
 };
-
-/// A cgroup that this process made under its own, and removes.
-pub struct OwnCgroup {
-    /// Its directory, opened.
-    pub directory: File,
-    /// Its id.
-    pub id: CgroupId,
-    path: PathBuf,
-}
-
-impl OwnCgroup {
-    /// Makes `pmuscope-<pid>-<purpose>` under the cgroup of this process.
-    ///
-    /// # Errors
-    ///
-    /// Where the directory cannot be written.
-    pub fn make(hierarchy: &Hierarchy, purpose: &str) -> io::Result<Self> {
-        let own = Hierarchy::own(Path::new("/proc")).map_err(io::Error::other)?;
-        let parent = hierarchy.directory(&own).ok_or_else(|| {
-            io::Error::other(format!(
-                "the mount at {} does not show it",
-                hierarchy.mount.display()
-            ))
-        })?;
-        let path = parent.join(format!("pmuscope-{}-{purpose}", std::process::id()));
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        fs::create_dir(&path).map_err(named)?;
-        let directory = File::open(&path).map_err(named)?;
-        let id = CgroupId(directory.metadata()?.ino());
-        Ok(Self {
-            directory,
-            id,
-            path,
-        })
-    }
-}
-
-/// How long a process that has ended may take to leave its cgroup.
-const LEAVING: Duration = Duration::from_secs(1);
-
-impl Drop for OwnCgroup {
-    fn drop(&mut self) {
-        let end = Instant::now() + LEAVING;
-        while let Err(error) = fs::remove_dir(&self.path) {
-            // The kernel lists a process that was waited for no more, but lets go of it a moment later.
-            let empty = fs::read(self.path.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
-            if error.kind() != io::ErrorKind::ResourceBusy || !empty || Instant::now() > end {
-                tracing::warn!(
-                    "cannot remove {}: {error}; what the command left running is still in it",
-                    self.path.display()
-                );
-                break;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
 
 /// A command that waits for its start.
 pub struct Command {

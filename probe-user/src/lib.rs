@@ -33,6 +33,7 @@ pub mod import;
 pub mod join;
 pub mod list;
 pub mod load;
+pub mod own_cgroup;
 pub mod printable;
 pub mod pull;
 pub mod record;

@@ -18,7 +18,7 @@ use probe_common::{CpuState, FlushMode};
 use super::{LoadError, Session, chain, program};
 use crate::{
     cgroup::Hierarchy,
-    command::OwnCgroup,
+    own_cgroup::OwnCgroup,
     sys::{perf, spawn},
 };
 

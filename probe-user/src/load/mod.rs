@@ -58,6 +58,7 @@ use crate::{
     cgroup::Hierarchy,
     cpus,
     devices::DeviceReader,
+    own_cgroup,
     pull::{IdleRows, Lifecycle, Names, Processes},
     resctrl,
 };
@@ -163,7 +164,9 @@ impl Session {
             reason: chain(&error),
         })?;
         // After the programs are attached, so that no cgroup falls between walk and events.
-        let lifecycle = Lifecycle::new(&mut ebpf, Names::from_walk(hierarchy.walk()?))?;
+        let cgroups = hierarchy.walk()?;
+        own_cgroup::remove_left(hierarchy, cgroups.iter().map(|(_, path)| path.as_str()));
+        let lifecycle = Lifecycle::new(&mut ebpf, Names::from_walk(cgroups))?;
 
         let devices = DeviceReader::new(&config.plan, hierarchy);
         let monitors = monitors::monitors(&config.plan, sysfs, hierarchy, &uncore);

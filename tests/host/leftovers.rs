@@ -1,0 +1,158 @@
+//! Cgroups that a killed pmuscope leaves, and names that are meant for the terminal.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use probe_user::{cgroup::Hierarchy, own_cgroup::OwnCgroup, printable::printable};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{TestCgroup, hierarchy, load_binary, machine, pmuscope};
+
+/// A start of pmuscope that counts for a moment.
+fn start() {
+    let output = pmuscope()
+        .args(["stat", "-e", "task-clock", "--", "true"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// The cgroups that this process, and what it starts, make their own in.
+fn beside(name: &str) -> PathBuf {
+    let own = Hierarchy::own(Path::new("/proc")).unwrap();
+    hierarchy().directory(&own).unwrap().join(name)
+}
+
+#[test]
+fn the_next_start_removes_the_cgroup_of_one_that_was_killed() {
+    let Some(_machine) = machine() else { return };
+    let mut killed = pmuscope()
+        .args(["stat", "--", "sh", "-c", "echo $$; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut pid = String::new();
+    let mut out = BufReader::new(killed.stdout.take().unwrap());
+    out.read_line(&mut pid).unwrap();
+    let left = beside(&format!("pmuscope-{}-stat", killed.id()));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+
+    // The command still runs there.
+    start();
+    let procs = fs::read_to_string(left.join("cgroup.procs")).unwrap();
+    assert_eq!(procs, pid);
+
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    while !fs::read_to_string(left.join("cgroup.events"))
+        .unwrap()
+        .contains("populated 0")
+    {
+        std::thread::yield_now();
+    }
+    start();
+    assert!(!left.exists(), "{} is left", left.display());
+}
+
+/// A process of another pid namespace has an id that is nobody's here, or another's.
+#[test]
+fn a_cgroup_that_is_held_stays_whatever_its_number_is() {
+    let Some(_machine) = machine() else { return };
+    // Above the most that pid_max can be, and the id of init.
+    for pid in [4_194_305, 1] {
+        let path = beside(&format!("pmuscope-{pid}-stat"));
+        fs::create_dir(&path).unwrap();
+        let held = File::open(&path).unwrap();
+        held.lock().unwrap();
+        start();
+        assert!(path.exists(), "{} was held", path.display());
+        drop(held);
+        start();
+        assert!(!path.exists(), "{} is left", path.display());
+    }
+}
+
+#[test]
+fn a_name_that_is_taken_gets_a_number() {
+    let Some(_machine) = machine() else { return };
+    let one = OwnCgroup::make(&hierarchy(), "stat").unwrap();
+    let two = OwnCgroup::make(&hierarchy(), "stat").unwrap();
+    assert_ne!(one.id, two.id);
+    // Both are held, and empty.
+    start();
+    let name = beside(&format!("pmuscope-{}-stat", std::process::id()));
+    let second = name.with_file_name(format!("pmuscope-{}-stat-2", std::process::id()));
+    assert!(name.exists() && second.exists());
+    drop((one, two));
+    assert!(!name.exists() && !second.exists());
+}
+
+#[test]
+fn a_process_cannot_write_to_the_terminal_by_its_name() {
+    let Some(_machine) = machine() else { return };
+    const NAME: &str = "\u{1b}[2J\u{9b}m\r\nroot";
+    let cgroup = TestCgroup::new("\u{1b}]0;x\u{7}");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(NAME);
+    fs::copy(load_binary(), &path).unwrap();
+    let mut child = Command::new(&path)
+        .args(["burst", "0", "1000", "1000", "600000"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    cgroup.adopt(child.id());
+    drop(child.stdin.take());
+    // On a busy machine it may not have run in so short a time: then once more.
+    let stat = |by: &str, format: &str, row: &str| {
+        let mut stat = pmuscope();
+        stat.args(["stat", "-e", "task-clock", "--by", by, "--format", format]);
+        stat.args(["--", "sleep", "0.2"]);
+        let seen = (0..50).find_map(|_| {
+            let output = stat.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let text = String::from_utf8(output.stdout).unwrap();
+            text.contains(row).then_some(text)
+        });
+        seen.unwrap_or_else(|| panic!("no {row} by {by} in {format}"))
+    };
+    let shown = printable(NAME);
+    let acts = |char: char| char.is_control() && char != '\n';
+    for format in ["table", "csv"] {
+        for (by, row) in [("cgroup", &*printable(&cgroup.path)), ("process", &shown)] {
+            let text = stat(by, format, row);
+            assert!(!text.contains(acts), "{text:?}");
+        }
+    }
+    // Programs get it as it is.
+    for (by, row, name) in [
+        ("cgroup", "\\u001b]0;x", cgroup.path.clone()),
+        ("process", "\\u001b[2J", format!("{NAME} {}", child.id())),
+    ] {
+        let text = stat(by, "json", row);
+        assert!(!text.contains(acts), "{text:?}");
+        let window: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+        let mut rows = window["rows"].as_array().unwrap().iter();
+        assert!(rows.any(|row| row["name"] == name.as_str()), "{window}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    // An error with such a name.
+    let output = pmuscope()
+        .args(["stat", "--cgroup", NAME, "--", "true"])
+        .output()
+        .unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        !log.contains('\u{1b}') && !log.contains('\u{9b}') && !log.contains('\r'),
+        "{log:?}"
+    );
+    assert!(log.contains(r"\u{1b}[2J\u{9b}m\r"), "{log:?}");
+}
