@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 use probe_user::{cgroup::Hierarchy, own_cgroup::OwnCgroup, printable::printable};
@@ -101,13 +101,8 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(NAME);
     fs::copy(load_binary(), &path).unwrap();
-    let mut child = Command::new(&path)
-        .args(["burst", "0", "1000", "1000", "600000"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    cgroup.adopt(child.id());
-    drop(child.stdin.take());
+    let mut load = cgroup.load_of(&path, "burst 0 1000 1000 600000");
+    load.go();
     // On a busy machine it may not have run in so short a time: then once more.
     let stat = |by: &str, format: &str, row: &str| {
         let mut stat = pmuscope();
@@ -132,7 +127,7 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     // Programs get it as it is.
     for (by, row, name) in [
         ("cgroup", "\\u001b]0;x", cgroup.path.clone()),
-        ("process", "\\u001b[2J", format!("{NAME} {}", child.id())),
+        ("process", "\\u001b[2J", format!("{NAME} {}", load.pid())),
     ] {
         let text = stat(by, "json", row);
         assert!(!text.contains(acts), "{text:?}");
@@ -140,8 +135,7 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
         let mut rows = window["rows"].as_array().unwrap().iter();
         assert!(rows.any(|row| row["name"] == name.as_str()), "{window}");
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(load);
 
     // An error with such a name.
     let output = pmuscope()

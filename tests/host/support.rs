@@ -76,7 +76,12 @@ impl TestCgroup {
     /// Starts a load and moves it here while it waits for [`Load::go`]: a task that another one moves
     /// while it runs would belong to its old cgroup until it is switched in again.
     pub(crate) fn load(&self, words: &str) -> Load {
-        let mut command = Command::new(load_binary());
+        self.load_of(&load_binary(), words)
+    }
+
+    /// A load by a copy of its binary.
+    pub(crate) fn load_of(&self, binary: &Path, words: &str) -> Load {
+        let mut command = Command::new(binary);
         command
             .args(words.split(' '))
             .stdin(Stdio::piped())
