@@ -139,6 +139,7 @@ pub(crate) fn self_values(report: &Report, health: &Health) -> Vec<(String, Stri
         ("overflowed_charges", health.overflowed.to_string()),
         ("rebased_counters", health.rebased.to_string()),
         ("refused_reads", health.read_errors.to_string()),
+        ("map_retries", health.map_retries.to_string()),
         ("lost_events", health.lost_events.to_string()),
     ];
     let sampled = report.sampling.iter();

@@ -233,6 +233,7 @@ fn health() -> Health {
         rebased: 0,
         read_errors: 0,
         overflowed: 3,
+        map_retries: 0,
         lost_events: 0,
         missed_switches: 0,
         moved_running: 0,

@@ -24,11 +24,11 @@ mod uncore;
 pub(crate) mod walk;
 mod weights;
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use aya::{
     Btf, Ebpf, EbpfLoader,
-    maps::{HashMap, PerCpuArray},
+    maps::{HashMap, MapError, PerCpuArray},
     programs::{Program, ProgramError, RawTracePoint},
 };
 use aya_log::EbpfLogger;
@@ -61,6 +61,7 @@ use crate::{
     own_cgroup,
     pull::{IdleRows, Lifecycle, Names, Processes},
     resctrl,
+    sys::bpf,
 };
 
 /// The eBPF object, built for this architecture.
@@ -253,10 +254,15 @@ impl Session {
             .ebpf
             .map_mut("COMMAND")
             .ok_or_else(|| no_map("COMMAND"))?;
-        let mut map: HashMap<_, u32, u8> = map
-            .try_into()
-            .map_err(|error: aya::maps::MapError| failed(&error))?;
-        map.insert(pid, 1, 0).map_err(|error| failed(&error))?;
+        let mut map: HashMap<_, u32, u8> =
+            map.try_into().map_err(|error: MapError| failed(&error))?;
+        let inserted = bpf::again(|| {
+            map.insert(pid, 1, 0).map_err(|error| match error {
+                MapError::SyscallError(error) => error.io_error,
+                other => io::Error::other(other),
+            })
+        });
+        inserted.map_err(|error| failed(&error))?;
         if self.spe.is_some() {
             Spe::follow(&mut self.ebpf, pid)?;
         }

@@ -2,7 +2,10 @@
 
 use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, Sampled, UsageKey, UsageRow};
 
-use crate::load::{Hook, Session};
+use crate::{
+    load::{Hook, Session},
+    sys::bpf,
+};
 
 /// The programs' account of themselves since the session began.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct Health {
     pub read_errors: u64,
     /// Charges that went to the overflow row.
     pub overflowed: u64,
+    /// Map calls of this process that met a busy map and were made again.
+    pub map_retries: u64,
     /// cgroup and process events that were lost.
     pub lost_events: u64,
     /// Switches that no program saw.
@@ -63,6 +68,7 @@ impl Session {
             rebased: sum(|state| state.rebased),
             read_errors: sum(|state| state.read_errors),
             overflowed: sum(|state| state.overflowed),
+            map_retries: bpf::retries(),
             lost_events: sum(|state| state.lost_events),
             missed_switches: self.missed_switches + sum(|state| state.unseen),
             moved_running: sum(|state| state.moved),

@@ -6,14 +6,11 @@ use std::{
     os::fd::AsFd as _,
 };
 
-use aya::{
-    Btf, Ebpf,
-    maps::{self, Map},
-};
+use aya::{Btf, Ebpf, maps::Map};
 use probe_common::{Process, Walk};
 
 use crate::{
-    load::{LoadError, chain, no_map, walk},
+    load::{LoadError, no_map, walk},
     sys::bpf,
 };
 
@@ -63,22 +60,20 @@ impl Processes {
     }
 
     /// Makes the map hold these.
-    fn set(&mut self, ebpf: &mut Ebpf, wanted: HashSet<u32>) -> Result<(), LoadError> {
-        let refused = |error| LoadError::Bpf {
-            what: "map PROCESSES".into(),
-            reason: chain(&error),
+    fn set(&mut self, ebpf: &Ebpf, wanted: HashSet<u32>) -> Result<(), LoadError> {
+        let refused = |source| LoadError::Map {
+            what: "write to the PROCESSES map",
+            source,
         };
-        let map = ebpf
-            .map_mut("PROCESSES")
-            .ok_or_else(|| no_map("PROCESSES"))?;
-        let mut map: maps::HashMap<_, u64, [u64; Process::WORDS]> =
-            map.try_into().map_err(refused)?;
+        let Some(Map::HashMap(map)) = ebpf.map("PROCESSES") else {
+            return Err(no_map("PROCESSES"));
+        };
+        let map = map.fd().as_fd();
         for tgid in self.asked.difference(&wanted) {
-            map.remove(&u64::from(*tgid)).map_err(refused)?;
+            bpf::take::<1, { Process::WORDS }>(map, &[u64::from(*tgid)]).map_err(refused)?;
         }
         for tgid in wanted.difference(&self.asked) {
-            map.insert(u64::from(*tgid), [0; Process::WORDS], 0)
-                .map_err(refused)?;
+            bpf::put(map, &[u64::from(*tgid)], &[0; Process::WORDS]).map_err(refused)?;
         }
         self.asked = wanted;
         Ok(())

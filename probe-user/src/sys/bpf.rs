@@ -1,9 +1,15 @@
 //! bpf(2) commands that aya 0.14 does not wrap: a perf event's descriptor as a map value
 //! (aya has it from 0.15), batch look-up, and look-up with deletion.
+//!
+//! The locks of hash maps and queues may be refused to a caller: where its CPU is in a call of the same
+//! map already (EBUSY), and from Linux 6.15 on after a quarter of a second or where waiting would be a
+//! deadlock (ETIMEDOUT, EDEADLK: rqspinlock). Such a call is made again.
 
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
 };
 
 use aya_obj::generated::{bpf_attr, bpf_cmd};
@@ -28,6 +34,44 @@ unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
     } else {
         Ok(result)
     }
+}
+
+/// How often a call is made: eight seconds where each of them waits for its lock.
+const TRIES: u32 = 32;
+
+/// Calls that were made again.
+static RETRIES: AtomicU64 = AtomicU64::new(0);
+
+/// How many map calls of this process met a busy map and were made again.
+pub(crate) fn retries() -> u64 {
+    RETRIES.load(Ordering::Relaxed)
+}
+
+/// Makes a map call again while the map is busy.
+pub(crate) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let busy = |error: &io::Error| {
+        let errno = error.raw_os_error();
+        matches!(errno, Some(libc::EBUSY | libc::ETIMEDOUT | libc::EDEADLK))
+    };
+    for _ in 1..TRIES {
+        match call() {
+            Err(error) if busy(&error) => {
+                RETRIES.fetch_add(1, Ordering::Relaxed);
+                thread::yield_now();
+            }
+            result => return result,
+        }
+    }
+    call().map_err(|error| {
+        if !busy(&error) {
+            return error;
+        }
+        let text = format!(
+            "its lock was held at each of {TRIES} tries ({error}); start pmuscope again, and please \
+             report it if that does not help"
+        );
+        io::Error::new(error.kind(), text)
+    })
 }
 
 fn zeroed() -> bpf_attr {
@@ -56,7 +100,24 @@ pub(crate) fn set_perf_event(
     unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
 }
 
-/// Removes a row and returns its last value; None where there is no such row.
+/// Adds a row to a hash map, or replaces it.
+pub(crate) fn put<const K: usize, const V: usize>(
+    map: BorrowedFd<'_>,
+    key: &[u64; K],
+    value: &[u64; V],
+) -> io::Result<()> {
+    let mut attr = zeroed();
+    // SAFETY: writing plain integers to the union's fields.
+    let element = unsafe { &mut attr.__bindgen_anon_2 };
+    element.map_fd = raw(map);
+    element.key = std::ptr::from_ref(key) as u64;
+    element.__bindgen_anon_1.value = std::ptr::from_ref(value) as u64;
+    // SAFETY: key and value are arrays of the map's sizes (its users define both) that outlive the call.
+    again(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }).map(drop)
+}
+
+/// Removes a row and returns its last value; None where there is no such row. Of a queue, which has no
+/// keys, the first.
 ///
 /// Needs kernel 5.14 for hash maps.
 pub(crate) fn take<const K: usize, const V: usize>(
@@ -68,10 +129,15 @@ pub(crate) fn take<const K: usize, const V: usize>(
     // SAFETY: writing plain integers to the union's fields.
     let element = unsafe { &mut attr.__bindgen_anon_2 };
     element.map_fd = raw(map);
-    element.key = std::ptr::from_ref(key) as u64;
+    element.key = if K == 0 {
+        0
+    } else {
+        std::ptr::from_ref(key) as u64
+    };
     element.__bindgen_anon_1.value = std::ptr::from_mut(&mut value) as u64;
     // SAFETY: key and value are arrays of the map's sizes (its users define both) that outlive the call.
-    match unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, &mut attr) } {
+    let taken = again(|| unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, &mut attr) });
+    match taken {
         Ok(_) => Ok(Some(value)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
@@ -84,6 +150,16 @@ pub(crate) fn take<const K: usize, const V: usize>(
 pub(crate) fn lookup_all<const K: usize, const V: usize>(
     map: BorrowedFd<'_>,
 ) -> io::Result<Vec<([u64; K], [u64; V])>> {
+    // SAFETY: the attributes are those of `batches`, whose pointers are valid.
+    let call = |attr: &mut bpf_attr| unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, attr) };
+    batches(raw(map), call)
+}
+
+/// [`lookup_all`] by any `call` that does as the kernel does.
+fn batches<const K: usize, const V: usize>(
+    map: u32,
+    mut call: impl FnMut(&mut bpf_attr) -> io::Result<i64>,
+) -> io::Result<Vec<([u64; K], [u64; V])>> {
     let mut rows = Vec::new();
     let mut chunk = 4096_usize;
     let mut keys = vec![[0_u64; K]; chunk];
@@ -93,21 +169,24 @@ pub(crate) fn lookup_all<const K: usize, const V: usize>(
     loop {
         let mut next = 0_u32;
         let mut attr = zeroed();
-        // SAFETY: writing plain integers to the union's fields.
-        let batch = unsafe { &mut attr.batch };
-        batch.map_fd = raw(map);
-        batch.in_batch = if first {
-            0
-        } else {
-            std::ptr::from_ref(&position) as u64
-        };
-        batch.out_batch = std::ptr::from_mut(&mut next) as u64;
-        batch.keys = keys.as_mut_ptr() as u64;
-        batch.values = values.as_mut_ptr() as u64;
-        batch.count = u32::try_from(chunk).unwrap_or(u32::MAX);
-        // SAFETY: both buffers hold `chunk` elements of the map's key and value sizes; hash maps
-        // keep their position in a u32.
-        let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
+        let result = again(|| {
+            // What a try that failed has read is read again, from the same position.
+            // SAFETY: writing plain integers to the union's fields.
+            let batch = unsafe { &mut attr.batch };
+            batch.map_fd = map;
+            batch.in_batch = if first {
+                0
+            } else {
+                std::ptr::from_ref(&position) as u64
+            };
+            batch.out_batch = std::ptr::from_mut(&mut next) as u64;
+            // Both buffers hold `chunk` elements of the map's key and value sizes; hash maps keep
+            // their position in a u32.
+            batch.keys = keys.as_mut_ptr() as u64;
+            batch.values = values.as_mut_ptr() as u64;
+            batch.count = u32::try_from(chunk).unwrap_or(u32::MAX);
+            call(&mut attr)
+        });
         // SAFETY: reading a plain integer that the kernel wrote.
         let count = unsafe { attr.batch.count } as usize;
         let done = match result {
@@ -132,5 +211,126 @@ pub(crate) fn lookup_all<const K: usize, const V: usize>(
         }
         position = next;
         first = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BUSY: [i32; 3] = [libc::EBUSY, libc::ETIMEDOUT, libc::EDEADLK];
+
+    #[test]
+    fn a_busy_map_is_asked_again() {
+        for errno in BUSY {
+            let mut left = 5;
+            let before = retries();
+            let result = again(|| {
+                left -= 1;
+                match left {
+                    0 => Ok("read"),
+                    _ => Err(io::Error::from_raw_os_error(errno)),
+                }
+            });
+            assert_eq!(result.unwrap(), "read");
+            // Other tests of this process may have added theirs.
+            assert!(retries() >= before + 4);
+        }
+    }
+
+    #[test]
+    fn a_map_that_stays_busy_is_named_so() {
+        for errno in BUSY {
+            let mut calls = 0;
+            let error = again(|| -> io::Result<()> {
+                calls += 1;
+                Err(io::Error::from_raw_os_error(errno))
+            });
+            let text = error.unwrap_err().to_string();
+            assert_eq!(calls, TRIES);
+            assert!(
+                text.starts_with("its lock was held at each of 32 tries"),
+                "{text}"
+            );
+            assert!(text.contains("start pmuscope again"), "{text}");
+        }
+        // Anything else is no reason to try again.
+        let mut calls = 0;
+        let error = again(|| -> io::Result<()> {
+            calls += 1;
+            Err(io::Error::from_raw_os_error(libc::E2BIG))
+        });
+        assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::E2BIG));
+        assert_eq!(calls, 1);
+    }
+
+    /// A hash map as the kernel's batches go through it: bucket by bucket, as many as have room.
+    struct Buckets<'a> {
+        buckets: &'a [Vec<u64>],
+        /// At each call, after how many buckets a lock is refused, and how; none: it is not.
+        refusals: Vec<Option<(usize, i32)>>,
+    }
+
+    impl Buckets<'_> {
+        fn call(&mut self, attr: &mut bpf_attr) -> io::Result<i64> {
+            let mut refusal = self.refusals.pop().flatten();
+            // SAFETY: the attributes are those of `batches`: the pointers are valid, the buffers hold
+            // `count` elements, and `in_batch` is null or the position.
+            unsafe {
+                let batch = &mut attr.batch;
+                let (room, mut total) = (batch.count, 0);
+                batch.count = 0;
+                let from = (batch.in_batch as *const u32).as_ref();
+                let mut at = from.map_or(0, |from| *from as usize);
+                let result = loop {
+                    let Some(bucket) = self.buckets.get(at) else {
+                        break Err(io::Error::from_raw_os_error(libc::ENOENT));
+                    };
+                    if let Some((after, errno)) = &mut refusal {
+                        if *after == 0 {
+                            break Err(io::Error::from_raw_os_error(*errno));
+                        }
+                        *after -= 1;
+                    }
+                    if total as usize + bucket.len() > room as usize {
+                        break match total {
+                            0 => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                            _ => Ok(0),
+                        };
+                    }
+                    for key in bucket {
+                        (batch.keys as *mut u64).add(total as usize).write(*key);
+                        (batch.values as *mut u64).add(total as usize).write(!key);
+                        total += 1;
+                    }
+                    at += 1;
+                };
+                batch.count = total;
+                (batch.out_batch as *mut u32).write(u32::try_from(at).unwrap());
+                result
+            }
+        }
+    }
+
+    proptest! {
+        /// Each row once, whatever locks are refused on the way and however many rows a bucket has.
+        #[test]
+        fn refused_locks_lose_and_double_no_row(
+            sizes in prop::collection::vec(0..3000_usize, 1..12),
+            refusals in prop::collection::vec(
+                prop::option::of((0..6_usize, prop::sample::select(&BUSY))),
+                0..20,
+            ),
+        ) {
+            let mut keys = 0_u64..;
+            let buckets: Vec<Vec<u64>> =
+                sizes.iter().map(|size| keys.by_ref().take(*size).collect()).collect();
+            let mut map = Buckets { buckets: &buckets, refusals };
+            let rows = batches::<1, 1>(0, |attr| map.call(attr)).unwrap();
+            let expected: Vec<_> = buckets.concat().iter().map(|key| ([*key], [!key])).collect();
+            prop_assert_eq!(rows, expected);
+        }
     }
 }

@@ -37,6 +37,7 @@ fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
         rebased: 0,
         read_errors: 0,
         overflowed: 0,
+        map_retries: 0,
         lost_events: 0,
         missed_switches: 0,
         moved_running: 0,

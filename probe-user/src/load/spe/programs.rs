@@ -1,8 +1,10 @@
 //! The programs and maps of SPE's accounting.
 
+use std::os::fd::AsFd as _;
+
 use aya::{
     Btf, Ebpf,
-    maps::{Array, HashMap, Map, MapData},
+    maps::{Array, Map, MapData},
     programs::{
         FEntry, KProbe, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _,
     },
@@ -13,16 +15,19 @@ use probe_common::{
 };
 
 use super::{SpeError, clock::Clock};
-use crate::load::{
-    LoadError,
-    btf::{
-        Field,
-        Shape::{Integer, Pointer},
-        field,
+use crate::{
+    load::{
+        LoadError,
+        btf::{
+            Field,
+            Shape::{Integer, Pointer},
+            field,
+        },
+        chain,
+        hook::attach_tracepoint,
+        no_map, program, walk,
     },
-    chain,
-    hook::attach_tracepoint,
-    no_map, program, walk,
+    sys::bpf,
 };
 
 /// Fields that only these programs read.
@@ -165,8 +170,12 @@ impl Maps<'_> {
     }
 
     pub(crate) fn set_task(&mut self, thread: u64, task: SpeTask) -> Result<(), LoadError> {
-        let mut map: HashMap<&mut MapData, u64, [u64; SpeTask::WORDS]> = self.map("SPE_TASKS")?;
-        map.insert(thread, task.to_words(), 0)
-            .map_err(|error| refused("an entry of map SPE_TASKS")(&error))
+        let Some(Map::HashMap(map)) = self.0.map("SPE_TASKS") else {
+            return Err(no_map("SPE_TASKS"));
+        };
+        bpf::put(map.fd().as_fd(), &[thread], &task.to_words()).map_err(|source| LoadError::Map {
+            what: "write to the SPE_TASKS map",
+            source,
+        })
     }
 }

@@ -2,37 +2,27 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use aya::{
-    Ebpf,
-    maps::{Map, MapError, Queue},
-};
+use aya::{Ebpf, maps::Map};
 use probe_common::spe::SpeTask;
 
-use super::failed;
 use crate::{
     load::{LoadError, Maps, no_map},
     sys::bpf,
 };
 
 /// Takes the threads that exited out of the queue.
-pub(super) fn exited(ebpf: &mut Ebpf) -> Result<Vec<u64>, LoadError> {
-    let map = ebpf
-        .map_mut("SPE_EXITED")
-        .ok_or_else(|| no_map("SPE_EXITED"))?;
-    let mut queue: Queue<_, u64> = map.try_into().map_err(failed("SPE_EXITED"))?;
-    let mut threads = Vec::new();
-    loop {
-        match queue.pop(0) {
-            Ok(thread) => threads.push(thread),
-            Err(MapError::ElementNotFound) => return Ok(threads),
-            Err(MapError::SyscallError(error))
-                if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
-            {
-                return Ok(threads);
-            }
-            Err(error) => return Err(failed("SPE_EXITED")(error)),
-        }
-    }
+pub(super) fn exited(ebpf: &Ebpf) -> Result<Vec<u64>, LoadError> {
+    let Some(Map::Queue(queue)) = ebpf.map("SPE_EXITED") else {
+        return Err(no_map("SPE_EXITED"));
+    };
+    let next = || bpf::take(queue.fd().as_fd(), &[]).transpose();
+    let threads = std::iter::from_fn(next).map(|taken| taken.map(|[thread]| thread));
+    threads
+        .collect::<Result<_, _>>()
+        .map_err(|source| LoadError::Map {
+            what: "read the SPE_EXITED map",
+            source,
+        })
 }
 
 /// Deletes threads from the task map that exited and were drained since.
