@@ -2,6 +2,7 @@
 
 mod health;
 mod late;
+mod stopped;
 mod threads;
 
 use std::{
@@ -21,6 +22,7 @@ use probe_common::spe::{
 pub use self::health::SpeHealth;
 use self::{
     late::CpuLog,
+    stopped::weight,
     threads::{all_exited, exited, forget},
 };
 use super::{OVERFLOW, lifecycle::Ended, now};
@@ -60,6 +62,8 @@ pub(crate) struct SpeTotals {
     /// Samples, operations and variance of each row at the last pull.
     rows: HashMap<SpeKey, (u64, f64, f64)>,
     cpus: Vec<SpeCpu>,
+    /// Accounts of the CPUs that sample, each as of when it was stopped last.
+    stopped: BTreeMap<u32, SpeCpu>,
     /// Threads that exited before the last drain: free to delete after the next one.
     exited: Vec<u64>,
     /// The queue of exits ran full: threads that exited are still in the task map.
@@ -134,6 +138,11 @@ impl Spe {
 
     fn read(&mut self, ebpf: &Ebpf, ended: &[Arc<Ended>]) -> Result<SpeReading, LoadError> {
         let mut cpus = cpus(ebpf)?;
+        for (number, account) in std::mem::take(&mut self.totals.stopped) {
+            if let Some(cpu) = cpus.get_mut(number as usize) {
+                *cpu = account;
+            }
+        }
         self.add_logs(&mut cpus);
         let Some(Map::HashMap(map)) = ebpf.map("SPE_ROWS") else {
             return Err(no_map("SPE_ROWS"));
@@ -188,14 +197,7 @@ impl Spe {
             .enumerate()
             .map(|(at, now)| {
                 let before = self.totals.cpus.get(at).copied().unwrap_or_default();
-                let decoded = (now.cells - before.cells) - (now.skipped - before.skipped);
-                let all = now.bytes().saturating_sub(before.bytes()) as f64 / 64.0;
-                let each = if decoded > 0 {
-                    all / decoded as f64
-                } else {
-                    1.0
-                };
-                each * self.period as f64
+                weight(&before, now) * self.period as f64
             })
             .collect();
         let mut last = HashMap::with_capacity(raw.len());

@@ -10,7 +10,10 @@ use std::collections::btree_map::Entry;
 use aya::Ebpf;
 use probe_common::spe::SpeCpu;
 
-use super::{SpeTotals, cpus};
+use super::{
+    SpeTotals,
+    stopped::{Account, look},
+};
 use crate::{
     load::{Drained, LoadError, Spe, SpeHook, spe::SpeCpuEvent},
     sys::aux::Logged,
@@ -40,6 +43,17 @@ impl SpeTotals {
         sum.lost += more.lost;
     }
 
+    /// Whether the program of a CPU was shown less than what was lost there before.
+    fn shown_less(&mut self, event: &mut SpeCpuEvent, account: &SpeCpu) -> bool {
+        self.read_log(event);
+        let Entry::Occupied(mut log) = self.logs.entry(event.cpu) else {
+            return false;
+        };
+        let log = log.get_mut();
+        let now = missed(log, account);
+        now > std::mem::replace(&mut log.missed, now)
+    }
+
     /// Chunks that the logs had no room for: what was in them is not in `missed_bytes`.
     pub(super) fn unlogged(&self) -> u64 {
         self.logs.values().map(|log| log.sum.lost).sum()
@@ -54,28 +68,19 @@ impl Spe {
         at: usize,
         period: Option<u64>,
     ) -> Result<Drained, LoadError> {
+        let (hook, totals) = (self.hook, &mut self.totals);
+        let mut tries = 0;
+        let again = |event: &mut SpeCpuEvent, account: &SpeCpu| {
+            tries += 1;
+            hook == SpeHook::Kprobe && tries <= TRIES && totals.shown_less(event, account)
+        };
         let event = &mut self.events[at];
-        if event.stop()? == Drained::Dead {
+        let number = event.cpu;
+        let account = look(&mut Account { event, ebpf }, period, again)?;
+        let Some(account) = account else {
             return Ok(Drained::Dead);
-        }
-        if self.hook == SpeHook::Kprobe {
-            for _ in 0..TRIES {
-                self.totals.read_log(event);
-                let Entry::Occupied(mut log) = self.totals.logs.entry(event.cpu) else {
-                    break;
-                };
-                let missed = missed(log.get(), &cpus(ebpf)?, event.cpu);
-                // No more than is lost already.
-                if missed <= log.get().missed {
-                    log.get_mut().missed = missed;
-                    break;
-                }
-                log.get_mut().missed = missed;
-                event.go_on(None)?;
-                event.stop()?;
-            }
-        }
-        event.go_on(period)?;
+        };
+        self.totals.stopped.insert(number, account);
         Ok(Drained::Yes)
     }
 
@@ -83,7 +88,8 @@ impl Spe {
     pub(super) fn add_logs(&mut self, cpus: &mut [SpeCpu]) {
         for (&number, log) in &mut self.totals.logs {
             if !self.events.iter().any(|event| event.cpu == number) {
-                log.missed = missed(log, cpus, number);
+                let account = cpus.get(number as usize).copied().unwrap_or_default();
+                log.missed = missed(log, &account);
             }
         }
         for (&number, log) in &self.totals.logs {
@@ -98,7 +104,6 @@ impl Spe {
 }
 
 /// Bytes that were written on a CPU, less those that its program was shown. Of a CPU that does not sample.
-fn missed(log: &CpuLog, cpus: &[SpeCpu], number: u32) -> u64 {
-    let shown = cpus.get(number as usize).map_or(0, SpeCpu::bytes);
-    log.sum.bytes.saturating_sub(shown)
+fn missed(log: &CpuLog, account: &SpeCpu) -> u64 {
+    log.sum.bytes.saturating_sub(account.bytes())
 }
