@@ -329,16 +329,16 @@ fn another_hook_is_refused_or_as_exact() {
         "task-clock",
         "--",
         load.to_str().unwrap(),
-        "burst",
+        "bursts",
         "1",
         "1000",
         "10000",
-        "300",
+        "30",
     ];
     let (windows, output) = stat(&args);
     let log = String::from_utf8_lossy(&output.stderr);
     let hook = windows[0]["self"]["hook"].as_str().unwrap();
-    // 300 ms of 1 ms on and 10 ms off: some 30 ms, whichever hook it is.
+    // 30 bursts of 1 ms, 10 ms apart: some 30 ms, whichever hook it is.
     let counted = count(row(&windows[0], "command"), "task-clock");
     assert!(
         (20_000_000..60_000_000).contains(&counted),

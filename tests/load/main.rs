@@ -26,7 +26,7 @@ use rustix::{
 mod churn;
 mod spin;
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -53,6 +53,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             while Instant::now() < end {
                 burn(on);
                 std::thread::sleep(off);
+            }
+        }
+        // As many however busy the machine is: the CPU time is known beforehand.
+        Some("bursts") => {
+            pin(number(1)?)?;
+            for _ in 0..number(4)? {
+                burn(Duration::from_micros(number(2)?));
+                std::thread::sleep(Duration::from_micros(number(3)?));
             }
         }
         Some("threads") => {
