@@ -196,7 +196,9 @@ fn a_runc_container_shows_as_its_id() {
         .get(&container)
         .unwrap_or_else(|| panic!("no container {id} among {:?}", joined.rows.keys()));
     assert!(
-        usage[0].is_some_and(|row| row.counts[0] > 1_000_000),
+        usage[0]
+            .as_ref()
+            .is_some_and(|row| row.counts[0] > 1_000_000),
         "{usage:?}"
     );
     let _ = fs::remove_dir(

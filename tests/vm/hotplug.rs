@@ -105,7 +105,7 @@ fn groups_take_turns_on_a_cpu_that_comes_back() {
     let time = pmu.core_time(a.id);
     let mut counted = 0;
     for (group, rates) in RATES.chunks(6).enumerate() {
-        let row = window.usage[&owner][group].unwrap();
+        let row = window.usage[&owner][group].as_ref().unwrap();
         let nanos: Vec<u64> = row
             .counts
             .iter()

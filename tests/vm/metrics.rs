@@ -7,15 +7,14 @@
 
 use std::{collections::BTreeMap, path::Path, thread, time::Duration};
 
-use probe_common::UsageRow;
 use probe_user::{
-    catalogue::{Catalogue, Chip, Counts, Machine, Metric, Settings},
+    catalogue::{Catalogue, Chip, Machine, Metric, Settings},
     derive::Report,
     event::{self, Counter, Pmus, Source},
-    formula::Implicit,
+    formula::{Absent, Implicit, Input, Sample},
     join::{By, Entity, View},
     load::{Place, Plan, PlannedMetric, Request, Room},
-    window::Usage,
+    window::{Counted, Usage},
 };
 
 use crate::{
@@ -147,7 +146,7 @@ impl Planned {
     }
 
     /// For how long the PMU counted a group, ns: every event of the group must say the same, to the count.
-    fn live(&self, group: usize, row: &UsageRow) -> u64 {
+    fn live(&self, group: usize, row: &Counted) -> u64 {
         let events = 0..self.plan.groups[group].len();
         let times = events.filter_map(|at| Some((row.counts[at], self.rate(group, at)?)));
         let times: Vec<(u64, u64)> = times.map(|(n, rate)| (n / rate, n % rate)).collect();
@@ -160,29 +159,58 @@ impl Planned {
         first.0
     }
 
-    /// What a metric must be, with the counts of its events from `count`: group, place in it, row.
+    /// The time for which a group would have to count to have an estimate, ns: the same by every event.
+    fn estimated(&self, group: usize, row: &Counted) -> f64 {
+        let events = 0..self.plan.groups[group].len();
+        let times = events.filter_map(|at| Some((row.estimate(at)?, self.rate(group, at)?)));
+        #[expect(clippy::cast_precision_loss, reason = "rates of a test")]
+        let times: Vec<f64> = times.map(|(n, rate)| n / rate as f64).collect();
+        let same = |time: &f64| (time / times[0] - 1.0).abs() < 1e-12;
+        assert!(times.iter().all(same), "group {group}: {times:?}");
+        times[0]
+    }
+
+    /// What a metric must be, with the counts of its events from `count`: group, and place in it.
     fn expected(
         &self,
         metric: &PlannedMetric,
-        usage: &Usage,
         window: Duration,
-        count: impl Fn(usize, usize, &UsageRow) -> (u64, u64, u64),
+        count: impl Fn(usize, usize) -> f64,
     ) -> f64 {
-        let mut counts = Counts::of_cpus(window);
+        let mut known = Known {
+            counts: BTreeMap::new(),
+            window,
+        };
         for (event, place) in &metric.sources.as_ref().unwrap()[0].events {
             let Place::Core { group, at } = place else {
                 panic!("{event} is not counted on CPUs")
             };
-            let row = usage[*group].as_ref().unwrap();
-            let (count, enabled, running) = count(*group, *at, row);
-            counts.add(event, count, enabled, running);
+            *known.counts.entry(event.clone()).or_default() += count(*group, *at);
         }
-        counts.set(Implicit::NumCpus, 2.0);
-        metric
-            .metric
-            .evaluate(&self.machine, &counts)
-            .unwrap()
-            .value
+        let value = metric.metric.evaluate(&self.machine, &known);
+        value.unwrap().value
+    }
+}
+
+/// Counts for all of the time on two CPUs.
+struct Known {
+    counts: BTreeMap<String, f64>,
+    window: Duration,
+}
+
+impl Input for Known {
+    fn event(&self, name: &str) -> Result<Sample, Absent> {
+        let count = *self.counts.get(name).ok_or(Absent::Missing)?;
+        Ok(Sample { count, live: 1.0 })
+    }
+
+    fn implicit(&self, implicit: Implicit) -> Option<f64> {
+        match implicit {
+            Implicit::DurationTime => Some(self.window.as_secs_f64() * 1e9),
+            Implicit::Seconds => Some(self.window.as_secs_f64()),
+            Implicit::NumCpus => Some(2.0),
+            _ => None,
+        }
     }
 }
 
@@ -203,10 +231,11 @@ fn compare(planned: &Planned, report: &Report, usage: &Usage, label: &str, ran: 
     let entity = Entity::Cgroup(label.to_owned());
     let row = report.rows.iter().find(|row| row.label == entity).unwrap();
     let mut errors = Errors::default();
-    let mut live = Vec::new();
-    for (group, row) in usage.iter().enumerate() {
-        let row = row.as_ref().unwrap();
+    let (mut live, mut estimated) = (Vec::new(), Vec::new());
+    let rows: Vec<&Counted> = usage.iter().map(|row| row.as_ref().unwrap()).collect();
+    for (group, row) in rows.iter().enumerate() {
         let time = planned.live(group, row);
+        estimated.push(planned.estimated(group, row));
         errors.running.push(relative(row.running, time));
         errors.enabled = relative(row.enabled, ran);
         live.push(time);
@@ -220,16 +249,20 @@ fn compare(planned: &Planned, report: &Report, usage: &Usage, label: &str, ran: 
         let value = value
             .as_ref()
             .unwrap_or_else(|reason| panic!("{} of {label}: {reason}", head.name));
-        // What the PMU counted by its rates, scaled by the times that the kernel gave.
-        let exact = planned.expected(metric, usage, report.length, |group, at, row| {
-            let count = planned.rate(group, at).map(|rate| rate * live[group]);
-            (count.unwrap_or(row.counts[at]), row.enabled, row.running)
+        // What the PMU counted by its rates, estimated for all of the time on each CPU.
+        let exact = planned.expected(metric, report.length, |group, at| {
+            match planned.rate(group, at) {
+                #[expect(clippy::cast_precision_loss, reason = "rates of a test")]
+                Some(rate) => rate as f64 * estimated[group],
+                None => rows[group].estimate(at).unwrap(),
+            }
         });
         let error = value.value / exact - 1.0;
         assert!(error.abs() < 1e-12, "{}: {error:e}", head.name);
         // By the rates alone: task-clock is the kernel's own count of ns.
-        let truth = planned.expected(metric, usage, report.length, |group, at, _| {
-            (planned.rate(group, at).unwrap_or(1) * ran, ran, ran)
+        #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
+        let truth = planned.expected(metric, report.length, |group, at| {
+            planned.rate(group, at).unwrap_or(1) as f64 * ran as f64
         });
         let error = (value.value / truth - 1.0).abs();
         println!(

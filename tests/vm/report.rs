@@ -8,15 +8,20 @@ use probe_user::{
 
 use crate::support::{Counting, TestCgroup};
 
-/// The cgroup's row of a report of the window.
-pub(crate) fn row(counting: &Counting, window: &Window, cgroup: &TestCgroup) -> Row<Entity> {
+/// A report of the window by cgroup.
+pub(crate) fn report(counting: &Counting, window: &Window) -> Report {
     let plan = counting.session.plan();
     let view = View {
         by: By::Cgroup,
         ..View::default()
     };
     let joined = view.join(window, plan.groups.len());
-    let report = Report::new(plan, window, &joined, window.start);
+    Report::new(plan, window, &joined, window.start)
+}
+
+/// The cgroup's row of a report of the window.
+pub(crate) fn row(counting: &Counting, window: &Window, cgroup: &TestCgroup) -> Row<Entity> {
+    let report = report(counting, window);
     let label = Entity::Cgroup(cgroup.path.clone());
     let row = report.rows.into_iter().find(|row| row.label == label);
     row.unwrap_or_else(|| panic!("{} has no row", cgroup.path))

@@ -1,6 +1,6 @@
 //! The test-PMU module (tests/vm/kmod), loaded for one test: what it counts is known exactly.
 
-use std::{fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use probe_common::CgroupId;
 
@@ -45,14 +45,23 @@ impl TestPmu {
 
     /// Nanoseconds for which the core PMU counted tasks of a watched cgroup.
     pub(crate) fn core_time(&self, cgroup: CgroupId) -> u64 {
+        self.core_times(cgroup).values().sum()
+    }
+
+    /// The same by CPU.
+    pub(crate) fn core_times(&self, cgroup: CgroupId) -> BTreeMap<u32, u64> {
         let tasks = fs::read_to_string(format!("{CONTROL}/tasks")).unwrap();
         let of_cgroup = tasks.lines().filter_map(|line| {
             // kind id weight cpu ns core_ns weighing_ns
             let fields: Vec<_> = line.split(' ').collect();
-            (fields[0] == "cgroup" && fields[1] == cgroup.0.to_string())
-                .then(|| fields[5].parse::<u64>().unwrap())
+            (fields[0] == "cgroup" && fields[1] == cgroup.0.to_string()).then(|| {
+                (
+                    fields[3].parse().unwrap(),
+                    fields[5].parse::<u64>().unwrap(),
+                )
+            })
         });
-        of_cgroup.sum()
+        of_cgroup.collect()
     }
 }
 

@@ -1,19 +1,20 @@
 //! More events than the PMU has counters: the kernel's multiplexing, and turns of counter groups beside it.
-//! The PMU counts at one rate, so the only error of what is scaled is that of the kernel's times.
+//! Where the PMU counts at one rate, the only error of what is scaled is that of the kernel's times; where it
+//! counts faster on one CPU than on the other, also that of adding up before scaling.
 
 use std::{path::Path, thread, time::Duration};
 
 use probe_user::{
     derive::Value,
-    event::{self, Pmus},
+    event::{self, Pmus, Scope},
     load::Plan,
 };
 
 use crate::{
     accounting::{run, watched},
     guest::{clock_runs_alone, clock_slack, skip},
-    report::row,
-    support::{Counting, TestCgroup, machine},
+    report::{report, row},
+    support::{self, Counting, TestCgroup, machine},
     testpmu::{TestPmu, core, event},
 };
 
@@ -35,7 +36,7 @@ fn scaled(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) -> (Vec<V
     let values = row(counting, &window, cgroup).values;
     let values: Vec<Value> = values
         .into_iter()
-        .map(|value| value.expect("it ran"))
+        .map(|value| value.expect("it is counted").expect("it ran"))
         .collect();
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
     let ran = pmu.core_time(cgroup.id) as f64;
@@ -109,4 +110,103 @@ fn turns_are_as_exact_as_the_kernels_multiplexing() {
         turns * 100.0
     );
     assert!(turns < clock_slack(), "{turns}");
+}
+
+/// How many times as much events count on CPU 0 as on CPU 1.
+const FAST: u64 = 10;
+
+/// The same events, slower by [`FAST`] on CPU 1.
+fn uneven_events(pmu: &TestPmu, numbers: std::ops::Range<u64>) -> String {
+    let text = events(pmu, numbers.clone());
+    let (name, _) = core();
+    for n in numbers {
+        let (code, rate) = (event(n), (n + 1) * 1_000_000);
+        pmu.control(&format!("rate {name} {code:#x} 0 0 {} 0", rate * FAST));
+    }
+    text
+}
+
+/// What an event counts for each of its number of ns of a cgroup.
+#[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
+fn weighed(pmu: &TestPmu, cgroup: &TestCgroup) -> f64 {
+    let times = pmu.core_times(cgroup.id);
+    let counts = times
+        .iter()
+        .map(|(cpu, ns)| if *cpu == 0 { ns * FAST } else { *ns });
+    counts.sum::<u64>() as f64
+}
+
+/// The row of a cgroup has the truth, which its stated error holds; and the total is the sum of the rows.
+#[track_caller]
+fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) {
+    let window = counting.window();
+    let report = report(counting, &window);
+    let row = row(counting, &window, cgroup);
+    let truth = weighed(pmu, cgroup);
+    for (at, rate) in (0..report.columns.len()).zip(1_u8..) {
+        let value = row.values[at].clone().unwrap().unwrap();
+        let error = value.scaled / (f64::from(rate) * truth) - 1.0;
+        let stated = value.rel_error().unwrap_or_default();
+        println!(
+            "e{at}: live {:.1}%, error {:+.3}%, stated {:.1}%",
+            value.running * 100.0,
+            error * 100.0,
+            stated * 100.0
+        );
+        assert!(error.abs() < clock_slack(), "{error}");
+        let rows = report.rows.iter().map(|row| row.values[at].clone());
+        let rows: Option<Vec<Value>> = rows.map(|value| value?.ok()).collect();
+        let (Some(rows), Some(Ok(total))) = (rows, &report.total.values[at]) else {
+            panic!("e{at}: {:?}", report.total.values[at])
+        };
+        let sum: f64 = rows.iter().map(|value| value.scaled).sum();
+        assert!((total.scaled / sum - 1.0).abs() < 1e-9, "{total:?}, {sum}");
+    }
+}
+
+/// Groups change their turns once: each is live for a quarter of the time on one CPU and three on the other.
+#[test]
+fn turns_are_made_up_for_on_each_cpu() {
+    let Some(_machine) = machine() else { return };
+    if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
+        return skip("with QEMU's own PMU beside it there are two core PMUs");
+    }
+    let pmu = TestPmu::load("set=core");
+    pmu.control("idle 1");
+    let pmus = Pmus::read(Path::new("/sys")).unwrap();
+    let groups = format!(
+        "{{{}}},{{{}}}",
+        uneven_events(&pmu, 0..6),
+        uneven_events(&pmu, 6..12)
+    );
+    let mut plan = Plan::new(&event::parse(&groups, &pmus).unwrap()).unwrap();
+    plan.rotated = 2;
+    let a = watched(&pmu, "a");
+    let mut counting = Counting::with_plan(plan, |_| {});
+    let mut loads = ["burn 0 2000", "burn 1 2000"].map(|words| a.load(words));
+    loads.iter_mut().for_each(support::Load::go);
+    thread::sleep(Duration::from_millis(500));
+    counting.session.rotate().unwrap();
+    loads.into_iter().for_each(|load| drop(load.finish()));
+    uneven_counts_are_true(&pmu, &mut counting, &a);
+}
+
+/// Somebody else counts on CPU 0, where the kernel then gives both their turns.
+#[test]
+fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=core");
+    pmu.control("idle 1");
+    let mut others = support::plan(&format!("{{{}}}", events(&pmu, 6..12)));
+    for planned in others.groups.iter_mut().flatten() {
+        planned.counter.scope = Scope::Cpus("0".parse().unwrap());
+    }
+    let a = watched(&pmu, "a");
+    let mut counting = Counting::start(&uneven_events(&pmu, 0..4));
+    let beside = Counting::plain(others, |_| {});
+    let mut loads = ["burn 0 2000", "burn 1 2000"].map(|words| a.load(words));
+    loads.iter_mut().for_each(support::Load::go);
+    loads.into_iter().for_each(|load| drop(load.finish()));
+    drop(beside);
+    uneven_counts_are_true(&pmu, &mut counting, &a);
 }

@@ -92,9 +92,9 @@ impl Counts {
         }
     }
 
-    /// Says that an event was opened but never ran.
-    pub(crate) fn never_ran(&mut self, event: &str) {
-        self.events.insert(event.to_owned(), Err(Absent::NeverRan));
+    /// Says why an event has no count, though it was opened.
+    pub(crate) fn absent(&mut self, event: &str, why: Absent) {
+        self.events.insert(event.to_owned(), Err(why));
     }
 
     /// Sets a quantity that is no event: CPUs counted, slots, units added up, ports selected.

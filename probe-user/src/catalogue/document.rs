@@ -22,17 +22,18 @@ that of the files in probe-user/catalogue, described in probe-user/src/catalogue
 ## How a value comes about
 
 All events of a metric are counted in one group, so that a ratio is exact however the groups take
-turns. Core metrics have a value for each container: counts are scaled by enabled / running time,
-and time is the wall time of the window. Uncore metrics have a value for each socket or device:
-counts stay as they are, and time is the running time of their group.
+turns. Core metrics have a value for each container: counts are scaled by enabled / running time on
+each CPU and then added up, and time is the wall time of the window; `rel_error` is the error of that
+([accuracy.md](accuracy.md)). Uncore metrics have a value for each socket or device: counts stay as
+they are, and time is the running time of their group.
 
 Metrics of SPE are estimates of samples, with a value for each container; asking for one starts the
 sampling ([spe.md](spe.md)).
 
 A value that cannot be had is absent, never zero and never clamped. The reasons are: an event was
-not counted; a counter never ran; the denominator is zero; a share is above its largest possible
-value because its denominator is too small, or because its events do not count the same things; the
-chip has no such value; a quantity is not known.
+not counted; a counter never ran, or for so little time that most is unknown; the denominator is
+zero; a share is above its largest possible value because its denominator is too small, or because
+its events do not count the same things; the chip has no such value; a quantity is not known.
 
 Formulas have `+ - * /`, parentheses, numbers, event names, `min(a, b)`, `max(a, b)`,
 `a if condition else b`, and these quantities:

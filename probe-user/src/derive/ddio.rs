@@ -106,6 +106,7 @@ mod tests {
             value,
             live: 1.0,
             interval: None,
+            error: None,
         });
         PlaceRow {
             place: Place {

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::{
     catalogue::{self, Counts},
     devices::Device,
-    formula::{Implicit, NoValue, Value},
+    formula::{Implicit, NoValue, Sample, Value},
     load::{MetricSource, Place, Plan, PlannedMetric},
-    window::{Usage, Window},
+    window::{Counted, Usage, Window},
 };
 
 /// A value, or why there is none.
@@ -22,6 +22,9 @@ pub struct Measured {
     pub live: f64,
     /// The ends of its 95% interval, where it is an estimate from samples.
     pub interval: Option<(f64, f64)>,
+    /// Standard error of the value, as far as it is an estimate of what counters would have counted while they
+    /// were not live; None where it is not known.
+    pub error: Option<f64>,
 }
 
 impl Measured {
@@ -30,7 +33,14 @@ impl Measured {
             value: value.value,
             live: value.live,
             interval: None,
+            error: None,
         }
+    }
+
+    /// [`Self::error`] as a part of the value; None where it is not known, or nothing of nothing.
+    #[must_use]
+    pub fn rel_error(&self) -> Option<f64> {
+        super::relative(self.error?, self.value)
     }
 }
 
@@ -90,7 +100,7 @@ pub(super) fn missing(plan: &Plan) -> Vec<(MetricHead, String)> {
     .collect()
 }
 
-/// The metrics of one entity. Counts are scaled by enabled / running, time is the wall's.
+/// The metrics of one entity, of what is estimated for all of its time; time is the wall's.
 pub(super) fn of_usage(plan: &Plan, usage: &Usage, length: Duration) -> Vec<MetricValue> {
     let ran = usage.iter().flatten().any(|row| row.enabled > 0);
     let value = |(planned, source): (&PlannedMetric, &MetricSource)| {
@@ -98,19 +108,100 @@ pub(super) fn of_usage(plan: &Plan, usage: &Usage, length: Duration) -> Vec<Metr
             return Err(NoValue::DidNotRun);
         }
         let mut counts = Counts::of_cpus(length);
-        for (event, place) in &source.events {
-            let Place::Core { group, at } = place else {
-                continue;
-            };
-            if let Some(row) = usage.get(*group).and_then(Option::as_ref)
-                && row.enabled > 0
-            {
-                counts.add(event, row.counts[*at], row.enabled, row.running);
+        let counted = counted(source, usage);
+        for Event { name, row, at, .. } in &counted {
+            match super::estimate(row, *at) {
+                Ok(count) => {
+                    let live = row.live();
+                    counts.add_sample(name, Sample { count, live });
+                }
+                Err(why) => counts.absent(name, why),
             }
         }
-        evaluate(plan, planned, counts)
+        let value = evaluate(plan, planned, counts.clone())?;
+        let error = error(plan, planned, &counts, &counted, value.value);
+        Ok(Measured { error, ..value })
     };
     cores(plan).map(value).collect()
+}
+
+/// An event of a metric, and where an entity's counts of it are.
+struct Event<'a> {
+    name: &'a str,
+    group: usize,
+    row: &'a Counted,
+    at: usize,
+}
+
+/// The events of a metric in the groups that could have counted for an entity.
+fn counted<'a>(source: &'a MetricSource, usage: &'a Usage) -> Vec<Event<'a>> {
+    let event = |(name, place): &'a (String, Place)| {
+        let Place::Core { group, at } = *place else {
+            return None;
+        };
+        let row = usage.get(group)?.as_ref().filter(|row| row.enabled > 0)?;
+        Some(Event {
+            name,
+            group,
+            row,
+            at,
+        })
+    };
+    source.events.iter().filter_map(event).collect()
+}
+
+/// The standard error of a metric by that of its counts (error propagation of the first order). What the events
+/// of one group err by together does not change their ratio; groups err independently of each other.
+fn error(
+    plan: &Plan,
+    planned: &PlannedMetric,
+    counts: &Counts,
+    events: &[Event<'_>],
+    value: f64,
+) -> Option<f64> {
+    let slopes: Option<Vec<f64>> = events
+        .iter()
+        .map(|event| slope(plan, planned, counts, event, value))
+        .collect();
+    let slopes = slopes?;
+    let mut variance = 0.0;
+    for (a, slope) in events.iter().zip(&slopes) {
+        for (b, other) in events.iter().zip(&slopes) {
+            if a.group == b.group {
+                variance += slope * other * a.row.covariance(a.at, b.at);
+            }
+        }
+    }
+    // Of an exact ratio rounding leaves something on either side of 0.
+    Some(variance.max(0.0).sqrt())
+}
+
+/// How far a count may be changed to see what the metric makes of that.
+const STEP: f64 = 1e-4;
+
+/// What the metric changes by for one more count of an event; 0 where the count is exact. A value above its
+/// bound is none, so it may be seen on one side only.
+fn slope(
+    plan: &Plan,
+    planned: &PlannedMetric,
+    counts: &Counts,
+    event: &Event<'_>,
+    value: f64,
+) -> Option<f64> {
+    let count = event.row.estimate(event.at)?;
+    if event.row.covariance(event.at, event.at) == 0.0 {
+        return Some(0.0);
+    }
+    let changed = |by: f64| {
+        let mut counts = counts.clone();
+        let (count, live) = (by * count, 1.0);
+        counts.add_sample(event.name, Sample { count, live });
+        evaluate(plan, planned, counts)
+    };
+    let (up, down) = (changed(STEP), changed(-STEP));
+    let steps = f64::from(u8::from(up.is_ok()) + u8::from(down.is_ok()));
+    let end = |changed: MetricValue| changed.map_or(value, |it| it.value);
+    (steps > 0.0).then(|| (end(up) - end(down)) / (steps * STEP * count))
 }
 
 /// The metrics of sockets and devices. Time is the running time of their own group.

@@ -16,22 +16,36 @@ pub use self::{
     shares::{Share, ShareRow, Whose},
 };
 use crate::{
+    formula::{Absent, NoValue},
     join::{Entity, Joined},
     load::{Column, Place, Plan},
-    window::{Usage, Window},
+    window::{Counted, Usage, Window},
 };
 
-/// A count of one event. There is none for a counter that never ran.
+/// A count of one event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Value {
     /// As counted.
     pub raw: u64,
-    /// Estimate for the whole time: scaled by enabled / running where the counter was not always
-    /// on the PMU, and by the event's own scale.
+    /// Estimate for the whole time, where the counter was not always on the PMU: the sum of what is estimated
+    /// for each owner on each CPU; times the event's own scale.
     pub scaled: f64,
-    /// Share of the time for which the counter was on the PMU: 1 where nothing was scaled.
+    /// Share of the time for which the counter was on the PMU: 1 where nothing was estimated.
     pub running: f64,
+    /// Standard error of `scaled`, as far as it is an estimate: 0 where `running` is 1.
+    pub error: f64,
 }
+
+impl Value {
+    /// [`Self::error`] as a part of the value; None where it is nothing of nothing.
+    #[must_use]
+    pub fn rel_error(&self) -> Option<f64> {
+        relative(self.error, self.scaled)
+    }
+}
+
+/// A count, or why there is none; None where the event is not counted for such a row.
+pub type CountValue = Option<Result<Value, NoValue>>;
 
 /// A row with its values in the order of the columns.
 #[derive(Clone, Debug)]
@@ -39,7 +53,7 @@ pub struct Row<L> {
     /// Whom it is about.
     pub label: L,
     /// One per column of the report.
-    pub values: Vec<Option<Value>>,
+    pub values: Vec<CountValue>,
     /// One per metric of [`Report::metrics`]; none in rows of sockets.
     pub metrics: Vec<MetricValue>,
 }
@@ -80,7 +94,7 @@ impl Report {
     #[must_use]
     pub fn new(plan: &Plan, window: &Window, joined: &Joined, began: Duration) -> Self {
         let columns: Vec<&Column> = plan.columns.iter().filter(|column| column.shown).collect();
-        let row = |usage: &Usage| -> Vec<Option<Value>> {
+        let row = |usage: &Usage| -> Vec<CountValue> {
             columns
                 .iter()
                 .map(|column| core_value(column, usage))
@@ -104,9 +118,9 @@ impl Report {
             match column.place {
                 Place::Core { .. } | Place::Sampled(_) => {}
                 Place::Uncore { .. } => {
-                    values[at] = total(sockets.values().map(|values| values[at]));
+                    values[at] = total(sockets.values().map(|values| &values[at]));
                 }
-                Place::Duration => values[at] = Some(duration(window.length)),
+                Place::Duration => values[at] = Some(Ok(duration(window.length))),
             }
         }
         let socket = |(label, values)| Row {
@@ -152,23 +166,48 @@ fn rank(label: &Entity) -> u8 {
 }
 
 fn first(row: &Row<Entity>) -> f64 {
-    row.values
-        .first()
-        .copied()
-        .flatten()
-        .map_or(-1.0, |value| value.scaled)
+    match row.values.first() {
+        Some(Some(Ok(value))) => value.scaled,
+        _ => -1.0,
+    }
 }
 
 /// The value of a column that is counted on CPUs.
-fn core_value(column: &Column, usage: &Usage) -> Option<Value> {
+fn core_value(column: &Column, usage: &Usage) -> CountValue {
     let Place::Core { group, at } = column.place else {
         return None;
     };
-    let row = usage.get(group)?.as_ref()?;
-    scale(row.counts[at], row.enabled, row.running, column.scale)
+    let counted = usage.get(group)?.as_ref().filter(|it| it.enabled > 0);
+    let value = |counted: &Counted| {
+        let estimate = estimate(counted, at).map_err(|why| match why {
+            Absent::MostlyUnknown => NoValue::MostlyUnknown,
+            Absent::Missing | Absent::NeverRan => NoValue::NeverRan(column.name.clone()),
+        })?;
+        Ok(Value {
+            raw: counted.counts[at],
+            scaled: estimate * column.scale,
+            running: counted.live(),
+            error: counted.covariance(at, at).sqrt() * column.scale,
+        })
+    };
+    Some(counted.ok_or(NoValue::DidNotRun).and_then(value))
 }
 
-/// None where the counter never ran: nothing can be said then, least of all 0.
+/// The estimate of a counter of a group that could have been live, or why there is none.
+fn estimate(counted: &Counted, at: usize) -> Result<f64, Absent> {
+    counted.estimate(at).ok_or(if counted.running == 0 {
+        Absent::NeverRan
+    } else {
+        Absent::MostlyUnknown
+    })
+}
+
+/// An error as a part of its value; None where that says nothing.
+fn relative(error: f64, value: f64) -> Option<f64> {
+    (error > 0.0 && value != 0.0).then(|| error / value.abs())
+}
+
+/// Of an uncore counter. None where it never ran: nothing can be said then, least of all 0.
 #[expect(
     clippy::cast_precision_loss,
     reason = "an estimate of more than 2^53 counts has no better precision"
@@ -178,50 +217,59 @@ fn scale(raw: u64, enabled: u64, running: u64, scale: f64) -> Option<Value> {
         return None;
     }
     let share = running as f64 / enabled.max(running) as f64;
+    let scaled = raw as f64 / share * scale;
     Some(Value {
         raw,
-        scaled: raw as f64 / share * scale,
+        scaled,
         running: share,
+        // What was not seen may be anything from nothing to twice as much.
+        error: scaled * (1.0 - share),
     })
 }
 
 /// Of a socket with several instances of a PMU: their sum.
-fn socket_values(columns: &[&Column], window: &Window) -> BTreeMap<u32, Vec<Option<Value>>> {
-    let mut instances: BTreeMap<(u32, usize), Vec<Option<Value>>> = BTreeMap::new();
+fn socket_values(columns: &[&Column], window: &Window) -> BTreeMap<u32, Vec<CountValue>> {
+    let mut instances: BTreeMap<(u32, usize), Vec<CountValue>> = BTreeMap::new();
     for reading in &window.uncore {
         let place = Place::Uncore { at: reading.at };
         let Some(column) = columns.iter().position(|column| column.place == place) else {
             continue;
         };
-        let factor = columns[column].scale;
-        let value = |count| scale(count, reading.enabled, reading.running, factor);
+        let Column { name, scale, .. } = columns[column];
+        let value = match reading.count {
+            Some(count) => self::scale(count, reading.enabled, reading.running, *scale)
+                .ok_or_else(|| NoValue::NeverRan(name.clone())),
+            None => Err(NoValue::Missing(vec![name.clone()])),
+        };
         let of_socket = instances.entry((reading.socket, column)).or_default();
-        of_socket.push(reading.count.and_then(value));
+        of_socket.push(Some(value));
     }
-    let mut sockets: BTreeMap<u32, Vec<Option<Value>>> = BTreeMap::new();
+    let mut sockets: BTreeMap<u32, Vec<CountValue>> = BTreeMap::new();
     for ((socket, column), values) in instances {
         let of_socket = sockets
             .entry(socket)
             .or_insert_with(|| vec![None; columns.len()]);
-        of_socket[column] = total(values.into_iter());
+        of_socket[column] = total(values.iter());
     }
     sockets
 }
 
 /// The sum over sockets or instances; none where one of them has no value, a part is not the whole.
-fn total(values: impl Iterator<Item = Option<Value>>) -> Option<Value> {
-    values
-        .map(|value| value.ok_or(()))
-        .try_fold(None, |sum: Option<Value>, value| {
-            let value = value?;
-            let sum = sum.map_or(value, |sum| Value {
-                raw: sum.raw.wrapping_add(value.raw),
-                scaled: sum.scaled + value.scaled,
-                running: sum.running.min(value.running),
-            });
-            Ok::<_, ()>(Some(sum))
-        })
-        .unwrap_or(None)
+fn total<'a>(values: impl Iterator<Item = &'a CountValue>) -> CountValue {
+    let mut all: Option<Value> = None;
+    for value in values {
+        let value = match value.as_ref()? {
+            Ok(value) => *value,
+            Err(reason) => return Some(Err(reason.clone())),
+        };
+        all = Some(all.map_or(value, |sum| Value {
+            raw: sum.raw.wrapping_add(value.raw),
+            scaled: sum.scaled + value.scaled,
+            running: sum.running.min(value.running),
+            error: sum.error.hypot(value.error),
+        }));
+    }
+    all.map(Ok)
 }
 
 #[expect(
@@ -234,39 +282,9 @@ fn duration(length: Duration) -> Value {
         raw,
         scaled: raw as f64,
         running: 1.0,
+        error: 0.0,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_counter_that_never_ran_has_no_value() {
-        assert_eq!(scale(0, 1_000, 0, 1.0), None);
-        assert_eq!(scale(0, 0, 0, 1.0), None);
-    }
-
-    #[test]
-    fn a_counter_that_ran_part_of_the_time_is_scaled_and_says_so() {
-        let value = scale(250, 1_000, 250, 1.0).unwrap();
-        assert_eq!(
-            (value.raw, value.scaled, value.running),
-            (250, 1_000.0, 0.25)
-        );
-        let value = scale(3, 10, 10, 64.0).unwrap();
-        assert_eq!((value.raw, value.scaled, value.running), (3, 192.0, 1.0));
-    }
-
-    #[test]
-    fn a_total_needs_every_socket() {
-        let one = Some(Value {
-            raw: 1,
-            scaled: 1.0,
-            running: 1.0,
-        });
-        assert_eq!(total([one, one].into_iter()).unwrap().raw, 2);
-        assert_eq!(total([one, None].into_iter()), None);
-        assert_eq!(total(std::iter::empty()), None);
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{label, place, self_values, whose};
 use crate::{
-    derive::{MetricHead, MetricValue, Report, Row, ShareRow},
+    derive::{Measured, MetricHead, MetricValue, Report, Row, ShareRow},
     printable::printable,
     pull::Health,
 };
@@ -69,7 +69,7 @@ pub(super) fn write(
     csv.flush()
 }
 
-/// A value that could not be had is an empty field, of a metric with its reason.
+/// A value that could not be had is an empty field, with its reason.
 fn lines<L>(
     csv: &mut csv::Writer<impl Write>,
     report: &Report,
@@ -78,18 +78,24 @@ fn lines<L>(
     row: &Row<L>,
 ) -> io::Result<()> {
     for (column, value) in report.columns.iter().zip(&row.values) {
-        let running = value
-            .map(|value| value.running.to_string())
-            .unwrap_or_default();
-        let value = value
-            .map(|value| value.scaled.to_string())
-            .unwrap_or_default();
         let unit = column.unit.as_deref().unwrap_or_default();
-        line(
-            csv,
-            report,
-            [kind, name, &column.name, &value, &running, unit, ""],
-        )?;
+        let (value, running, reason, error) = match value {
+            None => Default::default(),
+            Some(Ok(value)) => (
+                value.scaled.to_string(),
+                value.running.to_string(),
+                String::new(),
+                text(value.rel_error()),
+            ),
+            Some(Err(reason)) => (
+                String::new(),
+                String::new(),
+                reason.to_string(),
+                String::new(),
+            ),
+        };
+        let fields = [kind, name, &column.name, &value, &running, unit, &reason];
+        complete(csv, report, fields, ["", "", &error, "", ""], [""; 2])?;
     }
     for (head, value) in report.metrics.iter().zip(&row.metrics) {
         metric(csv, report, [kind, name], head, value)?;
@@ -105,6 +111,7 @@ fn metric(
     value: &MetricValue,
 ) -> io::Result<()> {
     let ends = value.as_ref().ok().and_then(|value| value.interval);
+    let error = value.as_ref().ok().and_then(Measured::rel_error);
     let (value, live, reason) = match value {
         Ok(value) => (
             value.value.to_string(),
@@ -116,7 +123,13 @@ fn metric(
     let fields = [kind, name, &head.name, &value, &live, &head.unit, &reason];
     let ends = ends.map(|(low, high)| [low, high].map(|end| end.to_string()));
     let [low, high] = ends.unwrap_or_default();
-    complete(csv, report, fields, [""; 5], [&low, &high])
+    let of_share = ["", "", &text(error), "", ""];
+    complete(csv, report, fields, of_share, [&low, &high])
+}
+
+/// Empty where there is none.
+fn text(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
 }
 
 fn share(csv: &mut csv::Writer<impl Write>, report: &Report, row: &ShareRow) -> io::Result<()> {
@@ -128,9 +141,8 @@ fn share(csv: &mut csv::Writer<impl Write>, report: &Report, row: &ShareRow) -> 
         Ok(share) => {
             let (value, live) = (share.value.to_string(), share.live.to_string());
             let fields = [kind, &name, &head.name, &value, &live, &head.unit, ""];
-            let error = share.rel_error.map(|error| error.to_string());
+            let error = text(share.rel_error);
             let method = share.method.to_string();
-            let error = error.unwrap_or_default();
             let monitored = row.monitored.map(|bytes| bytes.to_string());
             let monitored = monitored.unwrap_or_default();
             with_share(

@@ -6,7 +6,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{label, place, self_values, whose};
 use crate::{
-    derive::{Advice, Finding, MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow},
+    derive::{
+        Advice, CountValue, Finding, MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow,
+    },
     join::Entity,
     printable::printable_json,
     pull::Health,
@@ -85,6 +87,9 @@ fn metric(head: &MetricHead, value: &MetricValue) -> Json {
                 object["low"] = json!(low);
                 object["high"] = json!(high);
             }
+            if let Some(error) = value.rel_error() {
+                object["rel_error"] = json!(error);
+            }
             object
         }
         Err(reason) => {
@@ -134,18 +139,29 @@ fn share_row(row: &ShareRow) -> Json {
     line
 }
 
-/// A count that could not be had is null.
+/// A count that could not be had is null, with its reason; null alone where the event is not counted for
+/// such a row.
+fn count(value: &CountValue) -> Json {
+    match value {
+        None => Json::Null,
+        Some(Ok(value)) => {
+            let mut object =
+                json!({"value": value.scaled, "raw": value.raw, "running": value.running});
+            if let Some(error) = value.rel_error() {
+                object["rel_error"] = json!(error);
+            }
+            object
+        }
+        Some(Err(reason)) => json!({"value": null, "reason": reason.to_string()}),
+    }
+}
+
 fn values<L>(report: &Report, row: &Row<L>) -> Map<String, Json> {
     let events = report
         .columns
         .iter()
         .zip(&row.values)
-        .map(|(column, value)| {
-            let value = value.map(
-                |value| json!({"value": value.scaled, "raw": value.raw, "running": value.running}),
-            );
-            (column.name.clone(), json!(value))
-        });
+        .map(|(column, value)| (column.name.clone(), count(value)));
     let metrics = report.metrics.iter().zip(&row.metrics);
     let metrics = metrics.map(|(head, value)| (head.name.clone(), metric(head, value)));
     Map::from_iter([

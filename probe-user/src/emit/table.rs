@@ -236,8 +236,8 @@ fn line<L>(label: String, row: &Row<L>, columns: &[Column], metrics: Range<usize
         .iter()
         .zip(&row.values)
         .map(|(column, value)| match value {
-            Some(value) => number(column, value),
-            None => "-".to_owned(),
+            Some(Ok(value)) => number(column, value),
+            None | Some(Err(_)) => "-".to_owned(),
         });
     // A socket has none of the metrics of entities.
     let metrics = row.metrics.get(metrics).unwrap_or_default();

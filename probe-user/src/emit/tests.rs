@@ -8,7 +8,8 @@ use super::*;
 use crate::{
     catalogue::Place,
     derive::{
-        Advice, Finding, Measured, MetricHead, MetricValue, PlaceRow, Row, Share, ShareRow, Value,
+        Advice, CountValue, Finding, Measured, MetricHead, MetricValue, PlaceRow, Row, Share,
+        ShareRow, Value,
     },
     formula::NoValue,
     join::share::Method,
@@ -29,12 +30,18 @@ fn column(name: &str, unit: Option<&str>, clock: bool) -> Column {
     }
 }
 
-fn value(raw: u64, scaled: f64, running: f64) -> Option<Value> {
-    Some(Value {
+/// What was not seen may be off by all of itself.
+fn value(raw: u64, scaled: f64, running: f64) -> CountValue {
+    Some(Ok(Value {
         raw,
         scaled,
         running,
-    })
+        error: scaled * (1.0 - running),
+    }))
+}
+
+fn unknown() -> CountValue {
+    Some(Err(NoValue::MostlyUnknown))
 }
 
 fn metric(value: f64, live: f64) -> MetricValue {
@@ -42,6 +49,7 @@ fn metric(value: f64, live: f64) -> MetricValue {
         value,
         live,
         interval: None,
+        error: (live < 1.0).then_some(value / 8.0),
     })
 }
 
@@ -52,6 +60,7 @@ fn sampled(rate: f64, share: f64) -> [MetricValue; 3] {
             value,
             live: 1.0,
             interval: Some((value * 0.75, value * 1.25)),
+            error: None,
         })
     };
     let mean = Err(NoValue::TooFewSamples);
@@ -66,14 +75,14 @@ fn head(name: &str, unit: &str) -> MetricHead {
 }
 
 /// The IPC, and the reason why it has none.
-fn row<L>(label: L, values: [Option<Value>; 3], ipc: Option<f64>) -> Row<L> {
+fn row<L>(label: L, values: [CountValue; 3], ipc: Option<f64>) -> Row<L> {
     let never = || Err(NoValue::NeverRan("cycles".to_owned()));
     let second = ipc.map_or_else(never, |ipc| metric(ipc / 100.0, 0.25));
     let first = ipc.map_or_else(never, |ipc| metric(ipc, 1.0));
     let sampled = sampled(1e6 * ipc.unwrap_or_default(), 0.25);
     Row {
         label,
-        values: values.to_vec(),
+        values: values.into(),
         metrics: [first, second].into_iter().chain(sampled).collect(),
     }
 }
@@ -137,7 +146,7 @@ fn report() -> Report {
                 [value(0, 0.0, 1.0), None, None],
                 None,
             ),
-            row(Entity::Unnamed(99), [None, None, None], None),
+            row(Entity::Unnamed(99), [unknown(), unknown(), None], None),
             row(
                 Entity::System,
                 [value(7, 7.0, 1.0), value(0, 0.0, 1.0), None],

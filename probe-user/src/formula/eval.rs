@@ -30,6 +30,8 @@ pub enum Absent {
     Missing,
     /// It was opened, but never on the PMU.
     NeverRan,
+    /// It was on the PMU for so little of the time that more than half of that is unknown.
+    MostlyUnknown,
 }
 
 /// The value of a formula.
@@ -56,6 +58,11 @@ pub enum NoValue {
     /// A counter that had no time on the PMU.
     #[error("{0} never ran: too many events for the counters, or others use them")]
     NeverRan(String),
+    /// A counter that had too little time on the PMU.
+    #[error(
+        "more than half of its time is unknown: too many events for the counters, or others use them"
+    )]
+    MostlyUnknown,
     /// An estimate whose error nobody knows.
     #[error("fewer than two samples: the error of their mean is not known")]
     TooFewSamples,
@@ -168,6 +175,7 @@ impl<'a, I: Input> Evaluation<'a, I> {
         let sample = self.input.event(name).map_err(|absent| match absent {
             Absent::Missing => NoValue::Missing(vec![name.to_owned()]),
             Absent::NeverRan => NoValue::NeverRan(name.to_owned()),
+            Absent::MostlyUnknown => NoValue::MostlyUnknown,
         })?;
         self.events_read += 1;
         self.live = self.live.min(sample.live);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     catalogue::{Catalogue, CountOf, Counts, Machine, Metric, Place, PmuSpec},
-    formula::{Implicit, NoValue, Sample, Value},
+    formula::{Absent, Implicit, NoValue, Sample, Value},
 };
 
 /// The metrics of an input.
@@ -291,7 +291,7 @@ fn assemble(
         for (event, sample) in &cell.counts {
             match sample {
                 Ok(sample) => counts.add_sample(event, *sample),
-                Err(()) => counts.never_ran(event),
+                Err(()) => counts.absent(event, Absent::NeverRan),
             }
         }
     };

@@ -17,7 +17,7 @@ use self::{
 use crate::{
     load::spe::UNATTRIBUTED,
     pull::{Names, OVERFLOW},
-    window::{self, Owner, Usage, Window},
+    window::{Owner, Usage, Window},
 };
 
 /// What a row of the output stands for.
@@ -226,7 +226,7 @@ fn below(path: &str, prefix: &str) -> bool {
 fn sum(into: &mut Usage, usage: &Usage) {
     for (into, row) in into.iter_mut().zip(usage) {
         if let Some(row) = row {
-            window::add(into.get_or_insert_default(), row);
+            into.get_or_insert_default().add(row);
         }
     }
 }

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     catalogue::Sampled,
+    cpus::CpuList,
     devices::{Device, Devices},
     event::{Counter, Event, EventGroup, Exclude, Scope, Source},
 };
@@ -108,6 +109,8 @@ pub struct Plan {
     pub weights: Vec<PlannedWeight>,
     /// The devices of the machine, where metrics are about them.
     pub devices: Arc<Devices>,
+    /// The CPUs of each kind of core, where the machine has several.
+    pub cores: Vec<CpuList>,
 }
 
 impl Plan {
@@ -181,6 +184,12 @@ impl Plan {
         self.groups[group]
             .iter()
             .all(|planned| planned.counter.scope.counts_on(cpu))
+    }
+
+    /// The kind of a CPU's core: an index into [`Self::cores`]. None where there is one kind only.
+    #[must_use]
+    pub fn kind_of_core(&self, cpu: u32) -> Option<usize> {
+        self.cores.iter().position(|cpus| cpus.contains(cpu))
     }
 
     /// The groups that take turns on this CPU.

@@ -112,6 +112,7 @@ impl Plan {
         plan.offer(request, pmus);
         plan.metrics.machine = Some(request.machine);
         plan.metrics.cpus = request.cpus;
+        plan.cores = pmus.cores().filter_map(|pmu| pmu.cpus.clone()).collect();
         plan.checked()
     }
 

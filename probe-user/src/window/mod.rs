@@ -1,12 +1,15 @@
-//! Window: what happened between two [`Snapshot`]s, summed over CPUs.
+//! Window: what happened between two [`Snapshot`]s, estimated for each CPU and then summed over CPUs.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, btree_map::Entry},
     sync::Arc,
     time::Duration,
 };
 
-use probe_common::{CgroupId, UsageKey, UsageRow};
+use probe_common::{CgroupId, UsageRow};
+
+pub use self::counted::Counted;
+use self::counted::CpuRow;
 
 use crate::{
     devices::DeviceGains,
@@ -24,8 +27,11 @@ pub struct Owner {
     pub tgid: u32,
 }
 
-/// Counts of one owner: one row per counter group, None for a group that it had no row of.
-pub type Usage = Vec<Option<UsageRow>>;
+/// What an owner used: one entry per counter group, None for a group that it had no row of.
+pub type Usage = Vec<Option<Counted>>;
+
+/// Gains of one owner on one CPU: one row per counter group.
+type CpuRows = Vec<Option<UsageRow>>;
 
 /// What happened between two snapshots.
 #[derive(Clone, Debug)]
@@ -59,31 +65,30 @@ impl Window {
     /// all groups which take turns on the same CPU: the time for which it could have been live.
     #[must_use]
     pub fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
-        let groups = plan.groups.len();
-        let mut usage: BTreeMap<Owner, Usage> = BTreeMap::new();
-        let mut on_socket: BTreeMap<(u32, Owner), Usage> = BTreeMap::new();
+        let mut owners: BTreeMap<Owner, BTreeMap<u32, CpuRows>> = BTreeMap::new();
         for (key, now) in &later.rows {
             let gain = gain(earlier.rows.get(key), now);
             let owner = Owner {
                 cgroup: key.cgroup,
                 tgid: key.tgid,
             };
-            charge(
-                usage.entry(owner).or_insert_with(|| vec![None; groups]),
-                plan,
-                *key,
-                &gain,
-            );
-            if let Some(topology) = &later.topology {
-                // Where the machine does not tell, it is one socket.
-                let socket = topology.socket(key.cpu.into()).unwrap_or(0);
-                let rows = on_socket.entry((socket, owner));
-                charge(
-                    rows.or_insert_with(|| vec![None; groups]),
-                    plan,
-                    *key,
-                    &gain,
-                );
+            let rows = owners.entry(owner).or_default().entry(key.cpu.into());
+            let rows = rows.or_insert_with(|| vec![None; plan.groups.len()]);
+            charge(rows, plan, key.cpu.into(), key.group.into(), &gain);
+        }
+        let mut usage: BTreeMap<Owner, Usage> = BTreeMap::new();
+        let mut on_socket: BTreeMap<(u32, Owner), Usage> = BTreeMap::new();
+        for (owner, cpus) in &owners {
+            for group in 0..plan.groups.len() {
+                let rows = cpu_rows(cpus, group, plan);
+                for (row, counted) in rows.iter().zip(counted::estimate(&rows)) {
+                    add_counted(usage.entry(*owner), plan, group, &counted);
+                    if let Some(topology) = &later.topology {
+                        // Where the machine does not tell, it is one socket.
+                        let socket = topology.socket(row.cpu).unwrap_or(0);
+                        add_counted(on_socket.entry((socket, *owner)), plan, group, &counted);
+                    }
+                }
             }
         }
         Self {
@@ -105,21 +110,36 @@ impl Window {
     }
 }
 
-/// Adds the gain of a row to its owner's.
-fn charge(rows: &mut Usage, plan: &Plan, key: UsageKey, gain: &UsageRow) {
-    let group = usize::from(key.group);
+/// Adds the gain of a row to those of its owner on that CPU.
+fn charge(rows: &mut CpuRows, plan: &Plan, cpu: u32, group: usize, gain: &UsageRow) {
+    let mut own = *gain;
     if (plan.fixed()..rows.len()).contains(&group) {
-        for other in plan.turns(key.cpu.into()) {
+        for other in plan.turns(cpu) {
             rows[other].get_or_insert(UsageRow::ZERO).enabled += gain.enabled;
         }
-        let own = UsageRow {
-            enabled: 0,
-            ..*gain
-        };
-        add(rows[group].get_or_insert(UsageRow::ZERO), &own);
-    } else if let Some(row) = rows.get_mut(group) {
-        add(row.get_or_insert(UsageRow::ZERO), gain);
+        own.enabled = 0;
     }
+    if let Some(row) = rows.get_mut(group) {
+        add(row.get_or_insert(UsageRow::ZERO), &own);
+    }
+}
+
+/// The rows of one owner and group.
+fn cpu_rows(cpus: &BTreeMap<u32, CpuRows>, group: usize, plan: &Plan) -> Vec<CpuRow> {
+    let rows = cpus.iter().filter_map(|(cpu, rows)| {
+        Some(CpuRow {
+            cpu: *cpu,
+            kind: plan.kind_of_core(*cpu),
+            row: rows[group]?,
+        })
+    });
+    rows.collect()
+}
+
+/// Adds what was counted on one CPU to an owner's.
+fn add_counted<K: Ord>(of: Entry<'_, K, Usage>, plan: &Plan, group: usize, counted: &Counted) {
+    let usage = of.or_insert_with(|| vec![None; plan.groups.len()]);
+    usage[group].get_or_insert_default().add(counted);
 }
 
 /// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that does not.
@@ -135,7 +155,7 @@ fn gain(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
 }
 
 /// Sums wrap at 2^64 like the counters themselves.
-pub(crate) fn add(sum: &mut UsageRow, row: &UsageRow) {
+fn add(sum: &mut UsageRow, row: &UsageRow) {
     for (sum, count) in sum.counts.iter_mut().zip(row.counts) {
         *sum = sum.wrapping_add(count);
     }
@@ -175,6 +195,7 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
         .collect()
 }
 
+mod counted;
 mod spe;
 #[cfg(test)]
 pub(crate) mod tests;

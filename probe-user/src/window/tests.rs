@@ -23,7 +23,7 @@ fn plan(rotated: usize) -> Plan {
     }
 }
 
-fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
+pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
     let health = Health {
         hook: Hook::SchedSwitch,
         runs: 0,
@@ -266,10 +266,7 @@ fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
         cgroup: CgroupId(7),
         tgid: 0,
     };
-    let rows: Vec<UsageRow> = window.usage[&owner]
-        .iter()
-        .map(|row| row.unwrap())
-        .collect();
+    let rows: Vec<Counted> = window.usage[&owner].iter().flatten().cloned().collect();
     assert_eq!(
         (rows[0].enabled, rows[0].running, rows[0].counts[0]),
         (200, 30, 3)

@@ -16,7 +16,7 @@ use crate::{
     load::{Place, Request, Room},
     pull::{SpeCounts, UncoreReading},
     resctrl::{Group, Monitored},
-    window::{self, Owner, Served, SpeUsage},
+    window::{self, Counted, Owner, Served, SpeUsage},
 };
 
 fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
@@ -71,11 +71,11 @@ fn window(
             let Some(Place::Core { group, at }) = place else {
                 continue;
             };
-            let row = usage[group].get_or_insert(UsageRow {
+            let row = usage[group].get_or_insert(Counted::of(&UsageRow {
                 enabled: SECOND,
                 running: SECOND,
                 ..UsageRow::ZERO
-            });
+            }));
             row.counts[at] = *count;
         }
         let owner = Owner {
@@ -258,10 +258,10 @@ fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
     let mut window = window(&plan, &|_, _| 1_000, &counted);
     let mut unseen = window.on_socket.values().next().unwrap().clone();
     for row in unseen.iter_mut().flatten() {
-        *row = UsageRow {
+        *row = Counted::of(&UsageRow {
             enabled: row.enabled / 9,
             ..UsageRow::ZERO
-        };
+        });
     }
     let owner = Owner {
         cgroup: CgroupId(8),

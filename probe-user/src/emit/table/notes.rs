@@ -8,25 +8,40 @@ use std::{
 use super::{place, share_place, short};
 use crate::{
     derive::{Report, Whose},
+    formula::NoValue,
     printable::printable,
 };
 
 /// Rows that are named; of more, their number.
 const NAMED: usize = 3;
 
-pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    // By metric and reason the rows; then metrics with the same rows and reason share a line.
-    let mut notes: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
-    for (at, head) in report.metrics.iter().enumerate() {
-        let rows = report
-            .rows
-            .iter()
-            .map(|row| (short(&row.label), &row.metrics));
-        let total = ("total".to_owned(), &report.total.metrics);
-        for (row, values) in rows.chain([total]) {
-            if let Some(Err(reason)) = values.get(at) {
-                let key = (head.name.as_str(), reason.to_string());
-                notes.entry(key).or_default().push(row);
+pub(super) fn write<'a>(out: &mut impl Write, report: &'a Report) -> io::Result<()> {
+    // By event or metric, and reason, the rows; then those with the same rows and reason share a line.
+    let mut notes: BTreeMap<(&'a str, String), Vec<String>> = BTreeMap::new();
+    let mut note = |of: &'a str, reason: &NoValue, row: &str| {
+        let rows = notes.entry((of, reason.to_string())).or_default();
+        rows.push(row.to_owned());
+    };
+    let rows = report.rows.iter();
+    let rows = rows.map(|row| (short(&row.label), &row.values, &row.metrics));
+    let total = &report.total;
+    let total = ("total".to_owned(), &total.values, &total.metrics);
+    for (row, values, metrics) in rows.chain([total]) {
+        for (column, value) in report.columns.iter().zip(values) {
+            if let Some(Err(reason)) = value {
+                note(&column.name, reason, &row);
+            }
+        }
+        for (head, value) in report.metrics.iter().zip(metrics) {
+            if let Err(reason) = value {
+                note(&head.name, reason, &row);
+            }
+        }
+    }
+    for row in &report.sockets {
+        for (column, value) in report.columns.iter().zip(&row.values) {
+            if let Some(Err(reason)) = value {
+                note(&column.name, reason, &format!("socket {}", row.label));
             }
         }
     }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_common::{CgroupId, UsageRow};
+use probe_common::CgroupId;
 
 use super::{Method, SocketWeights, Weight, Weights};
 use crate::{
     load::{Hook, Place, PlannedWeight, WeightKind},
-    window::{Owner, Window},
+    window::{Counted, Owner, Window},
 };
 
 impl Method {
@@ -32,7 +32,7 @@ impl Weights {
         // Sockets on which somebody was seen.
         let mut seen: BTreeSet<u32> = BTreeSet::new();
         for ((socket, owner), usage) in &window.on_socket {
-            let row = |place: Place| -> Option<(&UsageRow, usize)> {
+            let row = |place: Place| -> Option<(&Counted, usize)> {
                 let Place::Core { group, at } = place else {
                     return None;
                 };
@@ -43,7 +43,7 @@ impl Weights {
             };
             let of_socket = sockets.entry(*socket).or_default();
             of_socket.apart = planned.remote.is_some();
-            let on = all.enabled.max(all.running);
+            let on = all.enabled;
             let time = if is_idle(*owner, window) { 0 } else { on };
             of_socket.time = of_socket.time.saturating_add(time);
             let Some(all) = estimate(all, at) else {
@@ -90,36 +90,43 @@ fn is_idle(owner: Owner, window: &Window) -> bool {
     owner.cgroup == CgroupId::IDLE || merged && owner.cgroup == CgroupId::ROOT
 }
 
-/// The count for the whole time, of a counter that had its turn, and what was counted of it; `None` where
-/// it had none.
-fn estimate(row: &UsageRow, at: usize) -> Option<Weight> {
-    let samples = *row.counts.get(at)?;
-    if row.running == 0 {
-        return (row.enabled == 0).then(Weight::default);
+/// The count for the whole time, and what was counted of it; `None` where most of the time is unknown.
+fn estimate(row: &Counted, at: usize) -> Option<Weight> {
+    if row.enabled == 0 {
+        return Some(Weight::default());
     }
-    let enabled = u128::from(row.enabled.max(row.running));
-    let weight = u128::from(samples) * enabled / u128::from(row.running);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate of counts, rounded"
+    )]
+    let weight = row.estimate(at)?.round() as u64;
     Some(Weight {
-        weight: u64::try_from(weight).ok()?,
-        samples,
+        weight,
+        samples: row.counts[at],
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use probe_common::UsageRow;
+
     use super::*;
 
-    fn row(counts: [u64; 2], enabled: u64, running: u64) -> UsageRow {
+    const MS: u64 = 1_000_000;
+
+    /// Times in ms.
+    fn row(counts: [u64; 2], enabled: u64, running: u64) -> Counted {
         let mut row = UsageRow {
-            enabled,
-            running,
+            enabled: enabled * MS,
+            running: running * MS,
             ..UsageRow::ZERO
         };
         row.counts[..2].copy_from_slice(&counts);
-        row
+        Counted::of(&row)
     }
 
-    fn weights(rows: &[(u32, u64, UsageRow)], remote: bool) -> Weights {
+    fn weights(rows: &[(u32, u64, Counted)], remote: bool) -> Weights {
         let at = |at| Place::Core { group: 0, at };
         let planned = PlannedWeight {
             kind: WeightKind::LlcReadMisses,
@@ -132,7 +139,9 @@ mod tests {
                 cgroup: CgroupId(*cgroup),
                 tgid: 0,
             };
-            window.on_socket.insert((*socket, owner), vec![Some(*row)]);
+            window
+                .on_socket
+                .insert((*socket, owner), vec![Some(row.clone())]);
         }
         Weights::counted(&planned, &window)
     }
@@ -194,7 +203,7 @@ mod tests {
             .iter()
             .map(|(it, ns)| (it.cgroup.0, *ns))
             .collect();
-        assert_eq!((unseen, first.time), (vec![(4, 10)], 70));
+        assert_eq!((unseen, first.time), (vec![(4, 10 * MS)], 70 * MS));
         let out = |socket| weights.sockets[&socket].rotated_out;
         assert_eq!([0, 1, 2, 3].map(out), [false, true, true, false]);
     }
@@ -221,8 +230,8 @@ mod tests {
         let mut window = crate::window::tests::empty();
         window.on_socket = rows;
         for (hook, time, out) in [
-            (Hook::SchedSwitch, 100, false),
-            (Hook::CgroupSwitches, 10, true),
+            (Hook::SchedSwitch, 100 * MS, false),
+            (Hook::CgroupSwitches, 10 * MS, true),
         ] {
             window.health.hook = hook;
             let weights = Weights::counted(&planned, &window);

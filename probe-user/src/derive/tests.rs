@@ -1,0 +1,209 @@
+//! Counts and metrics of windows whose truth is known.
+
+use std::collections::HashMap;
+
+use probe_common::{CgroupId, UsageKey, UsageRow};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    event::{Counter, Exclude, Scope},
+    join::{By, View},
+    load::Planned,
+    window::tests::snapshot,
+};
+
+const MS: u64 = 1_000_000;
+
+/// A plan with so many groups of two events, of which the last `rotated` take turns.
+fn plan(groups: usize, rotated: usize) -> Plan {
+    let mut plan = Plan {
+        rotated,
+        ..Plan::default()
+    };
+    for group in 0..groups {
+        let mut planned = Vec::new();
+        for at in 0..2 {
+            planned.push(Planned {
+                column: plan.columns.len(),
+                counter: Counter {
+                    pmu: None,
+                    type_: 4,
+                    config: 0,
+                    config1: 0,
+                    config2: 0,
+                    config3: 0,
+                    config4: 0,
+                    scope: Scope::Cpu,
+                },
+                exclude: Exclude::default(),
+            });
+            plan.columns.push(Column {
+                name: format!("e{group}{at}"),
+                unit: None,
+                scale: 1.0,
+                place: Place::Core { group, at },
+                clock: false,
+                shown: true,
+            });
+        }
+        plan.groups.push(planned);
+    }
+    plan
+}
+
+fn key(cgroup: u64, cpu: u16, group: u16) -> UsageKey {
+    UsageKey {
+        cgroup: CgroupId(cgroup),
+        tgid: 0,
+        cpu,
+        group,
+    }
+}
+
+fn usage(counts: [u64; 2], enabled: u64, running: u64) -> UsageRow {
+    let mut row = UsageRow {
+        enabled,
+        running,
+        ..UsageRow::ZERO
+    };
+    row.counts[..2].copy_from_slice(&counts);
+    row
+}
+
+/// The report of what was counted since there was nothing.
+fn report(plan: &Plan, rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Report {
+    let rows: HashMap<_, _> = rows.into_iter().collect();
+    let mut later = snapshot(rows);
+    later.at = Duration::from_secs(1);
+    let window = Window::between(&snapshot([]), &later, plan);
+    let view = View {
+        by: By::Cgroup,
+        ..View::default()
+    };
+    let joined = view.join(&window, plan.groups.len());
+    Report::new(plan, &window, &joined, Duration::ZERO)
+}
+
+fn value(value: &CountValue) -> Value {
+    value.clone().unwrap().unwrap()
+}
+
+#[test]
+fn an_uncore_counter_that_never_ran_has_no_value() {
+    assert_eq!(scale(0, 1_000, 0, 1.0), None);
+    assert_eq!(scale(0, 0, 0, 1.0), None);
+}
+
+#[test]
+fn an_uncore_counter_that_ran_part_of_the_time_is_scaled_and_says_so() {
+    let value = scale(250, 1_000, 250, 1.0).unwrap();
+    assert_eq!(
+        (value.raw, value.scaled, value.running, value.error),
+        (250, 1_000.0, 0.25, 750.0)
+    );
+    let value = scale(3, 10, 10, 64.0).unwrap();
+    assert_eq!((value.raw, value.scaled, value.running), (3, 192.0, 1.0));
+    assert_eq!(value.rel_error(), None);
+}
+
+#[test]
+fn a_total_needs_every_socket() {
+    let one = Some(Ok(Value {
+        raw: 1,
+        scaled: 1.0,
+        running: 1.0,
+        error: 0.0,
+    }));
+    assert_eq!(value(&total([&one, &one].into_iter())).raw, 2);
+    assert_eq!(total([&one, &None].into_iter()), None);
+    let lost = Some(Err(NoValue::DidNotRun));
+    assert_eq!(total([&one, &lost].into_iter()), lost);
+    assert_eq!(total(std::iter::empty()), None);
+}
+
+/// Seen with `perf stat -C 0` beside it: a task of high IPC on CPU 0, where the counters are live half of the
+/// time, and a pointer chaser on CPU 1. Scaled after they were summed, these were 26.1e9 instructions.
+#[test]
+fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
+    let second = 1000 * MS;
+    let rows = [
+        (
+            key(7, 0, 0),
+            usage([19_525_000_000, 0], 10 * second, 5 * second),
+        ),
+        (
+            key(8, 1, 0),
+            usage([50_000_000, 0], 10 * second, 10 * second),
+        ),
+    ];
+    let report = report(&plan(1, 0), rows);
+    let of: Vec<f64> = report
+        .rows
+        .iter()
+        .map(|row| value(&row.values[0]).scaled)
+        .collect();
+    assert_eq!(of, [39_050_000_000.0, 50_000_000.0]);
+    let total = value(&report.total.values[0]);
+    assert_eq!((total.scaled, total.running), (39_100_000_000.0, 0.75));
+    assert_eq!(total.error, 19_525_000_000.0);
+}
+
+/// Of a container that ran only in the turns of the other group nothing is known, and that is said.
+#[test]
+fn who_was_not_seen_has_a_reason() {
+    let rows = [
+        (key(7, 0, 0), usage([5, 5], 500 * MS, 500 * MS)),
+        (key(7, 0, 1), usage([6, 6], 400 * MS, 400 * MS)),
+        (key(8, 0, 1), usage([6, 6], 100 * MS, 100 * MS)),
+        // Live for less than 1 ms, and less than half of its time.
+        (key(9, 0, 0), usage([6, 6], MS / 2, MS / 2)),
+        (key(9, 0, 1), usage([6, 6], MS, MS)),
+    ];
+    let report = report(&plan(2, 2), rows);
+    let of = |id| {
+        let mut rows = report.rows.iter();
+        rows.find(|row| row.label == Entity::Unnamed(id)).unwrap()
+    };
+    let why = |reason| Some(Err(reason));
+    assert_eq!(of(8).values[0], why(NoValue::NeverRan("e00".into())));
+    assert_eq!(of(9).values[0], why(NoValue::MostlyUnknown));
+    assert_eq!(value(&of(7).values[0]).scaled.round(), 9.0);
+    // The time of the others is in the error of the sum.
+    let total = value(&report.total.values[0]);
+    let unknown = 101.0 / 900.5;
+    assert!(
+        (total.error / total.scaled - f64::hypot(unknown, 4.0 / 15.0)).abs() < 1e-3,
+        "{total:?}"
+    );
+}
+
+fn any_rows() -> impl Strategy<Value = HashMap<UsageKey, UsageRow>> {
+    let keys =
+        (2_u64..7, 0_u16..4, 0_u16..3).prop_map(|(cgroup, cpu, group)| key(cgroup, cpu, group));
+    let rows = ([0..1_u64 << 40, 0..1 << 40], 0..200 * MS, 0_u64..=4);
+    let rows = rows.prop_map(|(counts, enabled, part)| usage(counts, enabled, enabled * part / 4));
+    prop::collection::hash_map(keys, rows, 0..40)
+}
+
+proptest! {
+    /// The total of every column is the sum of its rows, where all of them have a value.
+    #[test]
+    fn the_total_is_the_sum_of_the_rows(rows in any_rows(), rotated in 0_usize..=3) {
+        let report = report(&plan(3, rotated), rows);
+        for at in 0..report.columns.len() {
+            let ran = report.rows.iter().map(|row| &row.values[at]);
+            let ran = ran.filter(|value| !matches!(value, None | Some(Err(NoValue::DidNotRun))));
+            let values: Option<Vec<Value>> = ran.map(|value| value.clone()?.ok()).collect();
+            let Some(values) = values.filter(|values| !values.is_empty()) else {
+                continue;
+            };
+            let total = value(&report.total.values[at]);
+            let sum: f64 = values.iter().map(|value| value.scaled).sum();
+            prop_assert!((total.scaled - sum).abs() <= 1e-9 * sum, "{total:?} {sum}");
+            let variance: f64 = values.iter().map(|value| value.error.powi(2)).sum();
+            prop_assert!((total.error - variance.sqrt()).abs() <= 1e-6 * sum + 1e-6, "{total:?} {variance}");
+            prop_assert_eq!(total.raw, values.iter().map(|value| value.raw).sum::<u64>());
+        }
+    }
+}
