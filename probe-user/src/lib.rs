@@ -24,6 +24,7 @@ pub mod cgroup;
 pub mod command;
 pub mod cpus;
 pub mod derive;
+pub mod descriptors;
 pub mod devices;
 pub mod doctor;
 pub mod emit;

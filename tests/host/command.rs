@@ -4,7 +4,22 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{TestCgroup, hierarchy, load_binary, machine, pmuscope};
+use probe_user::load::{Config, Hook, Session};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::support::{TestCgroup, hierarchy, load_binary, machine, online_cpus, plan, pmuscope};
+
+/// Has a command start with these soft and hard limits of open files.
+fn limit_files(command: &mut Command, current: u64, maximum: u64) {
+    use std::os::unix::process::CommandExt as _;
+
+    let (current, maximum) = (Some(current), Some(maximum));
+    let limit = move || Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?);
+    // SAFETY: between fork and exec it makes one system call.
+    unsafe {
+        command.pre_exec(limit);
+    }
+}
 
 /// Runs `pmuscope stat ARGS` and returns its windows and all its output.
 fn stat(args: &[&str]) -> (Vec<Value>, Output) {
@@ -247,28 +262,23 @@ fn a_reader_that_has_seen_enough_ends_no_command() {
 
 #[test]
 fn a_session_that_cannot_start_leaves_no_cgroup() {
-    use std::os::unix::process::CommandExt as _;
-
-    use rustix::process::{Resource, Rlimit, setrlimit};
-
     let Some(_machine) = machine() else { return };
     let mut command = pmuscope();
     command.args(["stat", "-e", "task-clock", "--", "true"]);
-    let few = Rlimit {
-        current: Some(20),
-        maximum: Some(20),
-    };
-    // SAFETY: between fork and exec it makes one system call.
-    unsafe {
-        command.pre_exec(move || Ok(setrlimit(Resource::Nofile, few)?));
-    }
+    limit_files(&mut command, 30, 30);
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     let own = format!("pmuscope-{}-stat", child.id());
     let output = child.wait_with_output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(log.contains("pmuscope: this needs "), "{log}");
+    let online = online_cpus().len();
     assert!(
-        log.contains("raise the limit of open files (`ulimit -n 65536`)"),
+        log.contains(&format!(" open files ({online} for events on CPUs, ")),
+        "{log}"
+    );
+    assert!(
+        log.contains("the hard limit of this process is 30: raise it (`ulimit -Hn "),
         "{log}"
     );
     let cgroups = hierarchy().walk().unwrap();
@@ -277,6 +287,70 @@ fn a_session_that_cannot_start_leaves_no_cgroup() {
         !cgroups.iter().any(|(_, path)| path.ends_with(&own)),
         "{own} is left"
     );
+}
+
+/// The soft limit is raised to what is opened, all of it, and the command keeps its own.
+#[test]
+fn a_low_soft_limit_of_open_files_is_no_obstacle() {
+    let Some(_machine) = machine() else { return };
+    let mut command = pmuscope();
+    // A dozen for each CPU, and nothing fits the soft limit.
+    let events = ["task-clock"; 12].join(",");
+    command.args([
+        "stat",
+        "-e",
+        &events,
+        "--format",
+        "json",
+        "--",
+        "sh",
+        "-c",
+        "ulimit -n >&2",
+    ]);
+    limit_files(&mut command, 30, 4096);
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    assert!(log.lines().any(|line| line == "30"), "{log}");
+}
+
+/// What is said to be needed is what is opened.
+#[test]
+fn the_descriptors_of_a_session_are_counted_before() {
+    let Some(_machine) = machine() else { return };
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    for (events, hook) in [
+        ("task-clock", Hook::SchedSwitch),
+        ("task-clock,page-faults,context-switches", Hook::SchedSwitch),
+        ("task-clock", Hook::CgroupSwitches),
+    ] {
+        let config = |by_process| Config {
+            plan: plan(events),
+            hook,
+            by_process,
+            follow_command: by_process,
+            max_rows: None,
+            spe: None,
+        };
+        for by_process in [false, true] {
+            let config = config(by_process);
+            let needed = config.descriptors(&online_cpus());
+            let before = open();
+            let mut session = Session::start(config, &hierarchy()).unwrap();
+            session.pull().unwrap();
+            let opened = open() - before;
+            println!("{opened} opened, said were {needed}");
+            assert!(
+                opened <= needed.total(),
+                "{opened} opened, said were {needed}"
+            );
+            // Programs that such a session does not load are counted too.
+            assert!(
+                opened + 80 > needed.total(),
+                "{opened} opened, said were {needed}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -9,12 +9,9 @@ use super::{
     config::{Built, Config},
     machine::Arch,
 };
-use crate::{cpus, event::Pmus};
+use crate::{cpus, descriptors::BESIDE_EVENTS, event::Pmus};
 
 const AREA: Area = Area::Counters;
-
-/// Descriptors of maps, programs and links, with room to spare.
-const OTHER_DESCRIPTORS: u64 = 256;
 
 pub(super) fn check(
     machine: &Machine,
@@ -60,13 +57,13 @@ fn watchdog(machine: &Machine, config: Option<&Config>, has_core: bool) -> Findi
 fn descriptors(machine: &Machine) -> Option<Finding> {
     let check = "open files";
     let online = cpus::online(&machine.sys).ok()?.len() as u64;
-    let needed = online * SLOTS as u64 + OTHER_DESCRIPTORS;
+    let needed = online * SLOTS as u64 + BESIDE_EVENTS;
     let Some(limit) = machine.process.descriptors.filter(|limit| *limit < needed) else {
         let found =
             format!("room for {SLOTS} events on each of {online} CPUs ({needed} descriptors)");
         return Some(AREA.ok(check, found));
     };
-    let events = limit.saturating_sub(OTHER_DESCRIPTORS) / online.max(1);
+    let events = limit.saturating_sub(BESIDE_EVENTS) / online.max(1);
     let found = format!("at most {limit}: room for {events} events on each of {online} CPUs");
     let loss = Loss::of(format!("more than {events} events at once"))
         .run(

@@ -5,12 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::{
-    process::{Resource, getrlimit},
-    thread::{CapabilitySet, capabilities},
-};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::trials::{Live, Trials};
+use crate::descriptors::hard_limit;
 
 /// What the checks look at.
 pub struct Machine {
@@ -72,7 +70,7 @@ impl Machine {
             // Where the kernel does not tell, the trials do.
             capabilities: capabilities(None).map_or(CapabilitySet::all(), |sets| sets.effective),
             page_size: rustix::param::page_size(),
-            descriptors: getrlimit(Resource::Nofile).maximum,
+            descriptors: hard_limit(),
             binary: binary.unwrap_or_else(|_| PathBuf::from("pmuscope")),
         };
         Self {

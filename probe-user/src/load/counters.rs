@@ -6,10 +6,12 @@ use std::{
 };
 
 use aya::{Ebpf, maps::Map};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{LoadError, Plan, Planned};
-use crate::sys::{bpf, perf};
+use crate::{
+    descriptors,
+    sys::{bpf, perf},
+};
 
 /// The counters of one CPU; closing them ends the counting there.
 pub(crate) struct CpuCounters {
@@ -101,21 +103,6 @@ impl CpuCounters {
     }
 }
 
-/// Events x CPUs descriptors are needed, whatever the number of containers: take what the hard limit gives.
-pub(crate) fn allow_descriptors(needed: usize) {
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.current.unwrap_or(u64::MAX).max(needed as u64 + 256);
-    let current = Some(limit.maximum.map_or(wanted, |maximum| wanted.min(maximum)));
-    // Where this fails, opening fails with EMFILE and says what to do.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current,
-            maximum: limit.maximum,
-        },
-    );
-}
-
 /// What the kernel means by refusing an event.
 pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Error) -> LoadError {
     let event = plan.columns[planned.column].name.clone();
@@ -138,12 +125,8 @@ pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Erro
         Some(libc::EINVAL) => "the PMU takes no such event, or not with the others of its group: \
              try it alone, and fewer events between the braces"
             .to_owned(),
-        Some(libc::EMFILE) => format!(
-            "too many open files: {} events on every CPU need one descriptor each; raise the limit with `ulimit -n`",
-            plan.counters()
-        ),
         Some(libc::EBUSY) => "the PMU is in exclusive use by another program".to_owned(),
-        _ => error.to_string(),
+        errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),
     };
     LoadError::Open { event, cpu, reason }
 }

@@ -2,7 +2,12 @@
 
 use std::{io, path::PathBuf};
 
-use crate::{cgroup::CgroupError, cpus::CpuListError, event::EventError};
+use crate::{
+    cgroup::CgroupError,
+    cpus::CpuListError,
+    descriptors::{self, TooFew},
+    event::EventError,
+};
 
 /// Why counting could not start or go on. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -143,6 +148,9 @@ pub enum LoadError {
         /// How often it was tried.
         tries: u32,
     },
+    /// More descriptors than this process may have.
+    #[error(transparent)]
+    Descriptors(#[from] TooFew),
     /// Sampling with SPE.
     #[error(transparent)]
     Spe(#[from] super::SpeError),
@@ -155,12 +163,12 @@ pub enum LoadError {
 }
 
 /// What to do where the kernel refuses a part of the programs.
-fn advice(reason: &str) -> &'static str {
-    if reason.contains("(os error 24)") {
-        "raise the limit of open files (`ulimit -n 65536`)"
-    } else {
-        "pmuscope needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL=y"
-    }
+fn advice(reason: &str) -> String {
+    let errno = reason
+        .split_once("(os error ")
+        .and_then(|(_, rest)| rest.split_once(')')?.0.parse().ok());
+    descriptors::exhausted(errno)
+        .unwrap_or_else(|| "pmuscope needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL=y".to_owned())
 }
 
 /// How the lines begin that end every log of the verifier.

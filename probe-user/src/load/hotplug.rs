@@ -13,7 +13,7 @@ use rustix::net::{
 };
 
 use super::{CpuCounters, LoadError, Session};
-use crate::cpus;
+use crate::{cpus, descriptors};
 
 /// The kernel's own messages, not udev's (group 2).
 const KERNEL_GROUP: u32 = 1;
@@ -131,6 +131,7 @@ impl Session {
     }
 
     fn revive(&mut self, cpu: u32) -> Result<(), LoadError> {
+        descriptors::allow(&self.config.descriptors_on(&[cpu]))?;
         let opened = match CpuCounters::open(&self.config.plan, cpu) {
             Ok(opened) => opened,
             // It left again while its counters were opened.

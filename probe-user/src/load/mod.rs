@@ -12,6 +12,7 @@ mod flush;
 mod hook;
 mod hotplug;
 mod monitors;
+mod needed;
 mod pack;
 mod plan;
 mod planner;
@@ -56,7 +57,7 @@ pub use self::{
 };
 use crate::{
     cgroup::Hierarchy,
-    cpus,
+    cpus, descriptors,
     devices::DeviceReader,
     own_cgroup,
     pull::{IdleRows, Lifecycle, Names, Processes},
@@ -136,9 +137,9 @@ impl Session {
         let possible = cpus::possible(sysfs)?
             .last()
             .map_or(0, |last| last as usize + 1);
+        descriptors::allow(&config.descriptors(&online))?;
         let mut ebpf = load(&config, max_rows, &offsets, &btf, possible)?;
 
-        counters::allow_descriptors(config.plan.counters() * online.len());
         let opened = online
             .iter()
             .map(|cpu| CpuCounters::open(&config.plan, *cpu));

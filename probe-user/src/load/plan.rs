@@ -299,11 +299,6 @@ impl Plan {
         let rotated = self.groups[self.fixed()..].iter().map(Vec::len);
         self.fixed_slots() + rotated.max().unwrap_or(0)
     }
-
-    /// Counters of all groups, live or not: descriptors on every CPU.
-    pub(crate) fn counters(&self) -> usize {
-        self.groups.iter().map(Vec::len).sum()
-    }
 }
 
 impl Column {

@@ -50,7 +50,7 @@ impl AccessCounter {
             return Err(RecordError::Open {
                 pmu: "mem_access".to_owned(),
                 target: format!("process {pid}"),
-                reason: open_reason(&error, 1),
+                reason: open_reason(&error),
             });
         }
         // SAFETY: a new descriptor that nobody else owns.

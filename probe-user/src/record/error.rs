@@ -3,7 +3,12 @@
 use std::{io, path::PathBuf};
 
 use super::Size;
-use crate::{cgroup::CgroupError, cpus::CpuListError, event::EventError};
+use crate::{
+    cgroup::CgroupError,
+    cpus::CpuListError,
+    descriptors::{self, TooFew},
+    event::EventError,
+};
 
 /// Why there is no recording, or no more of it.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +84,9 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
+    /// More descriptors than this process may have.
+    #[error("{0}; a --cgroup needs two for each CPU")]
+    Descriptors(#[from] TooFew),
     /// The online CPUs are not known.
     #[error(transparent)]
     Cpus(#[from] CpuListError),
@@ -89,7 +97,7 @@ pub enum RecordError {
 
 /// Why the kernel refused to open an SPE event, and what to do (`perf_event_open(2)`;
 /// `drivers/perf/arm_spe_pmu.c`).
-pub(super) fn open_reason(error: &io::Error, descriptors: u64) -> String {
+pub(super) fn open_reason(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
             "{error}: it needs CAP_PERFMON or root (with kernel.perf_event_paranoid at 3, root)"
@@ -100,15 +108,16 @@ pub(super) fn open_reason(error: &io::Error, descriptors: u64) -> String {
         Some(libc::EOPNOTSUPP) => {
             format!("{error}: the core does not have one of the filters that were asked for")
         }
-        Some(libc::EMFILE | libc::ENFILE) => format!(
-            "{error}: {descriptors} descriptors are needed, more than `ulimit -Hn` allows; record fewer \
-             threads, or a --cgroup, which needs two for each CPU"
-        ),
         Some(libc::ENOENT) => format!(
             "{error}: the cgroup has no perf_event state; `echo +pids > .../cgroup.subtree_control` in the \
              root of the hierarchy gives it one"
         ),
-        _ => error.to_string(),
+        errno => match descriptors::exhausted(errno) {
+            Some(reason) => {
+                format!("{reason}; or record a --cgroup, which needs two for each CPU")
+            }
+            None => error.to_string(),
+        },
     }
 }
 

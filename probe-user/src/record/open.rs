@@ -41,8 +41,6 @@ pub(super) struct Opener<'a> {
     pub(super) buffers: Buffers,
     /// The events start when their task executes a program.
     pub(super) on_exec: bool,
-    /// How many descriptors the recording needs, for a message.
-    pub(super) descriptors: u64,
 }
 
 impl Opener<'_> {
@@ -133,7 +131,7 @@ impl Opener<'_> {
                     return Err(RecordError::Open {
                         pmu: event.counter.pmu.clone().unwrap_or_default(),
                         target,
-                        reason: open_reason(&error, self.descriptors),
+                        reason: open_reason(&error),
                     });
                 }
             }

@@ -6,10 +6,7 @@ use std::{
     path::Path,
 };
 
-use rustix::{
-    event::epoll,
-    process::{Resource, Rlimit, getrlimit, setrlimit},
-};
+use rustix::event::epoll;
 
 use super::{
     RecordError, Recorder,
@@ -18,7 +15,14 @@ use super::{
     options::SpeEvent,
     present,
 };
-use crate::{cgroup::Hierarchy, cpus};
+use crate::{
+    cgroup::Hierarchy,
+    cpus,
+    descriptors::{self, Needed},
+};
+
+/// The SPE event and the one that follows processes.
+const EVENTS_OF_ONE: usize = 2;
 
 /// Whom to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +38,10 @@ pub enum Target {
 impl Recorder {
     pub(super) fn open_target(&mut self) -> Result<(), RecordError> {
         let cpus = self.cpus()?;
+        if self.config.per_thread {
+            // How many threads there will be nobody knows.
+            descriptors::allow_most();
+        }
         match self.config.target.clone() {
             Target::Command(pid) if self.config.per_thread => self.attach(pid, true).map(|_| ()),
             Target::Command(pid) => self.open_threads(&cpus, pid, &[pid], true),
@@ -77,12 +85,11 @@ impl Recorder {
         Ok(with_spe)
     }
 
-    fn opener(&self, on_exec: bool, descriptors: u64) -> Opener<'_> {
+    fn opener(&self, on_exec: bool) -> Opener<'_> {
         Opener {
             sampling: &self.config.sampling,
             buffers: self.config.buffers,
             on_exec,
-            descriptors,
         }
     }
 
@@ -94,10 +101,10 @@ impl Recorder {
         threads: &[u32],
         on_exec: bool,
     ) -> Result<(), RecordError> {
-        let descriptors = 2 * (threads.len() * cpus.len()) as u64;
-        raise_limit(descriptors);
+        let events = EVENTS_OF_ONE * threads.len() * cpus.len();
+        descriptors::allow(&Needed::default().with("events of threads on CPUs", events))?;
         for &(cpu, kind) in cpus {
-            let opener = self.opener(on_exec, descriptors);
+            let opener = self.opener(on_exec);
             let event = &self.events[kind];
             let mut threads = threads.iter();
             let buffer = threads.by_ref().find_map(|tid| {
@@ -125,10 +132,10 @@ impl Recorder {
             source,
         };
         let directory = File::open(&directory).map_err(read)?;
-        let descriptors = 2 * cpus.len() as u64;
-        raise_limit(descriptors);
+        let events = EVENTS_OF_ONE * cpus.len();
+        descriptors::allow(&Needed::default().with("events of a cgroup on CPUs", events))?;
         for &(cpu, kind) in cpus {
-            let opener = self.opener(false, descriptors);
+            let opener = self.opener(false);
             let whom = Whom::Cgroup(&directory);
             if let Some(buffer) = opener.buffer(&self.events[kind], whom, Some(cpu))? {
                 self.add(buffer, kind)?;
@@ -146,10 +153,8 @@ impl Recorder {
 
     /// A buffer for one thread wherever it runs. False where it has ended.
     fn attach(&mut self, tid: u32, on_exec: bool) -> Result<bool, RecordError> {
-        let descriptors = 2 * (self.areas.len() + 1) as u64;
-        raise_limit(descriptors);
         let event = self.per_thread_event()?;
-        let opener = self.opener(on_exec, descriptors);
+        let opener = self.opener(on_exec);
         let Some(buffer) = opener.buffer(event, Whom::Thread(tid), None)? else {
             return Ok(false);
         };
@@ -270,18 +275,4 @@ fn processes(directory: &Path) -> Vec<u32> {
 fn run_time(tid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split(' ').next()?.parse().ok()
-}
-
-/// Takes as many descriptors as the hard limit gives, where they are needed.
-fn raise_limit(descriptors: u64) {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // Some more for everything else.
-    if current.is_some_and(|current| current < descriptors + 64) {
-        let limit = Rlimit {
-            current: maximum,
-            maximum,
-        };
-        // Where it fails, opening does, which says how many are needed.
-        let _raised = setrlimit(Resource::Nofile, limit);
-    }
 }

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use crate::event::{EventError, SysfsError};
+use crate::{
+    descriptors,
+    event::{EventError, SysfsError},
+};
 
 /// Why SPE cannot be used. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +97,7 @@ pub(super) fn refused(error: &io::Error) -> String {
             "this core's SPE has no such filter: leave out event_filter bits or min_latency".to_owned()
         }
         Some(libc::EINVAL) => "the driver takes no such settings".to_owned(),
-        _ => error.to_string(),
+        errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),
     }
 }
 

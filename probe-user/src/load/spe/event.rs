@@ -100,6 +100,13 @@ impl SpeEvents {
     }
 }
 
+impl SpeEvents {
+    /// Whether this CPU is sampled.
+    pub(super) fn covers(&self, cpu: u32) -> bool {
+        self.pmus.iter().any(|event| event.cpus.contains(cpu))
+    }
+}
+
 /// `caps/min_interval`; architected as at least 256.
 fn min_period(pmu: &Pmu) -> u64 {
     let stated = pmu.caps.get("min_interval");

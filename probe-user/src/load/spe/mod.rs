@@ -83,6 +83,23 @@ pub(crate) struct Spe {
     pub(crate) totals: SpeTotals,
 }
 
+impl SpeConfig {
+    /// An event on each of these CPUs that has SPE, what its core counts of the sampling, and the walk over
+    /// the tasks.
+    pub(super) fn descriptors(&self, cpus: &[u32]) -> usize {
+        let sampler = sampler_events();
+        let sampled = cpus.iter().filter(|cpu| self.events.covers(**cpu));
+        let on = sampled.map(|cpu| 1 + sampler.on(*cpu).count());
+        on.sum::<usize>() + 1
+    }
+}
+
+/// What the core PMUs of this machine count of the sampling.
+fn sampler_events() -> SamplerEvents {
+    let pmus = Pmus::read(Path::new("/sys"));
+    pmus.as_ref().map(SamplerEvents::find).unwrap_or_default()
+}
+
 impl Spe {
     /// Attaches the programs and starts sampling on every online CPU that has SPE.
     pub(crate) fn start(
@@ -111,10 +128,7 @@ impl Spe {
             period: config.events.period,
             hook,
             events: Vec::new(),
-            sampler_events: Pmus::read(sysfs)
-                .as_ref()
-                .map(SamplerEvents::find)
-                .unwrap_or_default(),
+            sampler_events: sampler_events(),
             clock,
             tables,
             budget: config

@@ -42,6 +42,15 @@ impl SamplerEvents {
         }
         Self(found)
     }
+
+    /// Those of one CPU.
+    pub(super) fn on(
+        &self,
+        cpu: u32,
+    ) -> impl Iterator<Item = &(&'static str, Counter, Option<CpuList>)> {
+        let has = move |cpus: &Option<CpuList>| cpus.as_ref().is_none_or(|it| it.contains(cpu));
+        self.0.iter().filter(move |(_, _, cpus)| has(cpus))
+    }
 }
 
 /// The open events of one CPU.
@@ -52,10 +61,7 @@ impl Sampler {
     /// Opens what the CPU has; these counts are extra, so one that is refused is left out.
     pub(super) fn open(events: &SamplerEvents, cpu: u32) -> Self {
         let mut open = Vec::new();
-        for (name, counter, cpus) in &events.0 {
-            if cpus.as_ref().is_some_and(|cpus| !cpus.contains(cpu)) {
-                continue;
-            }
+        for (name, counter, _) in events.on(cpu) {
             let event = perf::open(counter, event::Exclude::default(), cpu, None)
                 .and_then(|event| perf::enable(event.as_fd()).map(|()| event));
             match event {

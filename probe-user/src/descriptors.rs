@@ -1,0 +1,162 @@
+//! Open files: how many a run needs, and what the limits of this process (`RLIMIT_NOFILE`) allow.
+
+use std::{fmt, fs};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Maps, programs and their links of any session, with room to spare.
+pub const BESIDE_EVENTS: u64 = 256;
+
+/// Files that are open for a moment only: those of procfs and sysfs, a message's pipe.
+const IN_PASSING: u64 = 32;
+
+/// Descriptors that a run needs, by what needs them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needed(Vec<(&'static str, u64)>);
+
+impl Needed {
+    /// `count` more, for `what` (plural).
+    #[must_use]
+    pub fn with(mut self, what: &'static str, count: usize) -> Self {
+        if count > 0 {
+            self.0.push((what, count as u64));
+        }
+        self
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl fmt::Display for Needed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (what, count)) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{count} for {what}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The hard limit is below what a run needs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this needs {} open files ({needed}; {open} others), and the hard limit of this process is {limit}: {}, or \
+     ask for less", self.all(), remedy(self.all())
+)]
+pub struct TooFew {
+    /// What the run opens.
+    pub needed: Needed,
+    /// What is open beside it, at some moment.
+    pub open: u64,
+    /// The hard limit.
+    pub limit: u64,
+}
+
+impl TooFew {
+    fn all(&self) -> u64 {
+        self.needed.total() + self.open
+    }
+}
+
+/// How to raise the limit to `all`.
+#[must_use]
+pub fn remedy(all: u64) -> String {
+    format!(
+        "raise it (`ulimit -Hn {all} && ulimit -n {all}` as root; LimitNOFILE={all} in a systemd unit)"
+    )
+}
+
+/// What `EMFILE` and `ENFILE` mean and what to do, where an error is one of them. The first comes only
+/// where something else in this process took what [`allow`] had found free.
+#[must_use]
+pub fn exhausted(errno: Option<i32>) -> Option<String> {
+    match errno? {
+        libc::EMFILE => {
+            let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+            Some(format!(
+                "too many open files: this process has {} and may have {limit}: {}",
+                open_now(),
+                remedy(limit.saturating_mul(2))
+            ))
+        }
+        libc::ENFILE => Some(
+            "the machine has as many open files as it may have: raise that (`sysctl fs.file-max` shows it)"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// The hard limit; None where there is none.
+#[must_use]
+pub fn hard_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).maximum
+}
+
+/// Raises the soft limit to what is open, and needed beside it.
+///
+/// # Errors
+///
+/// Where the hard limit is below that.
+pub fn allow(needed: &Needed) -> Result<(), TooFew> {
+    let open = open_now() + IN_PASSING;
+    let all = open + needed.total();
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if let Some(limit) = maximum.filter(|limit| *limit < all) {
+        return Err(TooFew {
+            needed: needed.clone(),
+            open,
+            limit,
+        });
+    }
+    if current.is_some_and(|current| current < all) {
+        raise(Some(all), maximum);
+    }
+    Ok(())
+}
+
+/// Raises the soft limit to the hard one, where nobody knows how many will be needed.
+pub fn allow_most() {
+    let maximum = hard_limit();
+    raise(maximum, maximum);
+}
+
+fn raise(current: Option<u64>, maximum: Option<u64>) {
+    // A soft limit up to the hard one is granted to everybody. Were it not, opening would say so.
+    let _granted = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+}
+
+fn open_now() -> u64 {
+    // One of them is the directory that is read.
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    (entries.count() as u64).saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hard_limit_that_is_too_low_is_named_with_what_needs_more() {
+        let needed = Needed::default()
+            .with("events on CPUs", 1152)
+            .with("hooks", 0)
+            .with("uncore events", 500);
+        assert_eq!(needed.total(), 1652);
+        let error = TooFew {
+            needed,
+            open: 48,
+            limit: 1024,
+        };
+        assert_eq!(
+            error.to_string(),
+            "this needs 1700 open files (1152 for events on CPUs, 500 for uncore events; 48 others), and the \
+             hard limit of this process is 1024: raise it (`ulimit -Hn 1700 && ulimit -n 1700` as root; \
+             LimitNOFILE=1700 in a systemd unit), or ask for less"
+        );
+    }
+}
