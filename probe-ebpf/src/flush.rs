@@ -3,18 +3,27 @@
 //!
 //! Never attached: user space runs it on one CPU at a time by `BPF_PROG_TEST_RUN` (kernel 5.10).
 
-use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use core::ffi::c_void;
+
+use aya_ebpf::programs::RawTracePointContext;
 use probe_common::{FLUSH_BUSY, FlushMode};
 
 use crate::{account, kernel::Task, switch};
 
-#[raw_tracepoint]
-fn flush(ctx: RawTracePointContext) -> i32 {
+// Without aya's macro, which drops what the program returns: a busy state would not be told.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp")]
+fn flush(ctx: *mut c_void) -> u32 {
+    run(&RawTracePointContext::new(ctx))
+}
+
+#[inline(always)]
+fn run(ctx: &RawTracePointContext) -> u32 {
     let Some(state) = account::state() else {
         return 0;
     };
     if state.busy == 1 {
-        return FLUSH_BUSY.cast_signed();
+        return FLUSH_BUSY;
     }
     let mode: u64 = ctx.arg(0);
     let (live, live_events): (u64, u64) = (ctx.arg(1), ctx.arg(2));
@@ -39,7 +48,7 @@ fn flush(ctx: RawTracePointContext) -> i32 {
         if mode == FlushMode::ChargeAndForget as u64 {
             switch::forget(state);
         }
-        switch::charge(&ctx, state, Task::current());
+        switch::charge(ctx, state, Task::current());
         account::go_live(state, live, live_events);
     }
     if mode == FlushMode::ChargeAndForget as u64 {

@@ -12,6 +12,7 @@
 )]
 
 mod account;
+mod cost;
 mod counters;
 mod flush;
 mod kernel;

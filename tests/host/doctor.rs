@@ -43,6 +43,9 @@ fn as_root_counting_works_and_was_tried() {
     let (percent, within) = percent.split_once("% ± ").unwrap();
     let percent: u32 = percent.parse().unwrap();
     let within: u32 = within.split_once('%').unwrap().0.parse().unwrap();
+    let read = found.split_once("a counter read in ").unwrap().1;
+    let read: u64 = read.split_once(" ns").unwrap().0.parse().unwrap();
+    assert!(read > 0, "{found}");
     // Both are rounded.
     assert!(percent.abs_diff(100) <= within + 1, "{found}");
     assert_eq!(finding(&diagnosis, "open a counter")["state"], "ok");

@@ -50,6 +50,10 @@ pub(super) struct Counted {
     pub(super) percent: u32,
     /// How far that may be from the truth: of each CPU the window begins and ends somewhere in the pulls.
     pub(super) within: u32,
+    /// Nanoseconds to read a counter: of hardware, where one could be had.
+    pub(super) read: Option<u64>,
+    /// What counting took of the CPU where it took most, in parts per million.
+    pub(super) ppm: Option<u64>,
 }
 
 pub(super) fn check(
@@ -151,13 +155,21 @@ fn session(machine: &Machine, hierarchy: Option<&Hierarchy>) -> Finding {
             owners,
             percent,
             within,
-        }) => AREA.ok(
-            check,
-            format!(
+            read,
+            ppm,
+        }) => {
+            let mut found = format!(
                 "programs loaded and attached, {owners} owners charged in {} ms, {percent}% ± {within}% of the CPUs' time accounted for",
                 TRIAL.as_millis()
-            ),
-        ),
+            );
+            if let Some((read, ppm)) = read.zip(ppm) {
+                let (percent, hundredths) = (ppm / 10_000, ppm % 10_000 / 100);
+                found += &format!(
+                    ", a counter read in {read} ns, {percent}.{hundredths:02}% of a CPU taken by counting"
+                );
+            }
+            AREA.ok(check, found)
+        }
         Err(error) => {
             let loss = Loss::of("everything: the programs do not run here").run(
                 "show what the kernel says of them",
@@ -194,17 +206,22 @@ impl Trials for Live {
 
     fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String> {
         let pmus = Pmus::read(Path::new("/sys")).map_err(|error| error.to_string())?;
-        let events = event::parse("task-clock", &pmus).map_err(|error| error.to_string())?;
-        let config = Config {
-            plan: Plan::new(&events).map_err(|error| error.to_string())?,
-            hook: Hook::SchedSwitch,
-            by_process: false,
-            follow_command: false,
-            max_rows: None,
-            spe: None,
-        };
         let failed = |error: load::LoadError| error.to_string();
-        let mut session = Session::start(config, hierarchy).map_err(failed)?;
+        let start = |events: &str| -> Result<Session, String> {
+            let events = event::parse(events, &pmus).map_err(|error| error.to_string())?;
+            let config = Config {
+                plan: Plan::new(&events).map_err(failed)?,
+                hook: Hook::SchedSwitch,
+                by_process: false,
+                follow_command: false,
+                max_rows: None,
+                spe: None,
+            };
+            Session::start(config, hierarchy).map_err(failed)
+        };
+        // Counters of hardware cost more to read, where there are any.
+        let mut session =
+            start("task-clock,cycles,instructions").or_else(|_| start("task-clock"))?;
         let mut edges = Duration::ZERO;
         let mut pull = || {
             let began = Instant::now();
@@ -215,6 +232,7 @@ impl Trials for Live {
         let first = pull()?;
         thread::sleep(TRIAL);
         let last = pull()?;
+        let cost = last.health.cost;
         let window = Window::between(&first, &last, session.plan());
         let rows: Vec<u64> = window
             .usage
@@ -237,6 +255,8 @@ impl Trials for Live {
             owners: rows.iter().filter(|nanos| **nanos > 0).count(),
             percent: u32::try_from(percent).unwrap_or(u32::MAX),
             within: u32::try_from(within).unwrap_or(u32::MAX),
+            read: cost.read.each(),
+            ppm: cost.ppm(),
         })
     }
 }

@@ -110,10 +110,11 @@ pub(crate) fn place(row: &PlaceRow) -> (&'static str, String) {
 
 /// The account of the programs and of what was sampled, as names and values with their units.
 pub(crate) fn self_values(report: &Report, health: &Health) -> Vec<(String, String)> {
-    let mean = |sampled: &probe_common::Sampled| match sampled.nanos.checked_div(sampled.samples) {
-        Some(nanos) => format!("{nanos}"),
+    let number = |number: Option<u64>| match number {
+        Some(number) => number.to_string(),
         None => "-".to_owned(),
     };
+    let mean = |sampled: &probe_common::Sampled| number(sampled.nanos.checked_div(sampled.samples));
     let hook = match health.hook {
         crate::load::Hook::SchedSwitch => "sched-switch",
         crate::load::Hook::CgroupSwitches => "cgroup-switches",
@@ -128,6 +129,8 @@ pub(crate) fn self_values(report: &Report, health: &Health) -> Vec<(String, Stri
             "sampled_runs",
             (health.same.samples + health.changed.samples).to_string(),
         ),
+        ("ns_per_counter_read", number(health.cost.read.each())),
+        ("counting_ppm_of_busiest_cpu", number(health.cost.ppm())),
         ("ipis_per_pull", health.flushes.to_string()),
         ("group_exchanges", health.exchanges.to_string()),
         ("rows", health.rows.to_string()),

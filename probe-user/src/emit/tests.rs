@@ -13,9 +13,9 @@ use crate::{
     },
     formula::NoValue,
     join::share::Method,
-    load::{Column, Hook, Place as Source},
+    load::{Column, Hook, Place as Source, ReadCost},
     printable::printable,
-    pull::MapMemory,
+    pull::{CountingCost, MapMemory},
 };
 
 fn column(name: &str, unit: Option<&str>, clock: bool) -> Column {
@@ -232,6 +232,17 @@ fn health() -> Health {
             nanos: 250,
         },
         changed: Sampled::default(),
+        cost: CountingCost {
+            read: ReadCost {
+                hardware: 2,
+                hardware_nanos: 104,
+                ..ReadCost::default()
+            },
+            elapsed: 1_000_000_000,
+            charges: 60,
+            charging: 900,
+            ..CountingCost::default()
+        },
         flushes: 2,
         exchanges: 5,
         rows: 12,

@@ -112,6 +112,12 @@ pub enum Scope {
 }
 
 impl Counter {
+    /// False for what the kernel counts itself.
+    #[must_use]
+    pub fn is_hardware(&self) -> bool {
+        self.type_ != generic::TYPE_SOFTWARE
+    }
+
     /// The kernel's task-clock, which every machine counts.
     pub(crate) fn task_clock() -> Self {
         Self {

@@ -5,6 +5,7 @@
 
 pub(crate) mod btf;
 mod caps;
+mod cost;
 mod counters;
 mod defaults;
 mod error;
@@ -25,7 +26,7 @@ mod uncore;
 pub(crate) mod walk;
 mod weights;
 
-use std::{io, path::Path};
+use std::{io, path::Path, time::Duration};
 
 use aya::{
     Btf, Ebpf, EbpfLoader,
@@ -35,6 +36,17 @@ use aya::{
 use aya_log::EbpfLogger;
 use probe_common::{CpuState, Walk};
 
+pub use self::{
+    cost::ReadCost,
+    defaults::{DefaultsError, default_events},
+    error::LoadError,
+    hook::Hook,
+    plan::{Column, Place, Plan, Planned},
+    planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
+    room::Room,
+    spe::{SpeConfig, SpeError},
+    weights::{PlannedWeight, WeightKind},
+};
 pub(crate) use self::{
     counters::CpuCounters,
     error::chain,
@@ -45,22 +57,12 @@ pub(crate) use self::{
     spe::{Drained, Maps, Spe, SpeHook},
     uncore::Uncore,
 };
-pub use self::{
-    defaults::{DefaultsError, default_events},
-    error::LoadError,
-    hook::Hook,
-    plan::{Column, Place, Plan, Planned},
-    planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
-    room::Room,
-    spe::{SpeConfig, SpeError},
-    weights::{PlannedWeight, WeightKind},
-};
 use crate::{
     cgroup::Hierarchy,
     cpus, descriptors,
     devices::DeviceReader,
     own_cgroup,
-    pull::{IdleRows, Lifecycle, Names, Processes},
+    pull::{IdleRows, Lifecycle, Names, Processes, now},
     resctrl,
     sys::bpf,
 };
@@ -103,6 +105,8 @@ pub struct Session {
     pub(crate) exits: Exits,
     pub(crate) flushes: u64,
     pub(crate) rotation: Rotation,
+    pub(crate) read_cost: ReadCost,
+    pub(crate) began: Duration,
     pub(crate) spe: Option<Spe>,
     pub(crate) devices: Option<DeviceReader>,
     pub(crate) monitors: Option<resctrl::Reader>,
@@ -146,11 +150,13 @@ impl Session {
         let cpu_counters = opened.collect::<Result<Vec<_>, _>>()?;
         let uncore = Uncore::open(&config.plan, sysfs)?;
 
-        let flush: &mut RawTracePoint = program(&mut ebpf, "flush")?;
-        flush.load().map_err(|error| LoadError::Bpf {
-            what: "program flush".into(),
-            reason: chain(&error),
-        })?;
+        for name in ["flush", "read_cost"] {
+            let run: &mut RawTracePoint = program(&mut ebpf, name)?;
+            run.load().map_err(|error| LoadError::Bpf {
+                what: format!("program {name}"),
+                reason: chain(&error),
+            })?;
+        }
         hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_mkdir", "cgroup_mkdir")?;
         hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_rmdir", "cgroup_rmdir")?;
         hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_attach", "cgroup_attach_task")?;
@@ -189,6 +195,8 @@ impl Session {
             exits: Exits::default(),
             flushes: 0,
             rotation: Rotation::default(),
+            read_cost: ReadCost::default(),
+            began: now(),
             spe: None,
             devices,
             monitors,
@@ -203,6 +211,7 @@ impl Session {
         }
         session.attach_hook(hierarchy, &online)?;
         session.arm_all()?;
+        session.measure_reads()?;
         Ok(session)
     }
 

@@ -2,6 +2,7 @@
 
 use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, Sampled, UsageKey, UsageRow};
 
+use super::{CountingCost, now};
 use crate::{
     load::{Hook, Session},
     sys::bpf,
@@ -20,6 +21,8 @@ pub struct Health {
     pub same: Sampled,
     /// Measured cost of runs that charged.
     pub changed: Sampled,
+    /// What counting takes of a CPU.
+    pub cost: CountingCost,
     /// Interrupts that this pull sent: CPUs flushed.
     pub flushes: u64,
     /// Times the counters of a CPU were exchanged for those of the next group, since the session began.
@@ -55,12 +58,15 @@ impl Session {
             samples: states.iter().map(|state| field(state).samples).sum(),
             nanos: states.iter().map(|state| field(state).nanos).sum(),
         };
+        let (same, changed) = (sampled(|state| state.same), sampled(|state| state.changed));
+        let elapsed = now().saturating_sub(self.began);
         Health {
             hook: self.hook(),
             runs: sum(|state| state.runs),
             charges: sum(|state| state.charges),
-            same: sampled(|state| state.same),
-            changed: sampled(|state| state.changed),
+            same,
+            changed,
+            cost: CountingCost::of(states, elapsed, self.read_cost, same, changed),
             flushes,
             exchanges: self.rotation.exchanges,
             rows,

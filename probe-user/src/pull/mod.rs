@@ -1,5 +1,6 @@
 //! Pull: one [`Snapshot`] of every map and uncore counter, stamped with one clock.
 
+mod cost;
 mod health;
 mod idle;
 mod lifecycle;
@@ -18,6 +19,7 @@ use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use self::{
+    cost::CountingCost,
     health::{Health, MapMemory},
     lifecycle::Names,
     spe::{SpeCounts, SpeHealth, SpeReading},

@@ -30,6 +30,7 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
         charges: 0,
         same: Sampled::default(),
         changed: Sampled::default(),
+        cost: crate::pull::CountingCost::default(),
         flushes: 0,
         exchanges: 0,
         rows: 0,

@@ -46,6 +46,8 @@ const COUNTS: Told = Told {
         owners: 12,
         percent: 100,
         within: 2,
+        read: Some(52),
+        ppm: Some(310),
     }),
     counters: None,
 };

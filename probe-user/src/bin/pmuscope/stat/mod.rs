@@ -1,5 +1,6 @@
 //! `pmuscope stat`: the pipeline from load to emit, driven by a timer, a command and Ctrl-C.
 
+mod dear;
 mod samples;
 
 use std::{
@@ -73,7 +74,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut emitter = Emitter::new(run.output()?, run.format, run.with_self);
     let turn = args.rotate.map(Duration::from_millis);
     let start = |follow| samples::start(config(args, plan, follow), &hierarchy);
+    let mut said = false;
     live::run(run, turn, &hierarchy, start, |ends| {
+        let line = dear::line(ends.plan, &ends.now.health.cost);
+        if let Some(line) = line.filter(|_| !said) {
+            tracing::warn!("{line}");
+            said = true;
+        }
         let window = Window::between(ends.last, ends.now, ends.plan);
         let joined = ends.view.join(&window, ends.plan.groups.len());
         let mut report = Report::new(ends.plan, &window, &joined, ends.began);

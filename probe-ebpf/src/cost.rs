@@ -1,0 +1,27 @@
+//! What reading a counter takes, measured where it is read: on the CPU itself, in a program.
+//!
+//! Never attached: user space runs it on one CPU by `BPF_PROG_TEST_RUN` (kernel 5.10).
+
+use core::ffi::c_void;
+
+use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::RawTracePointContext};
+
+use crate::counters::{self, for_each_slot};
+
+/// Nanoseconds to read the counter of slot `arg(0)` once; for no slot, what measuring takes.
+// Without aya's macro, as `flush`: it drops what the program returns.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp")]
+fn read_cost(ctx: *mut c_void) -> u32 {
+    let wanted: u64 = RawTracePointContext::new(ctx).arg(0);
+    // SAFETY: the helper has no preconditions.
+    let began = unsafe { bpf_ktime_get_ns() };
+    for_each_slot!(SLOT => {
+        if SLOT as u64 == wanted {
+            let _ = counters::read(SLOT);
+        }
+    });
+    // SAFETY: the helper has no preconditions.
+    let nanos = unsafe { bpf_ktime_get_ns() } - began;
+    nanos as u32
+}

@@ -1,0 +1,97 @@
+//! What reading a counter takes on this machine: some 50 ns where the core is asked, microseconds where
+//! a hypervisor answers for it.
+
+use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
+use probe_common::SLOTS;
+
+use super::{LoadError, Session, chain, program};
+
+/// The least of so many runs is that of a reading which nothing disturbed.
+const RUNS: u32 = 8;
+
+/// What the counters that are read at a charge take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadCost {
+    /// Counters of hardware that are read.
+    pub hardware: u32,
+    /// Nanoseconds to read all of those.
+    pub hardware_nanos: u64,
+    /// Counters of the kernel's own that are read.
+    pub software: u32,
+    /// Nanoseconds to read all of those.
+    pub software_nanos: u64,
+}
+
+impl ReadCost {
+    /// Nanoseconds to read one counter: of hardware, where one is read. None where none is, and where
+    /// this kernel's clock does not tell so short a time.
+    #[must_use]
+    pub fn each(&self) -> Option<u64> {
+        let hardware = self.hardware_nanos.checked_div(self.hardware.into());
+        let each = hardware.or_else(|| self.software_nanos.checked_div(self.software.into()));
+        each.filter(|nanos| *nanos > 0)
+    }
+
+    /// Nanoseconds to read all.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.hardware_nanos + self.software_nanos
+    }
+}
+
+impl Session {
+    /// Reads each counter of the first CPU a few times: those of a group in turns are counted as the one that
+    /// is live.
+    pub(super) fn measure_reads(&mut self) -> Result<(), LoadError> {
+        let Some(counters) = self.counters.first() else {
+            return Ok(());
+        };
+        let (cpu, live) = (counters.cpu, counters.live);
+        let plan = &self.config.plan;
+        let fixed = &plan.groups[..plan.fixed()];
+        let live = live.map_or(&[][..], |group| &plan.groups[group..=group]);
+        let slots = fixed.iter().chain(live).flatten();
+        let hardware: Vec<bool> = slots.map(|planned| planned.counter.is_hardware()).collect();
+        let nothing = self.read_nanos(cpu, SLOTS)?;
+        let mut cost = ReadCost::default();
+        for (slot, hardware) in hardware.into_iter().enumerate() {
+            let nanos = self.read_nanos(cpu, slot)?.saturating_sub(nothing);
+            let (count, sum) = if hardware {
+                (&mut cost.hardware, &mut cost.hardware_nanos)
+            } else {
+                (&mut cost.software, &mut cost.software_nanos)
+            };
+            *count += 1;
+            *sum += nanos;
+        }
+        self.read_cost = cost;
+        Ok(())
+    }
+
+    /// The least that a reading of the slot took; 0 where its CPU is offline.
+    fn read_nanos(&mut self, cpu: u32, slot: usize) -> Result<u64, LoadError> {
+        let read_cost: &mut RawTracePoint = program(&mut self.ebpf, "read_cost")?;
+        let mut least = None;
+        for _ in 0..RUNS {
+            let mut options = RawTracePointRunOptions::new();
+            options.args[0] = slot as u64;
+            options.cpu = Some(cpu);
+            let nanos = match read_cost.test_run(options) {
+                Ok(ran) => u64::from(ran.return_value),
+                Err(aya::programs::ProgramError::SyscallError(error))
+                    if error.io_error.raw_os_error() == Some(libc::ENXIO) =>
+                {
+                    return Ok(0);
+                }
+                Err(error) => {
+                    return Err(LoadError::Bpf {
+                        what: format!("a run of program read_cost on CPU {cpu}"),
+                        reason: chain(&error),
+                    });
+                }
+            };
+            least = Some(least.map_or(nanos, |least: u64| least.min(nanos)));
+        }
+        Ok(least.unwrap_or(0))
+    }
+}
