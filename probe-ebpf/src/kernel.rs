@@ -188,6 +188,17 @@ impl Task {
         Self(unsafe { field(self.0, &TASK_GROUP_LEADER) })
     }
 
+    /// Threads of its process that have not begun to exit.
+    #[inline(always)]
+    pub(crate) fn live_threads(self) -> u32 {
+        // SAFETY: the offsets are those of a pointer to the signal_struct, which a task has up to its
+        // release, and of an atomic_t in it.
+        unsafe {
+            let signal: *const u8 = field(self.0, &TASK_SIGNAL);
+            field(signal, &SIGNAL_LIVE)
+        }
+    }
+
     /// What tells it from every other task that lives.
     #[inline(always)]
     pub(crate) fn address(self) -> u64 {

@@ -15,6 +15,7 @@ mod mem_record;
 mod moves;
 mod namespaces;
 mod peers;
+mod processes;
 mod rights;
 mod support;
 mod usage;

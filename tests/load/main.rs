@@ -11,6 +11,7 @@ use std::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::CommandExt as _},
     },
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -26,7 +27,7 @@ use rustix::{
 mod churn;
 mod spin;
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -69,6 +70,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             for thread in threads.collect::<Vec<_>>() {
                 thread.join().map_err(|_| "a thread has panicked")?;
             }
+        }
+        Some("twice") => twice(&words)?,
+        Some("leaderless") => leaderless(words),
+        Some("threadexec") => {
+            let mut command = Command::new(env::current_exe()?);
+            command.arg("twice").args(&words[1..]);
+            exec_in_a_thread(command)?;
         }
         Some("touch") => touch(usize::try_from(number(1)?)?)?,
         Some("forks") => {
@@ -125,8 +133,37 @@ fn execs(count: u64) -> Result<(), Box<dyn Error>> {
     };
     let mut command = Command::new(env::current_exe()?);
     command.args(["execs", &left.to_string()]);
+    exec_in_a_thread(command)
+}
+
+fn exec_in_a_thread(mut command: Command) -> Result<(), Box<dyn Error>> {
     let failed = std::thread::spawn(move || command.exec()).join();
     Err(failed.map_or_else(|_| "the thread panicked".into(), Into::into))
+}
+
+/// Uses CPU time, waits until a file is gone, and uses as much again.
+fn twice(words: &[String]) -> Result<(), Box<dyn Error>> {
+    let word = |at: usize| words.get(at).ok_or(USAGE);
+    pin(word(1)?.parse()?)?;
+    let time = Duration::from_millis(word(2)?.parse()?);
+    let file = Path::new(word(3)?);
+    burn(time);
+    while file.exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    burn(time);
+    Ok(())
+}
+
+/// The first thread exits, and another does [`twice`].
+fn leaderless(words: Vec<String>) -> ! {
+    std::thread::spawn(move || {
+        let done = twice(&words).is_ok();
+        std::process::exit(i32::from(!done));
+    });
+    // SAFETY: ends this thread and no other; what it has on its stack stays where it is.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("this thread has ended")
 }
 
 fn pin(cpu: u64) -> io::Result<()> {

@@ -22,8 +22,7 @@ use super::{account::nobody, cpu, now, read};
 use crate::{
     account::Owner,
     kernel::{
-        Cgroup, SIGNAL_LIVE, SIGNAL_THREAD_HEAD, TASK_PID, TASK_SIGNAL, TASK_TGID,
-        TASK_THREAD_NODE, Task,
+        Cgroup, SIGNAL_THREAD_HEAD, TASK_PID, TASK_SIGNAL, TASK_TGID, TASK_THREAD_NODE, Task,
     },
     switch::{self, owner_of},
 };
@@ -127,9 +126,7 @@ fn spe_exit(ctx: BtfTracePointContext) -> i32 {
         exited(thread);
     }
     // The id of the first thread lives as long as its process: another thread may take it over.
-    let signal: u64 = read(task.address().wrapping_add(TASK_SIGNAL.load())).unwrap_or(0);
-    let live: u32 = read(signal.wrapping_add(SIGNAL_LIVE.load())).unwrap_or(0);
-    if live == 0 {
+    if task.live_threads() == 0 {
         exited(first);
     }
     0
