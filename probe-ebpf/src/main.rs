@@ -12,6 +12,7 @@
 )]
 
 mod account;
+mod clock;
 mod cost;
 mod counters;
 mod flush;

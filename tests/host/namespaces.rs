@@ -4,14 +4,17 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use serde_json::Value;
 
-use crate::support::{hierarchy, load_binary, machine, pmuscope};
+use crate::support::{
+    Counting, assert_within, hierarchy, load_binary, machine, online_cpus, pmuscope,
+};
 
 /// Runs a script of `sh` in namespaces made by `unshare FLAGS`, and returns its standard output and
-/// errors; None, with a reason, where none can be made. `$stat` is `pmuscope stat`, `$load` the load.
+/// errors; None, with a reason, where none can be made. `$stat` is pmuscope, `$load` the load.
 fn unshared(flags: &[&str], load: &Path, script: &str) -> Option<(String, String)> {
     let run = |script: &str| {
         let mut command = Command::new("unshare");
@@ -108,4 +111,46 @@ fn names_are_of_the_right_processes_in_a_pid_namespace() {
         first.iter().all(|name| !name.starts_with("pmu-")),
         "{first:?}"
     );
+}
+
+/// Set in the process that a test runs of itself inside a namespace.
+const INSIDE: &str = "PMUSCOPE_TEST_INSIDE";
+
+#[test]
+fn the_clock_of_a_time_namespace_is_not_the_programs() {
+    const NAME: &str = "namespaces::the_clock_of_a_time_namespace_is_not_the_programs";
+    if std::env::var_os(INSIDE).is_some() {
+        return the_clock_inside();
+    }
+    let Some(_machine) = machine() else { return };
+    let flags = ["--time", "--monotonic", "100000"];
+    let test = std::env::current_exe().unwrap();
+    let script = format!(r#"{INSIDE}=1 exec "$load" --exact {NAME} --nocapture"#);
+    let Some((out, _)) = unshared(&flags, &test, &script) else {
+        return;
+    };
+    assert!(out.contains("rows made in"), "{out}");
+    let script = r#"exec "$stat" stat --format json -e task-clock -- sleep 0.5"#;
+    let (out, _) = unshared(&flags, &test, script).unwrap();
+    let window: Value = serde_json::from_str(out.lines().next_back().unwrap()).unwrap();
+    // Also where some CPU is idle at the end.
+    let counted = task_clock(&window["total"]);
+    let cpus = u64::try_from(online_cpus().len()).unwrap();
+    let whole = cpus * window["duration_ns"].as_u64().unwrap();
+    assert_within("CPU time of the machine", counted, whole, 10.0);
+}
+
+/// Rows are stamped by the programs, snapshots by user space.
+fn the_clock_inside() {
+    let mut counting = Counting::start("task-clock");
+    let now = counting.session.pull().unwrap();
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
+    let (first, last) = (nanos(counting.first.at), nanos(now.at));
+    let made: Vec<u64> = now.rows.values().map(|row| row.made).collect();
+    let made: Vec<u64> = made.into_iter().filter(|made| *made != 0).collect();
+    println!("rows made in {first}..{last}: {made:?}");
+    assert!(!made.is_empty());
+    // Those of before the first snapshot are of the time that starting took.
+    let began = first - 60_000_000_000;
+    assert!(made.iter().all(|made| (began..=last).contains(made)));
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod btf;
 mod caps;
+mod clock;
 mod cost;
 mod counters;
 mod defaults;
@@ -36,6 +37,17 @@ use aya::{
 use aya_log::EbpfLogger;
 use probe_common::{CpuState, Walk};
 
+pub(crate) use self::{
+    clock::KernelClock,
+    counters::CpuCounters,
+    error::chain,
+    hook::{CgroupSwitches, Exits},
+    hotplug::Hotplug,
+    room::{Counted, Counters, Untried},
+    rotation::Rotation,
+    spe::{Drained, Maps, Spe, SpeHook},
+    uncore::Uncore,
+};
 pub use self::{
     cost::ReadCost,
     defaults::{DefaultsError, default_events},
@@ -46,16 +58,6 @@ pub use self::{
     room::Room,
     spe::{SpeConfig, SpeError},
     weights::{PlannedWeight, WeightKind},
-};
-pub(crate) use self::{
-    counters::CpuCounters,
-    error::chain,
-    hook::{CgroupSwitches, Exits},
-    hotplug::Hotplug,
-    room::{Counted, Counters, Untried},
-    rotation::Rotation,
-    spe::{Drained, Maps, Spe, SpeHook},
-    uncore::Uncore,
 };
 use crate::{
     cgroup::Hierarchy,
@@ -95,6 +97,8 @@ pub struct Session {
     pub(crate) counters: Vec<CpuCounters>,
     pub(crate) uncore: Uncore,
     pub(crate) cgroup_switches: Option<CgroupSwitches>,
+    /// The programs' clock.
+    pub(crate) clock: KernelClock,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) processes: Processes,
     pub(crate) hotplug: Hotplug,
@@ -176,6 +180,7 @@ impl Session {
         own_cgroup::remove_left(hierarchy, cgroups.iter().map(|(_, path)| path.as_str()));
         let lifecycle = Lifecycle::new(&mut ebpf, Names::from_walk(cgroups))?;
 
+        let clock = KernelClock::measure(&mut ebpf)?;
         let devices = DeviceReader::new(&config.plan, hierarchy);
         let monitors = monitors::monitors(&config.plan, sysfs, hierarchy, &uncore);
         let mut session = Self {
@@ -185,6 +190,7 @@ impl Session {
             counters: cpu_counters,
             uncore,
             cgroup_switches: None,
+            clock,
             lifecycle,
             processes: Processes::default(),
             hotplug,
@@ -202,7 +208,13 @@ impl Session {
             monitors,
         };
         if let Some(config) = session.config.spe.clone() {
-            let spe = Spe::start(config, &mut session.ebpf, &session.btf, &online)?;
+            let spe = Spe::start(
+                config,
+                &mut session.ebpf,
+                &session.btf,
+                session.clock,
+                &online,
+            )?;
             session.spe = Some(spe);
         }
         // Nothing is counted on CPUs: no switch matters.

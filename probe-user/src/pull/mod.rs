@@ -39,7 +39,8 @@ pub const OVERFLOW: CgroupId = CgroupId(u64::MAX - 2);
 /// Everything that was counted since the session began, at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// `CLOCK_MONOTONIC` at the moment when all CPUs were flushed.
+    /// The kernel's `CLOCK_MONOTONIC`, which is that of no time namespace but the initial one, at the
+    /// moment when all CPUs were flushed.
     pub at: Duration,
     /// Counts since the session began (raw, not scaled). Rows of owners that ended are freed one
     /// flush later, after their last value was in a snapshot.
@@ -101,7 +102,7 @@ impl Session {
         let flushes = self.flushes;
         self.flush_busy(&before)?;
         let switches = self.cgroup_switches.as_ref().map(CgroupSwitches::switches);
-        let at = now();
+        let at = self.clock.now();
         let mut uncore = self.uncore.read(&self.config.plan);
         let spe = self.pull_spe(&ended)?;
         let map = self.usage()?.fd().as_fd();
@@ -279,7 +280,8 @@ impl Session {
     }
 }
 
-/// `CLOCK_MONOTONIC`, the clock that the programs stamp with.
+/// `CLOCK_MONOTONIC` of this time namespace, for differences: the programs' clock is
+/// [`crate::load::KernelClock`].
 pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::try_from(time).expect("the monotonic clock starts at 0")

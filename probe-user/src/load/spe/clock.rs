@@ -2,10 +2,11 @@
 
 use probe_common::spe::SpeClock;
 
-use crate::pull::now;
+use crate::load::KernelClock;
 
 /// Both clocks at one moment, and their ratio as it was measured.
 pub(crate) struct Clock {
+    kernel: KernelClock,
     pub(crate) current: SpeClock,
     /// The first calibration: over the longer time the ratio is more exact.
     first: (u64, u64),
@@ -17,9 +18,10 @@ pub(crate) struct Clock {
 const LONG_ENOUGH: u64 = 1_000_000_000;
 
 impl Clock {
-    pub(crate) fn calibrate() -> Self {
-        let (ticks, nanos) = both();
+    pub(crate) fn calibrate(kernel: KernelClock) -> Self {
+        let (ticks, nanos) = both(kernel);
         Self {
+            kernel,
             current: SpeClock {
                 ticks,
                 nanos,
@@ -32,7 +34,7 @@ impl Clock {
 
     /// Takes both clocks anew, for the other of the kernel's two places.
     pub(crate) fn again(&mut self) {
-        let (ticks, nanos) = both();
+        let (ticks, nanos) = both(self.kernel);
         let (first_ticks, first_nanos) = self.first;
         let (gone, passed) = (
             ticks.saturating_sub(first_ticks),
@@ -53,11 +55,11 @@ impl Clock {
 }
 
 /// Both clocks: the closest of a few readings.
-fn both() -> (u64, u64) {
-    let nanos = || u64::try_from(now().as_nanos()).unwrap_or(u64::MAX);
+fn both(kernel: KernelClock) -> (u64, u64) {
+    let nanos = || u64::try_from(kernel.now().as_nanos()).unwrap_or(u64::MAX);
     let read = |_| {
         let before = nanos();
-        let ticks = ticks();
+        let ticks = ticks(kernel);
         let after = nanos();
         (after - before, ticks, before + (after - before) / 2)
     };
@@ -67,7 +69,7 @@ fn both() -> (u64, u64) {
 
 /// The virtual count of the generic timer, which SPE stamps with (`pct_enable` off).
 #[cfg(target_arch = "aarch64")]
-fn ticks() -> u64 {
+fn ticks(_: KernelClock) -> u64 {
     let ticks: u64;
     // SAFETY: reads a counter that Linux lets user space read.
     unsafe { std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks) };
@@ -84,8 +86,8 @@ fn frequency() -> u64 {
 
 /// Other architectures have no SPE. The test PMU stamps with `CLOCK_MONOTONIC` there.
 #[cfg(not(target_arch = "aarch64"))]
-fn ticks() -> u64 {
-    u64::try_from(now().as_nanos()).unwrap_or(u64::MAX)
+fn ticks(kernel: KernelClock) -> u64 {
+    u64::try_from(kernel.now().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(not(target_arch = "aarch64"))]

@@ -31,7 +31,7 @@ pub use self::{
     programs::SpeHook,
 };
 use self::{clock::Clock, sampler::SamplerEvents};
-use super::{LoadError, hook::attach_tracepoint};
+use super::{KernelClock, LoadError, hook::attach_tracepoint};
 use crate::{doctor::thread_ids_in_records, event::Pmus, pull::SpeTotals};
 
 /// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64), for the size of buffers.
@@ -106,11 +106,12 @@ impl Spe {
         config: SpeConfig,
         ebpf: &mut Ebpf,
         btf: &Btf,
+        kernel: KernelClock,
         online: &[u32],
     ) -> Result<Self, LoadError> {
         let timeline = config.wants_timeline();
         programs::attach_tasks(ebpf, btf)?;
-        let clock = Clock::calibrate();
+        let clock = Clock::calibrate(kernel);
         let mut maps = Maps(ebpf);
         maps.set_clock(0, &clock)?;
         maps.set(SpeSetting::Clock, 0)?;

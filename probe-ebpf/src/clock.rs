@@ -1,0 +1,23 @@
+//! The programs' clock, for user space: in a time namespace its own `CLOCK_MONOTONIC` is another.
+//!
+//! Never attached: user space runs it by `BPF_PROG_TEST_RUN` (kernel 5.10).
+
+use aya_ebpf::{
+    helpers::bpf_ktime_get_ns,
+    macros::{map, raw_tracepoint},
+    maps::Array,
+    programs::RawTracePointContext,
+};
+
+/// Nanoseconds at the last run.
+#[map]
+static CLOCK: Array<u64> = Array::with_max_entries(1, 0);
+
+#[raw_tracepoint]
+fn clock(_: RawTracePointContext) -> i32 {
+    if let Some(clock) = CLOCK.get_ptr_mut(0) {
+        // SAFETY: one run at a time writes it; the helper has no preconditions.
+        unsafe { *clock = bpf_ktime_get_ns() };
+    }
+    0
+}
