@@ -5,14 +5,15 @@
 use std::{path::Path, thread, time::Duration};
 
 use probe_user::{
+    catalogue::{Catalogue, Chip, Machine, Settings},
     derive::Value,
     event::{self, Pmus, Scope},
-    load::Plan,
+    load::{Plan, Request, Room},
 };
 
 use crate::{
     accounting::{run, watched},
-    guest::{clock_runs_alone, clock_slack, skip},
+    guest::{clock_runs_alone, clock_slack, skip, value},
     report::{report, row},
     support::{self, Counting, TestCgroup, machine},
     testpmu::{TestPmu, core, event},
@@ -209,4 +210,69 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     loads.into_iter().for_each(|load| drop(load.finish()));
     drop(beside);
     uneven_counts_are_true(&pmu, &mut counting, &a);
+}
+
+/// Two events whose rates change together, while groups take turns: their ratio is the same at all times, but
+/// their counts at different times are not.
+#[test]
+fn a_ratio_is_of_one_group() {
+    let Some(_machine) = machine() else { return };
+    if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
+        return skip("with QEMU's own PMU beside it there are two core PMUs");
+    }
+    let pmu = TestPmu::load("set=core");
+    let rate = |times: u64| {
+        let (name, _) = core();
+        let [references, misses] = if value("ARCH") == "arm64" {
+            [0x04, 0x03]
+        } else {
+            [0x4f2e, 0x412e]
+        };
+        pmu.control(&format!(
+            "rate {name} {references:#x} 0 0 {}",
+            8_000_000 * times
+        ));
+        pmu.control(&format!(
+            "rate {name} {misses:#x} 0 0 {}",
+            1_000_000 * times
+        ));
+    };
+    rate(1);
+    let events = format!("cache-references,{},cache-misses", events(&pmu, 0..7));
+    let (catalogue, machine) = (Catalogue::builtin().unwrap(), Machine::of_chip(Chip::Other));
+    let pmus = Pmus::read(Path::new("/sys")).unwrap();
+    let general = catalogue.metrics().filter(|metric| metric.family.fallback);
+    let request = Request {
+        events: &event::parse(&events, &pmus).unwrap(),
+        metrics: &[],
+        offered: &general.collect::<Vec<_>>(),
+        machine,
+        cpus: 2,
+        settings: Settings::default(),
+    };
+    let room = Room::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let plan = Plan::packed(&request, &pmus, &room).unwrap();
+    assert_eq!(plan.rotated, 2);
+    let a = watched(&pmu, "a");
+    let mut counting = Counting::with_plan(plan, |_| {});
+    let mut load = a.load("burn 0 2000");
+    load.go();
+    for turn in 0..20 {
+        rate(if turn % 2 == 0 { 1 } else { 20 });
+        thread::sleep(Duration::from_millis(100));
+        counting.session.rotate().unwrap();
+    }
+    load.finish();
+    let window = counting.window();
+    let report = report(&counting, &window);
+    let at = report
+        .metrics
+        .iter()
+        .position(|head| head.name == "cache_miss_ratio");
+    let values = row(&counting, &window, &a).metrics;
+    let ratio = values[at.expect("it is offered")].as_ref().unwrap();
+    println!("{ratio:?}");
+    // The rates of both are not changed in one instant.
+    assert!((ratio.value - 0.125).abs() < 0.125 / 100.0, "{ratio:?}");
+    assert!(ratio.live < 0.9, "{ratio:?}");
 }

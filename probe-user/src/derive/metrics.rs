@@ -164,20 +164,29 @@ fn error(
         .map(|event| slope(plan, planned, counts, event, value))
         .collect();
     let slopes = slopes?;
-    let mut variance = 0.0;
+    let (mut variance, mut apart) = (0.0, 0.0_f64);
     for (a, slope) in events.iter().zip(&slopes) {
         for (b, other) in events.iter().zip(&slopes) {
             if a.group == b.group {
-                variance += slope * other * a.row.covariance(a.at, b.at);
+                let term = slope * other * a.row.covariance(a.at, b.at);
+                variance += term;
+                apart = apart.max(term.abs());
             }
         }
     }
-    // Of an exact ratio rounding leaves something on either side of 0.
-    Some(variance.max(0.0).sqrt())
+    // What is left where all of it cancels is rounding.
+    Some(if variance > ROUNDING * apart {
+        variance.sqrt()
+    } else {
+        0.0
+    })
 }
 
+/// What rounding, and slopes that are those of steps, leave of a variance that cancels.
+const ROUNDING: f64 = 1e-9;
+
 /// How far a count may be changed to see what the metric makes of that.
-const STEP: f64 = 1e-4;
+const STEP: f64 = 1e-6;
 
 /// What the metric changes by for one more count of an event; 0 where the count is exact. A value above its
 /// bound is none, so it may be seen on one side only.

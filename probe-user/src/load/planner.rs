@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     LoadError,
-    pack::pack,
+    pack::{Packed, pack},
     plan::{Column, Place, Plan, Planned, Wanted},
     room::Room,
     sampled,
@@ -16,8 +16,10 @@ use crate::{
 };
 
 mod bundle;
+mod offer;
 pub(super) use bundle::wanted;
 use bundle::{Bundle, Kind, Whose};
+use offer::Offer;
 
 /// What is to be counted and computed.
 pub struct Request<'a> {
@@ -102,6 +104,8 @@ impl Plan {
         Bundle::of_weights(request.metrics, pmus)
             .into_iter()
             .for_each(&mut add);
+        let offers = Offer::all(request, pmus);
+        plan.offer(&offers).into_iter().for_each(&mut add);
         check_filters(bundles.values().flatten(), request, pmus)?;
         let cores = bundles.keys().filter(|kind| matches!(kind, Kind::Core(_)));
         let several_kinds = cores.count() > 1;
@@ -109,7 +113,7 @@ impl Plan {
         for (kind, bundles) in &bundles {
             plan.place(kind, bundles, several_kinds, room);
         }
-        plan.offer(request, pmus);
+        plan.join_offers(&offers);
         plan.metrics.machine = Some(request.machine);
         plan.metrics.cpus = request.cpus;
         plan.cores = pmus.cores().filter_map(|pmu| pmu.cpus.clone()).collect();
@@ -143,8 +147,8 @@ impl Plan {
     }
 
     fn place(&mut self, kind: &Kind, bundles: &[Bundle], several_kinds: bool, room: &Room) {
-        let wanted: Vec<Vec<Wanted>> = bundles.iter().map(|bundle| bundle.wanted.clone()).collect();
-        let mut packed = pack(&wanted, |group| room.fits(group).is_ok());
+        let bundles = self.choose(bundles, room);
+        let mut packed = packed(&bundles, room);
         for (bundle, of) in bundles.iter().zip(&mut packed.of) {
             // What the user wants together is opened as it is: the kernel says what is wrong with it.
             if of.is_none() && matches!(bundle.whose, Whose::Columns(_)) {
@@ -161,7 +165,7 @@ impl Plan {
             Kind::Beside(_) | Kind::Core(_) => self.groups.len(),
         };
         for group in &packed.groups {
-            self.add_group(kind, group, bundles);
+            self.add_group(kind, group, &bundles);
         }
         if matches!(kind, Kind::Core(_)) && (several_kinds || packed.groups.len() > 1) {
             self.rotated += packed.groups.len();
@@ -189,7 +193,36 @@ impl Plan {
         }
     }
 
-    fn add_group(&mut self, kind: &Kind, group: &[Wanted], bundles: &[Bundle]) {
+    /// All that is asked for, and of what is offered that for which its events need no further group: nobody's
+    /// live share is less for a metric that nobody asked for.
+    fn choose<'a>(&mut self, bundles: &'a [Bundle], room: &Room) -> Vec<&'a Bundle> {
+        let is_offered = |bundle: &&Bundle| matches!(bundle.whose, Whose::Offered { .. });
+        let (offered, mut chosen): (Vec<&Bundle>, Vec<&Bundle>) =
+            bundles.iter().partition(is_offered);
+        let groups = packed(&chosen, room).groups.len();
+        for bundle in offered {
+            chosen.push(bundle);
+            let packed = packed(&chosen, room);
+            if packed.groups.len() <= groups && packed.of.last() != Some(&None) {
+                continue;
+            }
+            chosen.pop();
+            if let Whose::Offered { at, .. } = bundle.whose {
+                let planned = &mut self.metrics.list[at];
+                planned.sources = Err(match room.fits(&bundle.wanted) {
+                    Err(refusal) => refusal.to_string(),
+                    Ok(()) => format!(
+                        "its events are in groups that take turns, so they were not counted at one time: \
+                         -M {} counts them together",
+                        planned.metric.name
+                    ),
+                });
+            }
+        }
+        chosen
+    }
+
+    fn add_group(&mut self, kind: &Kind, group: &[Wanted], bundles: &[&Bundle]) {
         let first = self.uncore.len();
         let mut planned = Vec::new();
         for wanted in group {
@@ -208,13 +241,13 @@ impl Plan {
     }
 
     /// The user's column of that event, or one that is not shown.
-    fn column_for(&mut self, wanted: &Wanted, bundles: &[Bundle]) -> usize {
+    fn column_for(&mut self, wanted: &Wanted, bundles: &[&Bundle]) -> usize {
         let own = bundles.iter().find_map(|bundle| match &bundle.whose {
             Whose::Columns(columns) => {
                 let at = bundle.wanted.iter().position(|event| event == wanted)?;
                 Some(columns[at])
             }
-            Whose::Metric { .. } | Whose::Io { .. } | Whose::Weight(_) => None,
+            _ => None,
         });
         own.unwrap_or_else(|| {
             let event = Event {
@@ -265,6 +298,11 @@ impl Plan {
                 sources[source].events.extend(events);
                 sources[source].units += 1;
             }
+            Whose::Offered { at, names } => {
+                let sources = self.metrics.list[*at].sources.iter_mut().flatten();
+                let events = || names.iter().cloned().zip(places.iter().copied());
+                sources.for_each(|source| source.events.extend(events()));
+            }
             Whose::Io { at } => self.metrics.list[*at].io.extend(places),
             Whose::Weight(kind) => {
                 if let Some(all) = places.first() {
@@ -277,64 +315,12 @@ impl Plan {
             }
         }
     }
+}
 
-    /// Adds the offered metrics whose events are all among the user's, all with the same filters.
-    fn offer(&mut self, request: &Request<'_>, pmus: &Pmus) {
-        for metric in request.offered {
-            let same = |planned: &PlannedMetric| planned.metric.name == metric.name;
-            if self.metrics.list.iter().any(same) {
-                continue;
-            }
-            if let Some(events) = self.counted(metric, request, pmus) {
-                let source = MetricSource {
-                    events,
-                    units: 1,
-                    ..MetricSource::default()
-                };
-                self.metrics.list.push(PlannedMetric {
-                    metric: (*metric).clone(),
-                    sources: Ok(vec![source]),
-                    io: Vec::new(),
-                });
-            }
-        }
-    }
-
-    /// Where the user's events count what the metric needs; None where they do not.
-    fn counted(
-        &self,
-        metric: &Metric,
-        request: &Request<'_>,
-        pmus: &Pmus,
-    ) -> Option<Vec<(String, Place)>> {
-        let group = metric
-            .groups(pmus, &request.settings)
-            .ok()?
-            .into_iter()
-            .next()?;
-        let needed = event::parse(&group.text(), pmus).ok()?;
-        let needed: Vec<Wanted> = needed[0].events.iter().filter_map(wanted).collect();
-        let counted = request.events.iter().flat_map(|group| &group.events);
-        // The user's columns come first, one for each event.
-        let counted = counted.zip(&self.columns);
-        let counted: Vec<(Wanted, Place)> = counted
-            .filter_map(|(event, column)| Some((wanted(event)?, column.place)))
-            .collect();
-        let with = |exclude| -> Option<Vec<(String, Place)>> {
-            let names = group.events.iter().map(|(name, _)| name.clone());
-            names
-                .zip(&needed)
-                .map(|(name, needed)| {
-                    let mut counted = counted.iter();
-                    let same = |(own, _): &&(Wanted, Place)| {
-                        own.counter == needed.counter && own.exclude == exclude
-                    };
-                    Some((name, counted.find(same)?.1))
-                })
-                .collect()
-        };
-        counted.iter().find_map(|(own, _)| with(own.exclude))
-    }
+/// Every bundle as a whole in one group.
+fn packed(bundles: &[&Bundle], room: &Room) -> Packed<Wanted> {
+    let wanted: Vec<Vec<Wanted>> = bundles.iter().map(|bundle| bundle.wanted.clone()).collect();
+    pack(&wanted, |group| room.fits(group).is_ok())
 }
 
 /// Refuses filters of events and of metrics' events that exclude each other: each was parsed by itself.
@@ -346,7 +332,7 @@ fn check_filters<'a>(
     let named = |bundle: &'a Bundle| {
         let metric = match bundle.whose {
             Whose::Metric { at, .. } | Whose::Io { at } => Some(&request.metrics[at].name),
-            Whose::Columns(_) | Whose::Weight(_) => None,
+            Whose::Columns(_) | Whose::Offered { .. } | Whose::Weight(_) => None,
         };
         bundle.wanted.iter().map(move |wanted| {
             let name = match metric {

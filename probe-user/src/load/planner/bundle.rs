@@ -25,6 +25,8 @@ pub(super) enum Whose {
         place: catalogue::Place,
         names: Vec<String>,
     },
+    /// A metric that the user's events hold all of: taken where that costs no further group.
+    Offered { at: usize, names: Vec<String> },
     /// Shares: the part of devices in a metric's counts.
     Io { at: usize },
     /// Shares: who caused them, by all accesses and those to other sockets.
@@ -114,28 +116,30 @@ impl Bundle {
 
     /// On which PMU it counts.
     pub(super) fn kind(&self, pmus: &Pmus) -> Kind {
-        let of = |wanted: &Wanted| {
-            let pmu = wanted.counter.pmu.clone();
-            if let Scope::Uncore { .. } = wanted.counter.scope {
-                return Kind::Uncore(pmu);
-            }
-            let core = match pmu.as_deref() {
-                // Found by the kernel on each CPU.
-                None => true,
-                Some(name) => pmus
-                    .get(name)
-                    .and_then(Result::ok)
-                    .is_some_and(|pmu| pmu.kind == PmuKind::Core),
-            };
-            if core {
-                Kind::Core(pmu)
-            } else {
-                Kind::Beside(pmu)
-            }
-        };
-        let kinds = self.wanted.iter().map(of);
+        let kinds = self.wanted.iter().map(|wanted| kind_of(wanted, pmus));
         // A core event decides: software events may be in its group.
         kinds.max().unwrap_or(Kind::Beside(None))
+    }
+}
+
+/// On which PMU an event counts.
+pub(super) fn kind_of(wanted: &Wanted, pmus: &Pmus) -> Kind {
+    let pmu = wanted.counter.pmu.clone();
+    if let Scope::Uncore { .. } = wanted.counter.scope {
+        return Kind::Uncore(pmu);
+    }
+    let core = match pmu.as_deref() {
+        // Found by the kernel on each CPU.
+        None => true,
+        Some(name) => pmus
+            .get(name)
+            .and_then(Result::ok)
+            .is_some_and(|pmu| pmu.kind == PmuKind::Core),
+    };
+    if core {
+        Kind::Core(pmu)
+    } else {
+        Kind::Beside(pmu)
     }
 }
 

@@ -204,6 +204,70 @@ fn more_events_of_the_users_than_counters_take_turns() {
         offered.contains(&"ipc") && offered.contains(&"cache_miss_ratio"),
         "{offered:?}"
     );
+    every_metric_is_whole(&plan);
+}
+
+/// In the order of the events, the second one of the ratio would be in another group than the first.
+#[test]
+fn a_metric_of_the_users_events_is_of_one_group() {
+    let events = "cache-references,instructions,branches,branch-misses,r11b,r11c,cache-misses";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!(plan.rotated, 2);
+    every_metric_is_whole(&plan);
+    let metric = offered(&plan, "cache_miss_ratio");
+    assert_eq!(metric.sources.as_ref().unwrap()[0].events.len(), 2);
+}
+
+/// The user's own groups have no room for it, and further turns would be at the cost of what is asked for.
+#[test]
+fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
+    let events = "{cache-references,r11b,r11c,r11d,r11e},{cache-misses,r12b,r12c,r12d,r12e}";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
+    let reason = offered(&plan, "cache_miss_ratio").sources.as_ref();
+    assert_eq!(
+        reason.unwrap_err(),
+        "its events are in groups that take turns, so they were not counted at one time: -M \
+         cache_miss_ratio counts them together"
+    );
+}
+
+/// Its column counts in the first group that has the event, a metric in its own.
+#[test]
+fn an_event_in_several_groups() {
+    let events = "{cache-references,r11b,r11c,r11d},{cache-misses,r12b,r12c,r12d}";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
+    every_metric_is_whole(&plan);
+    let ratio = &offered(&plan, "cache_miss_ratio").sources.as_ref().unwrap()[0];
+    let group_of = |place| group(&plan, place).1;
+    let groups: Vec<usize> = ratio
+        .events
+        .iter()
+        .map(|(_, place)| group_of(*place))
+        .collect();
+    assert_eq!(groups[0], groups[1]);
+    let column = |name: &str| {
+        let mut columns = plan.columns.iter();
+        columns.find(|column| column.name == name).unwrap().place
+    };
+    let own = ["cache-references", "cache-misses"].map(|name| group_of(column(name)));
+    assert_ne!(own[0], own[1], "each in the group that the user made");
+}
+
+/// Task-clock is always live: what is counted in turns joins it.
+#[test]
+fn an_offered_metric_with_an_event_beside_the_core() {
+    let plan = plan("grace", Chip::GraceHopper, "cycles,task-clock", "", 1);
+    let frequency = &offered(&plan, "frequency").sources.as_ref().unwrap()[0];
+    let places: Vec<Place> = frequency.events.iter().map(|(_, place)| *place).collect();
+    assert_eq!(places, [plan.columns[0].place, plan.columns[1].place]);
+}
+
+#[track_caller]
+fn offered<'a>(plan: &'a Plan, name: &str) -> &'a PlannedMetric {
+    let mut metrics = plan.metrics.list.iter();
+    metrics.find(|planned| planned.metric.name == name).unwrap()
 }
 
 #[test]
