@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::{
     catalogue::{self, Counts},
     devices::Device,
-    formula::{Implicit, NoValue, Sample, Value},
+    formula::{Absent, Implicit, Input, NoValue, Sample, Value},
     load::{MetricSource, Place, Plan, PlannedMetric},
     window::{Counted, Usage, Window},
 };
@@ -118,9 +118,12 @@ pub(super) fn of_usage(plan: &Plan, usage: &Usage, length: Duration) -> Vec<Metr
                 Err(why) => counts.absent(name, why),
             }
         }
-        let value = evaluate(plan, planned, counts.clone())?;
-        let error = error(plan, planned, &counts, &counted, value.value);
-        Ok(Measured { error, ..value })
+        counts.set(Implicit::NumCpus, number(plan.metrics.cpus));
+        let value = value_of(plan, planned, &counts)?;
+        Ok(Measured {
+            error: error(plan, planned, &counts, &counted, value.value),
+            ..Measured::counted(value)
+        })
     };
     cores(plan).map(value).collect()
 }
@@ -201,16 +204,35 @@ fn slope(
     if event.row.covariance(event.at, event.at) == 0.0 {
         return Some(0.0);
     }
-    let changed = |by: f64| {
-        let mut counts = counts.clone();
-        let (count, live) = (by * count, 1.0);
-        counts.add_sample(event.name, Sample { count, live });
-        evaluate(plan, planned, counts)
+    let changed = |part: f64| {
+        let (event, by) = (event.name, part * count);
+        value_of(plan, planned, &Changed { counts, event, by })
     };
     let (up, down) = (changed(STEP), changed(-STEP));
     let steps = f64::from(u8::from(up.is_ok()) + u8::from(down.is_ok()));
-    let end = |changed: MetricValue| changed.map_or(value, |it| it.value);
+    let end = |changed: Result<Value, NoValue>| changed.map_or(value, |it| it.value);
     (steps > 0.0).then(|| (end(up) - end(down)) / (steps * STEP * count))
+}
+
+/// Counts of which one is a little larger.
+struct Changed<'a> {
+    counts: &'a Counts,
+    event: &'a str,
+    by: f64,
+}
+
+impl Input for Changed<'_> {
+    fn event(&self, name: &str) -> Result<Sample, Absent> {
+        let mut sample = self.counts.event(name)?;
+        if name == self.event {
+            sample.count += self.by;
+        }
+        Ok(sample)
+    }
+
+    fn implicit(&self, implicit: Implicit) -> Option<f64> {
+        self.counts.implicit(implicit)
+    }
 }
 
 /// The metrics of sockets and devices. Time is the running time of their own group.
@@ -308,12 +330,15 @@ fn place_row(
 }
 
 pub(super) fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts) -> MetricValue {
-    let Some(machine) = &plan.metrics.machine else {
-        return Err(NoValue::Missing(planned.metric.formula.events().to_vec()));
-    };
     counts.set(Implicit::NumCpus, number(plan.metrics.cpus));
-    let value = planned.metric.evaluate(machine, &counts)?;
-    Ok(Measured::counted(value))
+    value_of(plan, planned, &counts).map(Measured::counted)
+}
+
+fn value_of(plan: &Plan, planned: &PlannedMetric, input: &impl Input) -> Result<Value, NoValue> {
+    let machine = plan.metrics.machine.as_ref();
+    let events = planned.metric.formula.events();
+    let machine = machine.ok_or_else(|| NoValue::Missing(events.to_vec()))?;
+    planned.metric.evaluate(machine, input)
 }
 
 fn number(count: usize) -> f64 {
