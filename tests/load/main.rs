@@ -249,9 +249,17 @@ fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
 
 /// Reads its standard input to the end, at real-time priority where that is to be had.
 fn sink() -> io::Result<()> {
-    let priority = libc::sched_param { sched_priority: 1 };
+    // `struct sched_param` of the kernel; musl has another one, and refuses the call.
+    let priority: i32 = 1;
     // SAFETY: a valid structure; the thread is this one.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            0,
+            libc::SCHED_FIFO,
+            &raw const priority,
+        )
+    };
     let mut bytes = vec![0; 1 << 20];
     while io::stdin().read(&mut bytes)? > 0 {}
     Ok(())
