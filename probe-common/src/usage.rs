@@ -17,6 +17,12 @@ impl CgroupId {
     pub const UNKNOWN: Self = Self(u64::MAX - 1);
     /// The root of the hierarchy: `kernfs` numbers it 1.
     pub const ROOT: Self = Self(1);
+
+    /// Whether it can be that of a cgroup: not one of the few at both ends that stand for something else.
+    #[must_use]
+    pub const fn is_cgroup(self) -> bool {
+        self.0 > Self::IDLE.0 && self.0 < u64::MAX - 15
+    }
 }
 
 /// Key of a USAGE row. With the CPU in the key no row is ever written by two CPUs,

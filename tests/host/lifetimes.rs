@@ -10,7 +10,7 @@ use std::{
 use probe_user::load::Session;
 use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
 
-use crate::support::{Counting, Load, TestCgroup, hierarchy, machine};
+use crate::support::{Counting, Load, TestCgroup, flood_the_ring, hierarchy, machine};
 
 #[test]
 fn five_hundred_short_cgroups_in_one_interval() {
@@ -85,6 +85,39 @@ fn cgroup2_knows_no_rename() {
         std::io::ErrorKind::PermissionDenied,
         "{error}"
     );
+}
+
+#[test]
+fn a_walk_makes_up_for_lost_records() {
+    const CHILDREN: u32 = 50;
+    let Some(_machine) = machine() else { return };
+    let parent = TestCgroup::new("lost");
+    let children: Vec<TestCgroup> = (0..CHILDREN)
+        .map(|n| parent.child(&n.to_string()))
+        .collect();
+    let ids: Vec<_> = children.iter().map(|child| child.id).collect();
+    let mut counting = Counting::start("task-clock");
+    let directory = parent.directory.display();
+    parent.load(&format!("hop {directory} {CHILDREN}")).finish();
+    let window = counting.window();
+    let rows = |counting: &Counting, window: &probe_user::window::Window| {
+        let row = |id: &&_| counting.count(window, "task-clock", **id).is_some();
+        ids.iter().filter(row).count()
+    };
+    assert_eq!(rows(&counting, &window), ids.len());
+
+    flood_the_ring();
+    drop(children);
+    let late = TestCgroup::new("late");
+    late.load("burn 0 10").finish();
+    let window = counting.window();
+    assert!(window.health.lost_events > 0);
+    assert_eq!(window.names.cgroups.get(&late.id), Some(&late.path));
+    counting.window();
+    let window = counting.window();
+    assert_eq!(rows(&counting, &window), 0);
+    assert_eq!(window.names.cgroups.get(&late.id), Some(&late.path));
+    assert!(counting.count(&window, "task-clock", late.id).is_some());
 }
 
 /// Sets the flag when it is dropped.

@@ -2,7 +2,9 @@
 
 use std::fs::{self, File};
 
-use crate::support::{Counting, TestCgroup, machine};
+use probe_user::{pull::ENDED, window::Window};
+
+use crate::support::{Counting, TestCgroup, flood_the_ring, machine};
 
 /// Waits for something that happens to a process.
 fn wait_for(pid: u32, so: impl Fn(u32) -> bool) {
@@ -67,4 +69,55 @@ fn a_process_lives_as_long_as_its_last_thread() {
 #[test]
 fn a_process_lives_on_after_exec_by_a_thread() {
     one_row_to_the_end("threadexec", has_executed);
+}
+
+/// Processes of a cgroup that have rows.
+fn processes(window: &Window, cgroup: &TestCgroup) -> Vec<u32> {
+    let owners = window.usage.keys();
+    let of_cgroup = owners.filter(|owner| owner.cgroup == cgroup.id);
+    of_cgroup.map(|owner| owner.tgid).collect()
+}
+
+#[test]
+fn rows_of_processes_whose_end_was_lost_are_freed() {
+    let Some(_machine) = machine() else { return };
+    let storm = TestCgroup::new("storm");
+    let mut counting = Counting::with("task-clock", |config| config.by_process = true);
+    flood_the_ring();
+    storm.load("forks 50 1").finish();
+    let window = counting.window();
+    assert!(window.health.lost_events > 0);
+    assert!(processes(&window, &storm).len() >= 50);
+    counting.window();
+    assert_eq!(processes(&counting.window(), &storm), [0; 0]);
+}
+
+#[test]
+fn more_processes_than_rows_end_in_one_window() {
+    const ROWS: u32 = 1024;
+    const FORKS: u32 = 1500;
+    let Some(_machine) = machine() else { return };
+    let storm = TestCgroup::new("storm");
+    let mut counting = Counting::with("task-clock", |config| {
+        config.by_process = true;
+        config.max_rows = Some(ROWS);
+    });
+    let mut load = storm.load(&format!("forks {FORKS} 0"));
+    load.go();
+    // As a command does that waits for the end of another.
+    while !load.has_ended() {
+        counting.session.drain().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    load.finish();
+    let window = counting.window();
+    assert_eq!(window.health.overflowed, 0);
+    let processes = processes(&window, &storm);
+    // What is summed is told apart no more.
+    assert!(processes.contains(&ENDED) || processes.len() > FORKS as usize);
+    let counts = processes
+        .into_iter()
+        .filter_map(|tgid| counting.process_count(&window, "task-clock", storm.id, tgid));
+    let counted = counts.sum();
+    counting.assert_cpu_time(&window, "storm", counted, storm.cpu_time());
 }

@@ -120,6 +120,13 @@ impl Drop for TestCgroup {
     }
 }
 
+/// Cgroups that come and go, more than the ring of such records holds.
+pub(crate) fn flood_the_ring() {
+    for _ in 0..5000 {
+        drop(TestCgroup::new("flood"));
+    }
+}
+
 /// A load, killed at the end of the test where it still runs.
 pub(crate) struct Load(Child);
 
@@ -139,6 +146,11 @@ impl Load {
         while !reading() {
             std::thread::yield_now();
         }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
     }
 
     /// Lets it start.

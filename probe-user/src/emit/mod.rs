@@ -75,6 +75,7 @@ pub(crate) fn label(entity: &Entity) -> (&'static str, String) {
             "process",
             format!("{} {tgid}", name.as_deref().unwrap_or("(name not known)")),
         ),
+        Entity::EndedProcesses => ("ended", "other processes that ended".to_owned()),
         Entity::Unnamed(id) => ("cgroup", format!("id {id} (name lost)")),
         Entity::System => ("system", "system".to_owned()),
         Entity::Overflow => ("overflow", "system (overflow)".to_owned()),

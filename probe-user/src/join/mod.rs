@@ -16,7 +16,7 @@ use self::{
 };
 use crate::{
     load::spe::UNATTRIBUTED,
-    pull::{Names, OVERFLOW},
+    pull::{ENDED, Names, OVERFLOW},
     window::{Owner, Usage, Window},
 };
 
@@ -57,6 +57,8 @@ pub enum Entity {
         /// Command name, where it is known.
         name: Option<String>,
     },
+    /// Processes that ended in a window, more than are shown one by one.
+    EndedProcesses,
     /// A cgroup whose name was lost (see `lost_events`).
     Unnamed(u64),
     /// In no container: the host's own processes and the kernel's threads.
@@ -192,6 +194,7 @@ impl Naming<'_> {
             return None;
         }
         Some(match view.by {
+            By::Process if owner.tgid == ENDED => Entity::EndedProcesses,
             By::Process => Entity::Process {
                 tgid: owner.tgid,
                 name: names.processes.get(&owner.tgid).cloned(),

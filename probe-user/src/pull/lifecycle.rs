@@ -62,6 +62,10 @@ pub(crate) struct Lifecycle {
     /// Ended before the last pull, and before the one before it. The last moments of a dead task
     /// may be charged once more, so rows are looked for twice, and names are kept as long.
     before: [Arc<Ended>; 2],
+    /// Ended before those: the next snapshot is the last that may show them.
+    old: Vec<Arc<Ended>>,
+    /// Records that were lost until the last walk.
+    lost: u64,
     /// A switch was missed, and that was not told yet.
     switch_missed: bool,
 }
@@ -80,6 +84,8 @@ impl Lifecycle {
             names: Arc::new(names),
             ended: Ended::default(),
             before: Default::default(),
+            old: Vec::new(),
+            lost: 0,
             switch_missed: false,
         })
     }
@@ -125,19 +131,71 @@ impl Lifecycle {
         std::mem::take(&mut self.switch_missed)
     }
 
-    /// What ended before now and may have rows; what did so two pulls ago is forgotten.
+    /// Owners whose end was told, and not to [`Self::take_ended`] yet.
+    pub(super) fn ended(&self) -> usize {
+        self.ended.cgroups.len() + self.ended.processes.len()
+    }
+
+    /// What ended before now and may have rows.
     pub(crate) fn take_ended(&mut self) -> [Arc<Ended>; 2] {
         let ended = Arc::new(std::mem::take(&mut self.ended));
         let [last, older] = std::mem::take(&mut self.before);
         if !older.is_empty() {
-            let names = Arc::make_mut(&mut self.names);
-            names.cgroups.retain(|id, _| !older.cgroups.contains(id));
-            names
-                .processes
-                .retain(|tgid, _| !older.processes.contains(tgid));
+            self.old.push(older);
         }
         self.before = [ended, last];
         self.before.clone()
+    }
+
+    /// Forgets the names of owners whose rows are in no later snapshot.
+    pub(super) fn forget(&mut self) {
+        for old in std::mem::take(&mut self.old) {
+            let names = Arc::make_mut(&mut self.names);
+            names.cgroups.retain(|id, _| !old.cgroups.contains(id));
+            names
+                .processes
+                .retain(|tgid, _| !old.processes.contains(tgid));
+        }
+    }
+
+    /// Forgets the names of processes that ended, but for those that are kept.
+    pub(super) fn forget_processes(&mut self, kept: &HashSet<u32>) {
+        let mut names = Arc::clone(&self.names);
+        let old = Arc::make_mut(&mut names);
+        old.processes
+            .retain(|tgid, _| kept.contains(tgid) || self.has_ended(*tgid));
+        self.names = names;
+        let cgroups = self.old.drain(..).flat_map(|old| old.cgroups.clone());
+        let ended = Ended {
+            cgroups: cgroups.collect(),
+            processes: HashSet::new(),
+        };
+        self.old = vec![Arc::new(ended)];
+    }
+
+    /// Whether more records are lost than when this was asked last.
+    pub(super) fn has_lost(&mut self, lost: u64) -> bool {
+        std::mem::replace(&mut self.lost, lost) < lost
+    }
+
+    /// Cgroups that have a name.
+    pub(super) fn named(&self) -> impl Iterator<Item = CgroupId> {
+        self.names.cgroups.keys().copied()
+    }
+
+    /// Cgroups that a walk has found.
+    pub(super) fn add_cgroups(&mut self, found: Vec<(CgroupId, String)>) {
+        Arc::make_mut(&mut self.names).cgroups.extend(found);
+    }
+
+    /// Owners that a walk has not found, and whose end was not told.
+    pub(super) fn add_ended(
+        &mut self,
+        cgroups: impl IntoIterator<Item = CgroupId>,
+        processes: impl IntoIterator<Item = u32>,
+    ) {
+        self.ended.cgroups.extend(cgroups);
+        self.ended.processes.extend(processes);
     }
 
     /// Whether the end of a process was told whose rows may still be there.

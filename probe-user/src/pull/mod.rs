@@ -1,6 +1,7 @@
 //! Pull: one [`Snapshot`] of every map and uncore counter, stamped with one clock.
 
 mod cost;
+mod freed;
 mod health;
 mod idle;
 mod lifecycle;
@@ -20,11 +21,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub use self::{
     cost::CountingCost,
+    freed::ENDED,
     health::{Health, MapMemory},
     lifecycle::Names,
     spe::{SpeCounts, SpeHealth, SpeReading},
 };
-pub(crate) use self::{idle::IdleRows, lifecycle::Lifecycle, processes::Processes, spe::SpeTotals};
+pub(crate) use self::{
+    freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes, spe::SpeTotals,
+};
 use crate::{
     devices::DeviceUse,
     load::{CgroupSwitches, LoadError, Session, no_map},
@@ -45,6 +49,9 @@ pub struct Snapshot {
     /// Counts since the session began (raw, not scaled). Rows of owners that ended are freed one
     /// flush later, after their last value was in a snapshot.
     pub rows: HashMap<UsageKey, UsageRow>,
+    /// Rows that were freed since the last snapshot, as they were at their end. A key may be there more
+    /// than once, and in `rows` too: [`UsageRow::made`] tells rows apart.
+    pub freed: Vec<(UsageKey, UsageRow)>,
     /// Uncore counts since the session began.
     pub uncore: Vec<UncoreReading>,
     /// The socket of each CPU, where uncore events are counted.
@@ -96,6 +103,7 @@ impl Session {
         // What ended before this flush can have no later charge after it.
         self.lifecycle.drain();
         let ended = self.lifecycle.take_ended();
+        let freed = self.freed.take();
 
         let glance = self.uncore.glance();
         let before = Self::states(&self.ebpf)?;
@@ -104,21 +112,10 @@ impl Session {
         let switches = self.cgroup_switches.as_ref().map(CgroupSwitches::switches);
         let at = self.clock.now();
         let mut uncore = self.uncore.read(&self.config.plan);
-        let spe = self.pull_spe(&ended)?;
-        let map = self.usage()?.fd().as_fd();
-        let rows =
-            bpf::lookup_all::<{ UsageKey::WORDS }, { UsageRow::WORDS }>(map).map_err(|source| {
-                LoadError::Map {
-                    what: "read the USAGE map",
-                    source,
-                }
-            })?;
+        let spe = self.pull_spe(&[&ended, freed.owners.as_slice()].concat())?;
+        let mut rows = self.read_rows()?;
         let after = self.uncore.glance();
         self.uncore.bound_edges(&mut uncore, &glance, &after);
-        let mut rows: HashMap<UsageKey, UsageRow> = rows
-            .into_iter()
-            .map(|(key, row)| (UsageKey::from_words(key), UsageRow::from_words(row)))
-            .collect();
         let live_rows = rows.len();
         let after = Self::states(&self.ebpf)?;
         self.add_idle(&mut rows, &before, &after, at)?;
@@ -132,6 +129,8 @@ impl Session {
 
         self.lifecycle.drain();
         self.free(&mut rows, &ended)?;
+        self.freed.snapshot_at(at);
+        self.heal(&after, &rows, spe.as_ref())?;
         self.log.flush();
         if self.config.by_process {
             let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
@@ -140,6 +139,7 @@ impl Session {
             self.name_processes(tgids.collect())?;
         }
         let names = self.lifecycle.names();
+        self.lifecycle.forget();
         // Last, since looking at every process takes its time.
         let devices = self.devices.as_mut().map(|devices| devices.read(at));
         let devices = devices.transpose()?;
@@ -158,6 +158,7 @@ impl Session {
         Ok(Snapshot {
             at,
             rows,
+            freed: freed.rows,
             uncore,
             topology: self.uncore.topology(),
             devices,
@@ -175,13 +176,17 @@ impl Session {
     }
 
     /// Takes in what came and went: cgroups and processes, so that the ring does not fill between
-    /// pulls, CPUs, so that one that comes online counts at once, and that a switch was missed.
+    /// pulls, CPUs, so that one that comes online counts at once, and that a switch was missed. Where
+    /// much has ended, its rows are freed, so that the map does not fill either.
     ///
     /// # Errors
     ///
-    /// Where the counters of a CPU that came online cannot be opened.
+    /// Where the counters of a CPU that came online cannot be opened, or rows cannot be freed.
     pub fn drain(&mut self) -> Result<(), LoadError> {
         self.lifecycle.drain();
+        if self.lifecycle.ended() * self.config.plan.groups.len() >= self.freeing_threshold() {
+            self.free_in_between()?;
+        }
         if self.lifecycle.take_switch_missed() {
             self.react_to_missed();
         }
@@ -245,8 +250,78 @@ impl Session {
     /// Names the processes that live; those that ended told theirs.
     fn name_processes(&mut self, mut tgids: HashSet<u32>) -> Result<(), LoadError> {
         tgids.retain(|tgid| *tgid != 0 && !self.lifecycle.has_ended(*tgid));
-        let names = self.processes.names(&mut self.ebpf, &self.btf, tgids)?;
+        let (names, gone) = self.processes.names(&mut self.ebpf, &self.btf, tgids)?;
         self.lifecycle.add_processes(names);
+        // Their records were lost, or are on their way.
+        self.lifecycle.add_ended([], gone);
+        Ok(())
+    }
+
+    /// Where records of cgroups that came or went were lost, a walk tells: rows of those that are gone
+    /// are freed at the next pull, and those that are there have their names. What comes or goes
+    /// during the walk has its record after it; if that is lost too, the next pull walks again.
+    fn heal(
+        &mut self,
+        states: &[CpuState],
+        rows: &HashMap<UsageKey, UsageRow>,
+        spe: Option<&SpeReading>,
+    ) -> Result<(), LoadError> {
+        let lost = states.iter().map(|state| state.lost_events).sum();
+        if !self.lifecycle.has_lost(lost) {
+            return Ok(());
+        }
+        let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
+        let sampled = sampled.map(|key| key.cgroup);
+        let owners = rows.keys().map(|key| key.cgroup).chain(sampled);
+        // All of these were there before the walk.
+        let mut known: HashSet<CgroupId> = owners.chain(self.lifecycle.named()).collect();
+        known.retain(|id| id.is_cgroup());
+        let (found, complete) = self.hierarchy.visit()?;
+        for (id, _) in &found {
+            known.remove(id);
+        }
+        self.lifecycle.add_cgroups(found);
+        if complete {
+            self.lifecycle.add_ended(known, []);
+        }
+        Ok(())
+    }
+
+    /// Every row of the map.
+    fn read_rows(&self) -> Result<HashMap<UsageKey, UsageRow>, LoadError> {
+        let map = self.usage()?.fd().as_fd();
+        let rows = bpf::lookup_all::<{ UsageKey::WORDS }, { UsageRow::WORDS }>(map);
+        let rows = rows.map_err(|source| LoadError::Map {
+            what: "read the USAGE map",
+            source,
+        })?;
+        Ok(rows
+            .into_iter()
+            .map(|(key, row)| (UsageKey::from_words(key), UsageRow::from_words(row)))
+            .collect())
+    }
+
+    /// Owners that may end, times groups, before their rows are freed without a pull: an eighth of
+    /// the map, since each may have rows on several CPUs, and its last ones are freed two times later.
+    fn freeing_threshold(&self) -> usize {
+        (self.max_rows as usize / 8).max(1)
+    }
+
+    /// Frees the rows of what ended, for callers that pull rarely. The next snapshot has them.
+    fn free_in_between(&mut self) -> Result<(), LoadError> {
+        let ended = self.lifecycle.take_ended();
+        let before = Self::states(&self.ebpf)?;
+        self.flush_busy(&before)?;
+        let mut rows = self.read_rows()?;
+        rows.retain(|key, _| ended.iter().any(|ended| ended.contains(key)));
+        self.free(&mut rows, &ended)?;
+        // The rows of samples are freed at pulls only.
+        let owners = ended.into_iter().filter(|_| self.spe.is_some());
+        let summed = self.freed.add(rows, owners, self.max_rows as usize);
+        if summed {
+            let kept = self.freed.rows.iter().map(|(key, _)| key.tgid);
+            self.lifecycle.forget_processes(&kept.collect());
+        }
         Ok(())
     }
 

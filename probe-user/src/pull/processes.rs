@@ -22,13 +22,13 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// The names of those of `wanted` (ids in the initial pid namespace) that live.
+    /// The names of those of `wanted` (ids in the initial pid namespace) that live, and who does not.
     pub(super) fn names(
         &mut self,
         ebpf: &mut Ebpf,
         btf: &Btf,
         wanted: HashSet<u32>,
-    ) -> Result<HashMap<u32, String>, LoadError> {
+    ) -> Result<(HashMap<u32, String>, Vec<u32>), LoadError> {
         self.set(ebpf, wanted)?;
         self.walks += 1;
         let walk = Walk {
@@ -56,7 +56,9 @@ impl Processes {
                 names.insert(tgid, name.into_owned());
             }
         }
-        Ok(names)
+        let gone = self.asked.iter().copied();
+        let gone = gone.filter(|tgid| !names.contains_key(tgid)).collect();
+        Ok((names, gone))
     }
 
     /// Makes the map hold these.
@@ -69,13 +71,18 @@ impl Processes {
             return Err(no_map("PROCESSES"));
         };
         let map = map.fd().as_fd();
-        for tgid in self.asked.difference(&wanted) {
-            bpf::take::<1, { Process::WORDS }>(map, &[u64::from(*tgid)]).map_err(refused)?;
+        for tgid in self.asked.extract_if(|tgid| !wanted.contains(tgid)) {
+            bpf::take::<1, { Process::WORDS }>(map, &[u64::from(tgid)]).map_err(refused)?;
         }
-        for tgid in wanted.difference(&self.asked) {
-            bpf::put(map, &[u64::from(*tgid)], &[0; Process::WORDS]).map_err(refused)?;
+        for tgid in wanted {
+            // There is room for as many processes as for rows. What finds none is asked about at the next
+            // pull, when others have left.
+            if !self.asked.contains(&tgid)
+                && bpf::put(map, &[u64::from(tgid)], &[0; Process::WORDS]).is_ok()
+            {
+                self.asked.insert(tgid);
+            }
         }
-        self.asked = wanted;
         Ok(())
     }
 }

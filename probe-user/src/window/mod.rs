@@ -66,7 +66,8 @@ impl Window {
     #[must_use]
     pub fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
         let mut owners: BTreeMap<Owner, BTreeMap<u32, CpuRows>> = BTreeMap::new();
-        for (key, now) in &later.rows {
+        let freed = later.freed.iter().map(|(key, row)| (key, row));
+        for (key, now) in later.rows.iter().chain(freed) {
             let gain = gain(earlier.rows.get(key), now);
             let owner = Owner {
                 cgroup: key.cgroup,

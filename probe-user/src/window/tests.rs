@@ -49,6 +49,7 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
     Snapshot {
         at: Duration::ZERO,
         rows,
+        freed: Vec::new(),
         spe: None,
         uncore: Vec::new(),
         topology: None,
