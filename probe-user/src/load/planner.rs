@@ -147,7 +147,7 @@ impl Plan {
     }
 
     fn place(&mut self, kind: &Kind, bundles: &[Bundle], several_kinds: bool, room: &Room) {
-        let bundles = self.choose(bundles, room);
+        let (bundles, left) = choose(bundles, room);
         let mut packed = packed(&bundles, room);
         for (bundle, of) in bundles.iter().zip(&mut packed.of) {
             // What the user wants together is opened as it is: the kernel says what is wrong with it.
@@ -170,10 +170,16 @@ impl Plan {
         if matches!(kind, Kind::Core(_)) && (several_kinds || packed.groups.len() > 1) {
             self.rotated += packed.groups.len();
         }
-        for (bundle, of) in bundles.iter().zip(&packed.of) {
+        // What is left may still be in a group that the user made.
+        let held = |bundle: &&Bundle| {
+            let holds = |group: &Vec<Wanted>| bundle.wanted.iter().all(|it| group.contains(it));
+            packed.groups.iter().position(holds)
+        };
+        let left: Vec<(&Bundle, Option<usize>)> = left.iter().map(|it| (*it, held(it))).collect();
+        for (bundle, of) in bundles.into_iter().zip(packed.of).chain(left) {
             match of {
                 Some(of) => {
-                    let group = &packed.groups[*of];
+                    let group = &packed.groups[of];
                     let places = bundle.wanted.iter().map(|wanted| {
                         let at = group.iter().position(|event| event == wanted);
                         let at = at.expect("a bundle is whole in its group");
@@ -182,44 +188,28 @@ impl Plan {
                     let places: Vec<Place> = places.collect();
                     self.give(bundle, &places);
                 }
-                None => {
-                    if let (Whose::Metric { at, .. }, Err(refusal)) =
-                        (&bundle.whose, room.fits(&bundle.wanted))
-                    {
-                        self.metrics.list[*at].sources = Err(refusal.to_string());
-                    }
-                }
+                None => self.refuse(bundle, room),
             }
         }
     }
 
-    /// All that is asked for, and of what is offered that for which its events need no further group: nobody's
-    /// live share is less for a metric that nobody asked for.
-    fn choose<'a>(&mut self, bundles: &'a [Bundle], room: &Room) -> Vec<&'a Bundle> {
-        let is_offered = |bundle: &&Bundle| matches!(bundle.whose, Whose::Offered { .. });
-        let (offered, mut chosen): (Vec<&Bundle>, Vec<&Bundle>) =
-            bundles.iter().partition(is_offered);
-        let groups = packed(&chosen, room).groups.len();
-        for bundle in offered {
-            chosen.push(bundle);
-            let packed = packed(&chosen, room);
-            if packed.groups.len() <= groups && packed.of.last() != Some(&None) {
-                continue;
+    /// Says of a metric why no group holds it.
+    fn refuse(&mut self, bundle: &Bundle, room: &Room) {
+        let (Whose::Metric { at, .. } | Whose::Offered { at, .. }) = bundle.whose else {
+            return;
+        };
+        let planned = &mut self.metrics.list[at];
+        match (room.fits(&bundle.wanted), &bundle.whose) {
+            (Err(refusal), _) => planned.sources = Err(refusal.to_string()),
+            (Ok(()), Whose::Offered { .. }) => {
+                planned.sources = Err(format!(
+                    "its events are in groups that take turns, so they were not counted at one time: \
+                     -M {} counts them together",
+                    planned.metric.name
+                ));
             }
-            chosen.pop();
-            if let Whose::Offered { at, .. } = bundle.whose {
-                let planned = &mut self.metrics.list[at];
-                planned.sources = Err(match room.fits(&bundle.wanted) {
-                    Err(refusal) => refusal.to_string(),
-                    Ok(()) => format!(
-                        "its events are in groups that take turns, so they were not counted at one time: \
-                         -M {} counts them together",
-                        planned.metric.name
-                    ),
-                });
-            }
+            (Ok(()), _) => {}
         }
-        chosen
     }
 
     fn add_group(&mut self, kind: &Kind, group: &[Wanted], bundles: &[&Bundle]) {
@@ -315,6 +305,23 @@ impl Plan {
             }
         }
     }
+}
+
+/// All that is asked for, and of what is offered that for which its events need no further group: nobody's live
+/// share is less for a metric that nobody asked for. Then what is left of the offered.
+fn choose<'a>(bundles: &'a [Bundle], room: &Room) -> (Vec<&'a Bundle>, Vec<&'a Bundle>) {
+    let is_offered = |bundle: &&Bundle| matches!(bundle.whose, Whose::Offered { .. });
+    let (offered, mut chosen): (Vec<&Bundle>, Vec<&Bundle>) = bundles.iter().partition(is_offered);
+    let groups = packed(&chosen, room).groups.len();
+    let mut left = Vec::new();
+    for bundle in offered {
+        chosen.push(bundle);
+        let packed = packed(&chosen, room);
+        if packed.groups.len() > groups || packed.of.last() == Some(&None) {
+            left.extend(chosen.pop());
+        }
+    }
+    (chosen, left)
 }
 
 /// Every bundle as a whole in one group.

@@ -232,6 +232,17 @@ fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
     );
 }
 
+/// A group that leaves no counter free is opened as the user wants it, and holds what it holds.
+#[test]
+fn a_metric_of_a_group_that_fills_the_pmu() {
+    let events = "{cache-references,cache-misses,r11b,r11c,r11d,r11e},instructions";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
+    every_metric_is_whole(&plan);
+    let ratio = offered(&plan, "cache_miss_ratio").sources.as_ref();
+    assert_eq!(ratio.unwrap()[0].events.len(), 2);
+}
+
 /// Its column counts in the first group that has the event, a metric in its own.
 #[test]
 fn an_event_in_several_groups() {
