@@ -3,6 +3,7 @@
 mod apt;
 mod binaries;
 mod boots;
+mod buildroot;
 mod fleet;
 mod guest;
 mod initramfs;

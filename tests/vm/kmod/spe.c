@@ -13,6 +13,7 @@
 #include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
+#include <linux/version.h>
 #include <linux/vmalloc.h>
 
 #include "spe.h"
@@ -410,6 +411,16 @@ static const struct tp_row spe_row = {
 	.capabilities = PERF_PMU_CAP_EXCLUSIVE | PERF_PMU_CAP_ITRACE,
 };
 
+static void init_timer(struct hrtimer *timer)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	timer->function = tick;
+#else
+	hrtimer_setup(timer, tick, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+#endif
+}
+
 int tp_spe_register(void)
 {
 	int cpu, err;
@@ -424,8 +435,7 @@ int tp_spe_register(void)
 
 		c->rng = 0x9e3779b97f4a7c15ULL * (cpu + 1);
 		init_irq_work(&c->irq, full_irq);
-		hrtimer_init(&c->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
-		c->timer.function = tick;
+		init_timer(&c->timer);
 	}
 	err = tp_register_row(&spe_row, NULL, -1);
 	if (err)

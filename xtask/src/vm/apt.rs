@@ -5,12 +5,15 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::packages::{PIN_FILE, Package, RELEASE, Tree};
+use super::{
+    buildroot,
+    packages::{PIN_FILE, Package, Tree, suites},
+};
 use crate::{debian, sh};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -32,12 +35,16 @@ impl Archive {
             .iter()
             .filter(|package| !self.stamp(package).exists())
             .collect();
-        if missing.is_empty() {
+        let root = self.tree(Tree::Root);
+        let complete = buildroot::is_complete(&root);
+        if missing.is_empty() && complete {
             return Ok(());
         }
         self.update()?;
-        for package in &missing {
-            self.check_pin(package)?;
+        // First: it has the links that the kernels' packages follow, such as /lib.
+        if !complete {
+            self.install(buildroot::SUITE, buildroot::PROGRAMS, &root)?;
+            buildroot::complete(&root)?;
         }
         // apt itself continues a download that was cut off, and checks each against its hash.
         let debs = self.vm.join("debs");
@@ -46,11 +53,51 @@ impl Archive {
         let mut download = self.apt("apt-get");
         download.args(["-q", "download"]).current_dir(&debs);
         download.args(missing.iter().map(|package| apt_name(package)));
-        sh::check(&mut download)?;
+        if !missing.is_empty()
+            && let Err(error) = sh::check(&mut download)
+        {
+            for package in &missing {
+                self.check_pin(package)?;
+            }
+            return Err(error);
+        }
         for package in missing {
-            self.unpack(&debs, package)?;
+            let Package {
+                name,
+                arch,
+                version,
+                ..
+            } = package;
+            let deb = format!("{name}_{}_{arch}.deb", version.replace(':', "%3a"));
+            unpack(&debs.join(deb), &self.tree(package.tree))?;
+            let stamp = self.stamp(package);
+            fs::create_dir_all(stamp.parent().unwrap_or(&self.vm))?;
+            fs::write(&stamp, "")?;
         }
         Ok(())
+    }
+
+    /// Unpacks the packages `names` and all that they depend on. No package's own script runs.
+    fn install(&self, suite: &str, names: &[&str], tree: &Path) -> Result<()> {
+        let debs = self.vm.join("debs").join(suite);
+        fs::create_dir_all(debs.join("partial"))?;
+        println!(
+            "xtask: downloading the programs of Debian {suite} that build the guests' modules"
+        );
+        let mut install = self.apt("apt-get");
+        install.args(["-qq", "--yes", "--no-install-recommends", "--download-only"]);
+        install.args(["--target-release", suite]);
+        install
+            .arg("-o")
+            .arg(format!("Dir::Cache::archives={}", debs.display()));
+        sh::check(install.arg("install").args(names))?;
+        for deb in fs::read_dir(&debs)? {
+            let deb = deb?.path();
+            if deb.extension().is_some_and(|extension| extension == "deb") {
+                unpack(&deb, tree)?;
+            }
+        }
+        fs::remove_dir_all(&debs).with_context(|| format!("cannot remove {}", debs.display()))
     }
 
     /// Where the packages of a tree are unpacked.
@@ -60,24 +107,8 @@ impl Archive {
 
     /// Exists once the package is completely unpacked.
     fn stamp(&self, package: &Package) -> PathBuf {
-        self.vm.join("unpacked").join(package.to_string())
-    }
-
-    fn unpack(&self, debs: &Path, package: &Package) -> Result<()> {
-        let Package {
-            name,
-            arch,
-            version,
-            ..
-        } = package;
-        let deb = debs.join(format!("{name}_{}_{arch}.deb", version.replace(':', "%3a")));
         let tree = self.tree(package.tree);
-        fs::create_dir_all(&tree)?;
-        sh::check(sh::command("dpkg-deb").arg("-x").arg(&deb).arg(&tree))?;
-        let stamp = self.stamp(package);
-        fs::create_dir_all(stamp.parent().unwrap_or(&self.vm))?;
-        fs::write(&stamp, "")?;
-        fs::remove_file(&deb).with_context(|| format!("cannot remove {}", deb.display()))
+        tree.join(".unpacked").join(package.to_string())
     }
 
     /// An apt program that sees only our sources and keeps its state in our directory.
@@ -120,11 +151,12 @@ impl Archive {
              install debian-archive-keyring"
         );
         let mirror = debian::mirror()?;
-        let sources = [RELEASE, &format!("{RELEASE}-backports")].map(|suite| {
-            let options = format!("arch=amd64,arm64 target=Packages signed-by={KEYRING}");
-            format!("deb [{options}] {mirror} {suite} main\n")
-        });
-        fs::write(self.vm.join("apt/sources.list"), sources.concat())?;
+        let options = format!("arch=amd64,arm64 target=Packages signed-by={KEYRING}");
+        let suites = suites().into_iter();
+        let sources: String = suites
+            .map(|suite| format!("deb [{options}] {mirror} {suite} main\n"))
+            .collect();
+        fs::write(self.vm.join("apt/sources.list"), sources)?;
         sh::check(self.apt("apt-get").args(["-q", "update"]))
             .with_context(|| format!("cannot read Debian's package lists at {mirror}"))
     }
@@ -147,7 +179,7 @@ impl Archive {
             ),
             None => bail!(
                 "{name}: version {version} is no longer in the archive, nor is any other of its \
-                 series: change the release or the series in {PIN_FILE}"
+                 series: change the suite or the series in {PIN_FILE}"
             ),
         }
     }
@@ -173,6 +205,24 @@ impl Archive {
             })
             .max_by_key(|entry| natural(entry))
     }
+}
+
+/// Unpacks and removes a package file. Directories of Debian 12's packages that are links in Debian 13,
+/// such as /lib, stay links: `dpkg-deb --extract` would replace them.
+fn unpack(deb: &Path, tree: &Path) -> Result<()> {
+    fs::create_dir_all(tree)?;
+    let mut read = sh::command("dpkg-deb");
+    read.arg("--fsys-tarfile").arg(deb).stdout(Stdio::piped());
+    let mut read = read.spawn().context("cannot start dpkg-deb")?;
+    let mut write = sh::command("tar");
+    write
+        .args(["-x", "--keep-directory-symlink", "-C"])
+        .arg(tree);
+    write.stdin(read.stdout.take().context("dpkg-deb has no output")?);
+    let written = sh::check(&mut write);
+    ensure!(read.wait()?.success(), "cannot read {}", deb.display());
+    written?;
+    fs::remove_file(deb).with_context(|| format!("cannot remove {}", deb.display()))
 }
 
 /// `NAME:ARCH=VERSION`, the way apt wants it.

@@ -10,36 +10,30 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::packages::{Arch, Kernel};
+use super::{
+    buildroot,
+    packages::{Arch, Kernel},
+};
 use crate::sh;
 
 /// The sources, relative to the workspace root.
 const SOURCES: &str = "tests/vm/kmod";
 
-pub(super) fn sources() -> Option<PathBuf> {
-    let sources = sh::root().join(SOURCES);
-    sources.join("Makefile").exists().then_some(sources)
-}
-
-/// The modules built for `kernel`, whose packages are unpacked in `tree`.
+/// The modules built for `kernel`, whose packages are unpacked in `root`.
 ///
 /// Kbuild writes beside the sources, so each kernel has a copy of them; nothing is built where
 /// the sources are those of the last build.
-pub(super) fn build(
-    vm: &Path,
-    tree: &Path,
-    sources: &Path,
-    kernel: &Kernel,
-) -> Result<Vec<PathBuf>> {
+pub(super) fn build(root: &Path, kernel: &Kernel) -> Result<Vec<PathBuf>> {
     let release = kernel.release();
-    let copy = vm.join("kmod").join(&release);
-    let files = read_sources(sources)?;
+    // As the programs in the root see it.
+    let inside = Path::new("/kmod").join(&release);
+    let copy = root.join("kmod").join(&release);
+    let files = read_sources(&sh::root().join(SOURCES))?;
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
     let fingerprint = hasher.finish().to_string();
     let built = copy.join(".built");
-    let complete = copy.join(SELFTEST).exists();
-    if !complete || fs::read_to_string(&built).ok().as_ref() != Some(&fingerprint) {
+    if fs::read_to_string(&built).ok().as_ref() != Some(&fingerprint) {
         println!("xtask: building {SOURCES} for {release}");
         if copy.exists() {
             fs::remove_dir_all(&copy)?;
@@ -49,19 +43,17 @@ pub(super) fn build(
             fs::create_dir_all(file.parent().unwrap_or(&copy))?;
             fs::write(file, text)?;
         }
-        let headers = tree.join(format!("usr/src/linux-headers-{release}"));
-        point_at_common(&headers, tree, kernel)?;
-        let mut make = sh::command("make");
-        make.args(["--silent", "--no-print-directory", "-C"])
-            .arg(&headers);
-        make.arg(format!("M={}", copy.display()));
+        let mut make = buildroot::command(root, "make");
+        make.args(["--silent", "--no-print-directory", "-C"]);
+        make.arg(format!("/usr/src/linux-headers-{release}"));
+        make.arg(format!("M={}", inside.display()));
         make.arg(format!("ARCH={}", kernel.arch.kbuild()));
         if kernel.arch != Arch::HOST {
             make.arg(format!("CROSS_COMPILE={}", kernel.arch.gnu()));
         }
         sh::check(make.arg("modules"))
             .with_context(|| format!("{SOURCES} does not build for {release}"))?;
-        selftest(&copy, kernel.arch)?;
+        selftest(root, &copy, &inside, kernel.arch)?;
         fs::write(&built, fingerprint)?;
     }
     let mut modules = entries(&copy)?;
@@ -76,31 +68,16 @@ pub(super) fn build(
 /// The modules' own self-check, static.
 pub(super) const SELFTEST: &str = "selftest";
 
-fn selftest(copy: &Path, arch: Arch) -> Result<()> {
-    let compiler = if arch == Arch::HOST {
-        "gcc".to_owned()
-    } else {
-        format!("{}gcc-12", arch.gnu())
-    };
-    let mut gcc = sh::command(compiler);
-    gcc.args(["-static", "-O2", "-o"]).arg(copy.join(SELFTEST));
-    let sources = entries(copy)?.into_iter().filter(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with(SELFTEST) && name.ends_with(".c")
+fn selftest(root: &Path, copy: &Path, inside: &Path, arch: Arch) -> Result<()> {
+    let mut gcc = buildroot::command(root, &buildroot::gcc(arch));
+    gcc.args(["-static", "-O2", "-o"])
+        .arg(inside.join(SELFTEST));
+    let sources = entries(copy)?.into_iter().filter_map(|path| {
+        let name = path.file_name()?.to_str()?;
+        (name.starts_with(SELFTEST) && name.ends_with(".c")).then(|| inside.join(name))
     });
     gcc.args(sources);
     sh::check(&mut gcc).context("the self-check of the test modules does not build")
-}
-
-/// The packaged Makefile includes the common tree by its place in an installed system.
-fn point_at_common(headers: &Path, tree: &Path, kernel: &Kernel) -> Result<()> {
-    let makefile = headers.join("Makefile");
-    let common = tree.join("usr/src").join(kernel.common_headers());
-    fs::write(
-        &makefile,
-        format!("include {}\n", common.join("Makefile").display()),
-    )
-    .with_context(|| format!("cannot write {}", makefile.display()))
 }
 
 /// Path below `dir` and content of every source, in order; what a build left there is none.

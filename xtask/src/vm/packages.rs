@@ -1,11 +1,11 @@
 //! The Debian packages that the guests are made of, pinned by version.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
-use super::boots::{Boot, Flavour};
-
-/// The Debian release that [`PINNED`] and [`BUSYBOX`] are taken from, with its backports.
-pub(super) const RELEASE: &str = "bookworm";
+use super::{
+    boots::{Boot, Flavour},
+    buildroot,
+};
 
 /// Where the pins are, for the message about one that is gone.
 pub(super) const PIN_FILE: &str = "PINNED in xtask/src/vm/packages.rs";
@@ -14,27 +14,58 @@ pub(super) const PIN_FILE: &str = "PINNED in xtask/src/vm/packages.rs";
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pin {
     pub(super) series: &'static str,
+    /// The Debian suite that has it.
+    suite: &'static str,
     pub(super) abi: &'static str,
     version: &'static str,
     kbuild: &'static str,
+    image: Image,
+}
+
+/// How Debian packs a kernel.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Image {
+    /// One package, the image in /boot.
+    Whole,
+    /// A package of each part, the image beside its modules.
+    Parts,
 }
 
 const PINNED: &[Pin] = &[
     Pin {
+        series: "7.3",
+        suite: "trixie-backports",
+        abi: "7.3.4+deb13",
+        version: "7.3.4-1~bpo13+1",
+        kbuild: "linux-kbuild-7.3.4+deb13",
+        image: Image::Parts,
+    },
+    Pin {
         series: "6.12",
+        suite: "bookworm-backports",
         abi: "6.12.95+deb12",
         version: "6.12.95-1~bpo12+1",
         kbuild: "linux-kbuild-6.12.95+deb12",
+        image: Image::Whole,
     },
     Pin {
         series: "6.1",
+        suite: "bookworm",
         abi: "6.1.0-50",
         version: "6.1.176-1",
         kbuild: "linux-kbuild-6.1",
+        image: Image::Whole,
     },
 ];
 
 const BUSYBOX: &str = "1:1.35.0-4+deb12u1+b1";
+const BUSYBOX_SUITE: &str = "bookworm";
+
+/// The Debian suites that all packages come from.
+pub(super) fn suites() -> BTreeSet<&'static str> {
+    let pinned = PINNED.iter().map(|pin| pin.suite);
+    pinned.chain([BUSYBOX_SUITE, buildroot::SUITE]).collect()
+}
 
 /// A processor architecture under its Debian name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -91,14 +122,14 @@ pub(super) struct Package {
     /// As apt names it: an architecture, or `all`.
     pub(super) arch: &'static str,
     pub(super) version: &'static str,
-    /// Kernel packages share a tree, because headers find kbuild beside them; busybox of two
-    /// architectures would be the same file there.
     pub(super) tree: Tree,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tree {
-    Kernels,
+    /// Everything of a kernel and the programs that build modules for it: see [`buildroot`].
+    Root,
+    /// Of two architectures it would be the same file in one tree.
     Busybox(Arch),
 }
 
@@ -106,7 +137,7 @@ impl Tree {
     /// Its directory under `<target>/vm`.
     pub(super) fn directory(self) -> String {
         match self {
-            Self::Kernels => "kernels".into(),
+            Self::Root => "root".into(),
             Self::Busybox(arch) => format!("busybox-{}", arch.debian()),
         }
     }
@@ -163,44 +194,50 @@ impl Kernel {
         format!("{}-{}{}", self.pin.abi, self.arch.debian(), self.suffix)
     }
 
-    /// The name of the headers that all architectures share.
-    pub(super) fn common_headers(&self) -> String {
-        format!("linux-headers-{}-common", self.pin.abi)
+    /// The image, as a path below the tree.
+    pub(super) fn image(&self) -> String {
+        let release = self.release();
+        match self.pin.image {
+            Image::Whole => format!("boot/vmlinuz-{release}"),
+            Image::Parts => format!("usr/lib/modules/{release}/vmlinuz"),
+        }
     }
 
-    /// What a guest boots from.
-    pub(super) fn boot_packages(&self) -> [Package; 2] {
+    /// What a guest boots from and what building a module for it needs.
+    pub(super) fn packages(&self) -> Vec<Package> {
         let Self { arch, pin, .. } = self;
-        [
-            Package {
-                name: format!("linux-image-{}", self.release()),
-                arch: arch.debian(),
-                version: pin.version,
-                tree: Tree::Kernels,
-            },
+        let package = |name: String, arch| Package {
+            name,
+            arch,
+            version: pin.version,
+            tree: Tree::Root,
+        };
+        let release = self.release();
+        let parts: &[&str] = match pin.image {
+            Image::Whole => &["linux-image", "linux-headers"],
+            Image::Parts => &[
+                "linux-binary",
+                "linux-modules",
+                // The index of the modules.
+                "linux-base",
+                "linux-headers",
+            ],
+        };
+        let parts = parts.iter();
+        let parts = parts.map(|part| package(format!("{part}-{release}"), arch.debian()));
+        let mut packages: Vec<_> = parts.collect();
+        packages.extend([
+            package(format!("linux-headers-{}-common", pin.abi), "all"),
+            // Programs of this machine.
+            package(pin.kbuild.into(), Arch::HOST.debian()),
             Package {
                 name: "busybox-static".into(),
                 arch: arch.debian(),
                 version: BUSYBOX,
                 tree: Tree::Busybox(*arch),
             },
-        ]
-    }
-
-    /// What building a module for it needs. kbuild is programs of this machine.
-    pub(super) fn build_packages(&self) -> [Package; 3] {
-        let Self { arch, pin, .. } = self;
-        let package = |name: String, arch| Package {
-            name,
-            arch,
-            version: pin.version,
-            tree: Tree::Kernels,
-        };
-        [
-            package(format!("linux-headers-{}", self.release()), arch.debian()),
-            package(self.common_headers(), "all"),
-            package(pin.kbuild.into(), Arch::HOST.debian()),
-        ]
+        ]);
+        packages
     }
 }
 

@@ -38,27 +38,14 @@ impl Rig {
             );
             lock.lock().context("cannot lock target/vm")?;
         }
-        let sources = kmod::sources();
-        if sources.is_none() {
-            println!("xtask: tests/vm/kmod has no Makefile: guests have no test modules");
-        }
         let kernels: BTreeSet<_> = boots.iter().map(|boot| Kernel::of(boot)).collect();
-        let mut packages: BTreeSet<Package> = BTreeSet::new();
-        for kernel in &kernels {
-            packages.extend(kernel.boot_packages());
-            if sources.is_some() {
-                packages.extend(kernel.build_packages());
-            }
-        }
+        let packages: BTreeSet<Package> = kernels.iter().flat_map(Kernel::packages).collect();
         let archive = Archive::new(vm);
         archive.provide(&packages)?;
+        let root = archive.tree(Tree::Root);
         let mut test_modules = BTreeMap::new();
-        if let Some(sources) = sources {
-            for kernel in &kernels {
-                let tree = archive.tree(Tree::Kernels);
-                let built = kmod::build(vm, &tree, &sources, kernel)?;
-                test_modules.insert(kernel.release(), built);
-            }
+        for kernel in &kernels {
+            test_modules.insert(kernel.release(), kmod::build(&root, kernel)?);
         }
         Ok(Self {
             vm: vm.to_path_buf(),
@@ -71,14 +58,13 @@ impl Rig {
 
     /// The kernel image of a boot.
     pub(super) fn kernel(&self, boot: &Boot) -> PathBuf {
-        let tree = self.archive.tree(Tree::Kernels);
-        tree.join(format!("boot/vmlinuz-{}", Kernel::of(boot).release()))
+        self.archive.tree(Tree::Root).join(Kernel::of(boot).image())
     }
 
     /// Writes the root file system of a boot.
     pub(super) fn initramfs(&self, boot: &Boot, filter: &str, shell: bool) -> Result<PathBuf> {
         let kernel = Kernel::of(boot);
-        let tree = self.archive.tree(Tree::Kernels);
+        let tree = self.archive.tree(Tree::Root);
         let mut root = Initramfs::default();
         let busybox = self.archive.tree(Tree::Busybox(boot.arch));
         root.copy("/bin/busybox", &busybox.join("bin/busybox"))?;
@@ -87,10 +73,13 @@ impl Rig {
         for name in ["pmuscope", "load"] {
             root.copy(&format!("/bin/{name}"), self.binaries.get(boot.arch, name)?)?;
         }
+        let tests: BTreeSet<_> = boot.tests.iter().map(|tests| tests.binary).collect();
+        for name in tests {
+            let binary = self.binaries.get(boot.arch, name)?;
+            root.copy(&format!("/tests/{name}"), binary)?;
+        }
         let mut plan = String::new();
         for tests in boot.tests {
-            let binary = self.binaries.get(boot.arch, tests.binary)?;
-            root.copy(&format!("/tests/{}", tests.binary), binary)?;
             let modules = tests.modules.join("|");
             plan += &format!("{} ^({modules}) {filter}\n", tests.binary);
         }
