@@ -1,6 +1,6 @@
 //! What this guest's row of the boot table says (xtask/src/vm/boots.rs), from the environment.
 
-use std::env;
+use std::{env, fs};
 
 /// A value that the init sets in every guest; empty where the row has none.
 ///
@@ -9,6 +9,23 @@ use std::env;
 pub(crate) fn value(name: &str) -> String {
     env::var(format!("PMUSCOPE_VM_{name}"))
         .unwrap_or_else(|_| panic!("PMUSCOPE_VM_{name} is not set: run this by `cargo xtask vm`"))
+}
+
+/// Whether this is Linux 6.1, the oldest that is supported.
+pub(crate) fn is_6_1() -> bool {
+    value("RELEASE").starts_with("6.1.")
+}
+
+/// Whether the kernel takes a CPU away from a task inside the kernel: with `preempt=full`, and with lazy
+/// preemption, the default from 7.0 on.
+pub(crate) fn preempts_itself() -> bool {
+    match fs::read_to_string("/sys/kernel/debug/sched/preempt") {
+        Ok(modes) => modes.contains("(full)") || modes.contains("(lazy)"),
+        // Not to be chosen in this kernel: its version says whether it was built in.
+        Err(_) => fs::read_to_string("/proc/version")
+            .unwrap()
+            .contains(" PREEMPT"),
+    }
 }
 
 /// Says why a test does not apply here; the caller returns.

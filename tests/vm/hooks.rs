@@ -4,7 +4,7 @@ use probe_user::load::{Hook, Session};
 
 use crate::{
     accounting::{assert_exact, group, run, watched},
-    guest::{clock_slack, skip, value},
+    guest::{clock_slack, preempts_itself, skip, value},
     support::{Counting, TestCgroup, assert_within, machine},
     testpmu::TestPmu,
 };
@@ -62,8 +62,8 @@ fn where_it_is_complete_it_counts_the_same() {
 #[test]
 fn missed_switches_are_noticed() {
     let Some(_machine) = machine() else { return };
-    if value("APPEND") != "preempt=full" {
-        return skip("this guest does not preempt everywhere");
+    if !preempts_itself() {
+        return skip("this kernel does not preempt itself");
     }
     let pmu = TestPmu::load("set=core");
     let events = group(&pmu);

@@ -3,7 +3,7 @@
 //!
 //! What is measured is the way of a share: weights charged at switches, counters read one after the
 //! other, what else runs. How well a core's misses stand for a socket's traffic is not.
-//! `cargo xtask vm --filter shares` prints the tables of docs/accuracy.md.
+//! `cargo xtask vm --filter arm64-6.12-shares` prints the tables of docs/accuracy.md.
 
 use std::{collections::BTreeMap, path::Path, thread::sleep, time::Duration};
 

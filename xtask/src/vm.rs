@@ -30,6 +30,9 @@ use crate::{debian, setup, sh};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
+    /// Also the guests that `cargo xtask test` leaves out
+    #[arg(long)]
+    all: bool,
     /// Only guests of this architecture
     #[arg(long)]
     arch: Option<Arch>,
@@ -48,7 +51,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// All guests in which something has changed since they passed.
+    /// CI's guests in which something has changed since they passed.
     pub(crate) fn changed() -> Self {
         Self {
             changed: true,
@@ -121,9 +124,45 @@ fn select(args: &Args) -> Result<(Vec<&'static Boot>, &str)> {
         names.join(", ")
     );
     let filter = args.filter.as_deref().unwrap_or_default();
+    boots.retain(|boot| boot.ci || args.all || boot.name == filter);
     if !boots.iter().any(|boot| boot.name.contains(filter)) {
         return Ok((boots, filter));
     }
     boots.retain(|boot| boot.name.contains(filter));
     Ok((boots, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(args: &Args) -> Vec<&'static str> {
+        let (boots, _) = select(args).unwrap();
+        boots.iter().map(|boot| boot.name).collect()
+    }
+
+    fn filter(name: &str) -> Args {
+        Args {
+            filter: Some(name.to_owned()),
+            ..Args::default()
+        }
+    }
+
+    #[test]
+    fn without_all_only_guests_of_ci_are_booted() {
+        let ci: Vec<_> = BOOTS.iter().filter(|boot| boot.ci).collect();
+        assert_eq!(names(&Args::changed()).len(), ci.len());
+        let all = Args {
+            all: true,
+            ..Args::default()
+        };
+        assert_eq!(names(&all).len(), BOOTS.len());
+        assert_eq!(names(&filter("smoke::")).len(), ci.len());
+        assert_eq!(names(&filter("arm64-6.12")), ["arm64-6.12"]);
+    }
+
+    #[test]
+    fn a_guest_is_booted_by_its_name() {
+        assert_eq!(names(&filter("arm64-6.12-shares")), ["arm64-6.12-shares"]);
+    }
 }

@@ -1,4 +1,9 @@
 //! The guests that `cargo xtask vm` boots, as data: a new one is a row.
+//!
+//! CI boots one guest of each kernel series and architecture, in which everything runs that its options
+//! allow, and two short ones for what needs a guest of its own. Together they have every kind of test and every
+//! option: 16 KiB pages, UEFI, preemption everywhere, a PMU of QEMU's own or none, one CPU, emulated CPUs
+//! that run at the same time or a clock that counts instructions. `--all` boots the other combinations too.
 
 use super::packages::Arch;
 
@@ -25,6 +30,8 @@ pub(super) struct Tests {
 
 pub(super) struct Boot {
     pub(super) name: &'static str,
+    /// Whether `cargo xtask test` boots it, and `cargo xtask vm` without `--all`.
+    pub(super) ci: bool,
     pub(super) arch: Arch,
     /// The kernel series, pinned to a version in packages.rs.
     pub(super) series: &'static str,
@@ -47,79 +54,29 @@ pub(super) struct Boot {
     pub(super) tests: &'static [Tests],
 }
 
-/// Everything that runs in a plain guest: the host tests too, where they do not compare with clocks that
-/// emulation slows (the test PMU has the exact truth) nor with peers that the guest does not have.
-const ALL: &[Tests] = &[
-    Tests {
-        binary: "vm",
-        modules: &[
-            "accounting::",
-            "hooks::",
-            "hotplug::",
-            "pmus::",
-            "scale::",
-            "smoke::",
-        ],
-    },
-    Tests {
-        binary: "host",
-        modules: &[
-            "command::page_faults",
-            "conservation::rows",
-            "conservation::with_a_map",
-            "conservation::with_one",
-            "conservation::with_ten",
-            "doctor::",
-            "lifetimes::five_hundred",
-            "moves::by_process",
-            "rights::",
-        ],
-    },
-];
-
-const ACCOUNTING: &[Tests] = &[
-    Tests {
-        binary: "vm",
-        modules: &["smoke::", "accounting::", "hooks::"],
-    },
-    Tests {
-        binary: "host",
-        modules: &["conservation::with_ten"],
-    },
-];
-
-/// Where pages are larger, SPE's chunks are too.
-const PAGES: &[Tests] = &[
-    Tests {
-        binary: "vm",
-        modules: &[
-            "smoke::",
-            "accounting::",
-            "hooks::",
-            "mem_record::",
-            "spe::",
-            "spe_lives::",
-            "spe_losses::",
-        ],
-    },
-    Tests {
-        binary: "host",
-        modules: &["conservation::with_ten"],
-    },
-];
-
-const ICOUNT: &[Tests] = &[Tests {
+/// Whatever PMUs a guest has.
+const BASE: Tests = Tests {
     binary: "vm",
-    modules: &["smoke::", "capacity::", "icount::"],
-}];
+    modules: &[
+        "accounting::",
+        "hooks::",
+        "hotplug::",
+        "mem_record::",
+        "pmus::",
+        "scale::",
+        "smoke::",
+        "spe::",
+        "spe_lives::",
+        "spe_losses::",
+    ],
+};
 
-/// Metrics and shares from the test PMUs, which are the only ones in such a guest. They compare with clocks,
-/// so the guest's must not run on while its host does something else.
-const METRICS: &[Tests] = &[Tests {
+/// From the test PMUs, which must be the only ones. Where the guest's clock runs on while its host does
+/// something else, what compares with it has a wide bound.
+const METRICS: Tests = Tests {
     binary: "vm",
     modules: &[
         "capacity::",
-        "hooks::where_it_is_complete",
         "metrics::",
         "metrics_stat::",
         "metrics_uncore::",
@@ -127,24 +84,48 @@ const METRICS: &[Tests] = &[Tests {
         "turns::",
         "uncore::",
     ],
-}];
+};
 
-/// How near shares are to the truth takes two minutes to measure: in one guest.
-const SHARES: &[Tests] = &[Tests {
+/// The rest on shares takes two minutes to measure.
+const SHARES: Tests = Tests {
     binary: "vm",
-    modules: &["shares::"],
-}];
+    modules: &["shares::shares_by_samples", "shares::the_stated_error"],
+};
 
-const SPE: &[Tests] = &[Tests {
+/// What is known by the instructions that a container executed.
+const ICOUNT: Tests = Tests {
     binary: "vm",
-    modules: &["mem_record::", "spe::", "spe_lives::", "spe_losses::"],
-}];
+    modules: &["smoke::", "capacity::", "icount::"],
+};
 
-/// What most rows share: a plain boot of 6.12 on arm64.
-const PLAIN: Boot = Boot {
-    name: "arm64-6.12",
+const NO_CSS: Tests = Tests {
+    binary: "vm",
+    modules: &["smoke::", "hooks::without"],
+};
+
+/// Host tests that do not compare with clocks that emulation slows (the test PMU has the exact truth) nor
+/// with peers that the guest does not have.
+const HOST: Tests = Tests {
+    binary: "host",
+    modules: &[
+        "command::page_faults",
+        "conservation::rows",
+        "conservation::with_a_map",
+        "conservation::with_one",
+        "conservation::with_ten",
+        "doctor::",
+        "lifetimes::five_hundred",
+        "moves::by_process",
+        "rights::",
+    ],
+};
+
+/// What all rows share.
+const ARM64: Boot = Boot {
+    name: "arm64",
+    ci: false,
     arch: Arch::Arm64,
-    series: "6.12",
+    series: "7.3",
     flavour: Flavour::Normal,
     firmware: Firmware::Default,
     icount_shift: None,
@@ -154,129 +135,192 @@ const PLAIN: Boot = Boot {
     // Servers load the SPE driver by themselves; the guest has no such device.
     modules: &["arm_spe_pmu"],
     controllers: true,
-    tests: ALL,
+    tests: &[BASE, HOST],
+};
+
+const AMD64: Boot = Boot {
+    name: "amd64",
+    arch: Arch::Amd64,
+    modules: &[],
+    tests: &[BASE, METRICS, HOST],
+    ..ARM64
 };
 
 pub(super) const BOOTS: &[Boot] = &[
-    PLAIN,
+    // CI's, the longest first.
     Boot {
-        name: "amd64-6.12",
-        arch: Arch::Amd64,
-        modules: &[],
-        ..PLAIN
-    },
-    Boot {
-        name: "amd64-6.1",
-        arch: Arch::Amd64,
-        series: "6.1",
-        modules: &[],
-        ..PLAIN
+        name: "arm64-7.3",
+        ci: true,
+        firmware: Firmware::Uefi,
+        icount_shift: Some(3),
+        pmu: false,
+        tests: &[BASE, METRICS, SHARES, HOST],
+        ..ARM64
     },
     Boot {
         name: "arm64-6.1",
+        ci: true,
         series: "6.1",
-        ..PLAIN
-    },
-    Boot {
-        name: "arm64-6.12-spe",
-        tests: SPE,
-        ..PLAIN
-    },
-    Boot {
-        name: "arm64-6.1-spe",
-        series: "6.1",
-        tests: SPE,
-        ..PLAIN
-    },
-    Boot {
-        name: "amd64-6.12-spe",
-        arch: Arch::Amd64,
-        modules: &[],
-        tests: SPE,
-        ..PLAIN
-    },
-    Boot {
-        name: "amd64-6.1-spe",
-        arch: Arch::Amd64,
-        series: "6.1",
-        modules: &[],
-        tests: SPE,
-        ..PLAIN
-    },
-    Boot {
-        name: "arm64-6.12-icount-dt",
-        icount_shift: Some(1),
-        cpus: 1,
-        tests: ICOUNT,
-        ..PLAIN
-    },
-    Boot {
-        name: "arm64-6.12-icount-uefi",
-        firmware: Firmware::Uefi,
-        icount_shift: Some(1),
-        cpus: 1,
-        tests: ICOUNT,
-        ..PLAIN
-    },
-    Boot {
-        name: "arm64-6.12-metrics",
         icount_shift: Some(3),
         pmu: false,
-        tests: METRICS,
-        ..PLAIN
+        tests: &[BASE, METRICS, HOST],
+        ..ARM64
     },
     Boot {
-        name: "arm64-6.12-shares",
+        name: "amd64-7.3",
+        ci: true,
         icount_shift: Some(3),
-        pmu: false,
-        tests: SHARES,
-        ..PLAIN
+        ..AMD64
     },
     Boot {
-        name: "arm64-6.1-metrics",
+        name: "amd64-6.12",
+        ci: true,
+        series: "6.12",
         icount_shift: Some(3),
-        series: "6.1",
-        pmu: false,
-        tests: METRICS,
-        ..PLAIN
-    },
-    Boot {
-        name: "amd64-6.12-metrics",
-        icount_shift: Some(3),
-        arch: Arch::Amd64,
-        modules: &[],
-        tests: METRICS,
-        ..PLAIN
+        append: "preempt=full",
+        ..AMD64
     },
     // With -icount and two CPUs this kernel hangs while it brings up the second one: its clock runs alone.
     Boot {
-        name: "amd64-6.1-metrics",
-        arch: Arch::Amd64,
+        name: "amd64-6.1",
+        ci: true,
         series: "6.1",
-        modules: &[],
-        tests: METRICS,
-        ..PLAIN
+        ..AMD64
     },
     Boot {
-        name: "arm64-6.12-16k",
+        name: "arm64-6.12",
+        ci: true,
+        series: "6.12",
         flavour: Flavour::Pages16k,
-        tests: PAGES,
-        ..PLAIN
+        ..ARM64
     },
     Boot {
-        name: "amd64-6.12-preempt",
-        arch: Arch::Amd64,
+        name: "arm64-7.3-icount",
+        ci: true,
+        firmware: Firmware::Uefi,
+        icount_shift: Some(1),
+        cpus: 1,
+        tests: &[ICOUNT],
+        ..ARM64
+    },
+    Boot {
+        name: "amd64-7.3-nocss",
+        ci: true,
+        controllers: false,
+        tests: &[NO_CSS],
+        ..AMD64
+    },
+    // The other combinations.
+    Boot {
+        name: "arm64-6.12-shares",
+        series: "6.12",
+        icount_shift: Some(3),
+        pmu: false,
+        tests: &[BASE, METRICS, SHARES, HOST],
+        ..ARM64
+    },
+    Boot {
+        name: "arm64-7.3-pmu",
+        ..ARM64
+    },
+    Boot {
+        name: "arm64-7.3-16k",
+        flavour: Flavour::Pages16k,
+        ..ARM64
+    },
+    Boot {
+        name: "arm64-6.12-pmu",
+        series: "6.12",
+        ..ARM64
+    },
+    Boot {
+        name: "arm64-6.1-pmu",
+        series: "6.1",
+        ..ARM64
+    },
+    Boot {
+        name: "amd64-7.3-clock",
+        ..AMD64
+    },
+    Boot {
+        name: "amd64-7.3-preempt",
         append: "preempt=full",
-        modules: &[],
-        tests: ACCOUNTING,
-        ..PLAIN
+        tests: &[BASE, HOST],
+        ..AMD64
+    },
+    Boot {
+        name: "amd64-6.12-clock",
+        series: "6.12",
+        ..AMD64
     },
     Boot {
         name: "amd64-6.12-nocss",
-        arch: Arch::Amd64,
-        modules: &[],
+        series: "6.12",
         controllers: false,
-        tests: ACCOUNTING,
-        ..PLAIN
+        tests: &[BASE, HOST],
+        ..AMD64
+    },
+    Boot {
+        name: "arm64-7.3-icount-dt",
+        icount_shift: Some(1),
+        cpus: 1,
+        tests: &[ICOUNT],
+        ..ARM64
+    },
+    Boot {
+        name: "arm64-6.12-icount-dt",
+        series: "6.12",
+        icount_shift: Some(1),
+        cpus: 1,
+        tests: &[ICOUNT],
+        ..ARM64
+    },
+    Boot {
+        name: "arm64-6.12-icount-uefi",
+        series: "6.12",
+        firmware: Firmware::Uefi,
+        icount_shift: Some(1),
+        cpus: 1,
+        tests: &[ICOUNT],
+        ..ARM64
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What makes one guest differ from another.
+    fn options(boot: &Boot) -> impl Iterator<Item = String> {
+        let tests = boot.tests.iter();
+        let tests =
+            tests.flat_map(|tests| tests.modules.iter().map(|module| format!("tests {module}")));
+        let options = [
+            format!("{:?} {}", boot.arch, boot.series),
+            format!("16k {}", matches!(boot.flavour, Flavour::Pages16k)),
+            format!("UEFI {}", matches!(boot.firmware, Firmware::Uefi)),
+            format!("icount {}", boot.icount_shift.is_some()),
+            format!("CPUs {}", boot.cpus),
+            format!("PMU {}", boot.pmu),
+            format!("append {}", boot.append),
+            format!("controllers {}", boot.controllers),
+        ];
+        options.into_iter().chain(tests)
+    }
+
+    #[test]
+    fn ci_has_every_option_and_every_test_that_all_have() {
+        let all: BTreeSet<_> = BOOTS.iter().flat_map(options).collect();
+        let ci = BOOTS.iter().filter(|boot| boot.ci);
+        let ci: BTreeSet<_> = ci.flat_map(options).collect();
+        assert_eq!(ci, all);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<_> = BOOTS.iter().map(|boot| boot.name).collect();
+        assert_eq!(names.len(), BOOTS.len());
+    }
+}
