@@ -7,6 +7,7 @@ mod buildroot;
 mod fleet;
 mod guest;
 mod initramfs;
+mod klog;
 mod kmod;
 mod modules;
 mod packages;
@@ -14,6 +15,7 @@ mod passed;
 mod report;
 mod rig;
 mod tools;
+mod totals;
 
 use std::{fs, time::Instant};
 

@@ -231,13 +231,24 @@ int tp_group_fits(struct perf_event *event, u64 id)
 	return tp_fits(masks, n) ? 0 : -EINVAL;
 }
 
+/*
+ * Up to 6.1 all PMUs with a context of tasks' hardware events share one, and the kernel warns of a second
+ * PMU without PERF_PMU_CAP_HETEROGENEOUS_CPUS. With the flag, this one would start and stop with QEMU's own
+ * PMU on arm64: there it has no such context, and per-task events are refused.
+ */
+#if defined(PERF_PMU_CAP_HETEROGENEOUS_CPUS) && defined(CONFIG_ARM64)
+#define TP_CORE_CONTEXT perf_invalid_context
+#else
+#define TP_CORE_CONTEXT perf_hw_context
+#endif
+
 void tp_count_init(struct tp_pmu *p)
 {
 	p->pmu = (struct pmu){
 		.module = THIS_MODULE,
 		.capabilities = p->row->capabilities,
 		.attr_groups = p->groups,
-		.task_ctx_nr = p->row->layout == TP_PER_CPU ? perf_hw_context
+		.task_ctx_nr = p->row->layout == TP_PER_CPU ? TP_CORE_CONTEXT
 							    : perf_invalid_context,
 		.event_init = p->row->layout == TP_PER_CPU ? tp_core_event_init
 							   : tp_uncore_event_init,

@@ -13,8 +13,9 @@ use super::{
     boots::Boot,
     guest,
     passed::Passed,
-    report::{Report, Show, Totals},
+    report::{Report, Show},
     rig::Rig,
+    totals::Totals,
 };
 
 /// Which tests run in the guests.

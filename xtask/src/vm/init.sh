@@ -23,7 +23,13 @@ while read -r module; do
     insmod "$module" || echo "@@ died cannot load $module"
 done </etc/modules
 
+# What the kernel has said since the last time, from warnings up.
+kernel_log() {
+    dmesg -cr | sed -n -e '/out-of-tree module taints/d' -e 's/^<[0-4]>/kernel: /p'
+}
+
 stop() {
+    kernel_log
     echo "@@ end"
     sync
     poweroff -f
@@ -33,11 +39,10 @@ stop() {
 
 # Only a panic may write into the lines of the tests; the rest is shown after each test.
 dmesg -n 1
-dmesg -c >/tmp/dmesg.boot
 cd /root
 
 if [ -n "$VM_SHELL" ]; then
-    echo "tests are in /tests, test modules in /lib/pmuscope, the kernel's first messages in /tmp/dmesg.boot"
+    echo "tests are in /tests, test modules in /lib/pmuscope, the kernel's messages in dmesg"
     echo "leave the guest with exit, or with Ctrl-A X"
     setsid cttyhack sh
     stop
@@ -51,6 +56,7 @@ while read -r binary pattern filter; do
 done </etc/tests >/tmp/plan
 # Firmware or kernel may have left half a line.
 echo
+kernel_log
 sed 's/^/@@ plan /' /tmp/plan
 
 while read -r binary name; do
@@ -59,7 +65,7 @@ while read -r binary name; do
     status=$?
     # A test that printed half a line.
     echo
-    dmesg -cr | sed -n -e '/out-of-tree module taints/d' -e 's/^<[0-4]>/kernel: /p'
+    kernel_log
     echo "@@ exit $status"
     # Whatever the test left running must not disturb the next one.
     kill -9 -1 2>/dev/null

@@ -3,14 +3,19 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
+    mem,
     time::{Duration, Instant},
+};
+
+use super::{
+    klog,
+    totals::{Failure, Totals},
 };
 
 /// How many of the last lines of a guest's console are shown if it died.
 const TAIL: usize = 60;
 
-/// How many of a failed test's last lines are said again at the end of all guests.
+/// How many of a failed test's last lines, or of a fault's first, are said again at the end of all guests.
 const REASON: usize = 12;
 
 /// What is shown of what tests say.
@@ -20,64 +25,6 @@ pub(super) enum Show {
     All,
     /// What failed and skipped tests say, as test runners do.
     Failures,
-}
-
-/// What failed, in which guest, and the last that it said.
-pub(super) struct Failure {
-    what: String,
-    reason: Vec<String>,
-}
-
-/// Results over all guests.
-#[derive(Default)]
-pub(super) struct Totals {
-    pub(super) passed: usize,
-    pub(super) failed: Vec<Failure>,
-    pub(super) skipped: usize,
-    /// Guests that were not booted: nothing in them has changed since they passed.
-    pub(super) unchanged: usize,
-}
-
-impl Totals {
-    pub(super) fn add(&mut self, more: Self) {
-        self.passed += more.passed;
-        self.failed.extend(more.failed);
-        self.skipped += more.skipped;
-        self.unchanged += more.unchanged;
-    }
-
-    /// No test was found.
-    pub(super) fn none(&self) -> bool {
-        self.passed + self.failed.len() + self.skipped + self.unchanged == 0
-    }
-}
-
-impl fmt::Display for Totals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            passed,
-            failed,
-            skipped,
-            unchanged,
-        } = self;
-        for Failure { what, reason } in failed {
-            writeln!(f, "failed: {what}")?;
-            for line in reason {
-                writeln!(f, "{line}")?;
-            }
-        }
-        write!(f, "{passed} passed, {} failed", failed.len())?;
-        if *skipped > 0 {
-            write!(f, ", {skipped} skipped")?;
-        }
-        if *unchanged > 0 {
-            write!(
-                f,
-                "; {unchanged} guests unchanged since they passed (`cargo xtask vm` boots them all)"
-            )?;
-        }
-        Ok(())
-    }
 }
 
 struct Running {
@@ -100,6 +47,8 @@ pub(super) struct Report<'a> {
     expects_tests: bool,
     show: Show,
     running: Option<Running>,
+    /// The kernel's log from before, between and after the tests.
+    log: Vec<String>,
     ended: bool,
     tail: VecDeque<String>,
 }
@@ -119,6 +68,7 @@ impl<'a> Report<'a> {
             expects_tests,
             show,
             running: None,
+            log: Vec::new(),
             ended: false,
             tail: VecDeque::new(),
         }
@@ -140,6 +90,9 @@ impl<'a> Report<'a> {
             return self.mark(mark);
         }
         let Some(running) = self.running.as_mut() else {
+            if is_kernels(line) {
+                self.log.push(format!("    {line}"));
+            }
             return Vec::new();
         };
         let said = match line.strip_prefix("test ") {
@@ -188,10 +141,10 @@ impl<'a> Report<'a> {
             "exit" => self.exit(rest),
             "end" => {
                 self.ended = true;
-                Vec::new()
+                self.log_outside()
             }
             // A failure before the tests: init.sh says which.
-            _ => vec![self.fail(rest, &[])],
+            _ => vec![self.fail(rest, Vec::new())],
         }
     }
 
@@ -206,17 +159,29 @@ impl<'a> Report<'a> {
         else {
             return Vec::new();
         };
+        let log: Vec<String> = said
+            .iter()
+            .filter(|line| is_kernels(line))
+            .cloned()
+            .collect();
+        let fault = klog::fault(&log).map(|at| first_words(&log[at..]));
+        let clean = fault.is_none();
+        let fault = fault.unwrap_or_default();
         let verdict = match (status, passed, skipped) {
-            ("0", _, true) => {
+            ("0", _, true) if clean => {
                 self.totals.skipped += 1;
                 "skipped"
             }
-            ("0", true, false) => {
+            ("0", true, false) if clean => {
                 self.totals.passed += 1;
                 "ok     "
             }
+            ("0", true, _) | ("0", _, true) => {
+                self.fail(&name, fault);
+                "FAILED "
+            }
             _ => {
-                self.fail(&name, &said);
+                self.fail(&name, [last_words(&said), fault].concat());
                 "FAILED "
             }
         };
@@ -230,6 +195,7 @@ impl<'a> Report<'a> {
         };
         let seconds = since.elapsed().as_secs_f32();
         let status = match status {
+            "0" if !clean => ", a fault in the kernel's log".into(),
             // 101 is libtest's word for a test that failed, which the line says already.
             "0" | "101" => String::new(),
             other => format!(", exit status {other}"),
@@ -240,10 +206,10 @@ impl<'a> Report<'a> {
 
     /// The guest is gone: what did not run counts as failed.
     pub(super) fn close(&mut self, why: &Death) -> Vec<String> {
-        let mut lines = Vec::new();
+        let mut lines = self.log_outside();
         if self.ended {
             if self.planned == 0 && self.expects_tests {
-                lines.push(self.fail("the guest has none of the tests of its row", &[]));
+                lines.push(self.fail("the guest has none of the tests of its row", Vec::new()));
             }
             return lines;
         }
@@ -265,20 +231,29 @@ impl<'a> Report<'a> {
             .running
             .take()
             .map_or(Vec::new(), |running| running.said);
-        lines.push(self.fail(&what, &said));
+        lines.push(self.fail(&what, last_words(&said)));
         while let Some(name) = self.plan.pop_front() {
-            lines.push(self.fail(&format!("{name} (not run)"), &[]));
+            lines.push(self.fail(&format!("{name} (not run)"), Vec::new()));
         }
         lines
     }
 
-    /// Counts a failure, with what its test said; returns its line.
-    fn fail(&mut self, what: &str, said: &[String]) -> String {
-        let own: Vec<_> = said.iter().filter(|line| !is_kernels(line)).collect();
-        let last = own[own.len().saturating_sub(REASON)..].iter();
+    /// A fault in the kernel's log outside of the tests is one of the guest.
+    fn log_outside(&mut self) -> Vec<String> {
+        let log = mem::take(&mut self.log);
+        let Some(at) = klog::fault(&log) else {
+            return Vec::new();
+        };
+        let what = "a fault in the kernel's log, outside of the tests";
+        let failed = self.fail(what, first_words(&log[at..]));
+        log.into_iter().chain([failed]).collect()
+    }
+
+    /// Counts a failure and why it is one; returns its line.
+    fn fail(&mut self, what: &str, reason: Vec<String>) -> String {
         self.totals.failed.push(Failure {
             what: format!("[{}] {what}", self.guest),
-            reason: last.map(ToString::to_string).collect(),
+            reason,
         });
         format!("FAILED  {what}")
     }
@@ -289,7 +264,19 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Of the kernel's log, as init.sh shows it after each test.
+/// The end of what a test itself said.
+fn last_words(said: &[String]) -> Vec<String> {
+    let own: Vec<_> = said.iter().filter(|line| !is_kernels(line)).collect();
+    let last = own[own.len().saturating_sub(REASON)..].iter();
+    last.map(ToString::to_string).collect()
+}
+
+/// The beginning of a fault.
+fn first_words(log: &[String]) -> Vec<String> {
+    log.iter().take(REASON).cloned().collect()
+}
+
+/// Of the kernel's log, as init.sh shows it.
 fn is_kernels(line: &str) -> bool {
     line.trim_start().starts_with("kernel: ")
 }
@@ -329,7 +316,7 @@ mod tests {
     fn console() -> String {
         let plan = "EFI stub: Booting\n@@ plan vm a::x\n@@ plan vm a::y\n@@ plan vm b\n";
         let tests = [
-            test("a::x", "0.2% off\nok\r\nkernel: WARNING", 0),
+            test("a::x", "0.2% off\nok\r\nkernel: no longer affine", 0),
             test("a::y", "skipped: no PMU\nok", 0),
             test("b", "\nthread 'b' panicked\nFAILED\nkernel: splat", 101),
         ];
@@ -356,7 +343,7 @@ mod tests {
             .map(|line| line.split(" (").next().unwrap())
             .collect();
         let expected = [
-            "    kernel: WARNING",
+            "    kernel: no longer affine",
             "ok      a::x",
             "    skipped: no PMU",
             "skipped a::y",
@@ -365,6 +352,28 @@ mod tests {
             "FAILED  b",
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_fault_in_the_kernels_log_fails_the_test_in_which_it_is() {
+        let console = console().replace("no longer affine", "WARNING: at x");
+        let (totals, shown) = read(&console, Show::Failures, None);
+        assert_eq!(
+            totals.to_string(),
+            "failed: [guest] a::x\n    kernel: WARNING: at x\nfailed: [guest] b\n    \
+             thread 'b' panicked\n0 passed, 2 failed, 1 skipped"
+        );
+        assert_eq!(shown[0], "    0.2% off");
+        assert!(shown[2].contains("a fault in the kernel's log"));
+    }
+
+    #[test]
+    fn a_fault_outside_of_the_tests_fails_the_guest() {
+        let console = console().replace("@@ end", "kernel: BUG: x\n@@ end");
+        let (totals, shown) = read(&console, Show::Failures, None);
+        assert_eq!((totals.passed, totals.failed.len()), (1, 2));
+        assert_eq!(totals.failed[1].reason, ["    kernel: BUG: x"]);
+        assert!(shown.contains(&"    kernel: BUG: x".to_owned()));
     }
 
     #[test]
