@@ -124,6 +124,12 @@ fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
     let icount = boot.icount_shift.filter(|_| boot.cpus == 1);
     let icount = icount.map(|shift| shift.to_string());
     let clock = boot.icount_shift.map_or("host", |_| "instructions");
+    // QEMU emulates no x86 counters; the kernel still registers `cpu` on some versions.
+    let pmu = if boot.arch == Arch::Arm64 && boot.pmu {
+        "1"
+    } else {
+        ""
+    };
     let controllers = if boot.controllers { "1" } else { "" };
     [
         ("PMUSCOPE_VM_BOOT", boot.name),
@@ -133,6 +139,7 @@ fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
         ("PMUSCOPE_VM_APPEND", boot.append),
         ("PMUSCOPE_VM_CLOCK", clock),
         ("PMUSCOPE_VM_ICOUNT", icount.as_deref().unwrap_or_default()),
+        ("PMUSCOPE_VM_PMU", pmu),
         ("PMUSCOPE_VM_CONTROLLERS", controllers),
         ("PMUSCOPE_VM_MODULES", &boot.modules.join(",")),
         ("PMUSCOPE_BIN", "/bin/pmuscope"),
