@@ -20,6 +20,9 @@ pub enum FlushMode {
     Disarm = 3,
 }
 
+/// In place of a rotated group, on a CPU of a kind of core that none of them counts.
+pub const NO_GROUP: u64 = u64::MAX;
+
 /// The flush did nothing: it interrupted a program that was working on the state of that CPU.
 pub const FLUSH_BUSY: u32 = 1;
 
@@ -68,7 +71,8 @@ pub struct CpuState {
     pub read: u64,
     /// Nanoseconds between that reading and the one before it.
     pub length: u64,
-    /// The rotated counter group whose counters are in the slots behind the fixed groups'.
+    /// The rotated counter group whose counters are in the slots behind the fixed groups'; [`NO_GROUP`]
+    /// where none counts on this CPU.
     pub live: u64,
     /// How many counters it has there; 0 while they are exchanged.
     pub live_events: u64,

@@ -12,7 +12,9 @@ use aya_ebpf::{
     programs::RawTracePointContext,
 };
 use aya_log_ebpf::warn;
-use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, UsageKey, UsageRow};
+use probe_common::{
+    CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageKey, UsageRow,
+};
 
 use crate::{
     counters::{self, CLOCKS, GROUP_ENDS, ROTATED, for_each_slot},
@@ -255,7 +257,11 @@ fn charge_part(
             let rotated = SLOT as u64 == ROTATED.load();
             key.group = if rotated { state.live as u16 } else { group as u16 };
             let enabled = if rotated { state.length } else { state.enabled[group & (GROUPS - 1)].gain };
-            row = row_of(ctx, state, &key);
+            row = if rotated && state.live == NO_GROUP {
+                None
+            } else {
+                row_of(ctx, state, &key)
+            };
             if let Some(row) = row.as_deref_mut() {
                 row.enabled += part(enabled);
                 row.running += part(state.running[group & (GROUPS - 1)].gain);

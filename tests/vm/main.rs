@@ -9,6 +9,7 @@ mod counter;
 mod guest;
 mod hooks;
 mod hotplug;
+mod hybrid;
 mod icount;
 mod mem_record;
 mod mem_support;

@@ -97,7 +97,7 @@ impl Report {
         let row = |usage: &Usage| -> Vec<CountValue> {
             columns
                 .iter()
-                .map(|column| core_value(column, usage))
+                .map(|column| core_value(plan, column, usage))
                 .collect()
         };
         let rows = joined.rows.iter().map(|(entity, usage)| Row {
@@ -173,11 +173,22 @@ fn first(row: &Row<Entity>) -> f64 {
 }
 
 /// The value of a column that is counted on CPUs.
-fn core_value(column: &Column, usage: &Usage) -> CountValue {
+fn core_value(plan: &Plan, column: &Column, usage: &Usage) -> CountValue {
     let Place::Core { group, at } = column.place else {
         return None;
     };
-    let counted = usage.get(group)?.as_ref().filter(|it| it.enabled > 0);
+    let counted = usage.get(group)?.as_ref();
+    let counted = counted.filter(|it| it.enabled > 0);
+    let ran = usage.iter().flatten().any(|it| it.enabled > 0);
+    if counted.is_none() && ran && plan.is_of_one_kind(group) {
+        // It ran, and never on a core of that kind: that is known.
+        return Some(Ok(Value {
+            raw: 0,
+            scaled: 0.0,
+            running: 1.0,
+            error: 0.0,
+        }));
+    }
     let value = |counted: &Counted| {
         let estimate = estimate(counted, at).map_err(|why| match why {
             Absent::MostlyUnknown => NoValue::MostlyUnknown,

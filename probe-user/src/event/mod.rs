@@ -37,6 +37,16 @@ pub struct EventGroup {
     pub explicit: bool,
 }
 
+impl EventGroup {
+    /// Whether one of its events is counted by that PMU.
+    #[must_use]
+    pub fn is_on(&self, pmu: &str) -> bool {
+        self.events.iter().any(|event| {
+            matches!(&event.source, Source::Counter(counter) if counter.pmu.as_deref() == Some(pmu))
+        })
+    }
+}
+
 /// One thing to count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
@@ -64,8 +74,7 @@ pub enum Source {
 /// What to open, in the terms of `perf_event_attr`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// The PMU that counts it; `None` for a generic hardware event on a machine with several kinds
-    /// of core, where the kernel finds the PMU of each CPU.
+    /// The PMU that counts it; `None` where the kernel is left to find one.
     pub pmu: Option<String>,
     /// The CPUs to open it on.
     pub scope: Scope,

@@ -26,18 +26,49 @@ const WITH_ANY_PMU: [&str; 6] = [
 
 /// Resolves the whole list, or says what is wrong with the first event that is.
 pub(super) fn resolve(items: &[Item], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
-    items.iter().map(|item| group(item, pmus)).collect()
+    let mut groups = Vec::new();
+    for item in items {
+        let specs = match item {
+            Item::Event(spec) => std::slice::from_ref(spec),
+            Item::Group { events, .. } => events,
+        };
+        for kind in kinds(specs, pmus) {
+            groups.push(group(item, kind, pmus)?);
+        }
+    }
+    Ok(groups)
 }
 
-fn group(item: &Item, pmus: &Pmus) -> Result<EventGroup, EventError> {
+/// The kinds of core that the generic events of a group stand for, where cores differ in kind: that of
+/// the group's other events, else each. One None where they stand for nothing of that sort.
+fn kinds<'p>(specs: &[EventSpec], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
+    let generic = |spec: &EventSpec| match &spec.head {
+        Head::Name(name) => numbered(name).is_some(),
+        Head::Pmu { .. } => false,
+    };
+    if pmus.cores().nth(1).is_none() || !specs.iter().any(generic) {
+        return vec![None];
+    }
+    let named = |pmu: &&Pmu| {
+        let on = |spec: &EventSpec| matches!(&spec.head, Head::Pmu { pmu: name, .. } if *name == pmu.name);
+        specs.iter().any(on)
+    };
+    match pmus.cores().find(named) {
+        Some(pmu) => vec![Some(pmu)],
+        None => pmus.cores().map(Some).collect(),
+    }
+}
+
+/// With generic events of that kind of core.
+fn group(item: &Item, kind: Option<&Pmu>, pmus: &Pmus) -> Result<EventGroup, EventError> {
     match item {
         Item::Event(spec) => Ok(EventGroup {
-            events: vec![event(spec, Modifiers::default(), pmus)?],
+            events: vec![event(spec, Modifiers::default(), kind, pmus)?],
             explicit: false,
         }),
         Item::Group { events, modifiers } => {
             let modifiers = Modifiers::parse(modifiers, item)?;
-            let resolve = |spec| event(spec, modifiers, pmus);
+            let resolve = |spec| event(spec, modifiers, kind, pmus);
             let events = events.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
             check_group(item, &events)?;
             Ok(EventGroup {
@@ -92,10 +123,15 @@ fn check_group(item: &Item, events: &[Event]) -> Result<(), EventError> {
     Ok(())
 }
 
-fn event(spec: &EventSpec, outer: Modifiers, pmus: &Pmus) -> Result<Event, EventError> {
+fn event(
+    spec: &EventSpec,
+    outer: Modifiers,
+    kind: Option<&Pmu>,
+    pmus: &Pmus,
+) -> Result<Event, EventError> {
     let modifiers = Modifiers::parse(&spec.modifiers, spec)?.with(outer);
     let found = match &spec.head {
-        Head::Name(name) => bare(name, pmus)?,
+        Head::Name(name) => bare(name, kind, pmus)?,
         Head::Pmu { pmu, terms } => on_pmu(spec, pmu, terms, pmus)?,
     };
     let whole = match &found.source {
@@ -112,11 +148,21 @@ fn event(spec: &EventSpec, outer: Modifiers, pmus: &Pmus) -> Result<Event, Event
         return Err(EventError::ModifierOnWhole { event, why });
     }
     let as_written = || {
-        let (head, modifiers) = (spec.head.clone(), modifiers.to_string());
+        let mut head = spec.head.clone();
+        // Of one kind of core, as it could be written alone.
+        if let (Head::Name(name), Source::Counter(counter), Some(kind)) =
+            (&head, &found.source, kind)
+            && counter.pmu.as_ref() == Some(&kind.name)
+        {
+            let (pmu, name) = (kind.name.clone(), name.clone());
+            let terms = vec![Term { name, value: None }];
+            head = Head::Pmu { pmu, terms };
+        }
+        let modifiers = modifiers.to_string();
         EventSpec { head, modifiers }.to_string()
     };
     Ok(Event {
-        name: found.name.unwrap_or_else(as_written),
+        name: found.name.clone().unwrap_or_else(as_written),
         source: found.source,
         exclude: modifiers.exclude(),
         unit: found.unit,
@@ -186,7 +232,7 @@ impl Found {
 
 /// An event without a PMU before it: a name of the kernel's tables, an event of the core PMU, or a
 /// raw code, in this order.
-fn bare(name: &str, pmus: &Pmus) -> Result<Found, EventError> {
+fn bare(name: &str, kind: Option<&Pmu>, pmus: &Pmus) -> Result<Found, EventError> {
     if name == generic::DURATION_TIME {
         let clock = Found {
             source: Source::DurationTime,
@@ -210,10 +256,12 @@ fn bare(name: &str, pmus: &Pmus) -> Result<Found, EventError> {
         return Err(EventError::NotACount { event });
     }
     if let Some(config) = generic::hardware(name) {
-        return generic_event(name, generic::TYPE_HARDWARE, config, pmus);
+        return generic_event(name, generic::TYPE_HARDWARE, config, kind, pmus);
     }
     match generic::cache(name) {
-        Some(Ok(config)) => return generic_event(name, generic::TYPE_HW_CACHE, config, pmus),
+        Some(Ok(config)) => {
+            return generic_event(name, generic::TYPE_HW_CACHE, config, kind, pmus);
+        }
         Some(Err(no)) => {
             return Err(EventError::CacheOperation {
                 event: name.to_owned(),
@@ -242,13 +290,42 @@ fn bare(name: &str, pmus: &Pmus) -> Result<Found, EventError> {
     Err(unknown(name, pmus))
 }
 
-/// A generic hardware event: where cores differ in kind, the kernel finds the PMU of each CPU.
-fn generic_event(name: &str, type_: u32, config: u64, pmus: &Pmus) -> Result<Found, EventError> {
-    let pmu = match cores(name, pmus)?[..] {
-        [pmu] => Some(pmu.name.as_str()),
-        _ => None,
+/// Type and number of a generic hardware event.
+fn numbered(name: &str) -> Option<(u32, u64)> {
+    let cache = || Some((generic::TYPE_HW_CACHE, generic::cache(name)?.ok()?));
+    let hardware = generic::hardware(name).map(|config| (generic::TYPE_HARDWARE, config));
+    hardware.or_else(cache)
+}
+
+/// A generic hardware event, of one kind of core where they differ.
+fn generic_event(
+    name: &str,
+    type_: u32,
+    config: u64,
+    kind: Option<&Pmu>,
+    pmus: &Pmus,
+) -> Result<Found, EventError> {
+    match (kind, &cores(name, pmus)?[..]) {
+        (Some(kind), _) => Ok(of_kind(kind, type_, config, pmus)),
+        (None, [pmu]) => Ok(Found::numbered(Some(&pmu.name), type_, config)),
+        (None, _) => Ok(Found::numbered(None, type_, config)),
+    }
+}
+
+/// A generic event on the CPUs of one kind of core. The kernel finds the PMU by the CPU, unless one has the
+/// type of raw events (Intel's): it would be taken for all, so each is named in the upper half.
+fn of_kind(kind: &Pmu, type_: u32, config: u64, pmus: &Pmus) -> Found {
+    let by_type = pmus.cores().any(|pmu| pmu.type_ == generic::TYPE_RAW);
+    let pmu = if by_type {
+        u64::from(kind.type_) << 32
+    } else {
+        0
     };
-    Ok(Found::numbered(pmu, type_, config))
+    let mut found = Found::numbered(Some(&kind.name), type_, config | pmu);
+    if let (Source::Counter(counter), Some(cpus)) = (&mut found.source, &kind.cpus) {
+        counter.scope = Scope::Cpus(cpus.clone());
+    }
+    found
 }
 
 /// The core PMUs, of which `event` needs one.
@@ -332,6 +409,14 @@ fn on_pmu(spec: &EventSpec, name: &str, terms: &[Term], pmus: &Pmus) -> Result<F
             });
         }
     };
+    if let [Term { name, value: None }] = terms
+        && pmu.kind == PmuKind::Core
+        && pmus.cores().nth(1).is_some()
+        && pmu.event(name).is_none()
+        && let Some((type_, config)) = numbered(name)
+    {
+        return Ok(of_kind(pmu, type_, config, pmus));
+    }
     let terms = filters::expand(pmu, terms)?;
     let encoded = encode::encode(pmu, &terms)?;
     if let PmuKind::Uncore { cpus } = &pmu.kind

@@ -125,14 +125,15 @@ fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: Open<'_>) -> Even
 
 /// The one event that `text` stands for, or why it stands for none.
 fn resolve(text: &str, pmus: &Pmus) -> Result<event::Event, String> {
-    let mut groups = event::parse(text, pmus).map_err(|error| match error {
+    let groups = event::parse(text, pmus).map_err(|error| match error {
         // The same reason for all of them, so that it can be said once.
         EventError::NoCorePmu { unreadable, .. } => {
             format!("this machine shows no core PMU{unreadable}")
         }
         error => error.to_string(),
     })?;
-    let event = groups.pop().and_then(|mut group| group.events.pop());
+    // Of several kinds of core the first stands for all.
+    let event = groups.into_iter().flat_map(|group| group.events).next();
     event.ok_or_else(|| format!("`{text}` is no event"))
 }
 

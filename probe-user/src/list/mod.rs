@@ -61,6 +61,11 @@ impl Inventory {
             devices: Devices::read(sysfs, pmus, &Topology::read(sysfs)),
             metrics: metrics::items(catalogue, machine, pmus, &room, permitted),
             ..Self::new(pmus, &|counter| {
+                // One of those that it counts on, where cores differ in kind.
+                let cpu = online
+                    .iter()
+                    .find(|cpu| counter.scope.counts_on(*cpu))
+                    .unwrap_or(cpu);
                 perf::open(counter, Exclude::default(), cpu, None).map(drop)
             })
         }

@@ -15,12 +15,12 @@ impl Session {
         &mut self,
         cpu: u32,
         mode: FlushMode,
-        (live, events): (usize, usize),
+        (live, events): (u64, u64),
     ) -> Result<(), LoadError> {
         let flush: &mut RawTracePoint = program(&mut self.ebpf, "flush")?;
         for _ in 0..FLUSH_TRIES {
             let mut options = RawTracePointRunOptions::new();
-            options.args[..3].copy_from_slice(&[mode as u64, live as u64, events as u64]);
+            options.args[..3].copy_from_slice(&[mode as u64, live, events]);
             options.cpu = Some(cpu);
             return match flush.test_run(options) {
                 Ok(ran) if ran.return_value == FLUSH_BUSY => {

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use probe_common::{CpuState, FlushMode};
+use probe_common::{CpuState, FlushMode, NO_GROUP};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketFlags, SocketType, bind, netlink, recv, socket_with,
 };
@@ -151,7 +151,7 @@ impl Session {
         self.counters.push(opened);
         if !self.config.plan.groups.is_empty() {
             // A switch must not compare the new counters with the dead ones.
-            self.flush(cpu, FlushMode::Disarm, (0, 0))?;
+            self.flush(cpu, FlushMode::Disarm, (NO_GROUP, 0))?;
             self.arm(self.counters.len() - 1)?;
         }
         tracing::info!("CPU {cpu} came online");

@@ -192,6 +192,13 @@ impl Plan {
         self.cores.iter().position(|cpus| cpus.contains(cpu))
     }
 
+    /// Whether a group is of one kind of core, on a machine with several.
+    #[must_use]
+    pub fn is_of_one_kind(&self, group: usize) -> bool {
+        let of_kind = |planned: &Planned| matches!(planned.counter.scope, Scope::Cpus(_));
+        self.cores.len() > 1 && self.groups[group].iter().any(of_kind)
+    }
+
     /// The groups that take turns on this CPU.
     pub fn turns(&self, cpu: u32) -> impl Iterator<Item = usize> + '_ {
         (self.fixed()..self.groups.len()).filter(move |group| self.counts_on(*group, cpu))

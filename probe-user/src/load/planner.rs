@@ -107,8 +107,7 @@ impl Plan {
         let offers = Offer::all(request, pmus);
         plan.offer(&offers).into_iter().for_each(&mut add);
         check_filters(bundles.values().flatten(), request, pmus)?;
-        let cores = bundles.keys().filter(|kind| matches!(kind, Kind::Core(_)));
-        let several_kinds = cores.count() > 1;
+        let several_kinds = pmus.cores().nth(1).is_some();
         // Fixed groups come before rotated ones: by Kind's order, `Beside` before `Core`.
         for (kind, bundles) in &bundles {
             plan.place(kind, bundles, several_kinds, room);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use probe_common::{CpuState, FlushMode};
+use probe_common::{CpuState, FlushMode, NO_GROUP};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -156,7 +156,7 @@ impl Session {
         let mode = self.charge_mode();
         counters.stop(old)?;
         // Charges what the old group has counted since the last switch to whom it belongs.
-        self.flush(cpu, mode, (new, 0))?;
+        self.flush(cpu, mode, (new as u64, 0))?;
         let plan = &self.config.plan;
         self.counters[at].insert_rotated(&self.ebpf, plan, new)?;
         self.counters[at].live = Some(new);
@@ -198,8 +198,8 @@ impl Session {
     /// Flushes a CPU whose live group stays what it is.
     pub(crate) fn flush_as_is(&mut self, at: usize, mode: FlushMode) -> Result<(), LoadError> {
         let counters = &self.counters[at];
-        let live = counters.live.map_or((0, 0), |group| {
-            (group, self.config.plan.groups[group].len())
+        let live = counters.live.map_or((NO_GROUP, 0), |group| {
+            (group as u64, self.config.plan.groups[group].len() as u64)
         });
         self.flush(counters.cpu, mode, live)
     }

@@ -35,7 +35,9 @@ impl Session {
                 continue;
             }
             let same_slice = before.charges == after.charges;
-            for group in 0..self.config.plan.groups.len() {
+            let plan = &self.config.plan;
+            for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, counters.cpu))
+            {
                 let key = idle_key(counters.cpu, group);
                 if same_slice {
                     let row = rows.entry(key).or_insert(UsageRow::ZERO);

@@ -6,6 +6,7 @@
 #include "testpmu.h"
 
 struct tp_pmu *tp_core;
+DEFINE_PER_CPU(struct tp_pmu *, tp_core_here);
 
 int tp_core_event_init(struct perf_event *event)
 {
@@ -16,6 +17,9 @@ int tp_core_event_init(struct perf_event *event)
 	u64 id;
 	int err;
 
+	/* As the drivers of cores of several kinds do. */
+	if (event->cpu >= 0 && !cpumask_test_cpu(event->cpu, &p->cpus))
+		return -ENOENT;
 	if (event->attr.type == PERF_TYPE_HARDWARE) {
 		u64 generic = event->attr.config & PERF_HW_EVENT_MASK;
 

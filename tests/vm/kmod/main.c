@@ -69,6 +69,13 @@ static int register_core(void)
 	return -EINVAL;
 }
 
+static int register_hybrid(void)
+{
+	int err = tp_register_row(&tp_hybrid_rows[0], NULL, PERF_TYPE_RAW);
+
+	return err ?: tp_register_row(&tp_hybrid_rows[1], NULL, -1);
+}
+
 static int register_set(const char *name)
 {
 	if (!strcmp(name, "grace"))
@@ -81,9 +88,11 @@ static int register_set(const char *name)
 		return register_rows(tp_intel_rows);
 	if (!strcmp(name, "core"))
 		return register_core();
+	if (!strcmp(name, "hybrid"))
+		return register_hybrid();
 	if (!strcmp(name, "spe"))
 		return tp_spe_register();
-	pr_err("testpmu: set=%s is unknown; it is a list of grace, tegra410, vera, intel, core, spe\n",
+	pr_err("testpmu: set=%s is unknown; it is a list of grace, tegra410, vera, intel, core, hybrid, spe\n",
 	       name);
 	return -EINVAL;
 }

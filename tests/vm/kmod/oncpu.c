@@ -51,7 +51,7 @@ static struct tracepoint *sched_switch_tp;
 
 static struct tp_box *core_box(void)
 {
-	struct tp_pmu *core = READ_ONCE(tp_core);
+	struct tp_pmu *core = READ_ONCE(*this_cpu_ptr(&tp_core_here));
 
 	return core ? &core->boxes[smp_processor_id()] : NULL;
 }

@@ -39,6 +39,8 @@ static void init_boxes(struct tp_pmu *p)
 		for_each_possible_cpu(cpu) {
 			if (per_cpu ? cpu != i : tp_socket_of(cpu) != box->socket)
 				continue;
+			if (!cpumask_test_cpu(cpu, &p->cpus))
+				continue;
 			cpumask_set_cpu(cpu, &box->cpus);
 			if (box->cpu < 0 && cpu_online(cpu))
 				box->cpu = cpu;
@@ -90,7 +92,7 @@ static struct tp_pmu *create(const struct tp_row *row, const char *name, int soc
 			     int instance, int type)
 {
 	struct tp_pmu *p = kzalloc(sizeof(*p), GFP_KERNEL);
-	int err = -ENOMEM;
+	int err = -ENOMEM, cpu;
 
 	if (!p)
 		return ERR_PTR(err);
@@ -100,6 +102,9 @@ static struct tp_pmu *create(const struct tp_row *row, const char *name, int soc
 	p->row = row;
 	p->socket = socket;
 	p->instance = instance;
+	for_each_possible_cpu(cpu)
+		if (!row->kinds || cpu % row->kinds == row->kind)
+			cpumask_set_cpu(cpu, &p->cpus);
 	strscpy(p->name, name, sizeof(p->name));
 	p->nr_boxes = row->layout == TP_PER_CPU ? nr_cpu_ids : socket < 0 ? tp_sockets : 1;
 	p->boxes = kvcalloc(p->nr_boxes, sizeof(*p->boxes), GFP_KERNEL);
@@ -139,7 +144,7 @@ int tp_register_row(const struct tp_row *row, const char *name, int type)
 	bool all_sockets = row->layout == TP_PER_INSTANCE || row->layout == TP_PER_CPU;
 	int sockets = all_sockets ? 1 : tp_sockets;
 	char buf[48];
-	int s, i;
+	int s, i, cpu;
 
 	for (s = 0; s < sockets; s++)
 		for (i = 0; i < instances; i++) {
@@ -153,8 +158,11 @@ int tp_register_row(const struct tp_row *row, const char *name, int type)
 			if (IS_ERR(p))
 				return PTR_ERR(p);
 			list_add_tail(&p->node, &tp_pmus);
-			if (row->hw_map)
-				WRITE_ONCE(tp_core, p);
+			if (!row->hw_map)
+				continue;
+			WRITE_ONCE(tp_core, p);
+			for_each_cpu(cpu, &p->cpus)
+				WRITE_ONCE(per_cpu(tp_core_here, cpu), p);
 		}
 	return 0;
 }

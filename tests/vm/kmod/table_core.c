@@ -155,12 +155,26 @@ const struct tp_row tp_core_arm_row = {
 #define TP_LOADED_AGAIN 0
 #endif
 
+#define TP_INTEL_CORE								\
+	.layout = TP_PER_CPU,							\
+	.events = intel_rates, .event_texts = intel_events,			\
+	.formats = intel_formats, .caps = intel_caps,				\
+	.counters = 6, .cycles_event = 0x3c, .id_mask = 0xff84ffff,		\
+	.constraint = core_constraint, .hw_map = intel_hw_map, .numbered = true
+
 /* OS, USR, EN and INT bits of a raw code are dropped, as X86_RAW_EVENT_MASK does. */
 const struct tp_row tp_core_intel_row = {
-	.name = "cpu", .layout = TP_PER_CPU,
-	.events = intel_rates, .event_texts = intel_events,
-	.formats = intel_formats, .caps = intel_caps,
-	.counters = 6, .cycles_event = 0x3c, .id_mask = 0xff84ffff,
+	.name = "cpu", TP_INTEL_CORE,
 	.capabilities = PERF_PMU_CAP_NO_INTERRUPT | TP_LOADED_AGAIN,
-	.constraint = core_constraint, .hw_map = intel_hw_map, .numbered = true,
+};
+
+/* Two kinds of core, as Intel's: the first has the type of raw events. */
+#define TP_HYBRID									\
+	.cpus_file = "cpus", .kinds = 2,						\
+	.capabilities = PERF_PMU_CAP_NO_INTERRUPT | PERF_PMU_CAP_EXTENDED_HW_TYPE |	\
+			TP_LOADED_AGAIN
+const struct tp_row tp_hybrid_rows[] = {
+	{ .name = "cpu_core", TP_INTEL_CORE, TP_HYBRID, .kind = 0 },
+	{ .name = "cpu_atom", TP_INTEL_CORE, TP_HYBRID, .kind = 1 },
+	{}
 };

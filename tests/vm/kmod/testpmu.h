@@ -15,6 +15,7 @@
 #include <linux/device.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/percpu.h>
 #include <linux/perf_event.h>
 #include <linux/seq_file.h>
 #include <linux/spinlock.h>
@@ -72,6 +73,7 @@ struct tp_row {
 	u64 id_count;			/* ids from here on: ENOENT (0: any id opens) */
 	int capabilities;
 	int sampling_error, task_error;
+	unsigned int kinds, kind;	/* core PMU of that kind: every kinds-th CPU; 0: of all */
 	bool numbered;			/* counters are given out from the first one on */
 	bool package_read;		/* any CPU of the package may read (Intel) */
 	u64 f1_mask, f2_mask;		/* config1 and config2 bits; none set means all */
@@ -87,6 +89,7 @@ struct tp_row {
 
 extern const struct tp_row tp_grace_rows[], tp_t410_rows[], tp_intel_rows[];
 extern const struct tp_row tp_vera_row, tp_core_arm_row, tp_core_intel_row;
+extern const struct tp_row tp_hybrid_rows[];
 extern int tp_cha, tp_iio, tp_imc, tp_rc;
 
 /* What all arm_cspmu rows share; a row may override a field after it. */
@@ -143,6 +146,7 @@ struct tp_pmu {
 	const struct tp_row *row;
 	char name[48];
 	int socket, instance;	/* socket -1: all */
+	cpumask_t cpus;		/* those that it counts */
 	bool vanished;		/* its directory is gone */
 	unsigned int nr_boxes;
 	struct tp_box *boxes;
@@ -203,6 +207,7 @@ int tp_group_fits(struct perf_event *event, u64 id);
 int tp_uncore_event_init(struct perf_event *event);
 int tp_core_event_init(struct perf_event *event);
 extern struct tp_pmu *tp_core;
+DECLARE_PER_CPU(struct tp_pmu *, tp_core_here);
 
 /* oncpu.c */
 int tp_oncpu_init(void);

@@ -82,6 +82,7 @@ const METRICS: Tests = Tests {
     binary: "vm",
     modules: &[
         "capacity::",
+        "hybrid::",
         "metrics::",
         "metrics_stat::",
         "metrics_uncore::",

@@ -1,7 +1,7 @@
 //! What a correct list means on a machine.
 
 use super::{Source, counter, event, machine, parse};
-use crate::event::{Exclude, Scope};
+use crate::event::{Counter, Exclude, Pmus, Scope};
 
 const NOTHING: Exclude = Exclude {
     user: false,
@@ -73,10 +73,56 @@ fn raw_codes_go_to_the_core_pmu() {
 #[test]
 fn generic_events_where_cores_differ() {
     let odd = machine("odd");
-    let cycles = counter("cycles", &odd);
-    assert_eq!((cycles.pmu, cycles.type_, cycles.config), (None, 0, 0));
-    let groups = parse("{cycles,instructions}", &odd).unwrap();
-    assert_eq!(groups[0].events.len(), 2);
+    // Each PMU's own, on its CPUs; where none takes all, the kernel finds it by the CPU.
+    let kinds = |text: &str, pmus: &Pmus| -> Vec<(String, String, u64)> {
+        let groups = parse(text, pmus).unwrap();
+        let events = groups.into_iter().flat_map(|group| group.events);
+        let kinds = events.map(|event| match event.source {
+            Source::Counter(Counter {
+                scope: Scope::Cpus(cpus),
+                config,
+                ..
+            }) => (event.name, cpus.to_string(), config),
+            other => panic!("{other:?} is of no kind of core"),
+        });
+        kinds.collect()
+    };
+    let of = |name: &str, cpus: &str, config| (name.to_owned(), cpus.to_owned(), config);
+    assert_eq!(
+        kinds("instructions:u", &odd),
+        [
+            of("armv8_cortex_a55/instructions/u", "0-3", 1),
+            of("armv8_cortex_a76/instructions/u", "4-5", 1)
+        ]
+    );
+    // The first has the type of raw events: the kernel would take it for all.
+    let hybrid = machine("hybrid");
+    let (core, atom) = (4 << 32, 10 << 32);
+    assert_eq!(
+        kinds("{cycles,LLC-load-misses}", &hybrid),
+        [
+            of("cpu_atom/cycles/", "4-11", atom),
+            of("cpu_atom/LLC-load-misses/", "4-11", atom | 0x1_0002),
+            of("cpu_core/cycles/", "0-3", core),
+            of("cpu_core/LLC-load-misses/", "0-3", core | 0x1_0002)
+        ]
+    );
+    // Beside an event of one kind, and as they are printed.
+    assert_eq!(
+        kinds("{cpu_atom/branch-misses/,cycles}", &hybrid)[1],
+        of("cpu_atom/cycles/", "4-11", atom)
+    );
+    assert_eq!(
+        kinds("cpu_core/cycles/", &hybrid),
+        [of("cpu_core/cycles/", "0-3", core)]
+    );
+    let groups = parse("{cycles,instructions}", &hybrid).unwrap();
+    assert_eq!(groups.len(), 2);
+    assert!(
+        groups
+            .iter()
+            .all(|group| group.explicit && group.events.len() == 2)
+    );
     let a76 = counter("armv8_cortex_a76/inst_retired/", &odd);
     assert_eq!((a76.type_, a76.config), (11, 8));
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use super::Request;
 use crate::{
-    catalogue::{self, Metric, Unavailable},
-    event::{self, Event, PmuKind, Pmus, Scope, Source},
+    catalogue::{self, CounterGroup, Metric, Unavailable},
+    event::{self, Event, EventError, PmuKind, Pmus, Scope, Source},
     load::{
         plan::Wanted,
         weights::{self, WeightKind},
@@ -57,13 +57,8 @@ impl Bundle {
         let groups = groups.map_err(|error: Unavailable| error.to_string())?;
         let mut bundles: Vec<Self> = Vec::new();
         for group in groups {
-            let events = event::parse(&group.text(), pmus).map_err(|error| error.to_string())?;
-            let wanted: Vec<Wanted> = events
-                .iter()
-                .flat_map(|group| &group.events)
-                .filter_map(wanted)
-                .collect();
-            // Generic events are the same for every kind of core.
+            let wanted = Self::parsed(&group, pmus).map_err(|error| error.to_string())?;
+            // What the kernel counts itself is the same for every kind of core.
             if bundles.iter().any(|other| other.wanted == wanted) {
                 continue;
             }
@@ -78,6 +73,16 @@ impl Bundle {
             });
         }
         Ok(bundles)
+    }
+
+    /// The events of a metric's group, those on its own PMU where generic events stand for those of each.
+    pub(super) fn parsed(group: &CounterGroup, pmus: &Pmus) -> Result<Vec<Wanted>, EventError> {
+        let mut groups = event::parse(&group.text(), pmus)?;
+        if groups.len() > 1 {
+            groups.retain(|parsed| parsed.is_on(&group.pmu));
+        }
+        let events = groups.iter().flat_map(|group| &group.events);
+        Ok(events.filter_map(wanted).collect())
     }
 
     /// The event that counts the part of devices, on every unit of its PMU.

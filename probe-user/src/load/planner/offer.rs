@@ -4,17 +4,14 @@ use super::{
     Bundle, Kind, MetricSource, Plan, PlannedMetric, Request, Whose,
     bundle::{kind_of, wanted},
 };
-use crate::{
-    catalogue::Metric,
-    event::{self, Pmus},
-    load::plan::Wanted,
-};
+use crate::{catalogue::Metric, event::Pmus, load::plan::Wanted};
 
 /// A metric whose events are all among the user's, all with the same filters.
 pub(super) struct Offer<'a> {
     metric: &'a Metric,
-    /// Those of a core PMU, by the names of the formula: a ratio of them is that of one time.
-    core: Vec<(String, Wanted)>,
+    /// Those of a core PMU, by the names of the formula: a ratio of them is that of one time. Of each kind
+    /// of core, where they differ.
+    core: Vec<Vec<(String, Wanted)>>,
     /// The others, and the user's columns that count them.
     beside: Vec<(String, usize)>,
 }
@@ -33,31 +30,42 @@ impl<'a> Offer<'a> {
     }
 
     fn of(metric: &'a Metric, request: &Request<'a>, pmus: &Pmus) -> Option<Self> {
-        let group = metric.groups(pmus, &request.settings).ok()?;
-        let group = group.into_iter().next()?;
-        let needed = event::parse(&group.text(), pmus).ok()?;
-        let needed: Vec<Wanted> = needed[0].events.iter().filter_map(wanted).collect();
+        let groups = metric.groups(pmus, &request.settings).ok()?;
+        let groups = groups.into_iter().map(|group| {
+            let needed = Bundle::parsed(&group, pmus).ok()?;
+            let names = group.events.into_iter().map(|(name, _)| name);
+            Some(names.zip(needed).collect())
+        });
+        let groups: Vec<Vec<(String, Wanted)>> = groups.collect::<Option<_>>()?;
         let counted = request.events.iter().flat_map(|group| &group.events);
         // The user's columns come first, one for each event.
         let counted: Vec<(usize, Wanted)> = counted
             .enumerate()
             .filter_map(|(column, event)| Some((column, wanted(event)?)))
             .collect();
-        let names = || group.events.iter().map(|(name, _)| name.clone());
         let with = |exclude| {
             let mut offer = Self {
                 metric,
                 core: Vec::new(),
                 beside: Vec::new(),
             };
-            for (name, needed) in names().zip(&needed) {
-                let same = |(_, own): &&(usize, Wanted)| {
-                    own.counter == needed.counter && own.exclude == exclude
-                };
-                let (column, own) = counted.iter().find(same)?;
-                match kind_of(own, pmus) {
-                    Kind::Core(_) => offer.core.push((name, own.clone())),
-                    Kind::Beside(_) | Kind::Uncore(_) => offer.beside.push((name, *column)),
+            for group in &groups {
+                let mut core = Vec::new();
+                for (name, needed) in group {
+                    let same = |(_, own): &&(usize, Wanted)| {
+                        own.counter == needed.counter && own.exclude == exclude
+                    };
+                    let (column, own) = counted.iter().find(same)?;
+                    let beside = (name.clone(), *column);
+                    match kind_of(own, pmus) {
+                        Kind::Core(_) => core.push((name.clone(), own.clone())),
+                        // One for all kinds of core.
+                        _ if offer.beside.contains(&beside) => {}
+                        Kind::Beside(_) | Kind::Uncore(_) => offer.beside.push(beside),
+                    }
+                }
+                if !core.is_empty() {
+                    offer.core.push(core);
                 }
             }
             Some(offer)
@@ -71,9 +79,9 @@ impl Plan {
     pub(super) fn offer(&mut self, offers: &[Offer<'_>]) -> Vec<Bundle> {
         let mut bundles = Vec::new();
         for offer in offers {
-            if !offer.core.is_empty() {
-                let (names, wanted) = offer.core.iter().cloned().unzip();
-                let at = self.metrics.list.len();
+            let at = self.metrics.list.len();
+            for core in &offer.core {
+                let (names, wanted) = core.iter().cloned().unzip();
                 bundles.push(Bundle {
                     wanted,
                     whose: Whose::Offered { at, names },

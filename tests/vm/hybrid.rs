@@ -1,0 +1,105 @@
+//! Cores of two kinds, each with a PMU of its own.
+
+use std::{path::Path, thread, time::Duration};
+
+use probe_user::{
+    catalogue::{Catalogue, Machine, Settings},
+    event::{self, Pmus},
+    load::{Plan, Request, Room},
+};
+
+use crate::{
+    accounting::{run, settled, watched},
+    guest::{skip, value},
+    report::row,
+    support::{Counting, machine},
+    testpmu::TestPmu,
+};
+
+fn plan(events: &str) -> Plan {
+    let catalogue = Catalogue::builtin().unwrap();
+    let machine = Machine::detect(Path::new("/sys"));
+    let pmus = Pmus::read(Path::new("/sys")).unwrap();
+    let room = Room::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let request = Request {
+        events: &event::parse(events, &pmus).unwrap(),
+        metrics: &[],
+        offered: &[],
+        machine,
+        cpus: 2,
+        settings: Settings::default(),
+    };
+    Plan::packed(&request, &pmus, &room).unwrap()
+}
+
+fn hybrid() -> Option<TestPmu> {
+    if value("ARCH") == "arm64" {
+        skip("the test PMUs of two kinds are Intel's");
+        return None;
+    }
+    Some(TestPmu::load("set=hybrid"))
+}
+
+/// A generic event is one of each kind, and what both count is all.
+#[test]
+fn kinds_of_core_add_up() {
+    let Some(_machine) = machine() else { return };
+    let Some(pmu) = hybrid() else { return };
+    let [both, odd] = ["both", "odd"].map(|name| watched(&pmu, name));
+    let mut counting = Counting::with_plan(plan("cycles,instructions,task-clock"), |_| {});
+    let columns = counting.session.plan().columns.iter();
+    let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "cpu_atom/cycles/",
+            "cpu_core/cycles/",
+            "cpu_atom/instructions/",
+            "cpu_core/instructions/",
+            "task-clock"
+        ]
+    );
+    run(&[
+        (&both, "burn 0 200"),
+        (&both, "burn 1 100"),
+        (&odd, "burn 1 100"),
+    ]);
+    let (window, times) = settled(&pmu, &mut counting, &[&both, &odd]);
+    for (cgroup, time) in [&both, &odd].into_iter().zip(times) {
+        let values = row(&counting, &window, cgroup).values;
+        let raw: Vec<u64> = values[..4]
+            .iter()
+            .map(|value| value.as_ref().unwrap().as_ref().unwrap().raw)
+            .collect();
+        println!("{}: {raw:?} in {time} ns", cgroup.path);
+        assert_eq!(raw[0] + raw[1], 3 * time);
+        assert_eq!(raw[2] + raw[3], 6 * time);
+        assert!(raw[0] > 0);
+        // One ran on one kind only: of the other it has nothing, and that is known.
+        assert_eq!(raw[1] > 0, cgroup.id == both.id);
+    }
+    assert_eq!(window.health.read_errors, 0);
+    assert_eq!(window.health.exchanges, 0);
+}
+
+/// CPUs of the other kind are left alone: nothing is read there, and nothing looks dead.
+#[test]
+fn events_of_one_kind_leave_the_other_alone() {
+    let Some(_machine) = machine() else { return };
+    let Some(pmu) = hybrid() else { return };
+    let cgroup = watched(&pmu, "odd");
+    let mut counting = Counting::with_plan(plan("cpu_core/cycles/"), |_| {});
+    run(&[(&cgroup, "burn 1 300")]);
+    for _ in 0..3 {
+        // Longer than a live counter can stand still.
+        thread::sleep(Duration::from_millis(150));
+        counting.session.pull().unwrap();
+    }
+    let window = counting.window();
+    assert_eq!(window.health.read_errors, 0);
+    assert_eq!(window.health.rebased, 0);
+    run(&[(&cgroup, "burn 0 50")]);
+    let (window, _) = settled(&pmu, &mut counting, &[&cgroup]);
+    let values = row(&counting, &window, &cgroup).values;
+    assert!(values[0].as_ref().unwrap().as_ref().unwrap().raw > 0);
+}
