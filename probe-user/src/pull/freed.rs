@@ -37,7 +37,7 @@ impl Freed {
         self.snapshot = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Adds rows of `owners`. Where they become more than `limit`, the processes' are summed, and true
+    /// Adds rows of `owners`. Where they become more than `limit`, the shorter half of the processes is summed, and true
     /// is returned.
     pub(super) fn add(
         &mut self,
@@ -53,9 +53,21 @@ impl Freed {
         let snapshot = self.snapshot;
         // Of rows that the last snapshot has, a window takes the difference: they stay as they are. There
         // are no more of them than the map has room for.
-        let sums = self
-            .rows
-            .extract_if(.., |(key, row)| key.tgid != 0 && row.made > snapshot);
+        let can_be_summed =
+            |(key, row): &(UsageKey, UsageRow)| key.tgid != 0 && row.made > snapshot;
+        let mut times: HashMap<u32, u64> = HashMap::new();
+        for (key, row) in self.rows.iter().filter(|row| can_be_summed(row)) {
+            *times.entry(key.tgid).or_default() += row.enabled;
+        }
+        let mut sorted: Vec<u64> = times.values().copied().collect();
+        sorted.sort_unstable();
+        // Those that ran longest are still told apart.
+        let Some(&longest) = sorted.get(sorted.len() / 2) else {
+            return false;
+        };
+        let sums = self.rows.extract_if(.., |row| {
+            can_be_summed(row) && times[&row.0.tgid] <= longest
+        });
         for (key, row) in sums {
             let key = UsageKey { tgid: ENDED, ..key };
             let sum = self.sums.entry(key).or_insert(UsageRow::ZERO);
@@ -75,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    fn row(tgid: u32, made: u64) -> (UsageKey, UsageRow) {
+    fn row(tgid: u32, made: u64, ran: u64) -> (UsageKey, UsageRow) {
         let key = UsageKey {
             cgroup: CgroupId(7),
             tgid,
@@ -84,8 +96,8 @@ mod tests {
         };
         let row = UsageRow {
             counts: [1; GROUP_COUNTERS],
-            enabled: 1,
-            running: 1,
+            enabled: ran,
+            running: ran,
             made,
         };
         (key, row)
@@ -95,18 +107,19 @@ mod tests {
     fn more_processes_than_are_kept_become_a_sum() {
         let mut freed = Freed::default();
         freed.snapshot_at(Duration::from_nanos(100));
-        freed.add([row(1, 50), row(2, 150)], [], 4);
-        assert_eq!(freed.rows.len(), 2);
-        freed.add([row(3, 150), row(4, 160), row(0, 170)], [], 4);
-        freed.add([row(5, 180)], [], 4);
+        assert!(!freed.add([row(1, 50, 1), row(2, 150, 1)], [], 4));
+        let more = [row(3, 150, 1), row(4, 160, 9), row(0, 170, 1)];
+        assert!(freed.add(more, [], 4));
+        assert!(!freed.add([row(5, 180, 1)], [], 4));
         let mut taken: Vec<_> = freed.take().rows;
         taken.sort_by_key(|(key, _)| key.tgid);
         let found: Vec<_> = taken
             .iter()
             .map(|(key, row)| (key.tgid, row.counts[0]))
             .collect();
-        // A cgroup's row, one that was there at the last snapshot, one that came after the sum, and the sum.
-        assert_eq!(found, [(0, 1), (1, 1), (5, 1), (ENDED, 3)]);
+        // A cgroup's row, one that was there at the last snapshot, one that ran longer than others, one that
+        // came after the sum, and the sum.
+        assert_eq!(found, [(0, 1), (1, 1), (4, 1), (5, 1), (ENDED, 2)]);
         assert!(freed.take().rows.is_empty());
     }
 }
