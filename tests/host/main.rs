@@ -9,6 +9,7 @@ mod command;
 mod conservation;
 mod doctor;
 mod hidden;
+mod kinds;
 mod leftovers;
 mod lifetimes;
 mod mem_record;

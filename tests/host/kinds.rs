@@ -1,0 +1,48 @@
+//! Counters of one kind of core: software events stand for them, on CPU 0 only.
+
+use std::path::Path;
+
+use probe_user::{
+    event::{self, Pmus, Scope},
+    load::Plan,
+    window::Owner,
+};
+
+use crate::support::{Counting, TestCgroup, machine};
+
+/// CPUs of another kind are not asked for them, and charge nobody for them.
+#[test]
+fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
+    let Some(_machine) = machine() else { return };
+    if probe_user::cpus::online(Path::new("/sys")).unwrap().len() < 2 {
+        println!("skipped: there is one CPU only");
+        return;
+    }
+    let pmus = Pmus::read(Path::new("/sys")).unwrap();
+    let events = event::parse("{task-clock},{page-faults,minor-faults}", &pmus).unwrap();
+    let mut plan = Plan::new(&events).unwrap();
+    for planned in &mut plan.groups[1] {
+        planned.counter.scope = Scope::Cpus([0].into_iter().collect());
+    }
+    plan.rotated = 1;
+    let cgroups = [0, 1].map(|cpu| (cpu, TestCgroup::new(&format!("kind{cpu}"))));
+    let mut counting = Counting::with_plan(plan, |_| {});
+    for (cpu, cgroup) in &cgroups {
+        let mut load = cgroup.load(&format!("burn {cpu} 30"));
+        load.go();
+        load.finish();
+    }
+    let window = counting.window();
+    assert_eq!(window.health.read_errors, 0);
+    for (cpu, cgroup) in &cgroups {
+        let owner = Owner {
+            cgroup: cgroup.id,
+            tgid: 0,
+        };
+        let usage = &window.usage[&owner];
+        let clock = usage[0].as_ref().unwrap();
+        // The time of a group that is not there is nobody's.
+        assert_eq!(clock.enabled, clock.running, "CPU {cpu}");
+        assert_eq!(usage[1].is_some(), *cpu == 0, "CPU {cpu}");
+    }
+}
