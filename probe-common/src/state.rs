@@ -101,8 +101,16 @@ pub struct CpuState {
     pub rebased: u64,
     /// Counter reads that the kernel refused.
     pub read_errors: u64,
-    /// Charges that went to the overflow row, because USAGE was full or had no memory at hand.
+    /// Charges that went to the overflow row, since USAGE had no row for them and took none.
     pub overflowed: u64,
+    /// Rows that USAGE did not take since it was full.
+    pub full: u64,
+    /// Rows that USAGE did not take since the kernel had no memory at hand.
+    pub no_memory: u64,
+    /// Rows that USAGE did not take for another reason: a part of it was locked.
+    pub contended: u64,
+    /// `CLOCK_MONOTONIC` nanoseconds before which no row is made here, after USAGE was full.
+    pub retry: u64,
     /// cgroup and process events lost because the LIFECYCLE ring was full.
     pub lost_events: u64,
     /// Last reading of each counter slot.
@@ -117,7 +125,7 @@ pub struct CpuState {
 
 impl CpuState {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 27 + 2 * SLOTS + 4 * GROUPS;
+    pub const WORDS: usize = 31 + 2 * SLOTS + 4 * GROUPS;
 
     /// The state that the kernel stored as `words`.
     #[must_use]
@@ -156,6 +164,10 @@ impl CpuState {
             rebased: word(),
             read_errors: word(),
             overflowed: word(),
+            full: word(),
+            no_memory: word(),
+            contended: word(),
+            retry: word(),
             lost_events: word(),
             last: core::array::from_fn(|_| word()),
             gain: core::array::from_fn(|_| word()),

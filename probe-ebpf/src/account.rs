@@ -1,17 +1,14 @@
 //! Accounting: what the counters have gained since the last reading goes to the owner of
 //! the slice. Every hook and the flush end here.
 
-use core::{arch::asm, ffi::c_void};
+use core::arch::asm;
 
 use aya_ebpf::{
-    EbpfContext,
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
     helpers::{bpf_ktime_get_ns, generated::bpf_get_smp_processor_id},
     macros::map,
     maps::{HashMap, PerCpuArray},
-    programs::RawTracePointContext,
 };
-use aya_log_ebpf::warn;
 use probe_common::{
     CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageKey, UsageRow,
 };
@@ -24,6 +21,13 @@ use crate::{
 /// Who used how much. Not preallocated: only pairs that ran cost memory. User space sets the size.
 #[map]
 static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// What the kernel says of a map that is full, and where it has no memory.
+const E2BIG: i32 = -7;
+const ENOMEM: i32 = -12;
+
+/// Nanoseconds for which a CPU makes no row after it has found the map full: rows are freed by a pull.
+const BACK_OFF: u64 = 10_000_000;
 
 /// Where a charge goes that USAGE cannot take; one row per group.
 #[map]
@@ -203,8 +207,8 @@ fn time(time: &mut GroupTime, now: u64) {
 
 /// Charges what [`read`] found to `owner`.
 #[inline(always)]
-pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, owner: Owner) {
-    charge_part(ctx, state, owner, |gain| gain);
+pub(crate) fn charge(state: &mut CpuState, owner: Owner) {
+    charge_part(state, owner, |gain| gain);
     state.charges += 1;
 }
 
@@ -212,7 +216,6 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, owner: Owner)
 /// `ran` nanoseconds of it. What each counter gained for either is not known, but in proportion.
 #[inline(always)]
 pub(crate) fn charge_two(
-    ctx: &impl EbpfContext,
     state: &mut CpuState,
     (first, second): (Owner, Owner),
     ran: u64,
@@ -229,18 +232,13 @@ pub(crate) fn charge_two(
         0
     };
     let last = |gain: u64| (gain >> 16) * share + (((gain & 0xffff) * share) >> 16);
-    charge_part(ctx, state, first, |gain| gain - last(gain));
-    charge_part(ctx, state, second, last);
+    charge_part(state, first, |gain| gain - last(gain));
+    charge_part(state, second, last);
     state.charges += 1;
 }
 
 #[inline(always)]
-fn charge_part(
-    ctx: &impl EbpfContext,
-    state: &mut CpuState,
-    owner: Owner,
-    part: impl Fn(u64) -> u64,
-) {
+fn charge_part(state: &mut CpuState, owner: Owner, part: impl Fn(u64) -> u64) {
     let mut key = UsageKey {
         cgroup: owner.cgroup,
         tgid: owner.tgid,
@@ -260,7 +258,7 @@ fn charge_part(
             row = if rotated && state.live == NO_GROUP {
                 None
             } else {
-                row_of(ctx, state, &key)
+                row_of(state, &key)
             };
             if let Some(row) = row.as_deref_mut() {
                 row.enabled += part(enabled);
@@ -280,38 +278,37 @@ fn charge_part(
 
 /// The owner's row, made if need be; the overflow row of the group where USAGE takes no more.
 #[inline(always)]
-fn row_of(
-    ctx: &impl EbpfContext,
-    state: &mut CpuState,
-    key: &UsageKey,
-) -> Option<&'static mut UsageRow> {
-    let row = find(ctx.as_ptr(), state, key);
+fn row_of(state: &mut CpuState, key: &UsageKey) -> Option<&'static mut UsageRow> {
+    let row = find(state, key);
     // SAFETY: the key holds this CPU, so no other CPU writes this row.
     unsafe { row.as_mut() }
 }
 
 /// A function of its own in the kernel: one copy for all slots that may begin a group.
 #[inline(never)]
-fn find(ctx: *mut c_void, state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
+fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
     if let Some(row) = USAGE.get_ptr_mut(key) {
         return row;
     }
-    let row = UsageRow {
-        // SAFETY: the helper has no preconditions.
-        made: unsafe { bpf_ktime_get_ns() },
-        ..UsageRow::ZERO
-    };
-    let inserted = USAGE.insert(key, row, BPF_NOEXIST.into());
-    if let Some(row) = USAGE.get_ptr_mut(key) {
-        return row;
-    }
-    if state.overflowed == 0 {
-        let error = inserted.err().unwrap_or(0);
-        warn!(
-            &RawTracePointContext::new(ctx),
-            "the map of rows is full (error {}): what has no row is counted as `system (overflow)`; --max-rows makes it larger",
-            error
-        );
+    if state.read >= state.retry {
+        let row = UsageRow {
+            // SAFETY: the helper has no preconditions.
+            made: unsafe { bpf_ktime_get_ns() },
+            ..UsageRow::ZERO
+        };
+        let inserted = USAGE.insert(key, row, BPF_NOEXIST.into());
+        if let Some(row) = USAGE.get_ptr_mut(key) {
+            return row;
+        }
+        match inserted.err() {
+            // The kernel adds up the rows of all CPUs to find that out, under a lock that all of them take.
+            Some(E2BIG) => {
+                state.full += 1;
+                state.retry = state.read + BACK_OFF;
+            }
+            Some(ENOMEM) => state.no_memory += 1,
+            _ => state.contended += 1,
+        }
     }
     state.overflowed += 1;
     OVERFLOW

@@ -48,7 +48,7 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         if mode == FlushMode::ChargeAndForget as u64 {
             switch::forget(state);
         }
-        switch::charge(ctx, state, Task::current());
+        switch::charge(state, Task::current());
         account::go_live(state, live, live_events);
     }
     if mode == FlushMode::ChargeAndForget as u64 {

@@ -31,7 +31,7 @@ fn cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     {
         // With PREEMPT_RT, interrupts are on here.
         account::claim(state);
-        switch::hand_on(&ctx, state, current);
+        switch::hand_on(state, current);
         account::release(state);
     }
     0

@@ -6,15 +6,13 @@
 //! where it has shown that none is missing, and keeps watching. `sched_exit` sees, late, the switches
 //! that a kernel hides from `sched_switch`; user space attaches it where it has met one.
 
-use core::ffi::c_void;
-
 use aya_ebpf::{
-    EbpfContext, Global,
+    Global,
     bindings::BPF_F_NO_PREALLOC,
     helpers::bpf_ktime_get_ns,
     macros::{btf_tracepoint, map, perf_event},
     maps::HashMap,
-    programs::{BtfTracePointContext, PerfEventContext, RawTracePointContext},
+    programs::{BtfTracePointContext, PerfEventContext},
 };
 use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, Sampled};
 
@@ -78,7 +76,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
         state.task = next.address();
         end(began, &mut state.same);
     } else {
-        hand_over(ctx.as_ptr(), state, prev, next, began);
+        hand_over(state, prev, next, began);
     }
     0
 }
@@ -97,7 +95,7 @@ fn stays(state: &CpuState, prev: Task, next: Task) -> bool {
 /// A function of its own in the kernel: the stack and the registers that it needs cost nothing where
 /// the owner stays.
 #[inline(never)]
-fn hand_over(ctx: *mut c_void, state: &mut CpuState, prev: Task, next: Task, began: u64) {
+fn hand_over(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     if state.armed == 0 {
         return;
     }
@@ -116,7 +114,7 @@ fn hand_over(ctx: *mut c_void, state: &mut CpuState, prev: Task, next: Task, beg
         }
         account::read(state, Some(prev));
     }
-    charge(&RawTracePointContext::new(ctx), state, prev);
+    charge(state, prev);
     open(state, next, coming);
     end(began, &mut state.changed);
 }
@@ -133,7 +131,7 @@ pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
 
 /// `task`, which runs and goes on, has another owner from here on.
 #[inline(always)]
-pub(crate) fn hand_on(ctx: &impl EbpfContext, state: &mut CpuState, task: Task) {
+pub(crate) fn hand_on(state: &mut CpuState, task: Task) {
     // An unknown owner is learnt at the end of the slice, and this one is lost by then.
     if state.armed == 0 || state.owner == CgroupId::UNKNOWN {
         return;
@@ -141,7 +139,7 @@ pub(crate) fn hand_on(ctx: &impl EbpfContext, state: &mut CpuState, task: Task) 
     let owner = owner_of(task);
     if owner != stored(state) {
         account::read(state, None);
-        charge_slice(ctx, state, task);
+        charge_slice(state, task);
         open(state, task, owner);
     }
 }
@@ -158,7 +156,7 @@ pub(crate) fn forget(state: &mut CpuState) {
 /// that this was built in hides its init so) does not show its leaving. What the counters have gained
 /// since is of the way out, and of interrupts that were held back by the switch.
 #[btf_tracepoint(function = "sched_exit_tp")]
-fn sched_exit(ctx: BtfTracePointContext) -> i32 {
+fn sched_exit(_: BtfTracePointContext) -> i32 {
     let Some(state) = account::state() else {
         return 0;
     };
@@ -172,7 +170,7 @@ fn sched_exit(ctx: BtfTracePointContext) -> i32 {
         state.late += 1;
         account::read(state, None);
         let owner = stored(state);
-        account::charge(&ctx, state, owner);
+        account::charge(state, owner);
         open(state, task, owner_of(task));
         end(began, &mut state.changed);
     }
@@ -181,7 +179,7 @@ fn sched_exit(ctx: BtfTracePointContext) -> i32 {
 }
 
 #[perf_event]
-fn cgroup_switch(ctx: PerfEventContext) -> u32 {
+fn cgroup_switch(_: PerfEventContext) -> u32 {
     let Some(state) = account::state() else {
         return 0;
     };
@@ -192,7 +190,7 @@ fn cgroup_switch(ctx: PerfEventContext) -> u32 {
         account::read(state, Some(prev));
         // Whoever was found by arming or by the other hook may have left since, inside its cgroup.
         forget(state);
-        charge(&ctx, state, prev);
+        charge(state, prev);
     }
     end(began, &mut state.changed);
     0
@@ -201,7 +199,7 @@ fn cgroup_switch(ctx: PerfEventContext) -> u32 {
 /// Charges the open slice, which `prev` ends, to its owner: the one stored when it came in, even if
 /// another task has moved it since, which is counted.
 #[inline(always)]
-pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
+pub(crate) fn charge(state: &mut CpuState, prev: Task) {
     let in_its_set = state.set != 0 && state.set == prev.cgroup_set();
     if !in_its_set
         && state.owner != CgroupId::UNKNOWN
@@ -210,22 +208,22 @@ pub(crate) fn charge(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
     {
         state.moved += 1;
     }
-    charge_slice(ctx, state, prev);
+    charge_slice(state, prev);
 }
 
 /// Where the hook does not learn who comes in, the owner is who leaves; idle and the root cgroup are
 /// one then.
 #[inline(always)]
-fn charge_slice(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
+fn charge_slice(state: &mut CpuState, prev: Task) {
     if state.owner == CgroupId::UNKNOWN {
         let owner = Owner {
             cgroup: prev.cgroup(),
             tgid: 0,
         };
-        account::charge(ctx, state, owner);
+        account::charge(state, owner);
     } else if seen(state, prev) {
         let owner = stored(state);
-        account::charge(ctx, state, owner);
+        account::charge(state, owner);
     } else {
         state.unseen += 1;
         if state.unseen == 1 {
@@ -243,7 +241,7 @@ fn charge_slice(ctx: &impl EbpfContext, state: &mut CpuState, prev: Task) {
         } else {
             prev.ran()
         };
-        account::charge_two(ctx, state, owners, ran, length);
+        account::charge_two(state, owners, ran, length);
     }
 }
 

@@ -141,6 +141,12 @@ pub(crate) fn self_values(report: &Report, health: &Health) -> Vec<(String, Stri
         ("moved_while_running", health.moved_running.to_string()),
         ("estimated_ns", health.estimated_nanos.to_string()),
         ("overflowed_charges", health.overflowed.to_string()),
+        ("refused_rows_full", health.refused.full.to_string()),
+        (
+            "refused_rows_no_memory",
+            health.refused.no_memory.to_string(),
+        ),
+        ("refused_rows_locked", health.refused.contended.to_string()),
         ("rebased_counters", health.rebased.to_string()),
         ("refused_reads", health.read_errors.to_string()),
         ("map_retries", health.map_retries.to_string()),

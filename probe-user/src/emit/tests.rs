@@ -15,7 +15,7 @@ use crate::{
     join::share::Method,
     load::{Column, Hook, Place as Source, ReadCost},
     printable::printable,
-    pull::{CountingCost, MapMemory},
+    pull::{CountingCost, MapMemory, Refused},
 };
 
 fn column(name: &str, unit: Option<&str>, clock: bool) -> Column {
@@ -253,6 +253,7 @@ fn health() -> Health {
         rebased: 0,
         read_errors: 0,
         overflowed: 3,
+        refused: Refused::default(),
         map_retries: 0,
         lost_events: 0,
         missed_switches: 0,

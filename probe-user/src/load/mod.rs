@@ -34,7 +34,6 @@ use aya::{
     maps::{HashMap, MapError, PerCpuArray},
     programs::{Program, ProgramError, RawTracePoint},
 };
-use aya_log::EbpfLogger;
 use probe_common::{CpuState, Walk};
 
 pub(crate) use self::{
@@ -64,7 +63,7 @@ use crate::{
     cpus, descriptors,
     devices::DeviceReader,
     own_cgroup,
-    pull::{Freed, IdleRows, Lifecycle, Names, Processes, now},
+    pull::{Freed, IdleRows, Lifecycle, Names, Processes, Refused, now},
     resctrl,
     sys::bpf,
 };
@@ -106,7 +105,7 @@ pub struct Session {
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
     pub(crate) idle: IdleRows,
-    pub(crate) log: EbpfLogger<&'static dyn log::Log>,
+    pub(crate) refused: Refused,
     pub(crate) missed_switches: u64,
     pub(crate) exits: Exits,
     pub(crate) flushes: u64,
@@ -173,10 +172,6 @@ impl Session {
             hook::attach_tracepoint(&mut ebpf, &btf, "follow_fork", "sched_process_fork")?;
             hook::attach_tracepoint(&mut ebpf, &btf, "follow_free", "sched_process_free")?;
         }
-        let log = EbpfLogger::init(&mut ebpf).map_err(|error| LoadError::Bpf {
-            what: "map AYA_LOGS".into(),
-            reason: chain(&error),
-        })?;
         // After the programs are attached, so that no cgroup falls between walk and events.
         let cgroups = hierarchy.walk()?;
         own_cgroup::remove_left(hierarchy, cgroups.iter().map(|(_, path)| path.as_str()));
@@ -200,7 +195,7 @@ impl Session {
             hotplug,
             max_rows,
             idle: IdleRows::default(),
-            log,
+            refused: Refused::default(),
             missed_switches: 0,
             exits: Exits::default(),
             flushes: 0,

@@ -2,7 +2,7 @@
 
 use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, Sampled, UsageKey, UsageRow};
 
-use super::{CountingCost, now};
+use super::{CountingCost, Refused, now};
 use crate::{
     load::{Hook, Session},
     sys::bpf,
@@ -37,6 +37,8 @@ pub struct Health {
     pub read_errors: u64,
     /// Charges that went to the overflow row.
     pub overflowed: u64,
+    /// Rows that USAGE did not take.
+    pub refused: Refused,
     /// Map calls of this process that met a busy map and were made again.
     pub map_retries: u64,
     /// cgroup and process events that were lost.
@@ -74,6 +76,7 @@ impl Session {
             rebased: sum(|state| state.rebased),
             read_errors: sum(|state| state.read_errors),
             overflowed: sum(|state| state.overflowed),
+            refused: Refused::of(states),
             map_retries: bpf::retries(),
             lost_events: sum(|state| state.lost_events),
             missed_switches: self.missed_switches + sum(|state| state.unseen),
@@ -106,10 +109,10 @@ impl MapMemory {
         let spare = 96 * row * cpus;
         let per_cpu = size_of::<CpuState>() + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
         let counters = SLOTS * cpus * size_of::<usize>();
-        let rings = (256 + 128) * 1024;
+        let ring = 256 * 1024;
         Self {
             rows: rows * row,
-            fixed: buckets + spare + per_cpu * cpus + counters + rings,
+            fixed: buckets + spare + per_cpu * cpus + counters + ring,
         }
     }
 

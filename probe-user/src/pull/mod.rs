@@ -6,6 +6,7 @@ mod health;
 mod idle;
 mod lifecycle;
 mod processes;
+mod refused;
 mod spe;
 
 use std::{
@@ -24,6 +25,7 @@ pub use self::{
     freed::ENDED,
     health::{Health, MapMemory},
     lifecycle::Names,
+    refused::Refused,
     spe::{SpeCounts, SpeHealth, SpeReading},
 };
 pub(crate) use self::{
@@ -131,7 +133,6 @@ impl Session {
         self.free(&mut rows, &ended)?;
         self.freed.snapshot_at(at);
         self.heal(&after, &rows, spe.as_ref())?;
-        self.log.flush();
         if self.config.by_process {
             let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
             let tgids = rows.keys().map(|key| key.tgid);
@@ -152,6 +153,10 @@ impl Session {
             self.fall_back()?;
         }
         let health = self.health(&after, live_rows, self.flushes - flushes);
+        for news in health.refused.news(self.refused, self.max_rows) {
+            tracing::warn!("{news}");
+        }
+        self.refused = health.refused;
         if after.iter().any(|state| state.unseen > 0) {
             self.react_to_missed();
         }

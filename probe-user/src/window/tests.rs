@@ -9,7 +9,7 @@ use proptest::{
 use super::*;
 use crate::{
     load::Hook,
-    pull::{Health, MapMemory},
+    pull::{Health, MapMemory, Refused},
 };
 
 const GROUPS: usize = 2;
@@ -38,6 +38,7 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
         rebased: 0,
         read_errors: 0,
         overflowed: 0,
+        refused: Refused::default(),
         map_retries: 0,
         lost_events: 0,
         missed_switches: 0,
