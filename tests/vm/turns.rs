@@ -137,9 +137,10 @@ fn weighed(pmu: &TestPmu, cgroup: &TestCgroup) -> f64 {
     counts.sum::<u64>() as f64
 }
 
-/// The row of a cgroup has the truth, which its stated error holds; and the total is the sum of the rows.
+/// The row of a cgroup has the truth within `limit`, which its stated error holds; and the total is the sum of
+/// the rows.
 #[track_caller]
-fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) {
+fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup, limit: f64) {
     let window = counting.window();
     let report = report(counting, &window);
     let row = row(counting, &window, cgroup);
@@ -154,14 +155,21 @@ fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestC
             error * 100.0,
             stated * 100.0
         );
-        assert!(error.abs() < clock_slack(), "{error}");
-        let rows = report.rows.iter().map(|row| row.values[at].clone());
-        let rows: Option<Vec<Value>> = rows.map(|value| value?.ok()).collect();
-        let (Some(rows), Some(Ok(total))) = (rows, &report.total.values[at]) else {
-            panic!("e{at}: {:?}", report.total.values[at])
-        };
-        let sum: f64 = rows.iter().map(|value| value.scaled).sum();
-        assert!((total.scaled / sum - 1.0).abs() < 1e-9, "{total:?}, {sum}");
+        assert!(
+            error.abs() < limit && error.abs() < 1.96 * stated,
+            "{error}"
+        );
+        let total = report.total.values[at].clone().unwrap().unwrap();
+        // Who ran for too little time to be known has no value, and what was counted of it is in the total.
+        let rows = report
+            .rows
+            .iter()
+            .map(|row| row.values[at].clone().unwrap());
+        let (known, unknown): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
+        let sum: f64 = known.iter().flatten().map(|value| value.scaled).sum();
+        let least = if unknown.is_empty() { 1.0 - 1e-9 } else { 0.0 };
+        let part = sum / total.scaled;
+        assert!((least..=1.0 + 1e-9).contains(&part), "{total:?}, {sum}");
     }
 }
 
@@ -189,7 +197,7 @@ fn turns_are_made_up_for_on_each_cpu() {
     thread::sleep(Duration::from_millis(500));
     counting.session.rotate().unwrap();
     loads.into_iter().for_each(|load| drop(load.finish()));
-    uneven_counts_are_true(&pmu, &mut counting, &a);
+    uneven_counts_are_true(&pmu, &mut counting, &a, clock_slack());
 }
 
 /// Somebody else counts on CPU 0, where the kernel then gives both their turns.
@@ -209,7 +217,9 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     loads.iter_mut().for_each(support::Load::go);
     loads.into_iter().for_each(|load| drop(load.finish()));
     drop(beside);
-    uneven_counts_are_true(&pmu, &mut counting, &a);
+    // The kernel's own time for each of its turns is off by what an emulated CPU does between looking at its
+    // clock and starting the PMU (docs/rotation.md). Added up before scaling, it would be off by 28%.
+    uneven_counts_are_true(&pmu, &mut counting, &a, 5.0 * clock_slack());
 }
 
 /// Two events whose rates change together, while groups take turns: their ratio is the same at all times, but
