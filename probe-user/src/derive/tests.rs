@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     catalogue::{Catalogue, Chip, Machine},
+    cpus::CpuList,
     event::{Counter, Exclude, Scope},
     join::{By, View},
     load::{MetricSource, Planned, PlannedMetric},
@@ -289,4 +290,26 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
     let ratio = of([50, 50]);
     assert_eq!(ratio.value, 1.0);
     assert_eq!(ratio.error, Some(0.0));
+}
+
+/// Of the other kind of core an owner has nothing, which is known; where cores are alike, what did not
+/// count is not known.
+#[test]
+fn what_ran_on_one_kind_of_core_has_0_of_the_other() {
+    let mut plan = plan(2, 2);
+    let kinds = [0, 1].map(|cpu| std::iter::once(cpu).collect::<CpuList>());
+    for (group, cpus) in plan.groups.iter_mut().zip(&kinds) {
+        for planned in group {
+            planned.counter.scope = Scope::Cpus(cpus.clone());
+        }
+    }
+    let rows = || [(key(5, 1, 1), usage([700, 70], 10 * MS, 10 * MS))];
+    plan.cores = kinds.to_vec();
+    let total = report(&plan, rows()).total;
+    let raw: Vec<u64> = total.values.iter().map(|count| value(count).raw).collect();
+    assert_eq!(raw, [0, 0, 700, 70]);
+    assert_eq!(value(&total.values[0]).running, 1.0);
+    plan.cores = Vec::new();
+    let total = report(&plan, rows()).total;
+    assert_eq!(total.values[0], Some(Err(NoValue::DidNotRun)));
 }
