@@ -30,6 +30,7 @@ pub mod doctor;
 pub mod emit;
 pub mod event;
 pub mod formula;
+mod hotplug;
 pub mod import;
 pub mod join;
 pub mod list;

@@ -14,7 +14,7 @@ use crate::{
     testpmu::{TestPmu, core, event as code},
 };
 
-fn set_online(cpu: u32, online: bool) {
+pub(crate) fn set_online(cpu: u32, online: bool) {
     fs::write(
         format!("/sys/devices/system/cpu/cpu{cpu}/online"),
         if online { "1" } else { "0" },

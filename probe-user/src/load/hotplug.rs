@@ -1,22 +1,11 @@
 //! CPUs that go offline and come back: their counters are dead for good then, and are opened anew.
 
-use std::{
-    collections::HashMap,
-    io,
-    os::fd::{AsRawFd as _, OwnedFd, RawFd},
-    path::Path,
-};
+use std::{collections::HashMap, os::fd::RawFd, path::Path};
 
 use probe_common::{CpuState, FlushMode, NO_GROUP};
-use rustix::net::{
-    AddressFamily, RecvFlags, SocketFlags, SocketType, bind, netlink, recv, socket_with,
-};
 
 use super::{CpuCounters, LoadError, Session};
-use crate::{cpus, descriptors};
-
-/// The kernel's own messages, not udev's (group 2).
-const KERNEL_GROUP: u32 = 1;
+use crate::{cpus, descriptors, hotplug::Messages};
 
 /// Nanoseconds in which the enabled time of a live counter cannot stand still: where a kernel does not
 /// trust the CPU's clock, its own advances by ticks, of 10 ms at most.
@@ -24,23 +13,15 @@ const CERTAINLY_ENABLED: u64 = 100_000_000;
 
 /// What the kernel says of CPUs that come and go.
 pub(crate) struct Hotplug {
-    /// None where this network namespace gets no such messages: then pulls notice.
-    socket: Option<OwnedFd>,
+    messages: Messages,
     /// By CPU: the enabled time of its first group, and when it was first read so.
     seen: HashMap<u32, (u64, u64)>,
 }
 
 impl Hotplug {
     pub(crate) fn listen() -> Self {
-        let open = || -> io::Result<OwnedFd> {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let protocol = Some(netlink::KOBJECT_UEVENT);
-            let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, protocol)?;
-            bind(&socket, &netlink::SocketAddrNetlink::new(0, KERNEL_GROUP))?;
-            Ok(socket)
-        };
         Self {
-            socket: open().ok(),
+            messages: Messages::listen(),
             seen: HashMap::new(),
         }
     }
@@ -54,41 +35,19 @@ impl Hotplug {
         }
         now.1.saturating_sub(seen.1) > CERTAINLY_ENABLED
     }
-
-    /// CPUs of which a message came since the last call.
-    fn changed(&self) -> Vec<u32> {
-        let mut changed = Vec::new();
-        let mut message = [0_u8; 4096];
-        let Some(socket) = &self.socket else {
-            return changed;
-        };
-        while let Ok((length, _)) = recv(socket, &mut message, RecvFlags::empty()) {
-            changed.extend(cpu_of(&message[..length]));
-        }
-        changed
-    }
-}
-
-/// `offline@/devices/system/cpu/cpu3` and `online@...` begin a message; fields follow after a NUL.
-fn cpu_of(message: &[u8]) -> Option<u32> {
-    let head = message.split(|byte| *byte == 0).next()?;
-    let (action, path) = std::str::from_utf8(head).ok()?.split_once('@')?;
-    if !matches!(action, "online" | "offline") {
-        return None;
-    }
-    path.strip_prefix("/devices/system/cpu/cpu")?.parse().ok()
 }
 
 impl Session {
     /// The descriptor that is readable when a CPU came or went, where there is one: call [`Self::drain`] then.
     #[must_use]
     pub fn hotplug_fd(&self) -> Option<RawFd> {
-        self.hotplug.socket.as_ref().map(OwnedFd::as_raw_fd)
+        self.hotplug.messages.raw_fd()
     }
 
     /// Opens the counters of CPUs that came (back) online, and forgets those of CPUs that left.
     pub(crate) fn follow_cpus(&mut self) -> Result<(), LoadError> {
-        let changed = self.hotplug.changed();
+        let changed = self.hotplug.messages.changed().into_iter();
+        let changed: Vec<u32> = changed.map(|change| change.cpu).collect();
         let online = cpus::online(Path::new("/sys"))?;
         let known = |cpu| self.counters.iter().any(|counters| counters.cpu == cpu);
         self.uncore.look |=
@@ -156,23 +115,5 @@ impl Session {
         }
         tracing::info!("CPU {cpu} came online");
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::cpu_of;
-
-    #[test]
-    fn messages_about_cpus() {
-        assert_eq!(
-            cpu_of(b"offline@/devices/system/cpu/cpu3\0ACTION=offline\0"),
-            Some(3)
-        );
-        assert_eq!(cpu_of(b"online@/devices/system/cpu/cpu12\0"), Some(12));
-        assert_eq!(cpu_of(b"change@/devices/system/cpu/cpu3\0"), None);
-        assert_eq!(cpu_of(b"online@/devices/system/memory/memory3\0"), None);
-        assert_eq!(cpu_of(b"\xff\xfe"), None);
-        assert_eq!(cpu_of(b""), None);
     }
 }

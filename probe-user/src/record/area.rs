@@ -51,6 +51,10 @@ pub(super) struct Area {
     records: Vec<u8>,
     /// Sampling may have stopped.
     pub(super) stopped: bool,
+    /// Its CPU is offline.
+    pub(super) away: bool,
+    /// Nothing will come into it any more.
+    pub(super) dead: bool,
 }
 
 /// What the areas of a recording share.
@@ -77,6 +81,8 @@ impl Area {
             head: 0,
             records: Vec::new(),
             stopped: false,
+            away: false,
+            dead: false,
         }
     }
 
@@ -128,7 +134,7 @@ impl Area {
     /// Last step: takes AUX bytes and gives their samples to the sink.
     pub(super) fn decode(&mut self, shared: &mut Shared<'_>) -> io::Result<()> {
         let start = self.buffer.ring.aux_tail();
-        let pieces = self.pieces(start, shared.last);
+        let pieces = self.pieces(start, shared.last || self.dead);
         let end = pieces.last().map_or(start, |piece| piece.to);
         shared.bytes.clear();
         self.buffer.ring.take_aux(end, shared.bytes);

@@ -41,6 +41,12 @@ pub struct Counts {
     pub without_time: u64,
     /// How often sampling was started again after the kernel had stopped it.
     pub restarts: u64,
+    /// How often a CPU with a buffer went offline: what its core had not handed over is lost.
+    pub cpus_left: u64,
+    /// CPUs that came online and could not be given a buffer.
+    pub cpus_refused: u64,
+    /// Time in ns, at most, for which CPUs that came online had no buffer.
+    pub unsampled_cpu_ns: u64,
     /// Threads that ended before a buffer could be given to them (`--per-thread`).
     pub missed_threads: u64,
     /// CPU time in ns that threads ran before a buffer was given to them (`--per-thread`).
@@ -84,6 +90,9 @@ impl Counts {
             ("samples_without_process", self.without_process),
             ("samples_without_time", self.without_time),
             ("restarts", self.restarts),
+            ("cpus_left", self.cpus_left),
+            ("cpus_refused", self.cpus_refused),
+            ("unsampled_cpu_ns", self.unsampled_cpu_ns),
             ("missed_threads", self.missed_threads),
             ("unsampled_ns", self.unsampled_ns),
         ];
@@ -115,6 +124,15 @@ impl Counts {
             ("samples without a thread", self.without_thread),
             ("samples without a process", self.without_process),
             ("samples without a time", self.without_time),
+            ("times that a CPU went offline", self.cpus_left),
+            (
+                "CPUs that came online and are not recorded",
+                self.cpus_refused,
+            ),
+            (
+                "ns not sampled, at most, on CPUs that came online",
+                self.unsampled_cpu_ns,
+            ),
             ("missed threads", self.missed_threads),
             ("ns not sampled in new threads", self.unsampled_ns),
         ];

@@ -11,6 +11,7 @@ mod clock;
 #[cfg(feature = "parquet")]
 mod columns;
 mod error;
+mod follow;
 mod losses;
 mod machine;
 mod open;

@@ -15,6 +15,7 @@ use super::{
     Buffers, Counts, RecordError, Sampling, Sink, Target,
     area::{Area, Attribution, Shared},
     clock::{Clock, TickClock},
+    follow::Cpus,
     machine::Sources,
     open::{disable, enable, lost},
     options::{SpeEvent, follow_attr, spe_attr},
@@ -57,6 +58,11 @@ pub struct Recorder {
     pub(super) tasks: Tasks,
     pub(super) counts: Counts,
     pub(super) poll: OwnedFd,
+    pub(super) cpus: Cpus,
+    /// Buffers so far.
+    pub(super) buffers: u32,
+    /// Records that did not fit rings that are gone.
+    pub(super) lost_before: u64,
     /// Threads that have a buffer of their own.
     pub(super) known: HashSet<u32>,
     /// Ids of events, of the SPE (by kind) and of those that follow processes.
@@ -73,6 +79,7 @@ impl Recorder {
     pub fn open(config: Config, pmus: &Pmus) -> Result<Self, RecordError> {
         config.buffers.check(rustix::param::page_size() as u64)?;
         let events = config.sampling.events(pmus)?;
+        let cpus = Cpus::listen();
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| RecordError::Poll(error.into()))?;
         let namespace = fs::read_link("/proc/self/ns/pid").ok();
@@ -103,6 +110,9 @@ impl Recorder {
             tasks: Tasks::new(Path::new("/proc")),
             counts: Counts::default(),
             poll,
+            cpus,
+            buffers: 0,
+            lost_before: 0,
             known: HashSet::new(),
             bytes: Vec::new(),
         };
@@ -179,7 +189,9 @@ impl Recorder {
     ///
     /// Where the sink fails or the kernel does not start sampling again.
     pub fn round(&mut self, sink: &mut dyn Sink) -> Result<(), RecordError> {
+        self.mark_dead()?;
         self.drain(sink, false)?;
+        self.revive()?;
         self.restart()
     }
 
@@ -200,7 +212,7 @@ impl Recorder {
             .areas
             .iter()
             .flat_map(|area| area.buffer.spe.iter().chain(&area.buffer.follow));
-        let lost: u64 = events.filter_map(lost).sum();
+        let lost = self.lost_before + events.filter_map(lost).sum::<u64>();
         self.counts.lost_ring_records = self.counts.lost_ring_records.max(lost);
         Ok(())
     }

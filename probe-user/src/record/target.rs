@@ -62,15 +62,17 @@ impl Recorder {
     }
 
     /// The online CPUs that have SPE, each with its kind.
-    fn cpus(&self) -> Result<Vec<(u32, usize)>, RecordError> {
+    pub(super) fn sampled(&self) -> Result<Vec<(u32, usize)>, RecordError> {
         let online = cpus::online(Path::new("/sys"))?;
-        let with_spe: Vec<(u32, usize)> = online
-            .iter()
-            .filter_map(|cpu| {
-                let kind = self.events.iter().position(|spe| spe.cpus.contains(cpu))?;
-                Some((cpu, kind))
-            })
-            .collect();
+        let kind = |cpu| self.events.iter().position(|spe| spe.cpus.contains(cpu));
+        let with_spe = online.iter().filter_map(|cpu| Some((cpu, kind(cpu)?)));
+        Ok(with_spe.collect())
+    }
+
+    /// The same, of which there must be one.
+    fn cpus(&self) -> Result<Vec<(u32, usize)>, RecordError> {
+        let with_spe = self.sampled()?;
+        let online = cpus::online(Path::new("/sys"))?;
         if with_spe.is_empty() {
             let masks: Vec<String> = self.events.iter().map(|e| e.cpus.to_string()).collect();
             return Err(RecordError::NoCpu(masks.join(" and ")));
@@ -94,7 +96,7 @@ impl Recorder {
     }
 
     /// One buffer for each CPU, with an event for each thread; their children inherit them.
-    fn open_threads(
+    pub(super) fn open_threads(
         &mut self,
         cpus: &[(u32, usize)],
         pid: u32,
@@ -122,7 +124,11 @@ impl Recorder {
         Ok(())
     }
 
-    fn open_cgroup(&mut self, cpus: &[(u32, usize)], path: &str) -> Result<(), RecordError> {
+    pub(super) fn open_cgroup(
+        &mut self,
+        cpus: &[(u32, usize)],
+        path: &str,
+    ) -> Result<(), RecordError> {
         let hierarchy = Hierarchy::find(Path::new("/proc"))?;
         let path = hierarchy.resolve(path)?;
         // `resolve` has found the directory.
@@ -193,7 +199,8 @@ impl Recorder {
                 ids.push(id(event).map_err(RecordError::Enable)?);
             }
         }
-        let number = u32::try_from(self.areas.len()).expect("fewer buffers than descriptors");
+        let number = self.buffers;
+        self.buffers += 1;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(number.into());
         epoll::add(&self.poll, &buffer.spe[0], data, flags)

@@ -169,6 +169,15 @@ impl Tasks {
         place.path.clone()
     }
 
+    /// The threads that have not ended, as far as is known.
+    pub(super) fn living(&self) -> impl Iterator<Item = u32> {
+        let living = self
+            .threads
+            .iter()
+            .filter(|(_, thread)| thread.ended.is_none());
+        living.map(|(tid, _)| *tid)
+    }
+
     /// All buffers were read up to a moment: what ended two rounds ago is forgotten, and only the last
     /// name of a thread is kept.
     pub(super) fn round_ends(&mut self) {

@@ -408,6 +408,7 @@ static const struct tp_text spe_caps[] = {
 static const struct tp_row spe_row = {
 	.name = "arm_spe_0", .layout = TP_PER_CPU, .init = spe_init,
 	.formats = spe_formats, .caps = spe_caps, .cpus_file = "cpumask",
+	.cpus_offline = true,
 	.capabilities = PERF_PMU_CAP_EXCLUSIVE | PERF_PMU_CAP_ITRACE,
 };
 

@@ -33,7 +33,9 @@ static ssize_t cpumask_show(struct device *dev, struct device_attribute *attr, c
 	if (!zalloc_cpumask_var(&mask, GFP_KERNEL))
 		return -ENOMEM;
 	for (i = 0; i < p->nr_boxes; i++)
-		if (p->boxes[i].cpu >= 0)
+		if (p->row->cpus_offline)
+			cpumask_or(mask, mask, &p->boxes[i].cpus);
+		else if (p->boxes[i].cpu >= 0)
 			cpumask_set_cpu(p->boxes[i].cpu, mask);
 	n = sysfs_emit(buf, "%*pbl\n", cpumask_pr_args(mask));
 	free_cpumask_var(mask);

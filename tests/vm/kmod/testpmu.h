@@ -65,6 +65,7 @@ struct tp_row {
 	const struct tp_text *files;	/* in the PMU's directory: identifier, peer, ... */
 	const struct tp_text *caps;
 	const char *cpus_file;		/* "cpus" on arm64 core PMUs, else "cpumask" or NULL */
+	bool cpus_offline;		/* it names CPUs that are offline too, as arm_spe_pmu's does */
 	bool associated_cpus;
 	bool dies;			/* die<N> files: the PCI bus of the stack on each die */
 	unsigned int counters;		/* programmable ones */

@@ -297,7 +297,9 @@ async fn asked_to_end(interrupt: &mut Signal, terminate: &mut Signal) {
     }
 }
 
-async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
+pub(crate) async fn readable(
+    fd: Option<&AsyncFd<RawFd>>,
+) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
     match fd {
         Some(fd) => fd.readable().await,
         None => std::future::pending().await,

@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, IsTerminal as _},
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd as _, OwnedFd, RawFd},
     process::{ExitCode, ExitStatus},
     time::{Duration, Instant},
 };
@@ -56,7 +56,9 @@ pub(crate) async fn until_the_end(
 ) -> Result<Option<Ended>> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let poll = poll(recorder)?;
+    let hotplug = recorder.hotplug_fd().map(|fd| listen(fd, recorder));
+    let hotplug = hotplug.transpose()?;
+    let poll = listen(recorder.poll().as_raw_fd(), recorder)?;
     let start = Instant::now();
     let command = command
         .map(Command::start)
@@ -81,6 +83,10 @@ pub(crate) async fn until_the_end(
                 recorder.woken()?;
                 recorder.round(sink)?;
             }
+            ready = live::readable(hotplug.as_ref()) => {
+                ready.context("cannot listen for CPUs that come and go")?.clear_ready();
+                recorder.round(sink)?;
+            }
             _ = timer.tick() => {
                 recorder.round(sink)?;
                 progress.show(recorder);
@@ -94,7 +100,7 @@ pub(crate) async fn until_the_end(
             }
         }
     };
-    drop(poll);
+    drop((poll, hotplug));
     recorder.finish(sink)?;
     progress.clear();
     Ok(ended)
@@ -113,13 +119,11 @@ pub(crate) fn exit_code(ended: Option<Ended>) -> ExitCode {
     ended.map_or(ExitCode::SUCCESS, |ended| live::exit_code(ended.status))
 }
 
-/// The recorder's descriptor, which outlives the `AsyncFd` made of it here.
-fn poll(recorder: &Recorder) -> Result<AsyncFd<std::os::fd::RawFd>> {
-    use std::os::fd::AsRawFd as _;
-    let fd: BorrowedFd<'_> = recorder.poll();
+/// One of the recorder's descriptors, which outlive the `AsyncFd` made of it here.
+fn listen(fd: RawFd, _owner: &Recorder) -> Result<AsyncFd<RawFd>> {
     // SAFETY: the recorder owns the descriptor, and its caller drops the AsyncFd first.
-    let poll = unsafe { AsyncFd::register_with_interest(fd.as_raw_fd(), Interest::READABLE) };
-    poll.context("cannot wait for the buffers")
+    let listening = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    listening.context("cannot wait for the buffers")
 }
 
 async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {

@@ -1,0 +1,134 @@
+//! CPUs that go offline and come back while a recording goes on.
+//!
+//! The events of a cgroup are its CPU's, and dead for good once that was offline. Those of threads are the
+//! threads' own and live on; but a CPU that was offline when the recording began has none of them. A buffer
+//! of a thread is of no CPU.
+
+use std::{collections::BTreeSet, os::fd::RawFd, path::Path, time::Instant};
+
+use super::{
+    RecordError, Recorder, Target,
+    open::{enable, lost},
+    target::threads,
+};
+use crate::{cpus, hotplug::Messages};
+
+/// Which CPUs a recording knows to be online.
+pub(super) struct Cpus {
+    messages: Messages,
+    /// Those that went offline, as messages say that were not acted on.
+    left: BTreeSet<u32>,
+    /// Those that came online and could not be given a buffer.
+    refused: BTreeSet<u32>,
+    /// When they were looked at last.
+    looked: Instant,
+}
+
+impl Cpus {
+    /// To be called before the CPUs are read for the first time, so that none leaves unseen.
+    pub(super) fn listen() -> Self {
+        Self {
+            messages: Messages::listen(),
+            left: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            looked: Instant::now(),
+        }
+    }
+
+    fn take_messages(&mut self) {
+        let changed = self.messages.changed().into_iter();
+        let left = changed.filter(|change| !change.online);
+        self.left.extend(left.map(|change| change.cpu));
+    }
+}
+
+impl Recorder {
+    /// The descriptor that is readable when a CPU came or went, where there is one: a round is due then.
+    #[must_use]
+    pub fn hotplug_fd(&self) -> Option<RawFd> {
+        self.cpus.messages.raw_fd()
+    }
+
+    /// Before a round: marks the buffers that are drained for the last time.
+    pub(super) fn mark_dead(&mut self) -> Result<(), RecordError> {
+        self.cpus.take_messages();
+        let online = cpus::online(Path::new("/sys"))?;
+        let of_threads = !matches!(self.config.target, Target::Cgroup(_));
+        for area in &mut self.areas {
+            let Some(cpu) = area.buffer.cpu else { continue };
+            let away = !online.contains(cpu);
+            if (self.cpus.left.remove(&cpu) || away) && !area.away {
+                self.counts.cpus_left += 1;
+                area.dead = !of_threads;
+                tracing::info!("CPU {cpu} went offline: what its core had not handed over is lost");
+            }
+            area.away = away;
+        }
+        Ok(())
+    }
+
+    /// After a round: lets go of those buffers, and gives one to each CPU that is online and has none.
+    pub(super) fn revive(&mut self) -> Result<(), RecordError> {
+        let (dead, living) = std::mem::take(&mut self.areas)
+            .into_iter()
+            .partition(|area| area.dead);
+        self.areas = living;
+        for area in dead {
+            let events = area.buffer.spe.iter().chain(&area.buffer.follow);
+            self.lost_before += events.filter_map(lost).sum::<u64>();
+        }
+        if !self.config.per_thread {
+            let sampled = self.sampled()?;
+            // What messages say of these happened before they came.
+            self.cpus.take_messages();
+            let online = |cpu: &u32| sampled.iter().any(|(one, _)| one == cpu);
+            self.cpus.refused.retain(online);
+            for (cpu, kind) in sampled {
+                let has = self.areas.iter().any(|area| area.buffer.cpu == Some(cpu));
+                if !has && !self.cpus.refused.contains(&cpu) {
+                    self.cpus.left.remove(&cpu);
+                    self.arrive(cpu, kind)?;
+                }
+            }
+        }
+        self.cpus.looked = Instant::now();
+        Ok(())
+    }
+
+    /// A buffer for a CPU that came online. Where it gets none the others go on.
+    fn arrive(&mut self, cpu: u32, kind: usize) -> Result<(), RecordError> {
+        let first = self.areas.len();
+        let opened = match self.config.target.clone() {
+            Target::Cgroup(path) => self.open_cgroup(&[(cpu, kind)], &path),
+            Target::Command(pid) | Target::Process(pid) => {
+                let mut all = threads(pid).unwrap_or_default();
+                all.extend(self.tasks.living());
+                all.sort_unstable();
+                all.dedup();
+                self.open_threads(&[(cpu, kind)], pid, &all, false)
+            }
+        };
+        let enabled = opened.and_then(|()| {
+            let events = self.areas[first..].iter().map(|area| &area.buffer);
+            let mut events = events.flat_map(|buffer| buffer.follow.iter().chain(&buffer.spe));
+            events.try_for_each(|event| enable(event).map_err(RecordError::Enable))
+        });
+        match enabled {
+            Ok(()) => tracing::info!("CPU {cpu} came online"),
+            // Nobody is left who could be recorded.
+            Err(RecordError::NoProcess(_)) => return Ok(()),
+            // It left again meanwhile.
+            Err(_) if !cpus::online(Path::new("/sys"))?.contains(cpu) => return Ok(()),
+            Err(error) => {
+                tracing::warn!("CPU {cpu} came online and is not recorded: {error}");
+                self.areas.truncate(first);
+                self.cpus.refused.insert(cpu);
+                self.counts.cpus_refused += 1;
+            }
+        }
+        // It may have been online for as long as that.
+        let since = self.cpus.looked.elapsed().as_nanos();
+        self.counts.unsampled_cpu_ns += u64::try_from(since).unwrap_or(u64::MAX);
+        Ok(())
+    }
+}
