@@ -5,21 +5,10 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use probe_user::load::{Config, Hook, Session};
-use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::support::{TestCgroup, hierarchy, load_binary, machine, online_cpus, plan, pmuscope};
-
-/// Has a command start with these soft and hard limits of open files.
-fn limit_files(command: &mut Command, current: u64, maximum: u64) {
-    use std::os::unix::process::CommandExt as _;
-
-    let (current, maximum) = (Some(current), Some(maximum));
-    let limit = move || Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?);
-    // SAFETY: between fork and exec it makes one system call.
-    unsafe {
-        command.pre_exec(limit);
-    }
-}
+use crate::support::{
+    TestCgroup, hierarchy, limit_files, load_binary, machine, online_cpus, plan, pmuscope,
+};
 
 /// Runs `pmuscope stat ARGS` and returns its windows and all its output.
 fn stat(args: &[&str]) -> (Vec<Value>, Output) {

@@ -343,6 +343,18 @@ pub(crate) fn pmuscope() -> Command {
     }))
 }
 
+/// Has a command start with these soft and hard limits of open files.
+pub(crate) fn limit_files(command: &mut Command, current: u64, maximum: u64) {
+    use std::os::unix::process::CommandExt as _;
+
+    let (current, maximum) = (Some(current), Some(maximum));
+    let limit = move || Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?);
+    // SAFETY: between fork and exec it makes one system call.
+    unsafe {
+        command.pre_exec(limit);
+    }
+}
+
 /// An event that counts all tasks of a CPU, opened without pmuscope.
 pub(crate) fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
     use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};

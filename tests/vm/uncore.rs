@@ -12,7 +12,7 @@ use probe_user::window::Window;
 
 use crate::{
     guest::{skip, value},
-    support::{Counting, machine},
+    support::{Counting, limit_files, machine, pmuscope},
     testpmu::TestPmu,
 };
 
@@ -49,6 +49,32 @@ fn counts_are_those_of_their_socket() {
             (2, 0, Some(33)),
             (2, 1, Some(44))
         ]
+    );
+}
+
+/// Uncore events take descriptors too: the soft limit is raised to all of them.
+#[test]
+fn more_events_than_the_soft_limit_of_open_files() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=grace,intel rates=0");
+    let events = ["nvidia_scf_pmu_0/cmem_rd_data/"; 500].join(",");
+    let mut command = pmuscope();
+    command.args(["stat", "-e", &events, "--format", "csv", "--", "true"]);
+    limit_files(&mut command, 256, 4096);
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("nvidia_scf_pmu_0/cmem_rd_data/"), "{said}");
+
+    limit_files(&mut command, 256, 512);
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(log.contains("for uncore events"), "{log}");
+    assert!(
+        log.contains("the hard limit of this process is 512: raise it"),
+        "{log}"
     );
 }
 
