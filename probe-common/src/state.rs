@@ -62,7 +62,8 @@ pub struct CpuState {
     pub set: u64,
     /// Runs of the switch hook on this CPU.
     pub runs: u64,
-    /// 0 until user space armed this CPU; nothing is charged before.
+    /// [`Self::ARMED`] once user space armed this CPU, [`Self::AWAY`] while it is offline; 0 before. Nothing is
+    /// charged but where it is armed. The one word that another CPU writes, when that takes this one offline.
     pub armed: u64,
     /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far back as
     /// the slice's clock counters are taken. Never before the last reading's.
@@ -124,6 +125,10 @@ pub struct CpuState {
 }
 
 impl CpuState {
+    /// This CPU counts.
+    pub const ARMED: u64 = 1;
+    /// It counted until the kernel took it offline, and will when it is back.
+    pub const AWAY: u64 = 2;
     /// Size in 64-bit words.
     pub const WORDS: usize = 31 + 2 * SLOTS + 4 * GROUPS;
 

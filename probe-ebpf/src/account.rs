@@ -5,7 +5,10 @@ use core::arch::asm;
 
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
-    helpers::{bpf_ktime_get_ns, generated::bpf_get_smp_processor_id},
+    helpers::{
+        bpf_ktime_get_ns,
+        generated::{bpf_get_smp_processor_id, bpf_map_lookup_percpu_elem},
+    },
     macros::map,
     maps::{HashMap, PerCpuArray},
 };
@@ -51,6 +54,22 @@ pub(crate) fn state() -> Option<&'static mut CpuState> {
     // other: switch hooks run with interrupts off, the flush in an IPI or with preemption off. What
     // runs with interrupts on claims the state, or writes a field of its own (lost_events).
     unsafe { STATE.get_ptr_mut(0)?.as_mut() }
+}
+
+/// The state of another CPU, for a word that this one may write there.
+#[inline(always)]
+pub(crate) fn state_of(cpu: u32) -> Option<&'static mut CpuState> {
+    let key = 0_u32;
+    // SAFETY: the map and a key of its size, and the value's type is that of the map.
+    unsafe {
+        bpf_map_lookup_percpu_elem(
+            (&raw const STATE).cast_mut().cast(),
+            (&raw const key).cast(),
+            cpu,
+        )
+        .cast::<CpuState>()
+        .as_mut()
+    }
 }
 
 /// Keeps the flush away until [`release`].

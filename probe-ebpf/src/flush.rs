@@ -6,7 +6,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::programs::RawTracePointContext;
-use probe_common::{FLUSH_BUSY, FlushMode};
+use probe_common::{CpuState, FLUSH_BUSY, FlushMode};
 
 use crate::{account, kernel::Task, switch};
 
@@ -31,26 +31,20 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         state.armed = 0;
         return 0;
     }
-    let rebased = state.rebased;
     if mode == FlushMode::Arm as u64 {
         (state.live, state.live_events) = (live, live_events);
+        switch::arm(state);
+        return 0;
     }
     account::read(state, None);
-    if mode == FlushMode::Arm as u64 {
-        state.armed = 1;
-        // New clock events have another start.
-        state.ahead = i64::MAX;
-        // These counters are new, so a reading below the last one is no surprise.
-        state.rebased = rebased;
-        // No slice was before it: new counters start lower than those before them ended.
-        state.length = 0;
-    } else if state.armed == 1 {
+    if state.armed == CpuState::ARMED {
         if mode == FlushMode::ChargeAndForget as u64 {
             switch::forget(state);
         }
         switch::charge(state, Task::current());
-        account::go_live(state, live, live_events);
     }
+    // Also of a CPU that is about to leave: it may stay after all.
+    account::go_live(state, live, live_events);
     if mode == FlushMode::ChargeAndForget as u64 {
         switch::forget(state);
     } else {

@@ -16,6 +16,7 @@ mod clock;
 mod cost;
 mod counters;
 mod flush;
+mod hotplug;
 mod kernel;
 mod lifecycle;
 mod moves;

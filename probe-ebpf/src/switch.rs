@@ -96,7 +96,7 @@ fn stays(state: &CpuState, prev: Task, next: Task) -> bool {
 /// the owner stays.
 #[inline(never)]
 fn hand_over(state: &mut CpuState, prev: Task, next: Task, began: u64) {
-    if state.armed == 0 {
+    if state.armed != CpuState::ARMED {
         return;
     }
     // To idle and from idle is always a change: the counters are read before next's cgroup is
@@ -119,6 +119,21 @@ fn hand_over(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     end(began, &mut state.changed);
 }
 
+/// Counts from here on: what the counters have now is their baseline, and no slice was before it.
+#[inline(always)]
+pub(crate) fn arm(state: &mut CpuState) {
+    // The counters may be new ones, so a reading below the last one is no surprise.
+    let rebased = state.rebased;
+    account::read(state, None);
+    state.rebased = rebased;
+    state.length = 0;
+    // New clock events have another start.
+    state.ahead = i64::MAX;
+    state.armed = CpuState::ARMED;
+    let task = Task::current();
+    open(state, task, owner_of(task));
+}
+
 /// The slice that begins is `task`'s, whose owner is `owner`.
 #[inline(always)]
 pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
@@ -133,7 +148,7 @@ pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
 #[inline(always)]
 pub(crate) fn hand_on(state: &mut CpuState, task: Task) {
     // An unknown owner is learnt at the end of the slice, and this one is lost by then.
-    if state.armed == 0 || state.owner == CgroupId::UNKNOWN {
+    if state.armed != CpuState::ARMED || state.owner == CgroupId::UNKNOWN {
         return;
     }
     let owner = owner_of(task);
@@ -164,7 +179,7 @@ fn sched_exit(_: BtfTracePointContext) -> i32 {
     account::claim(state);
     let began = begin(state);
     let task = Task::current();
-    if state.armed == 0 || state.owner == CgroupId::UNKNOWN || seen(state, task) {
+    if state.armed != CpuState::ARMED || state.owner == CgroupId::UNKNOWN || seen(state, task) {
         end(began, &mut state.same);
     } else {
         state.late += 1;
@@ -186,7 +201,7 @@ fn cgroup_switch(_: PerfEventContext) -> u32 {
     let began = begin(state);
     let prev = Task::current();
     state.idle_runs += u64::from(prev.pid() == 0);
-    if state.armed == 1 {
+    if state.armed == CpuState::ARMED {
         account::read(state, Some(prev));
         // Whoever was found by arming or by the other hook may have left since, inside its cgroup.
         forget(state);

@@ -186,7 +186,7 @@ fn never_goes_back(mut counting: Counting, loads: &[&str]) {
     loads.iter_mut().for_each(Load::go);
     let mut last = counting.session.pull().unwrap();
     let mut decreases = Vec::new();
-    for turn in 0..1000 {
+    for turn in 0..500 {
         if turn % 10 == 0 && counting.session.rotates() {
             counting.session.rotate().unwrap();
         }

@@ -1,16 +1,22 @@
 //! CPUs that go offline and come back while counting goes on.
 
-use std::{fs, path::Path, thread, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use probe_user::{
     event::{self, Pmus},
     load::Plan,
+    pull::Snapshot,
     window::Owner,
 };
 
 use crate::{
     accounting::{assert_exact, group, run, watched},
-    support::{Counting, machine},
+    support::{Counting, TestCgroup, machine, plan},
     testpmu::{TestPmu, core, event as code},
 };
 
@@ -129,4 +135,74 @@ fn groups_take_turns_on_a_cpu_that_comes_back() {
     assert!(counted <= time && counted > time / 2);
     assert!(window.health.exchanges > 60);
     assert_eq!(window.health.rebased, 0);
+}
+
+/// Nanoseconds for which some group that takes turns could be live on a CPU, over all owners.
+fn could_be_live(snapshot: &Snapshot, cpu: u16) -> u64 {
+    let rows = snapshot.rows.iter();
+    rows.filter(|(key, _)| key.cpu == cpu && key.group > 0)
+        .map(|(_, row)| row.enabled)
+        .sum()
+}
+
+/// While a CPU is away nobody runs there, idle included, and its last switch and its first are not missed ones.
+#[test]
+fn the_time_for_which_a_cpu_was_away_is_nobodys() {
+    let Some(_machine) = machine() else { return };
+    // On software events the open slices of idle are part of every snapshot.
+    let mut plan = plan("task-clock,{cpu-clock,context-switches},{page-faults,migrations}");
+    plan.rotated = 2;
+    let a = TestCgroup::new("a");
+    let mut counting = Counting::with_plan(plan, |_| {});
+    // A pull stamps its snapshot after it has flushed.
+    let mut edges = 0;
+    let mut pull = |counting: &mut Counting| {
+        let began = Instant::now();
+        let snapshot = counting.session.pull().unwrap();
+        edges += nanos(began);
+        snapshot
+    };
+    let first = pull(&mut counting);
+    let (mut away, mut moving) = (0, 0);
+    for round in 0..3 {
+        run(&[(&a, "burst 1 300 300 50"), (&a, "burn 0 20")]);
+        let leaves = Instant::now();
+        set_online(1, false);
+        moving += nanos(leaves);
+        let gone = Instant::now();
+        // In one round nobody looks while it is away.
+        if round != 1 {
+            counting.session.pull().unwrap();
+        }
+        counting.session.rotate().unwrap();
+        run(&[(&a, "burst 0 300 300 200")]);
+        away += nanos(gone);
+        let returns = Instant::now();
+        set_online(1, true);
+        moving += nanos(returns);
+        // In one the rotation meets it first.
+        if round != 2 {
+            counting.session.drain().unwrap();
+        }
+        counting.session.rotate().unwrap();
+        run(&[(&a, "burst 1 300 300 50")]);
+        counting.session.rotate().unwrap();
+    }
+    let last = pull(&mut counting);
+    let length = u64::try_from((last.at - first.at).as_nanos()).unwrap();
+    for (cpu, away, moving) in [(0, 0, 0), (1, away, moving)] {
+        let counted = could_be_live(&last, cpu) - could_be_live(&first, cpu);
+        let truth = length - away;
+        println!(
+            "CPU {cpu}: {counted} of {length} ns, {away} away, {moving} on the way, edges {edges}"
+        );
+        assert!(counted <= truth + edges, "{}", counted - truth);
+        assert!(counted + moving + edges >= truth, "{}", truth - counted);
+    }
+    assert_eq!(last.health.missed_switches, first.health.missed_switches);
+    assert_eq!(last.health.rebased, 0);
+}
+
+fn nanos(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap()
 }

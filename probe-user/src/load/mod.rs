@@ -165,6 +165,7 @@ impl Session {
         hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_mkdir", "cgroup_mkdir")?;
         hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_rmdir", "cgroup_rmdir")?;
         hook::attach_tracepoint(&mut ebpf, &btf, "cgroup_attach", "cgroup_attach_task")?;
+        hook::attach_tracepoint(&mut ebpf, &btf, "cpu_hotplug", "cpuhp_enter")?;
         if config.by_process {
             hook::attach_tracepoint(&mut ebpf, &btf, "process_exit", "sched_process_exit")?;
         }

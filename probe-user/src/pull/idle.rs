@@ -31,7 +31,7 @@ impl Session {
             let (Some(before), Some(after)) = (before.get(cpu), after.get(cpu)) else {
                 continue;
             };
-            if before.owner != CgroupId::IDLE {
+            if before.owner != CgroupId::IDLE || after.armed != CpuState::ARMED {
                 continue;
             }
             let same_slice = before.charges == after.charges;
@@ -39,16 +39,19 @@ impl Session {
             for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, counters.cpu))
             {
                 let key = idle_key(counters.cpu, group);
-                if same_slice {
+                if !same_slice {
+                    // It woke while the rows were read: the row may have been read before that charge.
+                    if let Some(row) = self.row(&key)? {
+                        rows.insert(key, row);
+                    }
+                } else if group < plan.fixed() || group as u64 == after.live {
+                    // Of the groups that take turns only one was live.
                     let row = rows.entry(key).or_insert(UsageRow::ZERO);
                     let open = Open {
                         clock: time.saturating_sub(after.since),
                         live: time.saturating_sub(after.read),
                     };
-                    extend(&self.config.plan, group, row, &open);
-                } else if let Some(row) = self.row(&key)? {
-                    // It woke while the rows were read: the row may have been read before that charge.
-                    rows.insert(key, row);
+                    extend(plan, group, row, &open);
                 }
             }
         }
