@@ -57,13 +57,14 @@ fn default_run(options: &str) -> (Value, String) {
     (events, said)
 }
 
-/// Cycles and instructions of the test PMU are 1 : 2, to the count.
+/// Cycles and instructions of the test PMU are 1 : 2, as far as they are read at one time: between two reads
+/// the host may stop an emulated CPU for longer than a charge takes (0.2% was seen). A broken counter is off
+/// by nearly all.
 fn instructions_are_twice_the_cycles(events: &Value) {
     let count = |name: &str| events[name]["raw"].as_u64().unwrap();
     let (cycles, instructions) = (count("cycles"), count("instructions"));
     assert!(cycles > 0);
-    // Each charge rounds.
-    assert!(instructions.abs_diff(2 * cycles) < 1_000, "{events}");
+    assert!(instructions.abs_diff(2 * cycles) < cycles / 50, "{events}");
 }
 
 #[test]

@@ -395,10 +395,13 @@ fn by_rotation(chip: Chip) {
         let slack = clock_slack();
         assert!(errors.enabled.abs() < slack, "{}", errors.enabled);
         assert!(middle.abs() < slack, "{middle}");
-        assert!(clock < slack, "{clock}");
         let worst = running[0].abs().max(running[groups - 1].abs());
         let rate = errors.rate;
-        assert!(worst.max(rate) < 5.0 * slack, "{worst}, {rate}");
+        // Of single groups, where a tick is 1.2%.
+        assert!(
+            worst.max(rate).max(clock) < 5.0 * slack,
+            "{worst}, {rate}, {clock}"
+        );
     }
     println!("{} exchanges", window.health.exchanges);
     assert!(window.health.exchanges > 100);
