@@ -82,10 +82,9 @@ fn each_counter_counts_the_instructions_that_were_executed() {
     };
     let (state, found) = doctor();
     assert_eq!(state, "ok");
-    assert_eq!(
-        found,
-        format!("{name}: each of the 6 that are free counts 1000000 instructions")
-    );
+    // The kernel itself may hold one besides.
+    let each = format!("{name}: each of the 6 that are free counts 1000000 instructions");
+    assert!(found.starts_with(&each), "{found}");
 }
 
 #[test]
