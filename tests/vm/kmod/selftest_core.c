@@ -216,7 +216,7 @@ static int load(int events, int sums, int tgid)
 static void bpf_reads(void)
 {
 	int events = map(BPF_MAP_TYPE_PERF_EVENT_ARRAY, 4, 2), sums = map(BPF_MAP_TYPE_ARRAY, 32, 1);
-	struct child c = spinner(1, 300), other = spinner(1, 300);
+	struct child c = spinner(1, 300), other = spinner(1, 300), first = spinner(1, 10);
 	int key = 1, zero = 0, fd, prog, tp, i, found = 0;
 	u64 v[4] = { 0 }, want = 0;
 	union bpf_attr a;
@@ -230,6 +230,9 @@ static void bpf_reads(void)
 	a = (union bpf_attr){ .raw_tracepoint = { .name = (u64)(long)"sched_switch", .prog_fd = prog } };
 	tp = bpf(BPF_RAW_TRACEPOINT_OPEN, &a);
 	check(tp >= 0, "... and attaches to sched_switch");
+	/* The program takes a last reading of 0 for none: no slice of the watched may follow one. */
+	release(first);
+	reap(first);
 	usleep(50000);
 	control("watch tgid %d 0", c.pid);
 	/* Two spinners share the CPU, so that there is much switching. */
