@@ -8,6 +8,8 @@ use probe_user::{
     window::Owner,
 };
 
+use rustix::thread::{CpuSet, sched_setaffinity};
+
 use crate::support::{Counting, TestCgroup, machine};
 
 /// CPUs of another kind are not asked for them, and charge nobody for them.
@@ -28,6 +30,10 @@ fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
     let cgroups = [0, 1].map(|cpu| (cpu, TestCgroup::new(&format!("kind{cpu}"))));
     let mut counting = Counting::with_plan(plan, |_| {});
     for (cpu, cgroup) in &cgroups {
+        // The load begins where this thread may run, and does not touch the other CPU.
+        let mut only = CpuSet::new();
+        only.set(*cpu);
+        sched_setaffinity(None, &only).unwrap();
         let mut load = cgroup.load(&format!("burn {cpu} 30"));
         load.go();
         load.finish();
