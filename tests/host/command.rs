@@ -1,13 +1,19 @@
 //! `stat -- command`: the binary, from its arguments to its exit code.
 
-use std::process::{Command, Output, Stdio};
+use std::{
+    os::unix::process::CommandExt as _,
+    process::{Output, Stdio},
+};
 
 use serde_json::Value;
 
 use probe_user::load::{Config, Hook, Session};
 
-use crate::support::{
-    TestCgroup, hierarchy, limit_files, load_binary, machine, online_cpus, plan, pmuscope,
+use crate::{
+    nobody::{Programs, become_nobody},
+    support::{
+        TestCgroup, hierarchy, limit_files, load_binary, machine, online_cpus, plan, pmuscope,
+    },
 };
 
 /// Runs `pmuscope stat ARGS` and returns its windows and all its output.
@@ -417,10 +423,12 @@ fn another_hook_is_refused_or_as_exact() {
 
 #[test]
 fn a_binary_that_is_no_root_process_says_what_it_lacks() {
-    let mut command: Command = pmuscope();
+    let programs = Programs::new();
+    let mut command = programs.pmuscope();
     command.args(["stat", "--", "true"]);
     if rustix::process::geteuid().is_root() {
-        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+        // SAFETY: between fork and exec it makes system calls only.
+        unsafe { command.pre_exec(become_nobody) };
     }
     let output = command.output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);

@@ -1,7 +1,6 @@
 //! `doctor` and `list`: the binary on the running machine.
 
 use std::{
-    io,
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Command, Output, Stdio},
@@ -9,9 +8,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::{TestCgroup, machine, pmuscope};
-
-const NOBODY: u32 = 65534;
+use crate::{
+    nobody::{Programs, become_nobody},
+    support::{TestCgroup, machine, pmuscope},
+};
 
 fn run(command: &mut Command) -> (Option<i32>, Value) {
     let output: Output = command.stdin(Stdio::null()).output().unwrap();
@@ -55,28 +55,15 @@ fn as_root_counting_works_and_was_tried() {
     assert!(tried_in, "{controller}, with {}", cgroup.path);
 }
 
-/// Keeps nothing of root's rights.
-fn drop_rights() -> io::Result<()> {
-    // SAFETY: plain system calls.
-    unsafe {
-        if libc::setgroups(0, std::ptr::null()) != 0
-            || libc::setresgid(NOBODY, NOBODY, NOBODY) != 0
-            || libc::setresuid(NOBODY, NOBODY, NOBODY) != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
-}
-
 #[test]
 fn without_rights_doctor_fails_and_names_the_capabilities() {
     let Some(_machine) = machine() else { return };
-    let mut command = pmuscope();
+    let programs = Programs::new();
+    let mut command = programs.pmuscope();
     command.args(["doctor", "--format", "json"]);
     // SAFETY: between fork and exec it makes system calls only.
     unsafe {
-        command.pre_exec(drop_rights);
+        command.pre_exec(become_nobody);
     }
     let (code, diagnosis) = run(&mut command);
     assert_eq!(code, Some(1), "{diagnosis}");

@@ -15,6 +15,7 @@ mod lifetimes;
 mod mem_record;
 mod moves;
 mod namespaces;
+mod nobody;
 mod peers;
 mod processes;
 mod rights;

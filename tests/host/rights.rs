@@ -5,9 +5,10 @@ use std::{io, os::unix::process::CommandExt as _, process::Stdio};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
 use serde_json::Value;
 
-use crate::support::{load_binary, machine, pmuscope};
-
-const NOBODY: u32 = 65534;
+use crate::{
+    nobody::{Programs, become_nobody},
+    support::machine,
+};
 
 /// linux/capability.h
 const CAP_PERFMON: libc::c_ulong = 38;
@@ -17,15 +18,7 @@ const CAP_BPF: libc::c_ulong = 39;
 fn drop_rights() -> io::Result<()> {
     let kept = CapabilitySet::BPF | CapabilitySet::PERFMON;
     set_keep_capabilities(true)?;
-    // SAFETY: plain system calls.
-    unsafe {
-        if libc::setgroups(0, std::ptr::null()) != 0
-            || libc::setresgid(NOBODY, NOBODY, NOBODY) != 0
-            || libc::setresuid(NOBODY, NOBODY, NOBODY) != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-    }
+    become_nobody()?;
     set_capabilities(
         None,
         CapabilitySets {
@@ -55,8 +48,9 @@ fn drop_rights() -> io::Result<()> {
 #[test]
 fn two_capabilities_suffice() {
     let Some(_machine) = machine() else { return };
-    let load = load_binary();
-    let mut command = pmuscope();
+    let programs = Programs::new();
+    let load = programs.load();
+    let mut command = programs.pmuscope();
     command
         .args([
             "stat",
