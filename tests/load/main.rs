@@ -27,7 +27,7 @@ use rustix::{
 mod churn;
 mod spin;
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -50,6 +50,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Duration::from_micros(number(2)?),
                 Duration::from_micros(number(3)?),
             );
+            if words.get(5).is_some_and(|word| word == "fifo") {
+                real_time();
+            }
             let end = Instant::now() + Duration::from_millis(number(4)?);
             while Instant::now() < end {
                 burn(on);
@@ -247,8 +250,8 @@ fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads its standard input to the end, at real-time priority where that is to be had.
-fn sink() -> io::Result<()> {
+/// Gives this thread real-time priority where that is to be had.
+fn real_time() {
     // `struct sched_param` of the kernel; musl has another one, and refuses the call.
     let priority: i32 = 1;
     // SAFETY: a valid structure; the thread is this one.
@@ -260,6 +263,11 @@ fn sink() -> io::Result<()> {
             &raw const priority,
         )
     };
+}
+
+/// Reads its standard input to the end, at real-time priority.
+fn sink() -> io::Result<()> {
+    real_time();
     let mut bytes = vec![0; 1 << 20];
     while io::stdin().read(&mut bytes)? > 0 {}
     Ok(())
@@ -306,15 +314,14 @@ fn touch(pages: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Does nothing but update a BPF map: the kernel runs no `perf_event` program on this CPU meanwhile.
+/// Does nothing but look up a large value in a BPF map: while the kernel copies it, it runs no
+/// `perf_event` program on this CPU. The copy is long enough for a tick to preempt it.
 fn maps(time: Duration) -> Result<(), Box<dyn Error>> {
     use aya::maps::{Array, MapData};
-    let mut map = Array::<MapData, u64>::create(1, 0)?;
+    let map = Array::<MapData, [u8; 1 << 18]>::create(1, 0)?;
     let end = Instant::now() + time;
     while Instant::now() < end {
-        for value in 0..1000 {
-            map.set(0, value, 0)?;
-        }
+        map.get(&0, 0)?;
     }
     Ok(())
 }
