@@ -39,13 +39,17 @@ rustup target remove x86_64-unknown-linux-musl aarch64-unknown-linux-musl";
 const COMMANDS: &str = "cargo xtask run -- stat -- sleep 1
 cargo xtask test";
 
-/// Runs as root in new namespaces; $1 is the root. Mounts made here end with the namespace.
+/// Runs as root in new namespaces; $1 is the root. Mounts made here end with the namespace. The root is
+/// exchanged, not only changed: runc exchanges it in its turn, which a mere chroot cannot.
 const ENTER: &str = r#"
+mount --bind "$1" "$1"
 mount --rbind /sys "$1/sys" && mount --make-rslave "$1/sys"
 mount --rbind /dev "$1/dev" && mount --make-rslave "$1/dev"
 mount -t proc proc "$1/proc"
 mount -t tmpfs tmpfs "$1/run"
-exec chroot "$1" sh -euxc "$2"
+cd "$1" && pivot_root . mnt && cd /
+umount --lazy /mnt
+exec sh -euxc "$2"
 "#;
 
 pub(crate) fn run() -> Result<()> {
