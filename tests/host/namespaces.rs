@@ -27,8 +27,8 @@ fn unshared(flags: &[&str], load: &Path, script: &str) -> Option<(String, String
             .stdin(Stdio::null());
         command.output().ok()
     };
-    if !run("true").is_some_and(|output| output.status.success()) {
-        println!("skipped: this process may not make namespaces ({flags:?})");
+    if !run("mount --version").is_some_and(|output| output.status.success()) {
+        println!("skipped: this process may not make namespaces ({flags:?}), or there is no mount");
         return None;
     }
     let output = run(script).unwrap();

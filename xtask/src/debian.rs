@@ -50,15 +50,12 @@ pub(crate) fn install(packages: &[&str], need: &str) -> Result<()> {
         apt.env("DEBIAN_FRONTEND", "noninteractive");
         apt
     };
+    // Lists may be absent or out of date, as in a fresh container. One source that does not answer is
+    // no obstacle: what cannot be installed then, the next command says.
+    let _ = sh::check(apt().arg("update"));
     let mut install = apt();
     install.args(["install", "-y", "--no-install-recommends"]);
-    install.args(packages);
-    // Lists may be absent or out of date, as in a fresh container.
-    if sh::check(&mut install).is_err() {
-        sh::check(apt().arg("update"))?;
-        sh::check(&mut install)?;
-    }
-    Ok(())
+    sh::check(install.args(packages))
 }
 
 /// This machine's Debian release, such as `bookworm`.

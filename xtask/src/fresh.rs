@@ -48,7 +48,7 @@ mount --rbind /dev "$1/dev" && mount --make-rslave "$1/dev"
 mount -t proc proc "$1/proc"
 mount -t tmpfs tmpfs "$1/run"
 cd "$1" && pivot_root . mnt && cd /
-umount --lazy /mnt
+chroot /mnt umount --lazy --no-canonicalize /
 exec sh -euxc "$2"
 "#;
 

@@ -8,11 +8,13 @@ use crate::{
     setup, sh, vm,
 };
 
-/// Peers that the host tests compare with; without them those tests say that they are skipped.
+/// Peers that the host tests compare with, and what they prepare namespaces with; without them those tests
+/// say that they are skipped.
 const PEERS: &[Tool] = &[
     ("linux-perf", "perf"),
     ("runc", "runc"),
     ("busybox-static", "busybox"),
+    ("mount", "mount"),
 ];
 
 #[derive(clap::Args)]
@@ -34,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         debian::install(&missing, "")?;
     } else if !missing.is_empty() {
         println!(
-            "xtask: tests that compare with {} will say they were skipped",
+            "xtask: tests that use {} will say they were skipped",
             missing.join(", ")
         );
     }
