@@ -85,6 +85,8 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
     loads.iter_mut().for_each(Load::go);
     loads.into_iter().for_each(|load| drop(load.finish()));
     let window = counting.window();
+    let taken = counting.taken();
+    println!("taken {taken} ns");
     // The end of its input ends cat, and so perf.
     drop(perf.stdin.take());
     let printed = String::from_utf8(perf.wait_with_output().unwrap().stderr).unwrap();
@@ -110,7 +112,11 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
             reason = "milliseconds of a test"
         )]
         let clock = (of("cpu-clock") * 1e6) as u64;
-        assert_within(&format!("{name} clock"), ours("task-clock"), clock, 1.0);
+        // What the hypervisor takes between our moment of a switch and perf's is on one side with us and on
+        // the other with perf.
+        let ours_clock = ours("task-clock");
+        let nearest = ours_clock.clamp(clock.saturating_sub(taken), clock + taken);
+        assert_within(&format!("{name} clock"), ours_clock, nearest, 1.0);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -263,11 +263,16 @@ impl Counting {
     /// whose owners are estimated.
     #[track_caller]
     pub(crate) fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
-        let taken = taken_time() - self.taken;
+        let taken = self.taken();
         let estimated = window.health.estimated_nanos - self.first.health.estimated_nanos;
         let allowed = truth.saturating_sub(estimated)..=truth + taken + estimated;
         let nearest = counted.clamp(*allowed.start(), *allowed.end());
         assert_within(what, counted, nearest, 1.0);
+    }
+
+    /// CPU time in ns that interrupts and the hypervisor took since the start, on all CPUs.
+    pub(crate) fn taken(&self) -> u64 {
+        taken_time() - self.taken
     }
 
     /// The count of one event of a window for one owner; None where it has no row.
