@@ -25,11 +25,33 @@ fn has(program: &str) -> bool {
     found
 }
 
+/// How often two programs are compared beside a hypervisor that takes the CPU from them.
+const ROUNDS: usize = 3;
+
 #[test]
 fn perf_stat_for_each_cgroup_counts_the_same() {
     let Some(_machine) = machine().filter(|_| has("perf")) else {
         return;
     };
+    for round in 1..=ROUNDS {
+        let (clocks, taken) = counted_beside_perf();
+        // What the hypervisor takes between our moment of a switch and perf's is on one side with us and on
+        // the other with perf: such a round says less, and another one is made.
+        let same = |(ours, perf): &(u64, u64)| ours.abs_diff(*perf) <= perf / 100;
+        if taken > 0 && round < ROUNDS && !clocks.iter().all(same) {
+            println!("once more: the hypervisor and interrupts took {taken} ns");
+            continue;
+        }
+        for (ours, perf) in clocks {
+            assert_within("clock", ours, perf, 1.0);
+        }
+        return;
+    }
+}
+
+/// Runs loads in two cgroups beside perf, compares all but the clocks, and returns for each cgroup what we and what perf
+/// counted as its time, in ns, and what was taken from all meanwhile.
+fn counted_beside_perf() -> (Vec<(u64, u64)>, u64) {
     let cgroups = [TestCgroup::new("a"), TestCgroup::new("b")];
     let names: Vec<_> = cgroups
         .iter()
@@ -86,12 +108,12 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
     loads.into_iter().for_each(|load| drop(load.finish()));
     let window = counting.window();
     let taken = counting.taken();
-    println!("taken {taken} ns");
     // The end of its input ends cat, and so perf.
     drop(perf.stdin.take());
     let printed = String::from_utf8(perf.wait_with_output().unwrap().stderr).unwrap();
     println!("{printed}");
 
+    let mut clocks = Vec::new();
     for (cgroup, name) in cgroups.iter().zip(&names) {
         let of = |event: &str| -> f64 {
             let line = printed.lines().find(|line| {
@@ -112,11 +134,7 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
             reason = "milliseconds of a test"
         )]
         let clock = (of("cpu-clock") * 1e6) as u64;
-        // What the hypervisor takes between our moment of a switch and perf's is on one side with us and on
-        // the other with perf.
-        let ours_clock = ours("task-clock");
-        let nearest = ours_clock.clamp(clock.saturating_sub(taken), clock + taken);
-        assert_within(&format!("{name} clock"), ours_clock, nearest, 1.0);
+        clocks.push((ours("task-clock"), clock));
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -138,6 +156,7 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
             ours("context-switches")
         );
     }
+    (clocks, taken)
 }
 
 #[test]
