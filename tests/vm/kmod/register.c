@@ -88,6 +88,21 @@ static void destroy(struct tp_pmu *p)
 	kfree(p);
 }
 
+/*
+ * Up to 6.1 core PMUs of several kinds share the contexts of CPUs, and each driver tells the kernel on which
+ * CPUs the context is its own (x86_pmu_update_cpu_context does so there).
+ */
+static void own_contexts(struct tp_pmu *p)
+{
+#ifdef PERF_PMU_CAP_HETEROGENEOUS_CPUS
+	int cpu;
+
+	if (p->row->kinds)
+		for_each_cpu(cpu, &p->cpus)
+			per_cpu_ptr(p->pmu.pmu_cpu_context, cpu)->ctx.pmu = &p->pmu;
+#endif
+}
+
 static struct tp_pmu *create(const struct tp_row *row, const char *name, int socket,
 			     int instance, int type)
 {
@@ -128,6 +143,7 @@ static struct tp_pmu *create(const struct tp_row *row, const char *name, int soc
 	if (err)
 		goto fail;
 	p->registered = true;
+	own_contexts(p);
 	return p;
 fail:
 	destroy(p);
