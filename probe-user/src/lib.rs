@@ -40,6 +40,7 @@ pub mod printable;
 pub mod pull;
 pub mod record;
 pub mod resctrl;
+pub mod spin;
 mod sys;
 pub mod topology;
 pub mod window;

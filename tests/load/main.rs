@@ -17,6 +17,7 @@ use std::{
 };
 
 use churn::churn;
+use probe_user::spin::spin;
 use rustix::{
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous},
     net::sockopt,
@@ -25,7 +26,6 @@ use rustix::{
 };
 
 mod churn;
-mod spin;
 
 const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US";
 
@@ -113,7 +113,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             churn(words.get(1).ok_or(USAGE)?, number(3)?, each)?;
         }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
-        Some("count") => spin::spin(number(1)?),
+        Some("count") => spin(number(1)?),
         Some("pong") => {
             let (mut from, mut to) = (io::stdin(), io::stdout());
             let mut byte = [0];
@@ -281,7 +281,7 @@ pub(crate) fn burn(time: Duration) {
     let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
     let end = used() + time;
     while used() < end {
-        spin::spin(ROUNDS);
+        spin(ROUNDS);
     }
 }
 

@@ -25,8 +25,6 @@ mod spe;
 mod spe_lives;
 mod spe_losses;
 mod spe_support;
-#[path = "../load/spin.rs"]
-mod spin;
 #[path = "../host/support.rs"]
 #[allow(dead_code, reason = "the host tests use the rest")]
 mod support;

@@ -11,12 +11,12 @@ use std::{
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
 };
+use probe_user::spin::spin;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
     counter::{Counter, Target, pmu_type},
     guest::{skip, value},
-    spin::spin,
 };
 
 #[test]

@@ -14,6 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::{
     event::{self, Counter, Pmu, Pmus, Scope, Source},
+    spin::{PER_ROUND, spin},
     sys::perf,
 };
 
@@ -223,7 +224,7 @@ fn run(group: &[OwnedFd]) -> Option<Vec<u64>> {
     let leader = group[0].as_fd();
     let before = perf::read_group(leader, group.len()).ok();
     perf::enable(leader).ok()?;
-    execute();
+    spin(ROUNDS);
     let ran = perf::read_group(leader, group.len());
     // It is off the PMU until the next run; where that fails, the next run shows it.
     let _ = perf::disable(leader);
@@ -240,24 +241,6 @@ fn run(group: &[OwnedFd]) -> Option<Vec<u64>> {
 
 fn near(count: u64, truth: u64) -> bool {
     count.abs_diff(truth) <= truth / TOLERANCE
-}
-
-/// Instructions of a round of [`execute`].
-const PER_ROUND: u64 = 2;
-
-/// The known loop.
-fn execute() {
-    let rounds = ROUNDS;
-    // SAFETY: counts a register of its own down to 0, touches nothing else.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        std::arch::asm!("2: subs {n}, {n}, #1", "b.ne 2b", n = inout(reg) rounds => _);
-    }
-    // SAFETY: as above.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!("2: sub {n}, 1", "jnz 2b", n = inout(reg) rounds => _);
-    }
 }
 
 #[cfg(test)]
