@@ -71,54 +71,32 @@ impl Walk {
 
     /// The walk that the kernel stored as `words`.
     #[must_use]
-    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
-        let [
-            number,
-            threads,
-            wanted,
-            found,
-            complete,
-            namespace,
-            level,
-            first,
-            node,
-            head,
-            thread,
-            visited,
-        ] = words;
+    pub fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let mut words = words.into_iter();
+        let mut word = || words.next().unwrap_or_default();
+        // Fields in declaration order: struct expressions are evaluated as written.
         Self {
-            number,
-            threads,
-            wanted,
-            found,
-            complete,
-            namespace,
-            level,
-            first,
-            node,
-            head,
-            thread,
-            visited,
+            number: word(),
+            threads: word(),
+            wanted: word(),
+            found: word(),
+            complete: word(),
+            namespace: word(),
+            level: word(),
+            first: word(),
+            node: word(),
+            head: word(),
+            thread: word(),
+            visited: word(),
         }
     }
 
-    /// The words under which the kernel stores it.
+    /// The words by which user space begins it.
     #[must_use]
-    pub const fn to_words(self) -> [u64; Self::WORDS] {
-        [
-            self.number,
-            self.threads,
-            self.wanted,
-            self.found,
-            self.complete,
-            self.namespace,
-            self.level,
-            self.first,
-            self.node,
-            self.head,
-            self.thread,
-            self.visited,
-        ]
+    pub fn beginning(&self) -> [u64; Self::WORDS] {
+        let mut words = [0; Self::WORDS];
+        words[..3].copy_from_slice(&[self.number, self.threads, self.wanted]);
+        words
     }
 }
 
@@ -128,6 +106,19 @@ const _: () = assert!(size_of::<Walk>() == 8 * Walk::WORDS);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_walk_is_read_as_it_was_begun() {
+        let walk = Walk {
+            number: 7,
+            threads: 1,
+            wanted: 42,
+            ..Walk::default()
+        };
+        assert_eq!(Walk::from_words(walk.beginning()), walk);
+        let words = core::array::from_fn(|at| at as u64);
+        assert_eq!(Walk::from_words(words).visited, 11);
+    }
 
     #[test]
     fn a_name_ends_at_its_nul() {

@@ -49,7 +49,7 @@ type Words = [u64; Walk::WORDS];
 fn put(ebpf: &mut Ebpf, walk: &Walk) -> Result<(), LoadError> {
     let map = ebpf.map_mut("WALK").ok_or_else(|| no_map("WALK"))?;
     let mut map: Array<_, Words> = map.try_into().map_err(|error| refused(&error))?;
-    map.set(0, walk.to_words(), 0)
+    map.set(0, walk.beginning(), 0)
         .map_err(|error| refused(&error))
 }
 
