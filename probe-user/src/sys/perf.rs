@@ -33,7 +33,9 @@ pub(crate) fn open(
     attr.set_exclude_user(exclude.user.into());
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_exclude_hv(exclude.hv.into());
-    attr.set_disabled(leader.is_none().into());
+    if leader.is_none() {
+        set_leader(&mut attr);
+    }
     open_attr(&mut attr, cpu, leader)
 }
 
@@ -44,7 +46,7 @@ pub(crate) fn open_leader(counter: &Counter, exclude: Exclude, cpu: u32) -> io::
     attr.set_exclude_user(exclude.user.into());
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_exclude_hv(exclude.hv.into());
-    attr.set_disabled(1);
+    set_leader(&mut attr);
     attr.read_format = u64::from(bindings::PERF_FORMAT_GROUP);
     open_attr(&mut attr, cpu, None)
 }
@@ -61,7 +63,7 @@ pub(crate) fn open_own(
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     if leader.is_none() {
-        attr.set_disabled(1);
+        set_leader(&mut attr);
         attr.set_pinned(1);
         attr.read_format = u64::from(bindings::PERF_FORMAT_GROUP);
     }
@@ -170,6 +172,16 @@ fn attr(counter: &Counter) -> bindings::perf_event_attr {
     attr.config1 = counter.config1;
     attr.config2 = counter.config2;
     attr
+}
+
+/// The first event of a group, which counts from [`enable`] on.
+///
+/// Arm's driver leaves a disabled event out where it looks whether a group has room, unless an exec would enable
+/// it (`validate_event` of `drivers/perf/arm_pmu.c`): a group of one counter too many would open, and never run.
+/// None of these events is of a thread that makes an exec.
+fn set_leader(attr: &mut bindings::perf_event_attr) {
+    attr.set_disabled(1);
+    attr.set_enable_on_exec(1);
 }
 
 fn open_attr(
