@@ -1,5 +1,6 @@
 //! The report on fixture machines (tests/fixtures/doctor), word for word.
 
+mod btf;
 mod counters;
 mod docs;
 
@@ -13,6 +14,8 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 use rustix::thread::CapabilitySet;
 use tempfile::TempDir;
+
+use btf::{STRUCTURES, Structure, btf};
 
 use super::{
     Diagnosis, Machine, examine,
@@ -173,94 +176,6 @@ fn copy(from: &Path, to: &Path) {
             fs::copy(source, to.join(name)).unwrap();
         }
     }
-}
-
-/// Name and members, each with the number of its type.
-type Structure = (&'static str, &'static [(&'static str, u32)]);
-
-/// The types that come before the structures, and the second of those.
-const INT: u32 = 1;
-const LONG: u32 = 2;
-const POINTER: u32 = 3;
-const CHARACTER: u32 = 4;
-const TEXT: u32 = 5;
-const NUMBERS: u32 = 6;
-const ENTITY: u32 = 8;
-const LIST: u32 = 9;
-
-/// What pmuscope reads of the kernel.
-const STRUCTURES: [Structure; 13] = [
-    (
-        "task_struct",
-        &[
-            ("state", INT),
-            ("pid", INT),
-            ("tgid", INT),
-            ("cgroups", POINTER),
-            ("comm", TEXT),
-            ("se", ENTITY),
-            ("tasks", LIST),
-            ("group_leader", POINTER),
-            ("thread_node", LIST),
-            ("thread_pid", POINTER),
-            ("signal", POINTER),
-        ],
-    ),
-    (
-        "sched_entity",
-        &[
-            ("sum_exec_runtime", LONG),
-            ("prev_sum_exec_runtime", LONG),
-            ("exec_start", LONG),
-            ("cfs_rq", POINTER),
-        ],
-    ),
-    ("list_head", &[("next", POINTER), ("prev", POINTER)]),
-    ("signal_struct", &[("thread_head", LIST), ("live", INT)]),
-    ("pid", &[("level", INT), ("numbers", NUMBERS)]),
-    ("upid", &[("nr", INT), ("ns", POINTER)]),
-    ("cfs_rq", &[("rq", POINTER)]),
-    ("rq", &[("clock", LONG), ("clock_task", LONG)]),
-    ("css_set", &[("dfl_cgrp", POINTER)]),
-    ("cgroup", &[("kn", POINTER), ("root", POINTER)]),
-    ("cgroup_root", &[("hierarchy_id", INT)]),
-    ("kernfs_node", &[("id", LONG)]),
-    ("bpf_mem_alloc", &[("objcg", POINTER)]),
-];
-
-/// A BTF file (Documentation/bpf/btf.rst) of these structures.
-fn btf(structures: &[Structure]) -> Vec<u8> {
-    let kind = |kind: u32| kind << 24;
-    let mut strings = vec![0_u8];
-    let mut name = |text: &str| {
-        let at = u32::try_from(strings.len()).unwrap();
-        strings.extend(text.bytes().chain([0]));
-        at
-    };
-    // Name, kind, bytes, and of integers their bits; of an array its type, its index' type and its length.
-    let mut types = vec![name("int"), kind(1), 4, 32];
-    types.extend([name("long"), kind(1), 8, 64]);
-    types.extend([0, kind(2), INT]);
-    types.extend([name("char"), kind(1), 1, 8]);
-    types.extend([0, kind(3), 0, CHARACTER, INT, 16]);
-    types.extend([0, kind(3), 0, INT, INT, 1]);
-    for (structure, members) in structures {
-        let count = u32::try_from(members.len()).unwrap();
-        types.extend([name(structure), kind(4) | count, count * 32]);
-        for (at, (member, id)) in (0..).zip(*members) {
-            types.extend([name(member), *id, at * 256]);
-        }
-    }
-    let types: Vec<u8> = types.into_iter().flat_map(u32::to_le_bytes).collect();
-    let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
-    let (types_len, strings_len) = (length(&types), length(&strings));
-    let mut file = vec![0x9f, 0xeb, 1, 0];
-    for word in [24, 0, types_len, types_len, strings_len] {
-        file.extend(u32::to_le_bytes(word));
-    }
-    file.extend(types);
-    file.extend(strings);
-    file
 }
 
 /// State of each check, for tests that change one thing.
