@@ -5,23 +5,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::{
+    cli::{command, run, run_with_load},
     guest::{skip, value},
-    support::{machine, pmuscope},
+    support::machine,
     testpmu::{TestPmu, core},
 };
-
-/// What it printed: JSON, and messages.
-fn run(arguments: &str) -> (Value, String) {
-    let output = pmuscope().args(arguments.split(' ')).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    println!("{arguments}: {text}{said}");
-    let json = text
-        .lines()
-        .find_map(|line| serde_json::from_str(line).ok());
-    let json = json.or_else(|| serde_json::from_str(&text).ok());
-    (json.unwrap_or_else(|| panic!("no JSON")), said)
-}
 
 /// State and text of doctor's finding about counters.
 fn doctor() -> (String, String) {
@@ -46,25 +34,28 @@ fn only_pmu(parameters: &str) -> Option<TestPmu> {
     Some(TestPmu::load(&format!("set=core {parameters}")))
 }
 
-/// The values of `stat` without `-e`, and whether it said what was left out.
+/// The values of a command of `stat` without `-e`, and whether it said what was left out.
 fn default_run(options: &str) -> (Value, String) {
-    let (report, said) = run(&format!("stat --self --format json {options}-- sleep 0.3"));
+    let (report, said) =
+        run_with_load(&format!("stat --self --format json{options}"), "burn 0 100");
     assert_eq!(report["self"]["group_exchanges"], 0);
-    let events = report["total"]["events"].clone();
+    let events = command(&report)["events"].clone();
     for (name, event) in events.as_object().unwrap() {
         assert_eq!(event["running"], 1.0, "{name}");
     }
     (events, said)
 }
 
-/// Cycles and instructions of the test PMU are 1 : 2, as far as they are read at one time: between two reads
-/// the host may stop an emulated CPU for longer than a charge takes (0.2% was seen). A broken counter is off
-/// by nearly all.
+/// Cycles and instructions of the test PMU are 1 : 2. At a switch they are read at one instant; if the last pull
+/// comes before the command's last switch, one after the other, some 5 us apart.
 fn instructions_are_twice_the_cycles(events: &Value) {
     let count = |name: &str| events[name]["raw"].as_u64().unwrap();
     let (cycles, instructions) = (count("cycles"), count("instructions"));
     assert!(cycles > 0);
-    assert!(instructions.abs_diff(2 * cycles) < cycles / 50, "{events}");
+    assert!(
+        instructions.abs_diff(2 * cycles) < cycles / 10_000,
+        "{events}"
+    );
 }
 
 #[test]
@@ -82,9 +73,8 @@ fn each_counter_counts_the_instructions_that_were_executed() {
     };
     let (state, found) = doctor();
     assert_eq!(state, "ok");
-    // The kernel itself may hold one besides.
     let each = format!("{name}: each of the 6 that are free counts 1000000 instructions");
-    assert!(found.starts_with(&each), "{found}");
+    assert_eq!(found, each);
 }
 
 #[test]
@@ -119,7 +109,7 @@ fn nothing_takes_turns_by_default() {
     assert_eq!(events.as_object().unwrap().len(), 7);
     assert!(!said.contains("no counter is left"), "{said}");
     instructions_are_twice_the_cycles(&events);
-    let (events, said) = default_run("--reserve-counters 3 ");
+    let (events, said) = default_run(" --reserve-counters 3");
     assert_eq!(events.as_object().unwrap().len(), 5);
     assert!(
         said.contains("no counter is left for it: cache-references, branches;"),

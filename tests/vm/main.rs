@@ -5,6 +5,7 @@
 
 mod accounting;
 mod capacity;
+mod cli;
 mod counter;
 mod guest;
 mod hooks;

@@ -3,12 +3,12 @@
 use std::{thread, time::Duration};
 
 use probe_user::{catalogue::Chip, derive::Report, formula::Implicit, join::View};
-use serde_json::Value;
 
 use crate::{
+    cli::run,
     guest::clock_slack,
     metrics_uncore::{ROUNDING, enlarge_rates, plan},
-    support::{Counting, machine, pmuscope},
+    support::{Counting, machine},
     testpmu::TestPmu,
 };
 
@@ -26,25 +26,13 @@ fn stat_prints_what_the_library_computes() {
     drop(counting);
     let joined = View::default().join(&window, plan.groups.len());
     let report = Report::new(&plan, &window, &joined, window.start);
-    let output = pmuscope()
-        .args("stat -M all --chip grace-hopper-multi --format json -- sleep 2".split(' '))
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let printed = text.lines().chain(errors.lines());
-    let printed: Vec<Value> = printed
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    let [printed] = &printed[..] else {
-        panic!("{text}{errors}")
-    };
+    let (printed, said) = run("stat -M all --chip grace-hopper-multi --format json -- sleep 2");
     let mut compared = 0;
     for row in &report.places {
         let (Ok(value), name) = (&row.value, &row.metric.name) else {
             continue;
         };
-        let same = |line: &&Value| {
+        let same = |line: &&serde_json::Value| {
             let place = row.place.to_string();
             line["metric"] == *name.as_str()
                 && line["socket"] == row.place.socket.unwrap()
@@ -52,7 +40,7 @@ fn stat_prints_what_the_library_computes() {
         };
         let places = printed["places"].as_array().unwrap();
         let line = places.iter().find(same);
-        let line = line.unwrap_or_else(|| panic!("no {name} at {} in {text}{errors}", row.place));
+        let line = line.unwrap_or_else(|| panic!("no {name} at {} in {printed}{said}", row.place));
         let printed = line["value"].as_f64().unwrap();
         let mut list = plan.metrics.list.iter();
         let metric = list.find(|planned| planned.metric.name == *name).unwrap();

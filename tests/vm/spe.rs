@@ -11,11 +11,12 @@ use std::{
 use probe_user::load::spe::Timeline;
 
 use crate::{
+    cli::{command, run_with_load},
     spe_support::{
         Sampling, Sums, assert_conserved, assert_exact, counted, sample, samples, stat, truth,
         written,
     },
-    support::{Load, TestCgroup, load_binary, machine, pmuscope},
+    support::{Load, TestCgroup, machine, pmuscope},
     testpmu::TestPmu,
 };
 
@@ -260,26 +261,11 @@ fn pages_and_processes() {
 fn mem_shows_the_command() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=spe");
-    let output = pmuscope()
-        .args(["mem", "--format", "json", "--period", "4096"])
-        .args(["--spe-irq-max", "1ms", "--hot-pages", "2", "--self", "--"])
-        .arg(load_binary())
-        .args(["burn", "0", "200"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    println!("{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout);
-    println!("{text}");
-    assert!(output.status.success());
-    let json: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
-    let command = json["rows"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|row| row["kind"] == "command")
-        .unwrap();
-    let loads = &command["classes"]["load"];
+    let (json, _) = run_with_load(
+        "mem --format json --period 4096 --spe-irq-max 1ms --hot-pages 2 --self",
+        "burn 0 200",
+    );
+    let loads = &command(&json)["classes"]["load"];
     let (samples, low, high) = (
         loads["spe_samples"].as_f64().unwrap(),
         loads["spe_operations"]["low"].as_f64().unwrap(),

@@ -1,13 +1,14 @@
 //! Processes that begin, change and end between two looks at the buffer, and the period that follows a
 //! budget.
 
-use std::{process::Stdio, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use crate::{
+    cli::{command, run_with_load},
     spe_support::{
         PERIOD, Sampling, assert_conserved, assert_exact, sample, samples, truth, written,
     },
-    support::{TestCgroup, load_binary, machine, pmuscope},
+    support::{TestCgroup, machine},
     testpmu::TestPmu,
 };
 
@@ -102,27 +103,8 @@ fn the_period_follows_the_budget() {
 fn stat_shows_sampled_metrics() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=spe");
-    let output = pmuscope()
-        .args([
-            "stat",
-            "--format",
-            "json",
-            "-M",
-            "group:spe,cpus_used",
-            "--",
-        ])
-        .arg(load_binary())
-        .args(["burn", "0", "500"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    println!("{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout);
-    println!("{text}");
-    assert!(output.status.success());
-    let json: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
-    let rows = json["rows"].as_array().unwrap();
-    let command = rows.iter().find(|row| row["kind"] == "command").unwrap();
+    let (json, _) = run_with_load("stat --format json -M group:spe,cpus_used", "burn 0 500");
+    let command = command(&json);
     let value = |name: &str| command["metrics"][name]["value"].as_f64();
     // On amd64 no core's table explains the data sources.
     assert!(value("spe_load_rate").unwrap() > 1e6, "{command}");
