@@ -14,10 +14,11 @@ use rustix::thread::CapabilitySet;
 
 use super::{Area, Finding, Loss, Machine};
 use crate::{
+    catalogue::{self, Catalogue, Settings},
     cgroup::Hierarchy,
     cpus::{self, CpuList},
     event::{self, Pmus},
-    load::{self, Config, Counters, Hook, Plan, Session, Untried},
+    load::{self, Config, Counters, Hook, Plan, Request, Room, Session, Untried},
     window::Window,
 };
 
@@ -25,6 +26,9 @@ const AREA: Area = Area::Trials;
 
 /// How long the session counts.
 const TRIAL: Duration = Duration::from_millis(50);
+
+/// What it counts, where the machine has hardware counters.
+pub(super) const COUNTED: &str = "task-clock,cycles,instructions";
 
 /// What is tried on the running kernel.
 pub(super) trait Trials {
@@ -205,12 +209,10 @@ impl Trials for Live {
     }
 
     fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String> {
-        let pmus = Pmus::read(Path::new("/sys")).map_err(|error| error.to_string())?;
         let failed = |error: load::LoadError| error.to_string();
         let start = |events: &str| -> Result<Session, String> {
-            let events = event::parse(events, &pmus).map_err(|error| error.to_string())?;
             let config = Config {
-                plan: Plan::new(&events).map_err(failed)?,
+                plan: plan(Path::new("/sys"), events)?,
                 hook: Hook::SchedSwitch,
                 by_process: false,
                 follow_command: false,
@@ -220,8 +222,7 @@ impl Trials for Live {
             Session::start(config, hierarchy).map_err(failed)
         };
         // Counters of hardware cost more to read, where there are any.
-        let mut session =
-            start("task-clock,cycles,instructions").or_else(|_| start("task-clock"))?;
+        let mut session = start(COUNTED).or_else(|_| start("task-clock"))?;
         let mut edges = Duration::ZERO;
         let mut pull = || {
             let began = Instant::now();
@@ -259,6 +260,26 @@ impl Trials for Live {
             ppm: cost.ppm(),
         })
     }
+}
+
+/// What a session counts of these events: task-clock first, those of each kind of core on its own CPUs.
+pub(super) fn plan(sysfs: &Path, events: &str) -> Result<Plan, String> {
+    let pmus = Pmus::read(sysfs).map_err(|error| error.to_string())?;
+    let catalogue = Catalogue::builtin().map_err(|error| error.to_string())?;
+    let machine = catalogue::Machine::detect(sysfs);
+    let request = Request {
+        events: &event::parse(events, &pmus).map_err(|error| error.to_string())?,
+        metrics: &[],
+        offered: &[],
+        machine,
+        cpus: cpus::online(sysfs)
+            .map_err(|error| error.to_string())?
+            .len(),
+        settings: Settings::default(),
+    };
+    // The session itself shows what the PMU takes.
+    let room = Room::documented(&catalogue, &machine, &pmus, 0);
+    Plan::packed(&request, &pmus, &room).map_err(|error| error.to_string())
 }
 
 /// Opens task-clock for a target that `perf_event_open(2)` names by `pid` and `flags`.

@@ -1,15 +1,17 @@
 //! What reading a counter takes on this machine: some 50 ns where the core is asked, microseconds where
 //! a hypervisor answers for it.
 
+use std::collections::BTreeMap;
+
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use probe_common::SLOTS;
 
-use super::{LoadError, Session, chain, program};
+use super::{LoadError, Plan, Session, chain, program};
 
 /// The least of so many runs is that of a reading which nothing disturbed.
 const RUNS: u32 = 8;
 
-/// What the counters that are read at a charge take.
+/// What the counters take that are read at a charge on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCost {
     /// Counters of hardware that are read.
@@ -39,14 +41,36 @@ impl ReadCost {
     }
 }
 
+/// By kind of core, where the machine has several: each kind has counters, and a way to read them, of its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadCosts(BTreeMap<Option<usize>, ReadCost>);
+
+impl ReadCosts {
+    /// What the counters take that are read on this CPU.
+    pub(crate) fn on(&self, plan: &Plan, cpu: u32) -> ReadCost {
+        let cost = self.0.get(&plan.kind_of_core(cpu));
+        cost.copied().unwrap_or_default()
+    }
+}
+
 impl Session {
-    /// Reads each counter of the first CPU a few times: those of a group in turns are counted as the one that
-    /// is live.
+    /// Reads each counter of the first CPU of each kind of core a few times: those of a group in turns are counted
+    /// as the one that is live.
     pub(super) fn measure_reads(&mut self) -> Result<(), LoadError> {
-        let Some(counters) = self.counters.first() else {
-            return Ok(());
-        };
-        let (cpu, live) = (counters.cpu, counters.live);
+        let mut first = BTreeMap::new();
+        for (at, counters) in self.counters.iter().enumerate() {
+            let kind = self.config.plan.kind_of_core(counters.cpu);
+            first.entry(kind).or_insert(at);
+        }
+        for (kind, at) in first {
+            let cost = self.measure_reads_of(at)?;
+            self.read_costs.0.insert(kind, cost);
+        }
+        Ok(())
+    }
+
+    fn measure_reads_of(&mut self, at: usize) -> Result<ReadCost, LoadError> {
+        let (cpu, live) = (self.counters[at].cpu, self.counters[at].live);
         let plan = &self.config.plan;
         let fixed = &plan.groups[..plan.fixed()];
         let live = live.map_or(&[][..], |group| &plan.groups[group..=group]);
@@ -64,8 +88,7 @@ impl Session {
             *count += 1;
             *sum += nanos;
         }
-        self.read_cost = cost;
-        Ok(())
+        Ok(cost)
     }
 
     /// The least that a reading of the slot took; 0 where its CPU is offline.

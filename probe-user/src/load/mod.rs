@@ -38,6 +38,7 @@ use probe_common::{CpuState, Walk};
 
 pub(crate) use self::{
     clock::KernelClock,
+    cost::ReadCosts,
     counters::CpuCounters,
     error::chain,
     hook::{CgroupSwitches, Exits},
@@ -110,7 +111,7 @@ pub struct Session {
     pub(crate) exits: Exits,
     pub(crate) flushes: u64,
     pub(crate) rotation: Rotation,
-    pub(crate) read_cost: ReadCost,
+    pub(crate) read_costs: ReadCosts,
     pub(crate) began: Duration,
     pub(crate) spe: Option<Spe>,
     pub(crate) devices: Option<DeviceReader>,
@@ -201,7 +202,7 @@ impl Session {
             exits: Exits::default(),
             flushes: 0,
             rotation: Rotation::default(),
-            read_cost: ReadCost::default(),
+            read_costs: ReadCosts::default(),
             began: now(),
             spe: None,
             devices,

@@ -12,7 +12,7 @@ const LIMIT: u64 = 10_000;
 /// What the programs took of the CPU on which they took most, since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountingCost {
-    /// What the counters take that are read at a charge.
+    /// What the counters take that are read at a charge there.
     pub read: ReadCost,
     /// That CPU.
     pub cpu: u32,
@@ -27,25 +27,27 @@ pub struct CountingCost {
 }
 
 impl CountingCost {
-    /// `same` and `changed` are of all CPUs.
+    /// `read` is by CPU, `same` and `changed` are of all CPUs.
     pub(super) fn of(
         states: &[CpuState],
         elapsed: Duration,
-        read: ReadCost,
+        read: impl Fn(u32) -> ReadCost,
         same: Sampled,
         changed: Sampled,
     ) -> Self {
         let mean = |sampled: Sampled| sampled.nanos.checked_div(sampled.samples);
-        // A short run has no samples of its own.
-        let charging = mean(changed).unwrap_or(0).max(read.all());
-        let same = mean(same).unwrap_or(0);
-        let on = |(cpu, state): (u32, &CpuState)| Self {
-            read,
-            cpu,
-            elapsed: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
-            charges: state.charges,
-            charging,
-            rest: state.runs.saturating_sub(state.charges) * same,
+        let (same, changed) = (mean(same).unwrap_or(0), mean(changed).unwrap_or(0));
+        let on = |(cpu, state): (u32, &CpuState)| {
+            let read = read(cpu);
+            Self {
+                read,
+                cpu,
+                elapsed: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+                charges: state.charges,
+                // A short run has no samples of its own.
+                charging: changed.max(read.all()),
+                rest: state.runs.saturating_sub(state.charges) * same,
+            }
         };
         let cpus = (0..).zip(states).map(on);
         cpus.max_by_key(Self::nanos).unwrap_or_default()
@@ -132,7 +134,7 @@ mod tests {
         };
         let states = [state(1_000, 10), state(2_000, 900), state(5_000, 0)];
         let sampled = |samples, nanos| Sampled { samples, nanos };
-        let read = trapped(0).read;
+        let read = |_| trapped(0).read;
         let second = Duration::from_secs(1);
         let cost = CountingCost::of(&states, second, read, sampled(2, 160), sampled(0, 0));
         assert_eq!((cost.cpu, cost.charges), (1, 900));
@@ -142,5 +144,17 @@ mod tests {
         assert_eq!(cost.charging, 20_000);
         assert_eq!(cost.ppm(), Some(18_088));
         assert_eq!(CountingCost::default().ppm(), None);
+        // Where there are several kinds of core, each CPU has the costs of its own.
+        let kinds = |cpu| match cpu {
+            0 => ReadCost {
+                hardware: 1,
+                hardware_nanos: 2_000_000,
+                ..ReadCost::default()
+            },
+            _ => trapped(0).read,
+        };
+        let cost = CountingCost::of(&states, second, kinds, sampled(2, 160), sampled(0, 0));
+        assert_eq!((cost.cpu, cost.charging), (0, 2_000_000));
+        assert_eq!(cost.read, kinds(0));
     }
 }

@@ -62,13 +62,14 @@ impl Session {
         };
         let (same, changed) = (sampled(|state| state.same), sampled(|state| state.changed));
         let elapsed = now().saturating_sub(self.began);
+        let read = |cpu| self.read_costs.on(&self.config.plan, cpu);
         Health {
             hook: self.hook(),
             runs: sum(|state| state.runs),
             charges: sum(|state| state.charges),
             same,
             changed,
-            cost: CountingCost::of(states, elapsed, self.read_cost, same, changed),
+            cost: CountingCost::of(states, elapsed, read, same, changed),
             flushes,
             exchanges: self.rotation.exchanges,
             rows,

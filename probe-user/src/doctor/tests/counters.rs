@@ -1,6 +1,11 @@
 //! What doctor says of counters that were tried with a known loop.
 
-use super::{super::State, Arch, COUNTS, Fixture, Told, process};
+use std::path::Path;
+
+use super::{
+    super::{State, trials},
+    Arch, COUNTS, FIXTURES, Fixture, Told, process,
+};
 
 /// The finding about counters: its state, what was found, and what is lost.
 fn said(counters: (&'static [u64], usize)) -> (String, String) {
@@ -54,4 +59,22 @@ fn counters_that_could_not_be_tried() {
     let (found, lost) = said((&[], 0));
     assert_eq!(found, "cpu: not tried: others hold all of its counters");
     assert!(lost.starts_with("the proof"), "{lost}");
+}
+
+/// The events of each kind of core are counted on its own CPUs, and share slots with those of the other.
+#[test]
+fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
+    let sysfs = Path::new(FIXTURES).join("sysfs/hybrid");
+    let plan = trials::plan(&sysfs, trials::COUNTED).unwrap();
+    let names = |group: usize| -> Vec<&str> {
+        let columns = plan.groups[group].iter().map(|planned| planned.column);
+        columns.map(|at| plan.columns[at].name.as_str()).collect()
+    };
+    assert_eq!(names(0), ["task-clock"]);
+    assert_eq!((plan.fixed(), plan.slots()), (1, 3));
+    for (cpu, kind) in [(0, "cpu_core"), (4, "cpu_atom")] {
+        let turns: Vec<Vec<&str>> = plan.turns(cpu).map(names).collect();
+        let own = ["cycles", "instructions"].map(|event| format!("{kind}/{event}/"));
+        assert_eq!(turns, [own]);
+    }
 }
