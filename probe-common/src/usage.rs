@@ -48,26 +48,38 @@ impl UsageKey {
     #[must_use]
     pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
         let [cgroup, rest] = words;
-        let b = rest.to_ne_bytes();
+        let (tgid, cpu, group) = split(rest);
         Self {
             cgroup: CgroupId(cgroup),
-            tgid: u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
-            cpu: u16::from_ne_bytes([b[4], b[5]]),
-            group: u16::from_ne_bytes([b[6], b[7]]),
+            tgid,
+            cpu,
+            group,
         }
     }
 
     /// The words under which the kernel stores this key.
     #[must_use]
     pub const fn to_words(self) -> [u64; Self::WORDS] {
-        let [t0, t1, t2, t3] = self.tgid.to_ne_bytes();
-        let [c0, c1] = self.cpu.to_ne_bytes();
-        let [g0, g1] = self.group.to_ne_bytes();
-        [
-            self.cgroup.0,
-            u64::from_ne_bytes([t0, t1, t2, t3, c0, c1, g0, g1]),
-        ]
+        [self.cgroup.0, joined(self.tgid, self.cpu, self.group)]
     }
+}
+
+/// The second word of a key: process id, CPU, and what else its rows are told apart by.
+pub(crate) const fn split(word: u64) -> (u32, u16, u16) {
+    let b = word.to_ne_bytes();
+    (
+        u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
+        u16::from_ne_bytes([b[4], b[5]]),
+        u16::from_ne_bytes([b[6], b[7]]),
+    )
+}
+
+/// The word that [`split`] takes apart.
+pub(crate) const fn joined(tgid: u32, cpu: u16, rest: u16) -> u64 {
+    let [t0, t1, t2, t3] = tgid.to_ne_bytes();
+    let [c0, c1] = cpu.to_ne_bytes();
+    let [r0, r1] = rest.to_ne_bytes();
+    u64::from_ne_bytes([t0, t1, t2, t3, c0, c1, r0, r1])
 }
 
 /// Value of a USAGE row: raw (unscaled) counts since counting began, and the time
@@ -114,3 +126,24 @@ impl UsageRow {
 // The eBPF programs and user space are compiled for different targets: both must see these sizes.
 const _: () = assert!(size_of::<UsageKey>() == 8 * UsageKey::WORDS);
 const _: () = assert!(size_of::<UsageRow>() == 8 * UsageRow::WORDS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_stored_in_the_order_of_its_fields() {
+        let key = UsageKey {
+            cgroup: CgroupId(7),
+            tgid: 1,
+            cpu: 2,
+            group: 3,
+        };
+        let words = key.to_words();
+        assert_eq!(UsageKey::from_words(words), key);
+        let bytes = words.map(u64::to_ne_bytes);
+        let halves = bytes[1].as_chunks::<2>().0;
+        let halves: [u16; 4] = core::array::from_fn(|at| u16::from_ne_bytes(halves[at]));
+        assert_eq!(halves[2..], [2, 3]);
+    }
+}

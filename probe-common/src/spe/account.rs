@@ -2,7 +2,10 @@
 //! every byte that SPE wrote.
 
 use super::{Access, BadKind};
-use crate::CgroupId;
+use crate::{
+    CgroupId,
+    usage::{joined, split},
+};
 
 /// Buckets of the latency histogram: bucket n counts latencies from 2^n to 2^(n+1) - 1 cycles, the
 /// first also 0, the last all above.
@@ -33,25 +36,19 @@ impl SpeKey {
     #[must_use]
     pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
         let [cgroup, rest] = words;
-        let b = rest.to_ne_bytes();
+        let (tgid, cpu, access) = split(rest);
         Self {
             cgroup: CgroupId(cgroup),
-            tgid: u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
-            cpu: u16::from_ne_bytes([b[4], b[5]]),
-            access: Access(u16::from_ne_bytes([b[6], b[7]])),
+            tgid,
+            cpu,
+            access: Access(access),
         }
     }
 
     /// The words under which the kernel stores this key.
     #[must_use]
     pub const fn to_words(self) -> [u64; Self::WORDS] {
-        let [t0, t1, t2, t3] = self.tgid.to_ne_bytes();
-        let [c0, c1] = self.cpu.to_ne_bytes();
-        let [a0, a1] = self.access.0.to_ne_bytes();
-        [
-            self.cgroup.0,
-            u64::from_ne_bytes([t0, t1, t2, t3, c0, c1, a0, a1]),
-        ]
+        [self.cgroup.0, joined(self.tgid, self.cpu, self.access.0)]
     }
 }
 

@@ -88,23 +88,21 @@ pub(crate) fn open_sampling(
 /// Starts a group by its leader.
 pub(crate) fn enable(leader: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is a perf event's; the argument is plain.
-    let result = unsafe { raw::ioctls::ENABLE(leader.as_raw_fd(), 0) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    done(unsafe { raw::ioctls::ENABLE(leader.as_raw_fd(), 0) })
 }
 
 /// Stops a group by its leader; its counts stay.
 pub(crate) fn disable(leader: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is a perf event's; the argument is plain.
-    let result = unsafe { raw::ioctls::DISABLE(leader.as_raw_fd(), 0) };
+    done(unsafe { raw::ioctls::DISABLE(leader.as_raw_fd(), 0) })
+}
+
+/// What a system call said that returns nothing else.
+fn done(result: i32) -> io::Result<()> {
     if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
+        return Err(io::Error::last_os_error());
     }
+    Ok(())
 }
 
 /// Opens the software event that fires when a CPU switches between tasks of two cgroups (kernel 5.13).
