@@ -28,6 +28,22 @@ pub(crate) fn set_online(cpu: u32, online: bool) {
     .unwrap();
 }
 
+/// CPU 1 is offline until this is dropped.
+pub(crate) struct Alone;
+
+impl Alone {
+    pub(crate) fn new() -> Self {
+        set_online(1, false);
+        Self
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        set_online(1, true);
+    }
+}
+
 #[test]
 fn a_cpu_that_leaves_and_comes_back_counts_on() {
     let Some(_machine) = machine() else { return };

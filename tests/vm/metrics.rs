@@ -20,7 +20,7 @@ use probe_user::{
 use crate::{
     accounting::{settled, watched},
     guest::{clock_slack, clock_slack_of_one_cpu, skip, value},
-    hotplug::set_online,
+    hotplug::Alone,
     support::{Counting, Load, TestCgroup, machine, online_cpus},
     testpmu::{TestPmu, core},
 };
@@ -349,22 +349,6 @@ fn own_chip() -> Chip {
 enum Cpus {
     One,
     Two,
-}
-
-/// CPU 1 is offline until this is dropped.
-struct Alone;
-
-impl Alone {
-    fn new() -> Self {
-        set_online(1, false);
-        Self
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        set_online(1, true);
-    }
 }
 
 fn by_rotation(chip: Chip, cpus: Cpus) {

@@ -13,7 +13,9 @@ use probe_user::{
 
 use crate::{
     accounting::{run, watched},
+    cli::{command, run_with_load},
     guest::{clock_runs_alone, clock_slack, clock_slack_of_one_cpu, skip, value},
+    hotplug::Alone,
     report::{report, row},
     support::{self, Counting, TestCgroup, machine},
     testpmu::{TestPmu, core, event},
@@ -220,6 +222,52 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     drop(beside);
     // Added up before scaling, it would be off by 28%.
     uneven_counts_are_true(&pmu, &mut counting, &a, clock_slack_of_one_cpu());
+}
+
+/// The first turns are short: a command of 100 ms has values of as many groups as fit in it.
+#[test]
+fn a_short_command_has_values_of_many_groups() {
+    let Some(_machine) = machine() else { return };
+    if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
+        return skip("with QEMU's own PMU beside it there are two core PMUs");
+    }
+    if clock_runs_alone() {
+        return skip("an exchange may take as long as the host does something else");
+    }
+    let pmu = TestPmu::load("set=core");
+    pmu.control("idle 1");
+    // An exchange on another emulated CPU takes as long as that CPU's turn.
+    let _alone = Alone::new();
+    let (name, _) = core();
+    // Cache references and misses, branches and misses.
+    let codes = if value("ARCH") == "arm64" {
+        [0x04, 0x03, 0x21, 0x22]
+    } else {
+        [0x4f2e, 0x412e, 0xc4, 0xc5]
+    };
+    for (code, rate) in codes.into_iter().zip([8_000_000, 1_000_000].repeat(2)) {
+        pmu.control(&format!("rate {name} {code:#x} 0 0 {rate}"));
+    }
+    // Two counters, and that of cycles, are three groups: the first two metrics are of one. An exchange takes
+    // 0.2 ms of this emulated CPU, so its turns last 20 ms.
+    let metrics = [
+        ("ipc", 2.0),
+        ("branch_miss_mpki", 1000.0 / 6.0),
+        ("branch_miss_ratio", 0.125),
+        ("cache_miss_ratio", 0.125),
+    ];
+    let names = metrics.map(|(name, _)| name).join(",");
+    let options = format!("stat --self --format json --reserve-counters 4 -M {names}");
+    let (report, _) = run_with_load(&options, "burn 0 100");
+    let exchanges = report["self"]["group_exchanges"].as_u64().unwrap();
+    assert!(exchanges >= 3, "{exchanges} exchanges");
+    for (name, expected) in metrics {
+        let metric = &command(&report)["metrics"][name];
+        let value = metric["value"].as_f64().expect(name);
+        assert!((value / expected - 1.0).abs() < 1e-3, "{name}: {metric}");
+        let live = metric["running"].as_f64().unwrap();
+        assert!((0.1..0.6).contains(&live), "{name}: {metric}");
+    }
 }
 
 /// Two events whose rates change together, while groups take turns: their ratio is the same at all times, but
