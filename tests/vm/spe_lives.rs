@@ -3,12 +3,14 @@
 
 use std::{thread, time::Duration};
 
+use probe_user::pull::ENDED;
+
 use crate::{
     cli::{command, run_with_load},
     spe_support::{
-        PERIOD, Sampling, assert_conserved, assert_exact, sample, samples, truth, written,
+        PERIOD, Sampling, assert_conserved, assert_exact, sample, samples, stat, truth, written,
     },
-    support::{TestCgroup, machine},
+    support::{Load, TestCgroup, machine},
     testpmu::TestPmu,
 };
 
@@ -56,6 +58,39 @@ fn whole_lives_within_a_buffer() {
     assert_exact(&reading, &truth(), "a", a.id, &processes);
     assert_conserved(&reading);
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
+}
+
+/// More processes than the map has rows live and die in one window, which nothing is printed in.
+#[test]
+fn more_lives_than_rows_between_two_snapshots() {
+    const ROWS: u32 = 400;
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let a = TestCgroup::new("a");
+    // What they do from now on is the cgroup's.
+    let loads: Vec<Load> = (0..34).map(|_| a.load("forks 12 1 ids")).collect();
+    let mut processes: Vec<u32> = loads.iter().map(Load::pid).collect();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::with(|config| {
+        config.by_process = true;
+        config.spe.as_mut().unwrap().max_rows = Some(ROWS);
+    });
+    for mut load in loads {
+        load.go();
+        let children = load.finish();
+        processes.extend(children.lines().map(|line| line.parse::<u32>().unwrap()));
+        sampling.session.upkeep().unwrap();
+    }
+    assert!(processes.len() > ROWS as usize);
+    let reading = sampling.end(&pmu);
+    assert_eq!(reading.health.sum.overflowed, 0);
+    let summed = reading.freed.iter().any(|(key, _)| key.tgid == ENDED);
+    assert!(summed, "{} rows of their own", reading.freed.len());
+    let kept = reading.rows.len() + reading.freed.len();
+    println!("{} processes, {kept} rows", processes.len());
+    assert_eq!(stat("truth_lost"), 0);
+    assert_exact(&reading, &truth(), "a", a.id, &processes);
+    assert_conserved(&reading);
 }
 
 /// A budget that nothing can meet: the period doubles, is published, and what samples stand for follows.

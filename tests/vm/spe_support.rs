@@ -128,10 +128,16 @@ pub(crate) fn stat(name: &str) -> u64 {
 /// Sums by class and source.
 pub(crate) type Sums = BTreeMap<(Class, Option<u64>), [u64; 4]>;
 
+/// All that was sampled up to a reading, since the one before it where that saw rows that are freed by now.
+fn rows(reading: &SpeReading) -> impl Iterator<Item = (&SpeKey, &SpeCounts)> {
+    let freed = reading.freed.iter().map(|(key, counts)| (key, counts));
+    reading.rows.iter().chain(freed)
+}
+
 /// What was counted for an owner.
 pub(crate) fn counted(reading: &SpeReading, owner: impl Fn(&SpeKey) -> bool) -> Sums {
     let mut sums = Sums::new();
-    for (key, SpeCounts { row, .. }) in reading.rows.iter().filter(|(key, _)| owner(key)) {
+    for (key, SpeCounts { row, .. }) in rows(reading).filter(|(key, _)| owner(key)) {
         let sum = sums
             .entry((key.access.class(), key.access.source()))
             .or_default();
@@ -190,7 +196,7 @@ pub(crate) fn assert_exact(
 pub(crate) fn assert_conserved(reading: &SpeReading) {
     let sum = &reading.health.sum;
     println!("{:?}", reading.health.counts());
-    let rows: u64 = reading.rows.values().map(|counts| counts.row.samples).sum();
+    let sampled: u64 = rows(reading).map(|(_, counts)| counts.row.samples).sum();
     let bad: u64 = sum.bad.iter().sum();
     assert_eq!(stat("written") * 64, stat("bytes"), "the PMU's own account");
     assert_eq!(stat("bytes"), sum.cells * 64 + sum.missed_bytes, "bytes");
@@ -202,10 +208,8 @@ pub(crate) fn assert_conserved(reading: &SpeReading) {
         sum.records + sum.padding + bad + sum.skipped,
         "cells"
     );
-    assert_eq!(sum.records, rows + sum.invalid, "records");
-    let unattributed: u64 = reading
-        .rows
-        .iter()
+    assert_eq!(sum.records, sampled + sum.invalid, "records");
+    let unattributed: u64 = rows(reading)
         .filter(|(key, _)| key.cgroup == SpeKey::UNATTRIBUTED)
         .map(|(_, counts)| counts.row.samples)
         .sum();

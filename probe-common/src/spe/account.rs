@@ -318,11 +318,14 @@ pub struct PageRow {
     pub timed: u64,
     /// Dispatch to completion.
     pub total: LatencySum,
+    /// `CLOCK_MONOTONIC` nanoseconds when the page came into the table: the kernel drops pages that were
+    /// not accessed lately. 0 for sums.
+    pub made: u64,
 }
 
 impl PageRow {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 4;
+    pub const WORDS: usize = 5;
 
     /// The row of one sample.
     #[must_use]
@@ -335,6 +338,7 @@ impl PageRow {
                 cycles: 0,
                 squares: 0,
             },
+            made: 0,
         };
         if let Some(cycles) = total {
             row.timed = 1;
@@ -345,11 +349,12 @@ impl PageRow {
 
     /// The row that the kernel stored as `words`.
     #[must_use]
-    pub const fn from_words([samples, timed, cycles, squares]: [u64; Self::WORDS]) -> Self {
+    pub const fn from_words([samples, timed, cycles, squares, made]: [u64; Self::WORDS]) -> Self {
         Self {
             samples,
             timed,
             total: LatencySum { cycles, squares },
+            made,
         }
     }
 }

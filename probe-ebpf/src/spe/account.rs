@@ -17,7 +17,7 @@ use probe_common::{
     },
 };
 
-use super::{hook::Walk, tasks, timeline};
+use super::{hook::Walk, now, tasks, timeline};
 use crate::{account::Owner, kernel::offsets, switch::BY_PROCESS};
 
 offsets! {
@@ -171,12 +171,15 @@ fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
         page: address.address() >> (SPE_DATA_PAGE_SHIFT.load() & 63),
         tgid: u64::from(tgid),
     };
-    let first = PageRow::of_sample(record.total_latency());
+    let mut first = PageRow::of_sample(record.total_latency());
+    if add_to_page(&key, &first) {
+        return;
+    }
+    first.made = now();
     // Another CPU may bring the same page in between: a process runs on many.
-    if !add_to_page(&key, &first)
-        && SPE_PAGES
-            .insert(key, first, u64::from(BPF_NOEXIST))
-            .is_err()
+    if SPE_PAGES
+        .insert(key, first, u64::from(BPF_NOEXIST))
+        .is_err()
         && !add_to_page(&key, &first)
     {
         cpu.unpaged += 1;

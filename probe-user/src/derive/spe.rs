@@ -9,7 +9,7 @@ use super::statistics::{self, Estimate};
 use crate::{
     join::{Entity, SpeJoined},
     pull::{SpeCounts, SpeHealth},
-    window::{Served, SpeUsage, SpeWindow, add_samples},
+    window::{Served, SpeUsage, SpeWindow},
 };
 
 /// Everything that is shown of a window of samples.
@@ -157,7 +157,7 @@ pub(super) fn sum<'a>(
     let mut sum = SpeCounts::default();
     for (served, counts) in parts {
         if wanted(served) {
-            add_samples(&mut sum, counts);
+            sum.add(counts);
         }
     }
     sum
@@ -337,6 +337,7 @@ mod tests {
                 samples - 1,
                 10 * (samples - 1),
                 101 * (samples - 1),
+                1,
             ];
             (PageKey { page, tgid }, PageRow::from_words(words))
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Entity, View};
-use crate::window::{SpeUsage, SpeWindow, add_samples};
+use crate::window::{SpeUsage, SpeWindow};
 
 /// A window of samples by entity.
 pub struct SpeJoined {
@@ -32,6 +32,6 @@ impl View {
 
 fn sum(into: &mut SpeUsage, usage: &SpeUsage) {
     for (kind, counts) in usage {
-        add_samples(into.entry(*kind).or_default(), counts);
+        into.entry(*kind).or_default().add(counts);
     }
 }

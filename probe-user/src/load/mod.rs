@@ -102,7 +102,7 @@ pub struct Session {
     pub(crate) hierarchy: Hierarchy,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) processes: Processes,
-    pub(crate) freed: Freed,
+    pub(crate) freed: Freed<probe_common::UsageRow>,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
     pub(crate) idle: IdleRows,
@@ -215,6 +215,7 @@ impl Session {
                 &session.btf,
                 session.clock,
                 &online,
+                possible,
             )?;
             session.spe = Some(spe);
         }

@@ -105,7 +105,6 @@ impl Session {
         // What ended before this flush can have no later charge after it.
         self.lifecycle.drain();
         let ended = self.lifecycle.take_ended();
-        let freed = self.freed.take();
 
         let glance = self.uncore.glance();
         let before = Self::states(&self.ebpf)?;
@@ -114,7 +113,7 @@ impl Session {
         let switches = self.cgroup_switches.as_ref().map(CgroupSwitches::switches);
         let at = self.clock.now();
         let mut uncore = self.uncore.read(&self.config.plan);
-        let spe = self.pull_spe(&[&ended, freed.owners.as_slice()].concat())?;
+        let spe = self.pull_spe(&ended)?;
         let mut rows = self.read_rows()?;
         let after = self.uncore.glance();
         self.uncore.bound_edges(&mut uncore, &glance, &after);
@@ -131,7 +130,9 @@ impl Session {
 
         self.lifecycle.drain();
         self.free(&mut rows, &ended)?;
-        self.freed.snapshot_at(at);
+        let freed = self
+            .freed
+            .take(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX));
         self.heal(&after, &rows, spe.as_ref())?;
         if self.config.by_process {
             let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
@@ -163,7 +164,7 @@ impl Session {
         Ok(Snapshot {
             at,
             rows,
-            freed: freed.rows,
+            freed,
             uncore,
             topology: self.uncore.topology(),
             devices,
@@ -189,7 +190,8 @@ impl Session {
     /// Where the counters of a CPU that came online cannot be opened, or rows cannot be freed.
     pub fn drain(&mut self) -> Result<(), LoadError> {
         self.lifecycle.drain();
-        if self.lifecycle.ended() * self.config.plan.groups.len() >= self.freeing_threshold() {
+        let ended = self.lifecycle.ended();
+        if self.counts_fill_up(ended) || self.samples_fill_up(ended) {
             self.free_in_between()?;
         }
         if self.lifecycle.take_switch_missed() {
@@ -306,10 +308,10 @@ impl Session {
             .collect())
     }
 
-    /// Owners that may end, times groups, before their rows are freed without a pull: an eighth of
-    /// the map, since each may have rows on several CPUs, and its last ones are freed two times later.
-    fn freeing_threshold(&self) -> usize {
-        (self.max_rows as usize / 8).max(1)
+    /// Whether so many owners ended that their rows may soon fill the map: an eighth of it, since each may
+    /// have rows on several CPUs, and its last ones are freed two times later.
+    fn counts_fill_up(&self, ended: usize) -> bool {
+        ended * self.config.plan.groups.len() >= (self.max_rows as usize / 8).max(1)
     }
 
     /// Frees the rows of what ended, for callers that pull rarely. The next snapshot has them.
@@ -317,15 +319,15 @@ impl Session {
         let ended = self.lifecycle.take_ended();
         let before = Self::states(&self.ebpf)?;
         self.flush_busy(&before)?;
+        let mut summed = self.free_spe(&ended)?;
         let mut rows = self.read_rows()?;
         rows.retain(|key, _| ended.iter().any(|ended| ended.contains(key)));
         self.free(&mut rows, &ended)?;
-        // The rows of samples are freed at pulls only.
-        let owners = ended.into_iter().filter(|_| self.spe.is_some());
-        let summed = self.freed.add(rows, owners, self.max_rows as usize);
+        summed |= self.freed.add(rows, self.max_rows as usize);
         if summed {
             let kept = self.freed.rows.iter().map(|(key, _)| key.tgid);
-            self.lifecycle.forget_processes(&kept.collect());
+            let kept = kept.chain(self.sampled_processes()).collect();
+            self.lifecycle.forget_processes(&kept);
         }
         Ok(())
     }

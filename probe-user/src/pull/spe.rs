@@ -1,5 +1,6 @@
 //! What SPE sampled: drains every CPU's buffer, then reads the rows.
 
+mod counts;
 mod health;
 mod late;
 mod stopped;
@@ -19,35 +20,27 @@ use probe_common::spe::{
     Access, Class, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow, SpeSetting,
 };
 
-pub use self::health::SpeHealth;
+pub use self::{counts::SpeCounts, health::SpeHealth};
 use self::{
+    counts::Weighed,
     late::CpuLog,
     stopped::weight,
     threads::{all_exited, exited, forget},
 };
-use super::{OVERFLOW, lifecycle::Ended, now};
+use super::{Freed, OVERFLOW, lifecycle::Ended, now};
 use crate::{
     load::{Drained, LoadError, Maps, Session, Spe, chain, no_map},
     sys::bpf,
 };
-
-/// Samples of one row, and what they stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct SpeCounts {
-    /// As counted.
-    pub row: SpeRow,
-    /// Operations that the samples stand for: each counts as the period that was in force, times the
-    /// cells that its CPU wrote for each that was decoded.
-    pub operations: f64,
-    /// Sum of the squares of those weights: the variance of `operations`.
-    pub variance: f64,
-}
 
 /// Everything that SPE sampled since the session began.
 #[derive(Clone, Debug)]
 pub struct SpeReading {
     /// By owner, CPU and data source. Rows of owners that ended are freed one pull later.
     pub rows: HashMap<SpeKey, SpeCounts>,
+    /// Rows that were freed since the last snapshot, as they were at their end. A key may be there more
+    /// than once, and in `rows` too: [`SpeCounts::made`] tells rows apart.
+    pub freed: Vec<(SpeKey, SpeCounts)>,
     /// Pages by process; empty where none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
     /// Data-source tables by CPU.
@@ -59,8 +52,9 @@ pub struct SpeReading {
 /// What a session keeps from pull to pull.
 #[derive(Default)]
 pub(crate) struct SpeTotals {
-    /// Samples, operations and variance of each row at the last pull.
-    rows: HashMap<SpeKey, (u64, f64, f64)>,
+    weighed: Weighed,
+    /// Rows that were freed since the last snapshot.
+    freed: Freed<SpeCounts>,
     cpus: Vec<SpeCpu>,
     /// Accounts of the CPUs that sample, each as of when it was stopped last.
     stopped: BTreeMap<u32, SpeCpu>,
@@ -74,6 +68,10 @@ pub(crate) struct SpeTotals {
     next_period: Option<u64>,
 }
 
+/// Rows that an owner may have: one for each place where its loads were served, one of stores, on each CPU
+/// where it was sampled. What lives so short that this matters was on one or two.
+const ROWS_OF_AN_OWNER: usize = 8;
+
 impl Session {
     /// True where it samples: call [`Self::upkeep`] where pulls are rare.
     #[must_use]
@@ -81,21 +79,60 @@ impl Session {
         self.spe.is_some()
     }
 
-    /// Drains the buffers of a session that samples, for a caller that pulls rarely. Nothing is freed.
+    /// Drains the buffers of a session that samples, for a caller that pulls rarely, and takes in what came
+    /// and went as [`Self::drain`].
     ///
     /// # Errors
     ///
     /// As of [`Session::pull`].
     pub fn upkeep(&mut self) -> Result<(), LoadError> {
-        self.follow_cpus()?;
-        self.pull_spe(&[]).map(drop)
+        self.drain()?;
+        self.read_spe(&[]).map(drop)
     }
 
-    /// Drains and reads; None where this session does not sample.
+    /// Drains and reads for a snapshot, and frees the rows of what ended; None where this session does not
+    /// sample.
     pub(super) fn pull_spe(
         &mut self,
         ended: &[Arc<Ended>],
     ) -> Result<Option<SpeReading>, LoadError> {
+        let Some(mut reading) = self.read_spe(ended)? else {
+            return Ok(None);
+        };
+        if let Some(spe) = &mut self.spe {
+            let totals = &mut spe.totals;
+            reading.freed = totals.freed.take(totals.weighed.readings);
+        }
+        Ok(Some(reading))
+    }
+
+    /// Frees the rows of what ended between two snapshots: the next one has them. Returns whether processes
+    /// were summed up for that.
+    pub(super) fn free_spe(&mut self, ended: &[Arc<Ended>]) -> Result<bool, LoadError> {
+        let Some(reading) = self.read_spe(ended)? else {
+            return Ok(false);
+        };
+        let Some(spe) = &mut self.spe else {
+            return Ok(false);
+        };
+        let rows = reading.rows.into_iter();
+        let rows = rows.filter(|(key, _)| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));
+        Ok(spe.totals.freed.add(rows, spe.max_rows as usize))
+    }
+
+    /// Whether so many owners ended that their rows may soon fill the map of samples.
+    pub(super) fn samples_fill_up(&self, ended: usize) -> bool {
+        let full = |spe: &Spe| ended * ROWS_OF_AN_OWNER >= (spe.max_rows as usize / 8).max(1);
+        self.spe.as_ref().is_some_and(full)
+    }
+
+    /// Processes among the rows that were freed since the last snapshot.
+    pub(super) fn sampled_processes(&self) -> impl Iterator<Item = u32> {
+        let freed = self.spe.iter().flat_map(|spe| &spe.totals.freed.rows);
+        freed.map(|(key, _)| key.tgid)
+    }
+
+    fn read_spe(&mut self, ended: &[Arc<Ended>]) -> Result<Option<SpeReading>, LoadError> {
         let Some(spe) = &mut self.spe else {
             return Ok(None);
         };
@@ -157,10 +194,12 @@ impl Spe {
             .into_iter()
             .map(|(key, row)| (SpeKey::from_words(key), SpeRow::from_words(&row)))
             .collect();
+        let mut freed = Vec::new();
         for (key, row) in raw
             .iter_mut()
             .filter(|(key, _)| ended.iter().any(|ended| ended.owns(key.cgroup, key.tgid)))
         {
+            freed.push(*key);
             let last =
                 bpf::take(map.fd().as_fd(), &key.to_words()).map_err(|source| LoadError::Map {
                     what: "free a row of the SPE_ROWS map",
@@ -172,10 +211,12 @@ impl Spe {
         }
         add_overflow(ebpf, &mut raw)?;
         let rows = self.weigh(&raw, &cpus);
+        self.totals.weighed.forget(&freed);
         let health = self.health(ebpf, &cpus, live);
         self.totals.cpus = cpus;
         Ok(SpeReading {
             rows,
+            freed: Vec::new(),
             pages: pages(ebpf, self.config.pages)?,
             tables: Arc::clone(&self.tables),
             health,
@@ -183,10 +224,7 @@ impl Spe {
     }
 
     /// What the samples since the last pull stand for, added to what those before did.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "samples of a window, and a period below 2^24"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "a period is below 2^24")]
     fn weigh(
         &mut self,
         raw: &HashMap<SpeKey, SpeRow>,
@@ -200,30 +238,7 @@ impl Spe {
                 weight(&before, now) * self.period as f64
             })
             .collect();
-        let mut last = HashMap::with_capacity(raw.len());
-        let mut rows = HashMap::with_capacity(raw.len());
-        for (key, row) in raw {
-            // A row that is smaller was freed and made anew.
-            let before = self.totals.rows.get(key).copied();
-            let (samples, operations, variance) = before
-                .filter(|(samples, ..)| *samples <= row.samples)
-                .unwrap_or_default();
-            let weight = weights.get(usize::from(key.cpu)).copied().unwrap_or(0.0);
-            let new = (row.samples - samples) as f64;
-            let operations = operations + new * weight;
-            let variance = variance + new * weight * weight;
-            last.insert(*key, (row.samples, operations, variance));
-            rows.insert(
-                *key,
-                SpeCounts {
-                    row: *row,
-                    operations,
-                    variance,
-                },
-            );
-        }
-        self.totals.rows = last;
-        rows
+        self.totals.weighed.add(raw, &weights)
     }
 
     fn finish(

@@ -201,7 +201,6 @@ mod spe;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use self::spe::add as add_samples;
 #[cfg(test)]
 pub(crate) use self::spe::tests::sampled as sampled_window;
 pub use self::spe::{Served, SpeUsage, SpeWindow};

@@ -51,7 +51,8 @@ impl SpeWindow {
         let (before, now) = (earlier.spe.as_ref()?, later.spe.as_ref()?);
         let mut usage: BTreeMap<Owner, SpeUsage> = BTreeMap::new();
         let mut on_socket: BTreeMap<(u32, Owner), SpeUsage> = BTreeMap::new();
-        for (key, counts) in &now.rows {
+        let freed = now.freed.iter().map(|(key, counts)| (key, counts));
+        for (key, counts) in now.rows.iter().chain(freed) {
             let gain = gain(before.rows.get(key), counts);
             if gain.row.samples == 0 {
                 continue;
@@ -70,12 +71,12 @@ impl SpeWindow {
             };
             let kind = (key.access.class(), served);
             let of_owner = usage.entry(owner).or_default();
-            add(of_owner.entry(kind).or_default(), &gain);
+            of_owner.entry(kind).or_default().add(&gain);
             if let Some(topology) = &later.topology {
                 // Where the machine does not tell, it is one socket.
                 let socket = topology.socket(key.cpu.into()).unwrap_or(0);
                 let of_owner = on_socket.entry((socket, owner)).or_default();
-                add(of_owner.entry(kind).or_default(), &gain);
+                of_owner.entry(kind).or_default().add(&gain);
             }
         }
         let pages_before: HashMap<PageKey, PageRow> = before.pages.iter().copied().collect();
@@ -96,77 +97,57 @@ impl SpeWindow {
     }
 }
 
-/// Rows only grow. One that is smaller was freed and made anew in between: all of it is gain.
+/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that does not.
 fn gain(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
-    let Some(before) = earlier.filter(|before| before.row.samples <= now.row.samples) else {
-        return *now;
-    };
+    let same = earlier.filter(|earlier| earlier.made == now.made);
+    let before = same.copied().unwrap_or_default();
     let (row, old) = (&now.row, &before.row);
     SpeCounts {
         row: SpeRow {
-            samples: row.samples - old.samples,
-            walks: row.walks.wrapping_sub(old.walks),
+            samples: row.samples.saturating_sub(old.samples),
+            walks: row.walks.saturating_sub(old.walks),
             total: latency_gain(row.total, old.total),
             issue: latency_gain(row.issue, old.issue),
             translation: latency_gain(row.translation, old.translation),
-            histogram: std::array::from_fn(|at| row.histogram[at].wrapping_sub(old.histogram[at])),
+            histogram: std::array::from_fn(|at| {
+                row.histogram[at].saturating_sub(old.histogram[at])
+            }),
         },
-        operations: now.operations - before.operations,
-        variance: now.variance - before.variance,
+        operations: (now.operations - before.operations).max(0.0),
+        variance: (now.variance - before.variance).max(0.0),
+        made: 0,
     }
 }
 
 fn latency_gain(now: LatencySum, before: LatencySum) -> LatencySum {
     LatencySum {
-        cycles: now.cycles.wrapping_sub(before.cycles),
-        squares: now.squares.wrapping_sub(before.squares),
+        cycles: now.cycles.saturating_sub(before.cycles),
+        squares: now.squares.saturating_sub(before.squares),
     }
 }
 
-/// A page that was dropped from the table and came back has fewer samples than before.
+/// As of rows: a page that was dropped from the table and came back was made anew.
 fn page_gain(earlier: Option<&PageRow>, now: &PageRow) -> PageRow {
-    match earlier {
-        Some(old)
-            if old.samples <= now.samples
-                && old.timed <= now.timed
-                && old.total.cycles <= now.total.cycles
-                && old.total.squares <= now.total.squares =>
-        {
-            PageRow {
-                samples: now.samples - old.samples,
-                timed: now.timed - old.timed,
-                total: latency_gain(now.total, old.total),
-            }
-        }
-        _ => *now,
+    let same = earlier.filter(|earlier| earlier.made == now.made);
+    let before = same.copied().unwrap_or_default();
+    PageRow {
+        samples: now.samples.saturating_sub(before.samples),
+        timed: now.timed.saturating_sub(before.timed),
+        total: latency_gain(now.total, before.total),
+        made: 0,
     }
-}
-
-/// Adds one owner's samples to another's.
-pub(crate) fn add(sum: &mut SpeCounts, counts: &SpeCounts) {
-    let latency = |sum: &mut LatencySum, more: LatencySum| {
-        sum.cycles = sum.cycles.wrapping_add(more.cycles);
-        sum.squares = sum.squares.wrapping_add(more.squares);
-    };
-    let (row, more) = (&mut sum.row, &counts.row);
-    row.samples = row.samples.wrapping_add(more.samples);
-    row.walks = row.walks.wrapping_add(more.walks);
-    latency(&mut row.total, more.total);
-    latency(&mut row.issue, more.issue);
-    latency(&mut row.translation, more.translation);
-    for (sum, more) in row.histogram.iter_mut().zip(more.histogram) {
-        *sum = sum.wrapping_add(more);
-    }
-    sum.operations += counts.operations;
-    sum.variance += counts.variance;
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use probe_common::spe::SpeCpu;
+    use probe_common::{
+        CgroupId,
+        spe::{Access, SpeCpu, SpeKey},
+    };
+    use proptest::prelude::*;
 
     use super::*;
-    use crate::load::spe::SpeHook;
+    use crate::{load::spe::SpeHook, pull::SpeReading};
 
     /// A window with these samples on sockets, and nothing else.
     pub(crate) fn sampled(on_socket: BTreeMap<(u32, Owner), SpeUsage>) -> SpeWindow {
@@ -191,38 +172,94 @@ pub(crate) mod tests {
         }
     }
 
-    fn counts(samples: u64, cycles: u64) -> SpeCounts {
-        let mut counts = SpeCounts::default();
-        counts.row.samples = samples;
-        counts.row.total.cycles = cycles;
-        counts.row.histogram[3] = samples;
-        counts.operations = 100.0 * f64::from(u32::try_from(samples).unwrap());
+    const KEY: SpeKey = SpeKey {
+        cgroup: CgroupId(7),
+        tgid: 0,
+        cpu: 0,
+        access: Access::new(Class::Store, None),
+    };
+
+    fn counts(samples: u32, made: u64) -> SpeCounts {
+        let mut counts = SpeCounts {
+            made,
+            operations: 100.0 * f64::from(samples),
+            variance: 100.0 * f64::from(samples),
+            ..SpeCounts::default()
+        };
+        counts.row.samples = samples.into();
+        counts.row.total.cycles = 9 * u64::from(samples);
+        counts.row.histogram[3] = samples.into();
         counts
     }
 
-    #[test]
-    fn what_was_there_before_is_no_gain() {
-        let gain = gain(Some(&counts(10, 100)), &counts(15, 160));
-        assert_eq!(gain, counts(5, 60));
+    fn snapshot(rows: HashMap<SpeKey, SpeCounts>, freed: Vec<(SpeKey, SpeCounts)>) -> Snapshot {
+        let health = sampled(BTreeMap::new()).health;
+        let mut snapshot = crate::window::tests::snapshot([]);
+        snapshot.spe = Some(SpeReading {
+            rows,
+            freed,
+            pages: Vec::new(),
+            tables: Arc::default(),
+            health,
+        });
+        snapshot
     }
 
-    #[test]
-    fn a_row_that_was_freed_in_between_is_all_gain() {
-        assert_eq!(gain(Some(&counts(10, 100)), &counts(4, 40)), counts(4, 40));
-        assert_eq!(gain(None, &counts(4, 40)), counts(4, 40));
+    /// What the windows over these snapshots show of an owner.
+    fn gained(snapshots: &[Snapshot]) -> SpeCounts {
+        let mut sum = SpeCounts::default();
+        for pair in snapshots.windows(2) {
+            let window = SpeWindow::between(&pair[0], &pair[1]).unwrap();
+            let gains = window.usage.values().flat_map(BTreeMap::values);
+            gains.for_each(|gain| sum.add(gain));
+        }
+        sum
     }
 
-    #[test]
-    fn sums_keep_every_field() {
-        let mut sum = counts(1, 7);
-        add(&mut sum, &counts(2, 30));
-        assert_eq!(sum, counts(3, 37));
-    }
+    proptest! {
+        /// Rows grow, are freed and are made anew, with less in them than before or with more, also more than
+        /// once between two snapshots: the windows add up to all that was ever sampled.
+        #[test]
+        fn rows_made_anew_are_told_by_their_number(
+            steps in prop::collection::vec((1..1000_u32, any::<bool>(), any::<bool>()), 1..30),
+        ) {
+            let (mut now, mut made, mut all) = (0, 1, 0);
+            let mut freed_before = Vec::new();
+            let mut snapshots = vec![snapshot(HashMap::new(), Vec::new())];
+            for (gain, freed, shown) in steps {
+                now += gain;
+                all += gain;
+                if shown {
+                    let rows = HashMap::from([(KEY, counts(now, made))]);
+                    snapshots.push(snapshot(rows, std::mem::take(&mut freed_before)));
+                }
+                if freed {
+                    // The snapshot that frees a row is the last that has it.
+                    if !shown {
+                        freed_before.push((KEY, counts(now, made)));
+                    }
+                    (now, made) = (0, made + 1);
+                }
+            }
+            let rows = [(KEY, counts(now, made))].into_iter().filter(|_| now > 0);
+            snapshots.push(snapshot(rows.collect(), freed_before));
+            prop_assert_eq!(gained(&snapshots), counts(all, 0));
+        }
 
-    #[test]
-    fn a_page_that_came_back_counts_anew() {
-        let row = |samples, cycles| PageRow::from_words([samples, samples, cycles, 10 * cycles]);
-        assert_eq!(page_gain(Some(&row(9, 90)), &row(12, 130)), row(3, 40));
-        assert_eq!(page_gain(Some(&row(9, 90)), &row(2, 20)), row(2, 20));
+        /// Whatever the numbers do otherwise, a row's history is never a window's gain.
+        #[test]
+        fn a_row_that_went_back_was_not_made_anew(before in 1..1000_u32, now in 0..1000_u32) {
+            let at = |samples| snapshot(HashMap::from([(KEY, counts(samples, 1))]), Vec::new());
+            let gain = counts(now.saturating_sub(before), 0);
+            prop_assert_eq!(gained(&[at(before), at(now)]), gain);
+        }
+
+        #[test]
+        fn pages_that_came_back_are_told_by_their_age(before in 1..1000_u64, now in 0..1000_u64) {
+            let page = |samples, made| PageRow::from_words([samples, samples, 9 * samples, 81 * samples, made]);
+            prop_assert_eq!(page_gain(Some(&page(before, 5)), &page(now, 7)), page(now, 0));
+            let gain = page(now.saturating_sub(before), 0);
+            prop_assert_eq!(page_gain(Some(&page(before, 5)), &page(now, 5)), gain);
+        }
     }
 }

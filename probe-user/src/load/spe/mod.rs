@@ -81,6 +81,8 @@ pub(crate) struct Spe {
     pub(crate) tables: Arc<HashMap<u32, SourceTable>>,
     pub(crate) budget: Option<Budget>,
     pub(crate) totals: SpeTotals,
+    /// Rows that the map takes.
+    pub(crate) max_rows: u32,
 }
 
 impl SpeConfig {
@@ -108,6 +110,7 @@ impl Spe {
         btf: &Btf,
         kernel: KernelClock,
         online: &[u32],
+        possible: usize,
     ) -> Result<Self, LoadError> {
         let timeline = config.wants_timeline();
         programs::attach_tasks(ebpf, btf)?;
@@ -136,6 +139,7 @@ impl Spe {
                 .budget
                 .map(|share| Budget::new(share, config.events.floor)),
             totals: SpeTotals::default(),
+            max_rows: config.rows(possible),
             config,
         };
         for &cpu in online {
@@ -244,14 +248,21 @@ impl SpeConfig {
         ]
     }
 
+    /// Rows that the map takes on so many CPUs: memory follows what was sampled, only the buckets are there
+    /// at once. Of the processes whose ends wait in the lifecycle ring each has room for 32.
+    fn rows(&self, possible: usize) -> u32 {
+        let by_cpus = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
+        self.max_rows.unwrap_or(by_cpus.clamp(65_536, 1 << 20))
+    }
+
     /// The maps that have one entry without SPE, and how many they have with it.
     pub(crate) fn map_sizes(&self, possible: usize) -> [(&'static str, u32); 6] {
+        let rows = self.rows(possible);
         let possible = u32::try_from(possible).unwrap_or(u32::MAX);
-        let rows = possible.saturating_mul(1024).clamp(16_384, 1 << 20);
         let timeline = if self.wants_timeline() { TIMELINE } else { 1 };
         [
             ("SPE_EVENTS", possible),
-            ("SPE_ROWS", self.max_rows.unwrap_or(rows)),
+            ("SPE_ROWS", rows),
             ("SPE_TASKS", MAX_THREADS),
             ("SPE_EXITED", MAX_EXITED),
             ("SPE_SWITCHES", timeline),
