@@ -23,6 +23,7 @@ mod scale;
 mod shares;
 mod smoke;
 mod spe;
+mod spe_clock;
 mod spe_lives;
 mod spe_losses;
 mod spe_support;

@@ -1,6 +1,11 @@
-//! Timestamps: ticks of the generic timer to perf's clock, and that to `CLOCK_MONOTONIC`.
+//! Timestamps: ticks of the generic timer to perf's clock, and that to the kernel's `CLOCK_MONOTONIC`, which
+//! is that of the initial time namespace.
+
+use std::path::Path;
 
 use rustix::time::{ClockId, clock_gettime};
+
+use super::time_namespace;
 
 /// From ticks to ns of perf's clock, by `time_zero`, `time_mult` and `time_shift` of the ring's
 /// control page (`linux/perf_event.h` says how).
@@ -42,23 +47,37 @@ struct Anchor {
 pub(super) struct Clock {
     pub(super) ticks: TickClock,
     anchors: Option<[Anchor; 2]>,
+    /// How far our `CLOCK_MONOTONIC` is ahead of the kernel's, ns; where that is not known, no time is.
+    namespace: Option<i64>,
 }
 
 impl Clock {
     /// None where the timer that records count cannot be read.
     pub(super) fn new(ticks: TickClock) -> Option<Self> {
-        timer().map(|_| Self::unmeasured(ticks))
+        timer()?;
+        let namespace = time_namespace::ahead(Path::new("/proc"));
+        if namespace.is_none() {
+            tracing::warn!(
+                "samples have no time_ns: /proc does not tell the clock of our time namespace from the kernel's; \
+                 mount it with `mount -t proc proc /proc`"
+            );
+        }
+        Some(Self::unmeasured(ticks, namespace))
     }
 
-    const fn unmeasured(ticks: TickClock) -> Self {
+    const fn unmeasured(ticks: TickClock, namespace: Option<i64>) -> Self {
         Self {
             ticks,
             anchors: None,
+            namespace,
         }
     }
 
     /// Measures the difference of the clocks now.
     pub(super) fn anchor(&mut self) {
+        let Some(namespace) = self.namespace else {
+            return;
+        };
         // The narrowest of a few tries: an interrupt between two reads widens one.
         let tries = (0..5).filter_map(|_| {
             let before = monotonic();
@@ -67,7 +86,7 @@ impl Clock {
             Some((after - before, before + (after - before) / 2, ticks))
         });
         if let Some((_, now, ticks)) = tries.min() {
-            self.add(ticks, now);
+            self.add(ticks, now.wrapping_add_signed(namespace.wrapping_neg()));
         }
     }
 
@@ -81,7 +100,7 @@ impl Clock {
         self.anchors = Some([old, new]);
     }
 
-    /// ns of `CLOCK_MONOTONIC` at this count of the timer; none before the first anchor.
+    /// ns of the kernel's `CLOCK_MONOTONIC` at this count of the timer; none before the first anchor.
     pub(super) fn monotonic(&self, ticks: u64) -> Option<u64> {
         let [old, new] = self.anchors?;
         let at = self.ticks.nanos(ticks);
@@ -94,6 +113,7 @@ impl Clock {
     }
 }
 
+/// That of our time namespace.
 fn monotonic() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     // Time since boot: neither part is negative.
@@ -142,7 +162,7 @@ mod tests {
 
     #[test]
     fn between_two_drains_the_difference_is_interpolated() {
-        let mut clock = Clock::unmeasured(CLOCK);
+        let mut clock = Clock::unmeasured(CLOCK, Some(0));
         assert_eq!(clock.monotonic(5), None);
         clock.add(1_000, 41_000 + 500);
         assert_eq!(clock.monotonic(1_000), Some(41_500));
@@ -160,7 +180,7 @@ mod tests {
     proptest! {
         #[test]
         fn time_never_panics(zero: u64, mult: u32, shift in 0..64_u16, ticks: u64, anchors in prop::collection::vec(any::<(u64, u64)>(), 1..4)) {
-            let mut clock = Clock::unmeasured(TickClock { zero, mult, shift });
+            let mut clock = Clock::unmeasured(TickClock { zero, mult, shift }, Some(0));
             for (ticks, monotonic) in anchors {
                 clock.add(ticks, monotonic);
             }

@@ -28,6 +28,7 @@ mod target;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod time_namespace;
 mod wire;
 
 pub use self::{

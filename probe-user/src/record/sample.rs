@@ -7,7 +7,8 @@ use probe_common::spe::{Origin, Record};
 /// A decoded record with what is known about where it came from.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// ns of `CLOCK_MONOTONIC`; none without a timestamp, or where it cannot be converted.
+    /// ns of the kernel's `CLOCK_MONOTONIC`, whatever time namespace this is; none without a timestamp, or where
+    /// it cannot be converted.
     pub time: Option<u64>,
     /// The CPU that made it.
     pub cpu: Option<u32>,

@@ -73,7 +73,13 @@ const BASE: Tests = Tests {
 
 const SPE: Tests = Tests {
     binary: "vm",
-    modules: &["mem_record::", "spe::", "spe_lives::", "spe_losses::"],
+    modules: &[
+        "mem_record::",
+        "spe::",
+        "spe_clock::",
+        "spe_lives::",
+        "spe_losses::",
+    ],
 };
 
 /// From the test PMUs, which must be the only ones. Where the guest's clock runs on while its host does

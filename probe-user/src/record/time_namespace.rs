@@ -1,0 +1,63 @@
+//! `CLOCK_MONOTONIC` of the kernel. In a time namespace (`time_namespaces(7)`) the clock that bears this name
+//! is at a constant distance from it.
+
+use std::{fs, io, path::Path};
+
+/// How far `CLOCK_MONOTONIC` of this process is ahead of the kernel's, in ns; None where `proc` does not tell.
+pub(super) fn ahead(proc: &Path) -> Option<i64> {
+    let own = proc.join("self");
+    let offsets = match fs::read_to_string(own.join("timens_offsets")) {
+        Ok(offsets) => offsets,
+        // A kernel without time namespaces.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && own.exists() => return Some(0),
+        Err(_) => return None,
+    };
+    // The file tells of the namespace of our children, which is ours unless we made it ourselves.
+    let namespace = |name| fs::read_link(own.join("ns").join(name)).ok();
+    if namespace("time")? != namespace("time_for_children")? {
+        return None;
+    }
+    parse(&offsets)
+}
+
+/// A line for each clock: its name, seconds, and nanoseconds on top of them.
+fn parse(offsets: &str) -> Option<i64> {
+    let fields = offsets.lines().map(|line| line.split_whitespace());
+    let mut fields =
+        fields.filter_map(|mut fields| (fields.next()? == "monotonic").then_some(fields));
+    let mut fields = fields.next()?;
+    let mut number = || fields.next()?.parse::<i64>().ok();
+    let (seconds, nanos) = (number()?, number()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_is_that_of_the_monotonic_clock() {
+        let text = |monotonic| format!("{monotonic}\nboottime           7         1\n");
+        let zero = "monotonic           0         0";
+        assert_eq!(parse(&text(zero)), Some(0));
+        let ahead = "monotonic      100000         5";
+        assert_eq!(parse(&text(ahead)), Some(100_000_000_000_005));
+        let behind = "monotonic          -2 999999999";
+        assert_eq!(parse(&text(behind)), Some(-1_000_000_001));
+        assert_eq!(parse("boottime 7 1\n"), None);
+        assert_eq!(parse("monotonic 9223372036854775807 0"), None);
+    }
+
+    #[test]
+    fn a_kernel_without_time_namespaces_is_no_missing_proc() {
+        let proc = tempfile::tempdir().unwrap();
+        assert_eq!(ahead(proc.path()), None);
+        fs::create_dir(proc.path().join("self")).unwrap();
+        assert_eq!(ahead(proc.path()), Some(0));
+    }
+
+    #[test]
+    fn this_process_is_told() {
+        assert!(ahead(Path::new("/proc")).is_some());
+    }
+}
