@@ -10,6 +10,7 @@
 mod lifecycle;
 mod process;
 mod state;
+mod tree;
 mod usage;
 
 pub mod spe;
@@ -17,6 +18,7 @@ pub mod spe;
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
 pub use process::{Process, Walk};
 pub use state::{CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, Sampled};
+pub use tree::Tree;
 pub use usage::{CgroupId, UsageKey, UsageRow};
 
 /// Counters that can be live on a CPU at once, over all groups.

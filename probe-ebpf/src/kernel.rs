@@ -69,6 +69,18 @@ offsets! {
     CGROUP_ROOT;
     /// `cgroup_root.hierarchy_id`
     CGROUP_ROOT_HIERARCHY_ID;
+    /// `cgroup_root.cgrp`
+    CGROUP_ROOT_CGRP;
+    /// `cgroup.self`
+    CGROUP_SELF;
+    /// `cgroup_subsys_state.sibling`
+    CSS_SIBLING;
+    /// `cgroup_subsys_state.children`
+    CSS_CHILDREN;
+    /// `cgroup_subsys_state.flags`
+    CSS_FLAGS;
+    /// `cgroup_subsys_state.parent`
+    CSS_PARENT;
     /// `kernfs_node.id`
     KERNFS_NODE_ID;
 }
@@ -113,10 +125,16 @@ impl TaskAt {
     /// Its cgroup in the default hierarchy.
     #[inline(always)]
     pub(crate) fn cgroup(self) -> Option<CgroupId> {
-        let set: u64 = self.field(&TASK_CGROUPS)?;
-        let cgroup: u64 = read(set.wrapping_add(CSS_SET_DFL_CGRP.load()))?;
+        let cgroup = self.cgroup_address()?;
         let node: u64 = read(cgroup.wrapping_add(CGROUP_KN.load()))?;
         read(node.wrapping_add(KERNFS_NODE_ID.load())).map(CgroupId)
+    }
+
+    /// Where that is.
+    #[inline(always)]
+    pub(crate) fn cgroup_address(self) -> Option<u64> {
+        let set: u64 = self.field(&TASK_CGROUPS)?;
+        read(set.wrapping_add(CSS_SET_DFL_CGRP.load()))
     }
 
     /// Its id in the pid namespace `of` (its address) at this depth; None where it has none.

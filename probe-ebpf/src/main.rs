@@ -12,6 +12,7 @@
 )]
 
 mod account;
+mod cgroups;
 mod clock;
 mod cost;
 mod counters;

@@ -31,7 +31,7 @@ static WALK: Array<Walk> = Array::with_max_entries(1, 0);
 static PROCESSES: HashMap<u64, Process> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
 /// Steps of a walk: the most that `bpf_loop` makes, and more than there can be threads and processes.
-const MAX_STEPS: u32 = 1 << 23;
+pub(crate) const MAX_STEPS: u32 = 1 << 23;
 
 /// What an iterator's program gets first (`struct bpf_iter_meta`).
 #[repr(C)]
@@ -41,17 +41,25 @@ struct Meta {
     number: u64,
 }
 
+/// # Safety
+///
+/// `ctx` is the context of an iterator's program.
+#[inline(always)]
+pub(crate) unsafe fn is_first_call(ctx: *mut c_void) -> bool {
+    // SAFETY: the context begins with a pointer to the iterator's meta data, never null.
+    unsafe {
+        let meta = ctx.cast::<*const Meta>().read();
+        (&raw const (*meta).number).read_volatile() == 0
+    }
+}
+
 /// An iterator, since those run in the context of whoever reads, and can be preempted. What it iterates
 /// over does not matter: all is done at its first call.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map")]
 fn walk(ctx: *mut c_void) -> i32 {
-    // SAFETY: the context of an iterator begins with a pointer to its meta data, never null.
-    let number = unsafe {
-        let meta = ctx.cast::<*const Meta>().read();
-        (&raw const (*meta).number).read_volatile()
-    };
-    if number != 0 {
+    // SAFETY: it is the context of an iterator.
+    if !unsafe { is_first_call(ctx) } {
         return 0;
     }
     // SAFETY: nobody else touches it during a walk.

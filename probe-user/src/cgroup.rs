@@ -87,14 +87,6 @@ impl Hierarchy {
     ///
     /// Where the mount point itself cannot be read.
     pub fn walk(&self) -> Result<Vec<(CgroupId, String)>, CgroupError> {
-        self.visit().map(|(found, _)| found)
-    }
-
-    /// The same, and whether every cgroup was found that was there all the while: the mount shows the
-    /// whole hierarchy, and each directory could be read.
-    pub(crate) fn visit(&self) -> Result<(Vec<(CgroupId, String)>, bool), CgroupError> {
-        let vanished =
-            |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV));
         let read = |source| CgroupError::Read {
             path: self.mount.clone(),
             source,
@@ -106,23 +98,13 @@ impl Hierarchy {
         )];
         let metadata = fs::metadata(&self.mount).map_err(read)?;
         found.push((id(&metadata), self.root.clone()));
-        let mut complete = id(&metadata) == CgroupId::ROOT;
         while let Some((directory, path)) = open.pop() {
-            let entries = match fs::read_dir(&directory) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    complete &= vanished(&error);
-                    continue;
-                }
+            let Ok(entries) = fs::read_dir(&directory) else {
+                continue;
             };
-            for entry in entries {
-                let entry = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
-                let (metadata, entry) = match entry {
-                    Ok(entry) => entry,
-                    Err(error) => {
-                        complete &= vanished(&error);
-                        continue;
-                    }
+            for entry in entries.flatten() {
+                let Ok(metadata) = entry.metadata() else {
+                    continue;
                 };
                 if metadata.is_dir() {
                     let path = format!("{path}/{}", entry.file_name().to_string_lossy());
@@ -131,7 +113,7 @@ impl Hierarchy {
                 }
             }
         }
-        Ok((found, complete))
+        Ok(found)
     }
 
     /// The path, from the hierarchy's root, of a cgroup that a user names by that path, with or

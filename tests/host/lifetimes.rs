@@ -8,10 +8,12 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use probe_user::load::Session;
+use probe_user::{cgroup::Hierarchy, load::Session, window::Window};
 use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
 
-use crate::support::{Counting, Load, TestCgroup, flood_the_ring, hierarchy, load_binary, machine};
+use crate::support::{
+    Counting, Load, TestCgroup, flood_the_ring, hierarchy, load_binary, machine, plan,
+};
 
 #[test]
 fn five_hundred_short_cgroups_in_one_interval() {
@@ -45,7 +47,7 @@ fn five_hundred_short_cgroups_in_one_interval() {
     assert_eq!(window.health.lost_events, 0);
 
     // Their rows are freed a flush later, and the map is as small as before.
-    let rows = |window: &probe_user::window::Window| {
+    let rows = |window: &Window| {
         window
             .usage
             .keys()
@@ -101,7 +103,7 @@ fn a_walk_makes_up_for_lost_records() {
     let directory = parent.directory.display();
     parent.load(&format!("hop {directory} {CHILDREN}")).finish();
     let window = counting.window();
-    let rows = |counting: &Counting, window: &probe_user::window::Window| {
+    let rows = |counting: &Counting, window: &Window| {
         let row = |id: &&_| counting.count(window, "task-clock", **id).is_some();
         ids.iter().filter(row).count()
     };
@@ -119,6 +121,41 @@ fn a_walk_makes_up_for_lost_records() {
     assert_eq!(rows(&counting, &window), 0);
     assert_eq!(window.names.cgroups.get(&late.id), Some(&late.path));
     assert!(counting.count(&window, "task-clock", late.id).is_some());
+}
+
+/// As above, where the mount shows none of those cgroups, as in a container.
+#[test]
+fn rows_of_cgroups_that_the_mount_does_not_show_are_freed() {
+    const CHILDREN: u32 = 50;
+    let Some(_machine) = machine() else { return };
+    let [view, parent] = ["view", "lost"].map(TestCgroup::new);
+    let mut children: Vec<TestCgroup> = (0..CHILDREN)
+        .map(|n| parent.child(&n.to_string()))
+        .collect();
+    let part = Hierarchy {
+        mount: view.directory.clone(),
+        root: view.path.clone(),
+    };
+    let mut counting = Counting::seeing(&part, plan("task-clock"), |_| {});
+    let directory = parent.directory.display();
+    parent.load(&format!("hop {directory} {CHILDREN}")).finish();
+    let living = children.pop().unwrap();
+    let ids: Vec<_> = children.iter().map(|child| child.id).collect();
+    let rows = |counting: &Counting, window: &Window| {
+        let row = |id: &&_| counting.count(window, "task-clock", **id).is_some();
+        ids.iter().filter(row).count()
+    };
+    let window = counting.window();
+    assert_eq!(rows(&counting, &window), ids.len());
+
+    flood_the_ring();
+    drop(children);
+    let window = counting.window();
+    assert!(window.health.lost_events > 0);
+    counting.window();
+    let window = counting.window();
+    assert_eq!(rows(&counting, &window), 0);
+    assert!(counting.count(&window, "task-clock", living.id).is_some());
 }
 
 /// Sets the flag when it is dropped.

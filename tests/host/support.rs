@@ -225,6 +225,15 @@ impl Counting {
 
     /// A session as the commands make it.
     pub(crate) fn plain(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
+        Self::seeing(&hierarchy(), plan, change)
+    }
+
+    /// The same where this is what the cgroup2 mount shows.
+    pub(crate) fn seeing(
+        hierarchy: &Hierarchy,
+        plan: Plan,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = Config {
             plan,
             hook: Hook::SchedSwitch,
@@ -239,7 +248,7 @@ impl Counting {
             .without_time()
             .with_test_writer()
             .try_init();
-        let mut session = Session::start(config, &hierarchy()).unwrap();
+        let mut session = Session::start(config, hierarchy).unwrap();
         let first = session.pull().unwrap();
         let taken = taken_time();
         Self {

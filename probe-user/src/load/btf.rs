@@ -42,11 +42,12 @@ pub(crate) const fn field(
 
 const TASK: &str = "task_struct";
 const ENTITY: &str = "sched_entity";
+const CSS: &str = "cgroup_subsys_state";
 const SIGNAL: &str = "signal_struct";
 const LIST: Shape<'_> = Structure("list_head");
 
 /// What every session needs.
-const FIELDS: [Field; 26] = [
+const FIELDS: [Field; 32] = [
     field("TASK_PID", TASK, "pid", Integer(4)),
     field("TASK_TGID", TASK, "tgid", Integer(4)),
     field("TASK_CGROUPS", TASK, "cgroups", Pointer),
@@ -89,6 +90,17 @@ const FIELDS: [Field; 26] = [
         "hierarchy_id",
         Integer(4),
     ),
+    field(
+        "CGROUP_ROOT_CGRP",
+        "cgroup_root",
+        "cgrp",
+        Structure("cgroup"),
+    ),
+    field("CGROUP_SELF", "cgroup", "self", Structure(CSS)),
+    field("CSS_SIBLING", CSS, "sibling", LIST),
+    field("CSS_CHILDREN", CSS, "children", LIST),
+    field("CSS_FLAGS", CSS, "flags", Integer(4)),
+    field("CSS_PARENT", CSS, "parent", Pointer),
     field("KERNFS_NODE_ID", "kernfs_node", "id", Integer(8)),
 ];
 

@@ -1,4 +1,4 @@
-//! Running the walk over all processes of the machine.
+//! Running the walks over all processes and cgroups of the machine.
 
 use std::io::Read as _;
 
@@ -13,23 +13,8 @@ use super::{LoadError, chain, no_map, program};
 ///
 /// Where the kernel refuses the program, or its list of processes could not be read to the end.
 pub(crate) fn run(ebpf: &mut Ebpf, btf: &Btf, walk: Walk) -> Result<Walk, LoadError> {
-    let failed = |error: &dyn std::error::Error| LoadError::Bpf {
-        what: "program walk".into(),
-        reason: chain(error),
-    };
     put(ebpf, &walk)?;
-    let program: &mut Iter = program(ebpf, "walk")?;
-    if program.fd().is_err() {
-        program
-            .load("bpf_map", btf)
-            .map_err(|error| failed(&error))?;
-    }
-    let link = program.attach().map_err(|error| failed(&error))?;
-    let link = program.take_link(link).map_err(|error| failed(&error))?;
-    let mut file = link.into_file().map_err(|error| failed(&error))?;
-    // The program prints nothing; reading is what runs it.
-    file.read_to_end(&mut Vec::new())
-        .map_err(|error| failed(&error))?;
+    read(ebpf, btf, "walk")?;
     let walk = get(ebpf)?;
     if walk.complete == 1 {
         Ok(walk)
@@ -42,6 +27,27 @@ pub(crate) fn run(ebpf: &mut Ebpf, btf: &Btf, walk: Walk) -> Result<Walk, LoadEr
             ),
         })
     }
+}
+
+/// Runs the program of an iterator that does all at its first call.
+pub(crate) fn read(ebpf: &mut Ebpf, btf: &Btf, name: &str) -> Result<(), LoadError> {
+    let failed = |error: &dyn std::error::Error| LoadError::Bpf {
+        what: format!("program {name}"),
+        reason: chain(error),
+    };
+    let program: &mut Iter = program(ebpf, name)?;
+    if program.fd().is_err() {
+        program
+            .load("bpf_map", btf)
+            .map_err(|error| failed(&error))?;
+    }
+    let link = program.attach().map_err(|error| failed(&error))?;
+    let link = program.take_link(link).map_err(|error| failed(&error))?;
+    let mut file = link.into_file().map_err(|error| failed(&error))?;
+    // The program prints nothing; reading is what runs it.
+    file.read_to_end(&mut Vec::new())
+        .map_err(|error| failed(&error))?;
+    Ok(())
 }
 
 type Words = [u64; Walk::WORDS];

@@ -1,5 +1,6 @@
 //! Pull: one [`Snapshot`] of every map and uncore counter, stamped with one clock.
 
+mod cgroups;
 mod cost;
 mod freed;
 mod health;
@@ -264,9 +265,9 @@ impl Session {
         Ok(())
     }
 
-    /// Where records of cgroups that came or went were lost, a walk tells: rows of those that are gone
-    /// are freed at the next pull, and those that are there have their names. What comes or goes
-    /// during the walk has its record after it; if that is lost too, the next pull walks again.
+    /// Where records of cgroups that came or went were lost, walks tell: rows of those that are gone
+    /// are freed at the next pull, and those that the mount shows have their names. What comes or goes
+    /// during a walk has its record after it; if that is lost too, the next pull walks again.
     fn heal(
         &mut self,
         states: &[CpuState],
@@ -283,14 +284,10 @@ impl Session {
         // All of these were there before the walk.
         let mut known: HashSet<CgroupId> = owners.chain(self.lifecycle.named()).collect();
         known.retain(|id| id.is_cgroup());
-        let (found, complete) = self.hierarchy.visit()?;
-        for (id, _) in &found {
-            known.remove(id);
-        }
-        self.lifecycle.add_cgroups(found);
-        if complete {
-            self.lifecycle.add_ended(known, []);
-        }
+        self.lifecycle.add_cgroups(self.hierarchy.walk()?);
+        // The mount may show a part of the hierarchy only.
+        let gone = cgroups::gone(&mut self.ebpf, &self.btf, &known)?;
+        self.lifecycle.add_ended(gone, []);
         Ok(())
     }
 

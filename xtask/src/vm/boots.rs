@@ -127,6 +127,7 @@ const HOST: Tests = Tests {
         "conservation::with_ten",
         "doctor::",
         "lifetimes::five_hundred",
+        "lifetimes::rows_of_cgroups",
         "moves::by_process",
         "rights::",
     ],

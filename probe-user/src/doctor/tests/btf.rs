@@ -3,7 +3,7 @@
 /// Name and members, each with the number of its type.
 pub(super) type Structure = (&'static str, &'static [(&'static str, u32)]);
 
-/// The types that come before the structures, and the second of those.
+/// The types that come before the structures, and some of those, by their order.
 const INT: u32 = 1;
 const LONG: u32 = 2;
 const POINTER: u32 = 3;
@@ -12,9 +12,11 @@ const TEXT: u32 = 5;
 const NUMBERS: u32 = 6;
 const ENTITY: u32 = 8;
 const LIST: u32 = 9;
+const CGROUP: u32 = 16;
+const CSS: u32 = 20;
 
 /// What pmuscope reads of the kernel.
-pub(super) const STRUCTURES: [Structure; 13] = [
+pub(super) const STRUCTURES: [Structure; 14] = [
     (
         "task_struct",
         &[
@@ -47,10 +49,22 @@ pub(super) const STRUCTURES: [Structure; 13] = [
     ("cfs_rq", &[("rq", POINTER)]),
     ("rq", &[("clock", LONG), ("clock_task", LONG)]),
     ("css_set", &[("dfl_cgrp", POINTER)]),
-    ("cgroup", &[("kn", POINTER), ("root", POINTER)]),
-    ("cgroup_root", &[("hierarchy_id", INT)]),
+    (
+        "cgroup",
+        &[("self", CSS), ("kn", POINTER), ("root", POINTER)],
+    ),
+    ("cgroup_root", &[("hierarchy_id", INT), ("cgrp", CGROUP)]),
     ("kernfs_node", &[("id", LONG)]),
     ("bpf_mem_alloc", &[("objcg", POINTER)]),
+    (
+        "cgroup_subsys_state",
+        &[
+            ("sibling", LIST),
+            ("children", LIST),
+            ("flags", INT),
+            ("parent", POINTER),
+        ],
+    ),
 ];
 
 /// A BTF file (Documentation/bpf/btf.rst) of these structures.
