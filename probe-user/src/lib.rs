@@ -2,45 +2,37 @@
 //!
 //! The way of a count is one direction, and each stage knows nothing of those after it:
 //!
-//! 1. [`load`] opens the counters and puts the eBPF programs into the kernel;
-//! 2. [`pull`] reads every map and uncore counter into one snapshot;
-//! 3. [`window`] is the difference of two snapshots;
-//! 4. [`join`] gives owners the names of containers, pods, processes;
-//! 5. [`mod@derive`] makes values and ratios of counts;
-//! 6. [`emit`] writes them.
+//! 1. [`machine`] reads what the machine is, once;
+//! 2. [`plan`] decides what is counted where, of the events ([`event`]) and the documented metrics
+//!    ([`catalogue`]) that are asked for;
+//! 3. [`session`] opens the counters, puts the eBPF programs into the kernel and pulls
+//!    a [`snapshot`] of every map and uncore counter;
+//! 4. [`window`] is the difference of two snapshots;
+//! 5. [`join`] gives owners the [`names`] of containers, pods, processes, and shares of uncore counts;
+//! 6. [`mod@derive`] makes values and ratios of counts;
+//! 7. [`emit`] writes them.
 //!
-//! [`catalogue`] holds the documented metrics, [`formula`] computes them, [`import`] does so for
-//! counts taken elsewhere.
+//! [`record`] is beside that way: it keeps whole SPE samples in files. [`formula`] computes metrics, [`import`]
+//! does so for counts taken elsewhere. [`doctor`] says what this machine gives to all that, [`list`] what it
+//! can count.
 //!
-//! [`resctrl`] is what the hardware counted for groups that others made, shown beside shares.
-//!
-//! [`record`] is beside that way: it keeps whole SPE samples in files.
-//!
-//! [`event`] reads what the user wants to be counted, [`command`] runs what the user wants to
-//! be counted for. [`doctor`] says what this machine gives to all that, [`list`] what it can count.
+//! docs/architecture.md has the picture, and which module may import which: `cargo xtask check` enforces it.
 
 pub mod catalogue;
-pub mod cgroup;
-pub mod command;
-pub mod cpus;
 pub mod derive;
-pub mod descriptors;
 pub mod devices;
 pub mod doctor;
 pub mod emit;
 pub mod event;
 pub mod formula;
-mod hotplug;
 pub mod import;
 pub mod join;
 pub mod list;
-pub mod load;
-pub mod own_cgroup;
-pub mod printable;
-pub mod pull;
+pub mod machine;
+pub mod names;
+pub mod plan;
 pub mod record;
-pub mod resctrl;
-pub mod spin;
-mod sys;
-pub mod topology;
+pub mod session;
+pub mod snapshot;
+pub mod sys;
 pub mod window;

@@ -16,8 +16,9 @@ use std::{
 };
 
 use probe_user::{
-    event::{self, Pmus},
-    load::Plan,
+    event::{self},
+    machine::Pmus,
+    plan::Plan,
 };
 use support::{Counting, TestCgroup, online_cpus};
 

@@ -21,7 +21,7 @@ mod support;
 use std::os::fd::OwnedFd;
 
 use bpf::{Clocked, Empty, busiest_program};
-use probe_user::load::Hook;
+use probe_user::snapshot::Hook;
 use support::{Counting, TestCgroup, plan};
 
 /// Rounds of turns.

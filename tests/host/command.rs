@@ -7,7 +7,10 @@ use std::{
 
 use serde_json::Value;
 
-use probe_user::load::{Config, Hook, Session};
+use probe_user::{
+    session::{Config, Session},
+    snapshot::Hook,
+};
 
 use crate::{
     nobody::{Programs, become_nobody},

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use probe_user::pull::Health;
+use probe_user::snapshot::Health;
 
 use crate::support::{Counting, TestCgroup, machine, plan, pmuscope};
 

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use probe_user::{
-    event::{self, Pmus, Scope},
-    load::Plan,
+    event::{self, Scope},
+    machine::Pmus,
+    plan::Plan,
     window::Owner,
 };
 
@@ -16,7 +17,11 @@ use crate::support::{Counting, TestCgroup, machine};
 #[test]
 fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
     let Some(_machine) = machine() else { return };
-    if probe_user::cpus::online(Path::new("/sys")).unwrap().len() < 2 {
+    if probe_user::machine::cpus::online(Path::new("/sys"))
+        .unwrap()
+        .len()
+        < 2
+    {
         println!("skipped: there is one CPU only");
         return;
     }

@@ -7,7 +7,7 @@ use std::{
     process::Stdio,
 };
 
-use probe_user::{cgroup::Hierarchy, own_cgroup::OwnCgroup, printable::printable};
+use probe_user::{emit::printable::printable, machine::cgroup::Hierarchy, session::OwnCgroup};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{TestCgroup, hierarchy, load_binary, machine, pmuscope};

@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use probe_user::{cgroup::Hierarchy, load::Session, window::Window};
+use probe_user::{machine::cgroup::Hierarchy, session::Session, window::Window};
 use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
 
 use crate::support::{

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 
-use probe_user::{pull::ENDED, window::Window};
+use probe_user::{snapshot::ENDED, window::Window};
 
 use crate::support::{Counting, TestCgroup, flood_the_ring, machine};
 

@@ -13,11 +13,11 @@ use std::{
 
 use probe_common::CgroupId;
 use probe_user::{
-    cgroup::Hierarchy,
-    cpus,
-    event::{self, Pmus},
-    load::{Config, Hook, Place, Plan, Session},
-    pull::Snapshot,
+    event::{self},
+    machine::{Pmus, cgroup::Hierarchy, cpus},
+    plan::{Place, Plan},
+    session::{Config, Session},
+    snapshot::{Hook, Snapshot},
     window::{Owner, Window},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -17,7 +17,7 @@ use std::{
 };
 
 use churn::churn;
-use probe_user::spin::spin;
+use probe_user::sys::spin::spin;
 use rustix::{
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous},
     net::sockopt,

@@ -1,6 +1,6 @@
 //! The hook `cgroup-switches`: used where it is complete, left where it is not, and never wrong.
 
-use probe_user::load::{Hook, Session};
+use probe_user::{session::Session, snapshot::Hook};
 
 use crate::{
     accounting::{assert_exact, group, run, watched},

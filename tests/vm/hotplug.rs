@@ -8,9 +8,10 @@ use std::{
 };
 
 use probe_user::{
-    event::{self, Pmus},
-    load::Plan,
-    pull::Snapshot,
+    event::{self},
+    machine::Pmus,
+    plan::Plan,
+    snapshot::Snapshot,
     window::Owner,
 };
 

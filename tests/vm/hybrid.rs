@@ -4,8 +4,9 @@ use std::{path::Path, thread, time::Duration};
 
 use probe_user::{
     catalogue::{Catalogue, Machine, Settings},
-    event::{self, Pmus},
-    load::{Plan, Request, Room},
+    event::{self},
+    machine::Pmus,
+    plan::{Plan, Request, Room},
 };
 
 use crate::{

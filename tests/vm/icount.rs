@@ -4,8 +4,8 @@ use std::path::Path;
 
 use probe_user::{
     catalogue::{Catalogue, Machine, Settings},
-    event::Pmus,
-    load::{Plan, Request, Room},
+    machine::Pmus,
+    plan::{Plan, Request, Room},
 };
 
 use crate::{

@@ -10,10 +10,11 @@ use std::{collections::BTreeMap, path::Path, thread, time::Duration};
 use probe_user::{
     catalogue::{Catalogue, Chip, Machine, Metric, Settings},
     derive::Report,
-    event::{self, Counter, Pmus, Source},
+    event::{self, Counter, Source},
     formula::{Absent, Implicit, Input, Sample},
     join::{By, Entity, View},
-    load::{Place, Plan, PlannedMetric, Request, Room},
+    machine::Pmus,
+    plan::{Place, Plan, PlannedMetric, Request, Room},
     window::{Counted, Usage},
 };
 

@@ -9,11 +9,11 @@ use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 use probe_user::{
     catalogue::{Catalogue, Chip, Counts, Machine, Metric, Settings},
     derive::{PlaceRow, Report},
-    event::Pmus,
     formula::Implicit,
     join::View,
-    load::{MetricSource, Place, Plan, Request, Room},
-    pull::UncoreReading,
+    machine::Pmus,
+    plan::{MetricSource, Place, Plan, Request, Room},
+    snapshot::UncoreReading,
     window::Window,
 };
 

@@ -13,10 +13,12 @@ use probe_common::{
 };
 use probe_user::{
     catalogue::{Catalogue, Chip, Machine},
-    event::{self, Pmus},
+    event::{self},
     join::share::{Shares, Traffic, Weights},
-    load::{MetricSource, Place, Plan, PlannedMetric, PlannedWeight, WeightKind, spe::SpeEvents},
-    pull::SpeCounts,
+    machine::Pmus,
+    plan::{MetricSource, Place, Plan, PlannedMetric, PlannedWeight, WeightKind},
+    session::spe::SpeEvents,
+    snapshot::SpeCounts,
     window::{Owner, Served, Window},
 };
 

@@ -11,7 +11,7 @@ use std::{
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
 };
-use probe_user::spin::spin;
+use probe_user::sys::spin::spin;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{

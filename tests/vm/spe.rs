@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use probe_user::load::spe::Timeline;
+use probe_user::session::spe::Timeline;
 
 use crate::{
     cli::{command, run_with_load},

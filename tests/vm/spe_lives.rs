@@ -3,7 +3,7 @@
 
 use std::{thread, time::Duration};
 
-use probe_user::pull::ENDED;
+use probe_user::snapshot::ENDED;
 
 use crate::{
     cli::{command, run_with_load},

@@ -3,7 +3,7 @@
 use std::{process::Command, thread, time::Duration};
 
 use probe_common::spe::SpeKey;
-use probe_user::load::spe::SpeHook;
+use probe_user::snapshot::SpeHook;
 
 use crate::{
     guest::{is_6_1, value},
@@ -148,7 +148,7 @@ fn a_full_map_loses_owners_but_no_record() {
     });
     let reading = sampling.end(&pmu);
     assert_conserved(&reading);
-    let overflow = |key: &SpeKey| key.cgroup == probe_user::pull::OVERFLOW;
+    let overflow = |key: &SpeKey| key.cgroup == probe_user::snapshot::OVERFLOW;
     let overflowed = samples(&counted(&reading, overflow));
     assert!(overflowed > 0);
     assert_eq!(overflowed, reading.health.sum.overflowed);

@@ -13,12 +13,13 @@ use probe_common::{
     spe::{Class, SpeKey},
 };
 use probe_user::{
-    event::Pmus,
-    load::{
-        Config, Hook, Plan, Session, SpeConfig,
-        spe::{SpeEvents, SpeHook, Timeline, UPKEEP},
+    machine::Pmus,
+    plan::Plan,
+    session::{
+        Config, Session, SpeConfig,
+        spe::{SpeEvents, Timeline, UPKEEP},
     },
-    pull::{SpeCounts, SpeReading},
+    snapshot::{Hook, SpeCounts, SpeHook, SpeReading},
 };
 
 use crate::{

@@ -7,8 +7,9 @@ use std::{path::Path, thread, time::Duration};
 use probe_user::{
     catalogue::{Catalogue, Chip, Machine, Settings},
     derive::Value,
-    event::{self, Pmus, Scope},
-    load::{Plan, Request, Room},
+    event::{self, Scope},
+    machine::Pmus,
+    plan::{Plan, Request, Room},
 };
 
 use crate::{

@@ -1,12 +1,13 @@
-//! `cargo xtask check`: formatting, lints, documentation, dependencies.
+//! `cargo xtask check`: layers, formatting, lints, documentation, dependencies.
 
 use anyhow::Result;
 
-use crate::{deps, docs, setup, sh};
+use crate::{deps, docs, layers, setup, sh};
 
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     deps::check()?;
+    layers::check()?;
     sh::check(sh::cargo().args(["fmt", "--all", "--check"]))?;
     sh::check(sh::cargo().args(["clippy", "--all-targets", "--", "-D", "warnings"]))?;
     // Targets that `--all-targets` leaves out: the guests' tests do not run on this machine.

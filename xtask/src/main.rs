@@ -10,6 +10,7 @@ mod debian;
 mod deps;
 mod docs;
 mod fresh;
+mod layers;
 mod run;
 mod setup;
 mod sh;

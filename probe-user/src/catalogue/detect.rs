@@ -20,7 +20,7 @@
 use std::path::Path;
 
 use super::chip::{Chip, Machine, Platform};
-use crate::event::product_of;
+use crate::machine::product_of;
 
 /// Product id of the coherent fabric and last-level cache (`nvidia_cspmu.c`).
 const FABRIC: u32 = 0x2cf;

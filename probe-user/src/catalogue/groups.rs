@@ -8,8 +8,9 @@ use super::{
     template,
 };
 use crate::{
-    devices::Narrowed,
-    event::{self, Pmus},
+    catalogue::Narrowed,
+    event::{self},
+    machine::{self, Pmus},
 };
 
 /// IIO parts of a unit.
@@ -164,7 +165,7 @@ impl Metric {
                     return true;
                 };
                 let pmu = pmus.get(name).and_then(Result::ok);
-                pmu.and_then(event::product) == Some(product)
+                pmu.and_then(machine::product) == Some(product)
             };
             let aliases = pmus.iter().filter_map(|pmu| pmu.alias.as_deref());
             let names = pmus.names().chain(aliases);

@@ -80,6 +80,7 @@ mod file;
 mod groups;
 mod load;
 mod model;
+mod narrowed;
 mod select;
 mod template;
 #[cfg(test)]
@@ -96,6 +97,7 @@ pub use self::{
     model::{
         Apportion, CountOf, EventSpec, Family, Kind, Metric, Per, PmuSpec, Requirement, Sampled,
     },
+    narrowed::Narrowed,
     template::{Instance, Pattern},
 };
 

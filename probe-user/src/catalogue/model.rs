@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::Deserialize;
 
-use super::{chip::Chip, chip::Platform, template::Pattern};
+use super::{
+    chip::{Chip, Platform},
+    template::Pattern,
+};
 use crate::formula::Formula;
 
 /// One file of the catalogue: the PMUs of one kind, and their metrics.
@@ -31,7 +34,7 @@ pub struct PmuSpec {
     pub key: String,
     /// The names of its instances in sysfs.
     pub pattern: Pattern,
-    /// The product id in its `identifier` ([`crate::event::product`]), where the name tells nothing.
+    /// The product id in its `identifier` ([`crate::machine::product`]), where the name tells nothing.
     pub product: Option<u32>,
     /// What one value of its metrics stands for.
     pub per: Per,

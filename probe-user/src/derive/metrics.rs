@@ -6,7 +6,7 @@ use crate::{
     catalogue::{self, Counts},
     devices::Device,
     formula::{Absent, Implicit, Input, NoValue, Sample, Value},
-    load::{MetricSource, Place, Plan, PlannedMetric},
+    plan::{MetricSource, Place, Plan, PlannedMetric},
     window::{Counted, Usage, Window},
 };
 
@@ -298,7 +298,7 @@ fn place_row(
             continue;
         };
         let here = |reading: &&_| {
-            let reading: &crate::pull::UncoreReading = reading;
+            let reading: &crate::snapshot::UncoreReading = reading;
             (reading.at, reading.socket) == (*at, socket)
         };
         let first = source

@@ -18,7 +18,7 @@ pub use self::{
 use crate::{
     formula::{Absent, NoValue},
     join::{Entity, Joined},
-    load::{Column, Place, Plan},
+    plan::{Column, Place, Plan},
     window::{Counted, Usage, Window},
 };
 

@@ -13,8 +13,8 @@ use crate::{
     catalogue::{Counts, Sampled},
     formula::{NoValue, Sample},
     join::{SpeJoined, View},
-    load::{MetricSource, Place, Plan, PlannedMetric},
-    pull::SpeCounts,
+    plan::{MetricSource, Place, Plan, PlannedMetric},
+    snapshot::SpeCounts,
     window::{Served, SpeUsage, SpeWindow},
 };
 

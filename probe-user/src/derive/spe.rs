@@ -8,7 +8,7 @@ use probe_common::spe::{Class, PageKey, PageRow, Source};
 use super::statistics::{self, Estimate};
 use crate::{
     join::{Entity, SpeJoined},
-    pull::{SpeCounts, SpeHealth},
+    snapshot::{SpeCounts, SpeHealth},
     window::{Served, SpeUsage, SpeWindow},
 };
 

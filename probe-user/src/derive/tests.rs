@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     catalogue::{Catalogue, Chip, Machine},
-    cpus::CpuList,
     event::{Counter, Exclude, Scope},
     join::{By, View},
-    load::{MetricSource, Planned, PlannedMetric},
+    machine::cpus::CpuList,
+    plan::{MetricSource, Planned, PlannedMetric},
     window::tests::snapshot,
 };
 

@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use super::address::Bdf;
+use crate::machine::Bdf;
 
 /// What is read without `CAP_SYS_ADMIN`.
 const PUBLIC: usize = 64;

@@ -16,7 +16,8 @@ use rustix::{
     io::Errno,
 };
 
-use super::{address::Bdf, names::address_of};
+use super::names::address_of;
+use crate::machine::Bdf;
 
 /// Major number of NVIDIA's driver (Documentation/admin-guide/devices.txt), which has no class in sysfs.
 const NVIDIA: u32 = 195;

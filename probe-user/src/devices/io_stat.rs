@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs};
 
 use probe_common::CgroupId;
 
-use crate::cgroup::{CgroupError, Hierarchy};
+use crate::machine::cgroup::{CgroupError, Hierarchy};
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

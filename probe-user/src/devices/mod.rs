@@ -9,7 +9,6 @@
 //!   (as PCM has it for Sapphire Rapids). Filter `ch_mask`.
 //! - Elsewhere: the tree of PCI root buses, with the socket of their NUMA node.
 
-mod address;
 mod config_space;
 mod holders;
 mod io_stat;
@@ -22,9 +21,10 @@ mod usage;
 
 use std::collections::BTreeMap;
 
+use crate::{catalogue::Narrowed, machine::Bdf};
+
 pub(crate) use self::usage::DeviceReader;
 pub use self::{
-    address::{Bdf, ParseBdfError},
     config_space::{ConfigError, RootPort, root_port},
     holders::Holders,
     io_stat::{CgroupIo, Moved},
@@ -92,15 +92,6 @@ pub struct Device {
     pub names: Vec<String>,
     /// Its block devices as `major:minor`, as `io.stat` of cgroups names them.
     pub blocks: Vec<String>,
-}
-
-/// A filter that narrows an uncore PMU to a port or device, in event syntax.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Narrowed {
-    /// The PMU.
-    pub pmu: String,
-    /// Terms with their values, such as `root_port` = 0x100.
-    pub filters: Vec<(&'static str, u64)>,
 }
 
 impl Devices {

@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path},
 };
 
-use super::address::Bdf;
+use crate::machine::Bdf;
 
 /// Classes whose entries have names that users know, most telling first.
 const CLASSES: [&str; 6] = ["nvme", "net", "infiniband", "drm", "accel", "block"];

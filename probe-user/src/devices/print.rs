@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Complex, ComplexKind, ConfigError, Device, Devices, Narrowed, Port};
+use super::{Complex, ComplexKind, ConfigError, Device, Devices, Port};
 
 impl Devices {
     /// For people: sockets, what counts there, and the devices behind it.
@@ -149,16 +149,5 @@ impl fmt::Display for Device {
             ..
         } = self;
         write!(f, "({} {address} {vendor:04x}:{device:04x})", self.kind())
-    }
-}
-
-/// In event syntax, with a place for the event.
-impl fmt::Display for Narrowed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/EVENT", self.pmu)?;
-        for (name, value) in &self.filters {
-            write!(f, ",{name}={value:#x}")?;
-        }
-        f.write_str("/")
     }
 }

@@ -8,11 +8,10 @@ use std::{
 
 use super::{
     Complex, ComplexKind, Device, Devices, Port,
-    address::Bdf,
     config_space::{self, ConfigError},
     names,
 };
-use crate::{event::Pmus, topology::Topology};
+use crate::machine::{Bdf, Pmus, topology::Topology};
 
 /// Class of bridges, host bridges too.
 const BRIDGE: u32 = 0x06;

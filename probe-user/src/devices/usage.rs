@@ -12,13 +12,13 @@ use std::{
 use probe_common::CgroupId;
 
 use super::{
-    Bdf,
+    Devices,
     holders::{self, Holders},
     io_stat::{self, CgroupIo, Moved},
 };
-use crate::{
+use crate::machine::{
+    Bdf,
     cgroup::{CgroupError, Hierarchy},
-    load::Plan,
 };
 
 /// Looking at every descriptor of the machine may take one part in this of the time.
@@ -88,16 +88,15 @@ pub(crate) struct DeviceReader {
 }
 
 impl DeviceReader {
-    /// `None` where no metric of the plan is about a device that is known.
-    pub(crate) fn new(plan: &Plan, hierarchy: &Hierarchy) -> Option<Self> {
-        let mut metrics = plan.metrics.list.iter();
-        let wanted = metrics.any(|planned| planned.metric.apportion.is_of_device());
-        let mut devices = plan.devices.iter().peekable();
-        (wanted && devices.peek().is_some()).then(|| Self {
+    /// A reader of the use of these devices.
+    pub(crate) fn new(devices: &Devices, hierarchy: &Hierarchy) -> Self {
+        Self {
             hierarchy: hierarchy.clone(),
-            blocks: devices.any(|(_, _, device)| !device.blocks.is_empty()),
+            blocks: devices
+                .iter()
+                .any(|(_, _, device)| !device.blocks.is_empty()),
             holders: None,
-        })
+        }
     }
 
     /// # Errors

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Area, Finding, Loss, Machine};
-use crate::cgroup::{CgroupError, Hierarchy};
+use crate::machine::cgroup::{CgroupError, Hierarchy};
 
 const AREA: Area = Area::Cgroups;
 const UNIFIED: &str = "boot with one hierarchy for all: add `systemd.unified_cgroup_hierarchy=1` to the kernel's \

@@ -1,71 +1,7 @@
-//! What the kernel was built with.
+//! Drivers that are missing, by what the kernel was built with.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
-
-use flate2::read::GzDecoder;
-
-use super::{Machine, Remedy};
-
-/// The options of a kernel's build.
-pub(super) struct Config {
-    /// Where they were read, as the machine names it.
-    pub(super) source: PathBuf,
-    options: HashMap<String, String>,
-}
-
-/// How a part was built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Built {
-    /// Into the kernel.
-    In,
-    /// As a module.
-    Module,
-    /// Not at all.
-    Not,
-}
-
-impl Config {
-    /// Reads /proc/config.gz, or /boot/config-RELEASE; None where neither can be read.
-    pub(super) fn read(machine: &Machine) -> Option<Self> {
-        if let Ok(text) = gunzip(&machine.proc.join("config.gz")) {
-            return Some(Self::parse(Path::new("/proc/config.gz"), &text));
-        }
-        let name = format!("config-{}", machine.release()?);
-        let text = std::fs::read_to_string(machine.boot.join(&name)).ok()?;
-        Some(Self::parse(&Path::new("/boot").join(name), &text))
-    }
-
-    fn parse(source: &Path, text: &str) -> Self {
-        let options = text.lines().filter_map(|line| {
-            let (name, value) = line.strip_prefix("CONFIG_")?.split_once('=')?;
-            Some((name.to_owned(), value.to_owned()))
-        });
-        Self {
-            source: source.to_owned(),
-            options: options.collect(),
-        }
-    }
-
-    /// How the part `CONFIG_<name>` was built.
-    pub(super) fn built(&self, name: &str) -> Built {
-        match self.options.get(name).map(String::as_str) {
-            Some("y") => Built::In,
-            Some("m") => Built::Module,
-            Some(_) | None => Built::Not,
-        }
-    }
-}
-
-fn gunzip(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    GzDecoder::new(File::open(path)?).read_to_string(&mut text)?;
-    Ok(text)
-}
+use super::Remedy;
+use crate::machine::kernel_config::{Built, KernelConfig};
 
 /// A driver: the option it is built by, and its module.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,7 +15,7 @@ pub(super) struct Driver {
 /// How to get a PMU that is not there, by what the configuration says of its drivers. `absent` says
 /// what it means that all of them are there and the PMU is not.
 pub(super) fn driver_remedies(
-    config: Option<&Config>,
+    config: Option<&KernelConfig>,
     drivers: &[Driver],
     absent: &str,
 ) -> Vec<Remedy> {

@@ -4,18 +4,20 @@ use std::path::{Path, PathBuf};
 
 use probe_common::SLOTS;
 
-use super::{
-    Area, Finding, Loss, Machine,
-    config::{Built, Config},
-    machine::Arch,
+use super::{Area, Finding, Loss, Machine, machine::Arch};
+use crate::{
+    machine::{
+        Pmus, cpus,
+        kernel_config::{Built, KernelConfig},
+    },
+    sys::descriptors::BESIDE_EVENTS,
 };
-use crate::{cpus, descriptors::BESIDE_EVENTS, event::Pmus};
 
 const AREA: Area = Area::Counters;
 
 pub(super) fn check(
     machine: &Machine,
-    config: Option<&Config>,
+    config: Option<&KernelConfig>,
     pmus: &Result<Pmus, String>,
 ) -> Vec<Finding> {
     let has_core = pmus
@@ -27,7 +29,7 @@ pub(super) fn check(
     findings
 }
 
-fn watchdog(machine: &Machine, config: Option<&Config>, has_core: bool) -> Finding {
+fn watchdog(machine: &Machine, config: Option<&KernelConfig>, has_core: bool) -> Finding {
     let check = "NMI watchdog";
     let on = machine
         .proc("sys/kernel/nmi_watchdog")
@@ -79,7 +81,7 @@ fn descriptors(machine: &Machine) -> Option<Finding> {
 }
 
 /// Monitoring groups count memory traffic by the hardware's own labels.
-fn resctrl(machine: &Machine, config: Option<&Config>) -> Finding {
+fn resctrl(machine: &Machine, config: Option<&KernelConfig>) -> Finding {
     let check = "resctrl";
     let loss = Loss::of(
         "a measurement beside the estimated share of each container in memory traffic and L3 occupancy",

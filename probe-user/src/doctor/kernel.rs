@@ -1,11 +1,13 @@
 //! The kernel: version, configuration, type information.
 
-use super::{
-    Area, Finding, Loss, Machine, State,
-    config::{Built, Config},
-    machine::Arch,
+use super::{Area, Finding, Loss, Machine, State, machine::Arch};
+use crate::{
+    machine::{
+        BtfError,
+        kernel_config::{Built, KernelConfig},
+    },
+    session::fields,
 };
-use crate::load::{LoadError, btf};
 
 const AREA: Area = Area::Kernel;
 
@@ -61,7 +63,7 @@ const WANTED: [Wanted; 7] = [
     },
 ];
 
-pub(super) fn check(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
+pub(super) fn check(machine: &Machine, config: Option<&KernelConfig>) -> Vec<Finding> {
     let types = types(machine);
     let mut findings = vec![version(machine, types.state == State::Ok)];
     findings.extend(options(config));
@@ -95,7 +97,7 @@ fn version(machine: &Machine, counts: bool) -> Finding {
     }
 }
 
-fn options(config: Option<&Config>) -> Vec<Finding> {
+fn options(config: Option<&KernelConfig>) -> Vec<Finding> {
     let Some(config) = config else {
         return vec![
             AREA.degraded(
@@ -140,12 +142,12 @@ fn options(config: Option<&Config>) -> Vec<Finding> {
 
 fn types(machine: &Machine) -> Finding {
     let path = machine.sys.join("kernel/btf/vmlinux");
-    match btf::offsets(&path, &[]) {
+    match fields::offsets(&path, false) {
         Ok(offsets) => AREA.ok(
             "BTF",
             format!("describes all {} fields that pmuscope reads", offsets.len()),
         ),
-        Err(error @ LoadError::MapAllocator { .. }) => AREA.stops(
+        Err(error @ BtfError::MapAllocator { .. }) => AREA.stops(
             "BTF",
             error.to_string(),
             Loss::of("everything: counting could deadlock this kernel")

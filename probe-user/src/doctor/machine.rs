@@ -8,7 +8,7 @@ use std::{
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::trials::{Live, Trials};
-use crate::descriptors::hard_limit;
+use crate::sys::descriptors::hard_limit;
 
 /// What the checks look at.
 pub struct Machine {

@@ -22,12 +22,12 @@ pub use self::{
     finding::{Area, Diagnosis, Finding, Loss, Remedy, State},
     machine::Machine,
 };
-use crate::cgroup::Hierarchy;
+use crate::machine::{cgroup::Hierarchy, kernel_config::KernelConfig};
 
 /// Runs every check.
 #[must_use]
 pub fn examine(machine: &Machine) -> Diagnosis {
-    let config = config::Config::read(machine);
+    let config = KernelConfig::read(&machine.proc, &machine.boot);
     let hierarchy = Hierarchy::find(&machine.proc);
     let pmus = pmus::read(machine);
     let mut findings = kernel::check(machine, config.as_ref());
@@ -42,10 +42,4 @@ pub fn examine(machine: &Machine) -> Diagnosis {
         pmus.as_ref().ok(),
     ));
     Diagnosis { findings }
-}
-
-/// Whether this kernel is built to put thread ids into SPE's records; None where it does not say.
-pub(crate) fn thread_ids_in_records() -> Option<bool> {
-    let config = config::Config::read(&Machine::this())?;
-    Some(config.built("PID_IN_CONTEXTIDR") == config::Built::In)
 }

@@ -2,15 +2,18 @@
 
 use super::{
     Area, Finding, Loss, Machine,
-    config::{Built, Config, Driver, driver_remedies},
+    config::{Driver, driver_remedies},
     machine::Arch,
     platform::{Family, Platform},
 };
 use crate::{
     devices::{ConfigError, Devices},
-    event::{Pmu, PmuKind, Pmus},
     list::family,
-    topology::Topology,
+    machine::{
+        Pmu, PmuKind, Pmus,
+        kernel_config::{Built, KernelConfig},
+        topology::Topology,
+    },
 };
 
 const AREA: Area = Area::Pmus;
@@ -25,7 +28,7 @@ pub(super) fn read(machine: &Machine) -> Result<Pmus, String> {
 
 pub(super) fn check(
     machine: &Machine,
-    config: Option<&Config>,
+    config: Option<&KernelConfig>,
     pmus: &Result<Pmus, String>,
 ) -> Vec<Finding> {
     let pmus = match pmus {
@@ -48,7 +51,7 @@ pub(super) fn check(
     findings
 }
 
-fn core(machine: &Machine, config: Option<&Config>, pmus: &Pmus) -> Finding {
+fn core(machine: &Machine, config: Option<&KernelConfig>, pmus: &Pmus) -> Finding {
     let check = "core PMU";
     let cores: Vec<String> = pmus
         .cores()
@@ -80,7 +83,7 @@ fn core(machine: &Machine, config: Option<&Config>, pmus: &Pmus) -> Finding {
 }
 
 /// On arm64 before 6.4 the driver had no option of its own, so that an unset one is a reason only with no driver there.
-fn core_remedies(config: Option<&Config>) -> Vec<super::Remedy> {
+fn core_remedies(config: Option<&KernelConfig>) -> Vec<super::Remedy> {
     let unset: Vec<&str> = CORE_ARM
         .into_iter()
         .filter(|option| config.is_none_or(|config| config.built(option) == Built::Not))
@@ -103,7 +106,7 @@ fn core_remedies(config: Option<&Config>) -> Vec<super::Remedy> {
     )
 }
 
-fn uncore(machine: &Machine, config: Option<&Config>, pmus: &Pmus) -> Vec<Finding> {
+fn uncore(machine: &Machine, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<Finding> {
     let all: Vec<&Pmu> = pmus
         .iter()
         .filter(|pmu| matches!(pmu.kind, PmuKind::Uncore { .. }))
@@ -196,7 +199,7 @@ fn present(family: &Family, pmus: &[&Pmu]) -> Finding {
 /// What is lost with some PMUs of one driver.
 fn missing(
     machine: &Machine,
-    config: Option<&Config>,
+    config: Option<&KernelConfig>,
     platform: Platform,
     families: &[&Family],
     pmus: &Pmus,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::{Diagnosis, Finding, Loss, Remedy};
-use crate::printable::printable_json;
+use crate::emit::printable::printable_json;
 
 impl Diagnosis {
     /// For people: one line for each finding, what is lost and what mends it below, the verdict last.

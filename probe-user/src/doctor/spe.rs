@@ -4,10 +4,13 @@ use rustix::thread::CapabilitySet;
 
 use super::{
     Area, Finding, Loss, Machine,
-    config::{Built, Config, Driver, driver_remedies},
+    config::{Driver, driver_remedies},
     machine::Arch,
 };
-use crate::event::{Pmu, Pmus};
+use crate::machine::{
+    Pmu, Pmus,
+    kernel_config::{Built, KernelConfig},
+};
 
 const AREA: Area = Area::Spe;
 
@@ -28,7 +31,7 @@ const IRQ_OFF_MAX_NANOS: usize = 50_000;
 
 pub(super) fn check(
     machine: &Machine,
-    config: Option<&Config>,
+    config: Option<&KernelConfig>,
     pmus: &Result<Pmus, String>,
 ) -> Vec<Finding> {
     if machine.process.arch != Arch::Arm64 {
@@ -64,14 +67,14 @@ fn describe(pmu: &Pmu) -> String {
     let interval = pmu.caps.get("min_interval");
     let interval = interval.map_or(String::new(), |n| format!(", interval at least {n}"));
     let cpus = match &pmu.kind {
-        crate::event::PmuKind::Uncore { cpus } => format!(" on CPUs {cpus}"),
+        crate::machine::PmuKind::Uncore { cpus } => format!(" on CPUs {cpus}"),
         _ => String::new(),
     };
     format!("{}{cpus}{interval}", pmu.name)
 }
 
 /// Kernel page-table isolation hides the buffer from the core on some cores, and the driver gives up.
-fn missing(machine: &Machine, config: Option<&Config>) -> Finding {
+fn missing(machine: &Machine, config: Option<&KernelConfig>) -> Finding {
     let loss = Loss::of(LOST);
     if machine.is_virtual() {
         let found = "no arm_spe_* PMU: this is a virtual machine";
@@ -123,7 +126,7 @@ fn page_size(machine: &Machine) -> Finding {
     AREA.degraded("page size", found, loss)
 }
 
-fn context(config: Option<&Config>) -> Finding {
+fn context(config: Option<&KernelConfig>) -> Finding {
     let check = "thread ids";
     let loss = Loss::of(
         "certainty whose a record is: without thread ids in the records, owners are found by the time of the switches",

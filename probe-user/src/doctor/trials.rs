@@ -15,10 +15,15 @@ use rustix::thread::CapabilitySet;
 use super::{Area, Finding, Loss, Machine};
 use crate::{
     catalogue::{self, Catalogue, Settings},
-    cgroup::Hierarchy,
-    cpus::{self, CpuList},
-    event::{self, Pmus},
-    load::{self, Config, Counters, Hook, Plan, Request, Room, Session, Untried},
+    event::{self},
+    machine::{
+        Pmus,
+        cgroup::Hierarchy,
+        cpus::{self, CpuList},
+    },
+    plan::{self, Counters, Plan, Request, Room, Untried},
+    session::{Config, LoadError, Session},
+    snapshot::Hook,
     window::Window,
 };
 
@@ -39,7 +44,7 @@ pub(super) trait Trials {
     fn open_in_cgroup(&self, directory: &Path) -> io::Result<()>;
 
     /// Runs a known loop with all counters of each core PMU; by the PMU's name.
-    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<load::Counted, Untried>)>;
+    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::Counted, Untried>)>;
 
     /// Loads and attaches the programs, counts for a moment, and takes them out.
     fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String>;
@@ -111,7 +116,7 @@ fn opens(machine: &Machine) -> Finding {
 }
 
 /// Whether each counter of a core PMU counts a known loop right.
-fn counters(pmu: &str, counted: &Result<load::Counted, Untried>) -> Finding {
+fn counters(pmu: &str, counted: &Result<plan::Counted, Untried>) -> Finding {
     let check = "counters";
     let counted = match counted {
         Ok(counted) => counted,
@@ -198,7 +203,7 @@ impl Trials for Live {
         open(directory.as_raw_fd(), 0, flag).map(drop)
     }
 
-    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<load::Counted, Untried>)> {
+    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::Counted, Untried>)> {
         let cores = pmus.cores();
         let tried = cores.map(|pmu| {
             let counters = Counters::of(pmu, pmus);
@@ -209,7 +214,7 @@ impl Trials for Live {
     }
 
     fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String> {
-        let failed = |error: load::LoadError| error.to_string();
+        let failed = |error: LoadError| error.to_string();
         let start = |events: &str| -> Result<Session, String> {
             let config = Config {
                 plan: plan(Path::new("/sys"), events)?,

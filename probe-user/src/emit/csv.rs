@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use super::{label, place, self_values, whose};
 use crate::{
     derive::{Measured, MetricHead, MetricValue, Report, Row, ShareRow},
-    printable::printable,
-    pull::Health,
+    emit::printable::printable,
+    snapshot::Health,
 };
 
 const HEADING: [&str; 16] = [

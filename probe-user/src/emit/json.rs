@@ -9,9 +9,9 @@ use crate::{
     derive::{
         Advice, CountValue, Finding, MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow,
     },
+    emit::printable::printable_json,
     join::Entity,
-    printable::printable_json,
-    pull::Health,
+    snapshot::Health,
 };
 
 pub(super) fn write(

@@ -3,6 +3,7 @@
 mod csv;
 mod interval;
 mod json;
+pub mod printable;
 mod spe;
 mod table;
 
@@ -12,7 +13,7 @@ pub use self::spe::SpeEmitter;
 use crate::{
     derive::{PlaceRow, Report, Whose},
     join::Entity,
-    pull::Health,
+    snapshot::Health,
 };
 
 /// Formats of `stat`.
@@ -117,8 +118,8 @@ pub(crate) fn self_values(report: &Report, health: &Health) -> Vec<(String, Stri
     };
     let mean = |sampled: &probe_common::Sampled| number(sampled.nanos.checked_div(sampled.samples));
     let hook = match health.hook {
-        crate::load::Hook::SchedSwitch => "sched-switch",
-        crate::load::Hook::CgroupSwitches => "cgroup-switches",
+        crate::snapshot::Hook::SchedSwitch => "sched-switch",
+        crate::snapshot::Hook::CgroupSwitches => "cgroup-switches",
     };
     let counted = [
         ("hook", hook.to_owned()),

@@ -12,10 +12,10 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use super::{interval::large, label, place, self_values, whose};
 use crate::{
     derive::{MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow, Value, Whose},
+    emit::printable::printable,
     join::Entity,
-    load::Column,
-    printable::printable,
-    pull::Health,
+    plan::Column,
+    snapshot::Health,
 };
 
 /// Digits of a container id that people use.

@@ -11,11 +11,11 @@ use crate::{
         Advice, CountValue, Finding, Measured, MetricHead, MetricValue, PlaceRow, Row, Share,
         ShareRow, Value,
     },
+    emit::printable::printable,
     formula::NoValue,
     join::share::Method,
-    load::{Column, Hook, Place as Source, ReadCost},
-    printable::printable,
-    pull::{CountingCost, MapMemory, Refused},
+    plan::{Column, Place as Source},
+    snapshot::{CountingCost, Hook, MapMemory, ReadCost, Refused},
 };
 
 fn column(name: &str, unit: Option<&str>, clock: bool) -> Column {

@@ -1,12 +1,9 @@
 //! The terms of `pmu/term,term=value/` to the config words of `perf_event_attr`.
 
-use super::{
-    error::EventError,
-    format::{Format, Word},
-    generic,
-    nearest::Nearest,
-    syntax::{self, Term},
-    sysfs::{Pmu, PmuEvent, PmuKind},
+use super::{error::EventError, generic, nearest::Nearest};
+use crate::machine::{
+    Format, Pmu, PmuEvent, PmuKind, Word,
+    terms::{self, Term},
 };
 
 /// Terms that perf takes for any PMU and that have no meaning for counting per CPU.
@@ -138,7 +135,7 @@ fn role<'t, 'p>(pmu: &'p Pmu, term: &'t Term) -> Result<Role<'t, 'p>, EventError
         // `event=NAME` is the one term whose value may be a word: an event that the PMU names.
         if name == "event"
             && let Some(value) = &term.value
-            && syntax::number(value).is_none()
+            && terms::number(value).is_none()
         {
             let event = named_event(pmu, value).ok_or_else(|| unknown_event(pmu, value))?;
             return Ok(Role::Event(value, event));
@@ -197,7 +194,7 @@ fn number(pmu: &Pmu, term: &Term) -> Result<u64, EventError> {
     let Some(value) = &term.value else {
         return Ok(1);
     };
-    syntax::number(value).ok_or_else(|| EventError::NotANumber {
+    terms::number(value).ok_or_else(|| EventError::NotANumber {
         pmu: pmu.name.clone(),
         term: term.name.clone(),
         value: value.clone(),

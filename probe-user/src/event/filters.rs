@@ -5,14 +5,11 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{
-    Counter,
-    error::EventError,
-    format::Format,
-    syntax::{self, Term},
-    sysfs::{Pmu, Pmus},
+use super::{Counter, error::EventError};
+use crate::machine::{
+    Bdf, Format, Pmu, Pmus,
+    terms::{self, Term},
 };
-use crate::devices::Bdf;
 
 /// Address filters that one PCIE-TGT PMU has (`nvidia_cspmu.c`).
 const ADDRESS_FILTERS: usize = 8;
@@ -23,7 +20,7 @@ pub(super) fn expand<'t>(pmu: &Pmu, terms: &'t [Term]) -> Result<Cow<'t, [Term]>
     let has = |name: &str| pmu.formats.contains_key(name);
     let written = |term: &&Term| {
         let value = term.value.as_deref();
-        let address = |text: &str| syntax::number(text).is_none();
+        let address = |text: &str| terms::number(text).is_none();
         match term.name.as_str() {
             "src_bdf" => has("src_bdf") && value.is_some_and(address),
             "dst_addr" => !has("dst_addr") && has("dst_addr_base"),
@@ -76,7 +73,7 @@ pub(super) fn expand<'t>(pmu: &Pmu, terms: &'t [Term]) -> Result<Cow<'t, [Term]>
 fn range(text: &str) -> Result<(u64, u64), String> {
     let ends = text
         .split_once('-')
-        .and_then(|(base, end)| Some((syntax::number(base)?, syntax::number(end)?)));
+        .and_then(|(base, end)| Some((terms::number(base)?, terms::number(end)?)));
     let Some((base, end)) = ends else {
         return Err("give the first and the last address, such as 0x10000-0x100ff".to_owned());
     };

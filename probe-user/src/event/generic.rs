@@ -9,9 +9,6 @@ pub(super) const TYPE_HARDWARE: u32 = 0;
 pub(super) const TYPE_SOFTWARE: u32 = 1;
 /// `PERF_TYPE_HW_CACHE`
 pub(super) const TYPE_HW_CACHE: u32 = 3;
-/// `PERF_TYPE_RAW`
-pub(super) const TYPE_RAW: u32 = 4;
-
 /// The wall clock that perf offers as an event; no counter is opened for it.
 pub(super) const DURATION_TIME: &str = "duration_time";
 

@@ -1,32 +1,26 @@
 //! The event lists of `-e`, in perf's syntax, resolved against the PMUs of the machine.
 //!
-//! `syntax` reads the text, `sysfs` the PMUs, `resolve` joins the two with the tables of `generic`
-//! and the bit fields of `format` and `encode`. Nothing is opened here.
+//! `syntax` reads the text, `resolve` joins it and the machine's PMUs with the tables of `generic`, and
+//! `encode` fills the bit fields. Nothing is opened here.
 
 mod encode;
 mod error;
 mod filters;
-mod format;
 mod generic;
 mod modifier;
 mod nearest;
 mod resolve;
 mod syntax;
-mod sysfs;
 #[cfg(test)]
 mod tests;
-mod uncore;
 
-pub use self::{
-    error::{EventError, SysfsError, SysfsProblem},
-    format::{Format, FormatError, Word},
-    nearest::Nearest,
-    sysfs::{Pmu, PmuEvent, PmuKind, Pmus},
-    uncore::{named_node, product, product_of},
+pub(crate) use self::filters::check as check_filters;
+pub use self::{error::EventError, nearest::Nearest};
+pub use crate::sys::perf::Exclude;
+use crate::{
+    machine::{Pmus, Word, cpus::CpuList},
+    sys::perf::Attr,
 };
-pub(crate) use filters::check as check_filters;
-
-use crate::cpus::CpuList;
 
 /// Events that are opened together, so that they count over the same time.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,6 +121,14 @@ impl Counter {
         self.type_ != generic::TYPE_SOFTWARE
     }
 
+    /// As the system call takes it.
+    pub(crate) fn attr(&self) -> Attr {
+        Attr {
+            type_: self.type_,
+            config: Word::ALL.map(|word| self.word(word)),
+        }
+    }
+
     /// The kernel's task-clock, which every machine counts.
     pub(crate) fn task_clock() -> Self {
         Self {
@@ -152,17 +154,6 @@ impl Scope {
             Self::Uncore { .. } => false,
         }
     }
-}
-
-/// The `exclude_*` bits of `perf_event_attr`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exclude {
-    /// `exclude_user`
-    pub user: bool,
-    /// `exclude_kernel`
-    pub kernel: bool,
-    /// `exclude_hv`
-    pub hv: bool,
 }
 
 /// Reads a list of events and resolves it against the PMUs of the machine.

@@ -4,13 +4,14 @@ use super::{
     Counter, Event, EventGroup, Scope, Source,
     encode::{self, Words},
     error::EventError,
-    filters,
-    format::Word,
-    generic,
+    filters, generic,
     modifier::Modifiers,
     nearest::Nearest,
-    syntax::{EventSpec, Head, Item, Term},
-    sysfs::{Pmu, PmuEvent, PmuKind, Pmus},
+    syntax::{EventSpec, Head, Item},
+};
+use crate::{
+    machine::{Pmu, PmuEvent, PmuKind, Pmus, Word, terms::Term},
+    sys::perf::TYPE_RAW,
 };
 
 /// The PMUs whose events the kernel lets into any group, because they take no hardware counter
@@ -315,7 +316,7 @@ fn generic_event(
 /// A generic event on the CPUs of one kind of core. The kernel finds the PMU by the CPU, unless one has the
 /// type of raw events (Intel's): it would be taken for all, so each is named in the upper half.
 fn of_kind(kind: &Pmu, type_: u32, config: u64, pmus: &Pmus) -> Found {
-    let by_type = pmus.cores().any(|pmu| pmu.type_ == generic::TYPE_RAW);
+    let by_type = pmus.cores().any(|pmu| pmu.type_ == TYPE_RAW);
     let pmu = if by_type {
         u64::from(kind.type_) << 32
     } else {

@@ -8,12 +8,13 @@ use std::fmt;
 use winnow::{
     ModalResult, Parser,
     ascii::multispace0,
-    combinator::{cut_err, delimited, eof, opt, preceded, terminated},
-    error::{StrContext, StrContextValue},
-    token::{one_of, take_while},
+    combinator::{cut_err, delimited, eof, opt, preceded},
+    error::StrContext,
+    token::take_while,
 };
 
 use super::error::EventError;
+use crate::machine::terms::{Term, expected, terms, word};
 
 /// One element of the event list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,14 +47,6 @@ pub(super) enum Head {
     Pmu { pmu: String, terms: Vec<Term> },
 }
 
-/// One term between the slashes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Term {
-    pub(super) name: String,
-    /// `None` for a bare flag.
-    pub(super) value: Option<String>,
-}
-
 /// Parses the whole list.
 pub(super) fn parse(text: &str) -> Result<Vec<Item>, EventError> {
     if text.trim().is_empty() {
@@ -66,22 +59,6 @@ pub(super) fn parse(text: &str) -> Result<Vec<Item>, EventError> {
     })
 }
 
-/// Parses what a file of `events/` holds: terms without the PMU around them.
-pub(super) fn parse_terms(text: &str) -> Option<Vec<Term>> {
-    terminated(terms, eof).parse(text).ok()
-}
-
-/// The number a value stands for: decimal, or hexadecimal behind `0x`.
-pub(super) fn number(text: &str) -> Option<u64> {
-    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => (hex, 16),
-        None => (text, 10),
-    };
-    // from_str_radix would take a sign.
-    let plain = digits.bytes().all(|b| b.is_ascii_alphanumeric());
-    plain.then(|| u64::from_str_radix(digits, radix).ok())?
-}
-
 /// The innermost expectation: the context closest to where reading stopped.
 fn expectation(error: &winnow::error::ContextError) -> String {
     let expected = error.context().find_map(|context| match context {
@@ -89,10 +66,6 @@ fn expectation(error: &winnow::error::ContextError) -> String {
         _ => None,
     });
     expected.unwrap_or_else(|| "an event".to_owned())
-}
-
-fn expected(what: &'static str) -> StrContext {
-    StrContext::Expected(StrContextValue::Description(what))
 }
 
 fn list(input: &mut &str) -> ModalResult<Vec<Item>> {
@@ -155,55 +128,14 @@ fn event(input: &mut &str) -> ModalResult<EventSpec> {
     })
 }
 
-fn terms(input: &mut &str) -> ModalResult<Vec<Term>> {
-    let mut terms = vec![term.parse_next(input)?];
-    while opt(',').parse_next(input)?.is_some() {
-        terms.push(cut_err(term).parse_next(input)?);
-    }
-    Ok(terms)
-}
-
-fn term(input: &mut &str) -> ModalResult<Term> {
-    let name = word
-        .context(expected("a term or an event of the PMU"))
-        .parse_next(input)?;
-    let value = opt(preceded('=', cut_err(value))).parse_next(input)?;
-    Ok(Term {
-        name: name.to_owned(),
-        value: value.map(str::to_owned),
-    })
-}
-
-fn value<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
-    take_while(1.., is_value)
-        .context(expected("a value"))
-        .parse_next(input)
-}
-
 fn modifier_letters<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
     take_while(1.., is_modifier)
         .context(expected("a modifier such as `u` or `k`"))
         .parse_next(input)
 }
 
-/// A name of a PMU, an event or a term. None of them starts with `-` or `.`.
-fn word<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
-    (
-        one_of(|c: char| c.is_ascii_alphanumeric() || c == '_'),
-        take_while(0.., |c: char| {
-            c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
-        }),
-    )
-        .take()
-        .parse_next(input)
-}
-
 fn is_modifier(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
-}
-
-fn is_value(c: char) -> bool {
-    !c.is_whitespace() && !c.is_control() && !matches!(c, ',' | '/' | '=' | '{' | '}')
 }
 
 fn spaced<'i, O>(
@@ -249,16 +181,6 @@ impl fmt::Display for Head {
                 join(f, terms)?;
                 f.write_str("/")
             }
-        }
-    }
-}
-
-impl fmt::Display for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)?;
-        match &self.value {
-            Some(value) => write!(f, "={value}"),
-            None => Ok(()),
         }
     }
 }

@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value as Json, json};
 
 use super::{Derived, Row};
-use crate::{formula::NoValue, printable::printable_json};
+use crate::{emit::printable::printable_json, formula::NoValue};
 
 /// Values first, then each metric without one and why, then what was not used.
 ///

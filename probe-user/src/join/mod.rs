@@ -1,7 +1,5 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
-mod claims;
-pub mod identity;
 pub mod share;
 mod spe;
 
@@ -9,14 +7,11 @@ use std::collections::BTreeMap;
 
 use probe_common::CgroupId;
 
+use self::share::{Part, Shares};
 pub use self::spe::SpeJoined;
-use self::{
-    claims::Claims,
-    share::{Part, Shares},
-};
 use crate::{
-    load::spe::UNATTRIBUTED,
-    pull::{ENDED, Names, OVERFLOW},
+    names::Claims,
+    snapshot::{ENDED, Names, OVERFLOW, UNATTRIBUTED},
     window::{Owner, Usage, Window},
 };
 

@@ -6,7 +6,10 @@ use super::{
     generic::{self, Generic},
     pmus::family,
 };
-use crate::event::{self, Counter, EventError, Pmu, PmuKind, Pmus, Source};
+use crate::{
+    event::{self, Counter, EventError, Source},
+    machine::{Pmu, PmuKind, Pmus},
+};
 
 /// Events that have something in common.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,8 +3,8 @@
 use super::Availability;
 use crate::{
     catalogue::{Catalogue, Kind, Machine, Metric, Settings},
-    event::Pmus,
-    load::{Plan, Request, Room},
+    machine::Pmus,
+    plan::{Plan, Request, Room},
 };
 
 /// One metric of this machine's catalogue.

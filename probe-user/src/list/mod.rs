@@ -22,12 +22,11 @@ pub use self::{
 };
 use crate::{
     catalogue::{Catalogue, Machine},
-    cpus,
     devices::Devices,
-    event::{Counter, Exclude, Pmus},
-    load::Room,
+    event::{Counter, Exclude},
+    machine::{Pmus, cpus, topology::Topology},
+    plan::Room,
     sys::perf,
-    topology::Topology,
 };
 
 /// Everything that can be listed.
@@ -51,7 +50,7 @@ impl Inventory {
         let cpu = online.iter().next().unwrap_or(0);
         let sysfs = Path::new("/sys");
         let clock = Counter::task_clock();
-        let permitted = perf::open(&clock, Exclude::default(), cpu, None).is_ok();
+        let permitted = perf::open(&clock.attr(), Exclude::default(), cpu, None).is_ok();
         let room = if permitted {
             Room::of_this_machine(catalogue, machine, pmus, 0)
         } else {
@@ -66,7 +65,7 @@ impl Inventory {
                     .iter()
                     .find(|cpu| counter.scope.counts_on(*cpu))
                     .unwrap_or(cpu);
-                perf::open(counter, Exclude::default(), cpu, None).map(drop)
+                perf::open(&counter.attr(), Exclude::default(), cpu, None).map(drop)
             })
         }
     }

@@ -1,6 +1,6 @@
 //! The PMUs of the machine.
 
-use crate::event::{Pmu, PmuKind, Pmus};
+use crate::machine::{Pmu, PmuKind, Pmus};
 
 /// PMUs whose events carry data for tracing.
 const TRACING: [&str; 4] = ["breakpoint", "kprobe", "tracepoint", "uprobe"];

@@ -9,10 +9,7 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::{Availability, EventItem, Inventory, MetricItem, PmuItem, Section};
-use crate::{
-    event::{Counter, PmuKind},
-    printable::printable_json,
-};
+use crate::{emit::printable::printable_json, event::Counter, machine::PmuKind};
 
 /// A part of the inventory that can be asked for by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

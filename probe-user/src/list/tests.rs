@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, io, path::Path};
 
 use super::{Availability, EventItem, Inventory, Part};
-use crate::event::{self, Counter, Pmus};
+use crate::{
+    event::{self, Counter},
+    machine::Pmus,
+};
 
 /// Refuses the generic event with that type and config, as a PMU does that does not count it.
 fn inventory(tree: &str, open: &dyn Fn(&Counter) -> io::Result<()>) -> (Pmus, Inventory) {

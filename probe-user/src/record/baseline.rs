@@ -8,7 +8,10 @@ use std::{
 use perf_event_open_sys::{self as raw, bindings};
 
 use super::{RecordError, error::open_reason, options::ATTR_SIZE};
-use crate::event::{self, Pmus, Source};
+use crate::{
+    event::{self, Source},
+    machine::Pmus,
+};
 
 /// A counter of the memory accesses of a command and what it starts: Arm's `MEM_ACCESS`
 /// (DDI 0487, event 0x13), at all exception levels that SPE samples too.

@@ -4,10 +4,9 @@ use std::{io, path::PathBuf};
 
 use super::Size;
 use crate::{
-    cgroup::CgroupError,
-    cpus::CpuListError,
-    descriptors::{self, TooFew},
     event::EventError,
+    machine::{cgroup::CgroupError, cpus::CpuListError},
+    sys::descriptors::{self, TooFew},
 };
 
 /// Why there is no recording, or no more of it.

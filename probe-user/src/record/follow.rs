@@ -11,7 +11,7 @@ use super::{
     open::{enable, lost},
     target::threads,
 };
-use crate::{cpus, hotplug::Messages};
+use crate::{machine::cpus, sys::uevents::Messages};
 
 /// Which CPUs a recording knows to be online.
 pub(super) struct Cpus {

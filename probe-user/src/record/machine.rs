@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use probe_common::spe::{Operation, Origin, Record, SourceTable};
 
-use crate::cpus;
+use crate::machine::cpus;
 
 /// `MIDR_EL1` of a CPU, from `<sysfs>`; Arm only.
 pub(super) fn midr(sysfs: &Path, cpu: u32) -> Option<u64> {

@@ -6,8 +6,8 @@ use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{RecordError, wire::SAMPLE_TYPE};
 use crate::{
-    cpus::CpuList,
-    event::{self, Counter, EventError, Pmu, Pmus, Scope, Source},
+    event::{self, Counter, EventError, Scope, Source},
+    machine::{Pmu, Pmus, cpus::CpuList},
 };
 
 /// A size in bytes, written with a suffix: `64K`, `1M`, `2G` are powers of 1024.

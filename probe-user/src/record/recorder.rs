@@ -23,7 +23,7 @@ use super::{
     tasks::Tasks,
     wire::{Event, Task},
 };
-use crate::event::{Counter, Pmus};
+use crate::{event::Counter, machine::Pmus};
 
 /// A recording as the user wants it.
 #[derive(Clone, Debug)]

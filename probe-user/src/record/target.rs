@@ -16,9 +16,8 @@ use super::{
     present,
 };
 use crate::{
-    cgroup::Hierarchy,
-    cpus,
-    descriptors::{self, Needed},
+    machine::{cgroup::Hierarchy, cpus},
+    sys::descriptors::{self, Needed},
 };
 
 /// The SPE event and the one that follows processes.

@@ -1,7 +1,11 @@
-//! The system calls that no crate wraps, each in a safe function.
+//! The system calls that no crate wraps, each in a safe function; limits and clocks of this process.
 
 pub(crate) mod aux;
 pub(crate) mod bpf;
+pub(crate) mod clock;
+pub mod descriptors;
 pub(crate) mod perf;
 pub(crate) mod ring;
 pub(crate) mod spawn;
+pub mod spin;
+pub(crate) mod uevents;

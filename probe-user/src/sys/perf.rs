@@ -7,7 +7,27 @@ use std::{
 
 use perf_event_open_sys::{self as raw, bindings};
 
-use crate::event::{Counter, Exclude};
+/// The `exclude_*` bits of `perf_event_attr`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exclude {
+    /// `exclude_user`
+    pub user: bool,
+    /// `exclude_kernel`
+    pub kernel: bool,
+    /// `exclude_hv`
+    pub hv: bool,
+}
+
+/// `PERF_TYPE_RAW` of `linux/perf_event.h`, which is also the type of x86's core PMU.
+pub(crate) const TYPE_RAW: u32 = bindings::PERF_TYPE_RAW;
+
+/// Which event of which PMU, in the terms of `perf_event_attr`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attr {
+    pub(crate) type_: u32,
+    /// `config` to `config4`
+    pub(crate) config: [u64; 5],
+}
 
 /// What the kernel says of a counter when it is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,12 +44,12 @@ pub(crate) struct Reading {
 /// [`enable`] on: siblings that join a running leader of another software PMU (task-clock)
 /// are never scheduled in (seen on 6.18).
 pub(crate) fn open(
-    counter: &Counter,
+    event: &Attr,
     exclude: Exclude,
     cpu: u32,
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
-    let mut attr = attr(counter);
+    let mut attr = attr(event);
     attr.set_exclude_user(exclude.user.into());
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_exclude_hv(exclude.hv.into());
@@ -41,8 +61,8 @@ pub(crate) fn open(
 
 /// Opens the first event of a group that is read as a whole, by [`read_group`]; the others are opened by
 /// [`open`].
-pub(crate) fn open_leader(counter: &Counter, exclude: Exclude, cpu: u32) -> io::Result<OwnedFd> {
-    let mut attr = attr(counter);
+pub(crate) fn open_leader(event: &Attr, exclude: Exclude, cpu: u32) -> io::Result<OwnedFd> {
+    let mut attr = attr(event);
     attr.set_exclude_user(exclude.user.into());
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_exclude_hv(exclude.hv.into());
@@ -55,11 +75,11 @@ pub(crate) fn open_leader(counter: &Counter, exclude: Exclude, cpu: u32) -> io::
 /// there is one. A group counts from [`enable`] on, at once or, where counters are held, not at all; it
 /// is read by [`read_group`].
 pub(crate) fn open_own(
-    counter: &Counter,
+    event: &Attr,
     cpu: u32,
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
-    let mut attr = attr(counter);
+    let mut attr = attr(event);
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     if leader.is_none() {
@@ -72,12 +92,12 @@ pub(crate) fn open_own(
 
 /// Opens a disabled event that samples all tasks of one CPU every `period` events.
 pub(crate) fn open_sampling(
-    counter: &Counter,
+    event: &Attr,
     exclude: Exclude,
     cpu: u32,
     period: u64,
 ) -> io::Result<OwnedFd> {
-    let mut attr = attr(counter);
+    let mut attr = attr(event);
     attr.__bindgen_anon_1.sample_period = period;
     attr.set_exclude_user(exclude.user.into());
     attr.set_exclude_kernel(exclude.kernel.into());
@@ -159,16 +179,17 @@ fn read_words(event: BorrowedFd<'_>, words: &mut [u64]) -> io::Result<usize> {
     Ok(chunks.len())
 }
 
-fn attr(counter: &Counter) -> bindings::perf_event_attr {
+fn attr(event: &Attr) -> bindings::perf_event_attr {
+    let [config, config1, config2, config3, config4] = event.config;
     let mut attr = bindings::perf_event_attr {
-        type_: counter.type_,
-        config: counter.config,
-        config3: counter.config3,
-        config4: counter.config4,
+        type_: event.type_,
+        config,
+        config3,
+        config4,
         ..Default::default()
     };
-    attr.config1 = counter.config1;
-    attr.config2 = counter.config2;
+    attr.config1 = config1;
+    attr.config2 = config2;
     attr
 }
 

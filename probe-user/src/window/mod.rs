@@ -13,9 +13,9 @@ use self::counted::CpuRow;
 
 use crate::{
     devices::DeviceGains,
-    load::Plan,
-    pull::{Health, Names, Snapshot, UncoreReading},
-    resctrl::{self, Monitored},
+    machine::resctrl::{self, Monitored},
+    plan::Plan,
+    snapshot::{Health, Names, Snapshot, UncoreReading},
 };
 
 /// Whom counts belong to.

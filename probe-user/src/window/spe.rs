@@ -9,7 +9,7 @@ use std::{
 use probe_common::spe::{Class, LatencySum, PageKey, PageRow, Source, SpeRow};
 
 use super::Owner;
-use crate::pull::{Names, Snapshot, SpeCounts, SpeHealth};
+use crate::snapshot::{Names, Snapshot, SpeCounts, SpeHealth};
 
 /// Where an access was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -147,7 +147,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{load::spe::SpeHook, pull::SpeReading};
+    use crate::snapshot::{SpeHook, SpeReading};
 
     /// A window with these samples on sockets, and nothing else.
     pub(crate) fn sampled(on_socket: BTreeMap<(u32, Owner), SpeUsage>) -> SpeWindow {

@@ -7,10 +7,7 @@ use proptest::{
 };
 
 use super::*;
-use crate::{
-    load::Hook,
-    pull::{Health, MapMemory, Refused},
-};
+use crate::snapshot::{Health, Hook, MapMemory, Refused};
 
 const GROUPS: usize = 2;
 
@@ -30,7 +27,7 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
         charges: 0,
         same: Sampled::default(),
         changed: Sampled::default(),
-        cost: crate::pull::CountingCost::default(),
+        cost: crate::snapshot::CountingCost::default(),
         flushes: 0,
         exchanges: 0,
         rows: 0,
@@ -234,7 +231,7 @@ fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
     let window = Window::between(&snapshot([]), &counted(), &plan(0));
     assert!(window.on_socket.is_empty());
     let mut later = counted();
-    later.topology = Some(Arc::new(crate::topology::Topology::of(&[0, 0, 1])));
+    later.topology = Some(Arc::new(crate::machine::topology::Topology::of(&[0, 0, 1])));
     let window = Window::between(&snapshot([]), &later, &plan(0));
     let on = |socket| {
         let owner = Owner {

@@ -8,8 +8,8 @@ use std::{
 use anyhow::Result;
 use probe_user::{
     catalogue::{Catalogue, Chip, Machine},
-    event::Pmus,
     list::{Inventory, Part},
+    machine::Pmus,
 };
 
 use crate::print::{Format, to_stdout};

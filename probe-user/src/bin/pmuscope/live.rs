@@ -14,12 +14,12 @@ use std::{
 use anyhow::{Context as _, Result};
 use probe_common::CgroupId;
 use probe_user::{
-    cgroup::Hierarchy,
-    command::{Command, RunningCommand},
     emit::Format,
     join::{By, CommandOwner, View},
-    load::{Hook, Plan, Session, spe::UPKEEP},
-    pull::Snapshot,
+    machine::cgroup::Hierarchy,
+    plan::Plan,
+    session::{Command, RunningCommand, Session, spe::UPKEEP},
+    snapshot::{Hook, Snapshot},
 };
 use tokio::{
     io::{

@@ -11,7 +11,7 @@ mod stat;
 use std::{fmt, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use probe_user::printable::{printable, printable_lines};
+use probe_user::emit::printable::{printable, printable_lines};
 use tracing::field::Field;
 use tracing_subscriber::{EnvFilter, field::MakeExt as _, fmt::format};
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Write as _};
 
-use probe_user::printable::printable_lines;
+use probe_user::emit::printable::printable_lines;
 
 /// Formats of such a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

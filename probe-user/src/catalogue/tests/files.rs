@@ -5,11 +5,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{
-    super::{Machine, Platform, Settings},
-    CATALOGUE, fixture, metric, pmus,
+use super::{CATALOGUE, fixture, metric, pmus};
+use crate::{
+    catalogue::{Machine, Platform, Settings},
+    formula::{Absent, Formula, Implicit, Input, Sample},
 };
-use crate::formula::{Absent, Formula, Implicit, Input, Sample};
 
 /// How many metrics of each file come from the documents' own lists of metrics: 138 in all.
 ///
@@ -194,7 +194,7 @@ fn every_event_without_a_metric_resolves() {
             };
             assert!(!names.is_empty(), "{}", spec.pattern);
             for (event, how) in &spec.events {
-                let text = super::super::template::fill(&how.perf, |name| match name {
+                let text = crate::catalogue::template::fill(&how.perf, |name| match name {
                     "pmu" => Some(names[0].to_owned()),
                     "peer" => Some("1".to_owned()),
                     "part_mask" => Some("0x4".to_owned()),
@@ -217,7 +217,7 @@ fn ids_are_those_of_sysfs() {
             let mut all = pmus.iter();
             let Some(pmu) = all.find(|pmu| {
                 spec.pattern.instance(&pmu.name).is_some()
-                    || spec.pattern.is_core() && pmu.kind == crate::event::PmuKind::Core
+                    || spec.pattern.is_core() && pmu.kind == crate::machine::PmuKind::Core
             }) else {
                 continue;
             };

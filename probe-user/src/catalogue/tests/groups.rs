@@ -1,10 +1,7 @@
 //! What is opened for a metric on a machine.
 
-use super::{
-    super::{Catalogue, CounterGroup, Per, Settings, Unavailable},
-    CATALOGUE, metric, pmus,
-};
-use crate::devices::Narrowed;
+use super::{CATALOGUE, metric, pmus};
+use crate::catalogue::{Catalogue, CounterGroup, Narrowed, Per, Settings, Unavailable};
 
 fn texts(family: &str, name: &str, machine: &str) -> Vec<String> {
     let groups = metric(family, name).groups(&pmus(machine), &Settings::default());
@@ -146,7 +143,7 @@ fn what_is_not_there_is_said() {
         std::fs::create_dir_all(pmu.join(file).parent().unwrap()).unwrap();
         std::fs::write(pmu.join(file), text).unwrap();
     }
-    let one = crate::event::Pmus::read(dir.path()).unwrap();
+    let one = crate::machine::Pmus::read(dir.path()).unwrap();
     scf.groups(&one, &Settings::default()).unwrap();
     let remote = metric("nvidia-grace-scf", "remote_read_latency");
     assert!(matches!(
@@ -259,7 +256,7 @@ fn a_link_to_a_cpu_counts_reads_only() {
         std::fs::create_dir_all(pmu.join(file).parent().unwrap()).unwrap();
         std::fs::write(pmu.join(file), text).unwrap();
     }
-    let pmus = crate::event::Pmus::read(dir.path()).unwrap();
+    let pmus = crate::machine::Pmus::read(dir.path()).unwrap();
     let of = |name: &str| metric("tegra410-nvlink-c2c", name).groups(&pmus, &Settings::default());
     of("nvlink_c2c_in_read_latency").unwrap();
     assert_eq!(
@@ -285,7 +282,7 @@ fn a_fabric_without_a_name_is_told_by_its_identifier() {
             std::fs::write(pmu.join(file), text).unwrap();
         }
     }
-    let pmus = crate::event::Pmus::read(dir.path()).unwrap();
+    let pmus = crate::machine::Pmus::read(dir.path()).unwrap();
     let groups = metric("vera-unnamed", "slc_refill_bandwidth").groups(&pmus, &Settings::default());
     let texts: Vec<_> = groups.unwrap().iter().map(CounterGroup::text).collect();
     assert_eq!(

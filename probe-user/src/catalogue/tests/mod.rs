@@ -13,7 +13,7 @@ mod select;
 use std::{path::PathBuf, sync::LazyLock};
 
 use super::{Catalogue, Metric};
-use crate::event::Pmus;
+use crate::machine::Pmus;
 
 static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| Catalogue::builtin().unwrap_or_else(|error| panic!("{error}")));

@@ -8,7 +8,7 @@ use crate::{
         Entity, View,
         share::{self, Method, MetricShares, NoShare, Part, Shares},
     },
-    load::Plan,
+    plan::Plan,
     window::Window,
 };
 

@@ -12,10 +12,12 @@ use probe_common::{
 use super::*;
 use crate::{
     catalogue::{Catalogue, Chip, Machine, Settings},
-    event::Pmus,
-    load::{Place, Request, Room},
-    pull::{SpeCounts, UncoreReading},
-    resctrl::{Group, Monitored},
+    machine::{
+        Pmus,
+        resctrl::{Group, Monitored},
+    },
+    plan::{Place, Request, Room},
+    snapshot::{SpeCounts, UncoreReading},
     window::{self, Counted, Owner, Served, SpeUsage},
 };
 
@@ -52,7 +54,7 @@ fn window(
         };
         let pmu = planned.counter.pmu.as_deref().unwrap();
         // NVIDIA's have a PMU for each socket, Intel's a CPU in the mask for each.
-        let named = crate::event::named_node(pmu);
+        let named = crate::machine::named_node(pmu);
         let sockets = (0..).take(cpus.len()).map(|n| named.unwrap_or(n));
         window.uncore.extend(sockets.map(|socket| UncoreReading {
             at,

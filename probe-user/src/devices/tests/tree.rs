@@ -3,9 +3,8 @@
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use crate::{
-    devices::{Bdf, Devices},
-    event::Pmus,
-    topology::Topology,
+    devices::Devices,
+    machine::{Bdf, Pmus, topology::Topology},
 };
 
 /// A sysfs that grows.

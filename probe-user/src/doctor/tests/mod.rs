@@ -23,9 +23,8 @@ use super::{
     trials::{Counted, Trials},
 };
 use crate::{
-    cgroup::Hierarchy,
-    event::Pmus,
-    load::{self, Untried},
+    machine::{Pmus, cgroup::Hierarchy},
+    plan::{self, Untried},
 };
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
@@ -70,9 +69,9 @@ impl Trials for Told {
         answer(self.cgroup)
     }
 
-    fn counters(&self, _: &Pmus) -> Vec<(String, Result<load::Counted, Untried>)> {
+    fn counters(&self, _: &Pmus) -> Vec<(String, Result<plan::Counted, Untried>)> {
         let tried = self.counters.map(|(counts, held)| {
-            let counted = load::Counted {
+            let counted = plan::Counted {
                 executed: 1_000_000,
                 counts: counts.to_vec(),
                 held,

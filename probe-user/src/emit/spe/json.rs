@@ -7,8 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{Metric, of_class, of_page, of_source};
 use crate::{
     derive::spe::{SpeReport, SpeReportRow, served_name},
-    emit::json::entity,
-    printable::printable_json,
+    emit::{json::entity, printable::printable_json},
 };
 
 pub(super) fn write(out: &mut impl Write, report: &SpeReport, with_self: bool) -> io::Result<()> {

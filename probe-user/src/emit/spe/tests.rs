@@ -6,7 +6,10 @@ use probe_common::spe::{Class, Source, SpeCpu};
 
 use super::*;
 use crate::{
-    derive::spe::SpeReportRow, join::Entity, load::spe::SpeHook, pull::SpeHealth, window::Served,
+    derive::spe::SpeReportRow,
+    join::Entity,
+    snapshot::{SpeHealth, SpeHook},
+    window::Served,
 };
 
 fn estimate(value: f64) -> Estimate {

@@ -8,8 +8,8 @@ use std::{
 use super::{place, share_place, short};
 use crate::{
     derive::{Report, Whose},
+    emit::printable::printable,
     formula::NoValue,
-    printable::printable,
 };
 
 /// Rows that are named; of more, their number.

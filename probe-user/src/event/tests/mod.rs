@@ -10,7 +10,8 @@ mod sysfs;
 
 use std::path::PathBuf;
 
-use super::{Counter, Event, Pmus, Source, parse};
+use super::{Counter, Event, Source, parse};
+use crate::machine::Pmus;
 
 /// A file or directory of `tests/fixtures`.
 fn fixture(path: &str) -> PathBuf {

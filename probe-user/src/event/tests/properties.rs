@@ -3,9 +3,12 @@
 use proptest::prelude::*;
 
 use super::{machine, parse};
-use crate::event::{
-    format::{Format, Word},
-    syntax::{self, EventSpec, Head, Item, Term},
+use crate::{
+    event::syntax::{self, EventSpec, Head, Item},
+    machine::{
+        Format, Word,
+        terms::{self, Term},
+    },
 };
 
 fn word() -> impl Strategy<Value = String> {
@@ -93,10 +96,10 @@ proptest! {
     #[test]
     fn numbers_read_as_they_print(number: u64) {
         for text in [number.to_string(), format!("{number:#x}"), format!("0X{number:X}")] {
-            prop_assert_eq!(syntax::number(&text), Some(number));
+            prop_assert_eq!(terms::number(&text), Some(number));
         }
-        prop_assert_eq!(syntax::number(&format!("+{number}")), None);
-        prop_assert_eq!(syntax::number(&format!("{number}h")), None);
+        prop_assert_eq!(terms::number(&format!("+{number}")), None);
+        prop_assert_eq!(terms::number(&format!("{number}h")), None);
     }
 }
 
@@ -156,5 +159,5 @@ const PIECES: &[&str] = &[
 ];
 
 thread_local! {
-    static PMUS: crate::event::Pmus = machine("odd");
+    static PMUS: crate::machine::Pmus = machine("odd");
 }

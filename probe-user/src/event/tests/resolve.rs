@@ -1,7 +1,10 @@
 //! What a correct list means on a machine.
 
 use super::{Source, counter, event, machine, parse};
-use crate::event::{Counter, Exclude, Pmus, Scope};
+use crate::{
+    event::{Counter, Exclude, Scope},
+    machine::Pmus,
+};
 
 const NOTHING: Exclude = Exclude {
     user: false,

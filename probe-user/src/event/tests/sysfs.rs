@@ -3,10 +3,7 @@
 use std::path::Path;
 
 use super::{Pmus, counter, event, fixture, machine, refusal};
-use crate::{
-    cpus,
-    event::{PmuKind, Word},
-};
+use crate::machine::{PmuKind, Word, cpus};
 
 fn kind(machine: &Pmus, name: &str) -> PmuKind {
     machine.get(name).unwrap().unwrap().kind.clone()

@@ -6,7 +6,8 @@ use probe_common::CgroupId;
 
 use super::{Method, SocketWeights, Weight, Weights};
 use crate::{
-    load::{Hook, Place, PlannedWeight, WeightKind},
+    plan::{Place, PlannedWeight, WeightKind},
+    snapshot::Hook,
     window::{Counted, Owner, Window},
 };
 

@@ -6,8 +6,8 @@ use super::{Method, NoShare, Shares, Traffic, Weights, device};
 use crate::{
     catalogue::Apportion,
     join::View,
-    load::{MetricSource, Place, Plan, PlannedMetric},
-    pull::UncoreReading,
+    plan::{MetricSource, Place, Plan, PlannedMetric},
+    snapshot::UncoreReading,
     window::Window,
 };
 

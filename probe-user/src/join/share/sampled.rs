@@ -54,7 +54,7 @@ mod tests {
     use probe_common::CgroupId;
 
     use super::*;
-    use crate::pull::SpeCounts;
+    use crate::snapshot::SpeCounts;
 
     fn samples(count: u64) -> SpeCounts {
         let mut counts = SpeCounts::default();

@@ -4,18 +4,19 @@ use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
-    cgroup::Hierarchy,
     derive::spe::SpeReport,
     emit::SpeEmitter,
-    event::Pmus,
     join::By,
-    load::{
-        Config, Hook, Plan, Session, SpeConfig,
+    machine::{Pmus, cgroup::Hierarchy},
+    plan::Plan,
+    session::{
+        Config, Session, SpeConfig,
         spe::{
             DEFAULT_BUDGET, DEFAULT_FILTERS, DEFAULT_PERIOD, LOWEST_IN_BUDGET, SpeEvents, Timeline,
             aux_size,
         },
     },
+    snapshot::Hook,
     window::SpeWindow,
 };
 

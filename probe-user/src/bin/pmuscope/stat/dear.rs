@@ -1,8 +1,8 @@
 //! What `stat` says where counting takes more of a CPU than it should.
 
 use probe_user::{
-    load::{Place, Plan},
-    pull::CountingCost,
+    plan::{Place, Plan},
+    snapshot::CountingCost,
 };
 
 /// One line about the cost, and which fewer events would do; None where counting is cheap.
@@ -63,8 +63,9 @@ mod tests {
     use std::path::Path;
 
     use probe_user::{
-        event::{self, Pmus},
-        load::ReadCost,
+        event::{self},
+        machine::Pmus,
+        snapshot::ReadCost,
     };
 
     use super::*;

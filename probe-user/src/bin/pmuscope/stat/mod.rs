@@ -13,15 +13,15 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
     catalogue::{Catalogue, Chip, Machine, Metric, Settings},
-    cgroup::Hierarchy,
-    cpus,
     derive::Report,
     devices::Devices,
     emit::Emitter,
-    event::{self, Pmus},
+    event::{self},
     join::By,
-    load::{Config, Hook, Plan, Request, Room, default_events},
-    topology::Topology,
+    machine::{Pmus, cgroup::Hierarchy, cpus, topology::Topology},
+    plan::{Plan, Request, Room, default_events},
+    session::Config,
+    snapshot::Hook,
     window::Window,
 };
 

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use probe_user::{
-    cgroup::Hierarchy,
-    event::Pmus,
-    load::{Config, LoadError, Session, SpeConfig},
+    machine::{Pmus, cgroup::Hierarchy},
+    session::{Config, LoadError, Session, SpeConfig},
 };
 
 /// Starts a session that samples where its metrics need that. Where only shares gain by it, it does without

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     devices::{Complex, ComplexKind, Device, DeviceGains, Devices, Moved, Port},
-    pull::Names,
+    snapshot::Names,
 };
 
 fn device(address: &str, class: u32, block: Option<&str>) -> Device {

@@ -16,9 +16,9 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
-    command::Command,
-    event::Pmus,
+    machine::Pmus,
     record::{AccessCounter, Buffers, Config, Counts, Recorder, Sampling, Size, Target},
+    session::Command,
 };
 
 use self::{

@@ -11,9 +11,9 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
-    command::Command,
-    event::Pmus,
+    machine::Pmus,
     record::{Buffers, Config, Recorder, Sampling, Size, Target},
+    session::Command,
 };
 
 use self::{

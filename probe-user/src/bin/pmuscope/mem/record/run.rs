@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use probe_user::{
-    command::{Command, RunningCommand},
     record::{RecordError, Recorder, Sink, Target},
+    session::{Command, RunningCommand},
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::{

@@ -1,0 +1,230 @@
+//! Where the fields that the programs read are, in the running kernel.
+
+mod file;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+pub(crate) use self::file::Shape;
+use self::file::Types;
+
+/// Where the kernel describes its types.
+pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+
+/// Why the kernel's types could not be read, or are not what the programs take them for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BtfError {
+    /// The kernel does not describe its types.
+    #[error(
+        "cannot read the kernel's BTF at {path}: {reason}; pmuscope needs a kernel built with \
+         CONFIG_DEBUG_INFO_BTF=y (every current distribution's is)"
+    )]
+    Unreadable {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// Maps of this kernel allocate memory in a way that is not safe in the scheduler.
+    #[error(
+        "this kernel has no struct bpf_mem_alloc (read in {path}): pmuscope's maps would allocate \
+         memory under the scheduler's lock, which can deadlock it; boot Linux 6.1 or newer, or a \
+         kernel with a backport, such as RHEL 9's"
+    )]
+    MapAllocator {
+        /// The BTF file.
+        path: PathBuf,
+    },
+    /// The kernel's types are not those that the programs know.
+    #[error(
+        "the kernel's BTF at {path} has no {structure}.{member}: this kernel is newer or older than pmuscope \
+         knows; please report it with the output of `uname -r`"
+    )]
+    Field {
+        /// The BTF file.
+        path: PathBuf,
+        /// The structure.
+        structure: &'static str,
+        /// Its member.
+        member: &'static str,
+    },
+    /// One of them is not what the programs take it for.
+    #[error(
+        "the kernel's BTF at {path} has {structure}.{member} as {found}, and the programs read {expected} there: this \
+         kernel is newer or older than pmuscope knows; please report it with the output of `uname -r`"
+    )]
+    FieldType {
+        /// The BTF file.
+        path: PathBuf,
+        /// The structure.
+        structure: &'static str,
+        /// Its member.
+        member: &'static str,
+        /// What it is there.
+        found: String,
+        /// What it has to be.
+        expected: String,
+    },
+}
+
+/// What the programs take for "not there".
+pub(crate) const NO_FIELD: u64 = u64::MAX;
+
+/// A member of a structure that the programs read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    /// The global that holds its offset.
+    global: &'static str,
+    structure: &'static str,
+    member: &'static str,
+    /// What the programs take it for.
+    shape: Shape<'static>,
+}
+
+/// A [`Field`].
+pub(crate) const fn field(
+    global: &'static str,
+    structure: &'static str,
+    member: &'static str,
+    shape: Shape<'static>,
+) -> Field {
+    Field {
+        global,
+        structure,
+        member,
+        shape,
+    }
+}
+
+/// The allocator that hash maps without preallocation take memory from since Linux 6.1. Before it
+/// they call kmalloc, which in a program at `sched_switch` can wake kswapd under the run-queue lock
+/// that is held there: a deadlock. Distributions backport it (RHEL 9's 5.14), so the type decides
+/// and not the version.
+const MAP_ALLOCATOR: &str = "bpf_mem_alloc";
+
+/// The name and value of the global of each field; of those in `optional` [`NO_FIELD`] where the kernel has
+/// none.
+///
+/// # Errors
+///
+/// Where the file cannot be read, lacks a field, or shows a kernel below the floor (Linux 6.1).
+pub(crate) fn offsets(
+    vmlinux: &Path,
+    needed: &[Field],
+    optional: &[Field],
+) -> Result<Vec<(&'static str, u64)>, BtfError> {
+    let error = |reason: String| BtfError::Unreadable {
+        path: vmlinux.to_path_buf(),
+        reason,
+    };
+    let bytes = fs::read(vmlinux).map_err(|read| error(read.to_string()))?;
+    let types = Types::parse(&bytes).map_err(|parse| error(parse.to_string()))?;
+    if !types.has_structure(MAP_ALLOCATOR) {
+        return Err(BtfError::MapAllocator {
+            path: vmlinux.to_path_buf(),
+        });
+    }
+    let offset = |it: &Field| -> Result<Option<u64>, BtfError> {
+        match types.member(it.structure, it.member) {
+            None => Ok(None),
+            Some((offset, shape)) if shape == it.shape => Ok(Some(offset)),
+            Some((_, shape)) => Err(BtfError::FieldType {
+                path: vmlinux.to_path_buf(),
+                structure: it.structure,
+                member: it.member,
+                found: shape.to_string(),
+                expected: it.shape.to_string(),
+            }),
+        }
+    };
+    let present = |it: &Field| {
+        let missing = || BtfError::Field {
+            path: vmlinux.to_path_buf(),
+            structure: it.structure,
+            member: it.member,
+        };
+        Ok((it.global, offset(it)?.ok_or_else(missing)?))
+    };
+    let mut found: Vec<_> = needed
+        .iter()
+        .map(present)
+        .collect::<Result<_, BtfError>>()?;
+    for field in optional {
+        found.push((field.global, offset(field)?.unwrap_or(NO_FIELD)));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        file::Shape::{Integer, Pointer},
+        *,
+    };
+
+    const FIELDS: [Field; 2] = [
+        field("TASK_PID", "task_struct", "pid", Integer(4)),
+        field("TASK_CGROUPS", "task_struct", "cgroups", Pointer),
+    ];
+
+    /// What it would take to count is all there, but for the allocator of the maps.
+    #[test]
+    fn a_kernel_whose_maps_allocate_in_the_scheduler_is_refused() {
+        let file = file::tests::file(&[1, 4 << 24, 0], "\0task_struct\0");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vmlinux");
+        fs::write(&path, file).unwrap();
+        let error = offsets(&path, &FIELDS, &[]).unwrap_err().to_string();
+        assert_eq!(
+            error.replace(path.to_str().unwrap(), "PATH"),
+            "this kernel has no struct bpf_mem_alloc (read in PATH): pmuscope's maps would allocate \
+             memory under the scheduler's lock, which can deadlock it; boot Linux 6.1 or newer, or a \
+             kernel with a backport, such as RHEL 9's"
+        );
+    }
+
+    /// `struct task_struct { <8 bytes> pid; }`, and a kernel without `cgroups`.
+    #[test]
+    fn a_field_of_another_size_is_refused() {
+        let refused = |size: u32| {
+            let (int, composite) = (1 << 24, 4 << 24);
+            let types = [
+                vec![0, int, size, 8 * size],
+                vec![1, composite | 1, size, 13, 1, 0],
+                vec![17, composite, 0],
+            ];
+            let names = "\0task_struct\0pid\0bpf_mem_alloc\0";
+            let file = file::tests::file(&types.concat(), names);
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("vmlinux");
+            fs::write(&path, file).unwrap();
+            let error = offsets(&path, &FIELDS, &[]).unwrap_err().to_string();
+            error.replace(path.to_str().unwrap(), "PATH")
+        };
+        assert_eq!(
+            refused(8),
+            "the kernel's BTF at PATH has task_struct.pid as an integer of 8 bytes, and the programs read an integer \
+             of 4 bytes there: this kernel is newer or older than pmuscope knows; please report it with the output of \
+             `uname -r`"
+        );
+        let missing = refused(4);
+        assert!(
+            missing.starts_with("the kernel's BTF at PATH has no task_struct.cgroups"),
+            "{missing}"
+        );
+    }
+
+    #[test]
+    fn no_btf_is_said_so() {
+        let error = offsets(Path::new("/nonexistent"), &[], &[])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("cannot read the kernel's BTF at /nonexistent"),
+            "{error}"
+        );
+    }
+}

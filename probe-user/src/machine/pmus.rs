@@ -1,0 +1,273 @@
+//! The PMUs of a machine, as `<sysfs>/bus/event_source/devices` describes them.
+//!
+//! Files: Documentation/ABI/testing/sysfs-bus-event_source-devices*. A PMU with a malformed file
+//! does not hide the others: it is kept with its error, which is reported when that PMU is asked for.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{SysfsError, SysfsProblem, format::Format, terms};
+use crate::{machine::cpus::CpuList, sys::perf::TYPE_RAW};
+
+/// All PMUs of a machine, by name.
+#[derive(Debug, Default)]
+pub struct Pmus(BTreeMap<String, Result<Pmu, Arc<SysfsError>>>);
+
+/// One PMU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pmu {
+    /// The name of its directory.
+    pub name: String,
+    /// `perf_event_attr.type` of its events.
+    pub type_: u32,
+    /// What it counts for.
+    pub kind: PmuKind,
+    /// `format/`: the terms of its events.
+    pub formats: BTreeMap<String, Format>,
+    /// `events/`: the events it names.
+    pub events: BTreeMap<String, PmuEvent>,
+    /// `cpus`: the CPUs of a core PMU where a machine has several kinds of core.
+    pub cpus: Option<CpuList>,
+    /// `associated_cpus`: the CPUs of the part of the machine that an uncore PMU of Arm's counts for; one of
+    /// them is its cpumask.
+    pub associated: Option<CpuList>,
+    /// `alias`: another name, for an Intel uncore PMU that is named by its type number.
+    pub alias: Option<String>,
+    /// `identifier`: the hardware revision, in a form of the driver's own.
+    pub identifier: Option<String>,
+    /// `peer`: what a link of NVIDIA's leads to, such as `nr_gpu=2`.
+    pub peer: Option<String>,
+    /// `caps/`: abilities of the hardware, such as Arm's `slots`.
+    pub caps: BTreeMap<String, String>,
+}
+
+/// What a PMU counts for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PmuKind {
+    /// The counters of the CPUs themselves; generic hardware events count here.
+    Core,
+    /// Counters shared by a socket or another part of the machine.
+    Uncore {
+        /// `cpumask`: the CPUs to open its events on, one for each instance of the hardware.
+        cpus: CpuList,
+    },
+    /// Counts per CPU without being the CPU's own PMU: `software`, `msr` and the like.
+    Other,
+}
+
+/// An event that a PMU names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PmuEvent {
+    /// The terms it stands for; a bare flag is 1.
+    pub terms: Vec<(String, u64)>,
+    /// `events/<name>.unit`: the unit of the scaled count.
+    pub unit: Option<String>,
+    /// `events/<name>.scale`: the factor from counts to that unit.
+    pub scale: Option<f64>,
+}
+
+impl Pmus {
+    /// Reads the PMUs under `sysfs`, which is `/sys` on a live machine.
+    ///
+    /// # Errors
+    /// The directory of the PMUs cannot be listed. What is wrong with a single PMU is no error here.
+    pub fn read(sysfs: &Path) -> Result<Self, SysfsError> {
+        let devices = sysfs.join("bus/event_source/devices");
+        let names = list(&devices)?.ok_or_else(|| SysfsError {
+            path: devices.clone(),
+            problem: SysfsProblem::NotMounted,
+        })?;
+        let pmus = names.into_iter().map(|name| {
+            let pmu = Pmu::read(&devices.join(&name), &name).map_err(Arc::new);
+            (name, pmu)
+        });
+        Ok(Self(pmus.collect()))
+    }
+
+    /// The PMU of that name or alias, or why it could not be read; `None` if there is none.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Result<&Pmu, &Arc<SysfsError>>> {
+        let by_alias = || self.iter().find(|pmu| pmu.alias.as_deref() == Some(name));
+        match self.0.get(name) {
+            Some(pmu) => Some(pmu.as_ref()),
+            None => by_alias().map(Ok),
+        }
+    }
+
+    /// The PMUs that could be read, ordered by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Pmu> {
+        self.0.values().filter_map(|pmu| pmu.as_ref().ok())
+    }
+
+    /// What was wrong with the PMUs that could not be read.
+    pub fn unreadable(&self) -> impl Iterator<Item = &Arc<SysfsError>> {
+        self.0.values().filter_map(|pmu| pmu.as_ref().err())
+    }
+
+    /// The names of all PMUs, readable or not.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The core PMUs: none in most virtual machines, several where cores differ in kind.
+    pub fn cores(&self) -> impl Iterator<Item = &Pmu> {
+        self.iter().filter(|pmu| pmu.kind == PmuKind::Core)
+    }
+}
+
+impl Pmu {
+    fn read(dir: &Path, name: &str) -> Result<Self, SysfsError> {
+        let type_file = dir.join("type");
+        let type_ = require(&type_file)?
+            .parse()
+            .map_err(|_| SysfsError::content(&type_file, "a number"))?;
+        let cpumask = cpu_list(&dir.join("cpumask"))?;
+        let cpus = cpu_list(&dir.join("cpus"))?;
+        let kind = match cpumask {
+            Some(cpus) => PmuKind::Uncore { cpus },
+            None if cpus.is_some() || name == "cpu" || type_ == TYPE_RAW => PmuKind::Core,
+            None => PmuKind::Other,
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            type_,
+            kind,
+            formats: formats(&dir.join("format"))?,
+            events: events(&dir.join("events"))?,
+            cpus,
+            associated: cpu_list(&dir.join("associated_cpus"))?,
+            alias: optional(&dir.join("alias"))?,
+            identifier: optional(&dir.join("identifier"))?,
+            peer: optional(&dir.join("peer"))?,
+            caps: files(&dir.join("caps"))?.into_iter().collect(),
+        })
+    }
+
+    /// The event of that name, whatever the case of its letters: documents write Arm's in capitals.
+    #[must_use]
+    pub fn event(&self, name: &str) -> Option<&PmuEvent> {
+        self.events.get(name).or_else(|| {
+            let mut events = self.events.iter();
+            let same = events.find(|(known, _)| known.eq_ignore_ascii_case(name));
+            same.map(|(_, event)| event)
+        })
+    }
+}
+
+fn formats(dir: &Path) -> Result<BTreeMap<String, Format>, SysfsError> {
+    let parse = |(name, text): (String, String)| match text.parse() {
+        Ok(format) => Ok((name, format)),
+        Err(reason) => Err(SysfsError {
+            path: dir.join(name),
+            problem: SysfsProblem::Format { text, reason },
+        }),
+    };
+    files(dir)?.into_iter().map(parse).collect()
+}
+
+/// `events/` holds, beside one file for each event, up to four more that tell about it.
+fn events(dir: &Path) -> Result<BTreeMap<String, PmuEvent>, SysfsError> {
+    let files: BTreeMap<String, String> = files(dir)?.into_iter().collect();
+    let about = [".scale", ".unit", ".per-pkg", ".snapshot"];
+    let mut events = BTreeMap::new();
+    for (name, text) in &files {
+        if about.iter().any(|suffix| name.ends_with(suffix)) {
+            continue;
+        }
+        let terms = event_terms(text)
+            .ok_or_else(|| SysfsError::content(&dir.join(name), "terms with numbers"))?;
+        let scale_file = format!("{name}.scale");
+        let scale = match files.get(&scale_file) {
+            None => None,
+            Some(text) => Some(factor(text).ok_or_else(|| {
+                SysfsError::content(&dir.join(&scale_file), "a factor above zero")
+            })?),
+        };
+        let event = PmuEvent {
+            terms,
+            unit: files.get(&format!("{name}.unit")).cloned(),
+            scale,
+        };
+        events.insert(name.clone(), event);
+    }
+    Ok(events)
+}
+
+fn event_terms(text: &str) -> Option<Vec<(String, u64)>> {
+    let terms = terms::parse_terms(text)?;
+    let number = |term: terms::Term| match term.value {
+        None => Some((term.name, 1)),
+        Some(value) => Some((term.name, terms::number(&value)?)),
+    };
+    terms.into_iter().map(number).collect()
+}
+
+fn factor(text: &str) -> Option<f64> {
+    let factor: f64 = text.parse().ok()?;
+    (factor.is_finite() && factor > 0.0).then_some(factor)
+}
+
+fn cpu_list(path: &Path) -> Result<Option<CpuList>, SysfsError> {
+    let Some(text) = optional(path)? else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(cpus) => Ok(Some(cpus)),
+        Err(reason) => Err(SysfsError {
+            path: path.to_owned(),
+            problem: SysfsProblem::Cpus { text, reason },
+        }),
+    }
+}
+
+/// The regular files of a directory that may be missing, with what they hold.
+fn files(dir: &Path) -> Result<Vec<(String, String)>, SysfsError> {
+    let mut files = Vec::new();
+    for name in list(dir)?.unwrap_or_default() {
+        let path = dir.join(&name);
+        if path.is_file() {
+            let text = require(&path)?;
+            files.push((name, text));
+        }
+    }
+    Ok(files)
+}
+
+/// The names in a directory; `None` if there is no such directory.
+fn list(dir: &Path) -> Result<Option<Vec<String>>, SysfsError> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(SysfsError::read(dir, error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| SysfsError::read(dir, error))?;
+        let name = entry.file_name().into_string();
+        names.push(name.map_err(|name| SysfsError {
+            path: PathBuf::from(dir).join(name),
+            problem: SysfsProblem::Name,
+        })?);
+    }
+    Ok(Some(names))
+}
+
+/// What a file holds, without the white space around it; `None` if there is no such file.
+fn optional(path: &Path) -> Result<Option<String>, SysfsError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(SysfsError::read(path, error)),
+    }
+}
+
+fn require(path: &Path) -> Result<String, SysfsError> {
+    optional(path)?.ok_or_else(|| SysfsError {
+        path: path.to_owned(),
+        problem: SysfsProblem::Missing,
+    })
+}

@@ -1,0 +1,278 @@
+//! What the hardware itself counted for groups of tasks: memory bandwidth monitoring by Intel's RDT, AMD
+//! and Arm's MPAM, as resctrl shows it (Documentation/filesystems/resctrl.rst). Groups are made by others, such
+//! as a container runtime with `intelRdt.enableMonitoring`; pmuscope makes none.
+//!
+//! The count is of what the tasks moved through the last-level cache of a socket, read or written, from
+//! memory anywhere: beside a share of a socket's reads it is a measure of its own and not the same quantity.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use probe_common::CgroupId;
+
+use crate::machine::{cgroup::Hierarchy, topology::Topology};
+
+/// How old the list of groups and of their tasks may be.
+const TASKS_EVERY: Duration = Duration::from_secs(5);
+
+/// A monitoring group, or a control group, which is monitored too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its directory; that of a monitoring group is below its control group's, whose counts include it.
+    pub path: PathBuf,
+    /// The cgroups of its tasks.
+    pub cgroups: BTreeSet<CgroupId>,
+}
+
+/// Bytes that a group moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Monitored {
+    /// The group.
+    pub group: Arc<Group>,
+    /// By socket; a socket whose count cannot be read is not there.
+    pub bytes: BTreeMap<u32, u64>,
+}
+
+/// What was gained between two readings; of a group that was made anew, or counts less, nothing is known.
+#[must_use]
+pub fn gains(earlier: &[Monitored], later: &[Monitored]) -> Vec<Monitored> {
+    let gain = |now: &Monitored| {
+        let before = earlier
+            .iter()
+            .find(|before| before.group.path == now.group.path)?;
+        let bytes = now.bytes.iter().filter_map(|(socket, bytes)| {
+            let gain = bytes.checked_sub(*before.bytes.get(socket)?)?;
+            Some((*socket, gain))
+        });
+        Some(Monitored {
+            group: Arc::clone(&now.group),
+            bytes: bytes.collect(),
+        })
+    };
+    later.iter().filter_map(gain).collect()
+}
+
+/// Reads the groups of a session.
+pub(crate) struct Reader {
+    root: PathBuf,
+    proc: PathBuf,
+    hierarchy: Hierarchy,
+    /// The socket of each L3 cache, by the cache's id.
+    sockets: BTreeMap<u32, u32>,
+    groups: Option<(Duration, Vec<Arc<Group>>)>,
+}
+
+impl Reader {
+    /// `None` where resctrl is not mounted.
+    pub(crate) fn new(
+        sysfs: &Path,
+        proc: &Path,
+        hierarchy: &Hierarchy,
+        topology: &Topology,
+    ) -> Option<Self> {
+        let root = sysfs.join("fs/resctrl");
+        root.join("mon_groups").is_dir().then(|| Self {
+            root,
+            proc: proc.to_owned(),
+            hierarchy: hierarchy.clone(),
+            sockets: caches(sysfs, topology),
+            groups: None,
+        })
+    }
+
+    pub(crate) fn read(&mut self, now: Duration) -> Vec<Monitored> {
+        let fresh = |(at, _): &&(Duration, _)| now.saturating_sub(*at) < TASKS_EVERY;
+        if self.groups.as_ref().filter(fresh).is_none() {
+            self.groups = Some((now, self.groups()));
+        }
+        let groups = self.groups.iter().flat_map(|(_, groups)| groups);
+        groups
+            .map(|group| Monitored {
+                group: Arc::clone(group),
+                bytes: self.bytes(&group.path),
+            })
+            .collect()
+    }
+
+    /// All groups but the root's own, which has every task that nobody put anywhere.
+    fn groups(&self) -> Vec<Arc<Group>> {
+        let controls = directories(&self.root).filter(|path| path.join("mon_data").is_dir());
+        let mut paths: Vec<PathBuf> = controls.collect();
+        let parents = [self.root.clone()].into_iter().chain(paths.clone());
+        let below: Vec<PathBuf> = parents
+            .flat_map(|parent| directories(&parent.join("mon_groups")))
+            .collect();
+        paths.extend(below);
+        let group = |path: PathBuf| {
+            let cgroups = self.cgroups(&path);
+            Arc::new(Group { path, cgroups })
+        };
+        paths.into_iter().map(group).collect()
+    }
+
+    fn cgroups(&self, group: &Path) -> BTreeSet<CgroupId> {
+        let tasks = fs::read_to_string(group.join("tasks")).unwrap_or_default();
+        let cgroup = |task: &str| {
+            let text = fs::read_to_string(self.proc.join(task).join("cgroup")).ok()?;
+            let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+            let directory = self.hierarchy.directory(path)?;
+            Some(CgroupId(fs::metadata(directory).ok()?.ino()))
+        };
+        tasks.lines().filter_map(cgroup).collect()
+    }
+
+    /// Words such as "Unavailable" and "Unassigned" are no count, and a part of a socket is not the socket.
+    fn bytes(&self, group: &Path) -> BTreeMap<u32, u64> {
+        let mut sockets: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+        for domain in directories(&group.join("mon_data")) {
+            let name = domain.file_name().and_then(|name| name.to_str());
+            let cache = name.and_then(|name| name.strip_prefix("mon_L3_")?.parse().ok());
+            let Some(socket) = cache.and_then(|cache: u32| self.sockets.get(&cache)) else {
+                continue;
+            };
+            let text = fs::read_to_string(domain.join("mbm_total_bytes")).ok();
+            let bytes = text.and_then(|text| text.trim().parse::<u64>().ok());
+            let sum = sockets.entry(*socket).or_insert(Some(0));
+            *sum = sum
+                .zip(bytes)
+                .and_then(|(sum, bytes)| sum.checked_add(bytes));
+        }
+        let known = sockets.into_iter();
+        known
+            .filter_map(|(socket, bytes)| Some((socket, bytes?)))
+            .collect()
+    }
+}
+
+fn directories(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths.into_iter().filter(|path| path.is_dir())
+}
+
+/// L3 caches by id: `cache/index<n>/{level,id}` of each CPU.
+fn caches(sysfs: &Path, topology: &Topology) -> BTreeMap<u32, u32> {
+    let number = |path: PathBuf| {
+        let text = fs::read_to_string(path).ok()?;
+        text.trim().parse::<u32>().ok()
+    };
+    let mut sockets = BTreeMap::new();
+    for cpu in directories(&sysfs.join("devices/system/cpu")) {
+        let name = cpu.file_name().and_then(|name| name.to_str());
+        let socket = name.and_then(|name| topology.socket(name.strip_prefix("cpu")?.parse().ok()?));
+        let Some(socket) = socket else {
+            continue;
+        };
+        for index in directories(&cpu.join("cache")) {
+            if number(index.join("level")) == Some(3)
+                && let Some(id) = number(index.join("id"))
+            {
+                sockets.insert(id, socket);
+            }
+        }
+    }
+    sockets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        /// Two sockets with L3 caches 0 and 40, and a task 17 in a container.
+        fn new() -> Self {
+            let tree = Self(tempfile::tempdir().unwrap());
+            for (cpu, cache) in [(0, 0), (1, 40)] {
+                let dir = format!("sys/devices/system/cpu/cpu{cpu}/cache/index3");
+                tree.write(&format!("{dir}/level"), "3\n");
+                tree.write(&format!("{dir}/id"), &format!("{cache}\n"));
+            }
+            tree.write("proc/17/cgroup", "0::/pod/a\n");
+            tree.write("cgroup/pod/a/cgroup.procs", "17\n");
+            tree
+        }
+
+        fn write(&self, file: &str, text: &str) {
+            let path = self.0.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn group(&self, path: &str, tasks: &str, bytes: [&str; 2]) {
+            let dir = format!("sys/fs/resctrl/{path}");
+            self.write(&format!("{dir}/tasks"), tasks);
+            for (cache, bytes) in ["00", "40"].into_iter().zip(bytes) {
+                self.write(
+                    &format!("{dir}/mon_data/mon_L3_{cache}/mbm_total_bytes"),
+                    bytes,
+                );
+            }
+        }
+
+        fn reader(&self) -> Option<Reader> {
+            let hierarchy = Hierarchy {
+                mount: self.0.path().join("cgroup"),
+                root: "/".to_owned(),
+            };
+            let (sys, proc) = (self.0.path().join("sys"), self.0.path().join("proc"));
+            Reader::new(&sys, &proc, &hierarchy, &Topology::of(&[0, 1]))
+        }
+    }
+
+    type Named = (String, usize, Vec<(u32, u64)>);
+
+    fn named(list: &[Monitored]) -> Vec<Named> {
+        let of = |monitored: &Monitored| {
+            let name = monitored.group.path.file_name().unwrap();
+            let bytes = monitored
+                .bytes
+                .iter()
+                .map(|(socket, bytes)| (*socket, *bytes));
+            let name = name.to_string_lossy().into_owned();
+            (name, monitored.group.cgroups.len(), bytes.collect())
+        };
+        list.iter().map(of).collect()
+    }
+
+    #[test]
+    fn control_and_monitoring_groups_are_read_by_socket() {
+        let tree = Tree::new();
+        assert!(tree.reader().is_none(), "not mounted");
+        tree.group("mon_groups/a", "17\n", ["100\n", "7\n"]);
+        // Tasks 17 and 18; the second has exited.
+        tree.group("gold", "17\n18\n", ["4096\n", "Unavailable\n"]);
+        tree.group("gold/mon_groups/b", "", ["Unassigned\n", "Error\n"]);
+        tree.write("sys/fs/resctrl/info/L3_MON/num_rmids", "16\n");
+        let mut reader = tree.reader().unwrap();
+        let first = reader.read(Duration::from_secs(1));
+        assert_eq!(
+            named(&first),
+            [
+                ("gold".to_owned(), 1, vec![(0, 4096)]),
+                ("a".to_owned(), 1, vec![(0, 100), (1, 7)]),
+                ("b".to_owned(), 0, vec![]),
+            ]
+        );
+        tree.group("mon_groups/a", "17\n", ["150\n", "6\n"]);
+        tree.group("mon_groups/new", "17\n", ["1\n", "1\n"]);
+        let later = reader.read(Duration::from_secs(7));
+        // A counter that went back tells nothing, nor does a group that has just been made.
+        assert_eq!(
+            named(&gains(&first, &later)),
+            [
+                ("gold".to_owned(), 1, vec![(0, 0)]),
+                ("a".to_owned(), 1, vec![(0, 50)]),
+                ("b".to_owned(), 0, vec![]),
+            ]
+        );
+    }
+}

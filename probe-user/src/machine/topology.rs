@@ -1,0 +1,159 @@
+//! Topology: which socket and which NUMA node a CPU is in, from sysfs.
+//!
+//! Sockets are numbered from 0 in the order of their package ids: the ids themselves may be anything
+//! (a Grace CPU Superchip showed 36 and 2364), and the names of uncore PMUs count from 0.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use crate::machine::cpus::{self, CpuList};
+
+/// The sockets and NUMA nodes of the CPUs that were online.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    sockets: BTreeMap<u32, u32>,
+    nodes: BTreeMap<u32, CpuList>,
+}
+
+impl Topology {
+    /// Reads it from `sysfs`, which is `/sys` on a live machine. What cannot be read is not known.
+    #[must_use]
+    pub fn read(sysfs: &Path) -> Self {
+        let cpu = |cpu: u32| {
+            let file = format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+            // Some virtual machines say -1.
+            let package: u32 = text(&sysfs.join(file))?.parse().ok()?;
+            Some((cpu, package))
+        };
+        let online = cpus::online(sysfs).unwrap_or_default();
+        let packages: BTreeMap<u32, u32> = online.iter().filter_map(cpu).collect();
+        let order: BTreeSet<u32> = packages.values().copied().collect();
+        let number = |package: u32| order.range(..package).count();
+        let sockets = packages
+            .into_iter()
+            .filter_map(|(cpu, package)| Some((cpu, u32::try_from(number(package)).ok()?)))
+            .collect();
+        Self {
+            sockets,
+            nodes: nodes(&sysfs.join("devices/system/node")),
+        }
+    }
+
+    /// CPUs by number, in these sockets.
+    #[cfg(test)]
+    pub(crate) fn of(sockets: &[u32]) -> Self {
+        Self {
+            sockets: (0..).zip(sockets.iter().copied()).collect(),
+            nodes: BTreeMap::new(),
+        }
+    }
+
+    /// The socket of a CPU; `None` where the machine does not tell.
+    #[must_use]
+    pub fn socket(&self, cpu: u32) -> Option<u32> {
+        self.sockets.get(&cpu).copied()
+    }
+
+    /// The NUMA node of a CPU.
+    #[must_use]
+    pub fn node(&self, cpu: u32) -> Option<u32> {
+        let mut nodes = self.nodes.iter();
+        nodes
+            .find(|(_, cpus)| cpus.contains(cpu))
+            .map(|(node, _)| *node)
+    }
+
+    /// The socket of a NUMA node with CPUs.
+    #[must_use]
+    pub fn socket_of_node(&self, node: u32) -> Option<u32> {
+        let cpus = self.nodes.get(&node)?;
+        cpus.iter().find_map(|cpu| self.socket(cpu))
+    }
+
+    /// How many sockets there are; 1 where the machine does not tell.
+    #[must_use]
+    pub fn sockets(&self) -> u32 {
+        self.sockets.values().max().map_or(1, |last| last + 1)
+    }
+
+    /// Takes in CPUs that came online; those that left keep their socket.
+    pub(crate) fn refresh(&mut self, sysfs: &Path) {
+        let now = Self::read(sysfs);
+        // With a whole socket offline the numbers would shift.
+        if now.sockets() >= self.sockets() {
+            self.sockets.extend(now.sockets);
+        }
+        self.nodes.extend(now.nodes);
+    }
+}
+
+fn nodes(dir: &Path) -> BTreeMap<u32, CpuList> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let node = name.strip_prefix("node")?.parse().ok()?;
+            let cpus = text(&entry.path().join("cpulist"))?.parse().ok()?;
+            Some((node, cpus))
+        })
+        .collect()
+}
+
+fn text(path: &Path) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(packages: &[&str], nodes: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: String, text: &str| {
+            let path = root.path().join("devices/system").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("cpu/online".into(), &format!("0-{}\n", packages.len() - 1));
+        for (cpu, package) in packages.iter().enumerate() {
+            write(
+                format!("cpu/cpu{cpu}/topology/physical_package_id"),
+                package,
+            );
+        }
+        for (node, cpus) in nodes.iter().enumerate() {
+            write(format!("node/node{node}/cpulist"), cpus);
+        }
+        root
+    }
+
+    #[test]
+    fn package_ids_are_put_in_order() {
+        let root = tree(&["36\n", "36\n", "2364\n", "2364\n"], &["0-1\n", "2-3\n"]);
+        let topology = Topology::read(root.path());
+        let sockets: Vec<_> = (0..5).map(|cpu| topology.socket(cpu)).collect();
+        assert_eq!(sockets, [Some(0), Some(0), Some(1), Some(1), None]);
+        assert_eq!(topology.sockets(), 2);
+        assert_eq!((topology.node(2), topology.node(4)), (Some(1), None));
+        assert_eq!(topology.socket_of_node(1), Some(1));
+    }
+
+    #[test]
+    fn a_machine_that_does_not_tell_has_one_socket() {
+        let topology = Topology::read(tree(&["-1\n", "-1\n"], &[]).path());
+        assert_eq!((topology.socket(0), topology.sockets()), (None, 1));
+        assert_eq!(Topology::read(Path::new("/nonexistent")).sockets(), 1);
+    }
+
+    #[test]
+    fn a_socket_that_goes_offline_does_not_renumber_the_others() {
+        let root = tree(&["0\n", "1\n"], &[]);
+        let mut topology = Topology::read(root.path());
+        fs::write(root.path().join("devices/system/cpu/online"), "1\n").unwrap();
+        topology.refresh(root.path());
+        assert_eq!((topology.socket(0), topology.socket(1)), (Some(0), Some(1)));
+    }
+}

@@ -1,0 +1,301 @@
+//! Which cgroups are the container or pod whose id they bear.
+//!
+//! A cgroup may have any name below a directory that somebody else was given: a container makes
+//! `docker/<id of another>` in its own tree, a user `docker-<id>.scope` below `user@1000.service`.
+//! Its counts must not go to that other, so an id belongs to the cgroups that the least dependent
+//! authority made where runtimes make theirs; where that does not tell, to none of them.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::{Kind, Named, directories, named};
+
+/// Services of container runtimes: what is below them the runtime made.
+const RUNTIME_SERVICES: [&str; 10] = [
+    "containerd.service",
+    "crio.service",
+    "docker.service",
+    "k3s.service",
+    "k3s-agent.service",
+    "kubelet.service",
+    "podman.service",
+    "rke2-agent.service",
+    "rke2-server.service",
+    "snap.microk8s.daemon-containerd.service",
+];
+
+/// How runtimes begin the names of their scopes.
+const RUNTIMES: [&str; 6] = [
+    "docker-",
+    "cri-containerd-",
+    "crio-",
+    "libpod-",
+    "nerdctl-",
+    "isulad-",
+];
+
+/// A directory that bears an id. The least is the surest.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Claim<'a> {
+    /// How often the tree was given on above it: to services, users, containers.
+    given: usize,
+    /// It is not where runtimes make such directories.
+    unusual: bool,
+    /// Who made it: the directory that was given last. One that is unusual speaks for itself only.
+    authority: &'a str,
+    directory: &'a str,
+}
+
+/// The directories that bear an id which is another's.
+#[derive(Debug, Default)]
+pub(crate) struct Claims<'a> {
+    refused: HashSet<&'a str>,
+}
+
+impl<'a> Claims<'a> {
+    /// Looks at all cgroups there are.
+    pub(crate) fn of(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut claims: HashMap<(Kind, String), BTreeSet<Claim<'a>>> = HashMap::new();
+        for path in paths {
+            for found in named(path) {
+                let claim = claim(path, &found);
+                claims
+                    .entry((found.kind, found.id))
+                    .or_default()
+                    .insert(claim);
+            }
+        }
+        let mut refused = HashSet::new();
+        for claims in claims.values() {
+            refused.extend(without_right(claims));
+        }
+        Self { refused }
+    }
+
+    /// The innermost container of a path and its pod, of those that are what they say.
+    pub(crate) fn container(&self, path: &str) -> Option<(String, Option<String>)> {
+        let mut pod = None;
+        let mut container = None;
+        for found in self.granted(path) {
+            match found.kind {
+                Kind::Pod => pod = Some(found.id),
+                Kind::Container => container = Some((found.id, pod.clone())),
+            }
+        }
+        container
+    }
+
+    /// The innermost pod of a path, of those that are what they say.
+    pub(crate) fn pod(&self, path: &str) -> Option<String> {
+        let pods = self.granted(path).filter(|found| found.kind == Kind::Pod);
+        pods.last().map(|found| found.id)
+    }
+
+    /// The outermost directory of a path that bears the id of another.
+    pub(crate) fn refused<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let directories = directories(path).map(|(depth, _)| &path[..depth]);
+        directories
+            .into_iter()
+            .find(|path| self.refused.contains(path))
+    }
+
+    fn granted(&self, path: &str) -> impl Iterator<Item = Named> {
+        named(path)
+            .into_iter()
+            .filter(|found| !self.refused.contains(&path[..found.depth]))
+    }
+}
+
+/// All but the surest, and that too where another's is as sure: made by an authority of the same
+/// rank, or by one of a lower rank but where runtimes make theirs.
+fn without_right<'a>(claims: &BTreeSet<Claim<'a>>) -> impl Iterator<Item = &'a str> {
+    let surest = claims.first();
+    let same = |a: &Claim<'_>, b: &Claim<'_>| (a.given, a.unusual) == (b.given, b.unusual);
+    let rival = surest.is_some_and(|surest| {
+        claims.iter().any(|claim| {
+            same(claim, surest) && claim.authority != surest.authority
+                || surest.unusual && !claim.unusual
+        })
+    });
+    let refused = claims
+        .iter()
+        .filter(move |claim| rival || surest.is_none_or(|surest| !same(claim, surest)));
+    refused.map(|claim| claim.directory)
+}
+
+fn claim<'a>(path: &'a str, found: &Named) -> Claim<'a> {
+    let directory = &path[..found.depth];
+    let above = &directory[..directory.rfind('/').unwrap_or_default()];
+    // systemd gives services and scopes what is below them (Delegate=), runtimes their containers.
+    let container = |path: &str, depth: usize| {
+        named(path)
+            .iter()
+            .any(|found| found.kind == Kind::Container && found.depth == depth)
+    };
+    let given = directories(above).filter(|(depth, name)| {
+        let unit = name.ends_with(".service") || name.ends_with(".scope");
+        (unit && !RUNTIME_SERVICES.contains(name)) || container(above, *depth)
+    });
+    let (given, depth) = given.fold((0, 0), |(given, _), (depth, _)| (given + 1, depth));
+    let unusual = !usual(&above[depth..], &directory[above.len()..], found.kind);
+    Claim {
+        given,
+        unusual,
+        authority: if unusual { directory } else { &path[..depth] },
+        directory,
+    }
+}
+
+/// True where runtimes and the kubelet make directories of this name, `above` being those from the
+/// authority on.
+fn usual(above: &str, name: &str, kind: Kind) -> bool {
+    let name = name.trim_start_matches('/');
+    let above: Vec<&str> = above.split('/').filter(|name| !name.is_empty()).collect();
+    let slices = above.iter().all(|name| name.ends_with(".slice"));
+    let kubepods = matches!(above[..], ["kubepods", ..] | ["kubelet", "kubepods", ..]);
+    let mismatched = above
+        .last()
+        .is_some_and(|name| RUNTIME_SERVICES.contains(name));
+    match kind {
+        _ if name.contains(':') => mismatched,
+        Kind::Pod => kubepods || slices && name.ends_with(".slice"),
+        Kind::Container => {
+            let runtime = RUNTIMES.iter().any(|prefix| name.starts_with(prefix));
+            let below_pod = above.last().is_some_and(|name| name.starts_with("pod"));
+            let bare = !name.contains(['-', '.']);
+            match above[..] {
+                _ if slices && name.ends_with(".scope") => runtime,
+                // `podman run --cgroups=split` in a service.
+                [] => name.starts_with("libpod-payload-"),
+                ["docker"] => bare,
+                ["libpod_parent", ..] => name.starts_with("libpod-"),
+                _ => kubepods && below_pod && (bare || runtime),
+            }
+        }
+    }
+}
+
+/// Whether a directory that a path names is where runtimes make it.
+#[cfg(test)]
+pub(super) fn sure(path: &str, found: &Named) -> bool {
+    !claim(path, found).unusual
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const OUTER: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+    const THIRD: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    const UID: &str = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
+
+    /// Containers as runtimes make them, and the user's or container's tree they are in.
+    fn real() -> Vec<String> {
+        let pod = format!("pod{}", UID.replace('-', "_"));
+        let kind = format!("/system.slice/docker-{OUTER}.scope");
+        vec![
+            format!("/kubepods.slice/kubepods-{pod}.slice/cri-containerd-{ID}.scope"),
+            format!("/kubepods.slice/kubepods-{pod}.slice/crio-{ID}.scope"),
+            format!("/kubepods/burstable/pod{UID}/{ID}"),
+            format!("/kubepods/besteffort/pod{UID}/crio-{ID}"),
+            format!("/system.slice/containerd.service/kubepods-{pod}.slice:cri-containerd:{ID}"),
+            format!("/system.slice/docker-{ID}.scope"),
+            format!("/docker/{ID}"),
+            format!("/machine.slice/libpod-{ID}.scope"),
+            format!("/libpod_parent/libpod-{ID}"),
+            format!(
+                "{kind}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-{pod}.slice/cri-containerd-{ID}.scope"
+            ),
+            format!("{kind}/kubelet/kubepods/pod{UID}/{ID}"),
+        ]
+    }
+
+    /// What somebody can make below what he was given.
+    fn foreign() -> Vec<String> {
+        let user = "/user.slice/user-1000.slice/user@1000.service";
+        vec![
+            format!("/{ID}"),
+            format!("/pmuscope-test/{ID}"),
+            format!("/pmuscope-test/docker/{ID}"),
+            format!("/system.slice/backup-{ID}.scope"),
+            format!("/kata_overhead/{ID}"),
+            format!("{user}/app.slice/web.service/docker/{ID}"),
+            format!("{user}/app.slice/run-1.scope/docker-{ID}.scope"),
+            format!("/system.slice/web.service/containerd.scope/docker/{ID}"),
+            format!("/docker/{OUTER}/docker/{THIRD}/docker/{ID}"),
+            format!("/system.slice/docker-{OUTER}.scope/x/{ID}"),
+        ]
+    }
+
+    fn given(path: &str) -> usize {
+        claim(path, named(path).last().unwrap()).given
+    }
+
+    #[test]
+    fn a_foreign_cgroup_does_not_become_the_container_whose_id_it_bears() {
+        for real in real() {
+            for foreign in foreign() {
+                let claims = Claims::of([real.as_str(), &foreign]);
+                let id = |path: &str| claims.container(path).map(|(id, _)| id);
+                assert_ne!(id(&foreign).as_deref(), Some(ID), "{real} {foreign}");
+                assert_eq!(claims.refused(&foreign), Some(foreign.as_str()));
+                // In a container the real one is less sure than what the host's root makes.
+                if given(&real) <= given(&foreign) {
+                    assert_eq!(id(&real).as_deref(), Some(ID), "{real} {foreign}");
+                } else {
+                    assert_eq!(claims.refused(&real), Some(real.as_str()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_container_makes_is_its_own() {
+        let (outer, inner) = (
+            format!("/docker/{OUTER}"),
+            format!("/docker/{OUTER}/docker/{ID}"),
+        );
+        let other = format!("/docker/{ID}");
+        // Docker in docker.
+        let claims = Claims::of([outer.as_str(), &inner]);
+        assert_eq!(claims.container(&inner).unwrap().0, ID);
+        // The id is that of a container beside it.
+        let claims = Claims::of([outer.as_str(), &inner, &other]);
+        assert_eq!(claims.container(&inner).unwrap().0, OUTER);
+        assert_eq!(claims.container(&other).unwrap().0, ID);
+    }
+
+    #[test]
+    fn of_two_users_nobody_is_believed() {
+        let rootless = |uid: u32| {
+            format!("/user.slice/user-{uid}.slice/user@{uid}.service/user.slice/libpod-{ID}.scope")
+        };
+        let (one, two) = (rootless(1000), rootless(1001));
+        let claims = Claims::of([one.as_str(), &two]);
+        for path in [&one, &two] {
+            assert_eq!(claims.container(path), None);
+            assert_eq!(claims.refused(path), Some(path.as_str()));
+        }
+        let below = format!("{one}/container");
+        let claims = Claims::of([one.as_str(), &below]);
+        assert_eq!(claims.container(&below).unwrap().0, ID);
+    }
+
+    #[test]
+    fn a_pod_has_its_slice_and_what_a_mismatched_driver_made() {
+        let pod = format!("kubepods-besteffort-pod{}.slice", UID.replace('-', "_"));
+        let slice = format!("/kubepods.slice/kubepods-besteffort.slice/{pod}");
+        let made = |id| format!("/system.slice/containerd.service/{pod}:cri-containerd:{id}");
+        let (one, two) = (made(ID), made(OUTER));
+        let foreign = format!("/user.slice/user-7.slice/user@7.service/{pod}/x");
+        let claims = Claims::of([slice.as_str(), &one, &two, &foreign]);
+        for path in [&slice, &one, &two] {
+            assert_eq!(claims.pod(path).as_deref(), Some(UID), "{path}");
+        }
+        assert_eq!(claims.pod(&foreign), None);
+        assert_eq!(
+            claims.refused(&foreign),
+            Some(foreign.trim_end_matches("/x"))
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! What a cgroup path says of the container and pod it belongs to.
+//!
+//! The forms are those of facts F3: systemd and cgroupfs drivers, containerd, CRI-O, docker,
+//! podman, and kinds that nest them. The last container id of a path is the container.
+
+mod claims;
+
+pub(crate) use self::claims::Claims;
+
+/// What a directory of a cgroup path bears in its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A pod's uid.
+    Pod,
+    /// A container's id.
+    Container,
+}
+
+/// A pod or container that a directory names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Which of them.
+    pub kind: Kind,
+    /// The pod's uid, or the runtime's id: 64 hex digits.
+    pub id: String,
+    /// Bytes of the path up to and with the directory.
+    pub depth: usize,
+}
+
+/// The pods and containers that the directories of a path name, the outermost first.
+#[must_use]
+pub fn named(path: &str) -> Vec<Named> {
+    let mut found = Vec::new();
+    for (depth, name) in directories(path) {
+        // containerd with a driver mismatch writes three fields into one name: slice:prefix:name.
+        for part in name.split(':') {
+            let pod = pod_uid(part).map(|id| (Kind::Pod, id));
+            let container = container_id(part).map(|id| (Kind::Container, id.to_owned()));
+            let named = [pod, container].into_iter().flatten();
+            found.extend(named.map(|(kind, id)| Named { kind, id, depth }));
+        }
+    }
+    found
+}
+
+/// Every directory name of a path, with the length of the path up to its end.
+pub(super) fn directories(path: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut end = 0;
+    path.split('/').map(move |name| {
+        end += name.len() + 1;
+        (end - 1, name)
+    })
+}
+
+/// `<id>`, `<runtime>-<id>` or `<runtime>-<id>.scope`. conmon is the runtime's own process beside
+/// the container, not the container.
+fn container_id(name: &str) -> Option<&str> {
+    let name = name.strip_suffix(".scope").unwrap_or(name);
+    let id = match name.rsplit_once('-') {
+        Some((runtime, _)) if runtime.ends_with("conmon") => return None,
+        Some((_, id)) => id,
+        None => name,
+    };
+    (id.len() == 64 && is_hex(id)).then_some(id)
+}
+
+/// `pod<uid>` (cgroupfs) or `...-pod<uid>.slice` (systemd, which writes the uid's dashes as `_`);
+/// the uid of a static pod is 32 hex digits.
+fn pod_uid(name: &str) -> Option<String> {
+    let name = name.strip_suffix(".slice").unwrap_or(name);
+    let name = name
+        .rsplit_once('-')
+        .filter(|(_, last)| last.starts_with("pod"))
+        .map_or(name, |(_, last)| last);
+    let uid = name.strip_prefix("pod")?.replace('_', "-");
+    let bare = uid.len() == 32 && is_hex(&uid);
+    let groups = || uid.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && uid.split('-').all(is_hex);
+    (bare || groups()).then_some(uid)
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::claims::{Claims, sure};
+    use super::*;
+
+    fn last(path: &str, kind: Kind) -> Option<Named> {
+        named(path).into_iter().rfind(|named| named.kind == kind)
+    }
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const OUTER: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+    const UID: &str = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
+    const STATIC: &str = "d76e26fba3bf2bfd215eb29011d55250";
+
+    /// One row per form of facts F3: path, and the pod it is in.
+    #[test]
+    fn every_form_of_path_names_its_container() {
+        let under = UID.replace('-', "_");
+        let cases = [
+            (
+                "systemd, containerd",
+                format!(
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/cri-containerd-{ID}.scope"
+                ),
+                Some(UID),
+            ),
+            (
+                "systemd, CRI-O",
+                format!(
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/crio-{ID}.scope"
+                ),
+                Some(UID),
+            ),
+            (
+                "systemd, CRI-O, child",
+                format!(
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/crio-{ID}.scope/container"
+                ),
+                Some(UID),
+            ),
+            (
+                "systemd, docker",
+                format!(
+                    "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{under}.slice/docker-{ID}.scope"
+                ),
+                Some(UID),
+            ),
+            (
+                "guaranteed",
+                format!("/kubepods.slice/kubepods-pod{under}.slice/cri-containerd-{ID}.scope"),
+                Some(UID),
+            ),
+            (
+                "cgroupfs, burstable",
+                format!("/kubepods/burstable/pod{UID}/{ID}"),
+                Some(UID),
+            ),
+            (
+                "cgroupfs, guaranteed",
+                format!("/kubepods/pod{UID}/{ID}"),
+                Some(UID),
+            ),
+            (
+                "cgroupfs, besteffort",
+                format!("/kubepods/besteffort/pod{UID}/{ID}"),
+                Some(UID),
+            ),
+            (
+                "cgroupfs, CRI-O",
+                format!("/kubepods/besteffort/pod{UID}/crio-{ID}"),
+                Some(UID),
+            ),
+            (
+                "driver mismatch",
+                format!(
+                    "/system.slice/containerd.service/kubepods-besteffort-pod{under}.slice:cri-containerd:{ID}"
+                ),
+                Some(UID),
+            ),
+            (
+                "kind",
+                format!(
+                    "/system.slice/docker-{OUTER}.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{under}.slice/cri-containerd-{ID}.scope"
+                ),
+                Some(UID),
+            ),
+            (
+                "docker, systemd",
+                format!("/system.slice/docker-{ID}.scope"),
+                None,
+            ),
+            (
+                "docker, systemd, child",
+                format!("/system.slice/docker-{ID}.scope/init"),
+                None,
+            ),
+            ("docker, cgroupfs", format!("/docker/{ID}"), None),
+            ("podman", format!("/machine.slice/libpod-{ID}.scope"), None),
+            (
+                "podman, child",
+                format!("/machine.slice/libpod-{ID}.scope/container"),
+                None,
+            ),
+            (
+                "podman, rootless",
+                format!(
+                    "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container"
+                ),
+                None,
+            ),
+            (
+                "podman, service",
+                format!("/system.slice/web.service/libpod-payload-{ID}"),
+                None,
+            ),
+            (
+                "static pod",
+                format!("/kubepods/burstable/pod{STATIC}/{ID}"),
+                Some(STATIC),
+            ),
+        ];
+        for (form, path, pod_uid) in cases {
+            let found = last(&path, Kind::Container)
+                .unwrap_or_else(|| panic!("{form}: no container in {path}"));
+            assert_eq!(found.id, ID, "{form}");
+            let pod = last(&path, Kind::Pod).map(|found| found.id);
+            assert_eq!(pod.as_deref(), pod_uid, "{form}");
+            assert!(
+                path[..found.depth].ends_with(ID) || path[..found.depth].ends_with(".scope"),
+                "{form}"
+            );
+            // Nobody else bears its id.
+            let claims = Claims::of([path.as_str()]);
+            let container = claims.container(&path);
+            assert_eq!(container, Some((ID.to_owned(), pod)), "{form}");
+            assert!(sure(&path, &found), "{form}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_container_is_none() {
+        for path in [
+            "/".to_owned(),
+            String::new(),
+            "/system.slice/sshd.service".to_owned(),
+            "/kubepods.slice/kubepods-burstable.slice".to_owned(),
+            format!("/kubepods/burstable/pod{UID}"),
+            format!(
+                "/kubepods.slice/kubepods-pod{}.slice/crio-conmon-{ID}.scope",
+                UID.replace('-', "_")
+            ),
+            format!("/docker/{}", &ID[1..]),
+            format!("/docker/{}g", &ID[1..]),
+        ] {
+            assert_eq!(last(&path, Kind::Container), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_pod_outside_its_containers_is_still_the_pod() {
+        let pod = last(&format!("/kubepods/burstable/pod{UID}"), Kind::Pod);
+        assert_eq!(pod.map(|found| found.id).as_deref(), Some(UID));
+        assert_eq!(last("/kubepods/podium", Kind::Pod), None);
+    }
+}

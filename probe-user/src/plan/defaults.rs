@@ -1,0 +1,190 @@
+//! What is counted where the user does not say: the core PMU where there is one, else what the
+//! kernel counts itself.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Wanted,
+    capacity::{Refusal, Room},
+    planner::wanted,
+};
+use crate::{
+    event::{self, EventError, EventGroup},
+    machine::{MissingCapabilities, Pmus, capabilities},
+};
+
+/// In the order of worth: what does not fit beside those before it is left out.
+const HARDWARE: [&str; 6] = [
+    "cycles",
+    "instructions",
+    "cache-misses",
+    "branch-misses",
+    "cache-references",
+    "branches",
+];
+
+/// Without it nothing on the PMU is worth counting.
+const NEEDED: &str = HARDWARE[0];
+
+/// Takes no counter of the PMU.
+const BESIDE: &str = "task-clock";
+
+const SOFTWARE: &str = "task-clock,page-faults,context-switches,cpu-migrations";
+
+/// What could not be found out about the machine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DefaultsError {
+    /// The machine's own description.
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// A right that is missing.
+    #[error(transparent)]
+    Capabilities(#[from] MissingCapabilities),
+}
+
+/// Cycles, instructions and what the PMU counts beside them at one time, so that nothing takes
+/// turns; without a PMU, software events. Says what it left out and why.
+///
+/// # Errors
+///
+/// Where the machine cannot be read, or counting is not permitted at all.
+pub fn default_events(pmus: &Pmus, room: &Room) -> Result<Vec<EventGroup>, DefaultsError> {
+    capabilities::check()?;
+    if pmus.cores().next().is_none() {
+        tracing::info!(
+            "this machine has no hardware PMU: counting {}",
+            SOFTWARE.replace(',', ", ")
+        );
+        return Ok(event::parse(SOFTWARE, pmus)?);
+    }
+    let chosen = Chosen::of(pmus, room)?;
+    if let Some((_, refusal)) = chosen.not_here.iter().find(|(name, _)| *name == NEEDED) {
+        tracing::warn!(
+            "cannot count {NEEDED}: {refusal}; counting {}",
+            SOFTWARE.replace(',', ", ")
+        );
+        return Ok(event::parse(SOFTWARE, pmus)?);
+    }
+    if !chosen.not_here.is_empty() {
+        let names: Vec<&str> = chosen.not_here.iter().map(|(name, _)| *name).collect();
+        tracing::info!("this PMU does not count {}", names.join(", "));
+    }
+    if let Some(line) = chosen.left_out() {
+        tracing::info!("{line}");
+    }
+    Ok(chosen.events)
+}
+
+/// The events that are counted by default.
+struct Chosen {
+    events: Vec<EventGroup>,
+    /// Those that the PMU counts, but not beside the others.
+    left_out: Vec<&'static str>,
+    /// Those that cannot be counted at all.
+    not_here: Vec<(&'static str, Refusal)>,
+}
+
+impl Chosen {
+    fn of(pmus: &Pmus, room: &Room) -> Result<Self, EventError> {
+        let mut chosen = Self {
+            events: Vec::new(),
+            left_out: Vec::new(),
+            not_here: Vec::new(),
+        };
+        // By core PMU: what is counted there at one time.
+        let mut groups: BTreeMap<Option<String>, Vec<Wanted>> = BTreeMap::new();
+        for name in HARDWARE {
+            let parsed = event::parse(name, pmus)?;
+            let all = parsed.iter().flat_map(|group| &group.events);
+            let all: Vec<Wanted> = all.filter_map(wanted).collect();
+            let mut with = groups.clone();
+            for wanted in &all {
+                let group = with.entry(wanted.counter.pmu.clone()).or_default();
+                group.push(wanted.clone());
+            }
+            let alone = |wanted: &Wanted| room.fits(std::slice::from_ref(wanted));
+            if with.values().all(|group| room.fits(group).is_ok()) {
+                groups = with;
+                chosen.events.extend(parsed);
+            } else if let Err(refusal) = all.iter().try_for_each(alone) {
+                chosen.not_here.push((name, refusal));
+            } else {
+                chosen.left_out.push(name);
+            }
+        }
+        chosen.events.extend(event::parse(BESIDE, pmus)?);
+        Ok(chosen)
+    }
+
+    /// One line about what the PMU has no counter left for.
+    fn left_out(&self) -> Option<String> {
+        if self.left_out.is_empty() {
+            return None;
+        }
+        let not_here = |name: &&str| self.not_here.iter().all(|(absent, _)| absent != name);
+        let all: Vec<&str> = HARDWARE.into_iter().filter(not_here).collect();
+        Some(format!(
+            "not counted, as no counter is left for it: {}; in turns: `-e {},{BESIDE}`",
+            self.left_out.join(", "),
+            all.join(","),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{
+        catalogue::{Catalogue, Chip, Machine, Settings},
+        plan::{Plan, planner::Request},
+    };
+
+    /// On a core that counts six events and its cycles.
+    fn chosen(reserve: usize) -> (Chosen, Plan) {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
+        let pmus = Pmus::read(&Path::new(fixtures).join("grace")).unwrap();
+        let machine = Machine::of_chip(Chip::GraceHopper);
+        let catalogue = Catalogue::builtin().unwrap();
+        let room = Room::documented(&catalogue, &machine, &pmus, reserve);
+        let chosen = Chosen::of(&pmus, &room).unwrap();
+        let request = Request {
+            events: &chosen.events,
+            metrics: &[],
+            offered: &[],
+            machine,
+            cpus: 2,
+            settings: Settings::default(),
+        };
+        let plan = Plan::packed(&request, &pmus, &room).unwrap();
+        (chosen, plan)
+    }
+
+    #[test]
+    fn nothing_of_the_default_takes_turns() {
+        for reserve in 0..6 {
+            let (chosen, plan) = chosen(reserve);
+            assert_eq!(plan.rotated, 0, "{reserve} counters for others");
+            // Of seven counters one is for cycles only.
+            let room = 7 - reserve;
+            let columns = plan.columns.iter().map(|column| column.name.as_str());
+            let columns: Vec<&str> = columns.collect();
+            let (last, counted) = columns.split_last().unwrap();
+            assert_eq!(counted, &HARDWARE[..room.min(6)]);
+            assert_eq!(*last, BESIDE);
+            assert_eq!(chosen.left_out, &HARDWARE[room.min(6)..]);
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_one_line_with_the_option_that_counts_it() {
+        assert_eq!(chosen(0).0.left_out(), None);
+        assert_eq!(
+            chosen(3).0.left_out().unwrap(),
+            "not counted, as no counter is left for it: cache-references, branches; in turns: \
+             `-e cycles,instructions,cache-misses,branch-misses,cache-references,branches,task-clock`"
+        );
+    }
+}

@@ -1,0 +1,352 @@
+//! Plan: what is counted where. Every event of `-e` and of metrics gets a place in a counter group, on the
+//! uncore PMUs, or on the clock; what cannot be counted at one time takes turns.
+
+mod capacity;
+mod defaults;
+mod error;
+mod pack;
+mod planner;
+mod sampled;
+mod weights;
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
+
+pub(crate) use self::capacity::{Counted, Counters, Untried};
+pub use self::{
+    capacity::Room,
+    defaults::{DefaultsError, default_events},
+    error::PlanError,
+    planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
+    weights::{PlannedWeight, WeightKind},
+};
+use crate::{
+    catalogue::Sampled,
+    devices::{Device, Devices},
+    event::{Counter, Event, EventGroup, Exclude, Scope, Source},
+    machine::cpus::CpuList,
+};
+
+/// Hardware counters that go into one group where the user made none. More would save
+/// look-ups, but a group runs as a whole or not at all, and other users hold counters too.
+const HARDWARE_GROUP: usize = 4;
+
+/// `PERF_TYPE_SOFTWARE` of `linux/perf_event.h`.
+pub(crate) const SOFTWARE: u32 = 1;
+
+/// An event with the place its counts come from.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// As the user wrote it.
+    pub name: String,
+    /// Unit from sysfs, where the PMU gives one.
+    pub unit: Option<String>,
+    /// What one count stands for in `unit`.
+    pub scale: f64,
+    /// Where the counts come from.
+    pub place: Place,
+    /// True for cpu-clock and task-clock, whose counts are nanoseconds.
+    pub clock: bool,
+    /// False for an event that only metrics need.
+    pub shown: bool,
+}
+
+/// Where the counts of an event come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Counter `at` of counter group `group`: per owner.
+    Core {
+        /// Index into [`Plan::groups`].
+        group: usize,
+        /// Position in the group.
+        at: usize,
+    },
+    /// Uncore event `at` of [`Plan::uncore`]: per socket.
+    Uncore {
+        /// Index into [`Plan::uncore`].
+        at: usize,
+    },
+    /// The length of the window.
+    Duration,
+    /// Estimated of SPE's samples: per owner.
+    Sampled(Sampled),
+}
+
+/// A counter and what it leaves out.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Index into [`Plan::columns`].
+    pub column: usize,
+    /// What to open.
+    pub counter: Counter,
+    /// What is not counted.
+    pub exclude: Exclude,
+}
+
+/// An event that is wanted, before it has a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    pub(crate) counter: Counter,
+    pub(crate) exclude: Exclude,
+}
+
+/// What is counted makes two the same, not how it was written.
+impl PartialEq for Wanted {
+    fn eq(&self, other: &Self) -> bool {
+        self.counter == other.counter && self.exclude == other.exclude
+    }
+}
+
+/// All that is counted.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The events in the user's order.
+    pub columns: Vec<Column>,
+    /// Groups of counters that are on every CPU (of their PMU), each read and charged as a whole: first
+    /// those that are always live, then those of which one at a time is.
+    pub groups: Vec<Vec<Planned>>,
+    /// How many of the groups, the last ones, are rotated.
+    pub rotated: usize,
+    /// Uncore counters.
+    pub uncore: Vec<Planned>,
+    /// Those of [`Self::uncore`] that are opened as one group: what the user put in braces, else
+    /// each alone. Without gaps.
+    pub uncore_groups: Vec<Range<usize>>,
+    /// What is computed of them.
+    pub metrics: PlannedMetrics,
+    /// Counters on CPUs that tell who caused a socket's traffic, the best first.
+    pub weights: Vec<PlannedWeight>,
+    /// The devices of the machine, where metrics are about them.
+    pub devices: Arc<Devices>,
+    /// The CPUs of each kind of core, where the machine has several.
+    pub cores: Vec<CpuList>,
+}
+
+impl Plan {
+    /// Gives every event its place, all live at once: where the PMU has fewer counters, the kernel
+    /// gives each group its turn.
+    ///
+    /// # Errors
+    ///
+    /// Where there are more events than slots, or more in a group of the user's than a group holds.
+    pub fn new(groups: &[EventGroup]) -> Result<Self, PlanError> {
+        let mut plan = Self::default();
+        let mut open: Vec<OpenGroup> = Vec::new();
+        for group in groups {
+            let mut own = None;
+            let uncore = plan.uncore.len();
+            for event in &group.events {
+                plan.add(event, group.explicit, &mut own, &mut open);
+            }
+            // An event without braces is a group of its own.
+            if plan.uncore.len() > uncore {
+                plan.uncore_groups.push(uncore..plan.uncore.len());
+            }
+        }
+        plan.checked()
+    }
+
+    /// The plan, where the programs have room for what is live at once.
+    pub(super) fn checked(self) -> Result<Self, PlanError> {
+        let fixed = self.fixed();
+        let events = self.slots();
+        let groups = fixed + usize::from(self.rotated > 0);
+        let long = |group: &Vec<Planned>| group.len() > GROUP_COUNTERS;
+        if events > SLOTS || groups > GROUPS || self.groups.iter().any(long) {
+            return Err(PlanError::TooManyEvents {
+                events,
+                groups,
+                slots: SLOTS,
+                in_group: GROUP_COUNTERS,
+            });
+        }
+        Ok(self)
+    }
+
+    /// How many groups are always live.
+    #[must_use]
+    pub fn fixed(&self) -> usize {
+        self.groups.len() - self.rotated
+    }
+
+    /// Whether a metric is about a device that is known.
+    #[must_use]
+    pub fn reads_devices(&self) -> bool {
+        let mut metrics = self.metrics.list.iter();
+        let wanted = metrics.any(|planned| planned.metric.apportion.is_of_device());
+        wanted && self.devices.iter().next().is_some()
+    }
+
+    /// The devices whose traffic a source counts on a socket.
+    #[must_use]
+    pub fn devices_of(&self, source: &MetricSource, socket: u32) -> Vec<&Device> {
+        let pmu = source.events.iter().find_map(|(_, place)| match place {
+            Place::Uncore { at } => self.uncore.get(*at)?.counter.pmu.as_deref(),
+            Place::Core { .. } | Place::Duration | Place::Sampled(_) => None,
+        });
+        // Devices know a PMU by the name that tells what it is.
+        let Some(pmu) = source.place.device.as_deref().or(pmu) else {
+            return Vec::new();
+        };
+        let mut filters: BTreeMap<String, u64> = source.place.filters.clone();
+        if let Some(part) = source.place.part {
+            filters.insert("ch_mask".to_owned(), 1 << part);
+        }
+        self.devices.counted_by(pmu, socket, &filters)
+    }
+
+    /// Whether a group is opened on this CPU.
+    #[must_use]
+    pub fn counts_on(&self, group: usize, cpu: u32) -> bool {
+        self.groups[group]
+            .iter()
+            .all(|planned| planned.counter.scope.counts_on(cpu))
+    }
+
+    /// The kind of a CPU's core: an index into [`Self::cores`]. None where there is one kind only.
+    #[must_use]
+    pub fn kind_of_core(&self, cpu: u32) -> Option<usize> {
+        self.cores.iter().position(|cpus| cpus.contains(cpu))
+    }
+
+    /// Whether a group is of one kind of core, on a machine with several.
+    #[must_use]
+    pub fn is_of_one_kind(&self, group: usize) -> bool {
+        let of_kind = |planned: &Planned| matches!(planned.counter.scope, Scope::Cpus(_));
+        self.cores.len() > 1 && self.groups[group].iter().any(of_kind)
+    }
+
+    /// The groups that take turns on this CPU.
+    pub fn turns(&self, cpu: u32) -> impl Iterator<Item = usize> + '_ {
+        (self.fixed()..self.groups.len()).filter(move |group| self.counts_on(*group, cpu))
+    }
+
+    /// `own` is the group that the user's braces made, once it has its first event.
+    fn add(
+        &mut self,
+        event: &Event,
+        explicit: bool,
+        own: &mut Option<usize>,
+        open: &mut Vec<OpenGroup>,
+    ) {
+        let column = self.columns.len();
+        let place = match &event.source {
+            Source::DurationTime => Place::Duration,
+            Source::Counter(counter) => {
+                let planned = Planned {
+                    column,
+                    counter: counter.clone(),
+                    exclude: event.exclude,
+                };
+                if let Scope::Uncore { .. } = counter.scope {
+                    self.uncore.push(planned);
+                    Place::Uncore {
+                        at: self.uncore.len() - 1,
+                    }
+                } else {
+                    let group = match own {
+                        Some(group) => *group,
+                        None if explicit => *own.insert(self.new_group()),
+                        None => self.shared_group(counter, open),
+                    };
+                    self.groups[group].push(planned);
+                    Place::Core {
+                        group,
+                        at: self.groups[group].len() - 1,
+                    }
+                }
+            }
+        };
+        self.columns.push(Column::of(event, place));
+    }
+
+    fn new_group(&mut self) -> usize {
+        self.groups.push(Vec::new());
+        self.groups.len() - 1
+    }
+
+    /// A group of the same PMU, made without braces, that has room.
+    fn shared_group(&mut self, counter: &Counter, open: &mut Vec<OpenGroup>) -> usize {
+        let software = counter.type_ == SOFTWARE;
+        let room = if software {
+            GROUP_COUNTERS
+        } else {
+            HARDWARE_GROUP
+        };
+        let fits = |group: &&OpenGroup| {
+            group.pmu == counter.pmu
+                && group.software == software
+                && self.groups[group.index].len() < room
+        };
+        if let Some(group) = open.iter().find(fits) {
+            return group.index;
+        }
+        let index = self.new_group();
+        open.push(OpenGroup {
+            index,
+            pmu: counter.pmu.clone(),
+            software,
+        });
+        index
+    }
+
+    /// Bit n set where slot n is the last of its group, as the programs want it.
+    pub(crate) fn group_ends(&self) -> u64 {
+        let mut end = 0;
+        let mut bits = 0;
+        for group in &self.groups[..self.fixed()] {
+            end += group.len();
+            bits |= 1 << (end - 1);
+        }
+        if self.rotated > 0 {
+            bits |= 1 << (self.slots() - 1);
+        }
+        bits
+    }
+
+    /// Bit n set where slot n counts the nanoseconds of a clock, of the groups that are always live.
+    pub(crate) fn clocks(&self) -> u64 {
+        let fixed = self.groups[..self.fixed()].iter().flatten();
+        let clocks = fixed.map(|planned| self.columns[planned.column].clock);
+        (0..)
+            .zip(clocks)
+            .fold(0, |bits, (slot, clock)| bits | u64::from(clock) << slot)
+    }
+
+    /// Slots of the groups that are always live: the rotated group's come behind them.
+    pub(crate) fn fixed_slots(&self) -> usize {
+        self.groups[..self.fixed()].iter().map(Vec::len).sum()
+    }
+
+    /// Slots that are needed, the largest rotated group included.
+    pub(crate) fn slots(&self) -> usize {
+        let rotated = self.groups[self.fixed()..].iter().map(Vec::len);
+        self.fixed_slots() + rotated.max().unwrap_or(0)
+    }
+}
+
+impl Column {
+    pub(super) fn of(event: &Event, place: Place) -> Self {
+        let clock = match &event.source {
+            Source::DurationTime => false,
+            Source::Counter(counter) => counter.type_ == SOFTWARE && counter.config < 2,
+        };
+        Self {
+            name: event.name.clone(),
+            unit: event.unit.clone(),
+            scale: event.scale.unwrap_or(1.0),
+            place,
+            clock,
+            shown: true,
+        }
+    }
+}
+
+/// A group that takes more events.
+struct OpenGroup {
+    index: usize,
+    pmu: Option<String>,
+    software: bool,
+}

@@ -1,0 +1,358 @@
+//! Planner: the events of `-e` and those that metrics need, packed into groups that the PMUs can run.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Column, Place, Plan, Planned, Wanted,
+    capacity::Room,
+    pack::{Packed, pack},
+    sampled,
+    weights::PlannedWeight,
+};
+use crate::{
+    catalogue::{self, Machine, Metric, Settings},
+    event::{self, Event, EventError, EventGroup, Source},
+    machine::Pmus,
+    plan::PlanError,
+};
+
+mod bundle;
+mod offer;
+pub(super) use bundle::wanted;
+use bundle::{Bundle, Kind, Whose};
+use offer::Offer;
+
+/// What is to be counted and computed.
+pub struct Request<'a> {
+    /// Of `-e`.
+    pub events: &'a [EventGroup],
+    /// Of `-M`.
+    pub metrics: &'a [&'a Metric],
+    /// Metrics that are shown where `events` hold all that they need.
+    pub offered: &'a [&'a Metric],
+    /// What it is counted on.
+    pub machine: Machine,
+    /// CPUs that are counted.
+    pub cpus: usize,
+    /// Filters such as `root_port`.
+    pub settings: Settings,
+}
+
+/// The metrics of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct PlannedMetrics {
+    /// In the order of the request.
+    pub list: Vec<PlannedMetric>,
+    /// What they are evaluated for; None where there are none.
+    pub machine: Option<Machine>,
+    /// CPUs that are counted.
+    pub cpus: usize,
+}
+
+/// A metric, and where its counts come from.
+#[derive(Clone, Debug)]
+pub struct PlannedMetric {
+    /// What is computed.
+    pub metric: Metric,
+    /// By place that has a value of its own: one for core metrics. Or why it cannot be counted.
+    pub sources: Result<Vec<MetricSource>, String>,
+    /// Where the part of devices in its counts is counted, on every unit of that PMU.
+    pub io: Vec<Place>,
+}
+
+/// The counts of one value of a metric.
+#[derive(Clone, Debug, Default)]
+pub struct MetricSource {
+    /// What the value is for.
+    pub place: catalogue::Place,
+    /// By the name that the formula uses; counts of one name are added up.
+    pub events: Vec<(String, Place)>,
+    /// Units of the hardware that are added up.
+    pub units: usize,
+}
+
+impl Plan {
+    /// Packs what is asked for; groups that cannot all be live at once are rotated.
+    ///
+    /// # Errors
+    ///
+    /// Where the user's own groups hold more events than a group can, or two filters exclude each other.
+    pub fn packed(request: &Request<'_>, pmus: &Pmus, room: &Room) -> Result<Self, PlanError> {
+        let mut plan = Self::default();
+        let mut bundles: BTreeMap<Kind, Vec<Bundle>> = BTreeMap::new();
+        let mut add = |bundle: Bundle| {
+            let kind = bundle.kind(pmus);
+            bundles.entry(kind).or_default().push(bundle);
+        };
+        for group in request.events {
+            plan.columns_of(group).into_iter().for_each(&mut add);
+        }
+        for (at, metric) in request.metrics.iter().enumerate() {
+            let sources = sampled::sources(metric, request, pmus).unwrap_or_else(|| {
+                let bundles = Bundle::of_metric(metric, at, request, pmus)?;
+                bundles.into_iter().for_each(&mut add);
+                Ok(Vec::new())
+            });
+            plan.metrics.list.push(PlannedMetric {
+                metric: (*metric).clone(),
+                sources,
+                io: Vec::new(),
+            });
+            Bundle::of_io(metric, at, pmus)
+                .into_iter()
+                .for_each(&mut add);
+        }
+        Bundle::of_weights(request.metrics, pmus)
+            .into_iter()
+            .for_each(&mut add);
+        let offers = Offer::all(request, pmus);
+        plan.offer(&offers).into_iter().for_each(&mut add);
+        check_filters(bundles.values().flatten(), request, pmus)?;
+        let several_kinds = pmus.cores().nth(1).is_some();
+        // Fixed groups come before rotated ones: by Kind's order, `Beside` before `Core`.
+        for (kind, bundles) in &bundles {
+            plan.place(kind, bundles, several_kinds, room);
+        }
+        plan.join_offers(&offers);
+        plan.metrics.machine = Some(request.machine);
+        plan.metrics.cpus = request.cpus;
+        plan.cores = pmus.cores().filter_map(|pmu| pmu.cpus.clone()).collect();
+        plan.checked()
+    }
+
+    /// Adds the columns of a group of the user's, and returns what must be counted for them.
+    fn columns_of(&mut self, group: &EventGroup) -> Vec<Bundle> {
+        let mut bundles: Vec<Bundle> = Vec::new();
+        for event in &group.events {
+            let column = self.columns.len();
+            // Until its bundle is placed.
+            self.columns.push(Column::of(event, Place::Duration));
+            let Some(wanted) = wanted(event) else {
+                continue;
+            };
+            match (bundles.last_mut(), group.explicit) {
+                (Some(bundle), true) => {
+                    bundle.wanted.push(wanted);
+                    if let Whose::Columns(columns) = &mut bundle.whose {
+                        columns.push(column);
+                    }
+                }
+                _ => bundles.push(Bundle {
+                    wanted: vec![wanted],
+                    whose: Whose::Columns(vec![column]),
+                }),
+            }
+        }
+        bundles
+    }
+
+    fn place(&mut self, kind: &Kind, bundles: &[Bundle], several_kinds: bool, room: &Room) {
+        let (bundles, left) = choose(bundles, room);
+        let mut packed = packed(&bundles, room);
+        for (bundle, of) in bundles.iter().zip(&mut packed.of) {
+            // What the user wants together is opened as it is: the kernel says what is wrong with it.
+            if of.is_none() && matches!(bundle.whose, Whose::Columns(_)) {
+                *of = Some(packed.groups.len());
+                packed.groups.push(bundle.wanted.clone());
+            }
+        }
+        // A software event cannot lead a group that hardware events join.
+        for group in &mut packed.groups {
+            group.sort_by_key(|wanted| wanted.counter.type_ == super::SOFTWARE);
+        }
+        let base = match kind {
+            Kind::Uncore(_) => self.uncore_groups.len(),
+            Kind::Beside(_) | Kind::Core(_) => self.groups.len(),
+        };
+        for group in &packed.groups {
+            self.add_group(kind, group, &bundles);
+        }
+        if matches!(kind, Kind::Core(_)) && (several_kinds || packed.groups.len() > 1) {
+            self.rotated += packed.groups.len();
+        }
+        // What is left may still be in a group that the user made.
+        let held = |bundle: &&Bundle| {
+            let holds = |group: &Vec<Wanted>| bundle.wanted.iter().all(|it| group.contains(it));
+            packed.groups.iter().position(holds)
+        };
+        let left: Vec<(&Bundle, Option<usize>)> = left.iter().map(|it| (*it, held(it))).collect();
+        for (bundle, of) in bundles.into_iter().zip(packed.of).chain(left) {
+            match of {
+                Some(of) => {
+                    let group = &packed.groups[of];
+                    let places = bundle.wanted.iter().map(|wanted| {
+                        let at = group.iter().position(|event| event == wanted);
+                        let at = at.expect("a bundle is whole in its group");
+                        self.place_of(kind, base + of, at)
+                    });
+                    let places: Vec<Place> = places.collect();
+                    self.give(bundle, &places);
+                }
+                None => self.refuse(bundle, room),
+            }
+        }
+    }
+
+    /// Says of a metric why no group holds it.
+    fn refuse(&mut self, bundle: &Bundle, room: &Room) {
+        let (Whose::Metric { at, .. } | Whose::Offered { at, .. }) = bundle.whose else {
+            return;
+        };
+        let planned = &mut self.metrics.list[at];
+        match (room.fits(&bundle.wanted), &bundle.whose) {
+            (Err(refusal), _) => planned.sources = Err(refusal.to_string()),
+            (Ok(()), Whose::Offered { .. }) => {
+                planned.sources = Err(format!(
+                    "its events are in groups that take turns, so they were not counted at one time: \
+                     -M {} counts them together",
+                    planned.metric.name
+                ));
+            }
+            (Ok(()), _) => {}
+        }
+    }
+
+    fn add_group(&mut self, kind: &Kind, group: &[Wanted], bundles: &[&Bundle]) {
+        let first = self.uncore.len();
+        let mut planned = Vec::new();
+        for wanted in group {
+            planned.push(Planned {
+                column: self.column_for(wanted, bundles),
+                counter: wanted.counter.clone(),
+                exclude: wanted.exclude,
+            });
+        }
+        if matches!(kind, Kind::Uncore(_)) {
+            self.uncore.extend(planned);
+            self.uncore_groups.push(first..self.uncore.len());
+        } else {
+            self.groups.push(planned);
+        }
+    }
+
+    /// The user's column of that event, or one that is not shown.
+    fn column_for(&mut self, wanted: &Wanted, bundles: &[&Bundle]) -> usize {
+        let own = bundles.iter().find_map(|bundle| match &bundle.whose {
+            Whose::Columns(columns) => {
+                let at = bundle.wanted.iter().position(|event| event == wanted)?;
+                Some(columns[at])
+            }
+            _ => None,
+        });
+        own.unwrap_or_else(|| {
+            let event = Event {
+                name: wanted.name.clone(),
+                source: Source::Counter(wanted.counter.clone()),
+                exclude: wanted.exclude,
+                unit: None,
+                scale: None,
+            };
+            self.columns.push(Column {
+                shown: false,
+                ..Column::of(&event, Place::Duration)
+            });
+            self.columns.len() - 1
+        })
+    }
+
+    fn place_of(&self, kind: &Kind, group: usize, at: usize) -> Place {
+        match kind {
+            Kind::Uncore(_) => Place::Uncore {
+                at: self.uncore_groups[group].start + at,
+            },
+            Kind::Beside(_) | Kind::Core(_) => Place::Core { group, at },
+        }
+    }
+
+    fn give(&mut self, bundle: &Bundle, places: &[Place]) {
+        match &bundle.whose {
+            Whose::Columns(columns) => {
+                for (column, place) in columns.iter().zip(places) {
+                    self.columns[*column].place = *place;
+                }
+            }
+            Whose::Metric { at, place, names } => {
+                // One of its groups has no room: a part is not the whole.
+                let Ok(sources) = &mut self.metrics.list[*at].sources else {
+                    return;
+                };
+                let known = sources.iter().position(|source| source.place == *place);
+                let source = known.unwrap_or_else(|| {
+                    sources.push(MetricSource {
+                        place: place.clone(),
+                        ..MetricSource::default()
+                    });
+                    sources.len() - 1
+                });
+                let events = names.iter().cloned().zip(places.iter().copied());
+                sources[source].events.extend(events);
+                sources[source].units += 1;
+            }
+            Whose::Offered { at, names } => {
+                let sources = self.metrics.list[*at].sources.iter_mut().flatten();
+                let events = || names.iter().cloned().zip(places.iter().copied());
+                sources.for_each(|source| source.events.extend(events()));
+            }
+            Whose::Io { at } => self.metrics.list[*at].io.extend(places),
+            Whose::Weight(kind) => {
+                if let Some(all) = places.first() {
+                    self.weights.push(PlannedWeight {
+                        kind: *kind,
+                        all: *all,
+                        remote: places.get(1).copied(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// All that is asked for, and of what is offered that for which its events need no further group: nobody's live
+/// share is less for a metric that nobody asked for. Then what is left of the offered.
+fn choose<'a>(bundles: &'a [Bundle], room: &Room) -> (Vec<&'a Bundle>, Vec<&'a Bundle>) {
+    let is_offered = |bundle: &&Bundle| matches!(bundle.whose, Whose::Offered { .. });
+    let (offered, mut chosen): (Vec<&Bundle>, Vec<&Bundle>) = bundles.iter().partition(is_offered);
+    let groups = packed(&chosen, room).groups.len();
+    let mut left = Vec::new();
+    for bundle in offered {
+        chosen.push(bundle);
+        let packed = packed(&chosen, room);
+        if packed.groups.len() > groups || packed.of.last() == Some(&None) {
+            left.extend(chosen.pop());
+        }
+    }
+    (chosen, left)
+}
+
+/// Every bundle as a whole in one group.
+fn packed(bundles: &[&Bundle], room: &Room) -> Packed<Wanted> {
+    let wanted: Vec<Vec<Wanted>> = bundles.iter().map(|bundle| bundle.wanted.clone()).collect();
+    pack(&wanted, |group| room.fits(group).is_ok())
+}
+
+/// Refuses filters of events and of metrics' events that exclude each other: each was parsed by itself.
+fn check_filters<'a>(
+    bundles: impl Iterator<Item = &'a Bundle>,
+    request: &Request<'_>,
+    pmus: &Pmus,
+) -> Result<(), EventError> {
+    let named = |bundle: &'a Bundle| {
+        let metric = match bundle.whose {
+            Whose::Metric { at, .. } | Whose::Io { at } => Some(&request.metrics[at].name),
+            Whose::Columns(_) | Whose::Offered { .. } | Whose::Weight(_) => None,
+        };
+        bundle.wanted.iter().map(move |wanted| {
+            let name = match metric {
+                Some(metric) => format!("{metric}: {}", wanted.name),
+                None => wanted.name.clone(),
+            };
+            (name, &wanted.counter)
+        })
+    };
+    let all: Vec<_> = bundles.flat_map(named).collect();
+    let all = all.iter().map(|(name, counter)| (name.as_str(), *counter));
+    event::check_filters(all, pmus)
+}
+
+#[cfg(test)]
+mod tests;

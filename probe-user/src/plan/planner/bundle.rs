@@ -1,0 +1,162 @@
+//! What must be counted together, for the user's events, metrics, and the shares of metrics.
+
+use super::Request;
+use crate::{
+    catalogue::{self, CounterGroup, Metric, Unavailable},
+    event::{self, Event, EventError, Scope, Source},
+    machine::{PmuKind, Pmus},
+    plan::{
+        Wanted,
+        weights::{self, WeightKind},
+    },
+};
+
+/// Events that must be counted together, and who wants them.
+pub(super) struct Bundle {
+    pub(super) wanted: Vec<Wanted>,
+    pub(super) whose: Whose,
+}
+
+pub(super) enum Whose {
+    /// Columns of the user's events, in the order of the events.
+    Columns(Vec<usize>),
+    /// A metric, the value's place, and the names of the events in the formula.
+    Metric {
+        at: usize,
+        place: catalogue::Place,
+        names: Vec<String>,
+    },
+    /// A metric that the user's events hold all of: taken where that costs no further group.
+    Offered { at: usize, names: Vec<String> },
+    /// Shares: the part of devices in a metric's counts.
+    Io { at: usize },
+    /// Shares: who caused them, by all accesses and those to other sockets.
+    Weight(WeightKind),
+}
+
+/// On which PMU a bundle counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// Always live: software events, and PMUs per CPU that are not the core's.
+    Beside(Option<String>),
+    Core(Option<String>),
+    Uncore(Option<String>),
+}
+
+impl Bundle {
+    /// What a metric needs, in each of its places; or why it cannot be counted.
+    pub(super) fn of_metric(
+        metric: &Metric,
+        at: usize,
+        request: &Request<'_>,
+        pmus: &Pmus,
+    ) -> Result<Vec<Self>, String> {
+        metric
+            .valid_on(&request.machine)
+            .map_err(|reason| reason.to_string())?;
+        let groups = metric.groups(pmus, &request.settings);
+        let groups = groups.map_err(|error: Unavailable| error.to_string())?;
+        let mut bundles: Vec<Self> = Vec::new();
+        for group in groups {
+            let wanted = Self::parsed(&group, pmus).map_err(|error| error.to_string())?;
+            // What the kernel counts itself is the same for every kind of core.
+            if bundles.iter().any(|other| other.wanted == wanted) {
+                continue;
+            }
+            let names = group.events.into_iter().map(|(name, _)| name).collect();
+            bundles.push(Self {
+                wanted,
+                whose: Whose::Metric {
+                    at,
+                    place: group.place,
+                    names,
+                },
+            });
+        }
+        Ok(bundles)
+    }
+
+    /// The events of a metric's group, those on its own PMU where generic events stand for those of each.
+    pub(super) fn parsed(group: &CounterGroup, pmus: &Pmus) -> Result<Vec<Wanted>, EventError> {
+        let mut groups = event::parse(&group.text(), pmus)?;
+        if groups.len() > 1 {
+            groups.retain(|parsed| parsed.is_on(&group.pmu));
+        }
+        let events = groups.iter().flat_map(|group| &group.events);
+        Ok(events.filter_map(wanted).collect())
+    }
+
+    /// The event that counts the part of devices, on every unit of its PMU.
+    pub(super) fn of_io(metric: &Metric, at: usize, pmus: &Pmus) -> Vec<Self> {
+        let Some((pmu, event)) = &metric.io else {
+            return Vec::new();
+        };
+        let texts = pmu.on_each(event, pmus);
+        let parsed = texts.filter_map(|text| event::parse(&text, pmus).ok());
+        parsed
+            .map(|groups| {
+                let events = groups.iter().flat_map(|group| &group.events);
+                Self {
+                    wanted: events.filter_map(wanted).collect(),
+                    whose: Whose::Io { at },
+                }
+            })
+            .collect()
+    }
+
+    /// What the shares of these metrics need.
+    pub(super) fn of_weights(metrics: &[&Metric], pmus: &Pmus) -> Vec<Self> {
+        let weights = weights::wanted(metrics, pmus).into_iter();
+        weights
+            .map(|weight| {
+                let events = std::iter::once(&weight.all).chain(&weight.remote);
+                let events = events.filter_map(|text| event::parse(text, pmus).ok());
+                let events = events.flatten().flat_map(|group| group.events);
+                Self {
+                    wanted: events.filter_map(|event| wanted(&event)).collect(),
+                    whose: Whose::Weight(weight.kind),
+                }
+            })
+            .collect()
+    }
+
+    /// On which PMU it counts.
+    pub(super) fn kind(&self, pmus: &Pmus) -> Kind {
+        let kinds = self.wanted.iter().map(|wanted| kind_of(wanted, pmus));
+        // A core event decides: software events may be in its group.
+        kinds.max().unwrap_or(Kind::Beside(None))
+    }
+}
+
+/// On which PMU an event counts.
+pub(super) fn kind_of(wanted: &Wanted, pmus: &Pmus) -> Kind {
+    let pmu = wanted.counter.pmu.clone();
+    if let Scope::Uncore { .. } = wanted.counter.scope {
+        return Kind::Uncore(pmu);
+    }
+    let core = match pmu.as_deref() {
+        // Found by the kernel on each CPU.
+        None => true,
+        Some(name) => pmus
+            .get(name)
+            .and_then(Result::ok)
+            .is_some_and(|pmu| pmu.kind == PmuKind::Core),
+    };
+    if core {
+        Kind::Core(pmu)
+    } else {
+        Kind::Beside(pmu)
+    }
+}
+
+/// None for what is no counter.
+pub(in crate::plan) fn wanted(event: &Event) -> Option<Wanted> {
+    match &event.source {
+        Source::DurationTime => None,
+        Source::Counter(counter) => Some(Wanted {
+            name: event.name.clone(),
+            counter: counter.clone(),
+            exclude: event.exclude,
+        }),
+    }
+}

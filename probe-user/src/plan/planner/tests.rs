@@ -1,0 +1,418 @@
+//! Plans on the fixture machines (tests/fixtures/sysfs), by the documents alone.
+
+use std::{collections::BTreeSet, path::Path};
+
+use super::*;
+use crate::catalogue::{Catalogue, Chip, Narrowed};
+
+fn pmus(tree: &str) -> Pmus {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
+    Pmus::read(&Path::new(fixtures).join(tree)).unwrap()
+}
+
+/// A plan for `-e events -M metrics` on a chip.
+fn plan(tree: &str, chip: Chip, events: &str, metrics: &str, reserve: usize) -> Plan {
+    let (pmus, machine) = (pmus(tree), Machine::of_chip(chip));
+    let catalogue = Catalogue::builtin().unwrap();
+    let events = match events {
+        "" => Vec::new(),
+        events => event::parse(events, &pmus).unwrap(),
+    };
+    let metrics = match metrics {
+        "" => Vec::new(),
+        metrics => catalogue.select(metrics, &machine).unwrap(),
+    };
+    let general = catalogue.metrics().filter(|metric| metric.family.fallback);
+    let request = Request {
+        events: &events,
+        metrics: &metrics,
+        offered: &general.collect::<Vec<_>>(),
+        machine,
+        cpus: 2,
+        settings: Settings::default(),
+    };
+    let room = Room::documented(&catalogue, &machine, &pmus, reserve);
+    Plan::packed(&request, &pmus, &room).unwrap()
+}
+
+fn names(plan: &Plan, group: &[Planned]) -> Vec<String> {
+    let columns = group.iter().map(|planned| planned.column);
+    columns
+        .map(|column| plan.columns[column].name.clone())
+        .collect()
+}
+
+/// The group that a place is in: per CPU and uncore.
+fn group(plan: &Plan, place: Place) -> (bool, usize) {
+    match place {
+        Place::Core { group, .. } => (true, group),
+        Place::Uncore { at } => {
+            let mut groups = plan.uncore_groups.iter();
+            (false, groups.position(|group| group.contains(&at)).unwrap())
+        }
+        Place::Duration | Place::Sampled(_) => panic!("{place:?} is no counter"),
+    }
+}
+
+/// All units of a place are one group each, and each unit has every event of the metric.
+#[track_caller]
+fn every_metric_is_whole(plan: &Plan) -> usize {
+    let mut counted = 0;
+    for planned in &plan.metrics.list {
+        for source in planned.sources.iter().flatten() {
+            let needed = planned.metric.events().len();
+            let mut groups: Vec<(bool, usize)> = Vec::new();
+            for unit in source.events.chunks(needed) {
+                let places: BTreeSet<_> =
+                    unit.iter().map(|(_, place)| group(plan, *place)).collect();
+                assert_eq!(places.len(), 1, "{}: {:?}", planned.metric.name, unit);
+                let events: BTreeSet<_> = unit.iter().map(|(name, _)| name).collect();
+                assert_eq!(events.len(), needed, "{}", planned.metric.name);
+                groups.extend(places);
+            }
+            assert_eq!(source.events.len(), needed * source.units);
+            counted += 1;
+        }
+    }
+    counted
+}
+
+#[test]
+fn all_metrics_of_grace_hopper() {
+    let plan = plan("grace", Chip::GraceHopper, "", "all", 1);
+    assert!(every_metric_is_whole(&plan) > 100);
+    // Software events stay; the groups of the core take turns.
+    assert_eq!(plan.fixed(), 1);
+    assert!(plan.rotated >= 8, "{}", plan.rotated);
+    for group in &plan.groups[1..] {
+        let names = names(&plan, group);
+        let cycles = |name: &&String| name.contains("cpu_cycles") || *name == "cycles";
+        let hardware = names.iter().filter(|name| *name != "task-clock").count();
+        let general = hardware - names.iter().filter(cycles).count().min(1);
+        assert!(general <= 5, "{names:?}");
+    }
+    let scf = plan
+        .uncore_groups
+        .iter()
+        .map(|group| &plan.uncore[group.clone()]);
+    for group in scf {
+        assert!(group.len() <= 8);
+    }
+    // Few groups: about a fifth of the metrics.
+    let core = |planned: &&PlannedMetric| planned.metric.pmu.pattern.is_core();
+    let cores = plan.metrics.list.iter().filter(core).count();
+    assert!(
+        plan.rotated * 3 < cores,
+        "{} groups for {cores}",
+        plan.rotated
+    );
+}
+
+#[test]
+fn occupancy_counts_on_one_counter_of_a_cha_only() {
+    let plan = plan("spr", Chip::SapphireRapids, "", "all", 1);
+    assert!(every_metric_is_whole(&plan) > 14);
+    let mut occupancies = 0;
+    for range in &plan.uncore_groups {
+        let names = names(&plan, &plan.uncore[range.clone()]);
+        let occupancy = names
+            .iter()
+            .filter(|name| name.contains("event=0x36"))
+            .count();
+        assert!(occupancy <= 1 && names.len() <= 4, "{names:?}");
+        occupancies += occupancy;
+    }
+    assert!(occupancies >= 5, "{occupancies}");
+    let missing = plan
+        .metrics
+        .list
+        .iter()
+        .filter(|planned| planned.sources.is_err());
+    for planned in missing {
+        println!("{}: {:?}", planned.metric.name, planned.sources);
+    }
+}
+
+#[test]
+fn one_group_that_fits_is_not_rotated() {
+    let plan = plan(
+        "grace",
+        Chip::GraceHopper,
+        "task-clock",
+        "ipc,l1d_cache_mpki",
+        1,
+    );
+    assert_eq!((plan.fixed(), plan.rotated), (2, 0));
+    assert_eq!(
+        plan.groups[1].len(),
+        3,
+        "{:?}",
+        names(&plan, &plan.groups[1])
+    );
+    let shown: Vec<&str> = plan
+        .columns
+        .iter()
+        .filter(|column| column.shown)
+        .map(|column| column.name.as_str())
+        .collect();
+    assert_eq!(shown, ["task-clock"]);
+    assert_eq!(plan.metrics.list[2].metric.name, "cpus_used", "offered");
+}
+
+#[test]
+fn reserved_counters_stay_free() {
+    let plan = plan("grace", Chip::GraceHopper, "", "ipc,l1d_cache_mpki", 5);
+    let reason = plan.metrics.list[1].sources.as_ref().unwrap_err();
+    assert!(
+        reason.starts_with(
+            "needs more counters at once than there are: 6 for any event, of which 5 stay free"
+        ),
+        "{reason}"
+    );
+    assert!(
+        plan.metrics.list[0].sources.is_ok(),
+        "one counter and the cycle counter"
+    );
+}
+
+#[test]
+fn more_events_of_the_users_than_counters_take_turns() {
+    let events = "cycles,instructions,branches,branch-misses,cache-references,cache-misses,\
+                  {l2d_cache,l2d_cache_refill},r11b,r11c";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!((plan.fixed(), plan.rotated), (0, 2));
+    let explicit = plan.groups.iter().filter(|group| {
+        let names = names(&plan, group);
+        names
+            .iter()
+            .filter(|name| name.starts_with("l2d_cache"))
+            .count()
+            == 2
+    });
+    assert_eq!(
+        explicit.count(),
+        1,
+        "what the user put together stays together"
+    );
+    let offered: Vec<&str> = plan
+        .metrics
+        .list
+        .iter()
+        .map(|planned| planned.metric.name.as_str())
+        .collect();
+    assert!(
+        offered.contains(&"ipc") && offered.contains(&"cache_miss_ratio"),
+        "{offered:?}"
+    );
+    every_metric_is_whole(&plan);
+}
+
+/// In the order of the events, the second one of the ratio would be in another group than the first.
+#[test]
+fn a_metric_of_the_users_events_is_of_one_group() {
+    let events = "cache-references,instructions,branches,branch-misses,r11b,r11c,cache-misses";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!(plan.rotated, 2);
+    every_metric_is_whole(&plan);
+    let metric = offered(&plan, "cache_miss_ratio");
+    assert_eq!(metric.sources.as_ref().unwrap()[0].events.len(), 2);
+}
+
+/// The user's own groups have no room for it, and further turns would be at the cost of what is asked for.
+#[test]
+fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
+    let events = "{cache-references,r11b,r11c,r11d,r11e},{cache-misses,r12b,r12c,r12d,r12e}";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
+    let reason = offered(&plan, "cache_miss_ratio").sources.as_ref();
+    assert_eq!(
+        reason.unwrap_err(),
+        "its events are in groups that take turns, so they were not counted at one time: -M \
+         cache_miss_ratio counts them together"
+    );
+}
+
+/// A group that leaves no counter free is opened as the user wants it, and holds what it holds.
+#[test]
+fn a_metric_of_a_group_that_fills_the_pmu() {
+    let events = "{cache-references,cache-misses,r11b,r11c,r11d,r11e},instructions";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
+    every_metric_is_whole(&plan);
+    let ratio = offered(&plan, "cache_miss_ratio").sources.as_ref();
+    assert_eq!(ratio.unwrap()[0].events.len(), 2);
+}
+
+/// Its column counts in the first group that has the event, a metric in its own.
+#[test]
+fn an_event_in_several_groups() {
+    let events = "{cache-references,r11b,r11c,r11d},{cache-misses,r12b,r12c,r12d}";
+    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
+    every_metric_is_whole(&plan);
+    let ratio = &offered(&plan, "cache_miss_ratio").sources.as_ref().unwrap()[0];
+    let group_of = |place| group(&plan, place).1;
+    let groups: Vec<usize> = ratio
+        .events
+        .iter()
+        .map(|(_, place)| group_of(*place))
+        .collect();
+    assert_eq!(groups[0], groups[1]);
+    let column = |name: &str| {
+        let mut columns = plan.columns.iter();
+        columns.find(|column| column.name == name).unwrap().place
+    };
+    let own = ["cache-references", "cache-misses"].map(|name| group_of(column(name)));
+    assert_ne!(own[0], own[1], "each in the group that the user made");
+}
+
+/// Task-clock is always live: what is counted in turns joins it.
+#[test]
+fn an_offered_metric_with_an_event_beside_the_core() {
+    let plan = plan("grace", Chip::GraceHopper, "cycles,task-clock", "", 1);
+    let frequency = &offered(&plan, "frequency").sources.as_ref().unwrap()[0];
+    let places: Vec<Place> = frequency.events.iter().map(|(_, place)| *place).collect();
+    assert_eq!(places, [plan.columns[0].place, plan.columns[1].place]);
+}
+
+#[track_caller]
+fn offered<'a>(plan: &'a Plan, name: &str) -> &'a PlannedMetric {
+    let mut metrics = plan.metrics.list.iter();
+    metrics.find(|planned| planned.metric.name == name).unwrap()
+}
+
+#[test]
+fn ratios_of_events_with_other_filters_are_not_offered() {
+    let offered = |events| {
+        plan("grace", Chip::GraceHopper, events, "", 1)
+            .metrics
+            .list
+            .len()
+    };
+    assert_eq!(offered("cycles,instructions"), 1);
+    assert_eq!(offered("{cycles,instructions}:u"), 1);
+    assert_eq!(offered("cycles:u,instructions"), 0);
+}
+
+/// Each is fine by itself, and parsed by itself; together the hardware cannot have them.
+#[test]
+fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
+    let pmus = pmus("vera");
+    let machine = Machine::of_chip(Chip::Tegra410);
+    let catalogue = Catalogue::builtin().unwrap();
+    let packed = |events: &str, metrics: &str, settings: Settings| {
+        let events = match events {
+            "" => Vec::new(),
+            events => event::parse(events, &pmus).unwrap(),
+        };
+        let request = Request {
+            events: &events,
+            metrics: &catalogue.select(metrics, &machine).unwrap(),
+            offered: &[],
+            machine,
+            cpus: 2,
+            settings,
+        };
+        let room = Room::documented(&catalogue, &machine, &pmus, 0);
+        Plan::packed(&request, &pmus, &room).map_err(|error| error.to_string())
+    };
+    let to_device = |bdf: u64| Settings {
+        device: vec![Narrowed {
+            pmu: "nvidia_pcie_pmu_0_rc_4".to_owned(),
+            filters: vec![("src_bdf", bdf), ("src_bdf_en", 1)],
+        }],
+        ..Settings::default()
+    };
+    let metric = "pcie_rc_read_bandwidth";
+    let by_device = "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/";
+    let by_port = "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1/";
+    let refused = |events, settings| packed(events, metric, settings).unwrap_err();
+
+    // A device of the user's, all ports of the metric.
+    let message = refused(by_device, Settings::default());
+    assert_eq!(
+        message,
+        "the device address of `nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/` would narrow `pcie_rc_read_bandwidth: \
+         nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=0xff/` too, since `nvidia_pcie_pmu_0_rc_4` has one such filter for \
+         all its events; give both the same src_bdf, or count them one after the other"
+    );
+    // A port of the user's, a device of the metric; and two devices.
+    let message = refused(by_port, to_device(0x2709));
+    assert!(
+        message.contains("would narrow `nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1/`"),
+        "{message}"
+    );
+    let message = refused(by_device, to_device(0x2800));
+    assert!(
+        message.contains("has one filter by device address"),
+        "{message}"
+    );
+    assert!(message.contains("`pcie_rc_read_bandwidth: "), "{message}");
+
+    for (events, settings) in [
+        (by_device, to_device(0x2709)),
+        (by_port, Settings::default()),
+        (
+            "nvidia_pcie_pmu_1_rc_2/rd_bytes,src_bdf=27:01.1/",
+            to_device(0x2709),
+        ),
+    ] {
+        packed(events, "pcie_rc_write_bandwidth", settings).unwrap();
+    }
+    packed("", "group:pcie", Settings::default()).unwrap();
+    packed("", "group:pcie", to_device(0x2709)).unwrap();
+}
+
+/// Each kind of core has groups of its own, on its CPUs only, and no CPU of another kind looks for them.
+#[test]
+fn two_kinds_of_core() {
+    let (chip, metrics) = (Chip::Other, "ipc,cpus_used");
+    for (tree, kinds) in [("odd", ["0-3", "4-5"]), ("hybrid", ["4-11", "0-3"])] {
+        let machine = pmus(tree);
+        let cpus: Vec<String> = machine
+            .cores()
+            .map(|pmu| pmu.cpus.as_ref().unwrap().to_string())
+            .collect();
+        assert_eq!(cpus, kinds);
+        let plan = plan(tree, chip, "cycles,instructions,task-clock", metrics, 1);
+        assert_eq!((plan.fixed(), plan.rotated), (1, 2), "{tree}");
+        for (group, pmu) in plan.groups[1..].iter().zip(machine.cores()) {
+            assert_eq!(group.len(), 2);
+            let counter = &group[0].counter;
+            assert_eq!(counter.pmu.as_ref(), Some(&pmu.name));
+        }
+        for cpu in 0..64 {
+            let here = machine
+                .cores()
+                .filter(|pmu| pmu.cpus.as_ref().unwrap().contains(cpu));
+            assert_eq!(plan.turns(cpu).count(), here.count(), "CPU {cpu}");
+        }
+        // What one metric needs of each kind is added up.
+        let list = &plan.metrics.list;
+        let ipc = list
+            .iter()
+            .find(|planned| planned.metric.name == "ipc")
+            .unwrap();
+        let source = &ipc.sources.as_ref().unwrap()[0];
+        assert_eq!((source.units, source.events.len()), (2, 4));
+    }
+    // Of one kind alone.
+    let plan = plan("hybrid", chip, "cpu_core/cycles/", "", 1);
+    assert_eq!((plan.fixed(), plan.rotated), (0, 1));
+    let turns = |cpu| plan.turns(cpu).count();
+    assert_eq!([turns(0), turns(3), turns(4), turns(12)], [1, 1, 0, 0]);
+}
+
+/// A metric that is offered where its events are counted needs them of each kind of core.
+#[test]
+fn metrics_of_two_kinds_of_core_are_offered() {
+    let offered = |events: &str| {
+        let plan = plan("hybrid", Chip::Other, events, "", 1);
+        let list = plan.metrics.list.iter();
+        let ipc = list.filter(|planned| planned.metric.name == "ipc");
+        let events = ipc.map(|planned| planned.sources.as_ref().unwrap()[0].events.len());
+        events.collect::<Vec<_>>()
+    };
+    assert_eq!(offered("cycles,instructions"), [4]);
+    assert_eq!(offered("cpu_core/cycles/,cpu_core/instructions/"), [0; 0]);
+}

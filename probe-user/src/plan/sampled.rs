@@ -1,0 +1,71 @@
+//! Metrics that are estimated of SPE's samples: no counter is opened for them.
+
+use super::{
+    Place, Plan,
+    planner::{MetricSource, Request},
+};
+use crate::{
+    catalogue::{Apportion, Metric},
+    machine::Pmus,
+};
+
+impl Plan {
+    /// Whether a session must sample to have values for all metrics.
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        let sources = self
+            .metrics
+            .list
+            .iter()
+            .flat_map(|planned| &planned.sources);
+        let mut events = sources.flatten().flat_map(|source| &source.events);
+        events.any(|(_, place)| matches!(place, Place::Sampled(_)))
+    }
+
+    /// Whether it has a metric whose shares samples of loads tell.
+    #[must_use]
+    pub fn shares_reads(&self) -> bool {
+        let reads = [
+            Apportion::CpuRead,
+            Apportion::CpuReadSource,
+            Apportion::CpuReadRemote,
+        ];
+        self.metrics.list.iter().any(|planned| {
+            reads.contains(&planned.metric.apportion)
+                && planned
+                    .sources
+                    .as_ref()
+                    .is_ok_and(|sources| !sources.is_empty())
+        })
+    }
+}
+
+/// Where the values of a metric come from, if that is sampling; or why it cannot be had.
+pub(super) fn sources(
+    metric: &Metric,
+    request: &Request<'_>,
+    pmus: &Pmus,
+) -> Option<Result<Vec<MetricSource>, String>> {
+    let place = |event: &str| {
+        let sampled = metric.pmu.events.get(event)?.sampled?;
+        Some((event.to_owned(), Place::Sampled(sampled)))
+    };
+    let events: Vec<_> = metric
+        .events()
+        .into_iter()
+        .map(place)
+        .collect::<Option<_>>()?;
+    let source = MetricSource {
+        events,
+        units: 1,
+        ..MetricSource::default()
+    };
+    let here = metric
+        .valid_on(&request.machine)
+        .map_err(|reason| reason.to_string())
+        .and_then(|()| {
+            let groups = metric.groups(pmus, &request.settings);
+            groups.map_err(|reason| reason.to_string())
+        });
+    Some(here.map(|_| vec![source]))
+}

@@ -1,0 +1,91 @@
+//! What reading a counter takes on this machine: some 50 ns where the core is asked, microseconds where
+//! a hypervisor answers for it.
+
+use std::collections::BTreeMap;
+
+use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
+use probe_common::SLOTS;
+
+use super::{LoadError, Session, chain, program};
+use crate::{plan::Plan, snapshot::ReadCost};
+
+/// The least of so many runs is that of a reading which nothing disturbed.
+const RUNS: u32 = 8;
+
+/// By kind of core, where the machine has several: each kind has counters, and a way to read them, of its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadCosts(BTreeMap<Option<usize>, ReadCost>);
+
+impl ReadCosts {
+    /// What the counters take that are read on this CPU.
+    pub(crate) fn on(&self, plan: &Plan, cpu: u32) -> ReadCost {
+        let cost = self.0.get(&plan.kind_of_core(cpu));
+        cost.copied().unwrap_or_default()
+    }
+}
+
+impl Session {
+    /// Reads each counter of the first CPU of each kind of core a few times: those of a group in turns are counted
+    /// as the one that is live.
+    pub(super) fn measure_reads(&mut self) -> Result<(), LoadError> {
+        let mut first = BTreeMap::new();
+        for (at, counters) in self.counters.iter().enumerate() {
+            let kind = self.config.plan.kind_of_core(counters.cpu);
+            first.entry(kind).or_insert(at);
+        }
+        for (kind, at) in first {
+            let cost = self.measure_reads_of(at)?;
+            self.read_costs.0.insert(kind, cost);
+        }
+        Ok(())
+    }
+
+    fn measure_reads_of(&mut self, at: usize) -> Result<ReadCost, LoadError> {
+        let (cpu, live) = (self.counters[at].cpu, self.counters[at].live);
+        let plan = &self.config.plan;
+        let fixed = &plan.groups[..plan.fixed()];
+        let live = live.map_or(&[][..], |group| &plan.groups[group..=group]);
+        let slots = fixed.iter().chain(live).flatten();
+        let hardware: Vec<bool> = slots.map(|planned| planned.counter.is_hardware()).collect();
+        let nothing = self.read_nanos(cpu, SLOTS)?;
+        let mut cost = ReadCost::default();
+        for (slot, hardware) in hardware.into_iter().enumerate() {
+            let nanos = self.read_nanos(cpu, slot)?.saturating_sub(nothing);
+            let (count, sum) = if hardware {
+                (&mut cost.hardware, &mut cost.hardware_nanos)
+            } else {
+                (&mut cost.software, &mut cost.software_nanos)
+            };
+            *count += 1;
+            *sum += nanos;
+        }
+        Ok(cost)
+    }
+
+    /// The least that a reading of the slot took; 0 where its CPU is offline.
+    fn read_nanos(&mut self, cpu: u32, slot: usize) -> Result<u64, LoadError> {
+        let read_cost: &mut RawTracePoint = program(&mut self.ebpf, "read_cost")?;
+        let mut least = None;
+        for _ in 0..RUNS {
+            let mut options = RawTracePointRunOptions::new();
+            options.args[0] = slot as u64;
+            options.cpu = Some(cpu);
+            let nanos = match read_cost.test_run(options) {
+                Ok(ran) => u64::from(ran.return_value),
+                Err(aya::programs::ProgramError::SyscallError(error))
+                    if error.io_error.raw_os_error() == Some(libc::ENXIO) =>
+                {
+                    return Ok(0);
+                }
+                Err(error) => {
+                    return Err(LoadError::Bpf {
+                        what: format!("a run of program read_cost on CPU {cpu}"),
+                        reason: chain(&error),
+                    });
+                }
+            };
+            least = Some(least.map_or(nanos, |least: u64| least.min(nanos)));
+        }
+        Ok(least.unwrap_or(0))
+    }
+}

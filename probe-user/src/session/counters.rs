@@ -1,0 +1,132 @@
+//! The counters of every CPU, opened and put where the programs find them.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use aya::{Ebpf, maps::Map};
+
+use super::LoadError;
+use crate::{
+    plan::{Plan, Planned},
+    sys::{bpf, descriptors, perf},
+};
+
+/// The counters of one CPU; closing them ends the counting there.
+pub(crate) struct CpuCounters {
+    pub(crate) cpu: u32,
+    /// By group of the plan; empty for a group of another kind of core.
+    groups: Vec<Vec<OwnedFd>>,
+    /// The rotated group whose turn it is, where there is one.
+    pub(crate) live: Option<usize>,
+}
+
+impl CpuCounters {
+    /// Opens every counter of the plan on one CPU. Groups that are always live count from here on.
+    pub(crate) fn open(plan: &Plan, cpu: u32) -> Result<Self, LoadError> {
+        let mut groups = Vec::with_capacity(plan.groups.len());
+        for (at, group) in plan.groups.iter().enumerate() {
+            let mut opened: Vec<OwnedFd> = Vec::new();
+            if plan.counts_on(at, cpu) {
+                for planned in group {
+                    let leader = opened.first().map(|fd| fd.as_fd());
+                    let event = perf::open(&planned.counter.attr(), planned.exclude, cpu, leader)
+                        .map_err(|error| refused(plan, planned, cpu, &error))?;
+                    opened.push(event);
+                }
+                if at < plan.fixed() {
+                    perf::enable(opened[0].as_fd())
+                        .map_err(|error| refused(plan, &group[0], cpu, &error))?;
+                }
+            }
+            groups.push(opened);
+        }
+        Ok(Self {
+            cpu,
+            groups,
+            live: None,
+        })
+    }
+
+    /// Puts the counters that are always live into the slots' maps.
+    pub(crate) fn insert_fixed(&self, ebpf: &Ebpf, plan: &Plan) -> Result<(), LoadError> {
+        self.insert(ebpf, 0, self.groups[..plan.fixed()].iter().flatten())
+    }
+
+    /// Puts the counters of a rotated group into the slots behind those.
+    pub(crate) fn insert_rotated(
+        &self,
+        ebpf: &Ebpf,
+        plan: &Plan,
+        group: usize,
+    ) -> Result<(), LoadError> {
+        self.insert(ebpf, plan.fixed_slots(), self.groups[group].iter())
+    }
+
+    /// Starts a rotated group.
+    pub(crate) fn start(&self, plan: &Plan, group: usize) -> Result<(), LoadError> {
+        perf::enable(self.groups[group][0].as_fd())
+            .map_err(|error| refused(plan, &plan.groups[group][0], self.cpu, &error))
+    }
+
+    /// Stops a rotated group; its counts stay readable.
+    pub(crate) fn stop(&self, group: usize) -> Result<(), LoadError> {
+        perf::disable(self.groups[group][0].as_fd()).map_err(|source| LoadError::Map {
+            what: "stop a counter group",
+            source,
+        })
+    }
+
+    fn insert<'a>(
+        &self,
+        ebpf: &Ebpf,
+        first: usize,
+        counters: impl Iterator<Item = &'a OwnedFd>,
+    ) -> Result<(), LoadError> {
+        for (slot, event) in (first..).zip(counters) {
+            let name = format!("COUNTER{slot}");
+            let Some(Map::PerfEventArray(map)) = ebpf.map(&name) else {
+                return Err(LoadError::Bpf {
+                    what: format!("map {name}"),
+                    reason: "the object has none".into(),
+                });
+            };
+            bpf::set_perf_event(map.fd().as_fd(), self.cpu, event.as_fd()).map_err(|source| {
+                LoadError::Map {
+                    what: "hand a counter to the programs",
+                    source,
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel means by refusing an event.
+pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Error) -> LoadError {
+    let event = plan.columns[planned.column].name.clone();
+    let reason = match error.raw_os_error() {
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO) => {
+            "this machine's PMU does not count it (a virtual machine may have no PMU at all); \
+             software events such as task-clock and page-faults count everywhere"
+                .to_owned()
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+            let level =
+                level.map_or_else(|_| "unknown".to_owned(), |value| value.trim().to_owned());
+            format!(
+                "permission denied: CAP_PERFMON is needed to count all tasks of a CPU, and where \
+                 kernel.perf_event_paranoid is above 2 (here {level}) some distributions' kernels want \
+                 CAP_SYS_ADMIN instead: `sysctl kernel.perf_event_paranoid=2`"
+            )
+        }
+        Some(libc::EINVAL) => "the PMU takes no such event, or not with the others of its group: \
+             try it alone, and fewer events between the braces"
+            .to_owned(),
+        Some(libc::EBUSY) => "the PMU is in exclusive use by another program".to_owned(),
+        errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),
+    };
+    LoadError::Open { event, cpu, reason }
+}

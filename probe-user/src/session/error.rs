@@ -1,0 +1,128 @@
+//! Why counting could not start.
+
+use std::io;
+
+use crate::{
+    machine::{BtfError, MissingCapabilities, cgroup::CgroupError, cpus::CpuListError},
+    plan::PlanError,
+    sys::descriptors::{self, TooFew},
+};
+
+/// Why counting could not start or go on. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// Rights are missing.
+    #[error(transparent)]
+    Capabilities(#[from] MissingCapabilities),
+    /// The kernel's types.
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    /// The object, one of its maps or programs was refused.
+    #[error(
+        "the kernel refused {what}: {reason}; {advice}", advice = advice(reason)
+    )]
+    Bpf {
+        /// What was refused.
+        what: String,
+        /// The chain of causes.
+        reason: String,
+    },
+    /// A counter cannot be opened.
+    #[error("cannot count {event} on CPU {cpu}: {reason}")]
+    Open {
+        /// The event as the user wrote it.
+        event: String,
+        /// The CPU.
+        cpu: u32,
+        /// What it means and what to do.
+        reason: String,
+    },
+    /// The cpumask of an uncore PMU names a CPU that is offline.
+    #[error(
+        "cannot count {event}: the cpumask of {pmu} names CPU {cpu}, which is offline; bring it online \
+         (`echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`)"
+    )]
+    OfflineCpumask {
+        /// The event as the user wrote it.
+        event: String,
+        /// The PMU.
+        pmu: String,
+        /// The CPU.
+        cpu: u32,
+    },
+    /// What is to be counted does not fit.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A map could not be read or written.
+    #[error("cannot {what}: {source}")]
+    Map {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A process whose children were to be followed.
+    #[error("there is no process {0} any more: start pmuscope again")]
+    NoProcess(u32),
+    /// The cgroup hierarchy.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// A flush met another program at work, each time.
+    #[error(
+        "the counters of CPU {cpu} could not be read: program sched_exit was at work there at each of {tries} tries; \
+         start pmuscope again, and please report it if that does not help"
+    )]
+    Busy {
+        /// The CPU.
+        cpu: u32,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// More descriptors than this process may have.
+    #[error(transparent)]
+    Descriptors(#[from] TooFew),
+    /// Sampling with SPE.
+    #[error(transparent)]
+    Spe(#[from] super::SpeError),
+    /// The list of CPUs.
+    #[error(transparent)]
+    Cpus(#[from] CpuListError),
+}
+
+/// What to do where the kernel refuses a part of the programs.
+fn advice(reason: &str) -> String {
+    let errno = reason
+        .split_once("(os error ")
+        .and_then(|(_, rest)| rest.split_once(')')?.0.parse().ok());
+    descriptors::exhausted(errno)
+        .unwrap_or_else(|| "pmuscope needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL=y".to_owned())
+}
+
+/// How the lines begin that end every log of the verifier.
+const STATISTICS: [&str; 3] = ["processed ", "stack depth ", "verification time "];
+
+/// An error with all its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    // The verifier's log is pages long; its end says what it minds, before the statistics.
+    match text
+        .lines()
+        .filter(|line| !line.is_empty() && !STATISTICS.iter().any(|word| line.starts_with(word)))
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        [] => text,
+        [only] => (*only).to_owned(),
+        [first, .., last] => format!("{first} ... {last}"),
+    }
+}

@@ -1,0 +1,121 @@
+//! The members of the kernel's structures that the programs read.
+
+use std::path::Path;
+
+use super::spe;
+use crate::machine::btf::{
+    BtfError, Field,
+    Shape::{self, Integer, Other, Pointer, Structure, Text},
+    field, offsets as offsets_of,
+};
+
+const TASK: &str = "task_struct";
+const ENTITY: &str = "sched_entity";
+const CSS: &str = "cgroup_subsys_state";
+const SIGNAL: &str = "signal_struct";
+const LIST: Shape<'_> = Structure("list_head");
+
+/// What every session needs.
+const FIELDS: [Field; 32] = [
+    field("TASK_PID", TASK, "pid", Integer(4)),
+    field("TASK_TGID", TASK, "tgid", Integer(4)),
+    field("TASK_CGROUPS", TASK, "cgroups", Pointer),
+    field("TASK_COMM", TASK, "comm", Text(16)),
+    field("TASK_TASKS", TASK, "tasks", LIST),
+    field("TASK_GROUP_LEADER", TASK, "group_leader", Pointer),
+    field("TASK_THREAD_NODE", TASK, "thread_node", LIST),
+    field("TASK_THREAD_PID", TASK, "thread_pid", Pointer),
+    field("TASK_SIGNAL", TASK, "signal", Pointer),
+    field("SIGNAL_THREAD_HEAD", SIGNAL, "thread_head", LIST),
+    // An atomic_t.
+    field("SIGNAL_LIVE", SIGNAL, "live", Integer(4)),
+    field("PID_LEVEL", "pid", "level", Integer(4)),
+    // An array of upid.
+    field("PID_NUMBERS", "pid", "numbers", Other),
+    field("UPID_NR", "upid", "nr", Integer(4)),
+    field("UPID_NS", "upid", "ns", Pointer),
+    field("TASK_SE", TASK, "se", Structure(ENTITY)),
+    field(
+        "SCHED_ENTITY_SUM_EXEC_RUNTIME",
+        ENTITY,
+        "sum_exec_runtime",
+        Integer(8),
+    ),
+    field(
+        "SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME",
+        ENTITY,
+        "prev_sum_exec_runtime",
+        Integer(8),
+    ),
+    field("SCHED_ENTITY_EXEC_START", ENTITY, "exec_start", Integer(8)),
+    field("RQ_CLOCK", "rq", "clock", Integer(8)),
+    field("RQ_CLOCK_TASK", "rq", "clock_task", Integer(8)),
+    field("CSS_SET_DFL_CGRP", "css_set", "dfl_cgrp", Pointer),
+    field("CGROUP_KN", "cgroup", "kn", Pointer),
+    field("CGROUP_ROOT", "cgroup", "root", Pointer),
+    field(
+        "CGROUP_ROOT_HIERARCHY_ID",
+        "cgroup_root",
+        "hierarchy_id",
+        Integer(4),
+    ),
+    field(
+        "CGROUP_ROOT_CGRP",
+        "cgroup_root",
+        "cgrp",
+        Structure("cgroup"),
+    ),
+    field("CGROUP_SELF", "cgroup", "self", Structure(CSS)),
+    field("CSS_SIBLING", CSS, "sibling", LIST),
+    field("CSS_CHILDREN", CSS, "children", LIST),
+    field("CSS_FLAGS", CSS, "flags", Integer(4)),
+    field("CSS_PARENT", CSS, "parent", Pointer),
+    field("KERNFS_NODE_ID", "kernfs_node", "id", Integer(8)),
+];
+
+/// Members that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back to
+/// the moment of a switch.
+const RUN_QUEUE: [Field; 2] = [
+    field("SCHED_ENTITY_CFS_RQ", ENTITY, "cfs_rq", Pointer),
+    field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
+];
+
+/// The name and value of every offset global, those of the programs for SPE included where they are loaded.
+///
+/// # Errors
+///
+/// Where the file cannot be read, lacks a field, or shows a kernel below the floor (Linux 6.1).
+pub(crate) fn offsets(
+    vmlinux: &Path,
+    sampling: bool,
+) -> Result<Vec<(&'static str, u64)>, BtfError> {
+    let mut needed = FIELDS.to_vec();
+    if sampling {
+        needed.extend(spe::FIELDS);
+    }
+    offsets_of(vmlinux, &needed, &RUN_QUEUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::btf::VMLINUX;
+
+    #[test]
+    fn the_running_kernel_has_every_field() {
+        if !Path::new(VMLINUX).exists() {
+            println!("skipped: this kernel has no BTF");
+            return;
+        }
+        let offsets = offsets(Path::new(VMLINUX), true).unwrap();
+        let all = FIELDS.len() + spe::FIELDS.len() + RUN_QUEUE.len();
+        assert_eq!(offsets.len(), all);
+        // The members that lie first in their structures on no kernel we know.
+        assert!(
+            offsets
+                .iter()
+                .filter(|(name, _)| name.starts_with("TASK_"))
+                .all(|(_, offset)| *offset > 0)
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! Cgroups that pmuscope makes for its own purposes, and those that it could not remove when it was
+//! killed.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use probe_common::CgroupId;
+
+use crate::machine::cgroup::Hierarchy;
+
+/// What such a cgroup may be for; the last part of its name.
+const PURPOSES: [&str; 2] = ["stat", "admission"];
+
+/// A cgroup that this process made under its own, and removes.
+///
+/// While its directory is locked (`flock(2)`) it is in use. A process id would not tell that: ids are
+/// given again, and that of another pid namespace means nothing here. The kernel takes the lock from a
+/// process that is killed.
+pub struct OwnCgroup {
+    /// Its directory, opened and locked.
+    pub directory: File,
+    /// Its id.
+    pub id: CgroupId,
+    path: PathBuf,
+}
+
+impl OwnCgroup {
+    /// Makes `pmuscope-<pid>-<purpose>` under the cgroup of this process; with a number behind where
+    /// another process made that one.
+    ///
+    /// # Errors
+    ///
+    /// Where the directory cannot be written.
+    pub fn make(hierarchy: &Hierarchy, purpose: &str) -> io::Result<Self> {
+        let own = Hierarchy::own(Path::new("/proc")).map_err(io::Error::other)?;
+        let parent = hierarchy.directory(&own).ok_or_else(|| {
+            io::Error::other(format!(
+                "the mount at {} does not show it",
+                hierarchy.mount.display()
+            ))
+        })?;
+        let name = format!("pmuscope-{}-{purpose}", std::process::id());
+        let mut path = parent.join(&name);
+        let mut number = 1;
+        loop {
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            };
+            match fs::create_dir(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    number += 1;
+                    path.set_file_name(format!("{name}-{number}"));
+                    continue;
+                }
+                Err(error) => return Err(named(error)),
+            }
+            if let Some(directory) = hold(&path).map_err(named)? {
+                let id = CgroupId(directory.metadata()?.ino());
+                return Ok(Self {
+                    directory,
+                    id,
+                    path,
+                });
+            }
+        }
+    }
+}
+
+/// Locks a cgroup; None where it was removed meanwhile, by a start that took it for one left behind.
+fn hold(path: &Path) -> io::Result<Option<File>> {
+    let removed = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let directory = match File::open(path) {
+        Err(error) if removed(&error) => return Ok(None),
+        opened => opened?,
+    };
+    directory.lock()?;
+    match fs::metadata(path) {
+        Err(error) if removed(&error) => Ok(None),
+        // One of the same name may have been made anew.
+        now => Ok((now?.ino() == directory.metadata()?.ino()).then_some(directory)),
+    }
+}
+
+/// Removes the cgroups among `paths` that nobody holds: a pmuscope that was killed left them. One in
+/// which a command still runs stays.
+pub(crate) fn remove_left<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<Item = &'a str>) {
+    let ours = paths.into_iter().filter(|path| is_ours(path));
+    let mut left: Vec<PathBuf> = ours.filter_map(|path| hierarchy.directory(path)).collect();
+    // What is below first.
+    left.sort();
+    for path in left.iter().rev() {
+        match remove(path) {
+            Ok(true) => tracing::info!(
+                "removed {}, which a pmuscope that was killed left",
+                path.display()
+            ),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(
+                "cannot remove {}, which a pmuscope that was killed left: {error}; remove it by rmdir",
+                path.display()
+            ),
+        }
+    }
+}
+
+fn is_ours(path: &str) -> bool {
+    let name = path
+        .rsplit('/')
+        .next()
+        .and_then(|name| name.strip_prefix("pmuscope-"));
+    let Some((pid, purpose)) = name.and_then(|name| name.split_once('-')) else {
+        return false;
+    };
+    let (purpose, number) = purpose.split_once('-').unwrap_or((purpose, "2"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits(pid) && digits(number) && PURPOSES.contains(&purpose)
+}
+
+/// False where it is held, not empty, or gone.
+fn remove(path: &Path) -> io::Result<bool> {
+    let removed = || {
+        let directory = File::open(path)?;
+        match directory.try_lock() {
+            Ok(()) => fs::remove_dir(path).map(|()| true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    };
+    match removed() {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::ResourceBusy | io::ErrorKind::NotFound
+            ) =>
+        {
+            Ok(false)
+        }
+        result => result,
+    }
+}
+
+/// How long a process that has ended may take to leave its cgroup.
+const LEAVING: Duration = Duration::from_secs(1);
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        let end = Instant::now() + LEAVING;
+        while let Err(error) = fs::remove_dir(&self.path) {
+            // The kernel lists a process that was waited for no more, but lets go of it a moment later.
+            let empty = fs::read(self.path.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
+            if error.kind() != io::ErrorKind::ResourceBusy || !empty || Instant::now() > end {
+                tracing::warn!(
+                    "cannot remove {}: {error}; what the command left running is still in it",
+                    self.path.display()
+                );
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_ours() {
+        for name in [
+            "/pmuscope-1-stat",
+            "/a/b/pmuscope-4194304-admission",
+            "/pmuscope-12-stat-3",
+        ] {
+            assert!(is_ours(name), "{name}");
+        }
+        for name in [
+            "/",
+            "",
+            "/pmuscope-test-1-0-x",
+            "/pmuscope--stat",
+            "/pmuscope-1-stat-",
+            "/pmuscope-1-stat/below",
+            "/pmuscope-1-other",
+            "/x-pmuscope-1-stat",
+        ] {
+            assert!(!is_ours(name), "{name}");
+        }
+    }
+}

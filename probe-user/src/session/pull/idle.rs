@@ -1,0 +1,135 @@
+//! The open slice of a CPU that sleeps. Waking it for a number that the clock gives would be
+//! the one cost of pmuscope that an idle machine could notice.
+
+use std::{collections::HashMap, time::Duration};
+
+use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
+
+use crate::{
+    plan::Plan,
+    session::{LoadError, Session},
+};
+
+/// `PERF_TYPE_SOFTWARE`: such a group is always on, so its times are the clock's too.
+const SOFTWARE: u32 = 1;
+
+/// Idle rows of the last snapshot: the clock and the counters may differ by nanoseconds, and no
+/// row may ever go back.
+#[derive(Default)]
+pub(crate) struct IdleRows(HashMap<UsageKey, UsageRow>);
+
+impl Session {
+    /// Adds the open slices of CPUs that were idle before the flush, and so were not flushed, as far as
+    /// `until`.
+    pub(super) fn add_idle(
+        &mut self,
+        rows: &mut HashMap<UsageKey, UsageRow>,
+        before: &[CpuState],
+        after: &[CpuState],
+        until: Duration,
+    ) -> Result<(), LoadError> {
+        let time = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        for counters in &self.counters {
+            let cpu = counters.cpu as usize;
+            let (Some(before), Some(after)) = (before.get(cpu), after.get(cpu)) else {
+                continue;
+            };
+            if before.owner != CgroupId::IDLE || after.armed != CpuState::ARMED {
+                continue;
+            }
+            let same_slice = before.charges == after.charges;
+            let plan = &self.config.plan;
+            for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, counters.cpu))
+            {
+                let key = idle_key(counters.cpu, group);
+                if !same_slice {
+                    // It woke while the rows were read: the row may have been read before that charge.
+                    if let Some(row) = self.row(&key)? {
+                        rows.insert(key, row);
+                    }
+                } else if group < plan.fixed() || group as u64 == after.live {
+                    // Of the groups that take turns only one was live.
+                    let row = rows.entry(key).or_insert(UsageRow::ZERO);
+                    let open = Open {
+                        clock: time.saturating_sub(after.since),
+                        live: time.saturating_sub(after.read),
+                    };
+                    extend(plan, group, row, &open);
+                }
+            }
+        }
+        let IdleRows(last) = &mut self.idle;
+        for (key, row) in rows
+            .iter_mut()
+            .filter(|(key, _)| key.cgroup == CgroupId::IDLE)
+        {
+            if let Some(last) = last.get(key) {
+                never_back(row, last);
+            }
+            // It is one row from the start, also before its first charge makes it, and is never freed.
+            row.made = 0;
+            last.insert(*key, *row);
+        }
+        Ok(())
+    }
+
+    fn row(&self, key: &UsageKey) -> Result<Option<UsageRow>, LoadError> {
+        let failed = |error| LoadError::Bpf {
+            what: "map USAGE".into(),
+            reason: crate::session::chain(&error),
+        };
+        let map = self
+            .ebpf
+            .map("USAGE")
+            .ok_or_else(|| crate::session::no_map("USAGE"))?;
+        let map: aya::maps::HashMap<_, [u64; UsageKey::WORDS], [u64; UsageRow::WORDS]> =
+            map.try_into().map_err(failed)?;
+        match map.get(&key.to_words(), 0) {
+            Ok(words) => Ok(Some(UsageRow::from_words(words))),
+            Err(aya::maps::MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+fn idle_key(cpu: u32, group: usize) -> UsageKey {
+    UsageKey {
+        cgroup: CgroupId::IDLE,
+        tgid: 0,
+        cpu: u16::try_from(cpu).expect("the key's CPU is 16 bits wide"),
+        group: u16::try_from(group).expect("at most GROUPS"),
+    }
+}
+
+/// Nanoseconds of the open slice: by the clock of the switch that it began with, and since the counters were read.
+struct Open {
+    clock: u64,
+    live: u64,
+}
+
+/// Adds the open slice to what of the row is a clock. Of a group that hardware leads it is not known
+/// how long of them it was on the PMU: all of it comes with the next wake-up.
+fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: &Open) {
+    let events = &plan.groups[group];
+    if events
+        .first()
+        .is_none_or(|first| first.counter.type_ != SOFTWARE)
+    {
+        return;
+    }
+    for (count, planned) in row.counts.iter_mut().zip(events) {
+        if plan.columns[planned.column].clock {
+            *count += open.clock;
+        }
+    }
+    row.enabled += open.live;
+    row.running += open.live;
+}
+
+fn never_back(row: &mut UsageRow, last: &UsageRow) {
+    for (count, last) in row.counts.iter_mut().zip(last.counts) {
+        *count = (*count).max(last);
+    }
+    row.enabled = row.enabled.max(last.enabled);
+    row.running = row.running.max(last.running);
+}

@@ -1,0 +1,202 @@
+//! Names of cgroups and processes, kept as long as they have rows, and what ended.
+
+use std::{
+    collections::{HashMap, HashSet},
+    os::fd::{AsRawFd as _, RawFd},
+    sync::Arc,
+};
+
+use aya::{
+    Ebpf,
+    maps::{MapData, RingBuf},
+};
+use probe_common::{CgroupId, Lifecycle as Record, LifecycleKind, UsageKey};
+
+use crate::{
+    session::{LoadError, chain, no_map},
+    snapshot::Names,
+};
+
+/// Owners whose rows can be freed.
+#[derive(Default)]
+pub(crate) struct Ended {
+    cgroups: HashSet<CgroupId>,
+    processes: HashSet<u32>,
+}
+
+impl Ended {
+    fn is_empty(&self) -> bool {
+        self.cgroups.is_empty() && self.processes.is_empty()
+    }
+
+    pub(crate) fn contains(&self, key: &UsageKey) -> bool {
+        self.owns(key.cgroup, key.tgid)
+    }
+
+    pub(crate) fn owns(&self, cgroup: CgroupId, tgid: u32) -> bool {
+        self.cgroups.contains(&cgroup) || self.processes.contains(&tgid)
+    }
+}
+
+/// The ring that the lifecycle programs fill, and what it told so far.
+pub(crate) struct Lifecycle {
+    ring: RingBuf<MapData>,
+    names: Arc<Names>,
+    /// Ended since the last pull.
+    ended: Ended,
+    /// Ended before the last pull, and before the one before it. The last moments of a dead task
+    /// may be charged once more, so rows are looked for twice, and names are kept as long.
+    before: [Arc<Ended>; 2],
+    /// Ended before those: the next snapshot is the last that may show them.
+    old: Vec<Arc<Ended>>,
+    /// Records that were lost until the last walk.
+    lost: u64,
+    /// A switch was missed, and that was not told yet.
+    switch_missed: bool,
+}
+
+impl Lifecycle {
+    pub(crate) fn new(ebpf: &mut Ebpf, names: Names) -> Result<Self, LoadError> {
+        let map = ebpf
+            .take_map("LIFECYCLE")
+            .ok_or_else(|| no_map("LIFECYCLE"))?;
+        let ring = RingBuf::try_from(map).map_err(|error| LoadError::Bpf {
+            what: "map LIFECYCLE".into(),
+            reason: chain(&error),
+        })?;
+        Ok(Self {
+            ring,
+            names: Arc::new(names),
+            ended: Ended::default(),
+            before: Default::default(),
+            old: Vec::new(),
+            lost: 0,
+            switch_missed: false,
+        })
+    }
+
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.ring.as_raw_fd()
+    }
+
+    /// Takes in every record of the ring.
+    pub(crate) fn drain(&mut self) {
+        while let Some(record) = self.ring.next() {
+            let Some((kind, id, text)) = Record::parse(&record) else {
+                tracing::error!(
+                    "a record of {} bytes in the LIFECYCLE ring is none of ours",
+                    record.len()
+                );
+                continue;
+            };
+            let text = || String::from_utf8_lossy(text).into_owned();
+            match kind {
+                LifecycleKind::CgroupMade => {
+                    Arc::make_mut(&mut self.names)
+                        .cgroups
+                        .insert(CgroupId(id), text());
+                }
+                LifecycleKind::CgroupRemoved => {
+                    self.ended.cgroups.insert(CgroupId(id));
+                }
+                LifecycleKind::ProcessExited => {
+                    let tgid = u32::try_from(id).unwrap_or_default();
+                    Arc::make_mut(&mut self.names)
+                        .processes
+                        .insert(tgid, text());
+                    self.ended.processes.insert(tgid);
+                }
+                LifecycleKind::SwitchMissed => self.switch_missed = true,
+            }
+        }
+    }
+
+    /// Whether a switch was missed since this was asked last.
+    pub(crate) fn take_switch_missed(&mut self) -> bool {
+        std::mem::take(&mut self.switch_missed)
+    }
+
+    /// Owners whose end was told, and not to [`Self::take_ended`] yet.
+    pub(super) fn ended(&self) -> usize {
+        self.ended.cgroups.len() + self.ended.processes.len()
+    }
+
+    /// What ended before now and may have rows.
+    pub(crate) fn take_ended(&mut self) -> [Arc<Ended>; 2] {
+        let ended = Arc::new(std::mem::take(&mut self.ended));
+        let [last, older] = std::mem::take(&mut self.before);
+        if !older.is_empty() {
+            self.old.push(older);
+        }
+        self.before = [ended, last];
+        self.before.clone()
+    }
+
+    /// Forgets the names of owners whose rows are in no later snapshot.
+    pub(super) fn forget(&mut self) {
+        for old in std::mem::take(&mut self.old) {
+            let names = Arc::make_mut(&mut self.names);
+            names.cgroups.retain(|id, _| !old.cgroups.contains(id));
+            names
+                .processes
+                .retain(|tgid, _| !old.processes.contains(tgid));
+        }
+    }
+
+    /// Forgets the names of processes that ended, but for those that are kept.
+    pub(super) fn forget_processes(&mut self, kept: &HashSet<u32>) {
+        let mut names = Arc::clone(&self.names);
+        let old = Arc::make_mut(&mut names);
+        old.processes
+            .retain(|tgid, _| kept.contains(tgid) || self.has_ended(*tgid));
+        self.names = names;
+        let cgroups = self.old.drain(..).flat_map(|old| old.cgroups.clone());
+        let ended = Ended {
+            cgroups: cgroups.collect(),
+            processes: HashSet::new(),
+        };
+        self.old = vec![Arc::new(ended)];
+    }
+
+    /// Whether more records are lost than when this was asked last.
+    pub(super) fn has_lost(&mut self, lost: u64) -> bool {
+        std::mem::replace(&mut self.lost, lost) < lost
+    }
+
+    /// Cgroups that have a name.
+    pub(super) fn named(&self) -> impl Iterator<Item = CgroupId> {
+        self.names.cgroups.keys().copied()
+    }
+
+    /// Cgroups that a walk has found.
+    pub(super) fn add_cgroups(&mut self, found: Vec<(CgroupId, String)>) {
+        Arc::make_mut(&mut self.names).cgroups.extend(found);
+    }
+
+    /// Owners that a walk has not found, and whose end was not told.
+    pub(super) fn add_ended(
+        &mut self,
+        cgroups: impl IntoIterator<Item = CgroupId>,
+        processes: impl IntoIterator<Item = u32>,
+    ) {
+        self.ended.cgroups.extend(cgroups);
+        self.ended.processes.extend(processes);
+    }
+
+    /// Whether the end of a process was told whose rows may still be there.
+    pub(super) fn has_ended(&self, tgid: u32) -> bool {
+        let before = self.before.iter().map(AsRef::as_ref);
+        before
+            .chain([&self.ended])
+            .any(|ended| ended.processes.contains(&tgid))
+    }
+
+    /// Names of processes that live; what exec changes is seen at the next pull.
+    pub(super) fn add_processes(&mut self, names: HashMap<u32, String>) {
+        Arc::make_mut(&mut self.names).processes.extend(names);
+    }
+
+    pub(crate) fn names(&self) -> Arc<Names> {
+        Arc::clone(&self.names)
+    }
+}

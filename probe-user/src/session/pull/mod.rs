@@ -1,0 +1,294 @@
+//! Pull: one [`Snapshot`] of every map and uncore counter, stamped with one clock.
+
+mod cgroups;
+mod freed;
+mod health;
+mod idle;
+mod lifecycle;
+mod processes;
+mod spe;
+
+use std::{
+    collections::{HashMap, HashSet},
+    os::fd::AsFd as _,
+    sync::Arc,
+};
+
+use aya::maps::{Map, MapData};
+use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
+
+pub(crate) use self::{
+    freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes, spe::SpeTotals,
+};
+use super::{CgroupSwitches, LoadError, Session, no_map};
+use crate::{
+    snapshot::{OVERFLOW, Snapshot, SpeReading},
+    sys::bpf,
+};
+
+impl Session {
+    /// Flushes the CPUs and reads everything.
+    ///
+    /// A CPU whose owner is idle is left asleep: its open slice is known from the clock, and what
+    /// its other counters gained while idle comes with its next wake-up.
+    ///
+    /// # Errors
+    ///
+    /// Where a map cannot be read or the flush cannot run.
+    pub fn pull(&mut self) -> Result<Snapshot, LoadError> {
+        self.follow_cpus()?;
+        // What ended before this flush can have no later charge after it.
+        self.lifecycle.drain();
+        let ended = self.lifecycle.take_ended();
+
+        let glance = self.uncore.glance();
+        let before = Self::states(&self.ebpf)?;
+        let flushes = self.flushes;
+        self.flush_busy(&before)?;
+        let switches = self.cgroup_switches.as_ref().map(CgroupSwitches::switches);
+        let at = self.clock.now();
+        let mut uncore = self.uncore.read(&self.config.plan);
+        let spe = self.pull_spe(&ended)?;
+        let mut rows = self.read_rows()?;
+        let after = self.uncore.glance();
+        self.uncore.bound_edges(&mut uncore, &glance, &after);
+        let live_rows = rows.len();
+        let after = Self::states(&self.ebpf)?;
+        self.add_idle(&mut rows, &before, &after, at)?;
+        self.add_overflow(&mut rows, &after)?;
+        self.revive_dead(&after)?;
+        let missed = match self.cgroup_switches.as_ref().zip(switches) {
+            Some((hook, switches)) => hook.missed(&switches, &after),
+            None => 0,
+        };
+        self.missed_switches = self.missed_switches.max(missed);
+
+        self.lifecycle.drain();
+        self.free(&mut rows, &ended)?;
+        let freed = self
+            .freed
+            .take(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX));
+        self.heal(&after, &rows, spe.as_ref())?;
+        if self.config.by_process {
+            let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
+            let tgids = rows.keys().map(|key| key.tgid);
+            let tgids = tgids.chain(sampled.map(|key| key.tgid));
+            self.name_processes(tgids.collect())?;
+        }
+        let names = self.lifecycle.names();
+        self.lifecycle.forget();
+        // Last, since looking at every process takes its time.
+        let devices = self.devices.as_mut().map(|devices| devices.read(at));
+        let devices = devices.transpose()?;
+        let monitors = self.monitors.as_mut();
+        let monitored = monitors.map_or_else(Vec::new, |monitors| monitors.read(at));
+        if missed > 0 {
+            tracing::warn!(
+                "hook cgroup-switches missed {missed} switches: using sched-switch from here on"
+            );
+            self.fall_back()?;
+        }
+        let health = self.health(&after, live_rows, self.flushes - flushes);
+        for news in health.refused.news(self.refused, self.max_rows) {
+            tracing::warn!("{news}");
+        }
+        self.refused = health.refused;
+        if after.iter().any(|state| state.unseen > 0) {
+            self.react_to_missed();
+        }
+        Ok(Snapshot {
+            at,
+            rows,
+            freed,
+            uncore,
+            topology: self.uncore.topology(),
+            devices,
+            monitored,
+            spe,
+            names,
+            health,
+        })
+    }
+
+    /// The descriptor that is readable when cgroups or processes came or went: drain it by [`Self::drain`].
+    #[must_use]
+    pub fn lifecycle_fd(&self) -> std::os::fd::RawFd {
+        self.lifecycle.raw_fd()
+    }
+
+    /// Takes in what came and went: cgroups and processes, so that the ring does not fill between
+    /// pulls, CPUs, so that one that comes online counts at once, and that a switch was missed. Where
+    /// much has ended, its rows are freed, so that the map does not fill either.
+    ///
+    /// # Errors
+    ///
+    /// Where the counters of a CPU that came online cannot be opened, or rows cannot be freed.
+    pub fn drain(&mut self) -> Result<(), LoadError> {
+        self.lifecycle.drain();
+        let ended = self.lifecycle.ended();
+        if self.counts_fill_up(ended) || self.samples_fill_up(ended) {
+            self.free_in_between()?;
+        }
+        if self.lifecycle.take_switch_missed() {
+            self.react_to_missed();
+        }
+        self.follow_cpus()
+    }
+
+    fn flush_busy(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
+        let mode = self.charge_mode();
+        let busy = |cpu: &u32| {
+            states
+                .get(*cpu as usize)
+                .is_none_or(|state| state.owner != CgroupId::IDLE)
+        };
+        let cpus = (0..self.counters.len()).filter(|at| busy(&self.counters[*at].cpu));
+        let cpus: Vec<usize> = cpus.collect();
+        cpus.into_iter()
+            .try_for_each(|at| self.flush_as_is(at, mode))
+    }
+
+    /// Counts that USAGE could not take, one row per CPU and group.
+    fn add_overflow(
+        &self,
+        rows: &mut HashMap<UsageKey, UsageRow>,
+        states: &[CpuState],
+    ) -> Result<(), LoadError> {
+        if states.iter().all(|state| state.overflowed == 0) {
+            return Ok(());
+        }
+        let failed = |error| LoadError::Bpf {
+            what: "map OVERFLOW".into(),
+            reason: crate::session::chain(&error),
+        };
+        let map = self
+            .ebpf
+            .map("OVERFLOW")
+            .ok_or_else(|| no_map("OVERFLOW"))?;
+        let map: aya::maps::PerCpuArray<_, [u64; UsageRow::WORDS]> =
+            map.try_into().map_err(failed)?;
+        for group in 0..self.config.plan.groups.len() {
+            let group = u16::try_from(group).expect("the key's group is 16 bits wide");
+            let values = map.get(&u32::from(group), 0).map_err(failed)?;
+            for (cpu, words) in values.iter().enumerate() {
+                let row = UsageRow::from_words(*words);
+                if row != UsageRow::ZERO {
+                    let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
+                    rows.insert(
+                        UsageKey {
+                            cgroup: OVERFLOW,
+                            tgid: 0,
+                            cpu,
+                            group,
+                        },
+                        row,
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the processes that live; those that ended told theirs.
+    fn name_processes(&mut self, mut tgids: HashSet<u32>) -> Result<(), LoadError> {
+        tgids.retain(|tgid| *tgid != 0 && !self.lifecycle.has_ended(*tgid));
+        let (names, gone) = self.processes.names(&mut self.ebpf, &self.btf, tgids)?;
+        self.lifecycle.add_processes(names);
+        // Their records were lost, or are on their way.
+        self.lifecycle.add_ended([], gone);
+        Ok(())
+    }
+
+    /// Where records of cgroups that came or went were lost, walks tell: rows of those that are gone
+    /// are freed at the next pull, and those that the mount shows have their names. What comes or goes
+    /// during a walk has its record after it; if that is lost too, the next pull walks again.
+    fn heal(
+        &mut self,
+        states: &[CpuState],
+        rows: &HashMap<UsageKey, UsageRow>,
+        spe: Option<&SpeReading>,
+    ) -> Result<(), LoadError> {
+        let lost = states.iter().map(|state| state.lost_events).sum();
+        if !self.lifecycle.has_lost(lost) {
+            return Ok(());
+        }
+        let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
+        let sampled = sampled.map(|key| key.cgroup);
+        let owners = rows.keys().map(|key| key.cgroup).chain(sampled);
+        // All of these were there before the walk.
+        let mut known: HashSet<CgroupId> = owners.chain(self.lifecycle.named()).collect();
+        known.retain(|id| id.is_cgroup());
+        self.lifecycle.add_cgroups(self.hierarchy.walk()?);
+        // The mount may show a part of the hierarchy only.
+        let gone = cgroups::gone(&mut self.ebpf, &self.btf, &known)?;
+        self.lifecycle.add_ended(gone, []);
+        Ok(())
+    }
+
+    /// Every row of the map.
+    fn read_rows(&self) -> Result<HashMap<UsageKey, UsageRow>, LoadError> {
+        let map = self.usage()?.fd().as_fd();
+        let rows = bpf::lookup_all::<{ UsageKey::WORDS }, { UsageRow::WORDS }>(map);
+        let rows = rows.map_err(|source| LoadError::Map {
+            what: "read the USAGE map",
+            source,
+        })?;
+        Ok(rows
+            .into_iter()
+            .map(|(key, row)| (UsageKey::from_words(key), UsageRow::from_words(row)))
+            .collect())
+    }
+
+    /// Whether so many owners ended that their rows may soon fill the map: an eighth of it, since each may
+    /// have rows on several CPUs, and its last ones are freed two times later.
+    fn counts_fill_up(&self, ended: usize) -> bool {
+        ended * self.config.plan.groups.len() >= (self.max_rows as usize / 8).max(1)
+    }
+
+    /// Frees the rows of what ended, for callers that pull rarely. The next snapshot has them.
+    fn free_in_between(&mut self) -> Result<(), LoadError> {
+        let ended = self.lifecycle.take_ended();
+        let before = Self::states(&self.ebpf)?;
+        self.flush_busy(&before)?;
+        let mut summed = self.free_spe(&ended)?;
+        let mut rows = self.read_rows()?;
+        rows.retain(|key, _| ended.iter().any(|ended| ended.contains(key)));
+        self.free(&mut rows, &ended)?;
+        summed |= self.freed.add(rows, self.max_rows as usize);
+        if summed {
+            let kept = self.freed.rows.iter().map(|(key, _)| key.tgid);
+            let kept = kept.chain(self.sampled_processes()).collect();
+            self.lifecycle.forget_processes(&kept);
+        }
+        Ok(())
+    }
+
+    /// Takes the rows of ended owners out of the map; their last value stays in this snapshot.
+    fn free(
+        &self,
+        rows: &mut HashMap<UsageKey, UsageRow>,
+        ended: &[Arc<lifecycle::Ended>],
+    ) -> Result<(), LoadError> {
+        let map = self.usage()?.fd().as_fd();
+        for (key, row) in rows
+            .iter_mut()
+            .filter(|(key, _)| ended.iter().any(|ended| ended.contains(key)))
+        {
+            let last = bpf::take(map, &key.to_words()).map_err(|source| LoadError::Map {
+                what: "free a row of the USAGE map",
+                source,
+            })?;
+            if let Some(words) = last {
+                *row = UsageRow::from_words(words);
+            }
+        }
+        Ok(())
+    }
+
+    fn usage(&self) -> Result<&MapData, LoadError> {
+        match self.ebpf.map("USAGE") {
+            Some(Map::HashMap(map)) => Ok(map),
+            _ => Err(no_map("USAGE")),
+        }
+    }
+}

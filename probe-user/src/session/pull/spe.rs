@@ -1,0 +1,307 @@
+//! What SPE sampled: drains every CPU's buffer, then reads the rows.
+
+mod counts;
+mod health;
+mod late;
+mod stopped;
+mod threads;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::AsFd as _,
+    sync::Arc,
+};
+
+use aya::{
+    Ebpf,
+    maps::{Map, MapError, PerCpuArray},
+};
+use probe_common::spe::{Access, Class, PageKey, PageRow, SpeCpu, SpeKey, SpeRow, SpeSetting};
+
+use self::{
+    counts::Weighed,
+    late::CpuLog,
+    stopped::weight,
+    threads::{all_exited, exited, forget},
+};
+use super::{Freed, lifecycle::Ended};
+use crate::{
+    session::{Drained, LoadError, Maps, Session, Spe, chain, no_map},
+    snapshot::{OVERFLOW, SpeCounts, SpeReading},
+    sys::{bpf, clock::now},
+};
+
+/// What a session keeps from pull to pull.
+#[derive(Default)]
+pub(crate) struct SpeTotals {
+    weighed: Weighed,
+    /// Rows that were freed since the last snapshot.
+    freed: Freed<SpeCounts>,
+    cpus: Vec<SpeCpu>,
+    /// Accounts of the CPUs that sample, each as of when it was stopped last.
+    stopped: BTreeMap<u32, SpeCpu>,
+    /// Threads that exited before the last drain: free to delete after the next one.
+    exited: Vec<u64>,
+    /// The queue of exits ran full: threads that exited are still in the task map.
+    lost_exits: u64,
+    /// What the kernel's logs say of each CPU's buffer, where logs are kept.
+    logs: BTreeMap<u32, CpuLog>,
+    /// The period from the next drain on, where it is another.
+    next_period: Option<u64>,
+}
+
+/// Rows that an owner may have: one for each place where its loads were served, one of stores, on each CPU
+/// where it was sampled. What lives so short that this matters was on one or two.
+const ROWS_OF_AN_OWNER: usize = 8;
+
+impl Session {
+    /// True where it samples: call [`Self::upkeep`] where pulls are rare.
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        self.spe.is_some()
+    }
+
+    /// Drains the buffers of a session that samples, for a caller that pulls rarely, and takes in what came
+    /// and went as [`Self::drain`].
+    ///
+    /// # Errors
+    ///
+    /// As of [`Session::pull`].
+    pub fn upkeep(&mut self) -> Result<(), LoadError> {
+        self.drain()?;
+        self.read_spe(&[]).map(drop)
+    }
+
+    /// Drains and reads for a snapshot, and frees the rows of what ended; None where this session does not
+    /// sample.
+    pub(super) fn pull_spe(
+        &mut self,
+        ended: &[Arc<Ended>],
+    ) -> Result<Option<SpeReading>, LoadError> {
+        let Some(mut reading) = self.read_spe(ended)? else {
+            return Ok(None);
+        };
+        if let Some(spe) = &mut self.spe {
+            let totals = &mut spe.totals;
+            reading.freed = totals.freed.take(totals.weighed.readings);
+        }
+        Ok(Some(reading))
+    }
+
+    /// Frees the rows of what ended between two snapshots: the next one has them. Returns whether processes
+    /// were summed up for that.
+    pub(super) fn free_spe(&mut self, ended: &[Arc<Ended>]) -> Result<bool, LoadError> {
+        let Some(reading) = self.read_spe(ended)? else {
+            return Ok(false);
+        };
+        let Some(spe) = &mut self.spe else {
+            return Ok(false);
+        };
+        let rows = reading.rows.into_iter();
+        let rows = rows.filter(|(key, _)| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));
+        Ok(spe.totals.freed.add(rows, spe.max_rows as usize))
+    }
+
+    /// Whether so many owners ended that their rows may soon fill the map of samples.
+    pub(super) fn samples_fill_up(&self, ended: usize) -> bool {
+        let full = |spe: &Spe| ended * ROWS_OF_AN_OWNER >= (spe.max_rows as usize / 8).max(1);
+        self.spe.as_ref().is_some_and(full)
+    }
+
+    /// Processes among the rows that were freed since the last snapshot.
+    pub(super) fn sampled_processes(&self) -> impl Iterator<Item = u32> {
+        let freed = self.spe.iter().flat_map(|spe| &spe.totals.freed.rows);
+        freed.map(|(key, _)| key.tgid)
+    }
+
+    fn read_spe(&mut self, ended: &[Arc<Ended>]) -> Result<Option<SpeReading>, LoadError> {
+        let Some(spe) = &mut self.spe else {
+            return Ok(None);
+        };
+        let ebpf = &mut self.ebpf;
+        spe.clock.again();
+        Maps(ebpf).set_clock(spe.clock.slot, &spe.clock)?;
+        Maps(ebpf).set(SpeSetting::Clock, u64::from(spe.clock.slot))?;
+        // What has exited by now has nothing left in a buffer after the next drain but one: it may
+        // still run the last of its exit.
+        let exited = exited(ebpf)?;
+
+        let step = spe.totals.next_period.take();
+        let mut dead = Vec::new();
+        for at in 0..spe.events.len() {
+            if spe.drain(ebpf, at, step)? == Drained::Dead {
+                dead.push(spe.events[at].cpu);
+            }
+        }
+        // What was drained now was sampled with the period before.
+        let reading = spe.read(ebpf, ended)?;
+        spe.period = step.unwrap_or(spe.period);
+        spe.totals.next_period = spe.adapt();
+        spe.finish(ebpf, reading, &dead, exited).map(Some)
+    }
+}
+
+impl Spe {
+    /// A period that fits the budget better than the one in force.
+    fn adapt(&mut self) -> Option<u64> {
+        let nanos: Vec<u64> = self.totals.cpus.iter().map(|cpu| cpu.nanos).collect();
+        let step = self.budget.as_mut()?.step(now(), &nanos, self.period)?;
+        tracing::info!(
+            "SPE: period {} instead of {}: {}",
+            step.period,
+            self.period,
+            step.reason
+        );
+        Some(step.period)
+    }
+
+    fn read(&mut self, ebpf: &Ebpf, ended: &[Arc<Ended>]) -> Result<SpeReading, LoadError> {
+        let mut cpus = cpus(ebpf)?;
+        for (number, account) in std::mem::take(&mut self.totals.stopped) {
+            if let Some(cpu) = cpus.get_mut(number as usize) {
+                *cpu = account;
+            }
+        }
+        self.add_logs(&mut cpus);
+        let Some(Map::HashMap(map)) = ebpf.map("SPE_ROWS") else {
+            return Err(no_map("SPE_ROWS"));
+        };
+        let raw = bpf::lookup_all::<{ SpeKey::WORDS }, { SpeRow::WORDS }>(map.fd().as_fd())
+            .map_err(|source| LoadError::Map {
+                what: "read the SPE_ROWS map",
+                source,
+            })?;
+        let live = raw.len();
+        let mut raw: HashMap<SpeKey, SpeRow> = raw
+            .into_iter()
+            .map(|(key, row)| (SpeKey::from_words(key), SpeRow::from_words(&row)))
+            .collect();
+        let mut freed = Vec::new();
+        for (key, row) in raw
+            .iter_mut()
+            .filter(|(key, _)| ended.iter().any(|ended| ended.owns(key.cgroup, key.tgid)))
+        {
+            freed.push(*key);
+            let last =
+                bpf::take(map.fd().as_fd(), &key.to_words()).map_err(|source| LoadError::Map {
+                    what: "free a row of the SPE_ROWS map",
+                    source,
+                })?;
+            if let Some(words) = last {
+                *row = SpeRow::from_words(&words);
+            }
+        }
+        add_overflow(ebpf, &mut raw)?;
+        let rows = self.weigh(&raw, &cpus);
+        self.totals.weighed.forget(&freed);
+        let health = self.health(ebpf, &cpus, live);
+        self.totals.cpus = cpus;
+        Ok(SpeReading {
+            rows,
+            freed: Vec::new(),
+            pages: pages(ebpf, self.config.pages)?,
+            tables: Arc::clone(&self.tables),
+            health,
+        })
+    }
+
+    /// What the samples since the last pull stand for, added to what those before did.
+    #[expect(clippy::cast_precision_loss, reason = "a period is below 2^24")]
+    fn weigh(
+        &mut self,
+        raw: &HashMap<SpeKey, SpeRow>,
+        cpus: &[SpeCpu],
+    ) -> HashMap<SpeKey, SpeCounts> {
+        let weights: Vec<f64> = cpus
+            .iter()
+            .enumerate()
+            .map(|(at, now)| {
+                let before = self.totals.cpus.get(at).copied().unwrap_or_default();
+                weight(&before, now) * self.period as f64
+            })
+            .collect();
+        self.totals.weighed.add(raw, &weights)
+    }
+
+    fn finish(
+        &mut self,
+        ebpf: &mut Ebpf,
+        reading: SpeReading,
+        dead: &[u32],
+        exited: Vec<u64>,
+    ) -> Result<SpeReading, LoadError> {
+        for cpu in dead {
+            self.keep(|kept| kept != *cpu);
+            self.open(ebpf, *cpu)?;
+        }
+        let lost = reading.health.sum.lost_exits;
+        let exited = if lost > self.totals.lost_exits {
+            all_exited(ebpf)?
+        } else {
+            exited
+        };
+        self.totals.lost_exits = lost;
+        let before = std::mem::replace(&mut self.totals.exited, exited);
+        forget(ebpf, &before)?;
+        Ok(reading)
+    }
+}
+
+fn cpus(ebpf: &Ebpf) -> Result<Vec<SpeCpu>, LoadError> {
+    let map = ebpf.map("SPE_CPU").ok_or_else(|| no_map("SPE_CPU"))?;
+    let map: PerCpuArray<_, [u64; SpeCpu::WORDS]> = map.try_into().map_err(failed("SPE_CPU"))?;
+    let values = map.get(&0, 0).map_err(failed("SPE_CPU"))?;
+    Ok(values.iter().map(SpeCpu::from_words).collect())
+}
+
+/// Records that the row map had no room for, by CPU and class.
+fn add_overflow(ebpf: &Ebpf, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), LoadError> {
+    let map = ebpf
+        .map("SPE_OVERFLOW")
+        .ok_or_else(|| no_map("SPE_OVERFLOW"))?;
+    let map: PerCpuArray<_, [u64; SpeRow::WORDS]> =
+        map.try_into().map_err(failed("SPE_OVERFLOW"))?;
+    for class in Class::ALL {
+        let values = map
+            .get(&(class as u32), 0)
+            .map_err(failed("SPE_OVERFLOW"))?;
+        for (cpu, words) in values.iter().enumerate() {
+            let row = SpeRow::from_words(words);
+            if row.samples > 0 {
+                let key = SpeKey {
+                    cgroup: OVERFLOW,
+                    tgid: 0,
+                    cpu: u16::try_from(cpu).unwrap_or(u16::MAX),
+                    access: Access::new(class, None),
+                };
+                rows.insert(key, row);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, LoadError> {
+    if kept == 0 {
+        return Ok(Vec::new());
+    }
+    let Some(Map::LruHashMap(map)) = ebpf.map("SPE_PAGES") else {
+        return Err(no_map("SPE_PAGES"));
+    };
+    let rows = bpf::lookup_all::<2, { PageRow::WORDS }>(map.fd().as_fd()).map_err(|source| {
+        LoadError::Map {
+            what: "read the SPE_PAGES map",
+            source,
+        }
+    })?;
+    let row =
+        |([page, tgid], words): ([u64; 2], _)| (PageKey { page, tgid }, PageRow::from_words(words));
+    Ok(rows.into_iter().map(row).collect())
+}
+
+fn failed(map: &'static str) -> impl Fn(MapError) -> LoadError {
+    move |error| LoadError::Bpf {
+        what: format!("map {map}"),
+        reason: chain(&error),
+    }
+}

@@ -1,0 +1,110 @@
+//! Why sampling with SPE could not start.
+
+use std::io;
+
+use crate::{event::EventError, machine::SysfsError, sys::descriptors};
+
+/// Why SPE cannot be used. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpeError {
+    /// The machine has none.
+    #[error(
+        "this machine has no SPE (no PMU arm_spe_*): `pmuscope doctor` says why and what mends it"
+    )]
+    NoPmu,
+    /// It has none on a CPU that is online.
+    #[error("no CPU that is online has SPE")]
+    NoCpu,
+    /// What the PMU's files say cannot be read, or the filters are not its.
+    #[error("cannot sample with SPE: {0}")]
+    Event(#[from] EventError),
+    /// The PMU's files.
+    #[error("cannot read {0}; `pmuscope doctor` says more")]
+    Sysfs(String),
+    /// A period out of the hardware's range.
+    #[error("period {period} is below the {min} operations that {pmu} allows at least")]
+    Period {
+        /// As asked for.
+        period: u64,
+        /// As the PMU says.
+        min: u64,
+        /// The PMU.
+        pmu: String,
+    },
+    /// The event was refused.
+    #[error("cannot open {pmu} on CPU {cpu}: {reason}")]
+    Open {
+        /// The PMU.
+        pmu: String,
+        /// The CPU.
+        cpu: u32,
+        /// What it means and what to do.
+        reason: String,
+    },
+    /// The buffer was refused.
+    #[error("cannot map {kib} KiB of AUX buffer for CPU {cpu}: {reason}")]
+    Buffer {
+        /// Its size.
+        kib: usize,
+        /// The CPU.
+        cpu: u32,
+        /// What it means and what to do.
+        reason: String,
+    },
+    /// An event could not be started, stopped or changed.
+    #[error("cannot {what} SPE on CPU {cpu}: {source}")]
+    Control {
+        /// What was tried.
+        what: &'static str,
+        /// The CPU.
+        cpu: u32,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Neither hook attaches.
+    #[error(
+        "no program can be attached to perf_aux_output_end: as fentry {fentry}; as kprobe {kprobe}; SPE needs a \
+         kernel with CONFIG_FUNCTION_TRACER=y and CONFIG_BPF_EVENTS=y, or CONFIG_KPROBES=y"
+    )]
+    Hook {
+        /// The answer to fentry.
+        fentry: String,
+        /// The answer to the kprobe.
+        kprobe: String,
+    },
+}
+
+impl From<&SysfsError> for SpeError {
+    fn from(error: &SysfsError) -> Self {
+        Self::Sysfs(error.to_string())
+    }
+}
+
+/// What the kernel means by refusing the event.
+pub(super) fn refused(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => "SPE is in exclusive use by another program, such as `perf record -e arm_spe_0//` \
+             or a second pmuscope: end it first"
+            .to_owned(),
+        Some(libc::EACCES | libc::EPERM) => "permission denied: CAP_PERFMON is needed to sample all tasks of a CPU, and \
+             where kernel.perf_event_paranoid is above 2 some distributions' kernels want CAP_SYS_ADMIN instead"
+            .to_owned(),
+        Some(libc::EOPNOTSUPP) => {
+            "this core's SPE has no such filter: leave out event_filter bits or min_latency".to_owned()
+        }
+        Some(libc::EINVAL) => "the driver takes no such settings".to_owned(),
+        errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),
+    }
+}
+
+/// What the kernel means by refusing the buffer.
+pub(super) fn no_buffer(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => "that is more locked memory than kernel.perf_event_mlock_kb allows without CAP_IPC_LOCK: \
+             grant the capability, or allow less time by --spe-irq-max"
+            .to_owned(),
+        Some(libc::ENOMEM) => "out of memory".to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,213 @@
+//! The SPE events: their settings, by the PMU's own format files, and one per CPU.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use super::{
+    error::{SpeError, no_buffer, refused},
+    sampler::Sampler,
+};
+use crate::{
+    event::{self, Counter, Exclude, Scope, Source},
+    machine::{Pmu, Pmus, cpus::CpuList},
+    sys::{
+        aux::{self, AuxBuffer, Logged},
+        perf,
+    },
+};
+
+/// Loads and stores, at a period that varies by itself so that no loop falls into step with it.
+pub const DEFAULT_FILTERS: &str = "load_filter=1,store_filter=1,jitter=1";
+
+/// Operations from one sample to the next (NMO: avoid below 2,000; 10,000 to 50,000 suggested).
+pub const DEFAULT_PERIOD: u64 = 32_768;
+
+/// The driver drops the low 8 bits of a period (`PMSIRR_EL1.INTERVAL`).
+pub(crate) const PERIOD_STEP: u64 = 256;
+
+/// What is sampled on which CPUs: one entry per SPE PMU, of which machines with several kinds of core have several.
+#[derive(Clone, Debug)]
+pub struct SpeEvents {
+    pmus: Vec<PmuEvent>,
+    /// Operations from one sample to the next when sampling begins.
+    pub period: u64,
+    /// The shortest period that all of them allow.
+    pub(crate) floor: u64,
+}
+
+#[derive(Clone, Debug)]
+struct PmuEvent {
+    pmu: String,
+    counter: Counter,
+    exclude: Exclude,
+    cpus: CpuList,
+}
+
+impl SpeEvents {
+    /// Builds the settings of every SPE PMU of the machine. `filters` are terms as in
+    /// `arm_spe_0/load_filter=1,min_latency=100/`; timestamps are always on, owners of records need them.
+    ///
+    /// # Errors
+    /// There is no such PMU, its files cannot be read, it does not know a term, or allows no such period.
+    pub fn resolve(pmus: &Pmus, filters: &str, period: u64) -> Result<Self, SpeError> {
+        let names: Vec<&str> = pmus
+            .names()
+            .filter(|name| name.starts_with("arm_spe_"))
+            .collect();
+        if names.is_empty() {
+            return Err(SpeError::NoPmu);
+        }
+        let period = period - period % PERIOD_STEP;
+        let mut resolved = Vec::new();
+        let mut floor = PERIOD_STEP;
+        for name in names {
+            let pmu = match pmus.get(name) {
+                Some(Ok(pmu)) => pmu,
+                Some(Err(error)) => return Err(error.as_ref().into()),
+                None => continue,
+            };
+            if period < min_period(pmu) {
+                return Err(SpeError::Period {
+                    period,
+                    min: min_period(pmu),
+                    pmu: name.to_owned(),
+                });
+            }
+            floor = floor.max(min_period(pmu));
+            let comma = if filters.is_empty() { "" } else { "," };
+            let text = format!("{name}/ts_enable=1{comma}{filters}/");
+            for group in event::parse(&text, pmus)? {
+                for event in group.events {
+                    let Source::Counter(counter) = event.source else {
+                        continue;
+                    };
+                    let Scope::Uncore { cpus } = counter.scope.clone() else {
+                        continue;
+                    };
+                    resolved.push(PmuEvent {
+                        pmu: name.to_owned(),
+                        counter,
+                        exclude: event.exclude,
+                        cpus,
+                    });
+                }
+            }
+        }
+        Ok(Self {
+            pmus: resolved,
+            period,
+            floor,
+        })
+    }
+}
+
+impl SpeEvents {
+    /// Whether this CPU is sampled.
+    pub(super) fn covers(&self, cpu: u32) -> bool {
+        self.pmus.iter().any(|event| event.cpus.contains(cpu))
+    }
+}
+
+/// `caps/min_interval`; architected as at least 256.
+fn min_period(pmu: &Pmu) -> u64 {
+    let stated = pmu.caps.get("min_interval");
+    stated
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(PERIOD_STEP)
+}
+
+/// The SPE event of one CPU; closing it ends the sampling there.
+pub(crate) struct SpeCpuEvent {
+    pub(crate) cpu: u32,
+    /// The kernel's number of it.
+    pub(crate) id: u64,
+    fd: OwnedFd,
+    // After the event, which is closed first: the kernel then hands over what is left.
+    buffer: AuxBuffer,
+    /// What the core counts of its sampling meanwhile.
+    pub(crate) sampler: Sampler,
+    /// Enabled time at the last drain, in ns.
+    enabled: u64,
+}
+
+/// What a drain found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drained {
+    /// The CPU handed over what it had.
+    Yes,
+    /// The event has not been enabled since the last drain: its CPU was offline in between, and it is dead.
+    Dead,
+}
+
+impl SpeCpuEvent {
+    /// Opens the event of a CPU, not started; None where the CPU has no SPE. The sizes are those of its
+    /// buffer and of the kernel's log of that, in bytes.
+    pub(super) fn open(
+        events: &SpeEvents,
+        cpu: u32,
+        period: u64,
+        [aux_size, log]: [usize; 2],
+    ) -> Result<Option<Self>, SpeError> {
+        let Some(event) = events.pmus.iter().find(|event| event.cpus.contains(cpu)) else {
+            return Ok(None);
+        };
+        let fd = perf::open_sampling(&event.counter.attr(), event.exclude, cpu, period).map_err(
+            |error| SpeError::Open {
+                pmu: event.pmu.clone(),
+                cpu,
+                reason: refused(&error),
+            },
+        )?;
+        let buffer =
+            AuxBuffer::new(fd.as_fd(), aux_size, log).map_err(|error| SpeError::Buffer {
+                kib: aux_size / 1024,
+                cpu,
+                reason: no_buffer(&error),
+            })?;
+        let id = aux::id(&fd).map_err(|source| SpeError::Control {
+            what: "identify",
+            cpu,
+            source,
+        })?;
+        Ok(Some(Self {
+            cpu,
+            id,
+            fd,
+            buffer,
+            sampler: Sampler::default(),
+            enabled: 0,
+        }))
+    }
+
+    pub(super) fn enable(&self) -> Result<(), SpeError> {
+        perf::enable(self.fd.as_fd()).map_err(self.failed("start"))
+    }
+
+    /// Stops sampling: everything that lies in the buffer is handed over.
+    pub(crate) fn stop(&mut self) -> Result<Drained, SpeError> {
+        aux::disable(&self.fd).map_err(self.failed("stop"))?;
+        // Its error means that the CPU, and with it the event, is gone.
+        let enabled = perf::read(self.fd.as_fd()).map_or(self.enabled, |reading| reading.enabled);
+        let grown = enabled > self.enabled;
+        self.enabled = enabled;
+        Ok(if grown { Drained::Yes } else { Drained::Dead })
+    }
+
+    /// Samples on: with another period where one is given, and also where the hardware stopped after it
+    /// had lost data.
+    pub(crate) fn go_on(&self, period: Option<u64>) -> Result<(), SpeError> {
+        if let Some(period) = period {
+            aux::set_period(&self.fd, period).map_err(self.failed("change the period of"))?;
+        }
+        self.enable()
+    }
+
+    /// What the kernel's log says of the buffer since it was asked last.
+    pub(crate) fn logged(&mut self) -> Logged {
+        self.buffer.logged()
+    }
+
+    fn failed(&self, what: &'static str) -> impl FnOnce(std::io::Error) -> SpeError {
+        let cpu = self.cpu;
+        move |source| SpeError::Control { what, cpu, source }
+    }
+}

@@ -1,0 +1,311 @@
+//! Arm SPE: opens its events, attaches the programs that decode and attribute what it writes.
+//!
+//! The buffers are mapped but never read here: the programs add every record to its owner's row, and
+//! user space reads the rows. See docs/spe.md for what that costs.
+
+mod budget;
+mod clock;
+mod error;
+mod event;
+mod programs;
+mod sampler;
+
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+
+use aya::{Btf, Ebpf};
+use probe_common::{
+    CgroupId,
+    spe::{SourceTable, SpeSetting, SpeTask, TIMELINE},
+};
+
+pub(crate) use self::{
+    budget::Budget,
+    event::{Drained, SpeCpuEvent},
+    programs::{FIELDS, Maps},
+    sampler::Sampler,
+};
+pub use self::{
+    budget::LOWEST as LOWEST_IN_BUDGET,
+    error::SpeError,
+    event::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents},
+};
+use self::{clock::Clock, sampler::SamplerEvents};
+use super::{KernelClock, LoadError, hook::attach_tracepoint};
+use crate::{
+    machine::{
+        Pmus,
+        kernel_config::{Built, KernelConfig},
+    },
+    session::pull::SpeTotals,
+    snapshot::SpeHook,
+};
+
+/// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64), for the size of buffers.
+pub const ASSUMED_NANOS_PER_RECORD: u64 = 127;
+
+/// Bytes of the kernel's log of a buffer, 32 for each chunk: between two drains a CPU hands over fewer.
+const LOG: usize = 64 << 10;
+
+/// What is sampled and how.
+#[derive(Clone, Debug)]
+pub struct SpeConfig {
+    /// The events, from [`SpeEvents::resolve`].
+    pub events: SpeEvents,
+    /// Longest time with interrupts off that a chunk may take.
+    pub irq_max: Duration,
+    /// Bytes of each CPU's buffer, twice a chunk; see [`aux_size`].
+    pub aux_size: usize,
+    /// Share of a CPU's time that decoding may cost, to which the period is adapted; None: the period stays.
+    pub budget: Option<f64>,
+    /// Pages in the table of pages; 0: none is kept.
+    pub pages: u32,
+    /// Rows that the map takes; None: by the number of CPUs.
+    pub max_rows: Option<u32>,
+    /// Where records name no thread.
+    pub timeline: Timeline,
+}
+
+/// When the timeline of switches is kept, which finds owners of records that name no thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timeline {
+    /// Where this kernel is not built to put thread ids into records, or does not say.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+}
+
+/// All of SPE that is in the kernel for one run.
+pub(crate) struct Spe {
+    pub(crate) config: SpeConfig,
+    pub(crate) hook: SpeHook,
+    pub(crate) events: Vec<SpeCpuEvent>,
+    sampler_events: SamplerEvents,
+    pub(crate) period: u64,
+    pub(crate) clock: Clock,
+    /// Data-source table of each CPU's core, where one is known.
+    pub(crate) tables: Arc<HashMap<u32, SourceTable>>,
+    pub(crate) budget: Option<Budget>,
+    pub(crate) totals: SpeTotals,
+    /// Rows that the map takes.
+    pub(crate) max_rows: u32,
+}
+
+impl SpeConfig {
+    /// An event on each of these CPUs that has SPE, what its core counts of the sampling, and the walk over
+    /// the tasks.
+    pub(super) fn descriptors(&self, cpus: &[u32]) -> usize {
+        let sampler = sampler_events();
+        let sampled = cpus.iter().filter(|cpu| self.events.covers(**cpu));
+        let on = sampled.map(|cpu| 1 + sampler.on(*cpu).count());
+        on.sum::<usize>() + 1
+    }
+}
+
+/// Whether this kernel is built to put thread ids into records, and says so.
+fn thread_ids_in_records() -> bool {
+    let config = KernelConfig::read(Path::new("/proc"), Path::new("/boot"));
+    config.is_some_and(|config| config.built("PID_IN_CONTEXTIDR") == Built::In)
+}
+
+/// What the core PMUs of this machine count of the sampling.
+fn sampler_events() -> SamplerEvents {
+    let pmus = Pmus::read(Path::new("/sys"));
+    pmus.as_ref().map(SamplerEvents::find).unwrap_or_default()
+}
+
+impl Spe {
+    /// Attaches the programs and starts sampling on every online CPU that has SPE.
+    pub(crate) fn start(
+        config: SpeConfig,
+        ebpf: &mut Ebpf,
+        btf: &Btf,
+        kernel: KernelClock,
+        online: &[u32],
+        possible: usize,
+    ) -> Result<Self, LoadError> {
+        let timeline = config.wants_timeline();
+        programs::attach_tasks(ebpf, btf)?;
+        let clock = Clock::calibrate(kernel);
+        let mut maps = Maps(ebpf);
+        maps.set_clock(0, &clock)?;
+        maps.set(SpeSetting::Clock, 0)?;
+        let irq_max = u64::try_from(config.irq_max.as_nanos()).unwrap_or(u64::MAX);
+        maps.set(SpeSetting::Nanos, irq_max)?;
+        programs::load_prime(ebpf)?;
+        if timeline {
+            attach_tracepoint(ebpf, btf, "spe_switch", "sched_switch")?;
+        }
+        let hook = programs::attach_chunks(ebpf, btf)?;
+        let sysfs = Path::new("/sys");
+        let table = |&cpu: &u32| Some((cpu, SourceTable::of_midr(midr(sysfs, cpu)?)?));
+        let tables = Arc::new(online.iter().filter_map(table).collect());
+        let mut spe = Self {
+            period: config.events.period,
+            hook,
+            events: Vec::new(),
+            sampler_events: sampler_events(),
+            clock,
+            tables,
+            budget: config
+                .budget
+                .map(|share| Budget::new(share, config.events.floor)),
+            totals: SpeTotals::default(),
+            max_rows: config.rows(possible),
+            config,
+        };
+        for &cpu in online {
+            spe.open(ebpf, cpu)?;
+        }
+        if spe.events.is_empty() {
+            return Err(SpeError::NoCpu.into());
+        }
+        tracing::info!(
+            "SPE: period {}, {} KiB of buffer on each of {} CPUs, hook {:?}{}",
+            spe.period,
+            spe.config.aux_size / 1024,
+            spe.events.len(),
+            spe.hook,
+            if timeline {
+                ", owners by the time of switches where records name no thread"
+            } else {
+                ""
+            }
+        );
+        Ok(spe)
+    }
+
+    /// Starts sampling on a CPU, where it has SPE.
+    pub(crate) fn open(&mut self, ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
+        let log = match self.hook {
+            SpeHook::Fentry => 0,
+            SpeHook::Kprobe => LOG.max(rustix::param::page_size()),
+        };
+        let sizes = [self.config.aux_size, log];
+        let Some(mut event) = SpeCpuEvent::open(&self.config.events, cpu, self.period, sizes)?
+        else {
+            return Ok(());
+        };
+        programs::prime(ebpf, cpu)?;
+        // The program must know the event before its first chunk.
+        Maps(ebpf).set_event(cpu, event.id)?;
+        event.sampler = Sampler::open(&self.sampler_events, cpu);
+        event.enable()?;
+        self.events.push(event);
+        Ok(())
+    }
+
+    /// Whether there is an event for this CPU.
+    pub(crate) fn samples(&self, cpu: u32) -> bool {
+        self.events.iter().any(|event| event.cpu == cpu)
+    }
+
+    /// Forgets the events of CPUs that are not online any more, or were not in between.
+    pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
+        let totals = &mut self.totals;
+        self.events.retain_mut(|event| {
+            let kept = keep(event.cpu);
+            if !kept {
+                totals.read_log(event);
+            }
+            kept
+        });
+    }
+
+    /// A process that waits for its start: what it will do is the command's.
+    pub(crate) fn follow(ebpf: &mut Ebpf, pid: u32) -> Result<(), LoadError> {
+        Maps(ebpf).set_task(u64::from(pid), SpeTask::new(CgroupId::COMMAND, pid, 0))
+    }
+}
+
+/// Share of a CPU's time that decoding may cost where the user sets neither that nor the period.
+pub const DEFAULT_BUDGET: f64 = 0.005;
+
+/// Longest time with interrupts off for a chunk, where the user does not set it.
+pub const DEFAULT_IRQ_MAX: Duration = Duration::from_micros(50);
+
+/// Buffers are drained at least that often: what exited is forgotten only then, the clocks are compared,
+/// and the period follows the cost.
+pub const UPKEEP: Duration = Duration::from_secs(2);
+
+impl SpeConfig {
+    /// Loads and stores, at a period that follows the default budget.
+    ///
+    /// # Errors
+    /// As of [`SpeEvents::resolve`].
+    pub fn standard(pmus: &Pmus) -> Result<Self, SpeError> {
+        Ok(Self {
+            events: SpeEvents::resolve(pmus, DEFAULT_FILTERS, DEFAULT_PERIOD)?,
+            irq_max: DEFAULT_IRQ_MAX,
+            aux_size: aux_size(DEFAULT_IRQ_MAX),
+            budget: Some(DEFAULT_BUDGET),
+            pages: 0,
+            max_rows: None,
+            timeline: Timeline::Auto,
+        })
+    }
+
+    fn wants_timeline(&self) -> bool {
+        self.timeline == Timeline::On || !thread_ids_in_records()
+    }
+
+    /// Offsets and sizes that are known beside those of BTF.
+    pub(crate) fn globals(&self) -> [(&'static str, u64); 4] {
+        let shift = u64::from(rustix::param::page_size().trailing_zeros());
+        [
+            ("SPE_PAGE_SHIFT", shift),
+            ("SPE_DATA_PAGE_SHIFT", shift),
+            ("SPE_WITH_PAGES", u64::from(self.pages > 0)),
+            ("SPE_WITH_TIMELINE", u64::from(self.wants_timeline())),
+        ]
+    }
+
+    /// Rows that the map takes on so many CPUs: memory follows what was sampled, only the buckets are there
+    /// at once. Of the processes whose ends wait in the lifecycle ring each has room for 32.
+    fn rows(&self, possible: usize) -> u32 {
+        let by_cpus = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
+        self.max_rows.unwrap_or(by_cpus.clamp(65_536, 1 << 20))
+    }
+
+    /// The maps that have one entry without SPE, and how many they have with it.
+    pub(crate) fn map_sizes(&self, possible: usize) -> [(&'static str, u32); 6] {
+        let rows = self.rows(possible);
+        let possible = u32::try_from(possible).unwrap_or(u32::MAX);
+        let timeline = if self.wants_timeline() { TIMELINE } else { 1 };
+        [
+            ("SPE_EVENTS", possible),
+            ("SPE_ROWS", rows),
+            ("SPE_TASKS", MAX_THREADS),
+            ("SPE_EXITED", MAX_EXITED),
+            ("SPE_SWITCHES", timeline),
+            ("SPE_PAGES", self.pages.max(1)),
+        ]
+    }
+}
+
+/// Threads that may live at once; memory follows those that do, 128 bytes each.
+const MAX_THREADS: u32 = 1 << 20;
+
+/// Threads that may exit between two pulls without staying in the task map.
+const MAX_EXITED: u32 = 1 << 16;
+
+/// The buffer for a time with interrupts off: half of it is a chunk, what can be decoded in that time in
+/// a power of two of pages.
+#[must_use]
+pub fn aux_size(irq_max: Duration) -> usize {
+    let page = rustix::param::page_size();
+    let records = irq_max.as_nanos() / u128::from(ASSUMED_NANOS_PER_RECORD);
+    let pages = usize::try_from(records * 64).unwrap_or(usize::MAX) / page;
+    // The next power of two below; a chunk is a page at least, and 1 MiB needs no more.
+    let pages = pages.clamp(1, (1 << 20) / page);
+    2 * page * (1 << pages.ilog2())
+}
+
+/// `MIDR_EL1` of a CPU.
+fn midr(sysfs: &Path, cpu: u32) -> Option<u64> {
+    let path = sysfs.join(format!(
+        "devices/system/cpu/cpu{cpu}/regs/identification/midr_el1"
+    ));
+    let text = std::fs::read_to_string(path).ok()?;
+    u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+}

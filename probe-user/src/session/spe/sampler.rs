@@ -1,0 +1,82 @@
+//! What the core itself counts of its sampling: where the core PMU has these events, how many
+//! samples were taken, kept, and dropped because one was in flight still.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use crate::{
+    event::{self, Counter, Source},
+    machine::{Pmus, cpus::CpuList},
+    sys::perf,
+};
+
+/// Architected core PMU events (`SAMPLE_POP` 0x4000 to `SAMPLE_COLLISION` 0x4003), as their files are
+/// called. They count only while SPE runs on the CPU.
+const EVENTS: [&str; 4] = [
+    "sample_pop",
+    "sample_feed",
+    "sample_filtrate",
+    "sample_collision",
+];
+
+/// The events that this machine's core PMUs have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SamplerEvents(Vec<(&'static str, Counter, Option<CpuList>)>);
+
+impl SamplerEvents {
+    pub(super) fn find(pmus: &Pmus) -> Self {
+        let mut found = Vec::new();
+        for pmu in pmus.cores() {
+            for name in EVENTS {
+                if pmu.event(name).is_none() {
+                    continue;
+                }
+                let Ok(groups) = event::parse(&format!("{}/{name}/", pmu.name), pmus) else {
+                    continue;
+                };
+                for event in groups.into_iter().flat_map(|group| group.events) {
+                    if let Source::Counter(counter) = event.source {
+                        found.push((name, counter, pmu.cpus.clone()));
+                    }
+                }
+            }
+        }
+        Self(found)
+    }
+
+    /// Those of one CPU.
+    pub(super) fn on(
+        &self,
+        cpu: u32,
+    ) -> impl Iterator<Item = &(&'static str, Counter, Option<CpuList>)> {
+        let has = move |cpus: &Option<CpuList>| cpus.as_ref().is_none_or(|it| it.contains(cpu));
+        self.0.iter().filter(move |(_, _, cpus)| has(cpus))
+    }
+}
+
+/// The open events of one CPU.
+#[derive(Default)]
+pub(crate) struct Sampler(Vec<(&'static str, OwnedFd)>);
+
+impl Sampler {
+    /// Opens what the CPU has; these counts are extra, so one that is refused is left out.
+    pub(super) fn open(events: &SamplerEvents, cpu: u32) -> Self {
+        let mut open = Vec::new();
+        for (name, counter, _) in events.on(cpu) {
+            let event = perf::open(&counter.attr(), event::Exclude::default(), cpu, None)
+                .and_then(|event| perf::enable(event.as_fd()).map(|()| event));
+            match event {
+                Ok(event) => open.push((*name, event)),
+                Err(error) => tracing::debug!("{name} is not counted on CPU {cpu}: {error}"),
+            }
+        }
+        Self(open)
+    }
+
+    /// Counts since the event was opened.
+    pub(crate) fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().filter_map(|(name, event)| {
+            let reading = perf::read(event.as_fd()).ok()?;
+            (reading.running > 0).then_some((*name, reading.count))
+        })
+    }
+}

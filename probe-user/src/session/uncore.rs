@@ -1,0 +1,372 @@
+//! Uncore counters: opened once for each CPU that the PMU's cpumask lists, never once per CPU.
+//!
+//! The drivers take any CPU of their part of the machine and move the event to the one of the
+//! cpumask, so a counter per CPU would count the same thing many times over. Events in braces are one
+//! group of the kernel's: they count over the same time, and what does not fit the PMU at once
+//! is rotated by the kernel, as enabled and running time tell.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    ops::Range,
+    os::fd::{AsFd as _, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{LoadError, counters};
+use crate::{
+    event::Scope,
+    machine::{
+        self,
+        cpus::{self, CpuList},
+        topology::Topology,
+    },
+    plan::Plan,
+    snapshot::UncoreReading,
+    sys::{
+        clock::now,
+        perf::{self, Reading},
+    },
+};
+
+/// An enabled counter cannot have been enabled for no time at all over so long.
+const CERTAINLY_ENABLED: Duration = Duration::from_millis(1);
+
+/// All uncore counters of a session.
+pub(crate) struct Uncore {
+    groups: Vec<Group>,
+    topology: Arc<Topology>,
+    sysfs: PathBuf,
+    /// Those of [`Plan::uncore`] that are divided by what CPUs counted.
+    divided: BTreeSet<usize>,
+    /// A CPU came or went since the last look at the cpumasks.
+    pub(crate) look: bool,
+    last: Duration,
+}
+
+/// Events that are opened as one group, on every CPU of their PMU's cpumask.
+struct Group {
+    /// Indices into [`Plan::uncore`].
+    events: Range<usize>,
+    pmu: String,
+    state: State,
+    /// What is open, by the socket and the number of the hardware's instance on that socket.
+    units: BTreeMap<(u32, u16), Unit>,
+}
+
+#[derive(PartialEq)]
+enum State {
+    Counting,
+    /// The PMU is gone, as the log has said: its series have ended.
+    Gone,
+}
+
+struct Unit {
+    cpu: u32,
+    counters: Vec<Counter>,
+}
+
+struct Counter {
+    event: Option<OwnedFd>,
+    /// What was counted before the event was opened anew.
+    base: Reading,
+    last: Reading,
+}
+
+impl Uncore {
+    /// Opens every uncore event of the plan.
+    pub(crate) fn open(plan: &Plan, sysfs: &Path) -> Result<Self, LoadError> {
+        let mut uncore = Self {
+            groups: Vec::new(),
+            topology: Arc::new(Topology::read(sysfs)),
+            sysfs: sysfs.to_owned(),
+            divided: edges::divided(plan),
+            look: false,
+            last: now(),
+        };
+        for events in &plan.uncore_groups {
+            let first = &plan.uncore[events.start];
+            let (Some(pmu), Scope::Uncore { cpus }) = (&first.counter.pmu, &first.counter.scope)
+            else {
+                continue;
+            };
+            let mut group = Group {
+                events: events.clone(),
+                pmu: pmu.clone(),
+                state: State::Counting,
+                units: BTreeMap::new(),
+            };
+            for (place, cpu) in uncore.places(pmu, cpus) {
+                let counters = uncore.open_unit(plan, &group.events, cpu)?;
+                group.units.insert(place, Unit { cpu, counters });
+            }
+            uncore.groups.push(group);
+        }
+        for group in &uncore.groups {
+            for unit in group.units.values() {
+                unit.enable(plan, &group.events)?;
+            }
+        }
+        Ok(uncore)
+    }
+
+    /// The sockets, where anything is counted for them.
+    pub(crate) fn topology(&self) -> Option<Arc<Topology>> {
+        (!self.groups.is_empty()).then(|| Arc::clone(&self.topology))
+    }
+
+    /// The CPUs of a cpumask by socket, and by their number on that socket.
+    fn places(&self, pmu: &str, cpus: &CpuList) -> Vec<((u32, u16), u32)> {
+        let mut next: BTreeMap<u32, u16> = BTreeMap::new();
+        let place = |cpu| {
+            let socket = self.socket(pmu, cpu);
+            let number = next.entry(socket).or_default();
+            let place = (socket, *number);
+            *number += 1;
+            (place, cpu)
+        };
+        cpus.iter().map(place).collect()
+    }
+
+    /// The socket that a PMU counts for when it is read on this CPU: the CPU's own. Where the machine
+    /// does not tell, NVIDIA's drivers tell it in the PMU's name.
+    fn socket(&self, pmu: &str, cpu: u32) -> u32 {
+        let named = machine::named_node(pmu);
+        let socket = self.topology.socket(cpu);
+        if let (Some(named), Some(socket)) = (named, socket)
+            && named != socket
+            && self.topology.node(cpu) != Some(named)
+        {
+            tracing::warn!(
+                "{pmu} is named after NUMA node {named}, but its CPU {cpu} is not there: taking it for socket {socket}, \
+                 the CPU's own"
+            );
+        }
+        socket.or(named).unwrap_or(0)
+    }
+
+    /// Opens a group on a CPU; it counts once it is enabled.
+    fn open_unit(
+        &self,
+        plan: &Plan,
+        events: &Range<usize>,
+        cpu: u32,
+    ) -> Result<Vec<Counter>, LoadError> {
+        let mut opened: Vec<OwnedFd> = Vec::new();
+        for planned in &plan.uncore[events.clone()] {
+            let leader = opened.first().map(|fd| fd.as_fd());
+            let (counter, exclude) = (&planned.counter, planned.exclude);
+            let event = match leader {
+                None => perf::open_leader(&counter.attr(), exclude, cpu),
+                leader => perf::open(&counter.attr(), exclude, cpu, leader),
+            };
+            let event = event.map_err(|error| {
+                if self.is_offline(cpu) {
+                    LoadError::OfflineCpumask {
+                        event: plan.columns[planned.column].name.clone(),
+                        pmu: planned.counter.pmu.clone().unwrap_or_default(),
+                        cpu,
+                    }
+                } else {
+                    counters::refused(plan, planned, cpu, &error)
+                }
+            })?;
+            opened.push(event);
+        }
+        let counter = |event| Counter {
+            event: Some(event),
+            base: Reading::default(),
+            last: Reading::default(),
+        };
+        Ok(opened.into_iter().map(counter).collect())
+    }
+
+    fn is_offline(&self, cpu: u32) -> bool {
+        cpus::online(&self.sysfs).is_ok_and(|online| !online.contains(cpu))
+    }
+
+    /// Reads every counter, in one pass.
+    pub(crate) fn read(&mut self, plan: &Plan) -> Vec<UncoreReading> {
+        if std::mem::take(&mut self.look) {
+            Arc::make_mut(&mut self.topology).refresh(&self.sysfs);
+            self.follow_cpumasks(plan);
+        }
+        let now = now();
+        let passed = now.saturating_sub(self.last) > CERTAINLY_ENABLED;
+        self.last = now;
+        let mut readings = Vec::new();
+        for group in &mut self.groups {
+            let mut dead = false;
+            for ((socket, instance), unit) in &mut group.units {
+                let before = unit.enabled();
+                let open = unit.counters.iter().any(|counter| counter.event.is_some());
+                let counts = unit.read().is_ok();
+                let stands = passed && unit.enabled() == before;
+                let counting = group.state == State::Counting;
+                dead |= counting && open && (!counts || stands);
+                for (at, counter) in group.events.clone().zip(&unit.counters) {
+                    let reading = (counts && counting).then_some(counter.last);
+                    let Reading {
+                        enabled, running, ..
+                    } = reading.unwrap_or_default();
+                    readings.push(UncoreReading {
+                        at,
+                        socket: *socket,
+                        instance: *instance,
+                        count: reading.map(|reading| reading.count),
+                        edge: 0,
+                        enabled,
+                        running,
+                    });
+                }
+            }
+            // Without a message about a CPU, since network namespaces have none: look next time.
+            self.look |= dead;
+        }
+        readings
+    }
+
+    /// Opens anew what is not on the CPU that the cpumask names, and ends the series of PMUs that are gone.
+    fn follow_cpumasks(&mut self, plan: &Plan) {
+        let mut groups = std::mem::take(&mut self.groups);
+        let mut gone = BTreeSet::new();
+        for group in &mut groups {
+            if group.state == State::Counting {
+                self.follow(plan, group);
+                if group.state == State::Gone {
+                    gone.insert(&group.pmu);
+                }
+            }
+        }
+        for pmu in gone {
+            tracing::warn!("{pmu} is gone: its counts end here, the others go on");
+        }
+        self.groups = groups;
+    }
+
+    fn follow(&self, plan: &Plan, group: &mut Group) {
+        let dir = self.sysfs.join("bus/event_source/devices").join(&group.pmu);
+        let mask = fs::read_to_string(dir.join("cpumask"));
+        let Some(cpus) = mask.ok().and_then(|mask| mask.parse::<CpuList>().ok()) else {
+            group.state = State::Gone;
+            for unit in group.units.values_mut() {
+                unit.counters
+                    .iter_mut()
+                    .for_each(|counter| counter.event = None);
+            }
+            return;
+        };
+        let mut places: BTreeMap<_, _> = self.places(&group.pmu, &cpus).into_iter().collect();
+        // The only instance stays what it is, whatever CPU reads it.
+        if let (Some(place), Some(cpu)) = (only(group.units.keys()), only(places.values())) {
+            places = [(*place, *cpu)].into();
+        }
+        for (place, unit) in &mut group.units {
+            match places.get(place) {
+                Some(cpu) if *cpu == unit.cpu && unit.lives() => {}
+                Some(cpu) => self.reopen(plan, &group.events, &group.pmu, unit, *cpu),
+                // Every CPU of that socket is offline.
+                None => unit.end(),
+            }
+        }
+        for (place, cpu) in places {
+            group.units.entry(place).or_insert_with(|| {
+                let mut unit = Unit {
+                    cpu,
+                    counters: Vec::new(),
+                };
+                self.reopen(plan, &group.events, &group.pmu, &mut unit, cpu);
+                unit
+            });
+        }
+    }
+
+    /// Goes on with new events on `cpu`; what was counted so far stays.
+    fn reopen(&self, plan: &Plan, events: &Range<usize>, pmu: &str, unit: &mut Unit, cpu: u32) {
+        let opened = self.open_unit(plan, events, cpu);
+        unit.end();
+        let opened = opened.and_then(|counters| {
+            let new = Unit { cpu, counters };
+            new.enable(plan, events).map(|()| new)
+        });
+        match opened {
+            Ok(mut new) => {
+                for (new, old) in new.counters.iter_mut().zip(&unit.counters) {
+                    (new.base, new.last) = (old.last, old.last);
+                }
+                tracing::info!("{pmu} is counted on CPU {cpu} now");
+                *unit = new;
+            }
+            Err(error) => tracing::warn!("{error}: no counts of it from here on"),
+        }
+    }
+}
+
+/// The item of an iterator that has one.
+fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    items.next().filter(|_| items.next().is_none())
+}
+
+impl Unit {
+    fn enable(&self, plan: &Plan, events: &Range<usize>) -> Result<(), LoadError> {
+        let Some(leader) = self.counters.first().and_then(|first| first.event.as_ref()) else {
+            return Ok(());
+        };
+        let planned = &plan.uncore[events.start];
+        perf::enable(leader.as_fd())
+            .map_err(|error| counters::refused(plan, planned, self.cpu, &error))
+    }
+
+    /// For how long it was enabled when it was last read.
+    fn enabled(&self) -> u64 {
+        self.counters.first().map_or(0, |first| first.last.enabled)
+    }
+
+    /// Whether its counters still count: the enabled time of an event of the kernel's always grows.
+    fn lives(&mut self) -> bool {
+        let before = self.enabled();
+        self.read().is_ok() && self.enabled() > before
+    }
+
+    /// Reads for the last time and closes the events.
+    fn end(&mut self) {
+        // Events that cannot be read any more keep what they were last read to hold.
+        let _ = self.read();
+        for counter in &mut self.counters {
+            counter.event = None;
+        }
+    }
+
+    /// Reads all that was counted since the session began.
+    fn read(&mut self) -> io::Result<()> {
+        let readings = self.now()?;
+        for (counter, reading) in self.counters.iter_mut().zip(readings) {
+            counter.last = reading;
+        }
+        Ok(())
+    }
+
+    /// What its counters hold at one moment, where they are a group of the kernel's.
+    fn now(&self) -> io::Result<Vec<Reading>> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let leader = self.counters.first().and_then(|first| first.event.as_ref());
+        let leader = leader.ok_or_else(gone)?.as_fd();
+        let mut readings = perf::read_group(leader, self.counters.len())?;
+        for counter in &self.counters[readings.len()..] {
+            let event = counter.event.as_ref().ok_or_else(gone)?;
+            readings.push(perf::read(event.as_fd())?);
+        }
+        for (counter, reading) in self.counters.iter().zip(&mut readings) {
+            reading.count += counter.base.count;
+            reading.enabled += counter.base.enabled;
+            reading.running += counter.base.running;
+        }
+        Ok(readings)
+    }
+}
+
+mod edges;
+#[cfg(test)]
+mod tests;

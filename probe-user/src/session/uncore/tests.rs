@@ -1,0 +1,250 @@
+//! Uncore counters on a made-up sysfs whose PMUs are the kernel's software clock: they count
+//! nanoseconds on any CPU, so what moved, went on or stopped is told by time alone.
+
+use std::{thread::sleep, time::Duration};
+
+use super::*;
+use crate::{
+    event::{self},
+    machine::Pmus,
+};
+
+const EVENTS: &str =
+    "{nvidia_scf_pmu_0/clock/,nvidia_scf_pmu_0/clock,name=twice/},uncore_imc_0/clock/";
+
+struct Machine {
+    root: tempfile::TempDir,
+}
+
+impl Machine {
+    /// Two PMUs on CPU 0, which has a socket of its own, as CPU 1 has.
+    fn new() -> Self {
+        let machine = Self {
+            root: tempfile::tempdir().unwrap(),
+        };
+        for pmu in ["nvidia_scf_pmu_0", "uncore_imc_0"] {
+            let dir = format!("bus/event_source/devices/{pmu}");
+            machine.write(&format!("{dir}/type"), "1\n");
+            machine.write(&format!("{dir}/cpumask"), "0\n");
+            machine.write(&format!("{dir}/format/event"), "config:0-7\n");
+            machine.write(&format!("{dir}/events/clock"), "event=0x00\n");
+        }
+        machine.write("devices/system/cpu/online", "0-1\n");
+        for cpu in ["0", "1"] {
+            let file = format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+            machine.write(&file, "0\n");
+        }
+        machine
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        let path = self.root.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn cpumask(&self, pmu: &str, cpus: &str) {
+        self.write(&format!("bus/event_source/devices/{pmu}/cpumask"), cpus);
+    }
+
+    fn open(&self) -> (Plan, Result<Uncore, LoadError>) {
+        let pmus = Pmus::read(self.root.path()).unwrap();
+        let plan = Plan::new(&event::parse(EVENTS, &pmus).unwrap()).unwrap();
+        let uncore = Uncore::open(&plan, self.root.path());
+        (plan, uncore)
+    }
+}
+
+fn read(uncore: &mut Uncore, plan: &Plan) -> Vec<Option<u64>> {
+    sleep(Duration::from_millis(3));
+    let readings = uncore.read(plan);
+    readings.iter().map(|reading| reading.count).collect()
+}
+
+/// Every count has grown since.
+fn grown(before: &[Option<u64>], now: &[Option<u64>]) -> bool {
+    before.len() == now.len() && before.iter().zip(now).all(|(before, now)| before < now)
+}
+
+#[test]
+fn events_in_braces_are_one_group_and_others_are_alone() {
+    let machine = Machine::new();
+    let (plan, uncore) = machine.open();
+    assert_eq!(plan.uncore_groups, [0..2, 2..3]);
+    let mut uncore = uncore.unwrap();
+    let before = read(&mut uncore, &plan);
+    assert!(before.iter().all(|count| *count > Some(0)), "{before:?}");
+    assert!(grown(&before, &read(&mut uncore, &plan)));
+    // Read one after the other, they would have been enabled for different times.
+    let times = |reading: &UncoreReading| (reading.enabled, reading.running);
+    let readings = uncore.read(&plan);
+    assert_eq!(times(&readings[0]), times(&readings[1]));
+    assert_ne!(times(&readings[0]), times(&readings[2]));
+}
+
+#[test]
+fn a_cpumask_that_moves_is_followed_and_keeps_what_was_counted() {
+    let machine = Machine::new();
+    let (plan, uncore) = machine.open();
+    let mut uncore = uncore.unwrap();
+    let before = read(&mut uncore, &plan);
+    // Whatever socket that CPU is in: it is the same hardware.
+    machine.write(
+        "devices/system/cpu/cpu1/topology/physical_package_id",
+        "1\n",
+    );
+    machine.cpumask("nvidia_scf_pmu_0", "1\n");
+    uncore.look = true;
+    let after = read(&mut uncore, &plan);
+    assert!(grown(&before, &after), "{before:?} {after:?}");
+    assert!(grown(&after, &read(&mut uncore, &plan)));
+    let cpus = |uncore: &Uncore| -> Vec<u32> {
+        let units = uncore.groups.iter().flat_map(|group| group.units.values());
+        units.map(|unit| unit.cpu).collect()
+    };
+    assert_eq!(cpus(&uncore), [1, 0]);
+}
+
+#[test]
+fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
+    let machine = Machine::new();
+    let (plan, uncore) = machine.open();
+    let mut uncore = uncore.unwrap();
+    let before = read(&mut uncore, &plan);
+    let dir = "bus/event_source/devices/nvidia_scf_pmu_0";
+    fs::remove_dir_all(machine.root.path().join(dir)).unwrap();
+    uncore.look = true;
+    let after = read(&mut uncore, &plan);
+    assert_eq!(after[..2], [None, None]);
+    assert!(before[2] < after[2]);
+    assert!(after[2] < read(&mut uncore, &plan)[2]);
+}
+
+#[test]
+fn an_event_that_stands_still_is_found_without_a_message() {
+    let machine = Machine::new();
+    let (plan, uncore) = machine.open();
+    let mut uncore = uncore.unwrap();
+    let before = read(&mut uncore, &plan);
+    // As if its CPU had left and come back: the event is dead, its descriptor is not.
+    for unit in uncore.groups[1].units.values_mut() {
+        perf::disable(unit.counters[0].event.as_ref().unwrap().as_fd()).unwrap();
+        unit.read().unwrap();
+    }
+    let still = read(&mut uncore, &plan);
+    assert!(uncore.look, "{before:?} {still:?}");
+    let after = read(&mut uncore, &plan);
+    assert!(!uncore.look && still[2] < after[2], "{still:?} {after:?}");
+}
+
+#[test]
+fn cpus_of_one_socket_are_its_instances_and_those_of_others_are_theirs() {
+    let machine = Machine::new();
+    machine.cpumask("uncore_imc_0", "0-1\n");
+    let (plan, uncore) = machine.open();
+    let places = |uncore: &mut Uncore| -> Vec<(usize, u32, u16)> {
+        let readings = uncore.read(&plan);
+        readings
+            .iter()
+            .map(|reading| (reading.at, reading.socket, reading.instance))
+            .collect()
+    };
+    assert_eq!(places(&mut uncore.unwrap())[2..], [(2, 0, 0), (2, 0, 1)]);
+    machine.write(
+        "devices/system/cpu/cpu1/topology/physical_package_id",
+        "1\n",
+    );
+    let (_, uncore) = machine.open();
+    assert_eq!(places(&mut uncore.unwrap())[2..], [(2, 0, 0), (2, 1, 0)]);
+}
+
+#[test]
+fn the_name_tells_the_socket_where_the_machine_does_not() {
+    let machine = Machine::new();
+    let (_, uncore) = machine.open();
+    let mut uncore = uncore.unwrap();
+    assert_eq!(uncore.socket("nvidia_scf_pmu_1", 0), 0, "the CPU's own");
+    uncore.topology = Arc::default();
+    assert_eq!(uncore.socket("nvidia_scf_pmu_1", 0), 1);
+    assert_eq!(uncore.socket("nvidia_pcie_pmu_3_rc_7", 0), 3);
+    assert_eq!(uncore.socket("nvidia_uncore_pmu_5", 0), 0);
+    assert_eq!(uncore.socket("uncore_cha_5", 0), 0);
+}
+
+#[test]
+fn a_cpumask_with_an_offline_cpu_is_refused_in_words() {
+    let machine = Machine::new();
+    machine.cpumask("uncore_imc_0", "4095\n");
+    let error = machine.open().1.err().unwrap().to_string();
+    assert_eq!(
+        error,
+        "cannot count uncore_imc_0/clock/: the cpumask of uncore_imc_0 names CPU 4095, which is offline; bring it online \
+         (`echo 1 > /sys/devices/system/cpu/cpu4095/online`)"
+    );
+}
+
+/// How far a counter moved around its reading; of one that nothing divides it does not matter.
+#[test]
+fn edges_are_what_moved_around_a_reading() {
+    let machine = Machine::new();
+    let (plan, uncore) = machine.open();
+    let mut uncore = uncore.unwrap();
+    uncore.divided = [0].into();
+    let nap = || sleep(Duration::from_millis(3));
+    let before = uncore.glance();
+    assert_eq!(before.len(), 1);
+    nap();
+    let mut readings = uncore.read(&plan);
+    nap();
+    nap();
+    let after = uncore.glance();
+    uncore.bound_edges(&mut readings, &before, &after);
+    let count = readings[0].count.unwrap();
+    let (first, last) = (before[&(0, 0, 0)], after[&(0, 0, 0)]);
+    // The longer of both sides; the clock counts nanoseconds.
+    assert_eq!(readings[0].edge, (count - first).max(last - count));
+    assert!(readings[0].edge >= 6_000_000, "{readings:?}");
+    assert!(readings[1..].iter().all(|reading| reading.edge == 0));
+    // Opened in between: all of it may lie outside.
+    uncore.bound_edges(&mut readings, &edges::Glance::new(), &after);
+    assert_eq!(Some(readings[0].edge), readings[0].count);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_said_in_words() {
+    let machine = Machine::new();
+    let (plan, _) = machine.open();
+    let said = |error| {
+        let error = io::Error::from_raw_os_error(error);
+        counters::refused(&plan, &plan.uncore[2], 0, &error).to_string()
+    };
+    let denied = said(libc::EACCES);
+    assert!(
+        denied.starts_with(
+            "cannot count uncore_imc_0/clock/ on CPU 0: permission denied: CAP_PERFMON is needed"
+        ),
+        "{denied}"
+    );
+    assert_eq!(denied, said(libc::EPERM));
+    assert!(said(libc::EINVAL).contains("fewer events between the braces"));
+    // Whatever else: the kernel's own word for it.
+    assert_eq!(
+        said(libc::EIO),
+        "cannot count uncore_imc_0/clock/ on CPU 0: Input/output error (os error 5)"
+    );
+}
+
+#[test]
+fn an_empty_cpumask_names_the_cpus_that_would_do() {
+    let machine = Machine::new();
+    machine.cpumask("nvidia_scf_pmu_0", "\n");
+    let dir = "bus/event_source/devices/nvidia_scf_pmu_0";
+    machine.write(&format!("{dir}/associated_cpus"), "72-143\n");
+    let pmus = Pmus::read(machine.root.path()).unwrap();
+    let error = event::parse("nvidia_scf_pmu_0/clock/", &pmus).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the cpumask of `nvidia_scf_pmu_0` is empty, so there is no CPU to open `nvidia_scf_pmu_0/clock/` on; bring \
+         one of the CPUs 72-143 online"
+    );
+}

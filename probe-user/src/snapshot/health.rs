@@ -1,0 +1,108 @@
+//! What pmuscope's own programs cost and could not do.
+
+use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, Sampled, UsageKey, UsageRow};
+
+use super::{CountingCost, Hook, Refused};
+
+/// The programs' account of themselves since the session began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The hook in use.
+    pub hook: Hook,
+    /// Runs of the hook, all CPUs.
+    pub runs: u64,
+    /// Times a slice was charged.
+    pub charges: u64,
+    /// Measured cost of runs that found the same owner.
+    pub same: Sampled,
+    /// Measured cost of runs that charged.
+    pub changed: Sampled,
+    /// What counting takes of a CPU.
+    pub cost: CountingCost,
+    /// Interrupts that this pull sent: CPUs flushed.
+    pub flushes: u64,
+    /// Times the counters of a CPU were exchanged for those of the next group, since the session began.
+    pub exchanges: u64,
+    /// Rows in the USAGE map.
+    pub rows: usize,
+    /// Kernel memory of the maps.
+    pub memory: MapMemory,
+    /// Counters that went back and were taken as a new baseline.
+    pub rebased: u64,
+    /// Counter reads that the kernel refused.
+    pub read_errors: u64,
+    /// Charges that went to the overflow row.
+    pub overflowed: u64,
+    /// Rows that USAGE did not take.
+    pub refused: Refused,
+    /// Map calls of this process that met a busy map and were made again.
+    pub map_retries: u64,
+    /// cgroup and process events that were lost.
+    pub lost_events: u64,
+    /// Switches that no program saw.
+    pub missed_switches: u64,
+    /// Slices whose task another one moved to another cgroup while it ran: all of each is the old cgroup's.
+    pub moved_running: u64,
+    /// Switches that the kernel did not show to `sched_switch`, but to a second program, right after.
+    pub late_switches: u64,
+    /// Nanoseconds of the slices in which a switch between two owners was missed: whose they were is estimated.
+    pub estimated_nanos: u64,
+}
+
+/// Kernel memory of the maps in bytes, by arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapMemory {
+    /// Rows of USAGE, which follow what ran.
+    pub rows: usize,
+    /// All else, which is there from the start.
+    pub fixed: usize,
+}
+
+impl MapMemory {
+    /// Memory for `rows` rows of at most `max_rows`, on `cpus` possible CPUs.
+    ///
+    /// From kernel/bpf/hashtab.c and memalloc.c (6.12): a row is a 48-byte element header, key and
+    /// value, 8 bytes of allocator link, rounded up to a kmalloc size; a bucket is 16 bytes, their
+    /// number the next power of two; the allocator keeps up to 96 free rows per CPU.
+    #[must_use]
+    pub fn of(rows: usize, max_rows: usize, cpus: usize) -> Self {
+        let row = kmalloc_size(48 + size_of::<UsageKey>() + size_of::<UsageRow>() + 8);
+        let buckets = max_rows.next_power_of_two() * 16;
+        let spare = 96 * row * cpus;
+        let per_cpu = size_of::<CpuState>() + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
+        let counters = SLOTS * cpus * size_of::<usize>();
+        let ring = 256 * 1024;
+        Self {
+            rows: rows * row,
+            fixed: buckets + spare + per_cpu * cpus + counters + ring,
+        }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(self) -> usize {
+        self.rows + self.fixed
+    }
+}
+
+/// Sizes that kmalloc serves: powers of two, and 96 and 192.
+fn kmalloc_size(bytes: usize) -> usize {
+    match bytes {
+        65..=96 => 96,
+        129..=192 => 192,
+        _ => bytes.next_power_of_two(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_cgroups_on_144_cpus_stay_below_64_mib() {
+        let memory = MapMemory::of(144_000, 144 * 2048, 144);
+        assert!(memory.total() <= 64 << 20, "{memory:?}");
+        // The bound is no accident of a row that got lost in the sum.
+        assert!(memory.rows >= 144_000 * (16 + 80), "{memory:?}");
+    }
+}

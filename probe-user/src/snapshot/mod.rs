@@ -1,0 +1,104 @@
+//! Snapshot: everything that was counted since a session began, at one moment. Plain data.
+
+mod cost;
+mod health;
+mod refused;
+mod spe;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use probe_common::{CgroupId, UsageKey, UsageRow};
+
+pub use self::{
+    cost::{CountingCost, ReadCost},
+    health::{Health, MapMemory},
+    refused::Refused,
+    spe::{SpeCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
+};
+use crate::{
+    devices::DeviceUse,
+    machine::{resctrl::Monitored, topology::Topology},
+};
+
+/// In place of a process id: processes that ended and are not told apart any more.
+pub const ENDED: u32 = u32::MAX;
+
+/// Whom counts belong to that USAGE could not take: its cgroup is not known any more.
+pub const OVERFLOW: CgroupId = CgroupId(u64::MAX - 2);
+
+/// Everything that was counted since the session began, at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The kernel's `CLOCK_MONOTONIC`, which is that of no time namespace but the initial one, at the
+    /// moment when all CPUs were flushed.
+    pub at: Duration,
+    /// Counts since the session began (raw, not scaled). Rows of owners that ended are freed one
+    /// flush later, after their last value was in a snapshot.
+    pub rows: HashMap<UsageKey, UsageRow>,
+    /// Rows that were freed since the last snapshot, as they were at their end. A key may be there more
+    /// than once, and in `rows` too: [`UsageRow::made`] tells rows apart.
+    pub freed: Vec<(UsageKey, UsageRow)>,
+    /// Uncore counts since the session began.
+    pub uncore: Vec<UncoreReading>,
+    /// The socket of each CPU, where uncore events are counted.
+    pub topology: Option<Arc<Topology>>,
+    /// Who uses devices, where metrics are about them.
+    pub devices: Option<DeviceUse>,
+    /// What resctrl counted, where memory traffic is shared out.
+    pub monitored: Vec<Monitored>,
+    /// Samples of memory accesses, where the session samples.
+    pub spe: Option<SpeReading>,
+    /// Names of every cgroup and process that has a row.
+    pub names: Arc<Names>,
+    /// What the programs say of themselves.
+    pub health: Health,
+}
+
+/// An uncore count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UncoreReading {
+    /// Index into [`crate::plan::Plan::uncore`].
+    pub at: usize,
+    /// Socket, as [`crate::machine::topology::Topology`] numbers them.
+    pub socket: u32,
+    /// Number among those of the same event on that socket: most PMUs have one, but some a cpumask
+    /// with several CPUs of a socket. Their counts add up to the socket's.
+    pub instance: u16,
+    /// Count since the session began, not scaled; None where the event could not be read, or its PMU is gone.
+    pub count: Option<u64>,
+    /// The most that the counter moved between the reading and the moments at which the pull took what CPUs
+    /// had counted; 0 where nothing divides it by that.
+    pub edge: u64,
+    /// Nanoseconds enabled.
+    pub enabled: u64,
+    /// Nanoseconds on the PMU.
+    pub running: u64,
+}
+
+/// What cgroups and processes are called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Path from the root of the cgroup2 hierarchy, as in /proc/PID/cgroup.
+    pub cgroups: HashMap<CgroupId, String>,
+    /// Command name by process id of the initial pid namespace.
+    pub processes: HashMap<u32, String>,
+}
+
+impl Names {
+    pub(crate) fn from_walk(cgroups: Vec<(CgroupId, String)>) -> Self {
+        Self {
+            cgroups: cgroups.into_iter().collect(),
+            processes: HashMap::new(),
+        }
+    }
+}
+
+/// Which kernel hook accounts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Hook {
+    /// Every context switch.
+    #[default]
+    SchedSwitch,
+    /// Only switches between cgroups; where the kernel runs it completely. Idle and system are one row.
+    CgroupSwitches,
+}

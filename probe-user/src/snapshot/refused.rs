@@ -1,0 +1,77 @@
+//! Rows that the USAGE map did not take, and what there is to do about it.
+
+use probe_common::CpuState;
+
+/// How often the kernel refused to make a row, by reason, on all CPUs since the session began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// The map was full. A CPU that has found it so tries again 10 ms later.
+    pub full: u64,
+    /// There was no memory at hand.
+    pub no_memory: u64,
+    /// A part of the map was locked.
+    pub contended: u64,
+}
+
+impl Refused {
+    pub(crate) fn of(states: &[CpuState]) -> Self {
+        let sum = |field: fn(&CpuState) -> u64| states.iter().map(field).sum();
+        Self {
+            full: sum(|state| state.full),
+            no_memory: sum(|state| state.no_memory),
+            contended: sum(|state| state.contended),
+        }
+    }
+
+    /// What to tell the user of a map of `max_rows` rows: each reason once, when it is met first.
+    pub(crate) fn news(self, before: Self, max_rows: u32) -> Vec<String> {
+        let mut news = Vec::new();
+        if before.full == 0 && self.full > 0 {
+            news.push(format!(
+                "the map of rows is full ({max_rows}): what has no row is counted as `system (overflow)`; \
+                 --max-rows makes it larger"
+            ));
+        }
+        if before.no_memory == 0 && self.no_memory > 0 {
+            news.push(
+                "the kernel had no memory at hand for a row: what has no row is counted as `system (overflow)`; \
+                 free some memory if refused_rows_no_memory (--self) goes on growing"
+                    .to_owned(),
+            );
+        }
+        if before.contended == 0 && self.contended > 0 {
+            news.push(
+                "the map of rows was locked when a row had to be made: what has no row is counted as \
+                 `system (overflow)`; please report it if refused_rows_locked (--self) goes on growing"
+                    .to_owned(),
+            );
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_told_once_and_by_its_name() {
+        let none = Refused::default();
+        assert_eq!(none.news(none, 2), [""; 0]);
+        let all = Refused {
+            full: 1,
+            no_memory: 1,
+            contended: 1,
+        };
+        let news = all.news(none, 16_384);
+        let words = ["is full (16384): ", "no memory", "locked"];
+        assert_eq!(news.len(), words.len());
+        for (text, word) in news.iter().zip(words) {
+            assert!(text.contains(word), "{text}");
+        }
+        let later = Refused { full: 9, ..all };
+        assert_eq!(later.news(all, 16_384), [""; 0]);
+        let full = Refused { full: 1, ..none };
+        assert_eq!(full.news(none, 2).len(), 1);
+    }
+}

@@ -1,0 +1,204 @@
+//! Layers of probe-user: a module names only modules before it, so that no two of them need each other.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use syn::{
+    UseTree,
+    visit::{self, Visit},
+};
+
+use crate::sh;
+
+/// The modules in their order (docs/architecture.md): each may name those before it.
+const ORDER: &[&str] = &[
+    "sys",
+    "formula",
+    "machine",
+    "event",
+    "catalogue",
+    "devices",
+    "plan",
+    "snapshot",
+    "names",
+    "session",
+    "window",
+    "join",
+    "derive",
+    "emit",
+    "record",
+    "import",
+    "list",
+    "doctor",
+];
+
+/// What pure stages never name, though it is before them: they work on recorded snapshots, too.
+const LIVE: &str = "session";
+const PURE: &[&str] = &["window", "join", "derive", "emit"];
+
+/// An error that names each file with what it must not import.
+pub(crate) fn check() -> Result<()> {
+    let source = sh::root().join("probe-user/src");
+    let mut wrong = Vec::new();
+    for file in files(&source)? {
+        let below = file.strip_prefix(&source).unwrap_or(&file);
+        let Some(module) = module_of(below) else {
+            continue;
+        };
+        let text = fs::read_to_string(&file)?;
+        let named = modules_named(&text).with_context(|| format!("in {}", file.display()))?;
+        wrong.extend(
+            named
+                .iter()
+                .filter_map(|other| refused(&module, other))
+                .map(|reason| format!("probe-user/src/{}: {reason}", below.display())),
+        );
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Every Rust file below a directory.
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The module of the library that a file belongs to; None for lib.rs and the binary, which name all.
+fn module_of(file: &Path) -> Option<String> {
+    let first = file.iter().next()?.to_str()?;
+    let module = first.strip_suffix(".rs").unwrap_or(first);
+    (!["lib", "bin"].contains(&module)).then(|| module.to_owned())
+}
+
+/// Why `module` must not name `other`; None where it may.
+fn refused(module: &str, other: &str) -> Option<String> {
+    let place = |name: &str| ORDER.iter().position(|known| *known == name);
+    let (Some(own), Some(named)) = (place(module), place(other)) else {
+        let unknown = if place(module).is_none() {
+            module
+        } else {
+            other
+        };
+        return Some(format!(
+            "the module {unknown} has no place in the order of xtask/src/layers.rs: give it one"
+        ));
+    };
+    if named > own {
+        Some(format!(
+            "{module} must not name {other}, which comes after it"
+        ))
+    } else if other == LIVE && PURE.contains(&module) {
+        Some(format!(
+            "{module} works on snapshots and must not name {LIVE}"
+        ))
+    } else {
+        None
+    }
+}
+
+/// The modules that follow `crate::` anywhere in a file.
+fn modules_named(text: &str) -> Result<BTreeSet<String>> {
+    let mut named = Named::default();
+    named.visit_file(&syn::parse_file(text)?);
+    Ok(named.0)
+}
+
+#[derive(Default)]
+struct Named(BTreeSet<String>);
+
+impl Named {
+    /// What follows `crate::` in a `use`.
+    fn first_of(&mut self, tree: &UseTree) {
+        match tree {
+            UseTree::Path(path) => self.insert(&path.ident),
+            UseTree::Name(name) => self.insert(&name.ident),
+            UseTree::Rename(rename) => self.insert(&rename.ident),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.first_of(tree)),
+            _ => {}
+        }
+    }
+
+    fn insert(&mut self, name: &syn::Ident) {
+        self.0.insert(name.to_string());
+    }
+}
+
+impl<'a> Visit<'a> for Named {
+    fn visit_item_use(&mut self, item: &'a syn::ItemUse) {
+        if let UseTree::Path(path) = &item.tree
+            && path.ident == "crate"
+        {
+            self.first_of(&path.tree);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        let mut segments = path.segments.iter();
+        if segments.next().is_some_and(|first| first.ident == "crate")
+            && let Some(second) = segments.next()
+        {
+            self.insert(&second.ident);
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_name_a_module_is_found() {
+        let text = "
+            use crate::{event::{self, Event}, plan::Plan as Other};
+            pub(crate) use crate::names;
+            use std::fs;
+            use super::sys;
+            fn f(x: crate::machine::Pmus) -> Vec<crate::window::Window> {
+                use crate::join::By;
+                crate::session::start()
+            }
+        ";
+        let found = modules_named(text).unwrap();
+        let found: Vec<&str> = found.iter().map(String::as_str).collect();
+        let all = [
+            "event", "join", "machine", "names", "plan", "session", "window",
+        ];
+        assert_eq!(found, all);
+    }
+
+    #[test]
+    fn a_later_module_and_a_session_in_a_pure_stage_are_refused() {
+        assert_eq!(refused("plan", "event"), None);
+        assert_eq!(refused("doctor", "session"), None);
+        let why = refused("machine", "event").unwrap();
+        assert_eq!(why, "machine must not name event, which comes after it");
+        let why = refused("join", "session").unwrap();
+        assert_eq!(why, "join works on snapshots and must not name session");
+        assert!(refused("join", "agent").unwrap().contains("no place"));
+    }
+
+    #[test]
+    fn the_binary_names_what_it_wants() {
+        assert_eq!(module_of(Path::new("bin/pmuscope/main.rs")), None);
+        assert_eq!(module_of(Path::new("lib.rs")), None);
+        let module = module_of(Path::new("plan/capacity/sound.rs"));
+        assert_eq!(module.as_deref(), Some("plan"));
+    }
+}
