@@ -29,7 +29,7 @@ pub const FLUSH_BUSY: u32 = 1;
 /// Durations that the programs measured of themselves, one run in [`crate::SAMPLE_EVERY`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Sampled {
+pub struct SampledCost {
     /// Runs measured.
     pub samples: u64,
     /// Nanoseconds they took together.
@@ -43,7 +43,7 @@ pub struct GroupTime {
     /// At the last reading.
     pub last: u64,
     /// What it had gained then.
-    pub gain: u64,
+    pub delta: u64,
 }
 
 /// State of one CPU. Only programs running on that CPU write it.
@@ -83,9 +83,9 @@ pub struct CpuState {
     pub charges: u64,
     /// Switches that the `sched_switch` program did not see: the thread that leaves is not the one
     /// that came in. The slice is split by the time for which the scheduler says it ran.
-    pub unseen: u64,
+    pub missed_switches: u64,
     /// Nanoseconds of the slices that were split so between two owners: whose this time was is estimated.
-    pub unseen_nanos: u64,
+    pub missed_nanos: u64,
     /// Slices in which another task moved the one that ran to another cgroup: all of the slice is the old one's.
     pub moved: u64,
     /// Switches that only the `sched_exit` program saw, right after them.
@@ -95,9 +95,9 @@ pub struct CpuState {
     /// Runs of the `cgroup_switch` program that found the idle task leaving.
     pub idle_runs: u64,
     /// Cost of runs that found the same owner.
-    pub same: Sampled,
+    pub same: SampledCost,
     /// Cost of runs that charged.
-    pub changed: Sampled,
+    pub changed: SampledCost,
     /// Counters found below their last reading: taken as a new baseline, nothing charged.
     pub rebased: u64,
     /// Counter reads that the kernel refused.
@@ -117,7 +117,7 @@ pub struct CpuState {
     /// Last reading of each counter slot.
     pub last: [u64; SLOTS],
     /// What each counter slot had gained at that reading.
-    pub gain: [u64; SLOTS],
+    pub delta: [u64; SLOTS],
     /// Enabled time of each group.
     pub enabled: [GroupTime; GROUPS],
     /// Running time of each group.
@@ -152,17 +152,17 @@ impl CpuState {
             live_events: word(),
             ahead: word().cast_signed(),
             charges: word(),
-            unseen: word(),
-            unseen_nanos: word(),
+            missed_switches: word(),
+            missed_nanos: word(),
             moved: word(),
             late: word(),
             busy: word(),
             idle_runs: word(),
-            same: Sampled {
+            same: SampledCost {
                 samples: word(),
                 nanos: word(),
             },
-            changed: Sampled {
+            changed: SampledCost {
                 samples: word(),
                 nanos: word(),
             },
@@ -175,14 +175,14 @@ impl CpuState {
             retry: word(),
             lost_events: word(),
             last: core::array::from_fn(|_| word()),
-            gain: core::array::from_fn(|_| word()),
+            delta: core::array::from_fn(|_| word()),
             enabled: core::array::from_fn(|_| GroupTime {
                 last: word(),
-                gain: word(),
+                delta: word(),
             }),
             running: core::array::from_fn(|_| GroupTime {
                 last: word(),
-                gain: word(),
+                delta: word(),
             }),
         }
     }

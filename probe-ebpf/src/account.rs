@@ -101,7 +101,7 @@ pub(crate) fn cpu() -> u32 {
     unsafe { bpf_get_smp_processor_id() }
 }
 
-/// No lateness was found yet.
+/// No delay was found yet.
 const UNKNOWN: u64 = u64::MAX;
 
 /// Reads every live counter and keeps what it gained since its last reading.
@@ -123,10 +123,10 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
     // Not an Option: before 6.3 the verifier minds the read of a spilled None's other half.
     let mut late = UNKNOWN;
     for_each_slot!(SLOT => {
-        state.gain[SLOT] = 0;
+        state.delta[SLOT] = 0;
         if !is_live(state, SLOT as u64) {
             if first {
-                state.running[group & (GROUPS - 1)].gain = 0;
+                state.running[group & (GROUPS - 1)].delta = 0;
             }
         } else if let Some(value) = counters::read(SLOT) {
             let mut counter = value.counter;
@@ -135,7 +135,7 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
                 && counter >= state.last[SLOT]
             {
                 if late == UNKNOWN {
-                    late = lateness(state, counter, clock);
+                    late = hook_delay(state, counter, clock);
                 }
                 // Not behind the last reading: a flush reads at its own time.
                 counter = state.last[SLOT].max(counter.saturating_sub(late));
@@ -143,7 +143,7 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
             // A counter below its last reading was reset or is another one: the new value is the
             // baseline, and no difference is made up.
             if counter >= state.last[SLOT] {
-                state.gain[SLOT] = counter - state.last[SLOT];
+                state.delta[SLOT] = counter - state.last[SLOT];
             } else {
                 state.rebased += 1;
             }
@@ -155,8 +155,8 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
         } else {
             state.read_errors += 1;
             if first {
-                state.enabled[group & (GROUPS - 1)].gain = 0;
-                state.running[group & (GROUPS - 1)].gain = 0;
+                state.enabled[group & (GROUPS - 1)].delta = 0;
+                state.running[group & (GROUPS - 1)].delta = 0;
             }
         }
         first = GROUP_ENDS.load() >> SLOT & 1 == 1;
@@ -210,7 +210,7 @@ pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
 /// Both run at one rate from two starts. The least that the event was ever ahead stands for
 /// no delay: the true one there is that of a warm switch, well below a microsecond.
 #[inline(always)]
-fn lateness(state: &mut CpuState, counter: u64, clock: u64) -> u64 {
+fn hook_delay(state: &mut CpuState, counter: u64, clock: u64) -> u64 {
     let ahead = counter.wrapping_sub(clock).cast_signed();
     if ahead < state.ahead {
         state.ahead = ahead;
@@ -220,14 +220,14 @@ fn lateness(state: &mut CpuState, counter: u64, clock: u64) -> u64 {
 
 #[inline(always)]
 fn time(time: &mut GroupTime, now: u64) {
-    time.gain = now.saturating_sub(time.last);
+    time.delta = now.saturating_sub(time.last);
     time.last = now;
 }
 
 /// Charges what [`read`] found to `owner`.
 #[inline(always)]
 pub(crate) fn charge(state: &mut CpuState, owner: Owner) {
-    charge_part(state, owner, |gain| gain);
+    charge_part(state, owner, |delta| delta);
     state.charges += 1;
 }
 
@@ -250,8 +250,8 @@ pub(crate) fn charge_two(
         // What a real-time task ran in all its life. Such tasks run for a moment.
         0
     };
-    let last = |gain: u64| (gain >> 16) * share + (((gain & 0xffff) * share) >> 16);
-    charge_part(state, first, |gain| gain - last(gain));
+    let last = |delta: u64| (delta >> 16) * share + (((delta & 0xffff) * share) >> 16);
+    charge_part(state, first, |delta| delta - last(delta));
     charge_part(state, second, last);
     state.charges += 1;
 }
@@ -273,7 +273,7 @@ fn charge_part(state: &mut CpuState, owner: Owner, part: impl Fn(u64) -> u64) {
             // them is the time for which each could have been.
             let rotated = SLOT as u64 == ROTATED.load();
             key.group = if rotated { state.live as u16 } else { group as u16 };
-            let enabled = if rotated { state.length } else { state.enabled[group & (GROUPS - 1)].gain };
+            let enabled = if rotated { state.length } else { state.enabled[group & (GROUPS - 1)].delta };
             row = if rotated && state.live == NO_GROUP {
                 None
             } else {
@@ -281,11 +281,11 @@ fn charge_part(state: &mut CpuState, owner: Owner, part: impl Fn(u64) -> u64) {
             };
             if let Some(row) = row.as_deref_mut() {
                 row.enabled += part(enabled);
-                row.running += part(state.running[group & (GROUPS - 1)].gain);
+                row.running += part(state.running[group & (GROUPS - 1)].delta);
             }
         }
         if let Some(row) = &mut row {
-            row.counts[at & (GROUP_COUNTERS - 1)] += part(state.gain[SLOT]);
+            row.counts[at & (GROUP_COUNTERS - 1)] += part(state.delta[SLOT]);
         }
         at += 1;
         if GROUP_ENDS.load() >> SLOT & 1 == 1 {

@@ -14,7 +14,7 @@ use aya_ebpf::{
     maps::HashMap,
     programs::{BtfTracePointContext, PerfEventContext},
 };
-use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, Sampled};
+use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, SampledCost};
 
 use crate::{
     account::{self, Owner},
@@ -76,7 +76,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
         state.task = next.address();
         end(began, &mut state.same);
     } else {
-        hand_over(state, prev, next, began);
+        switch_owner(state, prev, next, began);
     }
     0
 }
@@ -95,7 +95,7 @@ fn stays(state: &CpuState, prev: Task, next: Task) -> bool {
 /// A function of its own in the kernel: the stack and the registers that it needs cost nothing where
 /// the owner stays.
 #[inline(never)]
-fn hand_over(state: &mut CpuState, prev: Task, next: Task, began: u64) {
+fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     if state.armed != CpuState::ARMED {
         return;
     }
@@ -240,15 +240,15 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
         let owner = stored(state);
         account::charge(state, owner);
     } else {
-        state.unseen += 1;
-        if state.unseen == 1 {
+        state.missed_switches += 1;
+        if state.missed_switches == 1 {
             lifecycle::switch_missed(account::cpu());
         }
         let owners = (stored(state), owner_of(prev));
         let length = state.length;
         // Between two of one owner nothing is estimated.
         if owners.0 != owners.1 {
-            state.unseen_nanos += length;
+            state.missed_nanos += length;
         }
         // Of the idle task the scheduler does not keep it: all but what the other one ran is idle's.
         let ran = if prev.pid() == 0 {
@@ -288,7 +288,7 @@ fn begin(state: &mut CpuState) -> u64 {
 }
 
 #[inline(always)]
-fn end(began: u64, sampled: &mut Sampled) {
+fn end(began: u64, sampled: &mut SampledCost) {
     if began != 0 {
         sampled.samples += 1;
         // SAFETY: the helper has no preconditions.

@@ -15,7 +15,7 @@ use probe_common::CgroupId;
 use probe_user::{
     event::{self},
     machine::{Pmus, cgroup::Hierarchy, cpus},
-    plan::{Place, Plan},
+    plan::{CountSource, Plan},
     session::{Config, Session},
     snapshot::{Hook, Snapshot},
     window::{Owner, Window},
@@ -303,7 +303,7 @@ impl Counting {
             .iter()
             .find(|column| column.name == event)
             .unwrap();
-        let Place::Core { group, at } = column.place else {
+        let CountSource::Core { group, at } = column.place else {
             panic!("{event} is not counted on CPUs")
         };
         Some(

@@ -6,7 +6,7 @@ use probe_user::{
     catalogue::{Catalogue, Machine, Settings},
     event::{self},
     machine::Pmus,
-    plan::{Plan, Request, Room},
+    plan::{Capacity, Plan, Request},
 };
 
 use crate::{
@@ -21,7 +21,7 @@ fn plan(events: &str) -> Plan {
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Machine::detect(Path::new("/sys"));
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
-    let room = Room::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
     let request = Request {
         events: &event::parse(events, &pmus).unwrap(),
         metrics: &[],
@@ -30,7 +30,7 @@ fn plan(events: &str) -> Plan {
         cpus: 2,
         settings: Settings::default(),
     };
-    Plan::packed(&request, &pmus, &room).unwrap()
+    Plan::packed(&request, &pmus, &capacity).unwrap()
 }
 
 fn hybrid() -> Option<TestPmu> {

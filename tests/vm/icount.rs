@@ -5,7 +5,7 @@ use std::path::Path;
 use probe_user::{
     catalogue::{Catalogue, Machine, Settings},
     machine::Pmus,
-    plan::{Plan, Request, Room},
+    plan::{Capacity, Plan, Request},
 };
 
 use crate::{
@@ -89,7 +89,7 @@ fn ipc_is_that_of_the_machine() {
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Machine::detect(Path::new("/sys"));
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
-    let room = Room::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
     let request = Request {
         events: &[],
         metrics: &catalogue.select("ipc", &machine).unwrap(),
@@ -98,7 +98,7 @@ fn ipc_is_that_of_the_machine() {
         cpus: 1,
         settings: Settings::default(),
     };
-    let plan = Plan::packed(&request, &pmus, &room).unwrap();
+    let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
     assert_eq!((plan.groups.len(), plan.rotated), (1, 0));
     let cgroup = TestCgroup::new("ipc");
     let mut counting = Counting::with_plan(plan, |_| {});

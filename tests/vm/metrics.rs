@@ -14,7 +14,7 @@ use probe_user::{
     formula::{Absent, Implicit, Input, Sample},
     join::{By, Entity, View},
     machine::Pmus,
-    plan::{Place, Plan, PlannedMetric, Request, Room},
+    plan::{Capacity, CountSource, Plan, PlannedMetric, Request},
     window::{Counted, Usage},
 };
 
@@ -116,7 +116,7 @@ fn plan(pmu: &TestPmu, chip: Chip) -> Planned {
     metrics.retain(|metric| !metric.name.starts_with("dtlb_load_m"));
     assert!(metrics.len() > 8, "{} metrics", metrics.len());
     let rates = rates(pmu, &pmus, &metrics);
-    let room = Room::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
     let request = Request {
         events: &[],
         metrics: &metrics,
@@ -125,7 +125,7 @@ fn plan(pmu: &TestPmu, chip: Chip) -> Planned {
         cpus: online_cpus().len(),
         settings: Settings::default(),
     };
-    let plan = Plan::packed(&request, &pmus, &room).unwrap();
+    let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
     for group in &plan.groups {
         let names: Vec<&str> = group
             .iter()
@@ -185,7 +185,7 @@ impl Planned {
             window,
         };
         for (event, place) in &metric.sources.as_ref().unwrap()[0].events {
-            let Place::Core { group, at } = place else {
+            let CountSource::Core { group, at } = place else {
                 panic!("{event} is not counted on CPUs")
             };
             *known.counts.entry(event.clone()).or_default() += count(*group, *at);
@@ -313,7 +313,7 @@ fn by_clock(metric: &PlannedMetric, plan: &Plan) -> bool {
     let mut sources = metric.sources.iter().flatten();
     sources.any(|source| {
         source.events.iter().any(|(_, place)| {
-            matches!(place, Place::Core { group, at }
+            matches!(place, CountSource::Core { group, at }
                 if code(&plan.groups[*group][*at].counter).is_none())
         })
     })

@@ -12,7 +12,7 @@ use probe_user::{
     formula::Implicit,
     join::View,
     machine::Pmus,
-    plan::{MetricSource, Place, Plan, Request, Room},
+    plan::{Capacity, CountSource, MetricSource, Plan, Request},
     snapshot::UncoreReading,
     window::Window,
 };
@@ -64,7 +64,7 @@ pub(crate) fn plan(chip: Chip) -> Plan {
     let machine = Machine::of_chip(chip);
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let metrics = uncore_metrics(&catalogue, &machine);
-    let room = Room::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
     let request = Request {
         events: &[],
         metrics: &metrics,
@@ -73,7 +73,7 @@ pub(crate) fn plan(chip: Chip) -> Plan {
         cpus: 2,
         settings: Settings::default(),
     };
-    Plan::packed(&request, &pmus, &room).unwrap()
+    Plan::packed(&request, &pmus, &capacity).unwrap()
 }
 
 /// Gives every event that was opened so large a rate that a count more or less does not matter: where the
@@ -172,7 +172,7 @@ impl<'a> Counted<'a> {
         let mut counts = Counts::of_uncore();
         let mut units = 0;
         for (event, place) in &source.events {
-            let Place::Uncore { at } = place else {
+            let CountSource::Uncore { at } = place else {
                 panic!("{} is counted per CPU", metric.name)
             };
             let here = |(reading, _): &(&UncoreReading, &f64)| {

@@ -16,7 +16,7 @@ use probe_user::{
     event::{self},
     join::share::{Shares, Traffic, Weights},
     machine::Pmus,
-    plan::{MetricSource, Place, Plan, PlannedMetric, PlannedWeight, WeightKind},
+    plan::{CountSource, MetricSource, Plan, PlannedMetric, PlannedWeight, WeightKind},
     session::spe::SpeEvents,
     snapshot::SpeCounts,
     window::{Owner, Served, Window},
@@ -28,7 +28,7 @@ use crate::{
     testpmu::{TestPmu, core, event as code},
 };
 
-fn place(plan: &Plan, name: &str) -> Place {
+fn place(plan: &Plan, name: &str) -> CountSource {
     let mut columns = plan.columns.iter();
     columns.find(|column| column.name == name).unwrap().place
 }
@@ -300,7 +300,7 @@ fn divided(events: &str) -> Plan {
     let grace = Machine::of_chip(Chip::GraceCpuSuperchip);
     let metrics = catalogue.select("cmem_read_bandwidth", &grace).unwrap();
     let source = MetricSource {
-        events: vec![("CMEM_RD_DATA".to_owned(), Place::Uncore { at: 0 })],
+        events: vec![("CMEM_RD_DATA".to_owned(), CountSource::Uncore { at: 0 })],
         ..MetricSource::default()
     };
     plan.metrics.list.push(PlannedMetric {
@@ -340,7 +340,7 @@ fn cut(on: &[u64], length: Duration) -> Errors {
         let truth = digits(reading.count.unwrap());
         let traffic = Traffic {
             measured: truth.iter().sum(),
-            edge: digits(reading.edge).iter().sum(),
+            skew: digits(reading.skew).iter().sum(),
             ..Traffic::default()
         };
         if truth[0] == 0 || window.on_socket.is_empty() {

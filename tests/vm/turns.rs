@@ -9,7 +9,7 @@ use probe_user::{
     derive::Value,
     event::{self, Scope},
     machine::Pmus,
-    plan::{Plan, Request, Room},
+    plan::{Capacity, Plan, Request},
 };
 
 use crate::{
@@ -309,8 +309,8 @@ fn a_ratio_is_of_one_group() {
         cpus: 2,
         settings: Settings::default(),
     };
-    let room = Room::of_this_machine(&catalogue, &machine, &pmus, 1);
-    let plan = Plan::packed(&request, &pmus, &room).unwrap();
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
     assert_eq!(plan.rotated, 2);
     let a = watched(&pmu, "a");
     let mut counting = Counting::with_plan(plan, |_| {});

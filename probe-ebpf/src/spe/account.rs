@@ -108,7 +108,7 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
 /// Has the kernel keep free rows at hand on this CPU. It keeps four at first and fills up to 96 once it
 /// is asked for one (kernel/bpf/memalloc.c), but not before the chunk at hand has ended.
 #[inline(always)]
-pub(super) fn prime() {
+pub(super) fn preallocate_rows() {
     let key = SpeKey {
         cgroup: SpeKey::UNATTRIBUTED,
         tgid: u32::MAX,
@@ -125,7 +125,7 @@ pub(super) fn prime() {
 /// Counts a record without a known owner. No `Result`: the verifier does not see that what is in
 /// one is there only where its tag says so.
 #[inline(always)]
-pub(super) fn nobody(cpu: &mut SpeCpu, reason: Unattributed) -> Owner {
+pub(super) fn unattributed(cpu: &mut SpeCpu, reason: Unattributed) -> Owner {
     cpu.unattributed[reason as usize] += 1;
     Owner {
         cgroup: SpeKey::UNATTRIBUTED,

@@ -18,7 +18,7 @@ use probe_common::{
     spe::{SpeCpu, SpeTask, Unattributed},
 };
 
-use super::{account::nobody, cpu, now, read};
+use super::{account::unattributed, cpu, now, read};
 use crate::{
     account::Owner,
     kernel::{
@@ -55,7 +55,7 @@ const MAX_THREADS: u32 = 1 << 20;
 #[inline(always)]
 pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: u64) -> Owner {
     let Some(task) = SPE_TASKS.get_ptr(u64::from(thread)) else {
-        return nobody(cpu, Unattributed::UnknownThread);
+        return unattributed(cpu, Unattributed::UnknownThread);
     };
     // SAFETY: changes replace the whole value, so this one stays as it is while a program runs.
     let task = unsafe { &*task };
@@ -67,7 +67,7 @@ pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: u64) -> Owner {
         };
     }
     if time < task.previous_since {
-        return nobody(cpu, Unattributed::TooOld);
+        return unattributed(cpu, Unattributed::TooOld);
     }
     Owner {
         cgroup: task.previous_cgroup,

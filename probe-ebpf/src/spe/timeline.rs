@@ -9,7 +9,7 @@ use aya_ebpf::{
 use probe_common::spe::{SpeCpu, SpeKey, SpeSwitch, TIMELINE, Unattributed};
 
 use super::{
-    account::{self, NO_TIME, nobody},
+    account::{self, NO_TIME, unattributed},
     cpu, now,
 };
 use crate::{
@@ -42,11 +42,11 @@ fn spe_switch(ctx: BtfTracePointContext) -> i32 {
 /// Before a CPU samples: the first entry of its timeline, and rows at hand for its first chunk. Never
 /// attached: user space runs it there once.
 #[raw_tracepoint]
-fn spe_prime(_ctx: RawTracePointContext) -> i32 {
+fn spe_preallocate_rows(_ctx: RawTracePointContext) -> i32 {
     if SPE_WITH_TIMELINE.load() == 1 {
         note(Task::current(), now());
     }
-    account::prime();
+    account::preallocate_rows();
     0
 }
 
@@ -87,7 +87,7 @@ fn entry(number: u64) -> Option<&'static SpeSwitch> {
 pub(super) fn owner(cpu: &mut SpeCpu, time: u64) -> Owner {
     let end = cpu.switches;
     if end == 0 || time == NO_TIME {
-        return nobody(cpu, Unattributed::NoThread);
+        return unattributed(cpu, Unattributed::NoThread);
     }
     // The last entry that is not later: in [from, to).
     let mut from = end.saturating_sub(u64::from(TIMELINE));
@@ -113,7 +113,7 @@ pub(super) fn owner(cpu: &mut SpeCpu, time: u64) -> Owner {
         }
     }
     if found.cgroup == SpeKey::UNATTRIBUTED {
-        return nobody(cpu, Unattributed::BeforeTimeline);
+        return unattributed(cpu, Unattributed::BeforeTimeline);
     }
     found
 }

@@ -9,7 +9,7 @@ use crate::{
 /// A catalogue file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("catalogue {file}: {problem}")]
-pub struct LoadError {
+pub struct CatalogueError {
     /// The file.
     pub file: String,
     /// What is wrong with it.

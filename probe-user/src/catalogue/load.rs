@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Catalogue, check,
-    error::{LoadError, MetricProblem, Problem},
+    error::{CatalogueError, MetricProblem, Problem},
     file,
     model::{Family, Metric, PmuSpec},
     template::{self, Pattern},
@@ -44,9 +44,9 @@ const FILES: [(&str, &str); 18] = files![
 
 const DOCUMENTS: &str = include_str!("../../catalogue/documents.toml");
 
-pub(super) fn builtin() -> Result<Catalogue, LoadError> {
+pub(super) fn builtin() -> Result<Catalogue, CatalogueError> {
     let documents: BTreeMap<String, file::Document> =
-        toml::from_str(DOCUMENTS).map_err(|error| LoadError {
+        toml::from_str(DOCUMENTS).map_err(|error| CatalogueError {
             file: "documents.toml".to_owned(),
             problem: error.into(),
         })?;
@@ -64,12 +64,16 @@ pub(super) fn builtin() -> Result<Catalogue, LoadError> {
     Ok(catalogue)
 }
 
-pub(super) fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), LoadError> {
+pub(super) fn merge(
+    catalogue: &mut Catalogue,
+    file: &str,
+    text: &str,
+) -> Result<(), CatalogueError> {
     let read = || {
         let file: file::File = toml::from_str(text)?;
         load(catalogue, file)
     };
-    let (family, metrics) = read().map_err(|problem| LoadError {
+    let (family, metrics) = read().map_err(|problem| CatalogueError {
         file: file.to_owned(),
         problem,
     })?;

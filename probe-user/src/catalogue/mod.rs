@@ -92,7 +92,7 @@ pub use self::{
     chip::{Chip, Machine, Platform},
     counts::Counts,
     document::markdown,
-    error::{LoadError, Problem, SelectError, Unavailable},
+    error::{CatalogueError, Problem, SelectError, Unavailable},
     groups::{CounterGroup, Place, Settings},
     model::{
         Apportion, CountOf, EventSpec, Family, Kind, Metric, Per, PmuSpec, Requirement, Sampled,
@@ -114,7 +114,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// A mistake in a file that was compiled in; the tests make sure that there is none.
-    pub fn builtin() -> Result<Self, LoadError> {
+    pub fn builtin() -> Result<Self, CatalogueError> {
         load::builtin()
     }
 
@@ -122,8 +122,8 @@ impl Catalogue {
     ///
     /// # Errors
     /// What is wrong with the file; nothing of it is added then.
-    pub fn merge_file(&mut self, path: &Path) -> Result<(), LoadError> {
-        let text = std::fs::read_to_string(path).map_err(|error| LoadError {
+    pub fn merge_file(&mut self, path: &Path) -> Result<(), CatalogueError> {
+        let text = std::fs::read_to_string(path).map_err(|error| CatalogueError {
             file: path.display().to_string(),
             problem: Problem::Read(error),
         })?;
@@ -134,7 +134,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// What is wrong with the text; nothing of it is added then.
-    pub fn merge(&mut self, file: &str, text: &str) -> Result<(), LoadError> {
+    pub fn merge(&mut self, file: &str, text: &str) -> Result<(), CatalogueError> {
         load::merge(self, file, text)
     }
 

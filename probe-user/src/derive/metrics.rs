@@ -6,7 +6,7 @@ use crate::{
     catalogue::{self, Counts},
     devices::Device,
     formula::{Absent, Implicit, Input, NoValue, Sample, Value},
-    plan::{MetricSource, Place, Plan, PlannedMetric},
+    plan::{CountSource, MetricSource, Plan, PlannedMetric},
     window::{Counted, Usage, Window},
 };
 
@@ -79,8 +79,9 @@ impl MetricHead {
 pub(super) fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
     plan.metrics.list.iter().filter_map(|planned| {
         let source = planned.sources.as_ref().ok()?.first()?;
-        let core =
-            |(_, place): &(String, Place)| matches!(place, Place::Core { .. } | Place::Sampled(_));
+        let core = |(_, place): &(String, CountSource)| {
+            matches!(place, CountSource::Core { .. } | CountSource::Sampled(_))
+        };
         source.events.iter().all(core).then_some((planned, source))
     })
 }
@@ -138,8 +139,8 @@ struct Event<'a> {
 
 /// The events of a metric in the groups that could have counted for an entity.
 fn counted<'a>(source: &'a MetricSource, usage: &'a Usage) -> Vec<Event<'a>> {
-    let event = |(name, place): &'a (String, Place)| {
-        let Place::Core { group, at } = *place else {
+    let event = |(name, place): &'a (String, CountSource)| {
+        let CountSource::Core { group, at } = *place else {
             return None;
         };
         let row = usage.get(group)?.as_ref().filter(|row| row.enabled > 0)?;
@@ -274,7 +275,7 @@ pub(super) fn devices(plan: &Plan, source: &MetricSource, socket: u32) -> Vec<St
 fn sockets(source: &MetricSource, window: &Window) -> BTreeSet<u32> {
     let of_source = |at: usize| {
         let mut places = source.events.iter().map(|(_, place)| place);
-        places.any(|place| *place == Place::Uncore { at })
+        places.any(|place| *place == CountSource::Uncore { at })
     };
     let readings = window.uncore.iter();
     readings
@@ -294,7 +295,7 @@ fn place_row(
     // Of its units some may be on another socket.
     let mut units = 0;
     for (event, place) in &source.events {
-        let Place::Uncore { at } = place else {
+        let CountSource::Uncore { at } = place else {
             continue;
         };
         let here = |reading: &&_| {

@@ -18,7 +18,7 @@ pub use self::{
 use crate::{
     formula::{Absent, NoValue},
     join::{Entity, Joined},
-    plan::{Column, Place, Plan},
+    plan::{Column, CountSource, Plan},
     window::{Counted, Usage, Window},
 };
 
@@ -116,11 +116,11 @@ impl Report {
         let mut values = row(&joined.total);
         for (at, column) in columns.iter().enumerate() {
             match column.place {
-                Place::Core { .. } | Place::Sampled(_) => {}
-                Place::Uncore { .. } => {
+                CountSource::Core { .. } | CountSource::Sampled(_) => {}
+                CountSource::Uncore { .. } => {
                     values[at] = total(sockets.values().map(|values| &values[at]));
                 }
-                Place::Duration => values[at] = Some(Ok(duration(window.length))),
+                CountSource::Duration => values[at] = Some(Ok(duration(window.length))),
             }
         }
         let socket = |(label, values)| Row {
@@ -174,7 +174,7 @@ fn first(row: &Row<Entity>) -> f64 {
 
 /// The value of a column that is counted on CPUs.
 fn core_value(plan: &Plan, column: &Column, usage: &Usage) -> CountValue {
-    let Place::Core { group, at } = column.place else {
+    let CountSource::Core { group, at } = column.place else {
         return None;
     };
     let counted = usage.get(group)?.as_ref();
@@ -242,7 +242,7 @@ fn scale(raw: u64, enabled: u64, running: u64, scale: f64) -> Option<Value> {
 fn socket_values(columns: &[&Column], window: &Window) -> BTreeMap<u32, Vec<CountValue>> {
     let mut instances: BTreeMap<(u32, usize), Vec<CountValue>> = BTreeMap::new();
     for reading in &window.uncore {
-        let place = Place::Uncore { at: reading.at };
+        let place = CountSource::Uncore { at: reading.at };
         let Some(column) = columns.iter().position(|column| column.place == place) else {
             continue;
         };

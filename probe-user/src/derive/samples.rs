@@ -13,7 +13,7 @@ use crate::{
     catalogue::{Counts, Sampled},
     formula::{NoValue, Sample},
     join::{SpeJoined, View},
-    plan::{MetricSource, Place, Plan, PlannedMetric},
+    plan::{CountSource, MetricSource, Plan, PlannedMetric},
     snapshot::SpeCounts,
     window::{Served, SpeUsage, SpeWindow},
 };
@@ -57,8 +57,8 @@ impl Report {
 
 /// The events of a source that are estimated of samples.
 fn sampled_events(source: &MetricSource) -> Vec<(String, Sampled)> {
-    let sampled = |(event, place): &(String, Place)| match place {
-        Place::Sampled(what) => Some((event.clone(), *what)),
+    let sampled = |(event, place): &(String, CountSource)| match place {
+        CountSource::Sampled(what) => Some((event.clone(), *what)),
         _ => None,
     };
     source.events.iter().filter_map(sampled).collect()
@@ -280,7 +280,7 @@ mod tests {
         for metric in catalogue.select("group:spe", &machine).unwrap() {
             let events = metric.events().into_iter().map(|event| {
                 let sampled = metric.pmu.events[event].sampled.unwrap();
-                (event.to_owned(), Place::Sampled(sampled))
+                (event.to_owned(), CountSource::Sampled(sampled))
             });
             let source = MetricSource {
                 events: events.collect(),

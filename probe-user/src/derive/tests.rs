@@ -44,7 +44,7 @@ fn plan(groups: usize, rotated: usize) -> Plan {
                 name: format!("e{group}{at}"),
                 unit: None,
                 scale: 1.0,
-                place: Place::Core { group, at },
+                place: CountSource::Core { group, at },
                 clock: false,
                 shown: true,
             });
@@ -211,7 +211,7 @@ proptest! {
 }
 
 /// The plan with a metric of the catalogue, whose events are counted at these places.
-fn with_metric(mut plan: Plan, name: &str, events: &[(&str, Place)]) -> Plan {
+fn with_metric(mut plan: Plan, name: &str, events: &[(&str, CountSource)]) -> Plan {
     let machine = Machine::of_chip(Chip::Other);
     let catalogue = Catalogue::builtin().unwrap();
     let metric = catalogue.select(name, &machine).unwrap().remove(0).clone();
@@ -231,8 +231,8 @@ fn with_metric(mut plan: Plan, name: &str, events: &[(&str, Place)]) -> Plan {
     plan
 }
 
-fn core(group: usize, at: usize) -> Place {
-    Place::Core { group, at }
+fn core(group: usize, at: usize) -> CountSource {
+    CountSource::Core { group, at }
 }
 
 /// The events of a group err together: their ratio is that of the time for which both were live. With the clock,

@@ -67,13 +67,13 @@ fn parse(text: &str) -> BTreeMap<String, Moved> {
 /// What each cgroup itself moved between two readings, by device. What one that is gone by the later
 /// reading had moved since the earlier is its parent's.
 #[must_use]
-pub(super) fn gains(
+pub(super) fn deltas(
     earlier: &[CgroupIo],
     later: &[CgroupIo],
 ) -> BTreeMap<String, BTreeMap<CgroupId, Moved>> {
     let before: BTreeMap<CgroupId, &CgroupIo> =
         earlier.iter().map(|cgroup| (cgroup.id, cgroup)).collect();
-    let gain = |cgroup: &CgroupIo, device: &str, now: &Moved| {
+    let delta = |cgroup: &CgroupIo, device: &str, now: &Moved| {
         let before = before.get(&cgroup.id).and_then(|old| old.total.get(device));
         let before = before.copied().unwrap_or_default();
         Moved {
@@ -89,7 +89,7 @@ pub(super) fn gains(
     for cgroup in later {
         for (device, now) in &cgroup.total {
             let of_device = own.entry(device.clone()).or_default();
-            of_device.insert(cgroup.id, gain(cgroup, device, now));
+            of_device.insert(cgroup.id, delta(cgroup, device, now));
         }
     }
     for cgroup in later {
@@ -97,11 +97,11 @@ pub(super) fn gains(
             continue;
         };
         for (device, now) in &cgroup.total {
-            let gain = gain(cgroup, device, now);
+            let delta = delta(cgroup, device, now);
             if let Some(above) = own.get_mut(device).and_then(|of| of.get_mut(&above)) {
                 // The files are read one after the other: a part may seem larger than the whole.
-                above.read = above.read.saturating_sub(gain.read);
-                above.written = above.written.saturating_sub(gain.written);
+                above.read = above.read.saturating_sub(delta.read);
+                above.written = above.written.saturating_sub(delta.written);
             }
         }
     }
@@ -141,8 +141,8 @@ mod tests {
     }
 
     fn of_nvme(earlier: &[CgroupIo], later: &[CgroupIo]) -> Vec<(u64, u64, u64)> {
-        let gains = gains(earlier, later);
-        let of_nvme = gains.get(NVME).into_iter().flatten();
+        let deltas = deltas(earlier, later);
+        let of_nvme = deltas.get(NVME).into_iter().flatten();
         of_nvme
             .map(|(id, moved)| (id.0, moved.read, moved.written))
             .collect()

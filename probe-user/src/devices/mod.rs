@@ -28,7 +28,7 @@ pub use self::{
     config_space::{ConfigError, RootPort, root_port},
     holders::Holders,
     io_stat::{CgroupIo, Moved},
-    usage::{DeviceGains, DeviceUse},
+    usage::{DeviceDeltas, DeviceUse},
 };
 
 /// The PCI devices of a machine, by what counts their traffic.

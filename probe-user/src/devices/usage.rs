@@ -45,7 +45,7 @@ pub struct HeldBy {
 
 /// The use of devices in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceGains {
+pub struct DeviceDeltas {
     /// Bytes by block device (`major:minor`), of each cgroup itself.
     pub moved: BTreeMap<String, BTreeMap<CgroupId, Moved>>,
     /// Whoever held a device at the beginning or the end.
@@ -58,23 +58,23 @@ pub struct DeviceGains {
     pub stale: bool,
 }
 
-impl DeviceGains {
+impl DeviceDeltas {
     /// What happened between two moments.
     #[must_use]
     pub fn between(earlier: &DeviceUse, later: &DeviceUse) -> Self {
-        let mut gains = Self {
-            moved: io_stat::gains(&earlier.io, &later.io),
+        let mut deltas = Self {
+            moved: io_stat::deltas(&earlier.io, &later.io),
             stale: !(earlier.fresh && later.fresh),
             ..Self::default()
         };
         for held in [&earlier.holders, &later.holders] {
             for (device, cgroups) in &held.by_device {
-                gains.holders.entry(*device).or_default().extend(cgroups);
+                deltas.holders.entry(*device).or_default().extend(cgroups);
             }
-            gains.by_kernel.extend(&held.by_kernel);
-            gains.unreadable |= held.unreadable;
+            deltas.by_kernel.extend(&held.by_kernel);
+            deltas.unreadable |= held.unreadable;
         }
-        gains
+        deltas
     }
 }
 
@@ -153,8 +153,8 @@ mod tests {
             ..DeviceUse::default()
         };
         for (begin, end) in [(true, true), (true, false), (false, true), (false, false)] {
-            let gains = DeviceGains::between(&at(begin), &at(end));
-            assert_eq!(gains.stale, !(begin && end), "{begin} {end}");
+            let deltas = DeviceDeltas::between(&at(begin), &at(end));
+            assert_eq!(deltas.stale, !(begin && end), "{begin} {end}");
         }
     }
 

@@ -16,7 +16,7 @@ const AREA: Area = Area::Kernel;
 const FLOOR: (u32, u32) = (6, 1);
 
 /// An option that counting uses.
-struct Wanted {
+struct RequiredOption {
     /// Without `CONFIG_`.
     option: &'static str,
     /// What is lost without.
@@ -25,38 +25,38 @@ struct Wanted {
     needed: bool,
 }
 
-const WANTED: [Wanted; 7] = [
-    Wanted {
+const REQUIRED: [RequiredOption; 7] = [
+    RequiredOption {
         option: "BPF_SYSCALL",
         lost: "everything: no eBPF program can be loaded",
         needed: true,
     },
-    Wanted {
+    RequiredOption {
         option: "BPF_EVENTS",
         lost: "everything: no program can be attached to the scheduler",
         needed: true,
     },
-    Wanted {
+    RequiredOption {
         option: "PERF_EVENTS",
         lost: "everything: no counter can be opened",
         needed: true,
     },
-    Wanted {
+    RequiredOption {
         option: "CGROUPS",
         lost: "everything: there are no containers to count for",
         needed: true,
     },
-    Wanted {
+    RequiredOption {
         option: "DEBUG_INFO_BTF",
         lost: "everything: the programs cannot find the kernel's fields",
         needed: true,
     },
-    Wanted {
+    RequiredOption {
         option: "BPF_JIT",
         lost: "speed: the programs are interpreted, at every context switch",
         needed: false,
     },
-    Wanted {
+    RequiredOption {
         option: "CGROUP_PERF",
         lost: "`--hook cgroup-switches` and perf's --for-each-cgroup; the default hook counts without",
         needed: false,
@@ -112,7 +112,7 @@ fn options(config: Option<&KernelConfig>) -> Vec<Finding> {
             ),
         ];
     };
-    let (set, unset): (Vec<&Wanted>, Vec<&Wanted>) = WANTED
+    let (set, unset): (Vec<&RequiredOption>, Vec<&RequiredOption>) = REQUIRED
         .iter()
         .partition(|wanted| config.built(wanted.option) == Built::In);
     let names: Vec<String> = set

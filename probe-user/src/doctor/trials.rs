@@ -21,8 +21,8 @@ use crate::{
         cgroup::Hierarchy,
         cpus::{self, CpuList},
     },
-    plan::{self, Counters, Plan, Request, Room, Untried},
-    session::{Config, LoadError, Session},
+    plan::{self, Capacity, Counters, Plan, Request, Untried},
+    session::{Config, Session, SessionError},
     snapshot::Hook,
     window::Window,
 };
@@ -44,7 +44,7 @@ pub(super) trait Trials {
     fn open_in_cgroup(&self, directory: &Path) -> io::Result<()>;
 
     /// Runs a known loop with all counters of each core PMU; by the PMU's name.
-    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::Counted, Untried>)>;
+    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::SoundCounters, Untried>)>;
 
     /// Loads and attaches the programs, counts for a moment, and takes them out.
     fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String>;
@@ -116,7 +116,7 @@ fn opens(machine: &Machine) -> Finding {
 }
 
 /// Whether each counter of a core PMU counts a known loop right.
-fn counters(pmu: &str, counted: &Result<plan::Counted, Untried>) -> Finding {
+fn counters(pmu: &str, counted: &Result<plan::SoundCounters, Untried>) -> Finding {
     let check = "counters";
     let counted = match counted {
         Ok(counted) => counted,
@@ -203,7 +203,7 @@ impl Trials for Live {
         open(directory.as_raw_fd(), 0, flag).map(drop)
     }
 
-    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::Counted, Untried>)> {
+    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::SoundCounters, Untried>)> {
         let cores = pmus.cores();
         let tried = cores.map(|pmu| {
             let counters = Counters::of(pmu, pmus);
@@ -214,7 +214,7 @@ impl Trials for Live {
     }
 
     fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String> {
-        let failed = |error: LoadError| error.to_string();
+        let failed = |error: SessionError| error.to_string();
         let start = |events: &str| -> Result<Session, String> {
             let config = Config {
                 plan: plan(Path::new("/sys"), events)?,
@@ -283,8 +283,8 @@ pub(super) fn plan(sysfs: &Path, events: &str) -> Result<Plan, String> {
         settings: Settings::default(),
     };
     // The session itself shows what the PMU takes.
-    let room = Room::documented(&catalogue, &machine, &pmus, 0);
-    Plan::packed(&request, &pmus, &room).map_err(|error| error.to_string())
+    let capacity = Capacity::documented(&catalogue, &machine, &pmus, 0);
+    Plan::packed(&request, &pmus, &capacity).map_err(|error| error.to_string())
 }
 
 /// Opens task-clock for a target that `perf_event_open(2)` names by `pid` and `flags`.

@@ -116,7 +116,8 @@ pub(crate) fn self_values(report: &Report, health: &Health) -> Vec<(String, Stri
         Some(number) => number.to_string(),
         None => "-".to_owned(),
     };
-    let mean = |sampled: &probe_common::Sampled| number(sampled.nanos.checked_div(sampled.samples));
+    let mean =
+        |sampled: &probe_common::SampledCost| number(sampled.nanos.checked_div(sampled.samples));
     let hook = match health.hook {
         crate::snapshot::Hook::SchedSwitch => "sched-switch",
         crate::snapshot::Hook::CgroupSwitches => "cgroup-switches",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use probe_common::Sampled;
+use probe_common::SampledCost;
 
 use super::*;
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     emit::printable::printable,
     formula::NoValue,
     join::share::Method,
-    plan::{Column, Place as Source},
+    plan::{Column, CountSource as Source},
     snapshot::{CountingCost, Hook, MapMemory, ReadCost, Refused},
 };
 
@@ -227,11 +227,11 @@ fn health() -> Health {
         hook: Hook::SchedSwitch,
         runs: 4_096,
         charges: 100,
-        same: Sampled {
+        same: SampledCost {
             samples: 4,
             nanos: 250,
         },
-        changed: Sampled::default(),
+        changed: SampledCost::default(),
         cost: CountingCost {
             read: ReadCost {
                 hardware: 2,

@@ -4,7 +4,7 @@ use super::Availability;
 use crate::{
     catalogue::{Catalogue, Kind, Machine, Metric, Settings},
     machine::Pmus,
-    plan::{Plan, Request, Room},
+    plan::{Capacity, Plan, Request},
 };
 
 /// One metric of this machine's catalogue.
@@ -33,7 +33,7 @@ pub(super) fn items(
     catalogue: &Catalogue,
     machine: &Machine,
     pmus: &Pmus,
-    room: &Room,
+    capacity: &Capacity,
     permitted: bool,
 ) -> Vec<MetricItem> {
     let item = |metric: &Metric| MetricItem {
@@ -44,7 +44,7 @@ pub(super) fn items(
         kind: metric.kind,
         title: metric.title.clone(),
         help: metric.help(),
-        availability: match refusal(metric, machine, pmus, room) {
+        availability: match refusal(metric, machine, pmus, capacity) {
             Some(reason) => Availability::NotHere(reason),
             None if permitted => Availability::Here,
             None => Availability::Untried("not tried: that needs CAP_PERFMON, or root".to_owned()),
@@ -53,7 +53,7 @@ pub(super) fn items(
     catalogue.on(machine).into_iter().map(item).collect()
 }
 
-fn refusal(metric: &Metric, machine: &Machine, pmus: &Pmus, room: &Room) -> Option<String> {
+fn refusal(metric: &Metric, machine: &Machine, pmus: &Pmus, capacity: &Capacity) -> Option<String> {
     let request = Request {
         events: &[],
         metrics: &[metric],
@@ -62,7 +62,7 @@ fn refusal(metric: &Metric, machine: &Machine, pmus: &Pmus, room: &Room) -> Opti
         cpus: 1,
         settings: Settings::default(),
     };
-    match Plan::packed(&request, pmus, room) {
+    match Plan::packed(&request, pmus, capacity) {
         Ok(plan) => plan
             .metrics
             .list

@@ -25,7 +25,7 @@ use crate::{
     devices::Devices,
     event::{Counter, Exclude},
     machine::{Pmus, cpus, topology::Topology},
-    plan::Room,
+    plan::Capacity,
     sys::perf,
 };
 
@@ -51,14 +51,14 @@ impl Inventory {
         let sysfs = Path::new("/sys");
         let clock = Counter::task_clock();
         let permitted = perf::open(&clock.attr(), Exclude::default(), cpu, None).is_ok();
-        let room = if permitted {
-            Room::of_this_machine(catalogue, machine, pmus, 0)
+        let capacity = if permitted {
+            Capacity::of_this_machine(catalogue, machine, pmus, 0)
         } else {
-            Room::documented(catalogue, machine, pmus, 0)
+            Capacity::documented(catalogue, machine, pmus, 0)
         };
         Self {
             devices: Devices::read(sysfs, pmus, &Topology::read(sysfs)),
-            metrics: metrics::items(catalogue, machine, pmus, &room, permitted),
+            metrics: metrics::items(catalogue, machine, pmus, &capacity, permitted),
             ..Self::new(pmus, &|counter| {
                 // One of those that it counts on, where cores differ in kind.
                 let cpu = online

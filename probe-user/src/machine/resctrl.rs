@@ -41,21 +41,21 @@ pub struct Monitored {
 
 /// What was gained between two readings; of a group that was made anew, or counts less, nothing is known.
 #[must_use]
-pub fn gains(earlier: &[Monitored], later: &[Monitored]) -> Vec<Monitored> {
-    let gain = |now: &Monitored| {
+pub fn deltas(earlier: &[Monitored], later: &[Monitored]) -> Vec<Monitored> {
+    let delta = |now: &Monitored| {
         let before = earlier
             .iter()
             .find(|before| before.group.path == now.group.path)?;
         let bytes = now.bytes.iter().filter_map(|(socket, bytes)| {
-            let gain = bytes.checked_sub(*before.bytes.get(socket)?)?;
-            Some((*socket, gain))
+            let delta = bytes.checked_sub(*before.bytes.get(socket)?)?;
+            Some((*socket, delta))
         });
         Some(Monitored {
             group: Arc::clone(&now.group),
             bytes: bytes.collect(),
         })
     };
-    later.iter().filter_map(gain).collect()
+    later.iter().filter_map(delta).collect()
 }
 
 /// Reads the groups of a session.
@@ -267,7 +267,7 @@ mod tests {
         let later = reader.read(Duration::from_secs(7));
         // A counter that went back tells nothing, nor does a group that has just been made.
         assert_eq!(
-            named(&gains(&first, &later)),
+            named(&deltas(&first, &later)),
             [
                 ("gold".to_owned(), 1, vec![(0, 0)]),
                 ("a".to_owned(), 1, vec![(0, 50)]),

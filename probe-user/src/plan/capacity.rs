@@ -1,4 +1,4 @@
-//! Room: whether a PMU can count some events at one time.
+//! Capacity: whether a PMU can count some events at one time.
 //!
 //! Two must agree: what the documents say of the PMU (the catalogue's `counters`), and a trial on this
 //! machine, which knows what the NMI watchdog, a hypervisor or other users have taken.
@@ -13,7 +13,7 @@ use std::{
 
 use probe_common::GROUP_COUNTERS;
 
-use super::{SOFTWARE, Wanted};
+use super::{RequestedEvent, SOFTWARE};
 use crate::{
     catalogue::{Catalogue, EventSpec, Machine, PmuSpec},
     event::{self, Counter, Scope, Source},
@@ -25,7 +25,7 @@ use crate::{
 };
 
 mod sound;
-pub(crate) use sound::{Counted, Counters, Untried};
+pub(crate) use sound::{Counters, SoundCounters, Untried};
 
 /// Until the kernel has given every waiting group its turn (`perf_event_mux_interval_ms` is 4 ms).
 const EVERY_TURN: Duration = Duration::from_millis(20);
@@ -60,7 +60,7 @@ pub(crate) enum Refusal {
 }
 
 /// What the PMUs of this machine can count at one time.
-pub struct Room {
+pub struct Capacity {
     /// Counters that stay free for others.
     reserve: usize,
     documented: BTreeMap<String, Documented>,
@@ -85,7 +85,7 @@ struct Trial {
     taken: RefCell<HashMap<Option<String>, usize>>,
 }
 
-impl Room {
+impl Capacity {
     /// The PMUs of the running machine. `reserve` counters of the cores' stay free for others.
     #[must_use]
     pub fn of_this_machine(
@@ -149,8 +149,8 @@ impl Room {
     }
 
     /// Whether they can be counted at one time, as one group.
-    pub(crate) fn fits(&self, group: &[Wanted]) -> Result<(), Refusal> {
-        let hardware: Vec<&Wanted> = group
+    pub(crate) fn can_schedule(&self, group: &[RequestedEvent]) -> Result<(), Refusal> {
+        let hardware: Vec<&RequestedEvent> = group
             .iter()
             .filter(|wanted| wanted.counter.type_ != SOFTWARE)
             .collect();
@@ -165,7 +165,7 @@ impl Room {
         };
         let documented = pmu.as_ref().and_then(|pmu| self.documented.get(pmu));
         if let Some(known) = documented
-            && !known.fits(&hardware, known.counters, reserve)
+            && !known.can_schedule(&hardware, known.counters, reserve)
         {
             return Err(Refusal::Full {
                 counters: known.counters,
@@ -175,7 +175,7 @@ impl Room {
         if let Some(sound) = pmu.as_ref().and_then(|pmu| self.sound(pmu))
             && !documented
                 .unwrap_or(&Documented::default())
-                .fits(&hardware, sound, reserve)
+                .can_schedule(&hardware, sound, reserve)
         {
             return Err(Refusal::Unsound { sound, reserve });
         }
@@ -185,9 +185,9 @@ impl Room {
         };
         // Counters for others are kept free by more of an event that every counter can count.
         let special =
-            |wanted: &Wanted| documented.is_some_and(|known| known.spec(wanted).is_some());
+            |wanted: &RequestedEvent| documented.is_some_and(|known| known.spec(wanted).is_some());
         let spare = hardware.iter().find(|wanted| !special(wanted));
-        let spare: Vec<&Wanted> = spare
+        let spare: Vec<&RequestedEvent> = spare
             .into_iter()
             .flat_map(|wanted| std::iter::repeat_n(*wanted, reserve))
             .collect();
@@ -217,7 +217,7 @@ impl Room {
 }
 
 /// A row of the programs' map has so many counts.
-fn short(group: &[Wanted], reserve: usize) -> Result<(), Refusal> {
+fn short(group: &[RequestedEvent], reserve: usize) -> Result<(), Refusal> {
     if group.len() <= GROUP_COUNTERS {
         return Ok(());
     }
@@ -251,14 +251,14 @@ fn special(spec: &PmuSpec, pmu: &str, pmus: &Pmus) -> Vec<(Counter, EventSpec)> 
 }
 
 impl Documented {
-    fn spec(&self, wanted: &Wanted) -> Option<&EventSpec> {
+    fn spec(&self, wanted: &RequestedEvent) -> Option<&EventSpec> {
         let mut special = self.special.iter();
         let found = special.find(|(counter, _)| *counter == wanted.counter);
         found.map(|(_, spec)| spec)
     }
 
     /// Whether they have room on the first `counters`, with `reserve` of them left over.
-    fn fits(&self, hardware: &[&Wanted], counters: usize, reserve: usize) -> bool {
+    fn can_schedule(&self, hardware: &[&RequestedEvent], counters: usize, reserve: usize) -> bool {
         let any: Vec<usize> = (0..counters).collect();
         let mut own: Vec<&EventSpec> = Vec::new();
         let mut general: Vec<Vec<usize>> = Vec::new();
@@ -305,9 +305,9 @@ impl Trial {
     fn runs(
         &self,
         pmu: Option<&str>,
-        group: &[Wanted],
-        hardware: &[&Wanted],
-        spare: &[&Wanted],
+        group: &[RequestedEvent],
+        hardware: &[&RequestedEvent],
+        spare: &[&RequestedEvent],
     ) -> Result<(), Refusal> {
         let pmu = pmu.map(str::to_owned);
         let taken = self.taken.borrow().get(&pmu).copied();
@@ -328,9 +328,9 @@ impl Trial {
 
     fn open(
         &self,
-        group: &[Wanted],
-        hardware: &[&Wanted],
-        spare: &[&Wanted],
+        group: &[RequestedEvent],
+        hardware: &[&RequestedEvent],
+        spare: &[&RequestedEvent],
     ) -> Result<(), Refusal> {
         let cpu = match &hardware[0].counter.scope {
             Scope::Cpu => self.online.iter().next(),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Wanted,
-    capacity::{Refusal, Room},
+    RequestedEvent,
+    capacity::{Capacity, Refusal},
     planner::wanted,
 };
 use crate::{
@@ -49,7 +49,7 @@ pub enum DefaultsError {
 /// # Errors
 ///
 /// Where the machine cannot be read, or counting is not permitted at all.
-pub fn default_events(pmus: &Pmus, room: &Room) -> Result<Vec<EventGroup>, DefaultsError> {
+pub fn default_events(pmus: &Pmus, capacity: &Capacity) -> Result<Vec<EventGroup>, DefaultsError> {
     capabilities::check()?;
     if pmus.cores().next().is_none() {
         tracing::info!(
@@ -58,7 +58,7 @@ pub fn default_events(pmus: &Pmus, room: &Room) -> Result<Vec<EventGroup>, Defau
         );
         return Ok(event::parse(SOFTWARE, pmus)?);
     }
-    let chosen = Chosen::of(pmus, room)?;
+    let chosen = Chosen::of(pmus, capacity)?;
     if let Some((_, refusal)) = chosen.not_here.iter().find(|(name, _)| *name == NEEDED) {
         tracing::warn!(
             "cannot count {NEEDED}: {refusal}; counting {}",
@@ -86,25 +86,29 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn of(pmus: &Pmus, room: &Room) -> Result<Self, EventError> {
+    fn of(pmus: &Pmus, capacity: &Capacity) -> Result<Self, EventError> {
         let mut chosen = Self {
             events: Vec::new(),
             left_out: Vec::new(),
             not_here: Vec::new(),
         };
         // By core PMU: what is counted there at one time.
-        let mut groups: BTreeMap<Option<String>, Vec<Wanted>> = BTreeMap::new();
+        let mut groups: BTreeMap<Option<String>, Vec<RequestedEvent>> = BTreeMap::new();
         for name in HARDWARE {
             let parsed = event::parse(name, pmus)?;
             let all = parsed.iter().flat_map(|group| &group.events);
-            let all: Vec<Wanted> = all.filter_map(wanted).collect();
+            let all: Vec<RequestedEvent> = all.filter_map(wanted).collect();
             let mut with = groups.clone();
             for wanted in &all {
                 let group = with.entry(wanted.counter.pmu.clone()).or_default();
                 group.push(wanted.clone());
             }
-            let alone = |wanted: &Wanted| room.fits(std::slice::from_ref(wanted));
-            if with.values().all(|group| room.fits(group).is_ok()) {
+            let alone =
+                |wanted: &RequestedEvent| capacity.can_schedule(std::slice::from_ref(wanted));
+            if with
+                .values()
+                .all(|group| capacity.can_schedule(group).is_ok())
+            {
                 groups = with;
                 chosen.events.extend(parsed);
             } else if let Err(refusal) = all.iter().try_for_each(alone) {
@@ -148,8 +152,8 @@ mod tests {
         let pmus = Pmus::read(&Path::new(fixtures).join("grace")).unwrap();
         let machine = Machine::of_chip(Chip::GraceHopper);
         let catalogue = Catalogue::builtin().unwrap();
-        let room = Room::documented(&catalogue, &machine, &pmus, reserve);
-        let chosen = Chosen::of(&pmus, &room).unwrap();
+        let capacity = Capacity::documented(&catalogue, &machine, &pmus, reserve);
+        let chosen = Chosen::of(&pmus, &capacity).unwrap();
         let request = Request {
             events: &chosen.events,
             metrics: &[],
@@ -158,7 +162,7 @@ mod tests {
             cpus: 2,
             settings: Settings::default(),
         };
-        let plan = Plan::packed(&request, &pmus, &room).unwrap();
+        let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
         (chosen, plan)
     }
 
@@ -168,13 +172,13 @@ mod tests {
             let (chosen, plan) = chosen(reserve);
             assert_eq!(plan.rotated, 0, "{reserve} counters for others");
             // Of seven counters one is for cycles only.
-            let room = 7 - reserve;
+            let capacity = 7 - reserve;
             let columns = plan.columns.iter().map(|column| column.name.as_str());
             let columns: Vec<&str> = columns.collect();
             let (last, counted) = columns.split_last().unwrap();
-            assert_eq!(counted, &HARDWARE[..room.min(6)]);
+            assert_eq!(counted, &HARDWARE[..capacity.min(6)]);
             assert_eq!(*last, BESIDE);
-            assert_eq!(chosen.left_out, &HARDWARE[room.min(6)..]);
+            assert_eq!(chosen.left_out, &HARDWARE[capacity.min(6)..]);
         }
     }
 

@@ -13,9 +13,9 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
 
-pub(crate) use self::capacity::{Counted, Counters, Untried};
+pub(crate) use self::capacity::{Counters, SoundCounters, Untried};
 pub use self::{
-    capacity::Room,
+    capacity::Capacity,
     defaults::{DefaultsError, default_events},
     error::PlanError,
     planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
@@ -45,7 +45,7 @@ pub struct Column {
     /// What one count stands for in `unit`.
     pub scale: f64,
     /// Where the counts come from.
-    pub place: Place,
+    pub place: CountSource,
     /// True for cpu-clock and task-clock, whose counts are nanoseconds.
     pub clock: bool,
     /// False for an event that only metrics need.
@@ -54,7 +54,7 @@ pub struct Column {
 
 /// Where the counts of an event come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CountSource {
     /// Counter `at` of counter group `group`: per owner.
     Core {
         /// Index into [`Plan::groups`].
@@ -86,14 +86,14 @@ pub struct Planned {
 
 /// An event that is wanted, before it has a place.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedEvent {
     pub(crate) name: String,
     pub(crate) counter: Counter,
     pub(crate) exclude: Exclude,
 }
 
 /// What is counted makes two the same, not how it was written.
-impl PartialEq for Wanted {
+impl PartialEq for RequestedEvent {
     fn eq(&self, other: &Self) -> bool {
         self.counter == other.counter && self.exclude == other.exclude
     }
@@ -183,8 +183,8 @@ impl Plan {
     #[must_use]
     pub fn devices_of(&self, source: &MetricSource, socket: u32) -> Vec<&Device> {
         let pmu = source.events.iter().find_map(|(_, place)| match place {
-            Place::Uncore { at } => self.uncore.get(*at)?.counter.pmu.as_deref(),
-            Place::Core { .. } | Place::Duration | Place::Sampled(_) => None,
+            CountSource::Uncore { at } => self.uncore.get(*at)?.counter.pmu.as_deref(),
+            CountSource::Core { .. } | CountSource::Duration | CountSource::Sampled(_) => None,
         });
         // Devices know a PMU by the name that tells what it is.
         let Some(pmu) = source.place.device.as_deref().or(pmu) else {
@@ -233,7 +233,7 @@ impl Plan {
     ) {
         let column = self.columns.len();
         let place = match &event.source {
-            Source::DurationTime => Place::Duration,
+            Source::DurationTime => CountSource::Duration,
             Source::Counter(counter) => {
                 let planned = Planned {
                     column,
@@ -242,7 +242,7 @@ impl Plan {
                 };
                 if let Scope::Uncore { .. } = counter.scope {
                     self.uncore.push(planned);
-                    Place::Uncore {
+                    CountSource::Uncore {
                         at: self.uncore.len() - 1,
                     }
                 } else {
@@ -252,7 +252,7 @@ impl Plan {
                         None => self.shared_group(counter, open),
                     };
                     self.groups[group].push(planned);
-                    Place::Core {
+                    CountSource::Core {
                         group,
                         at: self.groups[group].len() - 1,
                     }
@@ -270,7 +270,7 @@ impl Plan {
     /// A group of the same PMU, made without braces, that has room.
     fn shared_group(&mut self, counter: &Counter, open: &mut Vec<OpenGroup>) -> usize {
         let software = counter.type_ == SOFTWARE;
-        let room = if software {
+        let capacity = if software {
             GROUP_COUNTERS
         } else {
             HARDWARE_GROUP
@@ -278,7 +278,7 @@ impl Plan {
         let fits = |group: &&OpenGroup| {
             group.pmu == counter.pmu
                 && group.software == software
-                && self.groups[group.index].len() < room
+                && self.groups[group.index].len() < capacity
         };
         if let Some(group) = open.iter().find(fits) {
             return group.index;
@@ -328,7 +328,7 @@ impl Plan {
 }
 
 impl Column {
-    pub(super) fn of(event: &Event, place: Place) -> Self {
+    pub(super) fn of(event: &Event, place: CountSource) -> Self {
         let clock = match &event.source {
             Source::DurationTime => false,
             Source::Counter(counter) => counter.type_ == SOFTWARE && counter.config < 2,

@@ -8,24 +8,29 @@ pub(crate) struct Packed<E> {
     pub(crate) of: Vec<Option<usize>>,
 }
 
-/// Puts every bundle as a whole into one group. Bundles that share events share a group where it
+/// Puts every event set as a whole into one group. Event sets that share events share a group where it
 /// fits: the largest first, each where most of it is already, else where there is room.
 pub(crate) fn pack<E: Clone + PartialEq>(
-    bundles: &[Vec<E>],
+    event_sets: &[Vec<E>],
     mut fits: impl FnMut(&[E]) -> bool,
 ) -> Packed<E> {
-    let mut order: Vec<usize> = (0..bundles.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(bundles[*at].len()));
+    let mut order: Vec<usize> = (0..event_sets.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(event_sets[*at].len()));
     let mut groups: Vec<Vec<E>> = Vec::new();
-    let mut of = vec![None; bundles.len()];
+    let mut of = vec![None; event_sets.len()];
     for at in order {
-        let bundle = &bundles[at];
-        let shared = |group: &Vec<E>| bundle.iter().filter(|event| group.contains(event)).count();
+        let event_set = &event_sets[at];
+        let shared = |group: &Vec<E>| {
+            event_set
+                .iter()
+                .filter(|event| group.contains(event))
+                .count()
+        };
         let mut candidates: Vec<usize> = (0..groups.len()).collect();
         candidates.sort_by_key(|group| std::cmp::Reverse(shared(&groups[*group])));
         let place = candidates
             .into_iter()
-            .map(|group| (group, union(&groups[group], bundle)))
+            .map(|group| (group, union(&groups[group], event_set)))
             .find(|(group, union)| union.len() == groups[*group].len() || fits(union));
         match place {
             Some((group, union)) => {
@@ -33,7 +38,7 @@ pub(crate) fn pack<E: Clone + PartialEq>(
                 of[at] = Some(group);
             }
             None => {
-                let alone = union(&[], bundle);
+                let alone = union(&[], event_set);
                 if fits(&alone) {
                     groups.push(alone);
                     of[at] = Some(groups.len() - 1);
@@ -44,9 +49,9 @@ pub(crate) fn pack<E: Clone + PartialEq>(
     Packed { groups, of }
 }
 
-fn union<E: Clone + PartialEq>(group: &[E], bundle: &[E]) -> Vec<E> {
+fn union<E: Clone + PartialEq>(group: &[E], event_set: &[E]) -> Vec<E> {
     let mut union = group.to_vec();
-    for event in bundle {
+    for event in event_set {
         if !union.contains(event) {
             union.push(event.clone());
         }
@@ -67,14 +72,14 @@ mod tests {
 
     #[test]
     fn metrics_that_share_events_share_groups() {
-        let bundles = [
+        let event_sets = [
             vec![1, 0],
             vec![2, 3],
             vec![4, 3],
             vec![1, 5],
             vec![6, 7, 8, 0],
         ];
-        let packed = pack(&bundles, room(5));
+        let packed = pack(&event_sets, room(5));
         assert_eq!(
             packed.groups,
             [vec![6, 7, 8, 0, 1, 5], vec![2, 3, 4]],
@@ -93,20 +98,20 @@ mod tests {
     proptest! {
         #[test]
         fn every_bundle_is_whole_and_every_group_fits(
-            bundles in prop::collection::vec(prop::collection::vec(0_u8..20, 1..7), 0..30),
+            event_sets in prop::collection::vec(prop::collection::vec(0_u8..20, 1..7), 0..30),
             counters in 1_usize..8,
         ) {
-            let packed = pack(&bundles, room(counters));
+            let packed = pack(&event_sets, room(counters));
             for group in &packed.groups {
                 prop_assert!(room(counters)(group));
                 prop_assert_eq!(union(&[], group).len(), group.len());
             }
-            for (bundle, of) in bundles.iter().zip(&packed.of) {
+            for (event_set, of) in event_sets.iter().zip(&packed.of) {
                 match of {
                     Some(group) => {
-                        prop_assert!(bundle.iter().all(|event| packed.groups[*group].contains(event)));
+                        prop_assert!(event_set.iter().all(|event| packed.groups[*group].contains(event)));
                     }
-                    None => prop_assert!(!room(counters)(&union(&[], bundle))),
+                    None => prop_assert!(!room(counters)(&union(&[], event_set))),
                 }
             }
         }

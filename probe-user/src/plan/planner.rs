@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Column, Place, Plan, Planned, Wanted,
-    capacity::Room,
+    Column, CountSource, Plan, Planned, RequestedEvent,
+    capacity::Capacity,
     pack::{Packed, pack},
     sampled,
     weights::PlannedWeight,
@@ -16,10 +16,10 @@ use crate::{
     plan::PlanError,
 };
 
-mod bundle;
+mod event_set;
 mod offer;
-pub(super) use bundle::wanted;
-use bundle::{Bundle, Kind, Whose};
+pub(super) use event_set::wanted;
+use event_set::{EventSet, Kind, Whose};
 use offer::Offer;
 
 /// What is to be counted and computed.
@@ -57,7 +57,7 @@ pub struct PlannedMetric {
     /// By place that has a value of its own: one for core metrics. Or why it cannot be counted.
     pub sources: Result<Vec<MetricSource>, String>,
     /// Where the part of devices in its counts is counted, on every unit of that PMU.
-    pub io: Vec<Place>,
+    pub io: Vec<CountSource>,
 }
 
 /// The counts of one value of a metric.
@@ -66,7 +66,7 @@ pub struct MetricSource {
     /// What the value is for.
     pub place: catalogue::Place,
     /// By the name that the formula uses; counts of one name are added up.
-    pub events: Vec<(String, Place)>,
+    pub events: Vec<(String, CountSource)>,
     /// Units of the hardware that are added up.
     pub units: usize,
 }
@@ -77,20 +77,24 @@ impl Plan {
     /// # Errors
     ///
     /// Where the user's own groups hold more events than a group can, or two filters exclude each other.
-    pub fn packed(request: &Request<'_>, pmus: &Pmus, room: &Room) -> Result<Self, PlanError> {
+    pub fn packed(
+        request: &Request<'_>,
+        pmus: &Pmus,
+        capacity: &Capacity,
+    ) -> Result<Self, PlanError> {
         let mut plan = Self::default();
-        let mut bundles: BTreeMap<Kind, Vec<Bundle>> = BTreeMap::new();
-        let mut add = |bundle: Bundle| {
-            let kind = bundle.kind(pmus);
-            bundles.entry(kind).or_default().push(bundle);
+        let mut event_sets: BTreeMap<Kind, Vec<EventSet>> = BTreeMap::new();
+        let mut add = |event_set: EventSet| {
+            let kind = event_set.kind(pmus);
+            event_sets.entry(kind).or_default().push(event_set);
         };
         for group in request.events {
             plan.columns_of(group).into_iter().for_each(&mut add);
         }
         for (at, metric) in request.metrics.iter().enumerate() {
             let sources = sampled::sources(metric, request, pmus).unwrap_or_else(|| {
-                let bundles = Bundle::of_metric(metric, at, request, pmus)?;
-                bundles.into_iter().for_each(&mut add);
+                let event_sets = EventSet::of_metric(metric, at, request, pmus)?;
+                event_sets.into_iter().for_each(&mut add);
                 Ok(Vec::new())
             });
             plan.metrics.list.push(PlannedMetric {
@@ -98,20 +102,20 @@ impl Plan {
                 sources,
                 io: Vec::new(),
             });
-            Bundle::of_io(metric, at, pmus)
+            EventSet::of_io(metric, at, pmus)
                 .into_iter()
                 .for_each(&mut add);
         }
-        Bundle::of_weights(request.metrics, pmus)
+        EventSet::of_weights(request.metrics, pmus)
             .into_iter()
             .for_each(&mut add);
         let offers = Offer::all(request, pmus);
         plan.offer(&offers).into_iter().for_each(&mut add);
-        check_filters(bundles.values().flatten(), request, pmus)?;
+        check_filters(event_sets.values().flatten(), request, pmus)?;
         let several_kinds = pmus.cores().nth(1).is_some();
         // Fixed groups come before rotated ones: by Kind's order, `Beside` before `Core`.
-        for (kind, bundles) in &bundles {
-            plan.place(kind, bundles, several_kinds, room);
+        for (kind, event_sets) in &event_sets {
+            plan.place(kind, event_sets, several_kinds, capacity);
         }
         plan.join_offers(&offers);
         plan.metrics.machine = Some(request.machine);
@@ -121,39 +125,45 @@ impl Plan {
     }
 
     /// Adds the columns of a group of the user's, and returns what must be counted for them.
-    fn columns_of(&mut self, group: &EventGroup) -> Vec<Bundle> {
-        let mut bundles: Vec<Bundle> = Vec::new();
+    fn columns_of(&mut self, group: &EventGroup) -> Vec<EventSet> {
+        let mut event_sets: Vec<EventSet> = Vec::new();
         for event in &group.events {
             let column = self.columns.len();
             // Until its bundle is placed.
-            self.columns.push(Column::of(event, Place::Duration));
+            self.columns.push(Column::of(event, CountSource::Duration));
             let Some(wanted) = wanted(event) else {
                 continue;
             };
-            match (bundles.last_mut(), group.explicit) {
-                (Some(bundle), true) => {
-                    bundle.wanted.push(wanted);
-                    if let Whose::Columns(columns) = &mut bundle.whose {
+            match (event_sets.last_mut(), group.explicit) {
+                (Some(event_set), true) => {
+                    event_set.wanted.push(wanted);
+                    if let Whose::Columns(columns) = &mut event_set.whose {
                         columns.push(column);
                     }
                 }
-                _ => bundles.push(Bundle {
+                _ => event_sets.push(EventSet {
                     wanted: vec![wanted],
                     whose: Whose::Columns(vec![column]),
                 }),
             }
         }
-        bundles
+        event_sets
     }
 
-    fn place(&mut self, kind: &Kind, bundles: &[Bundle], several_kinds: bool, room: &Room) {
-        let (bundles, left) = choose(bundles, room);
-        let mut packed = packed(&bundles, room);
-        for (bundle, of) in bundles.iter().zip(&mut packed.of) {
+    fn place(
+        &mut self,
+        kind: &Kind,
+        event_sets: &[EventSet],
+        several_kinds: bool,
+        capacity: &Capacity,
+    ) {
+        let (event_sets, left) = choose(event_sets, capacity);
+        let mut packed = packed(&event_sets, capacity);
+        for (event_set, of) in event_sets.iter().zip(&mut packed.of) {
             // What the user wants together is opened as it is: the kernel says what is wrong with it.
-            if of.is_none() && matches!(bundle.whose, Whose::Columns(_)) {
+            if of.is_none() && matches!(event_set.whose, Whose::Columns(_)) {
                 *of = Some(packed.groups.len());
-                packed.groups.push(bundle.wanted.clone());
+                packed.groups.push(event_set.wanted.clone());
             }
         }
         // A software event cannot lead a group that hardware events join.
@@ -165,41 +175,42 @@ impl Plan {
             Kind::Beside(_) | Kind::Core(_) => self.groups.len(),
         };
         for group in &packed.groups {
-            self.add_group(kind, group, &bundles);
+            self.add_group(kind, group, &event_sets);
         }
         if matches!(kind, Kind::Core(_)) && (several_kinds || packed.groups.len() > 1) {
             self.rotated += packed.groups.len();
         }
         // What is left may still be in a group that the user made.
-        let held = |bundle: &&Bundle| {
-            let holds = |group: &Vec<Wanted>| bundle.wanted.iter().all(|it| group.contains(it));
+        let held = |event_set: &&EventSet| {
+            let holds =
+                |group: &Vec<RequestedEvent>| event_set.wanted.iter().all(|it| group.contains(it));
             packed.groups.iter().position(holds)
         };
-        let left: Vec<(&Bundle, Option<usize>)> = left.iter().map(|it| (*it, held(it))).collect();
-        for (bundle, of) in bundles.into_iter().zip(packed.of).chain(left) {
+        let left: Vec<(&EventSet, Option<usize>)> = left.iter().map(|it| (*it, held(it))).collect();
+        for (event_set, of) in event_sets.into_iter().zip(packed.of).chain(left) {
             match of {
                 Some(of) => {
                     let group = &packed.groups[of];
-                    let places = bundle.wanted.iter().map(|wanted| {
+                    let places = event_set.wanted.iter().map(|wanted| {
                         let at = group.iter().position(|event| event == wanted);
-                        let at = at.expect("a bundle is whole in its group");
+                        let at = at.expect("a event_set is whole in its group");
                         self.place_of(kind, base + of, at)
                     });
-                    let places: Vec<Place> = places.collect();
-                    self.give(bundle, &places);
+                    let places: Vec<CountSource> = places.collect();
+                    self.give(event_set, &places);
                 }
-                None => self.refuse(bundle, room),
+                None => self.refuse(event_set, capacity),
             }
         }
     }
 
     /// Says of a metric why no group holds it.
-    fn refuse(&mut self, bundle: &Bundle, room: &Room) {
-        let (Whose::Metric { at, .. } | Whose::Offered { at, .. }) = bundle.whose else {
+    fn refuse(&mut self, event_set: &EventSet, capacity: &Capacity) {
+        let (Whose::Metric { at, .. } | Whose::Offered { at, .. }) = event_set.whose else {
             return;
         };
         let planned = &mut self.metrics.list[at];
-        match (room.fits(&bundle.wanted), &bundle.whose) {
+        match (capacity.can_schedule(&event_set.wanted), &event_set.whose) {
             (Err(refusal), _) => planned.sources = Err(refusal.to_string()),
             (Ok(()), Whose::Offered { .. }) => {
                 planned.sources = Err(format!(
@@ -212,12 +223,12 @@ impl Plan {
         }
     }
 
-    fn add_group(&mut self, kind: &Kind, group: &[Wanted], bundles: &[&Bundle]) {
+    fn add_group(&mut self, kind: &Kind, group: &[RequestedEvent], event_sets: &[&EventSet]) {
         let first = self.uncore.len();
         let mut planned = Vec::new();
         for wanted in group {
             planned.push(Planned {
-                column: self.column_for(wanted, bundles),
+                column: self.column_for(wanted, event_sets),
                 counter: wanted.counter.clone(),
                 exclude: wanted.exclude,
             });
@@ -231,14 +242,16 @@ impl Plan {
     }
 
     /// The user's column of that event, or one that is not shown.
-    fn column_for(&mut self, wanted: &Wanted, bundles: &[&Bundle]) -> usize {
-        let own = bundles.iter().find_map(|bundle| match &bundle.whose {
-            Whose::Columns(columns) => {
-                let at = bundle.wanted.iter().position(|event| event == wanted)?;
-                Some(columns[at])
-            }
-            _ => None,
-        });
+    fn column_for(&mut self, wanted: &RequestedEvent, event_sets: &[&EventSet]) -> usize {
+        let own = event_sets
+            .iter()
+            .find_map(|event_set| match &event_set.whose {
+                Whose::Columns(columns) => {
+                    let at = event_set.wanted.iter().position(|event| event == wanted)?;
+                    Some(columns[at])
+                }
+                _ => None,
+            });
         own.unwrap_or_else(|| {
             let event = Event {
                 name: wanted.name.clone(),
@@ -249,23 +262,23 @@ impl Plan {
             };
             self.columns.push(Column {
                 shown: false,
-                ..Column::of(&event, Place::Duration)
+                ..Column::of(&event, CountSource::Duration)
             });
             self.columns.len() - 1
         })
     }
 
-    fn place_of(&self, kind: &Kind, group: usize, at: usize) -> Place {
+    fn place_of(&self, kind: &Kind, group: usize, at: usize) -> CountSource {
         match kind {
-            Kind::Uncore(_) => Place::Uncore {
+            Kind::Uncore(_) => CountSource::Uncore {
                 at: self.uncore_groups[group].start + at,
             },
-            Kind::Beside(_) | Kind::Core(_) => Place::Core { group, at },
+            Kind::Beside(_) | Kind::Core(_) => CountSource::Core { group, at },
         }
     }
 
-    fn give(&mut self, bundle: &Bundle, places: &[Place]) {
-        match &bundle.whose {
+    fn give(&mut self, event_set: &EventSet, places: &[CountSource]) {
+        match &event_set.whose {
             Whose::Columns(columns) => {
                 for (column, place) in columns.iter().zip(places) {
                     self.columns[*column].place = *place;
@@ -309,14 +322,18 @@ impl Plan {
 
 /// All that is asked for, and of what is offered that for which its events need no further group: nobody's live
 /// share is less for a metric that nobody asked for. Then what is left of the offered.
-fn choose<'a>(bundles: &'a [Bundle], room: &Room) -> (Vec<&'a Bundle>, Vec<&'a Bundle>) {
-    let is_offered = |bundle: &&Bundle| matches!(bundle.whose, Whose::Offered { .. });
-    let (offered, mut chosen): (Vec<&Bundle>, Vec<&Bundle>) = bundles.iter().partition(is_offered);
-    let groups = packed(&chosen, room).groups.len();
+fn choose<'a>(
+    event_sets: &'a [EventSet],
+    capacity: &Capacity,
+) -> (Vec<&'a EventSet>, Vec<&'a EventSet>) {
+    let is_offered = |event_set: &&EventSet| matches!(event_set.whose, Whose::Offered { .. });
+    let (offered, mut chosen): (Vec<&EventSet>, Vec<&EventSet>) =
+        event_sets.iter().partition(is_offered);
+    let groups = packed(&chosen, capacity).groups.len();
     let mut left = Vec::new();
-    for bundle in offered {
-        chosen.push(bundle);
-        let packed = packed(&chosen, room);
+    for event_set in offered {
+        chosen.push(event_set);
+        let packed = packed(&chosen, capacity);
         if packed.groups.len() > groups || packed.of.last() == Some(&None) {
             left.extend(chosen.pop());
         }
@@ -325,23 +342,26 @@ fn choose<'a>(bundles: &'a [Bundle], room: &Room) -> (Vec<&'a Bundle>, Vec<&'a B
 }
 
 /// Every bundle as a whole in one group.
-fn packed(bundles: &[&Bundle], room: &Room) -> Packed<Wanted> {
-    let wanted: Vec<Vec<Wanted>> = bundles.iter().map(|bundle| bundle.wanted.clone()).collect();
-    pack(&wanted, |group| room.fits(group).is_ok())
+fn packed(event_sets: &[&EventSet], capacity: &Capacity) -> Packed<RequestedEvent> {
+    let wanted: Vec<Vec<RequestedEvent>> = event_sets
+        .iter()
+        .map(|event_set| event_set.wanted.clone())
+        .collect();
+    pack(&wanted, |group| capacity.can_schedule(group).is_ok())
 }
 
 /// Refuses filters of events and of metrics' events that exclude each other: each was parsed by itself.
 fn check_filters<'a>(
-    bundles: impl Iterator<Item = &'a Bundle>,
+    event_sets: impl Iterator<Item = &'a EventSet>,
     request: &Request<'_>,
     pmus: &Pmus,
 ) -> Result<(), EventError> {
-    let named = |bundle: &'a Bundle| {
-        let metric = match bundle.whose {
+    let named = |event_set: &'a EventSet| {
+        let metric = match event_set.whose {
             Whose::Metric { at, .. } | Whose::Io { at } => Some(&request.metrics[at].name),
             Whose::Columns(_) | Whose::Offered { .. } | Whose::Weight(_) => None,
         };
-        bundle.wanted.iter().map(move |wanted| {
+        event_set.wanted.iter().map(move |wanted| {
             let name = match metric {
                 Some(metric) => format!("{metric}: {}", wanted.name),
                 None => wanted.name.clone(),
@@ -349,7 +369,7 @@ fn check_filters<'a>(
             (name, &wanted.counter)
         })
     };
-    let all: Vec<_> = bundles.flat_map(named).collect();
+    let all: Vec<_> = event_sets.flat_map(named).collect();
     let all = all.iter().map(|(name, counter)| (name.as_str(), *counter));
     event::check_filters(all, pmus)
 }

@@ -1,7 +1,7 @@
 //! Metrics that are estimated of SPE's samples: no counter is opened for them.
 
 use super::{
-    Place, Plan,
+    CountSource, Plan,
     planner::{MetricSource, Request},
 };
 use crate::{
@@ -19,7 +19,7 @@ impl Plan {
             .iter()
             .flat_map(|planned| &planned.sources);
         let mut events = sources.flatten().flat_map(|source| &source.events);
-        events.any(|(_, place)| matches!(place, Place::Sampled(_)))
+        events.any(|(_, place)| matches!(place, CountSource::Sampled(_)))
     }
 
     /// Whether it has a metric whose shares samples of loads tell.
@@ -48,7 +48,7 @@ pub(super) fn sources(
 ) -> Option<Result<Vec<MetricSource>, String>> {
     let place = |event: &str| {
         let sampled = metric.pmu.events.get(event)?.sampled?;
-        Some((event.to_owned(), Place::Sampled(sampled)))
+        Some((event.to_owned(), CountSource::Sampled(sampled)))
     };
     let events: Vec<_> = metric
         .events()

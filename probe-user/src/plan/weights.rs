@@ -1,6 +1,6 @@
 //! The counters on CPUs that tell who caused a socket's traffic.
 
-use super::Place;
+use super::CountSource;
 use crate::{
     catalogue::{Apportion, Metric},
     machine::{Pmu, PmuKind, Pmus},
@@ -23,20 +23,20 @@ pub struct PlannedWeight {
     /// What is counted.
     pub kind: WeightKind,
     /// All accesses.
-    pub all: Place,
+    pub all: CountSource,
     /// Those to other sockets, where the core counts them apart.
-    pub remote: Option<Place>,
+    pub remote: Option<CountSource>,
 }
 
 /// A weight before it has a place: its events in the syntax of `-e`.
-pub(super) struct WantedWeight {
+pub(super) struct RequestedWeight {
     pub(super) kind: WeightKind,
     pub(super) all: String,
     pub(super) remote: Option<String>,
 }
 
 /// What the shares of these metrics need and the core PMU lists; the first of a kind that it has.
-pub(super) fn wanted(metrics: &[&Metric], pmus: &Pmus) -> Vec<WantedWeight> {
+pub(super) fn wanted(metrics: &[&Metric], pmus: &Pmus) -> Vec<RequestedWeight> {
     let any = |wanted: &[Apportion]| {
         metrics
             .iter()
@@ -61,14 +61,14 @@ pub(super) fn wanted(metrics: &[&Metric], pmus: &Pmus) -> Vec<WantedWeight> {
 
 /// `ll_cache_miss_rd` (0x37), `bus_access_rd` (0x60) and `remote_access` (0x31) are architected events of
 /// Arm, listed where the core has them; `cache-misses` is Intel's `LONGEST_LAT_CACHE.MISS` (0x2e, umask 0x41).
-fn of_reads(core: &Pmu) -> Option<WantedWeight> {
+fn of_reads(core: &Pmu) -> Option<RequestedWeight> {
     let event = |name: &str| core.event(name).map(|_| format!("{}/{name}/", core.name));
     let misses = event("ll_cache_miss_rd").or_else(|| event("cache-misses"));
     let (kind, all) = match misses {
         Some(misses) => (WeightKind::LlcReadMisses, misses),
         None => (WeightKind::BusReads, event("bus_access_rd")?),
     };
-    Some(WantedWeight {
+    Some(RequestedWeight {
         kind,
         all,
         remote: event("remote_access"),
@@ -76,8 +76,8 @@ fn of_reads(core: &Pmu) -> Option<WantedWeight> {
 }
 
 /// `l2d_cache_wb` (0x18) of Arm.
-fn of_writes(core: &Pmu) -> Option<WantedWeight> {
-    core.event("l2d_cache_wb").map(|_| WantedWeight {
+fn of_writes(core: &Pmu) -> Option<RequestedWeight> {
+    core.event("l2d_cache_wb").map(|_| RequestedWeight {
         kind: WeightKind::WriteBacks,
         all: format!("{}/l2d_cache_wb/", core.name),
         remote: None,

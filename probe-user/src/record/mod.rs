@@ -5,11 +5,11 @@
 //! writes samples as Parquet, [`RawFile`] keeps the bytes as perf's own files do. [`Counts`] names
 //! everything that was lost on the way.
 
-mod area;
 mod baseline;
 mod clock;
 #[cfg(feature = "parquet")]
 mod columns;
+mod cpu_buffer;
 mod error;
 mod follow;
 mod losses;

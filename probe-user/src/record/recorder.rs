@@ -13,8 +13,8 @@ use rustix::event::epoll;
 
 use super::{
     Buffers, Counts, RecordError, Sampling, Sink, Target,
-    area::{Area, Attribution, Shared},
     clock::{Clock, TickClock},
+    cpu_buffer::{Attribution, CpuBuffer, DrainContext},
     follow::Cpus,
     machine::Sources,
     open::{disable, enable, lost},
@@ -51,7 +51,7 @@ pub struct EventFile {
 pub struct Recorder {
     pub(super) config: Config,
     pub(super) events: Vec<SpeEvent>,
-    pub(super) areas: Vec<Area>,
+    pub(super) areas: Vec<CpuBuffer>,
     attribution: Attribution,
     clock: Option<Clock>,
     sources: Sources,
@@ -221,7 +221,7 @@ impl Recorder {
         if let Some(clock) = &mut self.clock {
             clock.anchor();
         }
-        self.areas.iter_mut().for_each(Area::mark);
+        self.areas.iter_mut().for_each(CpuBuffer::mark);
         for area in &mut self.areas {
             area.take(sink).map_err(RecordError::Write)?;
         }
@@ -237,7 +237,7 @@ impl Recorder {
                 born.push((*pid, *tid));
             }
         }
-        let mut shared = Shared {
+        let mut shared = DrainContext {
             clock: self.clock,
             attribution: self.attribution,
             sources: &self.sources,

@@ -10,7 +10,7 @@ use rustix::event::epoll;
 
 use super::{
     RecordError, Recorder,
-    area::Area,
+    cpu_buffer::CpuBuffer,
     open::{Buffer, Opener, Whom, enable, id},
     options::SpeEvent,
     present,
@@ -204,7 +204,7 @@ impl Recorder {
         let data = epoll::EventData::new_u64(number.into());
         epoll::add(&self.poll, &buffer.spe[0], data, flags)
             .map_err(|error| RecordError::Poll(error.into()))?;
-        self.areas.push(Area::new(buffer, number));
+        self.areas.push(CpuBuffer::new(buffer, number));
         Ok(())
     }
 

@@ -29,7 +29,7 @@ struct Thread {
 
 /// Where a process is, as of some round.
 #[derive(Debug)]
-struct Place {
+struct TaskState {
     path: Option<Arc<str>>,
     /// The round in which it was asked for; none where it was taken from the parent.
     asked: Option<u64>,
@@ -50,7 +50,7 @@ pub(super) struct Who {
 #[derive(Debug)]
 pub(super) struct Tasks {
     threads: HashMap<u32, Thread>,
-    places: HashMap<u32, Place>,
+    places: HashMap<u32, TaskState>,
     /// Threads that procfs did not know in this round.
     strangers: HashSet<u32>,
     proc: PathBuf,
@@ -89,7 +89,7 @@ impl Tasks {
                 // A new process begins in its parent's cgroup.
                 let place = parent.and_then(|parent| self.cgroup(parent.pid));
                 let used = self.round;
-                self.places.entry(pid).or_insert(Place {
+                self.places.entry(pid).or_insert(TaskState {
                     path: place,
                     asked: None,
                     used,
@@ -142,7 +142,7 @@ impl Tasks {
 
     /// The cgroup of a process, asked for once a round; one that is gone stays where it was last seen.
     fn cgroup(&mut self, pid: u32) -> Option<Arc<str>> {
-        let fresh = |place: &&Place| place.asked == Some(self.round);
+        let fresh = |place: &&TaskState| place.asked == Some(self.round);
         if let Some(place) = self.places.get(&pid).filter(fresh) {
             return place.path.clone();
         }
@@ -155,7 +155,7 @@ impl Tasks {
         // A process that has died is moved to the root, unless it was seen before.
         let dead = || process_of(&self.proc, pid).is_none();
         let round = self.round;
-        let place = self.places.entry(pid).or_insert(Place {
+        let place = self.places.entry(pid).or_insert(TaskState {
             path: None,
             asked: None,
             used: round,

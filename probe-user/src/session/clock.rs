@@ -11,7 +11,7 @@ use aya::{
     programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
 };
 
-use super::{LoadError, chain, no_map, program};
+use super::{SessionError, chain, no_map, program};
 use crate::sys::clock::now;
 
 /// The programs' clock.
@@ -26,7 +26,7 @@ const READINGS: usize = 8;
 
 impl KernelClock {
     /// Measures the distance; off by less than a microsecond, but exactly 0 in the initial time namespace.
-    pub(crate) fn measure(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
+    pub(crate) fn measure(ebpf: &mut Ebpf) -> Result<Self, SessionError> {
         let clock: &mut RawTracePoint = program(ebpf, "clock")?;
         clock.load().map_err(refused)?;
         let mut bounds = Bounds::default();
@@ -85,8 +85,8 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn read(ebpf: &Ebpf) -> Result<u64, LoadError> {
-    let failed = |error: MapError| LoadError::Bpf {
+fn read(ebpf: &Ebpf) -> Result<u64, SessionError> {
+    let failed = |error: MapError| SessionError::Bpf {
         what: "map CLOCK".into(),
         reason: chain(&error),
     };
@@ -96,8 +96,8 @@ fn read(ebpf: &Ebpf) -> Result<u64, LoadError> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an argument of map_err")]
-fn refused(error: ProgramError) -> LoadError {
-    LoadError::Bpf {
+fn refused(error: ProgramError) -> SessionError {
+    SessionError::Bpf {
         what: "program clock".into(),
         reason: chain(&error),
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use probe_common::SLOTS;
 
-use super::{LoadError, Session, chain, program};
+use super::{Session, SessionError, chain, program};
 use crate::{plan::Plan, snapshot::ReadCost};
 
 /// The least of so many runs is that of a reading which nothing disturbed.
@@ -27,7 +27,7 @@ impl ReadCosts {
 impl Session {
     /// Reads each counter of the first CPU of each kind of core a few times: those of a group in turns are counted
     /// as the one that is live.
-    pub(super) fn measure_reads(&mut self) -> Result<(), LoadError> {
+    pub(super) fn measure_reads(&mut self) -> Result<(), SessionError> {
         let mut first = BTreeMap::new();
         for (at, counters) in self.counters.iter().enumerate() {
             let kind = self.config.plan.kind_of_core(counters.cpu);
@@ -40,7 +40,7 @@ impl Session {
         Ok(())
     }
 
-    fn measure_reads_of(&mut self, at: usize) -> Result<ReadCost, LoadError> {
+    fn measure_reads_of(&mut self, at: usize) -> Result<ReadCost, SessionError> {
         let (cpu, live) = (self.counters[at].cpu, self.counters[at].live);
         let plan = &self.config.plan;
         let fixed = &plan.groups[..plan.fixed()];
@@ -63,7 +63,7 @@ impl Session {
     }
 
     /// The least that a reading of the slot took; 0 where its CPU is offline.
-    fn read_nanos(&mut self, cpu: u32, slot: usize) -> Result<u64, LoadError> {
+    fn read_nanos(&mut self, cpu: u32, slot: usize) -> Result<u64, SessionError> {
         let read_cost: &mut RawTracePoint = program(&mut self.ebpf, "read_cost")?;
         let mut least = None;
         for _ in 0..RUNS {
@@ -78,7 +78,7 @@ impl Session {
                     return Ok(0);
                 }
                 Err(error) => {
-                    return Err(LoadError::Bpf {
+                    return Err(SessionError::Bpf {
                         what: format!("a run of program read_cost on CPU {cpu}"),
                         reason: chain(&error),
                     });

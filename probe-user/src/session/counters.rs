@@ -7,7 +7,7 @@ use std::{
 
 use aya::{Ebpf, maps::Map};
 
-use super::LoadError;
+use super::SessionError;
 use crate::{
     plan::{Plan, Planned},
     sys::{bpf, descriptors, perf},
@@ -24,7 +24,7 @@ pub(crate) struct CpuCounters {
 
 impl CpuCounters {
     /// Opens every counter of the plan on one CPU. Groups that are always live count from here on.
-    pub(crate) fn open(plan: &Plan, cpu: u32) -> Result<Self, LoadError> {
+    pub(crate) fn open(plan: &Plan, cpu: u32) -> Result<Self, SessionError> {
         let mut groups = Vec::with_capacity(plan.groups.len());
         for (at, group) in plan.groups.iter().enumerate() {
             let mut opened: Vec<OwnedFd> = Vec::new();
@@ -50,7 +50,7 @@ impl CpuCounters {
     }
 
     /// Puts the counters that are always live into the slots' maps.
-    pub(crate) fn insert_fixed(&self, ebpf: &Ebpf, plan: &Plan) -> Result<(), LoadError> {
+    pub(crate) fn insert_fixed(&self, ebpf: &Ebpf, plan: &Plan) -> Result<(), SessionError> {
         self.insert(ebpf, 0, self.groups[..plan.fixed()].iter().flatten())
     }
 
@@ -60,19 +60,19 @@ impl CpuCounters {
         ebpf: &Ebpf,
         plan: &Plan,
         group: usize,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), SessionError> {
         self.insert(ebpf, plan.fixed_slots(), self.groups[group].iter())
     }
 
     /// Starts a rotated group.
-    pub(crate) fn start(&self, plan: &Plan, group: usize) -> Result<(), LoadError> {
+    pub(crate) fn start(&self, plan: &Plan, group: usize) -> Result<(), SessionError> {
         perf::enable(self.groups[group][0].as_fd())
             .map_err(|error| refused(plan, &plan.groups[group][0], self.cpu, &error))
     }
 
     /// Stops a rotated group; its counts stay readable.
-    pub(crate) fn stop(&self, group: usize) -> Result<(), LoadError> {
-        perf::disable(self.groups[group][0].as_fd()).map_err(|source| LoadError::Map {
+    pub(crate) fn stop(&self, group: usize) -> Result<(), SessionError> {
+        perf::disable(self.groups[group][0].as_fd()).map_err(|source| SessionError::Map {
             what: "stop a counter group",
             source,
         })
@@ -83,17 +83,17 @@ impl CpuCounters {
         ebpf: &Ebpf,
         first: usize,
         counters: impl Iterator<Item = &'a OwnedFd>,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), SessionError> {
         for (slot, event) in (first..).zip(counters) {
             let name = format!("COUNTER{slot}");
             let Some(Map::PerfEventArray(map)) = ebpf.map(&name) else {
-                return Err(LoadError::Bpf {
+                return Err(SessionError::Bpf {
                     what: format!("map {name}"),
                     reason: "the object has none".into(),
                 });
             };
             bpf::set_perf_event(map.fd().as_fd(), self.cpu, event.as_fd()).map_err(|source| {
-                LoadError::Map {
+                SessionError::Map {
                     what: "hand a counter to the programs",
                     source,
                 }
@@ -104,7 +104,7 @@ impl CpuCounters {
 }
 
 /// What the kernel means by refusing an event.
-pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Error) -> LoadError {
+pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Error) -> SessionError {
     let event = plan.columns[planned.column].name.clone();
     let reason = match error.raw_os_error() {
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO) => {
@@ -128,5 +128,5 @@ pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Erro
         Some(libc::EBUSY) => "the PMU is in exclusive use by another program".to_owned(),
         errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),
     };
-    LoadError::Open { event, cpu, reason }
+    SessionError::Open { event, cpu, reason }
 }

@@ -11,7 +11,7 @@ use crate::{
 /// Why counting could not start or go on. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LoadError {
+pub enum SessionError {
     /// Rights are missing.
     #[error(transparent)]
     Capabilities(#[from] MissingCapabilities),

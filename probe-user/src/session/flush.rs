@@ -3,7 +3,7 @@
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use probe_common::{FLUSH_BUSY, FlushMode};
 
-use super::{LoadError, Session, chain, program};
+use super::{Session, SessionError, chain, program};
 
 /// A flush interrupts program `sched_exit` rarely, and then an interrupt that outlasts a try hardly ever.
 const FLUSH_TRIES: u32 = 10_000;
@@ -16,7 +16,7 @@ impl Session {
         cpu: u32,
         mode: FlushMode,
         (live, events): (u64, u64),
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), SessionError> {
         let flush: &mut RawTracePoint = program(&mut self.ebpf, "flush")?;
         for _ in 0..FLUSH_TRIES {
             let mut options = RawTracePointRunOptions::new();
@@ -37,13 +37,13 @@ impl Session {
                 {
                     Ok(())
                 }
-                Err(error) => Err(LoadError::Bpf {
+                Err(error) => Err(SessionError::Bpf {
                     what: format!("a run of program flush on CPU {cpu}"),
                     reason: chain(&error),
                 }),
             };
         }
-        Err(LoadError::Busy {
+        Err(SessionError::Busy {
             cpu,
             tries: FLUSH_TRIES,
         })

@@ -15,7 +15,7 @@ use aya::{
 use aya_obj::btf::BtfKind;
 use probe_common::{CpuState, FlushMode};
 
-use super::{LoadError, Session, chain, program};
+use super::{Session, SessionError, chain, program};
 use crate::{
     machine::cgroup::Hierarchy,
     session::own_cgroup::OwnCgroup,
@@ -41,7 +41,7 @@ pub(crate) struct CgroupSwitches {
 
 /// Whether a second program sees the switches that the kernel does not show to `sched_switch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Exits {
+pub(crate) enum SchedExitHook {
     /// No switch was missed so far.
     #[default]
     NotNeeded,
@@ -61,7 +61,7 @@ const ADMISSION_SWITCHES: u64 = 10;
 const ADMISSION_ROUNDS: u32 = 5;
 
 /// Attaches the default hook.
-pub(crate) fn attach_sched_switch(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
+pub(crate) fn attach_sched_switch(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), SessionError> {
     attach_tracepoint(ebpf, btf, "sched_switch", "sched_switch")
 }
 
@@ -74,16 +74,16 @@ impl Session {
     /// # Errors
     ///
     /// Where the kernel refuses the program.
-    pub fn watch_exits(&mut self) -> Result<(), LoadError> {
-        if self.exits != Exits::NotNeeded || self.hook() != Hook::SchedSwitch {
+    pub fn watch_exits(&mut self) -> Result<(), SessionError> {
+        if self.exits != SchedExitHook::NotNeeded || self.hook() != Hook::SchedSwitch {
             return Ok(());
         }
-        self.exits = Exits::Unknown;
+        self.exits = SchedExitHook::Unknown;
         let tracepoint = format!("btf_trace_{EXIT}");
         let known = self.btf.id_by_type_name_kind(&tracepoint, BtfKind::Typedef);
         if known.is_ok() {
             attach_tracepoint(&mut self.ebpf, &self.btf, "sched_exit", EXIT)?;
-            self.exits = Exits::Watched;
+            self.exits = SchedExitHook::Watched;
             // A switch that was hidden before may have left a slice open that is nobody's any more.
             self.reopen_slices()?;
         }
@@ -92,22 +92,22 @@ impl Session {
 
     /// Once a switch was missed: does what can be done about it, and says so.
     pub(crate) fn react_to_missed(&mut self) {
-        if self.exits != Exits::NotNeeded {
+        if self.exits != SchedExitHook::NotNeeded {
             return;
         }
         let refused = self.watch_exits().err();
         match (self.exits, refused) {
-            (Exits::NotNeeded, _) => {}
-            (Exits::Watched, None) => tracing::info!(
+            (SchedExitHook::NotNeeded, _) => {}
+            (SchedExitHook::Watched, None) => tracing::info!(
                 "this kernel did not show a context switch to the program at sched_switch: a second one, at \
                  {EXIT}, sees such switches from here on"
             ),
-            (Exits::Watched, Some(error)) => tracing::warn!(
+            (SchedExitHook::Watched, Some(error)) => tracing::warn!(
                 "this kernel did not show a context switch to the program at sched_switch: a second one, at \
                  {EXIT}, sees such switches, but the slices before it could not be closed: {}",
                 chain(&error)
             ),
-            (Exits::Unknown, refused) => tracing::warn!(
+            (SchedExitHook::Unknown, refused) => tracing::warn!(
                 "this kernel did not show a context switch to the program at sched_switch, and {}: slices around \
                  such switches are split by estimate (--self says how many and how long)",
                 refused.map_or_else(
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Charges the open slices, and reads again whose they are.
-    pub(crate) fn reopen_slices(&mut self) -> Result<(), LoadError> {
+    pub(crate) fn reopen_slices(&mut self) -> Result<(), SessionError> {
         (0..self.counters.len()).try_for_each(|at| self.flush_as_is(at, FlushMode::Charge))
     }
 }
@@ -130,8 +130,8 @@ pub(crate) fn attach_tracepoint(
     btf: &Btf,
     name: &str,
     tracepoint: &str,
-) -> Result<(), LoadError> {
-    let refused = |error| LoadError::Bpf {
+) -> Result<(), SessionError> {
+    let refused = |error| SessionError::Bpf {
         what: format!("program {name}"),
         reason: chain(&error),
     };
@@ -145,9 +145,9 @@ impl CgroupSwitches {
     pub(crate) fn attach(
         ebpf: &mut Ebpf,
         cpus: &[u32],
-        states: impl Fn(&Ebpf) -> Result<Vec<CpuState>, LoadError>,
-    ) -> Result<Self, LoadError> {
-        let refused = |error| LoadError::Bpf {
+        states: impl Fn(&Ebpf) -> Result<Vec<CpuState>, SessionError>,
+    ) -> Result<Self, SessionError> {
+        let refused = |error| SessionError::Bpf {
             what: "program cgroup_switch".into(),
             reason: chain(&error),
         };
@@ -165,7 +165,7 @@ impl CgroupSwitches {
         }
         let mut watches = Vec::new();
         for &cpu in cpus {
-            let switches = perf::open_cgroup_switches(cpu).map_err(|source| LoadError::Map {
+            let switches = perf::open_cgroup_switches(cpu).map_err(|source| SessionError::Map {
                 what: "count cgroup switches",
                 source,
             })?;
@@ -206,10 +206,10 @@ impl CgroupSwitches {
         &self,
         ebpf: &Ebpf,
         hierarchy: &Hierarchy,
-        states: impl Fn(&Ebpf) -> Result<Vec<CpuState>, LoadError>,
+        states: impl Fn(&Ebpf) -> Result<Vec<CpuState>, SessionError>,
     ) -> Result<(), String> {
         let mut open: Vec<&Watch> = self.watches.iter().collect();
-        let mut doubt = String::new();
+        let mut why_incomplete = String::new();
         for _ in 0..ADMISSION_ROUNDS {
             let cpus: Vec<u32> = open.iter().map(|watch| watch.cpu).collect();
             provoke(hierarchy, &cpus)?;
@@ -226,14 +226,14 @@ impl CgroupSwitches {
                         "the hook ran {runs} times for {seen} cgroup switches on CPU {cpu}"
                     ));
                 } else if seen < ADMISSION_SWITCHES {
-                    doubt = format!(
+                    why_incomplete = format!(
                         "the kernel counted {seen} cgroup switches on CPU {cpu} where a test load made at \
                          least {ADMISSION_SWITCHES} (is the perf_event controller on the cgroup2 hierarchy, \
                          and its cgroup.subtree_control in use?)"
                     );
                     open.push(watch);
                 } else if state.is_none_or(|state| state.idle_runs == 0) {
-                    doubt = format!(
+                    why_incomplete = format!(
                         "CPU {cpu} was never idle while a test load ran on it, so it was not shown that \
                          the hook sees switches out of idle"
                     );
@@ -244,14 +244,14 @@ impl CgroupSwitches {
                 return Ok(());
             }
         }
-        Err(doubt)
+        Err(why_incomplete)
     }
 
     /// Takes the hook out.
-    pub(crate) fn detach(self, ebpf: &mut Ebpf) -> Result<(), LoadError> {
+    pub(crate) fn detach(self, ebpf: &mut Ebpf) -> Result<(), SessionError> {
         let program: &mut PerfEvent = program(ebpf, "cgroup_switch")?;
         for link in self.links {
-            program.detach(link).map_err(|error| LoadError::Bpf {
+            program.detach(link).map_err(|error| SessionError::Bpf {
                 what: "program cgroup_switch".into(),
                 reason: chain(&error),
             })?;

@@ -4,7 +4,7 @@ use std::{collections::HashMap, os::fd::RawFd, path::Path};
 
 use probe_common::{CpuState, FlushMode, NO_GROUP};
 
-use super::{CpuCounters, LoadError, Session};
+use super::{CpuCounters, Session, SessionError};
 use crate::{
     machine::cpus,
     sys::{descriptors, uevents::Messages},
@@ -48,7 +48,7 @@ impl Session {
     }
 
     /// Opens the counters of CPUs that came (back) online, and forgets those of CPUs that left.
-    pub(crate) fn follow_cpus(&mut self) -> Result<(), LoadError> {
+    pub(crate) fn follow_cpus(&mut self) -> Result<(), SessionError> {
         let changed = self.hotplug.messages.changed().into_iter();
         let changed: Vec<u32> = changed.map(|change| change.cpu).collect();
         let online = cpus::online(Path::new("/sys"))?;
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// A CPU that left and came back between two looks is told by its counters, which stand still.
-    pub(crate) fn revive_dead(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
+    pub(crate) fn revive_dead(&mut self, states: &[CpuState]) -> Result<(), SessionError> {
         let fixed = self.config.plan.fixed() > 0;
         let mut dead: Vec<u32> = self.counters.iter().map(|counters| counters.cpu).collect();
         dead.retain(|cpu| {
@@ -92,7 +92,7 @@ impl Session {
         Ok(())
     }
 
-    fn revive(&mut self, cpu: u32) -> Result<(), LoadError> {
+    fn revive(&mut self, cpu: u32) -> Result<(), SessionError> {
         descriptors::allow(&self.config.descriptors_on(&[cpu]))?;
         let opened = match CpuCounters::open(&self.config.plan, cpu) {
             Ok(opened) => opened,

@@ -10,10 +10,10 @@ pub(crate) mod fields;
 mod flush;
 mod hook;
 mod hotplug;
-mod monitors;
 mod needed;
 mod own_cgroup;
 mod pull;
+mod resctrl_reader;
 mod rotation;
 mod schedule;
 pub mod spe;
@@ -35,7 +35,7 @@ pub(crate) use self::{
     cost::ReadCosts,
     counters::CpuCounters,
     error::chain,
-    hook::{CgroupSwitches, Exits},
+    hook::{CgroupSwitches, SchedExitHook},
     hotplug::Hotplug,
     rotation::Rotation,
     spe::{Drained, Maps, Spe},
@@ -43,7 +43,7 @@ pub(crate) use self::{
 };
 pub use self::{
     command::{Command, RunningCommand},
-    error::LoadError,
+    error::SessionError,
     own_cgroup::OwnCgroup,
     spe::{SpeConfig, SpeError},
 };
@@ -99,14 +99,14 @@ pub struct Session {
     pub(crate) idle: IdleRows,
     pub(crate) refused: Refused,
     pub(crate) missed_switches: u64,
-    pub(crate) exits: Exits,
+    pub(crate) exits: SchedExitHook,
     pub(crate) flushes: u64,
     pub(crate) rotation: Rotation,
     pub(crate) read_costs: ReadCosts,
     pub(crate) began: Duration,
     pub(crate) spe: Option<Spe>,
     pub(crate) devices: Option<DeviceReader>,
-    pub(crate) monitors: Option<resctrl::Reader>,
+    pub(crate) resctrl: Option<resctrl::Reader>,
 }
 
 impl Session {
@@ -115,7 +115,7 @@ impl Session {
     /// # Errors
     ///
     /// Where a right, a kernel feature or an event is missing; each error says what to do.
-    pub fn start(config: Config, hierarchy: &Hierarchy) -> Result<Self, LoadError> {
+    pub fn start(config: Config, hierarchy: &Hierarchy) -> Result<Self, SessionError> {
         capabilities::check()?;
         let sysfs = Path::new("/sys");
         // Before the CPUs are looked up, so that none leaves unseen.
@@ -144,7 +144,7 @@ impl Session {
 
         for name in ["flush", "read_cost"] {
             let run: &mut RawTracePoint = program(&mut ebpf, name)?;
-            run.load().map_err(|error| LoadError::Bpf {
+            run.load().map_err(|error| SessionError::Bpf {
                 what: format!("program {name}"),
                 reason: chain(&error),
             })?;
@@ -170,7 +170,7 @@ impl Session {
             .plan
             .reads_devices()
             .then(|| DeviceReader::new(&config.plan.devices, hierarchy));
-        let monitors = monitors::monitors(&config.plan, sysfs, hierarchy, &uncore);
+        let resctrl = resctrl_reader::open(&config.plan, sysfs, hierarchy, &uncore);
         let mut session = Self {
             config,
             ebpf,
@@ -188,14 +188,14 @@ impl Session {
             idle: IdleRows::default(),
             refused: Refused::default(),
             missed_switches: 0,
-            exits: Exits::default(),
+            exits: SchedExitHook::default(),
             flushes: 0,
             rotation: Rotation::default(),
             read_costs: ReadCosts::default(),
             began: now(),
             spe: None,
             devices,
-            monitors,
+            resctrl,
         };
         if let Some(config) = session.config.spe.clone() {
             let spe = Spe::start(
@@ -240,7 +240,7 @@ impl Session {
     /// # Errors
     ///
     /// Where there is no such process, or the kernel refuses the walk.
-    pub fn process_id(&mut self, pid: u32) -> Result<u32, LoadError> {
+    pub fn process_id(&mut self, pid: u32) -> Result<u32, SessionError> {
         let wanted = Walk {
             wanted: u64::from(pid),
             ..Walk::default()
@@ -248,7 +248,7 @@ impl Session {
         let found = walk::run(&mut self.ebpf, &self.btf, wanted)?.found;
         match u32::try_from(found) {
             Ok(id) if id != 0 => Ok(id),
-            _ => Err(LoadError::NoProcess(pid)),
+            _ => Err(SessionError::NoProcess(pid)),
         }
     }
 
@@ -257,9 +257,9 @@ impl Session {
     /// # Errors
     ///
     /// Where the kernel refuses the map entry, or as of [`Self::process_id`].
-    pub fn follow(&mut self, pid: u32) -> Result<(), LoadError> {
+    pub fn follow(&mut self, pid: u32) -> Result<(), SessionError> {
         let pid = self.process_id(pid)?;
-        let failed = |error: &dyn std::error::Error| LoadError::Bpf {
+        let failed = |error: &dyn std::error::Error| SessionError::Bpf {
             what: "map COMMAND".into(),
             reason: chain(error),
         };
@@ -283,8 +283,8 @@ impl Session {
     }
 
     /// The programs' state of every possible CPU.
-    pub(crate) fn states(ebpf: &Ebpf) -> Result<Vec<CpuState>, LoadError> {
-        let failed = |error| LoadError::Bpf {
+    pub(crate) fn states(ebpf: &Ebpf) -> Result<Vec<CpuState>, SessionError> {
+        let failed = |error| SessionError::Bpf {
             what: "map STATE".into(),
             reason: chain(&error),
         };
@@ -298,7 +298,7 @@ impl Session {
             .collect())
     }
 
-    fn attach_hook(&mut self, hierarchy: &Hierarchy, online: &[u32]) -> Result<(), LoadError> {
+    fn attach_hook(&mut self, hierarchy: &Hierarchy, online: &[u32]) -> Result<(), SessionError> {
         if self.config.hook == Hook::CgroupSwitches {
             let hook = CgroupSwitches::attach(&mut self.ebpf, online, Self::states)?;
             match hook.admit(&self.ebpf, hierarchy, Self::states) {
@@ -318,7 +318,7 @@ impl Session {
     }
 
     /// Leaves `cgroup-switches` for `sched-switch`, after switches were missed.
-    pub(crate) fn fall_back(&mut self) -> Result<(), LoadError> {
+    pub(crate) fn fall_back(&mut self) -> Result<(), SessionError> {
         let Some(hook) = self.cgroup_switches.take() else {
             return Ok(());
         };
@@ -347,7 +347,7 @@ fn load(
     offsets: &[(&'static str, u64)],
     btf: &Btf,
     cpus: usize,
-) -> Result<Ebpf, LoadError> {
+) -> Result<Ebpf, SessionError> {
     let events = config.plan.slots() as u64;
     let rotated = config.plan.fixed_slots() as u64;
     let groups = u32::try_from(config.plan.groups.len()).unwrap_or(u32::MAX);
@@ -389,18 +389,18 @@ fn load(
             loader.map_max_entries(name, entries);
         }
     }
-    loader.load(OBJECT).map_err(|error| LoadError::Bpf {
+    loader.load(OBJECT).map_err(|error| SessionError::Bpf {
         what: "the eBPF object".into(),
         reason: chain(&error),
     })
 }
 
 /// A program of the object by name and type.
-pub(crate) fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T, LoadError>
+pub(crate) fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T, SessionError>
 where
     &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
 {
-    let missing = || LoadError::Bpf {
+    let missing = || SessionError::Bpf {
         what: format!("program {name}"),
         reason: "the object has none".into(),
     };
@@ -409,8 +409,8 @@ where
         .ok_or_else(missing)
 }
 
-pub(crate) fn no_map(name: &str) -> LoadError {
-    LoadError::Bpf {
+pub(crate) fn no_map(name: &str) -> SessionError {
+    SessionError::Bpf {
         what: format!("map {name}"),
         reason: "the object has none".into(),
     }

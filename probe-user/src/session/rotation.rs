@@ -10,7 +10,7 @@ use probe_common::{CpuState, FlushMode, NO_GROUP};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{CpuCounters, LoadError, Session, schedule::Schedule};
+use super::{CpuCounters, Session, SessionError, schedule::Schedule};
 use crate::{snapshot::Hook, sys::clock::now};
 
 /// Where the rotation stands.
@@ -84,7 +84,7 @@ impl Session {
     /// # Errors
     ///
     /// Where the kernel refuses to exchange the counters.
-    pub fn take_turn(&mut self, fixed: Option<Duration>) -> Result<Duration, LoadError> {
+    pub fn take_turn(&mut self, fixed: Option<Duration>) -> Result<Duration, SessionError> {
         let states = Self::states(&self.ebpf)?;
         let cpus = u32::try_from(self.awake(&states).len()).unwrap_or(u32::MAX);
         let turn = |session: &Self| fixed.unwrap_or_else(|| session.rotation.schedule.turn(cpus));
@@ -102,12 +102,12 @@ impl Session {
     /// # Errors
     ///
     /// Where the kernel refuses to exchange the counters.
-    pub fn rotate(&mut self) -> Result<(), LoadError> {
+    pub fn rotate(&mut self) -> Result<(), SessionError> {
         let states = Self::states(&self.ebpf)?;
         self.exchange_all(&states)
     }
 
-    fn exchange_all(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
+    fn exchange_all(&mut self, states: &[CpuState]) -> Result<(), SessionError> {
         let before = (cpu_time(), self.rotation.exchanges);
         let awake = self.awake(states);
         self.rotation.next(self.round().max(1));
@@ -144,7 +144,7 @@ impl Session {
 
     /// Exchanges the counters in the slots of one CPU. While they are exchanged no group is live; the
     /// time goes to the new one's, without counts.
-    fn exchange(&mut self, at: usize) -> Result<(), LoadError> {
+    fn exchange(&mut self, at: usize) -> Result<(), SessionError> {
         let counters = &self.counters[at];
         let cpu = counters.cpu;
         let (Some(old), Some(new)) = (counters.live, self.due(cpu)) else {
@@ -167,7 +167,7 @@ impl Session {
     }
 
     /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one instant.
-    pub(super) fn arm_all(&mut self) -> Result<(), LoadError> {
+    pub(super) fn arm_all(&mut self) -> Result<(), SessionError> {
         let before = cpu_time();
         (0..self.counters.len()).try_for_each(|at| self.arm(at))?;
         // Much the same is done as at an exchange: what it costs until one was measured.
@@ -179,7 +179,7 @@ impl Session {
     }
 
     /// Gives the programs the counters of a CPU, and starts the accounting there.
-    pub(super) fn arm(&mut self, at: usize) -> Result<(), LoadError> {
+    pub(super) fn arm(&mut self, at: usize) -> Result<(), SessionError> {
         let plan = &self.config.plan;
         let counters = &self.counters[at];
         counters.insert_fixed(&self.ebpf, plan)?;
@@ -196,7 +196,7 @@ impl Session {
     }
 
     /// Flushes a CPU whose live group stays what it is.
-    pub(crate) fn flush_as_is(&mut self, at: usize, mode: FlushMode) -> Result<(), LoadError> {
+    pub(crate) fn flush_as_is(&mut self, at: usize, mode: FlushMode) -> Result<(), SessionError> {
         let counters = &self.counters[at];
         let live = counters.live.map_or((NO_GROUP, 0), |group| {
             (group as u64, self.config.plan.groups[group].len() as u64)

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{LoadError, counters};
+use super::{SessionError, counters};
 use crate::{
     event::Scope,
     machine::{
@@ -77,12 +77,12 @@ struct Counter {
 
 impl Uncore {
     /// Opens every uncore event of the plan.
-    pub(crate) fn open(plan: &Plan, sysfs: &Path) -> Result<Self, LoadError> {
+    pub(crate) fn open(plan: &Plan, sysfs: &Path) -> Result<Self, SessionError> {
         let mut uncore = Self {
             groups: Vec::new(),
             topology: Arc::new(Topology::read(sysfs)),
             sysfs: sysfs.to_owned(),
-            divided: edges::divided(plan),
+            divided: skew::divided(plan),
             look: false,
             last: now(),
         };
@@ -153,7 +153,7 @@ impl Uncore {
         plan: &Plan,
         events: &Range<usize>,
         cpu: u32,
-    ) -> Result<Vec<Counter>, LoadError> {
+    ) -> Result<Vec<Counter>, SessionError> {
         let mut opened: Vec<OwnedFd> = Vec::new();
         for planned in &plan.uncore[events.clone()] {
             let leader = opened.first().map(|fd| fd.as_fd());
@@ -164,7 +164,7 @@ impl Uncore {
             };
             let event = event.map_err(|error| {
                 if self.is_offline(cpu) {
-                    LoadError::OfflineCpumask {
+                    SessionError::OfflineCpumask {
                         event: plan.columns[planned.column].name.clone(),
                         pmu: planned.counter.pmu.clone().unwrap_or_default(),
                         cpu,
@@ -216,7 +216,7 @@ impl Uncore {
                         socket: *socket,
                         instance: *instance,
                         count: reading.map(|reading| reading.count),
-                        edge: 0,
+                        skew: 0,
                         enabled,
                         running,
                     });
@@ -310,7 +310,7 @@ fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
 }
 
 impl Unit {
-    fn enable(&self, plan: &Plan, events: &Range<usize>) -> Result<(), LoadError> {
+    fn enable(&self, plan: &Plan, events: &Range<usize>) -> Result<(), SessionError> {
         let Some(leader) = self.counters.first().and_then(|first| first.event.as_ref()) else {
             return Ok(());
         };
@@ -367,6 +367,6 @@ impl Unit {
     }
 }
 
-mod edges;
+mod skew;
 #[cfg(test)]
 mod tests;

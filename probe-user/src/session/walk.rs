@@ -5,21 +5,21 @@ use std::io::Read as _;
 use aya::{Btf, Ebpf, maps::Array, programs::Iter};
 use probe_common::Walk;
 
-use super::{LoadError, chain, no_map, program};
+use super::{SessionError, chain, no_map, program};
 
 /// Walks: what `walk` asks for goes into the maps, what it found is returned.
 ///
 /// # Errors
 ///
 /// Where the kernel refuses the program, or its list of processes could not be read to the end.
-pub(crate) fn run(ebpf: &mut Ebpf, btf: &Btf, walk: Walk) -> Result<Walk, LoadError> {
+pub(crate) fn run(ebpf: &mut Ebpf, btf: &Btf, walk: Walk) -> Result<Walk, SessionError> {
     put(ebpf, &walk)?;
     read(ebpf, btf, "walk")?;
     let walk = get(ebpf)?;
     if walk.complete == 1 {
         Ok(walk)
     } else {
-        Err(LoadError::Bpf {
+        Err(SessionError::Bpf {
             what: "program walk".into(),
             reason: format!(
                 "the kernel's list of processes could not be read behind the first {}",
@@ -30,8 +30,8 @@ pub(crate) fn run(ebpf: &mut Ebpf, btf: &Btf, walk: Walk) -> Result<Walk, LoadEr
 }
 
 /// Runs the program of an iterator that does all at its first call.
-pub(crate) fn read(ebpf: &mut Ebpf, btf: &Btf, name: &str) -> Result<(), LoadError> {
-    let failed = |error: &dyn std::error::Error| LoadError::Bpf {
+pub(crate) fn read(ebpf: &mut Ebpf, btf: &Btf, name: &str) -> Result<(), SessionError> {
+    let failed = |error: &dyn std::error::Error| SessionError::Bpf {
         what: format!("program {name}"),
         reason: chain(error),
     };
@@ -52,14 +52,14 @@ pub(crate) fn read(ebpf: &mut Ebpf, btf: &Btf, name: &str) -> Result<(), LoadErr
 
 type Words = [u64; Walk::WORDS];
 
-fn put(ebpf: &mut Ebpf, walk: &Walk) -> Result<(), LoadError> {
+fn put(ebpf: &mut Ebpf, walk: &Walk) -> Result<(), SessionError> {
     let map = ebpf.map_mut("WALK").ok_or_else(|| no_map("WALK"))?;
     let mut map: Array<_, Words> = map.try_into().map_err(|error| refused(&error))?;
     map.set(0, walk.beginning(), 0)
         .map_err(|error| refused(&error))
 }
 
-fn get(ebpf: &Ebpf) -> Result<Walk, LoadError> {
+fn get(ebpf: &Ebpf) -> Result<Walk, SessionError> {
     let map = ebpf.map("WALK").ok_or_else(|| no_map("WALK"))?;
     let map: Array<_, Words> = map.try_into().map_err(|error| refused(&error))?;
     map.get(&0, 0)
@@ -67,8 +67,8 @@ fn get(ebpf: &Ebpf) -> Result<Walk, LoadError> {
         .map_err(|error| refused(&error))
 }
 
-fn refused(error: &aya::maps::MapError) -> LoadError {
-    LoadError::Bpf {
+fn refused(error: &aya::maps::MapError) -> SessionError {
+    SessionError::Bpf {
         what: "map WALK".into(),
         reason: chain(error),
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use probe_common::{CpuState, Sampled};
+use probe_common::{CpuState, SampledCost};
 
 /// A share of a CPU above which fewer events are worth a thought, in parts per million.
 const LIMIT: u64 = 10_000;
@@ -60,10 +60,10 @@ impl CountingCost {
         states: &[CpuState],
         elapsed: Duration,
         read: impl Fn(u32) -> ReadCost,
-        same: Sampled,
-        changed: Sampled,
+        same: SampledCost,
+        changed: SampledCost,
     ) -> Self {
-        let mean = |sampled: Sampled| sampled.nanos.checked_div(sampled.samples);
+        let mean = |sampled: SampledCost| sampled.nanos.checked_div(sampled.samples);
         let (same, changed) = (mean(same).unwrap_or(0), mean(changed).unwrap_or(0));
         let on = |(cpu, state): (u32, &CpuState)| {
             let read = read(cpu);
@@ -161,7 +161,7 @@ mod tests {
             ..CpuState::from_words(&[0; CpuState::WORDS])
         };
         let states = [state(1_000, 10), state(2_000, 900), state(5_000, 0)];
-        let sampled = |samples, nanos| Sampled { samples, nanos };
+        let sampled = |samples, nanos| SampledCost { samples, nanos };
         let read = |_| trapped(0).read;
         let second = Duration::from_secs(1);
         let cost = CountingCost::of(&states, second, read, sampled(2, 160), sampled(0, 0));

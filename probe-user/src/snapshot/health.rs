@@ -1,6 +1,6 @@
 //! What pmuscope's own programs cost and could not do.
 
-use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, Sampled, UsageKey, UsageRow};
+use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, SampledCost, UsageKey, UsageRow};
 
 use super::{CountingCost, Hook, Refused};
 
@@ -14,9 +14,9 @@ pub struct Health {
     /// Times a slice was charged.
     pub charges: u64,
     /// Measured cost of runs that found the same owner.
-    pub same: Sampled,
+    pub same: SampledCost,
     /// Measured cost of runs that charged.
-    pub changed: Sampled,
+    pub changed: SampledCost,
     /// What counting takes of a CPU.
     pub cost: CountingCost,
     /// Interrupts that this pull sent: CPUs flushed.

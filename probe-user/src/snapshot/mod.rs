@@ -68,7 +68,7 @@ pub struct UncoreReading {
     pub count: Option<u64>,
     /// The most that the counter moved between the reading and the moments at which the pull took what CPUs
     /// had counted; 0 where nothing divides it by that.
-    pub edge: u64,
+    pub skew: u64,
     /// Nanoseconds enabled.
     pub enabled: u64,
     /// Nanoseconds on the PMU.

@@ -12,7 +12,7 @@ pub use self::counted::Counted;
 use self::counted::CpuRow;
 
 use crate::{
-    devices::DeviceGains,
+    devices::DeviceDeltas,
     machine::resctrl::{self, Monitored},
     plan::Plan,
     snapshot::{Health, Names, Snapshot, UncoreReading},
@@ -47,7 +47,7 @@ pub struct Window {
     /// Gains of the uncore counters; None where one could not be read, or went back.
     pub uncore: Vec<UncoreReading>,
     /// The use of devices, where metrics are about them.
-    pub devices: Option<DeviceGains>,
+    pub devices: Option<DeviceDeltas>,
     /// What resctrl counted, where memory traffic is shared out.
     pub monitored: Vec<Monitored>,
     /// What was sampled, in a session that samples.
@@ -68,14 +68,14 @@ impl Window {
         let mut owners: BTreeMap<Owner, BTreeMap<u32, CpuRows>> = BTreeMap::new();
         let freed = later.freed.iter().map(|(key, row)| (key, row));
         for (key, now) in later.rows.iter().chain(freed) {
-            let gain = gain(earlier.rows.get(key), now);
+            let delta = delta(earlier.rows.get(key), now);
             let owner = Owner {
                 cgroup: key.cgroup,
                 tgid: key.tgid,
             };
             let rows = owners.entry(owner).or_default().entry(key.cpu.into());
             let rows = rows.or_insert_with(|| vec![None; plan.groups.len()]);
-            charge(rows, plan, key.cpu.into(), key.group.into(), &gain);
+            charge(rows, plan, key.cpu.into(), key.group.into(), &delta);
         }
         let mut usage: BTreeMap<Owner, Usage> = BTreeMap::new();
         let mut on_socket: BTreeMap<(u32, Owner), Usage> = BTreeMap::new();
@@ -102,8 +102,8 @@ impl Window {
                 .devices
                 .as_ref()
                 .zip(later.devices.as_ref())
-                .map(|(earlier, later)| DeviceGains::between(earlier, later)),
-            monitored: resctrl::gains(&earlier.monitored, &later.monitored),
+                .map(|(earlier, later)| DeviceDeltas::between(earlier, later)),
+            monitored: resctrl::deltas(&earlier.monitored, &later.monitored),
             samples: SpeWindow::between(earlier, later),
             names: Arc::clone(&later.names),
             health: later.health.clone(),
@@ -112,11 +112,11 @@ impl Window {
 }
 
 /// Adds the gain of a row to those of its owner on that CPU.
-fn charge(rows: &mut CpuRows, plan: &Plan, cpu: u32, group: usize, gain: &UsageRow) {
-    let mut own = *gain;
+fn charge(rows: &mut CpuRows, plan: &Plan, cpu: u32, group: usize, delta: &UsageRow) {
+    let mut own = *delta;
     if (plan.fixed()..rows.len()).contains(&group) {
         for other in plan.turns(cpu) {
-            rows[other].get_or_insert(UsageRow::ZERO).enabled += gain.enabled;
+            rows[other].get_or_insert(UsageRow::ZERO).enabled += delta.enabled;
         }
         own.enabled = 0;
     }
@@ -144,7 +144,7 @@ fn add_counted<K: Ord>(of: Entry<'_, K, Usage>, plan: &Plan, group: usize, count
 }
 
 /// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that does not.
-fn gain(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
+fn delta(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.unwrap_or(&UsageRow::ZERO);
     UsageRow {
@@ -179,10 +179,10 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
         .map(|now| {
             let before = before.get(&key(now));
             let count = now.count.zip(before.and_then(|before| before.count));
-            let edge = before.map_or(0, |before| before.edge);
+            let skew = before.map_or(0, |before| before.skew);
             UncoreReading {
                 // Of both ends.
-                edge: now.edge.saturating_add(edge),
+                skew: now.skew.saturating_add(skew),
                 count: count.and_then(|(now, before)| now.checked_sub(before)),
                 enabled: now
                     .enabled

@@ -53,8 +53,8 @@ impl SpeWindow {
         let mut on_socket: BTreeMap<(u32, Owner), SpeUsage> = BTreeMap::new();
         let freed = now.freed.iter().map(|(key, counts)| (key, counts));
         for (key, counts) in now.rows.iter().chain(freed) {
-            let gain = gain(before.rows.get(key), counts);
-            if gain.row.samples == 0 {
+            let delta = delta(before.rows.get(key), counts);
+            if delta.row.samples == 0 {
                 continue;
             }
             let table = now.tables.get(&u32::from(key.cpu));
@@ -71,19 +71,19 @@ impl SpeWindow {
             };
             let kind = (key.access.class(), served);
             let of_owner = usage.entry(owner).or_default();
-            of_owner.entry(kind).or_default().add(&gain);
+            of_owner.entry(kind).or_default().add(&delta);
             if let Some(topology) = &later.topology {
                 // Where the machine does not tell, it is one socket.
                 let socket = topology.socket(key.cpu.into()).unwrap_or(0);
                 let of_owner = on_socket.entry((socket, owner)).or_default();
-                of_owner.entry(kind).or_default().add(&gain);
+                of_owner.entry(kind).or_default().add(&delta);
             }
         }
         let pages_before: HashMap<PageKey, PageRow> = before.pages.iter().copied().collect();
         let pages = now
             .pages
             .iter()
-            .map(|(key, row)| (*key, page_gain(pages_before.get(key), row)))
+            .map(|(key, row)| (*key, page_delta(pages_before.get(key), row)))
             .filter(|(_, row)| row.samples > 0);
         Some(Self {
             start: earlier.at,
@@ -98,7 +98,7 @@ impl SpeWindow {
 }
 
 /// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that does not.
-fn gain(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
+fn delta(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.copied().unwrap_or_default();
     let (row, old) = (&now.row, &before.row);
@@ -106,9 +106,9 @@ fn gain(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
         row: SpeRow {
             samples: row.samples.saturating_sub(old.samples),
             walks: row.walks.saturating_sub(old.walks),
-            total: latency_gain(row.total, old.total),
-            issue: latency_gain(row.issue, old.issue),
-            translation: latency_gain(row.translation, old.translation),
+            total: latency_delta(row.total, old.total),
+            issue: latency_delta(row.issue, old.issue),
+            translation: latency_delta(row.translation, old.translation),
             histogram: std::array::from_fn(|at| {
                 row.histogram[at].saturating_sub(old.histogram[at])
             }),
@@ -119,7 +119,7 @@ fn gain(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
     }
 }
 
-fn latency_gain(now: LatencySum, before: LatencySum) -> LatencySum {
+fn latency_delta(now: LatencySum, before: LatencySum) -> LatencySum {
     LatencySum {
         cycles: now.cycles.saturating_sub(before.cycles),
         squares: now.squares.saturating_sub(before.squares),
@@ -127,13 +127,13 @@ fn latency_gain(now: LatencySum, before: LatencySum) -> LatencySum {
 }
 
 /// As of rows: a page that was dropped from the table and came back was made anew.
-fn page_gain(earlier: Option<&PageRow>, now: &PageRow) -> PageRow {
+fn page_delta(earlier: Option<&PageRow>, now: &PageRow) -> PageRow {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.copied().unwrap_or_default();
     PageRow {
         samples: now.samples.saturating_sub(before.samples),
         timed: now.timed.saturating_sub(before.timed),
-        total: latency_gain(now.total, before.total),
+        total: latency_delta(now.total, before.total),
         made: 0,
     }
 }
@@ -210,8 +210,8 @@ pub(crate) mod tests {
         let mut sum = SpeCounts::default();
         for pair in snapshots.windows(2) {
             let window = SpeWindow::between(&pair[0], &pair[1]).unwrap();
-            let gains = window.usage.values().flat_map(BTreeMap::values);
-            gains.for_each(|gain| sum.add(gain));
+            let deltas = window.usage.values().flat_map(BTreeMap::values);
+            deltas.for_each(|delta| sum.add(delta));
         }
         sum
     }
@@ -226,9 +226,9 @@ pub(crate) mod tests {
             let (mut now, mut made, mut all) = (0, 1, 0);
             let mut freed_before = Vec::new();
             let mut snapshots = vec![snapshot(HashMap::new(), Vec::new())];
-            for (gain, freed, shown) in steps {
-                now += gain;
-                all += gain;
+            for (delta, freed, shown) in steps {
+                now += delta;
+                all += delta;
                 if shown {
                     let rows = HashMap::from([(KEY, counts(now, made))]);
                     snapshots.push(snapshot(rows, std::mem::take(&mut freed_before)));
@@ -250,16 +250,16 @@ pub(crate) mod tests {
         #[test]
         fn a_row_that_went_back_was_not_made_anew(before in 1..1000_u32, now in 0..1000_u32) {
             let at = |samples| snapshot(HashMap::from([(KEY, counts(samples, 1))]), Vec::new());
-            let gain = counts(now.saturating_sub(before), 0);
-            prop_assert_eq!(gained(&[at(before), at(now)]), gain);
+            let delta = counts(now.saturating_sub(before), 0);
+            prop_assert_eq!(gained(&[at(before), at(now)]), delta);
         }
 
         #[test]
         fn pages_that_came_back_are_told_by_their_age(before in 1..1000_u64, now in 0..1000_u64) {
             let page = |samples, made| PageRow::from_words([samples, samples, 9 * samples, 81 * samples, made]);
-            prop_assert_eq!(page_gain(Some(&page(before, 5)), &page(now, 7)), page(now, 0));
-            let gain = page(now.saturating_sub(before), 0);
-            prop_assert_eq!(page_gain(Some(&page(before, 5)), &page(now, 5)), gain);
+            prop_assert_eq!(page_delta(Some(&page(before, 5)), &page(now, 7)), page(now, 0));
+            let delta = page(now.saturating_sub(before), 0);
+            prop_assert_eq!(page_delta(Some(&page(before, 5)), &page(now, 5)), delta);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Windows over random histories of rows.
 
-use probe_common::{GROUP_COUNTERS, Sampled, UsageKey};
+use probe_common::{GROUP_COUNTERS, SampledCost, UsageKey};
 use proptest::{
     collection::{hash_map, vec},
     prelude::*,
@@ -25,8 +25,8 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
         hook: Hook::SchedSwitch,
         runs: 0,
         charges: 0,
-        same: Sampled::default(),
-        changed: Sampled::default(),
+        same: SampledCost::default(),
+        changed: SampledCost::default(),
         cost: crate::snapshot::CountingCost::default(),
         flushes: 0,
         exchanges: 0,
@@ -101,8 +101,8 @@ proptest! {
     fn windows_add_up(a in any_rows(), b in any_rows(), c in any_rows()) {
         let grown = |old: &HashMap<UsageKey, UsageRow>, more: HashMap<UsageKey, UsageRow>| {
             let mut rows = old.clone();
-            for (key, gain) in more {
-                add(rows.entry(key).or_insert(UsageRow::ZERO), &gain);
+            for (key, delta) in more {
+                add(rows.entry(key).or_insert(UsageRow::ZERO), &delta);
             }
             rows
         };
@@ -127,12 +127,12 @@ proptest! {
     ) {
         let mut now = UsageRow::ZERO;
         let (mut last, mut gained, mut counted) = (snapshot([]), 0, 0);
-        for ((gain, freed), at) in steps.into_iter().zip(1..) {
+        for ((delta, freed), at) in steps.into_iter().zip(1..) {
             if now.made == 0 {
                 now.made = at;
             }
-            add(&mut now, &row(gain));
-            counted += gain;
+            add(&mut now, &row(delta));
+            counted += delta;
             let later = snapshot([(key(7, 0, 0), now)]);
             let window = Window::between(&last, &later, &plan(0));
             gained += first(&window, 7, 0).unwrap();
@@ -206,17 +206,17 @@ fn an_uncore_counter_that_went_back_has_no_gain() {
         socket: 1,
         instance: 0,
         count,
-        edge: count.unwrap_or(0),
+        skew: count.unwrap_or(0),
         enabled: 10,
         running: 10,
     };
-    let gain = |before, now| uncore(&[reading(before)], &[reading(now)])[0].count;
-    assert_eq!(gain(Some(5), Some(12)), Some(7));
-    assert_eq!(gain(Some(12), Some(5)), None);
-    assert_eq!(gain(None, Some(5)), None);
-    assert_eq!(gain(Some(5), None), None);
-    let gain = uncore(&[reading(Some(5))], &[reading(Some(12))])[0];
-    assert_eq!(gain.edge, 17, "what is uncertain at both ends");
+    let delta = |before, now| uncore(&[reading(before)], &[reading(now)])[0].count;
+    assert_eq!(delta(Some(5), Some(12)), Some(7));
+    assert_eq!(delta(Some(12), Some(5)), None);
+    assert_eq!(delta(None, Some(5)), None);
+    assert_eq!(delta(Some(5), None), None);
+    let delta = uncore(&[reading(Some(5))], &[reading(Some(12))])[0];
+    assert_eq!(delta.skew, 17, "what is uncertain at both ends");
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn rows(plan: &Plan, window: &Window, view: &View, shared: &MetricShares) -> Vec
     let mut all: Vec<ShareRow> = entities
         .into_iter()
         .filter_map(|(entity, share)| {
-            let share = match (share.count, share.untold) {
+            let share = match (share.count, share.why_incomplete) {
                 (0, None) => return None,
                 (0, Some(reason)) => Err(reason.to_string()),
                 (count, _) => part(count, shares.rel_error(&share)),

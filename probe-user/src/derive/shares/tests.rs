@@ -16,7 +16,7 @@ use crate::{
         Pmus,
         resctrl::{Group, Monitored},
     },
-    plan::{Place, Request, Room},
+    plan::{Capacity, CountSource, Request},
     snapshot::{SpeCounts, UncoreReading},
     window::{self, Counted, Owner, Served, SpeUsage},
 };
@@ -33,8 +33,8 @@ fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
         cpus: 2,
         settings: Settings::default(),
     };
-    let room = Room::documented(&catalogue, &machine, &pmus, 0);
-    Plan::packed(&request, &pmus, &room).unwrap()
+    let capacity = Capacity::documented(&catalogue, &machine, &pmus, 0);
+    Plan::packed(&request, &pmus, &capacity).unwrap()
 }
 
 /// A window of one second. `uncore` counts by event and socket, `weights` by socket and cgroup: of the
@@ -61,7 +61,7 @@ fn window(
             socket,
             instance: 0,
             count: Some(uncore(name, socket)),
-            edge: 0,
+            skew: 0,
             enabled: SECOND,
             running: SECOND,
         }));
@@ -70,7 +70,7 @@ fn window(
         let mut usage = vec![None; plan.groups.len()];
         let weight = &plan.weights[0];
         for (place, count) in [Some(weight.all), weight.remote].into_iter().zip(counts) {
-            let Some(Place::Core { group, at }) = place else {
+            let Some(CountSource::Core { group, at }) = place else {
                 continue;
             };
             let row = usage[group].get_or_insert(Counted::of(&UsageRow {

@@ -69,9 +69,9 @@ impl Trials for Told {
         answer(self.cgroup)
     }
 
-    fn counters(&self, _: &Pmus) -> Vec<(String, Result<plan::Counted, Untried>)> {
+    fn counters(&self, _: &Pmus) -> Vec<(String, Result<plan::SoundCounters, Untried>)> {
         let tried = self.counters.map(|(counts, held)| {
-            let counted = plan::Counted {
+            let counted = plan::SoundCounters {
                 executed: 1_000_000,
                 counts: counts.to_vec(),
                 held,

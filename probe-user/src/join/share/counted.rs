@@ -6,7 +6,7 @@ use probe_common::CgroupId;
 
 use super::{Method, SocketWeights, Weight, Weights};
 use crate::{
-    plan::{Place, PlannedWeight, WeightKind},
+    plan::{CountSource, PlannedWeight, WeightKind},
     snapshot::Hook,
     window::{Counted, Owner, Window},
 };
@@ -33,8 +33,8 @@ impl Weights {
         // Sockets on which somebody was seen.
         let mut seen: BTreeSet<u32> = BTreeSet::new();
         for ((socket, owner), usage) in &window.on_socket {
-            let row = |place: Place| -> Option<(&Counted, usize)> {
-                let Place::Core { group, at } = place else {
+            let row = |place: CountSource| -> Option<(&Counted, usize)> {
+                let CountSource::Core { group, at } = place else {
                     return None;
                 };
                 Some((usage.get(group)?.as_ref()?, at))
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn weights(rows: &[(u32, u64, Counted)], remote: bool) -> Weights {
-        let at = |at| Place::Core { group: 0, at };
+        let at = |at| CountSource::Core { group: 0, at };
         let planned = PlannedWeight {
             kind: WeightKind::LlcReadMisses,
             all: at(0),
@@ -225,7 +225,7 @@ mod tests {
             .into();
         let planned = PlannedWeight {
             kind: WeightKind::BusReads,
-            all: Place::Core { group: 0, at: 0 },
+            all: CountSource::Core { group: 0, at: 0 },
             remote: None,
         };
         let mut window = crate::window::tests::empty();

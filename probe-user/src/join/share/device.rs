@@ -7,7 +7,7 @@ use probe_common::CgroupId;
 use super::{NoShare, Shares, Weight};
 use crate::{
     catalogue::Apportion,
-    devices::{Device, DeviceGains, Moved},
+    devices::{Device, DeviceDeltas, Moved},
     join::{By, View},
     window::{Owner, Window},
 };
@@ -23,18 +23,18 @@ pub(super) fn shares(
     if view.by == By::Process {
         return Err(NoShare::NotOfProcesses);
     }
-    let gains = window.devices.as_ref().ok_or(NoShare::NoDevice)?;
+    let deltas = window.devices.as_ref().ok_or(NoShare::NoDevice)?;
     if devices.is_empty() {
         return Err(NoShare::NoDevice);
     }
     let blocks = devices.iter().filter(|device| !device.blocks.is_empty());
     match blocks.count() {
         0 => {
-            let owner = only_owner(devices, gains, window, view)?;
+            let owner = only_owner(devices, deltas, window, view)?;
             Ok(Shares::of_device(measured, owner))
         }
         count if count == devices.len() => {
-            let bytes = bytes(apportion, devices, gains)?;
+            let bytes = bytes(apportion, devices, deltas)?;
             Shares::of_block_device(measured, &bytes)
         }
         _ => Err(NoShare::SeveralDevices),
@@ -45,7 +45,7 @@ pub(super) fn shares(
 fn bytes(
     apportion: Apportion,
     devices: &[&Device],
-    gains: &DeviceGains,
+    deltas: &DeviceDeltas,
 ) -> Result<BTreeMap<Owner, Weight>, NoShare> {
     // What is written to a disk the disk reads from memory.
     let of_moved = |moved: &Moved| match apportion {
@@ -57,7 +57,7 @@ fn bytes(
     };
     let mut weights: BTreeMap<Owner, Weight> = BTreeMap::new();
     let blocks = devices.iter().flat_map(|device| &device.blocks);
-    for of_block in blocks.filter_map(|block| gains.moved.get(block)) {
+    for of_block in blocks.filter_map(|block| deltas.moved.get(block)) {
         for (cgroup, moved) in of_block {
             let count = of_moved(moved)?;
             let weight = weights.entry(owner(*cgroup)).or_default();
@@ -73,7 +73,7 @@ fn bytes(
 /// The owner, where all holders of the devices are one row of the view.
 fn only_owner(
     devices: &[&Device],
-    gains: &DeviceGains,
+    deltas: &DeviceDeltas,
     window: &Window,
     view: &View,
 ) -> Result<Owner, NoShare> {
@@ -88,10 +88,10 @@ fn only_owner(
     };
     let mut cards: BTreeMap<_, bool> = BTreeMap::new();
     for device in devices {
-        if gains.by_kernel.contains(&device.address) {
+        if deltas.by_kernel.contains(&device.address) {
             return Err(NoShare::ThroughKernel);
         }
-        let of_device = gains.holders.get(&device.address);
+        let of_device = deltas.holders.get(&device.address);
         holders.extend(of_device.into_iter().flatten());
         *cards.entry(card(device)).or_default() |= of_device.is_some();
     }
@@ -101,8 +101,8 @@ fn only_owner(
     match (holders.first(), entities.len()) {
         (Some(_), 2..) => Err(NoShare::SeveralOwners),
         (Some(_), _) if cards.values().any(|held| !held) => Err(NoShare::SeveralDevices),
-        (None, _) | (Some(_), _) if gains.unreadable => Err(NoShare::Unreadable),
-        _ if gains.stale => Err(NoShare::Stale),
+        (None, _) | (Some(_), _) if deltas.unreadable => Err(NoShare::Unreadable),
+        _ if deltas.stale => Err(NoShare::Stale),
         (Some(first), _) => Ok(owner(*first)),
         (None, _) => Err(NoShare::NoOwner),
     }

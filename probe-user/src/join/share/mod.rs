@@ -45,10 +45,10 @@ pub struct Part {
     /// Counts or samples of the weight behind it.
     pub samples: u64,
     /// How far `count` may be off, in the same counts, by what could not be seen.
-    pub doubt: u64,
+    pub uncertainty: u64,
     /// Why there may be more than `count`. Without any count nothing is known, which is not the same as
     /// nothing done.
-    pub untold: Option<NoShare>,
+    pub why_incomplete: Option<NoShare>,
 }
 
 impl Part {
@@ -56,8 +56,8 @@ impl Part {
     pub(super) fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.samples += other.samples;
-        self.doubt = self.doubt.saturating_add(other.doubt);
-        self.untold = self.untold.or(other.untold);
+        self.uncertainty = self.uncertainty.saturating_add(other.uncertainty);
+        self.why_incomplete = self.why_incomplete.or(other.why_incomplete);
     }
 }
 
@@ -95,7 +95,7 @@ pub struct Traffic {
     /// All of it.
     pub measured: u64,
     /// The most of it that may lie outside of the window in which the weights were counted, at both ends.
-    pub edge: u64,
+    pub skew: u64,
     /// The part of devices, where it is counted apart.
     pub io: u64,
     /// What the CPUs of each other socket say they sent here. Source and destination do not count
@@ -115,7 +115,7 @@ pub struct Shares {
     /// Of nobody that can be told.
     pub unattributed: u64,
     /// How much of it may lie outside of the window in which the weights were counted.
-    pub edge: u64,
+    pub skew: u64,
 }
 
 impl Weights {
@@ -148,7 +148,7 @@ impl Weights {
     /// A socket that took part has no weights, or they were rotated out.
     pub fn cpu_reads(&self, socket: u32, traffic: &Traffic) -> Result<Shares, NoShare> {
         let mut shares = Shares::none(self.method);
-        shares.edge = traffic.edge;
+        shares.skew = traffic.skew;
         shares.io = traffic.io.min(traffic.measured);
         let mut left = traffic.measured - shares.io;
         let mut remote = 0;
@@ -177,7 +177,7 @@ impl Weights {
     pub fn own(&self, socket: u32, traffic: &Traffic, of_remote: bool) -> Result<Shares, NoShare> {
         let weights = self.of(socket)?;
         let mut shares = Shares::none(self.method);
-        shares.edge = traffic.edge;
+        shares.skew = traffic.skew;
         if of_remote {
             shares.divide_seen(traffic.measured, 0, &weights.remote, weights);
         } else {
@@ -224,7 +224,7 @@ impl Shares {
             owners: BTreeMap::new(),
             io: 0,
             unattributed: 0,
-            edge: 0,
+            skew: 0,
         }
     }
 
@@ -283,14 +283,14 @@ impl Shares {
             return Some(own);
         }
         let count = share.count as f64;
-        let own = own.hypot(share.doubt as f64 / count);
-        if self.edge == 0 {
+        let own = own.hypot(share.uncertainty as f64 / count);
+        if self.skew == 0 {
             return Some(own);
         }
         let measured = self.measured() as f64;
         let others = (measured / count - 1.0).sqrt();
-        let edge = self.edge as f64 / measured / 3_f64.sqrt();
-        Some(own.hypot(edge * others))
+        let skew = self.skew as f64 / measured / 3_f64.sqrt();
+        Some(own.hypot(skew * others))
     }
 
     /// The same as [`Self::divide`], of counts of which there may be `apart` more or fewer, and of which
@@ -307,23 +307,26 @@ impl Shares {
         let unseen: u64 = of.unseen.values().sum();
         for (owner, part) in parts {
             let share = self.owners.entry(owner).or_default();
-            let doubt = fraction(part, unseen, of.time);
-            share.doubt = share.doubt.saturating_add(doubt);
+            let uncertainty = fraction(part, unseen, of.time);
+            share.uncertainty = share.uncertainty.saturating_add(uncertainty);
         }
         let plain = weights.iter().map(|(owner, it)| (*owner, it.weight));
         let apart = divide(apart, &plain.collect()).unwrap_or_default();
-        for (owner, doubt) in apart.into_iter().filter(|(_, doubt)| *doubt > 0) {
+        for (owner, uncertainty) in apart
+            .into_iter()
+            .filter(|(_, uncertainty)| *uncertainty > 0)
+        {
             self.owners.entry(owner).or_default().add(&Part {
-                doubt,
-                untold: Some(NoShare::WithinMismatch),
+                uncertainty,
+                why_incomplete: Some(NoShare::WithinMismatch),
                 ..Part::default()
             });
         }
         for (owner, time) in &of.unseen {
-            let doubt = fraction(count, *time, of.time);
+            let uncertainty = fraction(count, *time, of.time);
             self.owners.entry(*owner).or_default().add(&Part {
-                doubt,
-                untold: Some(NoShare::OwnerUnseen),
+                uncertainty,
+                why_incomplete: Some(NoShare::OwnerUnseen),
                 ..Part::default()
             });
         }

@@ -6,7 +6,7 @@ use super::{Method, NoShare, Shares, Traffic, Weights, device};
 use crate::{
     catalogue::Apportion,
     join::View,
-    plan::{MetricSource, Place, Plan, PlannedMetric},
+    plan::{CountSource, MetricSource, Plan, PlannedMetric},
     snapshot::UncoreReading,
     window::Window,
 };
@@ -28,7 +28,7 @@ pub struct MetricShares {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     count: u64,
-    edge: u64,
+    skew: u64,
 }
 
 /// The shares of every metric that can have any, for each socket that was read. A device is somebody's as
@@ -94,7 +94,7 @@ fn by_cpus(
     let best = |socket| Weights::best(&usable, socket);
     let mut traffic = Traffic {
         measured: counted.count,
-        edge: counted.edge,
+        skew: counted.skew,
         ..Traffic::default()
     };
     match planned.metric.apportion {
@@ -109,7 +109,7 @@ fn by_cpus(
     if let Some(event) = &planned.metric.from_sockets {
         for (other, counted) in from_sockets(planned, event, window, socket)? {
             traffic.from_sockets.insert(other, counted.count);
-            traffic.edge = traffic.edge.saturating_add(counted.edge);
+            traffic.skew = traffic.skew.saturating_add(counted.skew);
         }
     }
     if planned.metric.io.is_some() {
@@ -118,7 +118,7 @@ fn by_cpus(
         let io = places.and_then(|places| sum(places, window, socket));
         let io = io.ok_or(NoShare::NotMeasured)?;
         traffic.io = io.count;
-        traffic.edge = traffic.edge.saturating_add(io.edge);
+        traffic.skew = traffic.skew.saturating_add(io.skew);
     }
     // With the weights of one method for all sockets, so that the shares are of one kind.
     let mut chosen = best(socket);
@@ -178,7 +178,7 @@ fn counts(
         .events
         .iter()
         .filter(|(name, _)| names.contains(name));
-    let places: Vec<Place> = of_names.map(|(_, place)| *place).collect();
+    let places: Vec<CountSource> = of_names.map(|(_, place)| *place).collect();
     let sockets = window
         .uncore
         .iter()
@@ -193,7 +193,7 @@ fn counts(
 }
 
 /// The sum of the counts at these places on a socket, each for the whole time.
-fn sum(places: &[Place], window: &Window, socket: u32) -> Option<Counted> {
+fn sum(places: &[CountSource], window: &Window, socket: u32) -> Option<Counted> {
     let mut here = window
         .uncore
         .iter()
@@ -201,13 +201,13 @@ fn sum(places: &[Place], window: &Window, socket: u32) -> Option<Counted> {
     here.try_fold(Counted::default(), |sum, reading| {
         Some(Counted {
             count: sum.count.checked_add(estimate(reading, reading.count?)?)?,
-            edge: sum.edge.saturating_add(estimate(reading, reading.edge)?),
+            skew: sum.skew.saturating_add(estimate(reading, reading.skew)?),
         })
     })
 }
 
-fn is_at(reading: &UncoreReading, places: &[Place]) -> bool {
-    places.contains(&Place::Uncore { at: reading.at })
+fn is_at(reading: &UncoreReading, places: &[CountSource]) -> bool {
+    places.contains(&CountSource::Uncore { at: reading.at })
 }
 
 /// For the whole time, of a counter that had its turns.

@@ -193,17 +193,17 @@ fn who_was_not_seen_is_an_error_of_the_others() {
                 (error - 0.15_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-3,
                 "{error}"
             );
-            assert_eq!(part(seen).untold, None);
+            assert_eq!(part(seen).why_incomplete, None);
         }
         // What each of them may have: its part of the time.
-        for (cgroup, doubt) in [(4, 400_000), (5, 200_000), (6, 0)] {
-            assert_eq!(part(cgroup).doubt, doubt);
-            assert_eq!(part(cgroup).untold, Some(NoShare::OwnerUnseen));
+        for (cgroup, uncertainty) in [(4, 400_000), (5, 200_000), (6, 0)] {
+            assert_eq!(part(cgroup).uncertainty, uncertainty);
+            assert_eq!(part(cgroup).why_incomplete, Some(NoShare::OwnerUnseen));
         }
         // A row of who was seen and who was not errs by both.
         let mut row = part(3);
         row.add(&part(4));
-        assert_eq!((row.count, row.doubt), (1_000_000, 550_000));
+        assert_eq!((row.count, row.uncertainty), (1_000_000, 550_000));
         assert!(shares.rel_error(&row).unwrap() > 0.5);
     }
 }
@@ -215,7 +215,7 @@ fn fewer_samples_are_a_larger_error() {
         owners: parts(&[(2, 100), (3, 1_000_000), (4, 0)]),
         io: 0,
         unattributed: 0,
-        edge: 0,
+        skew: 0,
     };
     let error = |cgroup| shares.rel_error(shares.owners.get(&owner(cgroup))?);
     assert!((error(2).unwrap() - 0.1_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-12);
@@ -238,7 +238,7 @@ fn fewer_samples_are_a_larger_error() {
 fn edges_are_an_error_and_the_more_the_smaller_the_share() {
     let traffic = Traffic {
         measured: 1_000_000_000_000,
-        edge: 50_000_000_000,
+        skew: 50_000_000_000,
         ..Traffic::default()
     };
     let parts = [
@@ -301,7 +301,7 @@ fn any_traffic() -> impl Strategy<Value = Traffic> {
     let from = btree_map(1..4_u32, count(), 0..4);
     (count(), count(), from).prop_map(|(measured, io, from_sockets)| Traffic {
         measured,
-        edge: 0,
+        skew: 0,
         io,
         from_sockets,
     })

@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the counters of a core PMU counted of a known loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct SoundCounters {
     /// Instructions that the loop executed.
     pub(crate) executed: u64,
     /// What each counter counted of them, in the order in which the kernel gives counters out.
@@ -75,7 +75,7 @@ pub(crate) enum Untried {
     Held,
 }
 
-impl Counted {
+impl SoundCounters {
     /// True where a count is what was executed, so that the others can be compared with the truth.
     pub(crate) fn is_true(&self) -> bool {
         self.counts.iter().any(|count| near(*count, self.executed))
@@ -141,7 +141,7 @@ impl Counters {
 
     /// Runs a known loop on one of the PMU's CPUs, in a thread of our own, with as many counters as can
     /// be had there at one time; of a few runs, that in which most counters were right.
-    pub(crate) fn count(&self) -> Result<Counted, Untried> {
+    pub(crate) fn count(&self) -> Result<SoundCounters, Untried> {
         let run = || {
             let cpu = pin(&self.event.scope).ok_or(Untried::NoCpu)?;
             let mut opened = open_all(&self.event, cpu).map_err(|error| Untried::Refused {
@@ -151,7 +151,7 @@ impl Counters {
             let most = opened.len();
             while !opened.is_empty() {
                 if let Some(counts) = best(&opened) {
-                    return Ok(Counted {
+                    return Ok(SoundCounters {
                         executed: EXECUTED,
                         held: most - counts.len(),
                         counts,
@@ -194,18 +194,18 @@ fn open_all(counter: &Counter, cpu: u32) -> io::Result<Vec<OwnedFd>> {
 
 /// The counts of the run in which most counters were right; None where the group never ran.
 fn best(group: &[OwnedFd]) -> Option<Vec<u64>> {
-    let mut best: Option<Counted> = None;
+    let mut best: Option<SoundCounters> = None;
     for attempt in 0..TRIES {
         if attempt > 0 {
             thread::sleep(PAUSE);
         }
         let Some(counts) = run(group) else { continue };
-        let counted = Counted {
+        let counted = SoundCounters {
             executed: EXECUTED,
             counts,
             held: 0,
         };
-        let right = |counted: &Counted| (counted.is_true(), counted.sound());
+        let right = |counted: &SoundCounters| (counted.is_true(), counted.sound());
         if best
             .as_ref()
             .is_none_or(|best| right(&counted) > right(best))
@@ -234,12 +234,12 @@ fn run(group: &[OwnedFd]) -> Option<Vec<u64>> {
     // Counters that others hold leave a group that must run in an error, which reads as nothing.
     let ran = ran.ok()?;
     let before = before.unwrap_or_default();
-    let gain = |(at, now): (usize, &perf::Reading)| {
+    let delta = |(at, now): (usize, &perf::Reading)| {
         let before = before.get(at).copied().unwrap_or_default();
         let (enabled, running) = (now.enabled - before.enabled, now.running - before.running);
         (running > 0 && running == enabled).then(|| now.count.saturating_sub(before.count))
     };
-    ran.iter().enumerate().map(gain).collect()
+    ran.iter().enumerate().map(delta).collect()
 }
 
 fn near(count: u64, truth: u64) -> bool {
@@ -250,8 +250,8 @@ fn near(count: u64, truth: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn counted(counts: &[u64]) -> Counted {
-        Counted {
+    fn counted(counts: &[u64]) -> SoundCounters {
+        SoundCounters {
             executed: EXECUTED,
             counts: counts.to_vec(),
             held: 0,

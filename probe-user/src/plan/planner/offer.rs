@@ -1,17 +1,17 @@
 //! Offered: metrics that nobody asked for, shown where the user's events hold all that they need.
 
 use super::{
-    Bundle, Kind, MetricSource, Plan, PlannedMetric, Request, Whose,
-    bundle::{kind_of, wanted},
+    EventSet, Kind, MetricSource, Plan, PlannedMetric, Request, Whose,
+    event_set::{kind_of, wanted},
 };
-use crate::{catalogue::Metric, machine::Pmus, plan::Wanted};
+use crate::{catalogue::Metric, machine::Pmus, plan::RequestedEvent};
 
 /// A metric whose events are all among the user's, all with the same filters.
 pub(super) struct Offer<'a> {
     metric: &'a Metric,
     /// Those of a core PMU, by the names of the formula: a ratio of them is that of one time. Of each kind
     /// of core, where they differ.
-    core: Vec<Vec<(String, Wanted)>>,
+    core: Vec<Vec<(String, RequestedEvent)>>,
     /// The others, and the user's columns that count them.
     beside: Vec<(String, usize)>,
 }
@@ -32,14 +32,14 @@ impl<'a> Offer<'a> {
     fn of(metric: &'a Metric, request: &Request<'a>, pmus: &Pmus) -> Option<Self> {
         let groups = metric.groups(pmus, &request.settings).ok()?;
         let groups = groups.into_iter().map(|group| {
-            let needed = Bundle::parsed(&group, pmus).ok()?;
+            let needed = EventSet::parsed(&group, pmus).ok()?;
             let names = group.events.into_iter().map(|(name, _)| name);
             Some(names.zip(needed).collect())
         });
-        let groups: Vec<Vec<(String, Wanted)>> = groups.collect::<Option<_>>()?;
+        let groups: Vec<Vec<(String, RequestedEvent)>> = groups.collect::<Option<_>>()?;
         let counted = request.events.iter().flat_map(|group| &group.events);
         // The user's columns come first, one for each event.
-        let counted: Vec<(usize, Wanted)> = counted
+        let counted: Vec<(usize, RequestedEvent)> = counted
             .enumerate()
             .filter_map(|(column, event)| Some((column, wanted(event)?)))
             .collect();
@@ -52,7 +52,7 @@ impl<'a> Offer<'a> {
             for group in &groups {
                 let mut core = Vec::new();
                 for (name, needed) in group {
-                    let same = |(_, own): &&(usize, Wanted)| {
+                    let same = |(_, own): &&(usize, RequestedEvent)| {
                         own.counter == needed.counter && own.exclude == exclude
                     };
                     let (column, own) = counted.iter().find(same)?;
@@ -76,13 +76,13 @@ impl<'a> Offer<'a> {
 
 impl Plan {
     /// Lists the offered metrics behind those that are asked for. Returns what should be counted together.
-    pub(super) fn offer(&mut self, offers: &[Offer<'_>]) -> Vec<Bundle> {
-        let mut bundles = Vec::new();
+    pub(super) fn offer(&mut self, offers: &[Offer<'_>]) -> Vec<EventSet> {
+        let mut event_sets = Vec::new();
         for offer in offers {
             let at = self.metrics.list.len();
             for core in &offer.core {
                 let (names, wanted) = core.iter().cloned().unzip();
-                bundles.push(Bundle {
+                event_sets.push(EventSet {
                     wanted,
                     whose: Whose::Offered { at, names },
                 });
@@ -97,7 +97,7 @@ impl Plan {
                 io: Vec::new(),
             });
         }
-        bundles
+        event_sets
     }
 
     /// Gives the offered metrics, the last ones, the places of their other events, once all have places.

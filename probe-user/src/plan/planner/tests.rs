@@ -31,8 +31,8 @@ fn plan(tree: &str, chip: Chip, events: &str, metrics: &str, reserve: usize) -> 
         cpus: 2,
         settings: Settings::default(),
     };
-    let room = Room::documented(&catalogue, &machine, &pmus, reserve);
-    Plan::packed(&request, &pmus, &room).unwrap()
+    let capacity = Capacity::documented(&catalogue, &machine, &pmus, reserve);
+    Plan::packed(&request, &pmus, &capacity).unwrap()
 }
 
 fn names(plan: &Plan, group: &[Planned]) -> Vec<String> {
@@ -43,14 +43,14 @@ fn names(plan: &Plan, group: &[Planned]) -> Vec<String> {
 }
 
 /// The group that a place is in: per CPU and uncore.
-fn group(plan: &Plan, place: Place) -> (bool, usize) {
+fn group(plan: &Plan, place: CountSource) -> (bool, usize) {
     match place {
-        Place::Core { group, .. } => (true, group),
-        Place::Uncore { at } => {
+        CountSource::Core { group, .. } => (true, group),
+        CountSource::Uncore { at } => {
             let mut groups = plan.uncore_groups.iter();
             (false, groups.position(|group| group.contains(&at)).unwrap())
         }
-        Place::Duration | Place::Sampled(_) => panic!("{place:?} is no counter"),
+        CountSource::Duration | CountSource::Sampled(_) => panic!("{place:?} is no counter"),
     }
 }
 
@@ -271,7 +271,7 @@ fn an_event_in_several_groups() {
 fn an_offered_metric_with_an_event_beside_the_core() {
     let plan = plan("grace", Chip::GraceHopper, "cycles,task-clock", "", 1);
     let frequency = &offered(&plan, "frequency").sources.as_ref().unwrap()[0];
-    let places: Vec<Place> = frequency.events.iter().map(|(_, place)| *place).collect();
+    let places: Vec<CountSource> = frequency.events.iter().map(|(_, place)| *place).collect();
     assert_eq!(places, [plan.columns[0].place, plan.columns[1].place]);
 }
 
@@ -313,8 +313,8 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
             cpus: 2,
             settings,
         };
-        let room = Room::documented(&catalogue, &machine, &pmus, 0);
-        Plan::packed(&request, &pmus, &room).map_err(|error| error.to_string())
+        let capacity = Capacity::documented(&catalogue, &machine, &pmus, 0);
+        Plan::packed(&request, &pmus, &capacity).map_err(|error| error.to_string())
     };
     let to_device = |bdf: u64| Settings {
         device: vec![Narrowed {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::{
     Counts, Sample, Sink,
-    area::{Area, Attribution, Shared},
+    cpu_buffer::{Attribution, CpuBuffer, DrainContext},
     machine::Sources,
     open::Buffer,
     ring::{Ring, fake},
@@ -58,7 +58,7 @@ impl Kernel {
             ))
         };
         let there = ring.push_aux(cells);
-        assert!(there || !announced, "the test leaves room");
+        assert!(there || !announced, "the test leaves capacity");
         self.head += if there { cells.len() as u64 } else { 0 };
         there
     }
@@ -73,7 +73,7 @@ impl Kernel {
     }
 }
 
-fn area(cpu: u32, ring: usize, aux: usize) -> Area {
+fn area(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
     let buffer = Buffer {
         ring: fake::ring(ring, aux),
         cpu: Some(cpu),
@@ -81,7 +81,7 @@ fn area(cpu: u32, ring: usize, aux: usize) -> Area {
         spe: Vec::new(),
         follow: Vec::new(),
     };
-    Area::new(buffer, cpu)
+    CpuBuffer::new(buffer, cpu)
 }
 
 /// All that a recorder does in a round but the system calls.
@@ -105,12 +105,12 @@ impl Rounds {
         }
     }
 
-    fn round(&mut self, areas: &mut [Area], sink: &mut dyn Sink, last: bool) {
-        areas.iter_mut().for_each(Area::mark);
+    fn round(&mut self, areas: &mut [CpuBuffer], sink: &mut dyn Sink, last: bool) {
+        areas.iter_mut().for_each(CpuBuffer::mark);
         self.after_mark(areas, sink, last);
     }
 
-    fn after_mark(&mut self, areas: &mut [Area], sink: &mut dyn Sink, last: bool) {
+    fn after_mark(&mut self, areas: &mut [CpuBuffer], sink: &mut dyn Sink, last: bool) {
         for area in areas.iter_mut() {
             area.take(sink).unwrap();
         }
@@ -121,7 +121,7 @@ impl Rounds {
         for (stamp, event) in &events {
             self.tasks.learn(event, *stamp);
         }
-        let mut shared = Shared {
+        let mut shared = DrainContext {
             clock: None,
             attribution: self.attribution,
             sources: &Sources::default(),
@@ -197,20 +197,20 @@ proptest! {
                 sent.extend(mine);
             }
         };
-        // Room in both areas until the next round.
-        let (mut room, mut records) = (8192, 60);
+        // Capacity in both areas until the next round.
+        let (mut capacity, mut records) = (8192, 60);
         for step in steps {
             let size = match &step {
                 Step::Samples(count, ..) | Step::Torn(count, _) => 64 * count,
                 Step::Skip(bytes) => 64 * bytes,
                 Step::Round => 0,
             };
-            if size > room || records == 0 {
+            if size > capacity || records == 0 {
                 rounds.round(&mut areas, &mut kept, false);
                 rounds.round(&mut areas, &mut kept, false);
-                (room, records) = (8192, 60);
+                (capacity, records) = (8192, 60);
             }
-            room -= size;
+            capacity -= size;
             records -= 1;
             match step {
                 Step::Samples(count, tid, announce) => {

@@ -9,7 +9,7 @@ use aya::{
 use probe_common::{CgroupId, Tree};
 
 use crate::{
-    session::{LoadError, chain, no_map, walk},
+    session::{SessionError, chain, no_map, walk},
     sys::bpf,
 };
 
@@ -18,7 +18,7 @@ pub(super) fn gone(
     ebpf: &mut Ebpf,
     btf: &Btf,
     known: &HashSet<CgroupId>,
-) -> Result<Vec<CgroupId>, LoadError> {
+) -> Result<Vec<CgroupId>, SessionError> {
     let all: Vec<CgroupId> = known.iter().copied().collect();
     let mut gone = Vec::new();
     for some in all.chunks(Tree::ASKED as usize) {
@@ -28,7 +28,7 @@ pub(super) fn gone(
 }
 
 /// The same of no more than the map takes.
-fn gone_of(ebpf: &mut Ebpf, btf: &Btf, known: &[CgroupId]) -> Result<Vec<CgroupId>, LoadError> {
+fn gone_of(ebpf: &mut Ebpf, btf: &Btf, known: &[CgroupId]) -> Result<Vec<CgroupId>, SessionError> {
     let asked = Asked(ebpf);
     for id in known {
         asked.put(*id)?;
@@ -48,24 +48,24 @@ fn gone_of(ebpf: &mut Ebpf, btf: &Btf, known: &[CgroupId]) -> Result<Vec<CgroupI
 struct Asked<'a>(&'a Ebpf);
 
 impl Asked<'_> {
-    fn put(&self, id: CgroupId) -> Result<(), LoadError> {
-        bpf::put(self.map()?, &[id.0], &[0]).map_err(|source| LoadError::Map {
+    fn put(&self, id: CgroupId) -> Result<(), SessionError> {
+        bpf::put(self.map()?, &[id.0], &[0]).map_err(|source| SessionError::Map {
             what: "write to the CGROUPS map",
             source,
         })
     }
 
     /// Whether the walk has met it.
-    fn take(&self, id: CgroupId) -> Result<bool, LoadError> {
+    fn take(&self, id: CgroupId) -> Result<bool, SessionError> {
         let taken = bpf::take::<1, 1>(self.map()?, &[id.0]);
-        let taken = taken.map_err(|source| LoadError::Map {
+        let taken = taken.map_err(|source| SessionError::Map {
             what: "read the CGROUPS map",
             source,
         })?;
         Ok(taken == Some([1]))
     }
 
-    fn map(&self) -> Result<std::os::fd::BorrowedFd<'_>, LoadError> {
+    fn map(&self) -> Result<std::os::fd::BorrowedFd<'_>, SessionError> {
         match self.0.map("CGROUPS") {
             Some(Map::HashMap(map)) => Ok(map.fd().as_fd()),
             _ => Err(no_map("CGROUPS")),
@@ -73,8 +73,8 @@ impl Asked<'_> {
     }
 }
 
-fn walk_the_tree(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
-    let refused = |error: aya::maps::MapError| LoadError::Bpf {
+fn walk_the_tree(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), SessionError> {
+    let refused = |error: aya::maps::MapError| SessionError::Bpf {
         what: "map TREE".into(),
         reason: chain(&error),
     };
@@ -88,7 +88,7 @@ fn walk_the_tree(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
     if tree.complete == 1 {
         Ok(())
     } else {
-        Err(LoadError::Bpf {
+        Err(SessionError::Bpf {
             what: "program cgroups".into(),
             reason: format!(
                 "the kernel's tree of cgroups could not be read behind the first {}",

@@ -1,6 +1,6 @@
 //! What the programs say of themselves, summed over CPUs.
 
-use probe_common::{CpuState, Sampled};
+use probe_common::{CpuState, SampledCost};
 
 use crate::{
     session::Session,
@@ -11,7 +11,7 @@ use crate::{
 impl Session {
     pub(super) fn health(&self, states: &[CpuState], rows: usize, flushes: u64) -> Health {
         let sum = |field: fn(&CpuState) -> u64| states.iter().map(field).sum();
-        let sampled = |field: fn(&CpuState) -> Sampled| Sampled {
+        let sampled = |field: fn(&CpuState) -> SampledCost| SampledCost {
             samples: states.iter().map(|state| field(state).samples).sum(),
             nanos: states.iter().map(|state| field(state).nanos).sum(),
         };
@@ -35,10 +35,10 @@ impl Session {
             refused: Refused::of(states),
             map_retries: bpf::retries(),
             lost_events: sum(|state| state.lost_events),
-            missed_switches: self.missed_switches + sum(|state| state.unseen),
+            missed_switches: self.missed_switches + sum(|state| state.missed_switches),
             moved_running: sum(|state| state.moved),
             late_switches: sum(|state| state.late),
-            estimated_nanos: sum(|state| state.unseen_nanos),
+            estimated_nanos: sum(|state| state.missed_nanos),
         }
     }
 }

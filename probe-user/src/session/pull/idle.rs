@@ -7,7 +7,7 @@ use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
 use crate::{
     plan::Plan,
-    session::{LoadError, Session},
+    session::{Session, SessionError},
 };
 
 /// `PERF_TYPE_SOFTWARE`: such a group is always on, so its times are the clock's too.
@@ -27,7 +27,7 @@ impl Session {
         before: &[CpuState],
         after: &[CpuState],
         until: Duration,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), SessionError> {
         let time = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         for counters in &self.counters {
             let cpu = counters.cpu as usize;
@@ -73,8 +73,8 @@ impl Session {
         Ok(())
     }
 
-    fn row(&self, key: &UsageKey) -> Result<Option<UsageRow>, LoadError> {
-        let failed = |error| LoadError::Bpf {
+    fn row(&self, key: &UsageKey) -> Result<Option<UsageRow>, SessionError> {
+        let failed = |error| SessionError::Bpf {
             what: "map USAGE".into(),
             reason: crate::session::chain(&error),
         };

@@ -13,7 +13,7 @@ use aya::{
 use probe_common::{CgroupId, Lifecycle as Record, LifecycleKind, UsageKey};
 
 use crate::{
-    session::{LoadError, chain, no_map},
+    session::{SessionError, chain, no_map},
     snapshot::Names,
 };
 
@@ -56,11 +56,11 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(ebpf: &mut Ebpf, names: Names) -> Result<Self, LoadError> {
+    pub(crate) fn new(ebpf: &mut Ebpf, names: Names) -> Result<Self, SessionError> {
         let map = ebpf
             .take_map("LIFECYCLE")
             .ok_or_else(|| no_map("LIFECYCLE"))?;
-        let ring = RingBuf::try_from(map).map_err(|error| LoadError::Bpf {
+        let ring = RingBuf::try_from(map).map_err(|error| SessionError::Bpf {
             what: "map LIFECYCLE".into(),
             reason: chain(&error),
         })?;

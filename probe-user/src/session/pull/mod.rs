@@ -20,7 +20,7 @@ use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 pub(crate) use self::{
     freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes, spe::SpeTotals,
 };
-use super::{CgroupSwitches, LoadError, Session, no_map};
+use super::{CgroupSwitches, Session, SessionError, no_map};
 use crate::{
     snapshot::{OVERFLOW, Snapshot, SpeReading},
     sys::bpf,
@@ -35,13 +35,13 @@ impl Session {
     /// # Errors
     ///
     /// Where a map cannot be read or the flush cannot run.
-    pub fn pull(&mut self) -> Result<Snapshot, LoadError> {
+    pub fn pull(&mut self) -> Result<Snapshot, SessionError> {
         self.follow_cpus()?;
         // What ended before this flush can have no later charge after it.
         self.lifecycle.drain();
         let ended = self.lifecycle.take_ended();
 
-        let glance = self.uncore.glance();
+        let peek = self.uncore.peek();
         let before = Self::states(&self.ebpf)?;
         let flushes = self.flushes;
         self.flush_busy(&before)?;
@@ -50,8 +50,8 @@ impl Session {
         let mut uncore = self.uncore.read(&self.config.plan);
         let spe = self.pull_spe(&ended)?;
         let mut rows = self.read_rows()?;
-        let after = self.uncore.glance();
-        self.uncore.bound_edges(&mut uncore, &glance, &after);
+        let after = self.uncore.peek();
+        self.uncore.bound_skew(&mut uncore, &peek, &after);
         let live_rows = rows.len();
         let after = Self::states(&self.ebpf)?;
         self.add_idle(&mut rows, &before, &after, at)?;
@@ -80,8 +80,8 @@ impl Session {
         // Last, since looking at every process takes its time.
         let devices = self.devices.as_mut().map(|devices| devices.read(at));
         let devices = devices.transpose()?;
-        let monitors = self.monitors.as_mut();
-        let monitored = monitors.map_or_else(Vec::new, |monitors| monitors.read(at));
+        let resctrl = self.resctrl.as_mut();
+        let monitored = resctrl.map_or_else(Vec::new, |resctrl| resctrl.read(at));
         if missed > 0 {
             tracing::warn!(
                 "hook cgroup-switches missed {missed} switches: using sched-switch from here on"
@@ -93,7 +93,7 @@ impl Session {
             tracing::warn!("{news}");
         }
         self.refused = health.refused;
-        if after.iter().any(|state| state.unseen > 0) {
+        if after.iter().any(|state| state.missed_switches > 0) {
             self.react_to_missed();
         }
         Ok(Snapshot {
@@ -123,7 +123,7 @@ impl Session {
     /// # Errors
     ///
     /// Where the counters of a CPU that came online cannot be opened, or rows cannot be freed.
-    pub fn drain(&mut self) -> Result<(), LoadError> {
+    pub fn drain(&mut self) -> Result<(), SessionError> {
         self.lifecycle.drain();
         let ended = self.lifecycle.ended();
         if self.counts_fill_up(ended) || self.samples_fill_up(ended) {
@@ -135,7 +135,7 @@ impl Session {
         self.follow_cpus()
     }
 
-    fn flush_busy(&mut self, states: &[CpuState]) -> Result<(), LoadError> {
+    fn flush_busy(&mut self, states: &[CpuState]) -> Result<(), SessionError> {
         let mode = self.charge_mode();
         let busy = |cpu: &u32| {
             states
@@ -153,11 +153,11 @@ impl Session {
         &self,
         rows: &mut HashMap<UsageKey, UsageRow>,
         states: &[CpuState],
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), SessionError> {
         if states.iter().all(|state| state.overflowed == 0) {
             return Ok(());
         }
-        let failed = |error| LoadError::Bpf {
+        let failed = |error| SessionError::Bpf {
             what: "map OVERFLOW".into(),
             reason: crate::session::chain(&error),
         };
@@ -190,7 +190,7 @@ impl Session {
     }
 
     /// Names the processes that live; those that ended told theirs.
-    fn name_processes(&mut self, mut tgids: HashSet<u32>) -> Result<(), LoadError> {
+    fn name_processes(&mut self, mut tgids: HashSet<u32>) -> Result<(), SessionError> {
         tgids.retain(|tgid| *tgid != 0 && !self.lifecycle.has_ended(*tgid));
         let (names, gone) = self.processes.names(&mut self.ebpf, &self.btf, tgids)?;
         self.lifecycle.add_processes(names);
@@ -207,7 +207,7 @@ impl Session {
         states: &[CpuState],
         rows: &HashMap<UsageKey, UsageRow>,
         spe: Option<&SpeReading>,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), SessionError> {
         let lost = states.iter().map(|state| state.lost_events).sum();
         if !self.lifecycle.has_lost(lost) {
             return Ok(());
@@ -226,10 +226,10 @@ impl Session {
     }
 
     /// Every row of the map.
-    fn read_rows(&self) -> Result<HashMap<UsageKey, UsageRow>, LoadError> {
+    fn read_rows(&self) -> Result<HashMap<UsageKey, UsageRow>, SessionError> {
         let map = self.usage()?.fd().as_fd();
         let rows = bpf::lookup_all::<{ UsageKey::WORDS }, { UsageRow::WORDS }>(map);
-        let rows = rows.map_err(|source| LoadError::Map {
+        let rows = rows.map_err(|source| SessionError::Map {
             what: "read the USAGE map",
             source,
         })?;
@@ -246,7 +246,7 @@ impl Session {
     }
 
     /// Frees the rows of what ended, for callers that pull rarely. The next snapshot has them.
-    fn free_in_between(&mut self) -> Result<(), LoadError> {
+    fn free_in_between(&mut self) -> Result<(), SessionError> {
         let ended = self.lifecycle.take_ended();
         let before = Self::states(&self.ebpf)?;
         self.flush_busy(&before)?;
@@ -268,13 +268,13 @@ impl Session {
         &self,
         rows: &mut HashMap<UsageKey, UsageRow>,
         ended: &[Arc<lifecycle::Ended>],
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), SessionError> {
         let map = self.usage()?.fd().as_fd();
         for (key, row) in rows
             .iter_mut()
             .filter(|(key, _)| ended.iter().any(|ended| ended.contains(key)))
         {
-            let last = bpf::take(map, &key.to_words()).map_err(|source| LoadError::Map {
+            let last = bpf::take(map, &key.to_words()).map_err(|source| SessionError::Map {
                 what: "free a row of the USAGE map",
                 source,
             })?;
@@ -285,7 +285,7 @@ impl Session {
         Ok(())
     }
 
-    fn usage(&self) -> Result<&MapData, LoadError> {
+    fn usage(&self) -> Result<&MapData, SessionError> {
         match self.ebpf.map("USAGE") {
             Some(Map::HashMap(map)) => Ok(map),
             _ => Err(no_map("USAGE")),

@@ -10,7 +10,7 @@ use aya::{Btf, Ebpf, maps::Map};
 use probe_common::{Process, Walk};
 
 use crate::{
-    session::{LoadError, no_map, walk},
+    session::{SessionError, no_map, walk},
     sys::bpf,
 };
 
@@ -28,7 +28,7 @@ impl Processes {
         ebpf: &mut Ebpf,
         btf: &Btf,
         wanted: HashSet<u32>,
-    ) -> Result<(HashMap<u32, String>, Vec<u32>), LoadError> {
+    ) -> Result<(HashMap<u32, String>, Vec<u32>), SessionError> {
         self.set(ebpf, wanted)?;
         self.walks += 1;
         let walk = Walk {
@@ -41,7 +41,7 @@ impl Processes {
         };
         let found =
             bpf::lookup_all::<1, { Process::WORDS }>(map.fd().as_fd()).map_err(|source| {
-                LoadError::Map {
+                SessionError::Map {
                     what: "read the PROCESSES map",
                     source,
                 }
@@ -62,8 +62,8 @@ impl Processes {
     }
 
     /// Makes the map hold these.
-    fn set(&mut self, ebpf: &Ebpf, wanted: HashSet<u32>) -> Result<(), LoadError> {
-        let refused = |source| LoadError::Map {
+    fn set(&mut self, ebpf: &Ebpf, wanted: HashSet<u32>) -> Result<(), SessionError> {
+        let refused = |source| SessionError::Map {
             what: "write to the PROCESSES map",
             source,
         };

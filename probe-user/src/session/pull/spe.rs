@@ -26,7 +26,7 @@ use self::{
 };
 use super::{Freed, lifecycle::Ended};
 use crate::{
-    session::{Drained, LoadError, Maps, Session, Spe, chain, no_map},
+    session::{Drained, Maps, Session, SessionError, Spe, chain, no_map},
     snapshot::{OVERFLOW, SpeCounts, SpeReading},
     sys::{bpf, clock::now},
 };
@@ -67,7 +67,7 @@ impl Session {
     /// # Errors
     ///
     /// As of [`Session::pull`].
-    pub fn upkeep(&mut self) -> Result<(), LoadError> {
+    pub fn upkeep(&mut self) -> Result<(), SessionError> {
         self.drain()?;
         self.read_spe(&[]).map(drop)
     }
@@ -77,7 +77,7 @@ impl Session {
     pub(super) fn pull_spe(
         &mut self,
         ended: &[Arc<Ended>],
-    ) -> Result<Option<SpeReading>, LoadError> {
+    ) -> Result<Option<SpeReading>, SessionError> {
         let Some(mut reading) = self.read_spe(ended)? else {
             return Ok(None);
         };
@@ -90,7 +90,7 @@ impl Session {
 
     /// Frees the rows of what ended between two snapshots: the next one has them. Returns whether processes
     /// were summed up for that.
-    pub(super) fn free_spe(&mut self, ended: &[Arc<Ended>]) -> Result<bool, LoadError> {
+    pub(super) fn free_spe(&mut self, ended: &[Arc<Ended>]) -> Result<bool, SessionError> {
         let Some(reading) = self.read_spe(ended)? else {
             return Ok(false);
         };
@@ -114,7 +114,7 @@ impl Session {
         freed.map(|(key, _)| key.tgid)
     }
 
-    fn read_spe(&mut self, ended: &[Arc<Ended>]) -> Result<Option<SpeReading>, LoadError> {
+    fn read_spe(&mut self, ended: &[Arc<Ended>]) -> Result<Option<SpeReading>, SessionError> {
         let Some(spe) = &mut self.spe else {
             return Ok(None);
         };
@@ -155,7 +155,7 @@ impl Spe {
         Some(step.period)
     }
 
-    fn read(&mut self, ebpf: &Ebpf, ended: &[Arc<Ended>]) -> Result<SpeReading, LoadError> {
+    fn read(&mut self, ebpf: &Ebpf, ended: &[Arc<Ended>]) -> Result<SpeReading, SessionError> {
         let mut cpus = cpus(ebpf)?;
         for (number, account) in std::mem::take(&mut self.totals.stopped) {
             if let Some(cpu) = cpus.get_mut(number as usize) {
@@ -167,7 +167,7 @@ impl Spe {
             return Err(no_map("SPE_ROWS"));
         };
         let raw = bpf::lookup_all::<{ SpeKey::WORDS }, { SpeRow::WORDS }>(map.fd().as_fd())
-            .map_err(|source| LoadError::Map {
+            .map_err(|source| SessionError::Map {
                 what: "read the SPE_ROWS map",
                 source,
             })?;
@@ -182,11 +182,12 @@ impl Spe {
             .filter(|(key, _)| ended.iter().any(|ended| ended.owns(key.cgroup, key.tgid)))
         {
             freed.push(*key);
-            let last =
-                bpf::take(map.fd().as_fd(), &key.to_words()).map_err(|source| LoadError::Map {
+            let last = bpf::take(map.fd().as_fd(), &key.to_words()).map_err(|source| {
+                SessionError::Map {
                     what: "free a row of the SPE_ROWS map",
                     source,
-                })?;
+                }
+            })?;
             if let Some(words) = last {
                 *row = SpeRow::from_words(&words);
             }
@@ -229,7 +230,7 @@ impl Spe {
         reading: SpeReading,
         dead: &[u32],
         exited: Vec<u64>,
-    ) -> Result<SpeReading, LoadError> {
+    ) -> Result<SpeReading, SessionError> {
         for cpu in dead {
             self.keep(|kept| kept != *cpu);
             self.open(ebpf, *cpu)?;
@@ -247,7 +248,7 @@ impl Spe {
     }
 }
 
-fn cpus(ebpf: &Ebpf) -> Result<Vec<SpeCpu>, LoadError> {
+fn cpus(ebpf: &Ebpf) -> Result<Vec<SpeCpu>, SessionError> {
     let map = ebpf.map("SPE_CPU").ok_or_else(|| no_map("SPE_CPU"))?;
     let map: PerCpuArray<_, [u64; SpeCpu::WORDS]> = map.try_into().map_err(failed("SPE_CPU"))?;
     let values = map.get(&0, 0).map_err(failed("SPE_CPU"))?;
@@ -255,7 +256,7 @@ fn cpus(ebpf: &Ebpf) -> Result<Vec<SpeCpu>, LoadError> {
 }
 
 /// Records that the row map had no room for, by CPU and class.
-fn add_overflow(ebpf: &Ebpf, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), LoadError> {
+fn add_overflow(ebpf: &Ebpf, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), SessionError> {
     let map = ebpf
         .map("SPE_OVERFLOW")
         .ok_or_else(|| no_map("SPE_OVERFLOW"))?;
@@ -281,7 +282,7 @@ fn add_overflow(ebpf: &Ebpf, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), L
     Ok(())
 }
 
-fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, LoadError> {
+fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, SessionError> {
     if kept == 0 {
         return Ok(Vec::new());
     }
@@ -289,7 +290,7 @@ fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, LoadError> {
         return Err(no_map("SPE_PAGES"));
     };
     let rows = bpf::lookup_all::<2, { PageRow::WORDS }>(map.fd().as_fd()).map_err(|source| {
-        LoadError::Map {
+        SessionError::Map {
             what: "read the SPE_PAGES map",
             source,
         }
@@ -299,8 +300,8 @@ fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, LoadError> {
     Ok(rows.into_iter().map(row).collect())
 }
 
-fn failed(map: &'static str) -> impl Fn(MapError) -> LoadError {
-    move |error| LoadError::Bpf {
+fn failed(map: &'static str) -> impl Fn(MapError) -> SessionError {
+    move |error| SessionError::Bpf {
         what: format!("map {map}"),
         reason: chain(&error),
     }

@@ -30,7 +30,7 @@ pub use self::{
     event::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents},
 };
 use self::{clock::Clock, sampler::SamplerEvents};
-use super::{KernelClock, LoadError, hook::attach_tracepoint};
+use super::{KernelClock, SessionError, hook::attach_tracepoint};
 use crate::{
     machine::{
         Pmus,
@@ -123,7 +123,7 @@ impl Spe {
         kernel: KernelClock,
         online: &[u32],
         possible: usize,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, SessionError> {
         let timeline = config.wants_timeline();
         programs::attach_tasks(ebpf, btf)?;
         let clock = Clock::calibrate(kernel);
@@ -132,7 +132,7 @@ impl Spe {
         maps.set(SpeSetting::Clock, 0)?;
         let irq_max = u64::try_from(config.irq_max.as_nanos()).unwrap_or(u64::MAX);
         maps.set(SpeSetting::Nanos, irq_max)?;
-        programs::load_prime(ebpf)?;
+        programs::load_preallocate_rows(ebpf)?;
         if timeline {
             attach_tracepoint(ebpf, btf, "spe_switch", "sched_switch")?;
         }
@@ -176,7 +176,7 @@ impl Spe {
     }
 
     /// Starts sampling on a CPU, where it has SPE.
-    pub(crate) fn open(&mut self, ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
+    pub(crate) fn open(&mut self, ebpf: &mut Ebpf, cpu: u32) -> Result<(), SessionError> {
         let log = match self.hook {
             SpeHook::Fentry => 0,
             SpeHook::Kprobe => LOG.max(rustix::param::page_size()),
@@ -186,7 +186,7 @@ impl Spe {
         else {
             return Ok(());
         };
-        programs::prime(ebpf, cpu)?;
+        programs::preallocate_rows(ebpf, cpu)?;
         // The program must know the event before its first chunk.
         Maps(ebpf).set_event(cpu, event.id)?;
         event.sampler = Sampler::open(&self.sampler_events, cpu);
@@ -213,7 +213,7 @@ impl Spe {
     }
 
     /// A process that waits for its start: what it will do is the command's.
-    pub(crate) fn follow(ebpf: &mut Ebpf, pid: u32) -> Result<(), LoadError> {
+    pub(crate) fn follow(ebpf: &mut Ebpf, pid: u32) -> Result<(), SessionError> {
         Maps(ebpf).set_task(u64::from(pid), SpeTask::new(CgroupId::COMMAND, pid, 0))
     }
 }

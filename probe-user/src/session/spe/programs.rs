@@ -21,7 +21,7 @@ use crate::{
         Shape::{Integer, Pointer},
         field,
     },
-    session::{LoadError, chain, hook::attach_tracepoint, no_map, program, walk},
+    session::{SessionError, chain, hook::attach_tracepoint, no_map, program, walk},
     snapshot::SpeHook,
     sys::bpf,
 };
@@ -44,15 +44,15 @@ pub(crate) const FIELDS: [Field; 7] = {
 /// The function that ends a chunk.
 const FUNCTION: &str = "perf_aux_output_end";
 
-fn refused(what: &str) -> impl Fn(&dyn std::error::Error) -> LoadError {
-    move |error| LoadError::Bpf {
+fn refused(what: &str) -> impl Fn(&dyn std::error::Error) -> SessionError {
+    move |error| SessionError::Bpf {
         what: what.to_owned(),
         reason: chain(error),
     }
 }
 
 /// Keeps the task map from now on, then fills it.
-pub(super) fn attach_tasks(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> {
+pub(super) fn attach_tasks(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), SessionError> {
     attach_tracepoint(ebpf, btf, "spe_fork", "sched_process_fork")?;
     attach_tracepoint(ebpf, btf, "spe_exit", "sched_process_exit")?;
     attach_tracepoint(ebpf, btf, "spe_exec", "sched_process_exec")?;
@@ -65,19 +65,19 @@ pub(super) fn attach_tasks(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), LoadError> 
 }
 
 /// Loads the program that makes a CPU ready to sample.
-pub(super) fn load_prime(ebpf: &mut Ebpf) -> Result<(), LoadError> {
-    let prime: &mut RawTracePoint = program(ebpf, "spe_prime")?;
-    prime
+pub(super) fn load_preallocate_rows(ebpf: &mut Ebpf) -> Result<(), SessionError> {
+    let preallocate_rows: &mut RawTracePoint = program(ebpf, "spe_preallocate_rows")?;
+    preallocate_rows
         .load()
-        .map_err(|error| refused("program spe_prime")(&error))
+        .map_err(|error| refused("program spe_preallocate_rows")(&error))
 }
 
 /// Makes a CPU ready to sample.
-pub(super) fn prime(ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
+pub(super) fn preallocate_rows(ebpf: &mut Ebpf, cpu: u32) -> Result<(), SessionError> {
     let mut options = RawTracePointRunOptions::new();
     options.cpu = Some(cpu);
-    let prime: &mut RawTracePoint = program(ebpf, "spe_prime")?;
-    match prime.test_run(options) {
+    let preallocate_rows: &mut RawTracePoint = program(ebpf, "spe_preallocate_rows")?;
+    match preallocate_rows.test_run(options) {
         // It went offline: opening its event will say so.
         Ok(_) => Ok(()),
         Err(ProgramError::SyscallError(error))
@@ -85,12 +85,12 @@ pub(super) fn prime(ebpf: &mut Ebpf, cpu: u32) -> Result<(), LoadError> {
         {
             Ok(())
         }
-        Err(error) => Err(refused("a run of program spe_prime")(&error)),
+        Err(error) => Err(refused("a run of program spe_preallocate_rows")(&error)),
     }
 }
 
 /// Attaches the program that walks over chunks.
-pub(super) fn attach_chunks(ebpf: &mut Ebpf, btf: &Btf) -> Result<SpeHook, LoadError> {
+pub(super) fn attach_chunks(ebpf: &mut Ebpf, btf: &Btf) -> Result<SpeHook, SessionError> {
     let fentry = |ebpf: &mut Ebpf| -> Result<(), String> {
         let chunk: &mut FEntry = program(ebpf, "spe_chunk").map_err(|error| error.to_string())?;
         chunk.load(FUNCTION, btf).map_err(|error| chain(&error))?;
@@ -122,7 +122,7 @@ pub(super) fn attach_chunks(ebpf: &mut Ebpf, btf: &Btf) -> Result<SpeHook, LoadE
 pub(crate) struct Maps<'a>(pub(crate) &'a mut Ebpf);
 
 impl Maps<'_> {
-    fn map<'a, T>(&'a mut self, name: &'static str) -> Result<T, LoadError>
+    fn map<'a, T>(&'a mut self, name: &'static str) -> Result<T, SessionError>
     where
         T: TryFrom<&'a mut Map, Error = aya::maps::MapError>,
     {
@@ -136,32 +136,34 @@ impl Maps<'_> {
         name: &'static str,
         index: u32,
         value: [u64; N],
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), SessionError> {
         let mut map: Array<&mut MapData, [u64; N]> = self.map(name)?;
         map.set(index, value, 0)
             .map_err(|error| refused(&format!("an entry of map {name}"))(&error))
     }
 
-    pub(crate) fn set(&mut self, setting: SpeSetting, value: u64) -> Result<(), LoadError> {
+    pub(crate) fn set(&mut self, setting: SpeSetting, value: u64) -> Result<(), SessionError> {
         self.put("SPE_SETTINGS", setting as u32, [value])
     }
 
-    pub(super) fn set_event(&mut self, cpu: u32, id: u64) -> Result<(), LoadError> {
+    pub(super) fn set_event(&mut self, cpu: u32, id: u64) -> Result<(), SessionError> {
         self.put("SPE_EVENTS", cpu, [id])
     }
 
-    pub(crate) fn set_clock(&mut self, slot: u32, clock: &Clock) -> Result<(), LoadError> {
+    pub(crate) fn set_clock(&mut self, slot: u32, clock: &Clock) -> Result<(), SessionError> {
         let SpeClock { ticks, nanos, mult } = clock.current;
         self.put("SPE_CLOCKS", slot, [ticks, nanos, mult])
     }
 
-    pub(crate) fn set_task(&mut self, thread: u64, task: SpeTask) -> Result<(), LoadError> {
+    pub(crate) fn set_task(&mut self, thread: u64, task: SpeTask) -> Result<(), SessionError> {
         let Some(Map::HashMap(map)) = self.0.map("SPE_TASKS") else {
             return Err(no_map("SPE_TASKS"));
         };
-        bpf::put(map.fd().as_fd(), &[thread], &task.to_words()).map_err(|source| LoadError::Map {
-            what: "write to the SPE_TASKS map",
-            source,
+        bpf::put(map.fd().as_fd(), &[thread], &task.to_words()).map_err(|source| {
+            SessionError::Map {
+                what: "write to the SPE_TASKS map",
+                source,
+            }
         })
     }
 }

@@ -47,7 +47,7 @@ impl Machine {
         self.write(&format!("bus/event_source/devices/{pmu}/cpumask"), cpus);
     }
 
-    fn open(&self) -> (Plan, Result<Uncore, LoadError>) {
+    fn open(&self) -> (Plan, Result<Uncore, SessionError>) {
         let pmus = Pmus::read(self.root.path()).unwrap();
         let plan = Plan::new(&event::parse(EVENTS, &pmus).unwrap()).unwrap();
         let uncore = Uncore::open(&plan, self.root.path());
@@ -191,23 +191,23 @@ fn edges_are_what_moved_around_a_reading() {
     let mut uncore = uncore.unwrap();
     uncore.divided = [0].into();
     let nap = || sleep(Duration::from_millis(3));
-    let before = uncore.glance();
+    let before = uncore.peek();
     assert_eq!(before.len(), 1);
     nap();
     let mut readings = uncore.read(&plan);
     nap();
     nap();
-    let after = uncore.glance();
-    uncore.bound_edges(&mut readings, &before, &after);
+    let after = uncore.peek();
+    uncore.bound_skew(&mut readings, &before, &after);
     let count = readings[0].count.unwrap();
     let (first, last) = (before[&(0, 0, 0)], after[&(0, 0, 0)]);
     // The longer of both sides; the clock counts nanoseconds.
-    assert_eq!(readings[0].edge, (count - first).max(last - count));
-    assert!(readings[0].edge >= 6_000_000, "{readings:?}");
-    assert!(readings[1..].iter().all(|reading| reading.edge == 0));
+    assert_eq!(readings[0].skew, (count - first).max(last - count));
+    assert!(readings[0].skew >= 6_000_000, "{readings:?}");
+    assert!(readings[1..].iter().all(|reading| reading.skew == 0));
     // Opened in between: all of it may lie outside.
-    uncore.bound_edges(&mut readings, &edges::Glance::new(), &after);
-    assert_eq!(Some(readings[0].edge), readings[0].count);
+    uncore.bound_skew(&mut readings, &skew::Peek::new(), &after);
+    assert_eq!(Some(readings[0].skew), readings[0].count);
 }
 
 #[test]

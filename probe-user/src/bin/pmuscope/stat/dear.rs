@@ -1,7 +1,7 @@
 //! What `stat` says where counting takes more of a CPU than it should.
 
 use probe_user::{
-    plan::{Place, Plan},
+    plan::{CountSource, Plan},
     snapshot::CountingCost,
 };
 
@@ -40,7 +40,7 @@ fn kept(plan: &Plan, counters: usize) -> Option<String> {
     }
     let mut left = counters;
     let columns = plan.columns.iter().filter(|column| {
-        let Place::Core { group, at } = column.place else {
+        let CountSource::Core { group, at } = column.place else {
             return true;
         };
         if !plan.groups[group][at].counter.is_hardware() {

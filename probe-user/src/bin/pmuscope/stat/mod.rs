@@ -19,7 +19,7 @@ use probe_user::{
     event::{self},
     join::By,
     machine::{Pmus, cgroup::Hierarchy, cpus, topology::Topology},
-    plan::{Plan, Request, Room, default_events},
+    plan::{Capacity, Plan, Request, default_events},
     session::Config,
     snapshot::Hook,
     window::Window,
@@ -125,9 +125,9 @@ fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
         [] => Vec::new(),
         lists => catalogue.select(&lists.join(","), &machine)?,
     };
-    let room = Room::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
     let events = match (args.event.as_slice(), args.metric.as_slice()) {
-        ([], []) => default_events(pmus, &room)?,
+        ([], []) => default_events(pmus, &capacity)?,
         ([], _) => Vec::new(),
         (lists, _) => event::parse(&lists.join(","), pmus)?,
     };
@@ -140,7 +140,7 @@ fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
         cpus: cpus::online(sysfs)?.len(),
         settings: settings(args, sysfs, pmus)?,
     };
-    let mut plan = Plan::packed(&request, pmus, &room)?;
+    let mut plan = Plan::packed(&request, pmus, &capacity)?;
     let of_devices = |metric: &&Metric| metric.apportion.is_of_device();
     if metrics.iter().any(of_devices) {
         plan.devices = Arc::new(Devices::read(sysfs, pmus, &Topology::read(sysfs)));

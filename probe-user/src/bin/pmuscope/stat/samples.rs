@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use probe_user::{
     machine::{Pmus, cgroup::Hierarchy},
-    session::{Config, LoadError, Session, SpeConfig},
+    session::{Config, Session, SessionError, SpeConfig},
 };
 
 /// Starts a session that samples where its metrics need that. Where only shares gain by it, it does without
@@ -29,7 +29,7 @@ pub(crate) fn start(mut config: Config, hierarchy: &Hierarchy) -> Result<Session
         ..config.clone()
     };
     match Session::start(config, hierarchy) {
-        Err(LoadError::Spe(error)) => {
+        Err(SessionError::Spe(error)) => {
             tracing::warn!("shares go by counters, not by samples: {error}");
             Ok(Session::start(without, hierarchy)?)
         }

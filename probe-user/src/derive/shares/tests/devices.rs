@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    devices::{Complex, ComplexKind, Device, DeviceGains, Devices, Moved, Port},
+    devices::{Complex, ComplexKind, Device, DeviceDeltas, Devices, Moved, Port},
     snapshot::Names,
 };
 
@@ -20,7 +20,7 @@ fn device(address: &str, class: u32, block: Option<&str>) -> Device {
 }
 
 /// Devices of socket 0, each on a root port of its own, and a second of counts for them.
-fn of_devices(metrics: &str, list: Vec<Device>, gains: DeviceGains) -> (Plan, Window) {
+fn of_devices(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, Window) {
     let mut plan = plan("grace", Chip::GraceCpuSuperchip, metrics);
     let port = |(number, device): (u32, Device)| Port {
         address: device.address,
@@ -39,7 +39,7 @@ fn of_devices(metrics: &str, list: Vec<Device>, gains: DeviceGains) -> (Plan, Wi
     });
     let mut window = window(&plan, &|_, _| 1_000_000_000, &[]);
     window.uncore.retain(|reading| reading.socket == 0);
-    window.devices = Some(gains);
+    window.devices = Some(deltas);
     (plan, window)
 }
 
@@ -60,13 +60,13 @@ fn moved(read: u64, written: u64) -> Moved {
 #[test]
 fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
     let of_ssd = [(CgroupId(7), moved(0, 300)), (CgroupId(8), moved(800, 100))];
-    let gains = DeviceGains {
+    let deltas = DeviceDeltas {
         moved: [("259:0".to_owned(), of_ssd.into())].into(),
-        ..DeviceGains::default()
+        ..DeviceDeltas::default()
     };
     let ssd = || vec![device(SSD, 0x01_0802, Some("259:0"))];
     let of = |metric: &str| {
-        let (plan, window) = of_devices(metric, ssd(), gains.clone());
+        let (plan, window) = of_devices(metric, ssd(), deltas.clone());
         let rows = shares(&plan, &window).into_iter();
         rows.map(|(_, _, whose, value)| (whose, value))
             .collect::<Vec<_>>()
@@ -93,7 +93,7 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
             row("Unattributed", 0)
         ]
     );
-    let (plan, mut window) = of_devices("pcie_read_bandwidth", ssd(), gains.clone());
+    let (plan, mut window) = of_devices("pcie_read_bandwidth", ssd(), deltas.clone());
     let shared = share::of_window(&plan, &window, &View::default());
     assert_eq!(shared[0].shares.as_ref().unwrap().method, Method::IoStat);
     let processes = View {
@@ -101,14 +101,14 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
         ..View::default()
     };
     assert_eq!(why(&plan, &window, &processes), NoShare::NotOfProcesses);
-    window.devices = Some(DeviceGains::default());
+    window.devices = Some(DeviceDeltas::default());
     assert_eq!(why(&plan, &window, &View::default()), NoShare::NoBytes);
     // With a device beside it that no bytes are known of.
     let mixed = ssd()
         .into_iter()
         .chain([device(GPU, 0x03_0200, None)])
         .collect();
-    let (plan, window) = of_devices("pcie_read_bandwidth", mixed, gains);
+    let (plan, window) = of_devices("pcie_read_bandwidth", mixed, deltas);
     assert_eq!(
         why(&plan, &window, &View::default()),
         NoShare::SeveralDevices
@@ -117,13 +117,13 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
 
 #[test]
 fn a_device_that_one_container_holds_is_all_its_own() {
-    let held = |cgroups: &[u64]| DeviceGains {
+    let held = |cgroups: &[u64]| DeviceDeltas {
         holders: [(
             GPU.parse().unwrap(),
             cgroups.iter().map(|id| CgroupId(*id)).collect(),
         )]
         .into(),
-        ..DeviceGains::default()
+        ..DeviceDeltas::default()
     };
     // A GPU and its audio function are one card.
     let gpu = || {
@@ -132,7 +132,7 @@ fn a_device_that_one_container_holds_is_all_its_own() {
             device("0001:01:00.1", 0x04_0300, None),
         ]
     };
-    let of = |gains| of_devices("pcie_write_bandwidth", gpu(), gains);
+    let of = |deltas| of_devices("pcie_write_bandwidth", gpu(), deltas);
     let (plan, window) = of(held(&[7]));
     let metric = "pcie_write_bandwidth";
     assert_eq!(
@@ -152,28 +152,28 @@ fn a_device_that_one_container_holds_is_all_its_own() {
     });
     assert_eq!(error, Some(0.0), "exact");
 
-    let none = |gains: DeviceGains| {
-        let (plan, window) = of(gains);
+    let none = |deltas: DeviceDeltas| {
+        let (plan, window) = of(deltas);
         why(&plan, &window, &View::default())
     };
-    assert_eq!(none(DeviceGains::default()), NoShare::NoOwner);
+    assert_eq!(none(DeviceDeltas::default()), NoShare::NoOwner);
     assert_eq!(none(held(&[7, 8])), NoShare::SeveralOwners);
     assert_eq!(
-        none(DeviceGains {
+        none(DeviceDeltas {
             stale: true,
             ..held(&[7])
         }),
         NoShare::Stale
     );
     assert_eq!(
-        none(DeviceGains {
+        none(DeviceDeltas {
             unreadable: true,
             ..held(&[7])
         }),
         NoShare::Unreadable
     );
     assert_eq!(
-        none(DeviceGains {
+        none(DeviceDeltas {
             by_kernel: [GPU.parse().unwrap()].into(),
             ..held(&[7])
         }),
@@ -218,6 +218,6 @@ fn a_device_that_one_container_holds_is_all_its_own() {
 
 #[test]
 fn a_count_of_no_device_that_is_known_has_no_shares() {
-    let (plan, window) = of_devices("pcie_read_bandwidth", Vec::new(), DeviceGains::default());
+    let (plan, window) = of_devices("pcie_read_bandwidth", Vec::new(), DeviceDeltas::default());
     assert_eq!(why(&plan, &window, &View::default()), NoShare::NoDevice);
 }

@@ -44,7 +44,7 @@ fn a_small_local_weight_does_not_get_the_difference() {
     assert_eq!(shares.unattributed, measured - sent);
     let small = shares.owners[&owner(2)];
     assert_eq!(
-        (small.count, small.untold),
+        (small.count, small.why_incomplete),
         (0, Some(NoShare::WithinMismatch))
     );
     let (count, error) = share(&shares, 7);
@@ -66,11 +66,11 @@ fn where_the_source_counts_more_local_reads_are_not_known() {
     assert_eq!((share(&shares, 7).0, shares.unattributed), (measured, 0));
     let of = |cgroup| shares.owners[&owner(cgroup)];
     assert_eq!(
-        (of(2).count, of(2).untold),
+        (of(2).count, of(2).why_incomplete),
         (0, Some(NoShare::WithinMismatch))
     );
     // Who counted none did none.
-    assert_eq!((of(3).count, of(3).untold), (0, None));
+    assert_eq!((of(3).count, of(3).why_incomplete), (0, None));
 }
 
 /// What is local is all that is left, to the mismatch up or down, and the mismatch is taken off: a local part as

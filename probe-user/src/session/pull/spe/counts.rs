@@ -123,9 +123,9 @@ mod tests {
             let mut weighed = Weighed::default();
             let (mut now, mut all, mut ended) = (0, 0.0, 0.0);
             let mut made = None;
-            for (gain, freed, back) in steps {
-                now += u64::from(gain);
-                all += 2.0 * f64::from(gain);
+            for (delta, freed, back) in steps {
+                now += u64::from(delta);
+                all += 2.0 * f64::from(delta);
                 let mut read = |samples| weighed.add(&HashMap::from([(KEY, row(samples))]), &[2.0])[&KEY];
                 let counts = read(now);
                 prop_assert_eq!(ended + counts.operations, all);

@@ -15,7 +15,7 @@ use super::{
     stopped::{Account, look},
 };
 use crate::{
-    session::{Drained, LoadError, Spe, spe::SpeCpuEvent},
+    session::{Drained, SessionError, Spe, spe::SpeCpuEvent},
     snapshot::SpeHook,
     sys::aux::Logged,
 };
@@ -68,7 +68,7 @@ impl Spe {
         ebpf: &Ebpf,
         at: usize,
         period: Option<u64>,
-    ) -> Result<Drained, LoadError> {
+    ) -> Result<Drained, SessionError> {
         let (hook, totals) = (self.hook, &mut self.totals);
         let mut tries = 0;
         let again = |event: &mut SpeCpuEvent, account: &SpeCpu| {

@@ -6,18 +6,18 @@ use aya::Ebpf;
 use probe_common::spe::SpeCpu;
 
 use super::cpus;
-use crate::session::{Drained, LoadError, spe::SpeCpuEvent};
+use crate::session::{Drained, SessionError, spe::SpeCpuEvent};
 
 /// A CPU that samples.
 pub(super) trait Sampling {
     type Event;
 
     /// Stops, and has all that was written served before it returns.
-    fn stop(&mut self) -> Result<Drained, LoadError>;
+    fn stop(&mut self) -> Result<Drained, SessionError>;
     /// What the programs say of the CPU.
-    fn account(&self) -> Result<SpeCpu, LoadError>;
+    fn account(&self) -> Result<SpeCpu, SessionError>;
     /// Samples on.
-    fn go_on(&mut self, period: Option<u64>) -> Result<(), LoadError>;
+    fn go_on(&mut self, period: Option<u64>) -> Result<(), SessionError>;
     fn event(&mut self) -> &mut Self::Event;
 }
 
@@ -30,16 +30,16 @@ pub(super) struct Account<'a> {
 impl Sampling for Account<'_> {
     type Event = SpeCpuEvent;
 
-    fn stop(&mut self) -> Result<Drained, LoadError> {
+    fn stop(&mut self) -> Result<Drained, SessionError> {
         Ok(self.event.stop()?)
     }
 
-    fn account(&self) -> Result<SpeCpu, LoadError> {
+    fn account(&self) -> Result<SpeCpu, SessionError> {
         let number = self.event.cpu as usize;
         Ok(cpus(self.ebpf)?.get(number).copied().unwrap_or_default())
     }
 
-    fn go_on(&mut self, period: Option<u64>) -> Result<(), LoadError> {
+    fn go_on(&mut self, period: Option<u64>) -> Result<(), SessionError> {
         Ok(self.event.go_on(period)?)
     }
 
@@ -54,7 +54,7 @@ pub(super) fn look<S: Sampling>(
     cpu: &mut S,
     period: Option<u64>,
     mut again: impl FnMut(&mut S::Event, &SpeCpu) -> bool,
-) -> Result<Option<SpeCpu>, LoadError> {
+) -> Result<Option<SpeCpu>, SessionError> {
     if cpu.stop()? == Drained::Dead {
         return Ok(None);
     }
@@ -123,19 +123,19 @@ mod tests {
     impl Sampling for Fake {
         type Event = ();
 
-        fn stop(&mut self) -> Result<Drained, LoadError> {
+        fn stop(&mut self) -> Result<Drained, SessionError> {
             self.time_passes();
             self.sampling = false;
             self.end_chunk();
             Ok(Drained::Yes)
         }
 
-        fn account(&self) -> Result<SpeCpu, LoadError> {
+        fn account(&self) -> Result<SpeCpu, SessionError> {
             self.time_passes();
             Ok(*self.account.borrow())
         }
 
-        fn go_on(&mut self, _: Option<u64>) -> Result<(), LoadError> {
+        fn go_on(&mut self, _: Option<u64>) -> Result<(), SessionError> {
             self.sampling = true;
             self.time_passes();
             Ok(())

@@ -6,12 +6,12 @@ use aya::{Ebpf, maps::Map};
 use probe_common::spe::SpeTask;
 
 use crate::{
-    session::{LoadError, Maps, no_map},
+    session::{Maps, SessionError, no_map},
     sys::bpf,
 };
 
 /// Takes the threads that exited out of the queue.
-pub(super) fn exited(ebpf: &Ebpf) -> Result<Vec<u64>, LoadError> {
+pub(super) fn exited(ebpf: &Ebpf) -> Result<Vec<u64>, SessionError> {
     let Some(Map::Queue(queue)) = ebpf.map("SPE_EXITED") else {
         return Err(no_map("SPE_EXITED"));
     };
@@ -19,17 +19,17 @@ pub(super) fn exited(ebpf: &Ebpf) -> Result<Vec<u64>, LoadError> {
     let threads = std::iter::from_fn(next).map(|taken| taken.map(|[thread]| thread));
     threads
         .collect::<Result<_, _>>()
-        .map_err(|source| LoadError::Map {
+        .map_err(|source| SessionError::Map {
             what: "read the SPE_EXITED map",
             source,
         })
 }
 
 /// Deletes threads from the task map that exited and were drained since.
-pub(super) fn forget(ebpf: &mut Ebpf, threads: &[u64]) -> Result<(), LoadError> {
+pub(super) fn forget(ebpf: &mut Ebpf, threads: &[u64]) -> Result<(), SessionError> {
     for &thread in threads {
         let taken = bpf::take::<1, { SpeTask::WORDS }>(tasks(ebpf)?, &[thread]);
-        let taken = taken.map_err(|source| LoadError::Map {
+        let taken = taken.map_err(|source| SessionError::Map {
             what: "delete a thread from the SPE_TASKS map",
             source,
         })?;
@@ -44,9 +44,9 @@ pub(super) fn forget(ebpf: &mut Ebpf, threads: &[u64]) -> Result<(), LoadError> 
 }
 
 /// Threads in the task map that exited, whether the queue told or not.
-pub(super) fn all_exited(ebpf: &Ebpf) -> Result<Vec<u64>, LoadError> {
+pub(super) fn all_exited(ebpf: &Ebpf) -> Result<Vec<u64>, SessionError> {
     let all = bpf::lookup_all::<1, { SpeTask::WORDS }>(tasks(ebpf)?).map_err(|source| {
-        LoadError::Map {
+        SessionError::Map {
             what: "read the SPE_TASKS map",
             source,
         }
@@ -57,7 +57,7 @@ pub(super) fn all_exited(ebpf: &Ebpf) -> Result<Vec<u64>, LoadError> {
     Ok(exited.map(|([thread], _)| thread).collect())
 }
 
-fn tasks(ebpf: &Ebpf) -> Result<BorrowedFd<'_>, LoadError> {
+fn tasks(ebpf: &Ebpf) -> Result<BorrowedFd<'_>, SessionError> {
     match ebpf.map("SPE_TASKS") {
         Some(Map::HashMap(map)) => Ok(map.fd().as_fd()),
         _ => Err(no_map("SPE_TASKS")),

@@ -6,17 +6,17 @@ use std::collections::{BTreeSet, HashMap};
 use super::Uncore;
 use crate::{
     catalogue::Apportion,
-    plan::{Place, Plan},
+    plan::{CountSource, Plan},
     snapshot::UncoreReading,
 };
 
 /// Counts by event, socket and instance.
-pub(crate) type Glance = HashMap<(usize, u32, u16), u64>;
+pub(crate) type Peek = HashMap<(usize, u32, u16), u64>;
 
 impl Uncore {
     /// What the counters that are divided hold at this moment.
-    pub(crate) fn glance(&self) -> Glance {
-        let mut glance = Glance::new();
+    pub(crate) fn peek(&self) -> Peek {
+        let mut peek = Peek::new();
         for group in &self.groups {
             for ((socket, instance), unit) in &group.units {
                 if !group.events.clone().any(|at| self.divided.contains(&at)) {
@@ -24,27 +24,21 @@ impl Uncore {
                 }
                 let counters = group.events.clone().zip(unit.now().into_iter().flatten());
                 let divided = counters.filter(|(at, _)| self.divided.contains(at));
-                glance
-                    .extend(divided.map(|(at, reading)| ((at, *socket, *instance), reading.count)));
+                peek.extend(divided.map(|(at, reading)| ((at, *socket, *instance), reading.count)));
             }
         }
-        glance
+        peek
     }
 
     /// Tells each reading how far its counter moved while the pull that it belongs to took the weights:
-    /// between a glance before the first CPU was flushed and one after the last row was read.
-    pub(crate) fn bound_edges(
-        &self,
-        readings: &mut [UncoreReading],
-        before: &Glance,
-        after: &Glance,
-    ) {
+    /// between a peek before the first CPU was flushed and one after the last row was read.
+    pub(crate) fn bound_skew(&self, readings: &mut [UncoreReading], before: &Peek, after: &Peek) {
         for reading in readings {
             let Some(count) = reading.count.filter(|_| self.divided.contains(&reading.at)) else {
                 continue;
             };
             let key = (reading.at, reading.socket, reading.instance);
-            reading.edge = match (before.get(&key), after.get(&key)) {
+            reading.skew = match (before.get(&key), after.get(&key)) {
                 (Some(before), Some(after)) => count
                     .saturating_sub(*before)
                     .max(after.saturating_sub(count)),
@@ -68,8 +62,8 @@ pub(super) fn divided(plan: &Plan) -> BTreeSet<usize> {
         });
     places
         .filter_map(|place| match place {
-            Place::Uncore { at } => Some(*at),
-            Place::Core { .. } | Place::Duration | Place::Sampled(_) => None,
+            CountSource::Uncore { at } => Some(*at),
+            CountSource::Core { .. } | CountSource::Duration | CountSource::Sampled(_) => None,
         })
         .collect()
 }

@@ -16,7 +16,7 @@ use super::{
 
 /// AUX bytes that the kernel has announced, and for whom.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct AuxRange {
     from: u64,
     to: u64,
     stamp: Stamp,
@@ -39,10 +39,10 @@ pub(super) struct Attribution {
 }
 
 /// A buffer, and how far it was read.
-pub(super) struct Area {
+pub(super) struct CpuBuffer {
     pub(super) buffer: Buffer,
     number: u32,
-    announced: VecDeque<Stretch>,
+    announced: VecDeque<AuxRange>,
     /// Up to where the AUX area was filled when the last round began.
     before: u64,
     /// ... and this one.
@@ -58,7 +58,7 @@ pub(super) struct Area {
 }
 
 /// What the areas of a recording share.
-pub(super) struct Shared<'a> {
+pub(super) struct DrainContext<'a> {
     pub(super) clock: Option<Clock>,
     pub(super) attribution: Attribution,
     pub(super) sources: &'a Sources,
@@ -71,7 +71,7 @@ pub(super) struct Shared<'a> {
     pub(super) last: bool,
 }
 
-impl Area {
+impl CpuBuffer {
     pub(super) fn new(buffer: Buffer, number: u32) -> Self {
         Self {
             buffer,
@@ -112,7 +112,7 @@ impl Area {
                 } => {
                     counts.add_flags(flags);
                     self.stopped |= flags & u64::from(bindings::PERF_AUX_FLAG_TRUNCATED) != 0;
-                    self.announced.push_back(Stretch {
+                    self.announced.push_back(AuxRange {
                         from: offset,
                         to: offset.wrapping_add(size),
                         stamp,
@@ -132,7 +132,7 @@ impl Area {
     }
 
     /// Last step: takes AUX bytes and gives their samples to the sink.
-    pub(super) fn decode(&mut self, shared: &mut Shared<'_>) -> io::Result<()> {
+    pub(super) fn decode(&mut self, shared: &mut DrainContext<'_>) -> io::Result<()> {
         let start = self.buffer.ring.aux_tail();
         let pieces = self.pieces(start, shared.last || self.dead);
         let end = pieces.last().map_or(start, |piece| piece.to);
@@ -177,7 +177,7 @@ impl Area {
                 pieces.push(Piece { from, to, stamp });
             }
         };
-        while let Some(Stretch { from, to, stamp }) = self.announced.front().copied() {
+        while let Some(AuxRange { from, to, stamp }) = self.announced.front().copied() {
             if to > self.head {
                 break;
             }
@@ -198,9 +198,9 @@ impl Area {
         &self,
         record: Record,
         stamp: Option<Stamp>,
-        shared: &mut Shared<'_>,
+        shared: &mut DrainContext<'_>,
     ) -> io::Result<()> {
-        let Shared {
+        let DrainContext {
             clock,
             attribution,
             sources,

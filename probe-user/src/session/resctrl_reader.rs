@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The groups that resctrl monitors, where a session shares out memory traffic.
-pub(super) fn monitors(
+pub(super) fn open(
     plan: &Plan,
     sysfs: &Path,
     hierarchy: &Hierarchy,

@@ -6,14 +6,14 @@ use crate::{
     event::{self, Event, EventError, Scope, Source},
     machine::{PmuKind, Pmus},
     plan::{
-        Wanted,
+        RequestedEvent,
         weights::{self, WeightKind},
     },
 };
 
 /// Events that must be counted together, and who wants them.
-pub(super) struct Bundle {
-    pub(super) wanted: Vec<Wanted>,
+pub(super) struct EventSet {
+    pub(super) wanted: Vec<RequestedEvent>,
     pub(super) whose: Whose,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Kind {
     Uncore(Option<String>),
 }
 
-impl Bundle {
+impl EventSet {
     /// What a metric needs, in each of its places; or why it cannot be counted.
     pub(super) fn of_metric(
         metric: &Metric,
@@ -56,15 +56,15 @@ impl Bundle {
             .map_err(|reason| reason.to_string())?;
         let groups = metric.groups(pmus, &request.settings);
         let groups = groups.map_err(|error: Unavailable| error.to_string())?;
-        let mut bundles: Vec<Self> = Vec::new();
+        let mut event_sets: Vec<Self> = Vec::new();
         for group in groups {
             let wanted = Self::parsed(&group, pmus).map_err(|error| error.to_string())?;
             // What the kernel counts itself is the same for every kind of core.
-            if bundles.iter().any(|other| other.wanted == wanted) {
+            if event_sets.iter().any(|other| other.wanted == wanted) {
                 continue;
             }
             let names = group.events.into_iter().map(|(name, _)| name).collect();
-            bundles.push(Self {
+            event_sets.push(Self {
                 wanted,
                 whose: Whose::Metric {
                     at,
@@ -73,11 +73,14 @@ impl Bundle {
                 },
             });
         }
-        Ok(bundles)
+        Ok(event_sets)
     }
 
     /// The events of a metric's group, those on its own PMU where generic events stand for those of each.
-    pub(super) fn parsed(group: &CounterGroup, pmus: &Pmus) -> Result<Vec<Wanted>, EventError> {
+    pub(super) fn parsed(
+        group: &CounterGroup,
+        pmus: &Pmus,
+    ) -> Result<Vec<RequestedEvent>, EventError> {
         let mut groups = event::parse(&group.text(), pmus)?;
         if groups.len() > 1 {
             groups.retain(|parsed| parsed.is_on(&group.pmu));
@@ -129,7 +132,7 @@ impl Bundle {
 }
 
 /// On which PMU an event counts.
-pub(super) fn kind_of(wanted: &Wanted, pmus: &Pmus) -> Kind {
+pub(super) fn kind_of(wanted: &RequestedEvent, pmus: &Pmus) -> Kind {
     let pmu = wanted.counter.pmu.clone();
     if let Scope::Uncore { .. } = wanted.counter.scope {
         return Kind::Uncore(pmu);
@@ -150,10 +153,10 @@ pub(super) fn kind_of(wanted: &Wanted, pmus: &Pmus) -> Kind {
 }
 
 /// None for what is no counter.
-pub(in crate::plan) fn wanted(event: &Event) -> Option<Wanted> {
+pub(in crate::plan) fn wanted(event: &Event) -> Option<RequestedEvent> {
     match &event.source {
         Source::DurationTime => None,
-        Source::Counter(counter) => Some(Wanted {
+        Source::Counter(counter) => Some(RequestedEvent {
             name: event.name.clone(),
             counter: counter.clone(),
             exclude: event.exclude,
