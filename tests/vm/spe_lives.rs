@@ -37,7 +37,7 @@ fn whole_lives_within_a_buffer() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let a = TestCgroup::new("a");
-    let mut load = a.load("forks 60 1 ids");
+    let mut load = a.load("forks 100 1 ids");
     let own = load.pid();
     pmu.control("spe reset");
     let mut sampling = Sampling::with(|config| {
@@ -50,11 +50,9 @@ fn whole_lives_within_a_buffer() {
     let reading = sampling.end(&pmu);
     let chunks = reading.health.sum.chunks;
     println!("{} processes in {chunks} chunks", processes.len());
-    assert!(
-        chunks < 30,
-        "{chunks} chunks for {} processes",
-        processes.len()
-    );
+    // A chunk's end is within one life on its CPU: so many others were whole.
+    let whole = (processes.len() as u64).saturating_sub(chunks);
+    assert!(whole >= 20, "{chunks} chunks: {whole} whole lives");
     assert_exact(&reading, &truth(), "a", a.id, &processes);
     assert_conserved(&reading);
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
@@ -99,7 +97,8 @@ fn the_period_follows_the_budget() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let a = TestCgroup::new("a");
-    let mut load = a.load("burn 0 2500");
+    // Until the test has seen enough.
+    let mut load = a.load("burn 0 600000");
     let pid = load.pid();
     pmu.control("spe reset");
     let mut sampling = Sampling::with(|config| {
@@ -114,7 +113,11 @@ fn the_period_follows_the_budget() {
     sampling.pull();
     assert_eq!(sampling.pull().health.period, 2 * PERIOD);
     let before = own();
-    load.finish();
+    // As many operations as before.
+    while own() < before + before / 2 {
+        thread::yield_now();
+    }
+    drop(load);
     let reading = sampling.end(&pmu);
     assert_eq!(reading.health.period, 2 * PERIOD, "one step per minute");
     assert_conserved(&reading);
