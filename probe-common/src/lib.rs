@@ -1,9 +1,7 @@
 //! What pmuscope's eBPF programs and its user space share: map keys and values.
 //!
-//! Everything but [`spe`] is plain old data made of 64-bit words: user space reads the
-//! maps as word arrays and the `from_words` functions below give them back their
-//! names, so neither side needs `unsafe` or a cast for it. No I/O, no
-//! allocation, no dependency.
+//! Everything but the decoder in [`spe`] is plain old data made of 64-bit words: user space reads the maps as
+//! arrays of words and converts them by [`Plain`]. No I/O, no allocation, no dependency.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -14,12 +12,14 @@ mod tree;
 mod usage;
 
 pub mod spe;
+pub mod words;
 
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
 pub use process::{Process, Walk};
 pub use state::{CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, SampledCost};
 pub use tree::Tree;
 pub use usage::{CgroupId, UsageKey, UsageRow};
+pub use words::{Field, Plain};
 
 /// Counters that can be live on a CPU at once, over all groups.
 pub const SLOTS: usize = 16;

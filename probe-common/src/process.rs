@@ -1,30 +1,20 @@
 //! What a walk over all processes of the machine is asked, and what it found: the `WALK` and
 //! `PROCESSES` maps.
 
-/// A process that user space asks about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Process {
-    /// Number of the last walk that met it with a living thread; 0: none did.
-    pub met: u64,
-    /// Its command name then, up to the first NUL.
-    pub comm: [u8; 16],
+use crate::words::words;
+
+words! {
+    /// A process that user space asks about.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Process {
+        /// Number of the last walk that met it with a living thread; 0: none did.
+        pub met: u64,
+        /// Its command name then, up to the first NUL.
+        pub comm: [u8; 16],
+    }
 }
 
 impl Process {
-    /// Size in 64-bit words.
-    pub const WORDS: usize = 3;
-
-    /// The entry that the kernel stored as `words`.
-    #[must_use]
-    pub fn from_words([met, first, second]: [u64; Self::WORDS]) -> Self {
-        let mut comm = [0; 16];
-        let (low, high) = comm.split_at_mut(8);
-        low.copy_from_slice(&first.to_ne_bytes());
-        high.copy_from_slice(&second.to_ne_bytes());
-        Self { met, comm }
-    }
-
     /// Its command name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
@@ -33,75 +23,40 @@ impl Process {
     }
 }
 
-/// A walk over all processes, whatever pid namespace they are in.
-///
-/// User space fills the first three, the program the rest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Walk {
-    /// Its number, from 1.
-    pub number: u64,
-    /// 1: every thread goes into the task map of SPE.
-    pub threads: u64,
-    /// A process id in the pid namespace of whoever walks, to be looked for; 0: none.
-    pub wanted: u64,
-    /// That process' id in the initial pid namespace; 0: there is none.
-    pub found: u64,
-    /// 1 once every process was visited.
-    pub complete: u64,
-    /// The pid namespace of whoever walks, and its depth.
-    pub namespace: u64,
-    /// See [`Self::namespace`].
-    pub level: u64,
-    /// The list entry that the walk began at.
-    pub first: u64,
-    /// The next process' list entry.
-    pub node: u64,
-    /// Head of the list of the current process' threads.
-    pub head: u64,
-    /// The next thread's list entry; `head` after the last.
-    pub thread: u64,
-    /// Processes visited.
-    pub visited: u64,
-}
-
-impl Walk {
-    /// Size in 64-bit words.
-    pub const WORDS: usize = 12;
-
-    /// The walk that the kernel stored as `words`.
-    #[must_use]
-    pub fn from_words(words: [u64; Self::WORDS]) -> Self {
-        let mut words = words.into_iter();
-        let mut word = || words.next().unwrap_or_default();
-        // Fields in declaration order: struct expressions are evaluated as written.
-        Self {
-            number: word(),
-            threads: word(),
-            wanted: word(),
-            found: word(),
-            complete: word(),
-            namespace: word(),
-            level: word(),
-            first: word(),
-            node: word(),
-            head: word(),
-            thread: word(),
-            visited: word(),
-        }
-    }
-
-    /// The words by which user space begins it.
-    #[must_use]
-    pub fn beginning(&self) -> [u64; Self::WORDS] {
-        let mut words = [0; Self::WORDS];
-        words[..3].copy_from_slice(&[self.number, self.threads, self.wanted]);
-        words
+words! {
+    /// A walk over all processes, whatever pid namespace they are in.
+    ///
+    /// User space fills the first three, the program the rest.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Walk {
+        /// Its number, from 1.
+        pub number: u64,
+        /// 1: every thread goes into the task map of SPE.
+        pub threads: u64,
+        /// A process id in the pid namespace of whoever walks, to be looked for; 0: none.
+        pub wanted: u64,
+        /// That process' id in the initial pid namespace; 0: there is none.
+        pub found: u64,
+        /// 1 once every process was visited.
+        pub complete: u64,
+        /// The pid namespace of whoever walks, and its depth.
+        pub namespace: u64,
+        /// See [`Self::namespace`].
+        pub level: u64,
+        /// The list entry that the walk began at.
+        pub first: u64,
+        /// The next process' list entry.
+        pub node: u64,
+        /// Head of the list of the current process' threads.
+        pub head: u64,
+        /// The next thread's list entry; `head` after the last.
+        pub thread: u64,
+        /// Processes visited.
+        pub visited: u64,
     }
 }
 
-const _: () = assert!(size_of::<Process>() == 8 * Process::WORDS);
-const _: () = assert!(size_of::<Walk>() == 8 * Walk::WORDS);
+impl Walk {}
 
 #[cfg(test)]
 mod tests {
@@ -115,9 +70,9 @@ mod tests {
             wanted: 42,
             ..Walk::default()
         };
-        assert_eq!(Walk::from_words(walk.beginning()), walk);
+        assert_eq!(Walk::from_words(&walk.to_words()), walk);
         let words = core::array::from_fn(|at| at as u64);
-        assert_eq!(Walk::from_words(words).visited, 11);
+        assert_eq!(Walk::from_words(&words).visited, 11);
     }
 
     #[test]
@@ -128,7 +83,7 @@ mod tests {
         };
         let named = |name| {
             let [first, second] = words(name);
-            Process::from_words([1, first, second])
+            Process::from_words(&[1, first, second])
         };
         assert_eq!(named(b"load\0\0\0\0\0\0\0\0\0\0\0\0").name(), b"load");
         assert_eq!(named(b"sixteen letters!").name(), b"sixteen letters!");

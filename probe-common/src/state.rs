@@ -1,6 +1,6 @@
 //! The STATE map: what each CPU is doing, and what the programs say of themselves.
 
-use crate::{CgroupId, GROUPS, SLOTS};
+use crate::{CgroupId, GROUPS, SLOTS, words::words};
 
 /// What the `flush` program does; user space passes it as the first argument of the test run.
 ///
@@ -26,102 +26,105 @@ pub const NO_GROUP: u64 = u64::MAX;
 /// The flush did nothing: it interrupted a program that was working on the state of that CPU.
 pub const FLUSH_BUSY: u32 = 1;
 
-/// Durations that the programs measured of themselves, one run in [`crate::SAMPLE_EVERY`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct SampledCost {
-    /// Runs measured.
-    pub samples: u64,
-    /// Nanoseconds they took together.
-    pub nanos: u64,
+words! {
+    /// Durations that the programs measured of themselves, one run in [`crate::SAMPLE_EVERY`].
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SampledCost {
+        /// Runs measured.
+        pub samples: u64,
+        /// Nanoseconds they took together.
+        pub nanos: u64,
+    }
 }
 
-/// A time of a counter group, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct GroupTime {
-    /// At the last reading.
-    pub last: u64,
-    /// What it had gained then.
-    pub delta: u64,
+words! {
+    /// A time of a counter group, in ns.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct GroupTime {
+        /// At the last reading.
+        pub last: u64,
+        /// What it had gained then.
+        pub delta: u64,
+    }
 }
 
-/// State of one CPU. Only programs running on that CPU write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct CpuState {
-    /// Whom the open slice belongs to.
-    pub owner: CgroupId,
-    /// Process of the owner when counting by process, else 0.
-    pub owner_tgid: u64,
-    /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id, which
-    /// changes when a thread that is not the leader calls exec.
-    pub task: u64,
-    /// Address of that task's set of cgroups, where it alone tells the owner: 0 for idle, and where rows
-    /// are keyed by process or a command's process tree is followed.
-    pub set: u64,
-    /// Runs of the switch hook on this CPU.
-    pub runs: u64,
-    /// [`Self::ARMED`] once user space armed this CPU, [`Self::AWAY`] while it is offline; 0 before. Nothing is
-    /// charged but where it is armed. The one word that another CPU writes, when that takes this one offline.
-    pub armed: u64,
-    /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far back as
-    /// the slice's clock counters are taken. Never before the last reading's.
-    pub since: u64,
-    /// `CLOCK_MONOTONIC` nanoseconds at the last reading of the counters.
-    pub read: u64,
-    /// Nanoseconds between that reading and the one before it.
-    pub length: u64,
-    /// The rotated counter group whose counters are in the slots behind the fixed groups'; [`NO_GROUP`]
-    /// where none counts on this CPU.
-    pub live: u64,
-    /// How many counters it has there; 0 while they are exchanged.
-    pub live_events: u64,
-    /// The least that a clock event was ever ahead of the scheduler's clock at a switch, in ns.
-    pub ahead: i64,
-    /// Times the open slice was charged and closed.
-    pub charges: u64,
-    /// Switches that the `sched_switch` program did not see: the thread that leaves is not the one
-    /// that came in. The slice is split by the time for which the scheduler says it ran.
-    pub missed_switches: u64,
-    /// Nanoseconds of the slices that were split so between two owners: whose this time was is estimated.
-    pub missed_nanos: u64,
-    /// Slices in which another task moved the one that ran to another cgroup: all of the slice is the old one's.
-    pub moved: u64,
-    /// Switches that only the `sched_exit` program saw, right after them.
-    pub late: u64,
-    /// 1 while a program works on this state that a flush may interrupt.
-    pub busy: u64,
-    /// Runs of the `cgroup_switch` program that found the idle task leaving.
-    pub idle_runs: u64,
-    /// Cost of runs that found the same owner.
-    pub same: SampledCost,
-    /// Cost of runs that charged.
-    pub changed: SampledCost,
-    /// Counters found below their last reading: taken as a new baseline, nothing charged.
-    pub rebased: u64,
-    /// Counter reads that the kernel refused.
-    pub read_errors: u64,
-    /// Charges that went to the overflow row, since USAGE had no row for them and took none.
-    pub overflowed: u64,
-    /// Rows that USAGE did not take since it was full.
-    pub full: u64,
-    /// Rows that USAGE did not take since the kernel had no memory at hand.
-    pub no_memory: u64,
-    /// Rows that USAGE did not take for another reason: a part of it was locked.
-    pub contended: u64,
-    /// `CLOCK_MONOTONIC` nanoseconds before which no row is made here, after USAGE was full.
-    pub retry: u64,
-    /// cgroup and process events lost because the LIFECYCLE ring was full.
-    pub lost_events: u64,
-    /// Last reading of each counter slot.
-    pub last: [u64; SLOTS],
-    /// What each counter slot had gained at that reading.
-    pub delta: [u64; SLOTS],
-    /// Enabled time of each group.
-    pub enabled: [GroupTime; GROUPS],
-    /// Running time of each group.
-    pub running: [GroupTime; GROUPS],
+words! {
+    /// State of one CPU. Only programs running on that CPU write it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct CpuState {
+        /// Whom the open slice belongs to.
+        pub owner: CgroupId,
+        /// Process of the owner when counting by process, else 0.
+        pub owner_tgid: u64,
+        /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id, which
+        /// changes when a thread that is not the leader calls exec.
+        pub task: u64,
+        /// Address of that task's set of cgroups, where it alone tells the owner: 0 for idle, and where rows
+        /// are keyed by process or a command's process tree is followed.
+        pub set: u64,
+        /// Runs of the switch hook on this CPU.
+        pub runs: u64,
+        /// [`Self::ARMED`] once user space armed this CPU, [`Self::AWAY`] while it is offline; 0 before. Nothing is
+        /// charged but where it is armed. The one word that another CPU writes, when that takes this one offline.
+        pub armed: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far back as
+        /// the slice's clock counters are taken. Never before the last reading's.
+        pub since: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds at the last reading of the counters.
+        pub read: u64,
+        /// Nanoseconds between that reading and the one before it.
+        pub length: u64,
+        /// The rotated counter group whose counters are in the slots behind the fixed groups'; [`NO_GROUP`]
+        /// where none counts on this CPU.
+        pub live: u64,
+        /// How many counters it has there; 0 while they are exchanged.
+        pub live_events: u64,
+        /// The least that a clock event was ever ahead of the scheduler's clock at a switch, in ns.
+        pub ahead: i64,
+        /// Times the open slice was charged and closed.
+        pub charges: u64,
+        /// Switches that the `sched_switch` program did not see: the thread that leaves is not the one
+        /// that came in. The slice is split by the time for which the scheduler says it ran.
+        pub missed_switches: u64,
+        /// Nanoseconds of the slices that were split so between two owners: whose this time was is estimated.
+        pub missed_nanos: u64,
+        /// Slices in which another task moved the one that ran to another cgroup: all of the slice is the old one's.
+        pub moved: u64,
+        /// Switches that only the `sched_exit` program saw, right after them.
+        pub late: u64,
+        /// 1 while a program works on this state that a flush may interrupt.
+        pub busy: u64,
+        /// Runs of the `cgroup_switch` program that found the idle task leaving.
+        pub idle_runs: u64,
+        /// Cost of runs that found the same owner.
+        pub same: SampledCost,
+        /// Cost of runs that charged.
+        pub changed: SampledCost,
+        /// Counters found below their last reading: taken as a new baseline, nothing charged.
+        pub rebased: u64,
+        /// Counter reads that the kernel refused.
+        pub read_errors: u64,
+        /// Charges that went to the overflow row, since USAGE had no row for them and took none.
+        pub overflowed: u64,
+        /// Rows that USAGE did not take since it was full.
+        pub full: u64,
+        /// Rows that USAGE did not take since the kernel had no memory at hand.
+        pub no_memory: u64,
+        /// Rows that USAGE did not take for another reason: a part of it was locked.
+        pub contended: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds before which no row is made here, after USAGE was full.
+        pub retry: u64,
+        /// cgroup and process events lost because the LIFECYCLE ring was full.
+        pub lost_events: u64,
+        /// Last reading of each counter slot.
+        pub last: [u64; SLOTS],
+        /// What each counter slot had gained at that reading.
+        pub delta: [u64; SLOTS],
+        /// Enabled time of each group.
+        pub enabled: [GroupTime; GROUPS],
+        /// Running time of each group.
+        pub running: [GroupTime; GROUPS],
+    }
 }
 
 impl CpuState {
@@ -129,63 +132,4 @@ impl CpuState {
     pub const ARMED: u64 = 1;
     /// It counted until the kernel took it offline, and will when it is back.
     pub const AWAY: u64 = 2;
-    /// Size in 64-bit words.
-    pub const WORDS: usize = 31 + 2 * SLOTS + 4 * GROUPS;
-
-    /// The state that the kernel stored as `words`.
-    #[must_use]
-    pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
-        let mut words = words.iter().copied();
-        let mut word = || words.next().unwrap_or_default();
-        // Fields in declaration order: struct expressions are evaluated as written.
-        Self {
-            owner: CgroupId(word()),
-            owner_tgid: word(),
-            task: word(),
-            set: word(),
-            runs: word(),
-            armed: word(),
-            since: word(),
-            read: word(),
-            length: word(),
-            live: word(),
-            live_events: word(),
-            ahead: word().cast_signed(),
-            charges: word(),
-            missed_switches: word(),
-            missed_nanos: word(),
-            moved: word(),
-            late: word(),
-            busy: word(),
-            idle_runs: word(),
-            same: SampledCost {
-                samples: word(),
-                nanos: word(),
-            },
-            changed: SampledCost {
-                samples: word(),
-                nanos: word(),
-            },
-            rebased: word(),
-            read_errors: word(),
-            overflowed: word(),
-            full: word(),
-            no_memory: word(),
-            contended: word(),
-            retry: word(),
-            lost_events: word(),
-            last: core::array::from_fn(|_| word()),
-            delta: core::array::from_fn(|_| word()),
-            enabled: core::array::from_fn(|_| GroupTime {
-                last: word(),
-                delta: word(),
-            }),
-            running: core::array::from_fn(|_| GroupTime {
-                last: word(),
-                delta: word(),
-            }),
-        }
-    }
 }
-
-const _: () = assert!(size_of::<CpuState>() == 8 * CpuState::WORDS);

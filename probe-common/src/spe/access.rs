@@ -1,6 +1,7 @@
 //! What a sample was: class of operation and data source, as the keys of rows hold them.
 
 use super::{Operation, Record};
+use crate::words::number;
 
 /// What a sampled operation did, as far as rows tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,6 +62,8 @@ impl Class {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Access(pub(super) u16);
+
+number!(Access);
 
 impl Access {
     /// No data-source packet.

@@ -2,64 +2,41 @@
 //! every byte that SPE wrote.
 
 use super::{Access, BadKind};
-use crate::{
-    CgroupId,
-    usage::{joined, split},
-};
+use crate::{CgroupId, words::words};
 
 /// Buckets of the latency histogram: bucket n counts latencies from 2^n to 2^(n+1) - 1 cycles, the
 /// first also 0, the last all above.
 pub const LATENCY_BUCKETS: usize = 15;
 
-/// Key of a row. With the CPU in it no row is ever written by two CPUs, so plain adds are enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(C)]
-pub struct SpeKey {
-    /// Whom the samples belong to; [`SpeKey::UNATTRIBUTED`] where that is not known.
-    pub cgroup: CgroupId,
-    /// Process id in the initial pid namespace; 0 unless counting by process.
-    pub tgid: u32,
-    /// CPU number.
-    pub cpu: u16,
-    /// What was done, and where the data came from.
-    pub access: Access,
+words! {
+    /// Key of a row. With the CPU in it no row is ever written by two CPUs, so plain adds are enough.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct SpeKey {
+        /// Whom the samples belong to; [`SpeKey::UNATTRIBUTED`] where that is not known.
+        pub cgroup: CgroupId,
+        /// Process id in the initial pid namespace; 0 unless counting by process.
+        pub tgid: u32,
+        /// CPU number.
+        pub cpu: u16,
+        /// What was done, and where the data came from.
+        pub access: Access,
+    }
 }
 
 impl SpeKey {
-    /// Size in 64-bit words.
-    pub const WORDS: usize = 2;
-
     /// Whom samples of unknown threads belong to.
     pub const UNATTRIBUTED: CgroupId = CgroupId(u64::MAX - 3);
-
-    /// The key that the kernel stored as `words`.
-    #[must_use]
-    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
-        let [cgroup, rest] = words;
-        let (tgid, cpu, access) = split(rest);
-        Self {
-            cgroup: CgroupId(cgroup),
-            tgid,
-            cpu,
-            access: Access(access),
-        }
-    }
-
-    /// The words under which the kernel stores this key.
-    #[must_use]
-    pub const fn to_words(self) -> [u64; Self::WORDS] {
-        [self.cgroup.0, joined(self.tgid, self.cpu, self.access.0)]
-    }
 }
 
-/// A latency in cycles, summed over samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct LatencySum {
-    /// Sum.
-    pub cycles: u64,
-    /// Sum of squares, for the error of the mean.
-    pub squares: u64,
+words! {
+    /// A latency in cycles, summed over samples.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct LatencySum {
+        /// Sum.
+        pub cycles: u64,
+        /// Sum of squares, for the error of the mean.
+        pub squares: u64,
+    }
 }
 
 impl LatencySum {
@@ -72,47 +49,26 @@ impl LatencySum {
     }
 }
 
-/// Value of a row: samples since sampling began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct SpeRow {
-    /// Samples.
-    pub samples: u64,
-    /// Those that needed a translation table walk.
-    pub walks: u64,
-    /// Dispatch to completion.
-    pub total: LatencySum,
-    /// Dispatch to issue.
-    pub issue: LatencySum,
-    /// Address translation.
-    pub translation: LatencySum,
-    /// Samples by total latency; one without that latency is in none.
-    pub histogram: [u64; LATENCY_BUCKETS],
+words! {
+    /// Value of a row: samples since sampling began. With key and the kernel's own 56 bytes a row takes 256 bytes.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SpeRow {
+        /// Samples.
+        pub samples: u64,
+        /// Those that needed a translation table walk.
+        pub walks: u64,
+        /// Dispatch to completion.
+        pub total: LatencySum,
+        /// Dispatch to issue.
+        pub issue: LatencySum,
+        /// Address translation.
+        pub translation: LatencySum,
+        /// Samples by total latency; one without that latency is in none.
+        pub histogram: [u64; LATENCY_BUCKETS],
+    }
 }
 
 impl SpeRow {
-    /// Size in 64-bit words. With key and the kernel's own 56 bytes a row takes 256 bytes.
-    pub const WORDS: usize = 8 + LATENCY_BUCKETS;
-
-    /// No samples.
-    pub const ZERO: Self = Self {
-        samples: 0,
-        walks: 0,
-        total: LatencySum {
-            cycles: 0,
-            squares: 0,
-        },
-        issue: LatencySum {
-            cycles: 0,
-            squares: 0,
-        },
-        translation: LatencySum {
-            cycles: 0,
-            squares: 0,
-        },
-        histogram: [0; LATENCY_BUCKETS],
-    };
-
     /// The bucket of a total latency.
     #[must_use]
     #[inline(always)]
@@ -122,30 +78,6 @@ impl SpeRow {
             bucket
         } else {
             LATENCY_BUCKETS - 1
-        }
-    }
-
-    /// The row that the kernel stored as `words`.
-    #[must_use]
-    pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
-        let mut words = words.iter().copied();
-        let mut word = || words.next().unwrap_or_default();
-        Self {
-            samples: word(),
-            walks: word(),
-            total: LatencySum {
-                cycles: word(),
-                squares: word(),
-            },
-            issue: LatencySum {
-                cycles: word(),
-                squares: word(),
-            },
-            translation: LatencySum {
-                cycles: word(),
-                squares: word(),
-            },
-            histogram: core::array::from_fn(|_| word()),
         }
     }
 }
@@ -185,101 +117,67 @@ impl Unattributed {
     }
 }
 
-/// What became of everything that SPE wrote on a CPU. Only programs running there write it.
-///
-/// `cells == records + padding + bad + skipped`, and `records` is the sum of all rows' samples,
-/// unattributed and overflowed ones included, and of `invalid`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct SpeCpu {
-    /// Id of the event whose chunks come.
-    pub event: u64,
-    /// Where its last chunk ended in the AUX buffer.
-    pub next: u64,
-    /// Chunks handed over.
-    pub chunks: u64,
-    /// Their 64-byte cells.
-    pub cells: u64,
-    /// Cells that held a record.
-    pub records: u64,
-    /// Cells that held none.
-    pub padding: u64,
-    /// Cells that could not be decoded, by [`BadKind`].
-    pub bad: [u64; BadKind::ALL.len()],
-    /// Cells that were not looked at, to bound the time with interrupts off.
-    pub skipped: u64,
-    /// Loads and stores with a zero address or timestamp.
-    pub invalid: u64,
-    /// Records without a known owner, by [`Unattributed`].
-    pub unattributed: [u64; Unattributed::ALL.len()],
-    /// Records that the row map had no room for: they are in the overflow rows.
-    pub overflowed: u64,
-    /// Odd bytes of a chunk; user space adds those of chunks that no program was shown.
-    pub missed_bytes: u64,
-    /// Bytes of chunks at whose end the program was not called: read at the end of the next one.
-    pub late_bytes: u64,
-    /// Chunks flagged TRUNCATED: the hardware lost data and was stopped.
-    pub truncated: u64,
-    /// Chunks flagged PARTIAL: their last record may be cut.
-    pub partial: u64,
-    /// Chunks flagged COLLISION: at least one sample in them was dropped because the one before it was in flight.
-    pub collided: u64,
-    /// Chunks that could not be read.
-    pub unreadable: u64,
-    /// Nanoseconds spent on chunks, interrupts off.
-    pub nanos: u64,
-    /// The longest of them since user space reset it.
-    pub longest: u64,
-    /// Entries that the timeline of switches took.
-    pub switches: u64,
-    /// Threads that the task map had no room for.
-    pub unknown_threads: u64,
-    /// Exits that were not told to user space: the thread stays in the task map.
-    pub lost_exits: u64,
-    /// Records that the table of pages did not take in: the kernel refused a new page.
-    pub unpaged: u64,
+words! {
+    /// What became of everything that SPE wrote on a CPU. Only programs running there write it.
+    ///
+    /// `cells == records + padding + bad + skipped`, and `records` is the sum of all rows' samples,
+    /// unattributed and overflowed ones included, and of `invalid`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SpeCpu {
+        /// Id of the event whose chunks come.
+        pub event: u64,
+        /// Where its last chunk ended in the AUX buffer.
+        pub next: u64,
+        /// Chunks handed over.
+        pub chunks: u64,
+        /// Their 64-byte cells.
+        pub cells: u64,
+        /// Cells that held a record.
+        pub records: u64,
+        /// Cells that held none.
+        pub padding: u64,
+        /// Cells that could not be decoded, by [`BadKind`].
+        pub bad: [u64; BadKind::ALL.len()],
+        /// Cells that were not looked at, to bound the time with interrupts off.
+        pub skipped: u64,
+        /// Loads and stores with a zero address or timestamp.
+        pub invalid: u64,
+        /// Records without a known owner, by [`Unattributed`].
+        pub unattributed: [u64; Unattributed::ALL.len()],
+        /// Records that the row map had no room for: they are in the overflow rows.
+        pub overflowed: u64,
+        /// Odd bytes of a chunk; user space adds those of chunks that no program was shown.
+        pub missed_bytes: u64,
+        /// Bytes of chunks at whose end the program was not called: read at the end of the next one.
+        pub late_bytes: u64,
+        /// Chunks flagged TRUNCATED: the hardware lost data and was stopped.
+        pub truncated: u64,
+        /// Chunks flagged PARTIAL: their last record may be cut.
+        pub partial: u64,
+        /// Chunks flagged COLLISION: at least one sample in them was dropped because the one before it was in flight.
+        pub collided: u64,
+        /// Chunks that could not be read.
+        pub unreadable: u64,
+        /// Nanoseconds spent on chunks, interrupts off.
+        pub nanos: u64,
+        /// The longest of them since user space reset it.
+        pub longest: u64,
+        /// Entries that the timeline of switches took.
+        pub switches: u64,
+        /// Threads that the task map had no room for.
+        pub unknown_threads: u64,
+        /// Exits that were not told to user space: the thread stays in the task map.
+        pub lost_exits: u64,
+        /// Records that the table of pages did not take in: the kernel refused a new page.
+        pub unpaged: u64,
+    }
 }
 
 impl SpeCpu {
-    /// Size in 64-bit words.
-    pub const WORDS: usize = 21 + BadKind::ALL.len() + Unattributed::ALL.len();
-
     /// All that SPE wrote, as far as this account knows.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.cells * 64 + self.missed_bytes
-    }
-
-    /// The state that the kernel stored as `words`.
-    #[must_use]
-    pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
-        let mut words = words.iter().copied();
-        let mut word = || words.next().unwrap_or_default();
-        Self {
-            event: word(),
-            next: word(),
-            chunks: word(),
-            cells: word(),
-            records: word(),
-            padding: word(),
-            bad: core::array::from_fn(|_| word()),
-            skipped: word(),
-            invalid: word(),
-            unattributed: core::array::from_fn(|_| word()),
-            overflowed: word(),
-            missed_bytes: word(),
-            late_bytes: word(),
-            truncated: word(),
-            partial: word(),
-            collided: word(),
-            unreadable: word(),
-            nanos: word(),
-            longest: word(),
-            switches: word(),
-            unknown_threads: word(),
-            lost_exits: word(),
-            unpaged: word(),
-        }
     }
 }
 
@@ -298,35 +196,34 @@ impl SpeSetting {
     pub const COUNT: u32 = 2;
 }
 
-/// Key of the table of pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct PageKey {
-    /// Virtual page number.
-    pub page: u64,
-    /// Process.
-    pub tgid: u64,
+words! {
+    /// Key of the table of pages.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct PageKey {
+        /// Virtual page number.
+        pub page: u64,
+        /// Process.
+        pub tgid: u64,
+    }
 }
 
-/// Value of the table of pages; several CPUs add to it atomically.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct PageRow {
-    /// Samples.
-    pub samples: u64,
-    /// Those with a total latency.
-    pub timed: u64,
-    /// Dispatch to completion.
-    pub total: LatencySum,
-    /// `CLOCK_MONOTONIC` nanoseconds when the page came into the table: the kernel drops pages that were
-    /// not accessed lately. 0 for sums.
-    pub made: u64,
+words! {
+    /// Value of the table of pages; several CPUs add to it atomically.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct PageRow {
+        /// Samples.
+        pub samples: u64,
+        /// Those with a total latency.
+        pub timed: u64,
+        /// Dispatch to completion.
+        pub total: LatencySum,
+        /// `CLOCK_MONOTONIC` nanoseconds when the page came into the table: the kernel drops pages that were
+        /// not accessed lately. 0 for sums.
+        pub made: u64,
+    }
 }
 
 impl PageRow {
-    /// Size in 64-bit words.
-    pub const WORDS: usize = 5;
-
     /// The row of one sample.
     #[must_use]
     #[inline(always)]
@@ -346,20 +243,4 @@ impl PageRow {
         }
         row
     }
-
-    /// The row that the kernel stored as `words`.
-    #[must_use]
-    pub const fn from_words([samples, timed, cycles, squares, made]: [u64; Self::WORDS]) -> Self {
-        Self {
-            samples,
-            timed,
-            total: LatencySum { cycles, squares },
-            made,
-        }
-    }
 }
-
-const _: () = assert!(size_of::<SpeKey>() == 8 * SpeKey::WORDS);
-const _: () = assert!(size_of::<PageRow>() == 8 * PageRow::WORDS);
-const _: () = assert!(size_of::<SpeRow>() == 8 * SpeRow::WORDS);
-const _: () = assert!(size_of::<SpeCpu>() == 8 * SpeCpu::WORDS);

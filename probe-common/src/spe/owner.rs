@@ -1,35 +1,33 @@
 //! Whose a record is: the map of threads, the timeline of switches, and the clock that joins them
 //! with the records.
 
-use crate::CgroupId;
+use crate::{CgroupId, words::words};
 
 /// Switches that the timeline of a CPU holds. A power of two.
 pub const TIMELINE: u32 = 4096;
 
-/// Whom a thread's samples belong to, now and before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct SpeTask {
-    /// Its cgroup.
-    pub cgroup: CgroupId,
-    /// The cgroup of whoever had the id before, or of the thread itself before it was moved.
-    pub previous_cgroup: CgroupId,
-    /// `CLOCK_MONOTONIC` nanoseconds since when it is so; 0: before sampling began.
-    pub since: u64,
-    /// Since when it was as before; [`SpeTask::NOBODY`] where the id had no owner.
-    pub previous_since: u64,
-    /// Its process.
-    pub tgid: u32,
-    /// The process of whoever had the id before.
-    pub previous_tgid: u32,
-    /// 1 once it has exited.
-    pub exited: u64,
+words! {
+    /// Whom a thread's samples belong to, now and before.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SpeTask {
+        /// Its cgroup.
+        pub cgroup: CgroupId,
+        /// The cgroup of whoever had the id before, or of the thread itself before it was moved.
+        pub previous_cgroup: CgroupId,
+        /// `CLOCK_MONOTONIC` nanoseconds since when it is so; 0: before sampling began.
+        pub since: u64,
+        /// Since when it was as before; [`SpeTask::NOBODY`] where the id had no owner.
+        pub previous_since: u64,
+        /// Its process.
+        pub tgid: u32,
+        /// The process of whoever had the id before.
+        pub previous_tgid: u32,
+        /// 1 once it has exited.
+        pub exited: u64,
+    }
 }
 
 impl SpeTask {
-    /// Size in 64-bit words.
-    pub const WORDS: usize = 6;
-
     /// Value of `previous_since` where there is no previous owner.
     pub const NOBODY: u64 = u64::MAX;
 
@@ -70,67 +68,35 @@ impl SpeTask {
             exited: 0,
         }
     }
+}
 
-    /// The entry that the kernel stored as `words`.
-    #[must_use]
-    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
-        let [cgroup, previous_cgroup, since, previous_since, ids, exited] = words;
-        let b = ids.to_ne_bytes();
-        Self {
-            cgroup: CgroupId(cgroup),
-            previous_cgroup: CgroupId(previous_cgroup),
-            since,
-            previous_since,
-            tgid: u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
-            previous_tgid: u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
-            exited,
-        }
-    }
-
-    /// The words under which the kernel stores it.
-    #[must_use]
-    pub const fn to_words(self) -> [u64; Self::WORDS] {
-        let [a, b, c, d] = self.tgid.to_ne_bytes();
-        let [e, f, g, h] = self.previous_tgid.to_ne_bytes();
-        [
-            self.cgroup.0,
-            self.previous_cgroup.0,
-            self.since,
-            self.previous_since,
-            u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-            self.exited,
-        ]
+words! {
+    /// An entry of a CPU's timeline: who came in, and when.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SpeSwitch {
+        /// `CLOCK_MONOTONIC` nanoseconds.
+        pub since: u64,
+        /// The cgroup that came in.
+        pub cgroup: CgroupId,
+        /// Its process.
+        pub tgid: u64,
     }
 }
 
-/// An entry of a CPU's timeline: who came in, and when.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct SpeSwitch {
-    /// `CLOCK_MONOTONIC` nanoseconds.
-    pub since: u64,
-    /// The cgroup that came in.
-    pub cgroup: CgroupId,
-    /// Its process.
-    pub tgid: u64,
-}
-
-/// From ticks of the records' clock to `CLOCK_MONOTONIC`: both at one moment, and their ratio.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct SpeClock {
-    /// The records' clock.
-    pub ticks: u64,
-    /// `CLOCK_MONOTONIC` nanoseconds.
-    pub nanos: u64,
-    /// Nanoseconds of a tick times 2^[`SpeClock::SHIFT`].
-    pub mult: u64,
+words! {
+    /// From ticks of the records' clock to `CLOCK_MONOTONIC`: both at one moment, and their ratio.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SpeClock {
+        /// The records' clock.
+        pub ticks: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds.
+        pub nanos: u64,
+        /// Nanoseconds of a tick times 2^[`SpeClock::SHIFT`].
+        pub mult: u64,
+    }
 }
 
 impl SpeClock {
-    /// Size in 64-bit words.
-    pub const WORDS: usize = 3;
-
     /// With it, an hour of ticks of any clock up to 1 GHz times `mult` fits 64 bits.
     pub const SHIFT: u32 = 20;
 
@@ -147,9 +113,6 @@ impl SpeClock {
         }
     }
 }
-
-const _: () = assert!(size_of::<SpeTask>() == 8 * SpeTask::WORDS);
-const _: () = assert!(size_of::<SpeClock>() == 8 * SpeClock::WORDS);
 
 #[cfg(test)]
 mod tests {

@@ -339,7 +339,7 @@ mod tests {
                 101 * (samples - 1),
                 1,
             ];
-            (PageKey { page, tgid }, PageRow::from_words(words))
+            (PageKey { page, tgid }, PageRow::from_words(&words))
         };
         let pages = [page(1, 5, 3), page(1, 6, 9), page(1, 7, 4), page(2, 5, 1)];
         let hot = hottest(&pages, 2);

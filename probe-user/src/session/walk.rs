@@ -55,7 +55,7 @@ type Words = [u64; Walk::WORDS];
 fn put(ebpf: &mut Ebpf, walk: &Walk) -> Result<(), SessionError> {
     let map = ebpf.map_mut("WALK").ok_or_else(|| no_map("WALK"))?;
     let mut map: Array<_, Words> = map.try_into().map_err(|error| refused(&error))?;
-    map.set(0, walk.beginning(), 0)
+    map.set(0, walk.to_words(), 0)
         .map_err(|error| refused(&error))
 }
 
@@ -63,7 +63,7 @@ fn get(ebpf: &Ebpf) -> Result<Walk, SessionError> {
     let map = ebpf.map("WALK").ok_or_else(|| no_map("WALK"))?;
     let map: Array<_, Words> = map.try_into().map_err(|error| refused(&error))?;
     map.get(&0, 0)
-        .map(Walk::from_words)
+        .map(|words| Walk::from_words(&words))
         .map_err(|error| refused(&error))
 }
 

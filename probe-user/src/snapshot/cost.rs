@@ -158,7 +158,7 @@ mod tests {
         let state = |runs, charges| CpuState {
             runs,
             charges,
-            ..CpuState::from_words(&[0; CpuState::WORDS])
+            ..CpuState::ZERO
         };
         let states = [state(1_000, 10), state(2_000, 900), state(5_000, 0)];
         let sampled = |samples, nanos| SampledCost { samples, nanos };

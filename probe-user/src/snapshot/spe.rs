@@ -6,10 +6,8 @@ use std::{
 };
 
 use probe_common::{
-    CgroupId,
-    spe::{
-        BadKind, LatencySum, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow, Unattributed,
-    },
+    CgroupId, Field as _,
+    spe::{BadKind, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow, Unattributed},
 };
 
 /// Rows of owners that are none of the machine's cgroups.
@@ -43,19 +41,7 @@ pub struct SpeCounts {
 impl SpeCounts {
     /// Adds those of another row. Counts wrap at 2^64.
     pub(crate) fn add(&mut self, other: &Self) {
-        let latency = |sum: &mut LatencySum, more: LatencySum| {
-            sum.cycles = sum.cycles.wrapping_add(more.cycles);
-            sum.squares = sum.squares.wrapping_add(more.squares);
-        };
-        let (row, more) = (&mut self.row, &other.row);
-        row.samples = row.samples.wrapping_add(more.samples);
-        row.walks = row.walks.wrapping_add(more.walks);
-        latency(&mut row.total, more.total);
-        latency(&mut row.issue, more.issue);
-        latency(&mut row.translation, more.translation);
-        for (sum, more) in row.histogram.iter_mut().zip(more.histogram) {
-            *sum = sum.wrapping_add(more);
-        }
+        self.row.add(&other.row);
         self.operations += other.operations;
         self.variance += other.variance;
     }
@@ -84,7 +70,8 @@ pub struct SpeHealth {
     pub hook: SpeHook,
     /// Period in force, in operations.
     pub period: u64,
-    /// What became of everything that was written, all CPUs; `event`, `next` and `switches` mean nothing.
+    /// What became of everything that was written, all CPUs; `event`, `next`, `longest` and `switches` mean
+    /// nothing.
     pub sum: SpeCpu,
     /// Longest time that a chunk took, in ns.
     pub longest: u64,

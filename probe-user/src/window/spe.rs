@@ -256,7 +256,7 @@ pub(crate) mod tests {
 
         #[test]
         fn pages_that_came_back_are_told_by_their_age(before in 1..1000_u64, now in 0..1000_u64) {
-            let page = |samples, made| PageRow::from_words([samples, samples, 9 * samples, 81 * samples, made]);
+            let page = |samples, made| PageRow::from_words(&[samples, samples, 9 * samples, 81 * samples, made]);
             prop_assert_eq!(page_delta(Some(&page(before, 5)), &page(now, 7)), page(now, 0));
             let delta = page(now.saturating_sub(before), 0);
             prop_assert_eq!(page_delta(Some(&page(before, 5)), &page(now, 5)), delta);

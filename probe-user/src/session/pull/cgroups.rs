@@ -84,7 +84,7 @@ fn walk_the_tree(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), SessionError> {
     walk::read(ebpf, btf, "cgroups")?;
     let map = ebpf.map("TREE").ok_or_else(|| no_map("TREE"))?;
     let map: Array<_, [u64; Tree::WORDS]> = map.try_into().map_err(refused)?;
-    let tree = Tree::from_words(map.get(&0, 0).map_err(refused)?);
+    let tree = Tree::from_words(&map.get(&0, 0).map_err(refused)?);
     if tree.complete == 1 {
         Ok(())
     } else {

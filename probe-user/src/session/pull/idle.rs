@@ -85,7 +85,7 @@ impl Session {
         let map: aya::maps::HashMap<_, [u64; UsageKey::WORDS], [u64; UsageRow::WORDS]> =
             map.try_into().map_err(failed)?;
         match map.get(&key.to_words(), 0) {
-            Ok(words) => Ok(Some(UsageRow::from_words(words))),
+            Ok(words) => Ok(Some(UsageRow::from_words(&words))),
             Err(aya::maps::MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(failed(error)),
         }

@@ -171,7 +171,7 @@ impl Session {
             let group = u16::try_from(group).expect("the key's group is 16 bits wide");
             let values = map.get(&u32::from(group), 0).map_err(failed)?;
             for (cpu, words) in values.iter().enumerate() {
-                let row = UsageRow::from_words(*words);
+                let row = UsageRow::from_words(words);
                 if row != UsageRow::ZERO {
                     let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
                     rows.insert(
@@ -235,7 +235,7 @@ impl Session {
         })?;
         Ok(rows
             .into_iter()
-            .map(|(key, row)| (UsageKey::from_words(key), UsageRow::from_words(row)))
+            .map(|(key, row)| (UsageKey::from_words(&key), UsageRow::from_words(&row)))
             .collect())
     }
 
@@ -279,7 +279,7 @@ impl Session {
                 source,
             })?;
             if let Some(words) = last {
-                *row = UsageRow::from_words(words);
+                *row = UsageRow::from_words(&words);
             }
         }
         Ok(())

@@ -48,7 +48,7 @@ impl Processes {
             })?;
         let mut names = HashMap::new();
         for ([tgid], words) in found {
-            let process = Process::from_words(words);
+            let process = Process::from_words(&words);
             if process.met == self.walks
                 && let Ok(tgid) = u32::try_from(tgid)
             {

@@ -174,7 +174,7 @@ impl Spe {
         let live = raw.len();
         let mut raw: HashMap<SpeKey, SpeRow> = raw
             .into_iter()
-            .map(|(key, row)| (SpeKey::from_words(key), SpeRow::from_words(&row)))
+            .map(|(key, row)| (SpeKey::from_words(&key), SpeRow::from_words(&row)))
             .collect();
         let mut freed = Vec::new();
         for (key, row) in raw
@@ -295,8 +295,9 @@ fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, SessionError
             source,
         }
     })?;
-    let row =
-        |([page, tgid], words): ([u64; 2], _)| (PageKey { page, tgid }, PageRow::from_words(words));
+    let row = |([page, tgid], words): ([u64; 2], _)| {
+        (PageKey { page, tgid }, PageRow::from_words(&words))
+    };
     Ok(rows.into_iter().map(row).collect())
 }
 

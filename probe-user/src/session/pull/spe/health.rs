@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aya::Ebpf;
-use probe_common::spe::SpeCpu;
+use probe_common::{Field as _, spe::SpeCpu};
 
 use crate::{
     session::Spe,
@@ -14,7 +14,7 @@ impl Spe {
     pub(super) fn health(&self, ebpf: &Ebpf, cpus: &[SpeCpu], rows: usize) -> SpeHealth {
         let mut sum = SpeCpu::default();
         for cpu in cpus {
-            add(&mut sum, cpu);
+            sum.add(cpu);
         }
         let mut sampler = BTreeMap::new();
         for (name, count) in self.events.iter().flat_map(|event| event.sampler.read()) {
@@ -43,30 +43,4 @@ impl Spe {
         let nanos = u64::try_from(info.run_time().as_nanos()).ok()?;
         (info.run_count() >= chunks).then_some(nanos)
     }
-}
-
-fn add(sum: &mut SpeCpu, cpu: &SpeCpu) {
-    sum.chunks += cpu.chunks;
-    sum.cells += cpu.cells;
-    sum.records += cpu.records;
-    sum.padding += cpu.padding;
-    for (sum, n) in sum.bad.iter_mut().zip(cpu.bad) {
-        *sum += n;
-    }
-    sum.skipped += cpu.skipped;
-    sum.invalid += cpu.invalid;
-    for (sum, n) in sum.unattributed.iter_mut().zip(cpu.unattributed) {
-        *sum += n;
-    }
-    sum.overflowed += cpu.overflowed;
-    sum.missed_bytes += cpu.missed_bytes;
-    sum.late_bytes += cpu.late_bytes;
-    sum.truncated += cpu.truncated;
-    sum.partial += cpu.partial;
-    sum.collided += cpu.collided;
-    sum.unreadable += cpu.unreadable;
-    sum.nanos += cpu.nanos;
-    sum.unknown_threads += cpu.unknown_threads;
-    sum.lost_exits += cpu.lost_exits;
-    sum.unpaged += cpu.unpaged;
 }

@@ -34,7 +34,7 @@ pub(super) fn forget(ebpf: &mut Ebpf, threads: &[u64]) -> Result<(), SessionErro
             source,
         })?;
         // The id has a new owner already.
-        if let Some(task) = taken.map(SpeTask::from_words)
+        if let Some(task) = taken.map(|words| SpeTask::from_words(&words))
             && task.exited == 0
         {
             Maps(ebpf).set_task(thread, task)?;
@@ -53,7 +53,7 @@ pub(super) fn all_exited(ebpf: &Ebpf) -> Result<Vec<u64>, SessionError> {
     })?;
     let exited = all
         .into_iter()
-        .filter(|(_, words)| SpeTask::from_words(*words).exited == 1);
+        .filter(|(_, words)| SpeTask::from_words(words).exited == 1);
     Ok(exited.map(|([thread], _)| thread).collect())
 }
 
