@@ -16,6 +16,7 @@ use crate::{
     nobody::{Programs, become_nobody},
     support::{
         TestCgroup, hierarchy, limit_files, load_binary, machine, online_cpus, plan, pmuscope,
+        this_machine,
     },
 };
 
@@ -332,9 +333,9 @@ fn the_descriptors_of_a_session_are_counted_before() {
         };
         for by_process in [false, true] {
             let config = config(by_process);
-            let needed = config.descriptors(&online_cpus());
+            let needed = config.descriptors(&this_machine(), &online_cpus());
             let before = open();
-            let mut session = Session::start(config, &hierarchy()).unwrap();
+            let mut session = Session::start(config, &this_machine()).unwrap();
             session.pull().unwrap();
             let opened = open() - before;
             println!("{opened} opened, said were {needed}");

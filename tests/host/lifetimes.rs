@@ -5,10 +5,17 @@ use std::{
     fs,
     os::fd::{BorrowedFd, OwnedFd},
     process::{Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use probe_user::{machine::cgroup::Hierarchy, session::Session, window::Window};
+use probe_user::{
+    machine::{Machine, cgroup::Hierarchy},
+    session::Session,
+    window::Window,
+};
 use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
 
 use crate::support::{
@@ -136,7 +143,8 @@ fn rows_of_cgroups_that_the_mount_does_not_show_are_freed() {
         mount: view.directory.clone(),
         root: view.path.clone(),
     };
-    let mut counting = Counting::seeing(&part, plan("task-clock"), |_| {});
+    let machine = Arc::new(Machine::this().seeing(part));
+    let mut counting = Counting::on(&machine, plan("task-clock"), |_| {});
     let directory = parent.directory.display();
     parent.load(&format!("hop {directory} {CHILDREN}")).finish();
     let living = children.pop().unwrap();

@@ -8,13 +8,16 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use probe_common::CgroupId;
 use probe_user::{
     event::{self},
-    machine::{Pmus, cgroup::Hierarchy, cpus},
+    machine::{Machine, cgroup::Hierarchy, cpus::CpuList},
     plan::{CountSource, Plan},
     session::{Config, Session},
     snapshot::{Hook, Snapshot},
@@ -191,11 +194,20 @@ pub(crate) fn load_binary() -> PathBuf {
 }
 
 pub(crate) fn hierarchy() -> Hierarchy {
-    Hierarchy::find(Path::new("/proc")).unwrap()
+    this_machine().hierarchy().unwrap().clone()
+}
+
+/// The running machine, read anew.
+pub(crate) fn this_machine() -> Arc<Machine> {
+    Arc::new(Machine::this())
 }
 
 pub(crate) fn online_cpus() -> Vec<u32> {
-    cpus::online(Path::new("/sys")).unwrap().iter().collect()
+    online().iter().collect()
+}
+
+pub(crate) fn online() -> CpuList {
+    this_machine().online().unwrap()
 }
 
 /// A session with the snapshots that a test takes.
@@ -225,15 +237,11 @@ impl Counting {
 
     /// A session as the commands make it.
     pub(crate) fn plain(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
-        Self::seeing(&hierarchy(), plan, change)
+        Self::on(&this_machine(), plan, change)
     }
 
-    /// The same where this is what the cgroup2 mount shows.
-    pub(crate) fn seeing(
-        hierarchy: &Hierarchy,
-        plan: Plan,
-        change: impl FnOnce(&mut Config),
-    ) -> Self {
+    /// The same where the cgroup2 mount may show something else.
+    pub(crate) fn on(machine: &Arc<Machine>, plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             plan,
             hook: Hook::SchedSwitch,
@@ -248,7 +256,7 @@ impl Counting {
             .without_time()
             .with_test_writer()
             .try_init();
-        let mut session = Session::start(config, hierarchy).unwrap();
+        let mut session = Session::start(config, machine).unwrap();
         let first = session.pull().unwrap();
         let taken = taken_time();
         Self {
@@ -316,8 +324,9 @@ impl Counting {
 
 /// How events are counted on this machine.
 pub(crate) fn plan(events: &str) -> Plan {
-    let pmus = Pmus::read(Path::new("/sys")).unwrap();
-    Plan::new(&event::parse(events, &pmus).unwrap()).unwrap()
+    let machine = this_machine();
+    let pmus = machine.pmus().unwrap();
+    Plan::new(&event::parse(events, pmus).unwrap()).unwrap()
 }
 
 /// CPU time in ns that the kernel spent in interrupts or that the hypervisor took, all CPUs, so far: the

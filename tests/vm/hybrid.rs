@@ -13,7 +13,7 @@ use crate::{
     accounting::{run, settled, watched},
     guest::{skip, value},
     report::row,
-    support::{Counting, machine},
+    support::{Counting, machine, online},
     testpmu::TestPmu,
 };
 
@@ -21,7 +21,7 @@ fn plan(events: &str) -> Plan {
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Machine::detect(Path::new("/sys"));
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
     let request = Request {
         events: &event::parse(events, &pmus).unwrap(),
         metrics: &[],

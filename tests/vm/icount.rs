@@ -12,7 +12,7 @@ use crate::{
     counter::pmu_type,
     guest::{skip, value},
     report::row,
-    support::{Counting, TestCgroup, machine},
+    support::{Counting, TestCgroup, machine, online},
 };
 
 /// Instructions of a round of `load count`.
@@ -89,7 +89,7 @@ fn ipc_is_that_of_the_machine() {
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Machine::detect(Path::new("/sys"));
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
     let request = Request {
         events: &[],
         metrics: &catalogue.select("ipc", &machine).unwrap(),

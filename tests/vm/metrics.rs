@@ -22,7 +22,7 @@ use crate::{
     accounting::{settled, watched},
     guest::{clock_slack, clock_slack_of_one_cpu, skip, value},
     hotplug::Alone,
-    support::{Counting, Load, TestCgroup, machine, online_cpus},
+    support::{Counting, Load, TestCgroup, machine, online, online_cpus},
     testpmu::{TestPmu, core},
 };
 
@@ -116,7 +116,7 @@ fn plan(pmu: &TestPmu, chip: Chip) -> Planned {
     metrics.retain(|metric| !metric.name.starts_with("dtlb_load_m"));
     assert!(metrics.len() > 8, "{} metrics", metrics.len());
     let rates = rates(pmu, &pmus, &metrics);
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
     let request = Request {
         events: &[],
         metrics: &metrics,

@@ -19,7 +19,7 @@ use probe_user::{
 
 use crate::{
     guest::clock_slack,
-    support::{Counting, machine},
+    support::{Counting, machine, online},
     testpmu::TestPmu,
 };
 
@@ -64,7 +64,7 @@ pub(crate) fn plan(chip: Chip) -> Plan {
     let machine = Machine::of_chip(chip);
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let metrics = uncore_metrics(&catalogue, &machine);
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
     let request = Request {
         events: &[],
         metrics: &metrics,

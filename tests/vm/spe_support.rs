@@ -23,7 +23,7 @@ use probe_user::{
 };
 
 use crate::{
-    support::{Load, TestCgroup, hierarchy},
+    support::{Load, TestCgroup, this_machine},
     testpmu::TestPmu,
 };
 
@@ -45,7 +45,7 @@ impl Sampling {
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = config();
         change(&mut config);
-        let session = Session::start(config, &hierarchy()).unwrap();
+        let session = Session::start(config, &this_machine()).unwrap();
         Self { session }
     }
 

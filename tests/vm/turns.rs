@@ -309,7 +309,7 @@ fn a_ratio_is_of_one_group() {
         cpus: 2,
         settings: Settings::default(),
     };
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, 1);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, support::online(), 1);
     let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
     assert_eq!(plan.rotated, 2);
     let a = watched(&pmu, "a");

@@ -1,13 +1,14 @@
-//! `cargo xtask check`: layers, formatting, lints, documentation, dependencies.
+//! `cargo xtask check`: layers, fixed paths, formatting, lints, documentation, dependencies.
 
 use anyhow::Result;
 
-use crate::{deps, docs, layers, setup, sh};
+use crate::{deps, docs, layers, paths, setup, sh};
 
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     deps::check()?;
     layers::check()?;
+    paths::check()?;
     sh::check(sh::cargo().args(["fmt", "--all", "--check"]))?;
     sh::check(sh::cargo().args(["clippy", "--all-targets", "--", "-D", "warnings"]))?;
     // Targets that `--all-targets` leaves out: the guests' tests do not run on this machine.

@@ -63,7 +63,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 /// Every Rust file below a directory.
-fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries =
         fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;

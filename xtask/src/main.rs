@@ -11,6 +11,7 @@ mod deps;
 mod docs;
 mod fresh;
 mod layers;
+mod paths;
 mod run;
 mod setup;
 mod sh;

@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     os::unix::fs::MetadataExt as _,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,7 +16,7 @@ use super::{
     io_stat::{self, CgroupIo, Moved},
 };
 use crate::machine::{
-    Bdf,
+    Bdf, Machine, Roots,
     cgroup::{CgroupError, Hierarchy},
 };
 
@@ -80,6 +79,7 @@ impl DeviceDeltas {
 
 /// Reads the use of devices in a session whose metrics are about them.
 pub(crate) struct DeviceReader {
+    roots: Roots,
     hierarchy: Hierarchy,
     /// The plan has block devices.
     blocks: bool,
@@ -89,8 +89,9 @@ pub(crate) struct DeviceReader {
 
 impl DeviceReader {
     /// A reader of the use of these devices.
-    pub(crate) fn new(devices: &Devices, hierarchy: &Hierarchy) -> Self {
+    pub(crate) fn new(devices: &Devices, machine: &Machine, hierarchy: &Hierarchy) -> Self {
         Self {
+            roots: machine.roots().clone(),
             hierarchy: hierarchy.clone(),
             blocks: devices
                 .iter()
@@ -108,7 +109,7 @@ impl DeviceReader {
             Some((holders, _)) => Arc::clone(holders),
             None => {
                 let began = Instant::now();
-                let read = holders::read(Path::new("/proc"), Path::new("/sys"));
+                let read = holders::read(&self.roots.proc, &self.roots.sys);
                 let holders = Arc::new(HeldBy::of(&read, &self.hierarchy));
                 let took = began.elapsed();
                 tracing::debug!("looked for the holders of devices in {took:?}");
@@ -167,6 +168,7 @@ mod tests {
         fs::write(proc.path().join("self/mountinfo"), mount).unwrap();
         let hierarchy = Hierarchy::find(proc.path()).unwrap();
         let mut reader = DeviceReader {
+            roots: Roots::below(proc.path()),
             hierarchy,
             blocks: false,
             holders: None,

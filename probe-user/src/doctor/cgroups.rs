@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Area, Finding, Loss, Machine};
+use super::{Area, Finding, Loss, Subject};
 use crate::machine::cgroup::{CgroupError, Hierarchy};
 
 const AREA: Area = Area::Cgroups;
@@ -10,14 +10,14 @@ const UNIFIED: &str = "boot with one hierarchy for all: add `systemd.unified_cgr
      command line, and let the container runtime use it";
 
 pub(super) fn check(
-    machine: &Machine,
+    subject: &Subject,
     hierarchy: Result<&Hierarchy, &CgroupError>,
 ) -> Vec<Finding> {
     let hierarchy = match hierarchy {
         Ok(hierarchy) => hierarchy,
         Err(CgroupError::NotMounted { .. }) => {
             let mut findings = vec![not_mounted()];
-            findings.extend(controller_on_v1(machine));
+            findings.extend(controller_on_v1(subject));
             return findings;
         }
         Err(error) => {
@@ -31,8 +31,8 @@ pub(super) fn check(
             ];
         }
     };
-    let mut findings = vec![mounted(machine, hierarchy)];
-    findings.push(controller(machine, hierarchy));
+    let mut findings = vec![mounted(subject, hierarchy)];
+    findings.push(controller(subject, hierarchy));
     findings
 }
 
@@ -46,7 +46,7 @@ fn not_mounted() -> Finding {
     AREA.stops("cgroup2", "no cgroup2 file system is mounted", loss)
 }
 
-fn mounted(machine: &Machine, hierarchy: &Hierarchy) -> Finding {
+fn mounted(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     let mount = hierarchy.mount.display();
     if hierarchy.root != "/" {
         let root = &hierarchy.root;
@@ -59,9 +59,9 @@ fn mounted(machine: &Machine, hierarchy: &Hierarchy) -> Finding {
                 );
         return AREA.degraded("cgroup2", format!("{mount} shows only {root}"), loss);
     }
-    let on_v1 = v1_hierarchies(machine);
+    let on_v1 = v1_hierarchies(subject);
     let here = Hierarchy {
-        mount: machine.locate(&hierarchy.mount),
+        mount: subject.locate(&hierarchy.mount),
         root: hierarchy.root.clone(),
     };
     let below = here
@@ -82,8 +82,8 @@ fn mounted(machine: &Machine, hierarchy: &Hierarchy) -> Finding {
 }
 
 /// The controllers that a v1 hierarchy has.
-fn v1_hierarchies(machine: &Machine) -> Vec<String> {
-    controllers(machine)
+fn v1_hierarchies(subject: &Subject) -> Vec<String> {
+    controllers(subject)
         .into_iter()
         .filter(|controller| controller.hierarchy != 0)
         .map(|controller| controller.name)
@@ -98,8 +98,8 @@ struct Controller {
     enabled: bool,
 }
 
-fn controllers(machine: &Machine) -> Vec<Controller> {
-    let text = machine.proc("cgroups").unwrap_or_default();
+fn controllers(subject: &Subject) -> Vec<Controller> {
+    let text = subject.proc("cgroups").unwrap_or_default();
     let parse = |line: &str| {
         let mut fields = line.split_whitespace();
         let name = fields.next()?.to_owned();
@@ -121,32 +121,32 @@ fn loss() -> Loss {
     )
 }
 
-fn perf_event(machine: &Machine) -> Option<Controller> {
-    let mut all = controllers(machine).into_iter();
+fn perf_event(subject: &Subject) -> Option<Controller> {
+    let mut all = controllers(subject).into_iter();
     all.find(|controller| controller.name == "perf_event")
 }
 
 /// A v1 mount takes the controller away from cgroup2.
-fn controller_on_v1(machine: &Machine) -> Option<Finding> {
-    perf_event(machine).filter(|controller| controller.hierarchy != 0)?;
-    let mount = v1_mount(machine);
+fn controller_on_v1(subject: &Subject) -> Option<Finding> {
+    perf_event(subject).filter(|controller| controller.hierarchy != 0)?;
+    let mount = v1_mount(subject);
     let found = match &mount {
         Some(mount) => format!("on the v1 hierarchy at {mount}"),
         None => "on a v1 hierarchy".to_owned(),
     };
     let loss = loss().advise(UNIFIED).run(
         "or take it off v1 (it goes back once no cgroup is left below that mount)",
-        format!(
-            "sudo umount {}",
-            mount.as_deref().unwrap_or("/sys/fs/cgroup/perf_event")
+        mount.as_deref().map_or_else(
+            || "sudo umount /sys/fs/cgroup/perf_event".to_owned(),
+            |mount| format!("sudo umount {mount}"),
         ),
     );
     Some(AREA.degraded("perf_event", found, loss))
 }
 
 /// The mount point of the v1 hierarchy that has `perf_event` among its options.
-fn v1_mount(machine: &Machine) -> Option<String> {
-    let text = machine.proc("self/mountinfo")?;
+fn v1_mount(subject: &Subject) -> Option<String> {
+    let text = subject.proc("self/mountinfo")?;
     text.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
         let mut right = right.split(' ');
@@ -157,9 +157,9 @@ fn v1_mount(machine: &Machine) -> Option<String> {
     })
 }
 
-fn controller(machine: &Machine, hierarchy: &Hierarchy) -> Finding {
+fn controller(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     let check = "perf_event";
-    match perf_event(machine) {
+    match perf_event(subject) {
         Some(controller) if !controller.enabled => {
             let loss =
                 loss().advise("take `cgroup_disable=perf_event` off the kernel's command line");
@@ -171,22 +171,22 @@ fn controller(machine: &Machine, hierarchy: &Hierarchy) -> Finding {
             return AREA.missing(check, "/proc/cgroups does not list the controller", loss);
         }
     }
-    if let Some(finding) = controller_on_v1(machine) {
+    if let Some(finding) = controller_on_v1(subject) {
         return finding;
     }
-    on_children(machine, hierarchy)
+    on_children(subject, hierarchy)
 }
 
 /// The controller is not listed in `cgroup.controllers`: whether child cgroups have it shows when a
 /// counter is opened in one.
-fn on_children(machine: &Machine, hierarchy: &Hierarchy) -> Finding {
+fn on_children(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     let check = "perf_event";
-    let mount = machine.locate(&hierarchy.mount);
+    let mount = subject.locate(&hierarchy.mount);
     let Some(child) = first_child(&mount) else {
         return AREA.ok(check, "on cgroup2; there is no child cgroup to try it in");
     };
     let name = child.file_name().unwrap_or_default().to_string_lossy();
-    match machine.trials.open_in_cgroup(&child) {
+    match subject.trials.open_in_cgroup(&child) {
         Ok(()) => AREA.ok(check, format!("on cgroup2 and on its child cgroup {name}")),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
             let control = hierarchy.mount.join("cgroup.subtree_control");

@@ -1,13 +1,13 @@
 //! What takes counters away or adds some: NMI watchdog, file descriptors, resctrl and MPAM.
 
-use std::path::{Path, PathBuf};
+use std::fs;
 
 use probe_common::SLOTS;
 
-use super::{Area, Finding, Loss, Machine, machine::Arch};
+use super::{Area, Finding, Loss, Subject, subject::Arch};
 use crate::{
     machine::{
-        Pmus, cpus,
+        Pmus,
         kernel_config::{Built, KernelConfig},
     },
     sys::descriptors::BESIDE_EVENTS,
@@ -16,22 +16,22 @@ use crate::{
 const AREA: Area = Area::Counters;
 
 pub(super) fn check(
-    machine: &Machine,
+    subject: &Subject,
     config: Option<&KernelConfig>,
-    pmus: &Result<Pmus, String>,
+    pmus: &Result<&Pmus, String>,
 ) -> Vec<Finding> {
     let has_core = pmus
         .as_ref()
         .is_ok_and(|pmus| pmus.cores().next().is_some());
-    let mut findings = vec![watchdog(machine, config, has_core)];
-    findings.extend(descriptors(machine));
-    findings.push(resctrl(machine, config));
+    let mut findings = vec![watchdog(subject, config, has_core)];
+    findings.extend(descriptors(subject));
+    findings.push(resctrl(subject, config));
     findings
 }
 
-fn watchdog(machine: &Machine, config: Option<&KernelConfig>, has_core: bool) -> Finding {
+fn watchdog(subject: &Subject, config: Option<&KernelConfig>, has_core: bool) -> Finding {
     let check = "NMI watchdog";
-    let on = machine
+    let on = subject
         .proc("sys/kernel/nmi_watchdog")
         .is_some_and(|value| value != "0");
     if !on {
@@ -56,11 +56,11 @@ fn watchdog(machine: &Machine, config: Option<&KernelConfig>, has_core: bool) ->
 }
 
 /// Events x CPUs, whatever the number of containers.
-fn descriptors(machine: &Machine) -> Option<Finding> {
+fn descriptors(subject: &Subject) -> Option<Finding> {
     let check = "open files";
-    let online = cpus::online(&machine.sys).ok()?.len() as u64;
+    let online = subject.machine.online().ok()?.len() as u64;
     let needed = online * SLOTS as u64 + BESIDE_EVENTS;
-    let Some(limit) = machine.process.descriptors.filter(|limit| *limit < needed) else {
+    let Some(limit) = subject.process.descriptors.filter(|limit| *limit < needed) else {
         let found =
             format!("room for {SLOTS} events on each of {online} CPUs ({needed} descriptors)");
         return Some(AREA.ok(check, found));
@@ -81,16 +81,14 @@ fn descriptors(machine: &Machine) -> Option<Finding> {
 }
 
 /// Monitoring groups count memory traffic by the hardware's own labels.
-fn resctrl(machine: &Machine, config: Option<&KernelConfig>) -> Finding {
+fn resctrl(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     let check = "resctrl";
     let loss = Loss::of(
         "a measurement beside the estimated share of each container in memory traffic and L3 occupancy",
     );
-    if let Some(mount) = mount(machine) {
-        let features = mount.strip_prefix("/sys").unwrap_or(&mount);
-        let features = features.join("info/L3_MON/mon_features");
-        let features = machine.sys(&features.to_string_lossy());
-        return match features {
+    if let Some(mount) = subject.machine.resctrl() {
+        let features = subject.locate(&mount).join("info/L3_MON/mon_features");
+        return match fs::read_to_string(features).ok() {
             Some(features) => {
                 let features: Vec<&str> = features.split_whitespace().collect();
                 let found = format!("{} counts {}", mount.display(), features.join(", "));
@@ -103,11 +101,11 @@ fn resctrl(machine: &Machine, config: Option<&KernelConfig>) -> Finding {
             }
         };
     }
-    if machine.sys.join("fs/resctrl").exists() {
+    if subject.machine.sysfs().join("fs/resctrl").exists() {
         let loss = loss.run("mount it", "sudo mount -t resctrl resctrl /sys/fs/resctrl");
         return AREA.missing(check, "the kernel has it, and it is not mounted", loss);
     }
-    let (option, what) = match machine.process.arch {
+    let (option, what) = match subject.process.arch {
         Arch::Arm64 => ("ARM64_MPAM", "MPAM"),
         Arch::X86 => ("X86_CPU_RESCTRL", "RDT or its like"),
     };
@@ -121,16 +119,4 @@ fn resctrl(machine: &Machine, config: Option<&KernelConfig>) -> Finding {
         None => format!("the CPU needs {what}, and the kernel CONFIG_{option}=y"),
     };
     AREA.missing(check, "the kernel does not offer it", loss.advise(advice))
-}
-
-/// Where resctrl is mounted.
-fn mount(machine: &Machine) -> Option<PathBuf> {
-    let text = machine.proc("self/mountinfo")?;
-    text.lines().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let mount = left.split(' ').nth(4)?;
-        right
-            .starts_with("resctrl ")
-            .then(|| Path::new(mount).to_owned())
-    })
 }

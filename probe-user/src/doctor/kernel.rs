@@ -1,6 +1,6 @@
 //! The kernel: version, configuration, type information.
 
-use super::{Area, Finding, Loss, Machine, State, machine::Arch};
+use super::{Area, Finding, Loss, State, Subject, subject::Arch};
 use crate::{
     machine::{
         BtfError,
@@ -63,20 +63,20 @@ const REQUIRED: [RequiredOption; 7] = [
     },
 ];
 
-pub(super) fn check(machine: &Machine, config: Option<&KernelConfig>) -> Vec<Finding> {
-    let types = types(machine);
-    let mut findings = vec![version(machine, types.state == State::Ok)];
+pub(super) fn check(subject: &Subject, config: Option<&KernelConfig>) -> Vec<Finding> {
+    let types = types(subject);
+    let mut findings = vec![version(subject, types.state == State::Ok)];
     findings.extend(options(config));
     findings.push(types);
     findings
 }
 
 /// `counts`: the kernel's types are those of a kernel that can count, whatever its version says.
-fn version(machine: &Machine, counts: bool) -> Finding {
-    let release = machine.release().unwrap_or_default();
-    let found = format!("Linux {release}, {}", machine.process.arch.name());
+fn version(subject: &Subject, counts: bool) -> Finding {
+    let release = subject.release().unwrap_or_default();
+    let found = format!("Linux {release}, {}", subject.process.arch.name());
     let newer = "boot a newer kernel of the distribution";
-    match machine.version() {
+    match subject.version() {
         None => AREA.degraded(
             "version",
             "the kernel does not tell its version in /proc/sys/kernel/osrelease",
@@ -88,7 +88,7 @@ fn version(machine: &Machine, counts: bool) -> Finding {
             found,
             Loss::of("everything: pmuscope needs Linux 6.1").advise(newer),
         ),
-        Some(version) if version < FLOOR && machine.process.arch == Arch::Arm64 => AREA.degraded(
+        Some(version) if version < FLOOR && subject.process.arch == Arch::Arm64 => AREA.degraded(
             "version",
             found,
             Loss::of("SPE: decoding its records in the kernel needs Linux 6.1").advise(newer),
@@ -140,8 +140,8 @@ fn options(config: Option<&KernelConfig>) -> Vec<Finding> {
     findings
 }
 
-fn types(machine: &Machine) -> Finding {
-    let path = machine.sys.join("kernel/btf/vmlinux");
+fn types(subject: &Subject) -> Finding {
+    let path = subject.machine.vmlinux();
     match fields::offsets(&path, false) {
         Ok(offsets) => AREA.ok(
             "BTF",

@@ -1,6 +1,6 @@
 //! Which machine this is, and which uncore PMUs a machine of that kind should show.
 
-use super::{Machine, config::Driver, machine::Arch};
+use super::{Subject, config::Driver, subject::Arch};
 
 /// A kind of machine whose uncore PMUs are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,17 +134,17 @@ const XEON: [Family; 3] = [
 impl Platform {
     /// Grace by the SMCCC id of its chip, Vera by the implementer of its cores, Xeons by family and
     /// model; Grace and Vera also by a PMU that only they have.
-    pub(super) fn of(machine: &Machine, mut has_pmu: impl FnMut(&str) -> bool) -> Option<Self> {
-        match machine.process.arch {
+    pub(super) fn of(subject: &Subject, mut has_pmu: impl FnMut(&str) -> bool) -> Option<Self> {
+        match subject.process.arch {
             Arch::Arm64 => {
-                let soc = machine.sys("devices/soc0/soc_id");
+                let soc = subject.sys("devices/soc0/soc_id");
                 if soc.is_some_and(|id| id == "jep106:036b:0241") || has_pmu("nvidia_scf_pmu_") {
                     return Some(Self::Grace);
                 }
-                let vera = midr(machine) == Some((0x4e, 0x010)) || has_pmu("nvidia_ucf_pmu_");
+                let vera = midr(subject) == Some((0x4e, 0x010)) || has_pmu("nvidia_ucf_pmu_");
                 vera.then_some(Self::Vera)
             }
-            Arch::X86 => match model(machine)? {
+            Arch::X86 => match model(subject)? {
                 (6, 143) => Some(Self::SapphireRapids),
                 (6, 207) => Some(Self::EmeraldRapids),
                 _ => None,
@@ -171,15 +171,15 @@ impl Platform {
 }
 
 /// Implementer and part number of the first CPU (`MIDR_EL1`, bits 31:24 and 15:4).
-fn midr(machine: &Machine) -> Option<(u64, u64)> {
-    let text = machine.sys("devices/system/cpu/cpu0/regs/identification/midr_el1")?;
+fn midr(subject: &Subject) -> Option<(u64, u64)> {
+    let text = subject.sys("devices/system/cpu/cpu0/regs/identification/midr_el1")?;
     let midr = u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()?;
     Some((midr >> 24 & 0xff, midr >> 4 & 0xfff))
 }
 
 /// Family and model of an Intel CPU.
-fn model(machine: &Machine) -> Option<(u32, u32)> {
-    let cpuinfo = machine.proc("cpuinfo")?;
+fn model(subject: &Subject) -> Option<(u32, u32)> {
+    let cpuinfo = subject.proc("cpuinfo")?;
     let field = |name: &str| {
         cpuinfo.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;

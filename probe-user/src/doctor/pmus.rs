@@ -1,10 +1,10 @@
 //! The core PMU and the uncore PMUs: which are there, and what is lost with those that are not.
 
 use super::{
-    Area, Finding, Loss, Machine,
+    Area, Finding, Loss, Subject,
     config::{Driver, driver_remedies},
-    machine::Arch,
     platform::{Family, Platform},
+    subject::Arch,
 };
 use crate::{
     devices::{ConfigError, Devices},
@@ -12,7 +12,6 @@ use crate::{
     machine::{
         Pmu, PmuKind, Pmus,
         kernel_config::{Built, KernelConfig},
-        topology::Topology,
     },
 };
 
@@ -21,15 +20,10 @@ const AREA: Area = Area::Pmus;
 /// The core PMU's drivers on arm64, as NVIDIA's Grace guide names them; neither can be a module.
 const CORE_ARM: [&str; 2] = ["ARM_PMU_ACPI", "ARM_PMUV3"];
 
-/// The PMUs, or why they cannot be listed.
-pub(super) fn read(machine: &Machine) -> Result<Pmus, String> {
-    Pmus::read(&machine.sys).map_err(|error| error.to_string())
-}
-
 pub(super) fn check(
-    machine: &Machine,
+    subject: &Subject,
     config: Option<&KernelConfig>,
-    pmus: &Result<Pmus, String>,
+    pmus: &Result<&Pmus, String>,
 ) -> Vec<Finding> {
     let pmus = match pmus {
         Ok(pmus) => pmus,
@@ -39,9 +33,9 @@ pub(super) fn check(
             return vec![AREA.stops("sysfs", error.clone(), loss)];
         }
     };
-    let mut findings = vec![core(machine, config, pmus)];
-    findings.extend(uncore(machine, config, pmus));
-    findings.extend(devices(machine, pmus));
+    let mut findings = vec![core(subject, config, pmus)];
+    findings.extend(uncore(subject, config, pmus));
+    findings.extend(devices(subject, pmus));
     findings.extend(pmus.unreadable().map(|error| {
         let loss = Loss::of("that PMU's events").advise(
             "the file comes from its driver: report it to the kernel's distributor, with `uname -r`",
@@ -51,7 +45,7 @@ pub(super) fn check(
     findings
 }
 
-fn core(machine: &Machine, config: Option<&KernelConfig>, pmus: &Pmus) -> Finding {
+fn core(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Finding {
     let check = "core PMU";
     let cores: Vec<String> = pmus
         .cores()
@@ -63,18 +57,18 @@ fn core(machine: &Machine, config: Option<&KernelConfig>, pmus: &Pmus) -> Findin
     let mut loss = Loss::of(
         "cycles, instructions, cache and branch events, and every metric made of them; software events count",
     );
-    if machine.is_virtual() {
+    if subject.is_virtual() {
         loss = loss.run(
             "have the virtual machine started with a PMU (cloud: an instance type that has one, or metal)",
             "qemu-system-... -accel kvm -cpu host,pmu=on",
         );
     }
-    if machine.process.arch == Arch::Arm64 {
+    if subject.process.arch == Arch::Arm64 {
         loss = loss.with(core_remedies(config));
-    } else if !machine.is_virtual() {
+    } else if !subject.is_virtual() {
         loss = loss.advise("look for `Performance Events` in dmesg: the kernel says why it has no driver for the CPU");
     }
-    let found = if machine.is_virtual() {
+    let found = if subject.is_virtual() {
         "none: this is a virtual machine without one"
     } else {
         "none"
@@ -106,7 +100,7 @@ fn core_remedies(config: Option<&KernelConfig>) -> Vec<super::Remedy> {
     )
 }
 
-fn uncore(machine: &Machine, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<Finding> {
+fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<Finding> {
     let all: Vec<&Pmu> = pmus
         .iter()
         .filter(|pmu| matches!(pmu.kind, PmuKind::Uncore { .. }))
@@ -117,8 +111,8 @@ fn uncore(machine: &Machine, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
         let same = all.iter().copied();
         same.filter(|pmu| pmu.name.starts_with(prefix)).collect()
     };
-    let Some(platform) = Platform::of(machine, |prefix| !of(prefix).is_empty()) else {
-        return vec![unknown_platform(machine, &all)];
+    let Some(platform) = Platform::of(subject, |prefix| !of(prefix).is_empty()) else {
+        return vec![unknown_platform(subject, &all)];
     };
     let mut findings = Vec::new();
     // Families of one driver have one reason and one remedy.
@@ -129,7 +123,7 @@ fn uncore(machine: &Machine, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
         let there = there.into_iter();
         findings.extend(there.map(|family| present(family, &of(family.prefix))));
         if !absent.is_empty() {
-            findings.push(missing(machine, config, platform, &absent, pmus));
+            findings.push(missing(subject, config, platform, &absent, pmus));
         }
     }
     let known = |pmu: &&Pmu| {
@@ -144,13 +138,14 @@ fn uncore(machine: &Machine, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
 }
 
 /// On Tegra410, what ties root complexes to devices is readable with a right only.
-fn devices(machine: &Machine, pmus: &Pmus) -> Option<Finding> {
-    let devices = Devices::read(&machine.sys, pmus, &Topology::read(&machine.sys));
+fn devices(subject: &Subject, pmus: &Pmus) -> Option<Finding> {
+    let machine = &subject.machine;
+    let devices = Devices::read(machine.sysfs(), pmus, machine.topology());
     let hidden = devices.problems.values();
     let hidden = hidden.filter(|problem| **problem == ConfigError::NoRight);
     let loss = Loss::of("the names of devices in PCIe counts: root complexes keep their numbers")
         .run("start it with the right, which it needs for that alone", {
-            let binary = machine.process.binary.display();
+            let binary = subject.process.binary.display();
             format!("sudo setcap cap_bpf,cap_perfmon,cap_sys_admin+ep {binary}")
         });
     let found = match hidden.count() {
@@ -161,13 +156,13 @@ fn devices(machine: &Machine, pmus: &Pmus) -> Option<Finding> {
 }
 
 /// What may be there on a machine whose PMUs are not known.
-fn unknown_platform(machine: &Machine, all: &[&Pmu]) -> Finding {
+fn unknown_platform(subject: &Subject, all: &[&Pmu]) -> Finding {
     let check = "uncore PMUs";
     if !all.is_empty() {
         return AREA.ok(check, names(all));
     }
     let loss = Loss::of("what sockets see: bandwidth and latency of memory, L3 and PCIe");
-    let (found, loss) = if machine.is_virtual() {
+    let (found, loss) = if subject.is_virtual() {
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         ("none: this is a virtual machine", loss.advise(advice))
     } else {
@@ -198,7 +193,7 @@ fn present(family: &Family, pmus: &[&Pmu]) -> Finding {
 
 /// What is lost with some PMUs of one driver.
 fn missing(
-    machine: &Machine,
+    subject: &Subject,
     config: Option<&KernelConfig>,
     platform: Platform,
     families: &[&Family],
@@ -210,7 +205,7 @@ fn missing(
     let mut found = format!("none, on {}", platform.name());
     let lost: Vec<&str> = families.iter().map(|family| family.lost).collect();
     let loss = Loss::of(lost.join("; "));
-    if machine.is_virtual() {
+    if subject.is_virtual() {
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         return AREA.missing(check, found, loss.advise(advice));
     }

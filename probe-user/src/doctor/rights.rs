@@ -2,7 +2,7 @@
 
 use rustix::thread::CapabilitySet;
 
-use super::{Area, Finding, Loss, Machine};
+use super::{Area, Finding, Loss, Subject};
 
 const AREA: Area = Area::Rights;
 
@@ -10,25 +10,25 @@ const AREA: Area = Area::Rights;
 const WARNING: &str = "the settings below hold for every user of this machine, not for pmuscope alone: read first what they \
      open (Documentation/admin-guide/perf-security.rst), and ask whoever answers for it";
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     vec![
-        capabilities(machine),
-        perf_event_paranoid(machine),
-        kptr_restrict(machine),
+        capabilities(subject),
+        perf_event_paranoid(subject),
+        kptr_restrict(subject),
     ]
 }
 
-fn capabilities(machine: &Machine) -> Finding {
+fn capabilities(subject: &Subject) -> Finding {
     let needed = [
         (CapabilitySet::BPF, "CAP_BPF"),
         (CapabilitySet::PERFMON, "CAP_PERFMON"),
     ];
     let missing: Vec<&str> = needed
         .into_iter()
-        .filter_map(|(capability, name)| (!machine.has(capability)).then_some(name))
+        .filter_map(|(capability, name)| (!subject.has(capability)).then_some(name))
         .collect();
     if missing.is_empty() {
-        let by = if machine
+        let by = if subject
             .process
             .capabilities
             .contains(CapabilitySet::SYS_ADMIN)
@@ -40,7 +40,7 @@ fn capabilities(machine: &Machine) -> Finding {
         return AREA.ok("capabilities", by);
     }
     let loss = grant(
-        machine,
+        subject,
         Loss::of("everything: loading the programs and counting all tasks of a CPU is refused"),
     );
     let missing = missing.join(" and ");
@@ -48,8 +48,8 @@ fn capabilities(machine: &Machine) -> Finding {
 }
 
 /// How the capabilities are granted.
-fn grant(machine: &Machine, loss: Loss) -> Loss {
-    let binary = machine.process.binary.display();
+fn grant(subject: &Subject, loss: Loss) -> Loss {
+    let binary = subject.process.binary.display();
     loss.run(
         "grant them to the program, once",
         format!("sudo setcap cap_bpf,cap_perfmon+ep {binary}"),
@@ -59,20 +59,20 @@ fn grant(machine: &Machine, loss: Loss) -> Loss {
 }
 
 /// Levels 0 to 2 are the kernel's own; 3 and 4 are of Debian's and Ubuntu's kernels, which ask for `CAP_SYS_ADMIN` there.
-fn perf_event_paranoid(machine: &Machine) -> Finding {
+fn perf_event_paranoid(subject: &Subject) -> Finding {
     let check = "perf_event_paranoid";
-    let Some(level) = setting(machine, "perf_event_paranoid") else {
+    let Some(level) = setting(subject, "perf_event_paranoid") else {
         return unreadable(check, "kernel.perf_event_paranoid");
     };
     let found = level.to_string();
-    let sys_admin = machine
+    let sys_admin = subject
         .process
         .capabilities
         .contains(CapabilitySet::SYS_ADMIN);
-    if sys_admin || level <= 2 && machine.has(CapabilitySet::PERFMON) {
+    if sys_admin || level <= 2 && subject.has(CapabilitySet::PERFMON) {
         return AREA.ok(check, format!("{found}, which the capabilities above pass"));
     }
-    if machine.has(CapabilitySet::PERFMON) {
+    if subject.has(CapabilitySet::PERFMON) {
         let loss = Loss::of(
             "perhaps everything: at 3 and above Debian's and Ubuntu's kernels want CAP_SYS_ADMIN to open a counter \
              (the trials below tell)",
@@ -98,19 +98,19 @@ fn perf_event_paranoid(machine: &Machine) -> Finding {
     AREA.degraded(check, found, loss)
 }
 
-fn kptr_restrict(machine: &Machine) -> Finding {
+fn kptr_restrict(subject: &Subject) -> Finding {
     let check = "kptr_restrict";
-    let Some(level) = setting(machine, "kptr_restrict") else {
+    let Some(level) = setting(subject, "kptr_restrict") else {
         return unreadable(check, "kernel.kptr_restrict");
     };
-    if level <= 0 || level == 1 && machine.has(CapabilitySet::SYSLOG) {
+    if level <= 0 || level == 1 && subject.has(CapabilitySet::SYSLOG) {
         return AREA.ok(check, level.to_string());
     }
     let loss = Loss::of(
         "names of kernel functions in perf's profiles; no count of pmuscope needs kernel addresses",
     );
     let loss = if level == 1 {
-        let binary = machine.process.binary.display();
+        let binary = subject.process.binary.display();
         loss.run(
             "grant the capability that passes it",
             format!("sudo setcap cap_bpf,cap_perfmon,cap_syslog+ep {binary}"),
@@ -122,8 +122,8 @@ fn kptr_restrict(machine: &Machine) -> Finding {
     AREA.degraded(check, level.to_string(), loss)
 }
 
-fn setting(machine: &Machine, name: &str) -> Option<i32> {
-    machine.proc(&format!("sys/kernel/{name}"))?.parse().ok()
+fn setting(subject: &Subject, name: &str) -> Option<i32> {
+    subject.proc(&format!("sys/kernel/{name}"))?.parse().ok()
 }
 
 fn unreadable(check: &str, name: &str) -> Finding {

@@ -3,9 +3,9 @@
 use rustix::thread::CapabilitySet;
 
 use super::{
-    Area, Finding, Loss, Machine,
+    Area, Finding, Loss, Subject,
     config::{Driver, driver_remedies},
-    machine::Arch,
+    subject::Arch,
 };
 use crate::machine::{
     Pmu, Pmus,
@@ -30,11 +30,11 @@ const NANOS_PER_RECORD: usize = 127;
 const IRQ_OFF_MAX_NANOS: usize = 50_000;
 
 pub(super) fn check(
-    machine: &Machine,
+    subject: &Subject,
     config: Option<&KernelConfig>,
-    pmus: &Result<Pmus, String>,
+    pmus: &Result<&Pmus, String>,
 ) -> Vec<Finding> {
-    if machine.process.arch != Arch::Arm64 {
+    if subject.process.arch != Arch::Arm64 {
         let loss = Loss::of(LOST).advise("nothing mends it: SPE is a part of Arm's cores only");
         return vec![AREA.missing("driver", "not on this architecture", loss)];
     }
@@ -52,14 +52,14 @@ pub(super) fn check(
             let loss = Loss::of(LOST).advise("see PMU files above");
             return vec![AREA.missing("driver", reason.to_string(), loss)];
         }
-        return vec![missing(machine, config)];
+        return vec![missing(subject, config)];
     }
     let names: Vec<String> = found.iter().map(|pmu| describe(pmu)).collect();
     vec![
         AREA.ok("driver", names.join(", ")),
-        page_size(machine),
+        page_size(subject),
         context(config),
-        buffers(machine),
+        buffers(subject),
     ]
 }
 
@@ -74,18 +74,18 @@ fn describe(pmu: &Pmu) -> String {
 }
 
 /// Kernel page-table isolation hides the buffer from the core on some cores, and the driver gives up.
-fn missing(machine: &Machine, config: Option<&KernelConfig>) -> Finding {
+fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     let loss = Loss::of(LOST);
-    if machine.is_virtual() {
+    if subject.is_virtual() {
         let found = "no arm_spe_* PMU: this is a virtual machine";
         let advice = "hypervisors do not give SPE to guests: run pmuscope on the host";
         return AREA.missing("driver", found, loss.advise(advice));
     }
     let built = config.map(|config| config.built("ARM_SPE_PMU"));
-    let isolated = machine
+    let isolated = subject
         .sys("devices/system/cpu/vulnerabilities/meltdown")
         .is_some_and(|text| text.contains("PTI"));
-    let off = machine.proc("cmdline").is_some_and(|line| {
+    let off = subject.proc("cmdline").is_some_and(|line| {
         let mut words = line.split_whitespace();
         words.any(|word| matches!(word, "kpti=off" | "kpti=0" | "kpti=n" | "kpti=no"))
     });
@@ -107,8 +107,8 @@ fn missing(machine: &Machine, config: Option<&KernelConfig>) -> Finding {
 }
 
 /// A chunk is at least a page, and is decoded with interrupts off.
-fn page_size(machine: &Machine) -> Finding {
-    let page = machine.process.page_size;
+fn page_size(subject: &Subject) -> Finding {
+    let page = subject.process.page_size;
     let records = page / RECORD;
     let nanos = records * NANOS_PER_RECORD;
     let found = format!(
@@ -150,14 +150,14 @@ fn context(config: Option<&KernelConfig>) -> Finding {
 }
 
 /// AUX buffers are locked memory: past the limit they need a capability (kernel/events/core.c, `perf_mmap`).
-fn buffers(machine: &Machine) -> Finding {
+fn buffers(subject: &Subject) -> Finding {
     let check = "locked memory";
-    if machine.has(CapabilitySet::IPC_LOCK) {
+    if subject.has(CapabilitySet::IPC_LOCK) {
         return AREA.ok(check, "CAP_IPC_LOCK lifts its limit");
     }
-    let limit = machine.proc("sys/kernel/perf_event_mlock_kb");
+    let limit = subject.proc("sys/kernel/perf_event_mlock_kb");
     let limit = limit.map_or("a limit".to_owned(), |kb| format!("{kb} KiB per CPU"));
-    let binary = machine.process.binary.display();
+    let binary = subject.process.binary.display();
     let loss = Loss::of("SPE buffers past that limit").run(
         "grant the capability",
         format!("sudo setcap cap_bpf,cap_perfmon,cap_ipc_lock+ep {binary}"),

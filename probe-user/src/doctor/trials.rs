@@ -5,6 +5,7 @@ use std::{
     io,
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
     path::Path,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -12,15 +13,11 @@ use std::{
 use perf_event_open_sys::{bindings, perf_event_open};
 use rustix::thread::CapabilitySet;
 
-use super::{Area, Finding, Loss, Machine};
+use super::{Area, Finding, Loss, Subject};
 use crate::{
     catalogue::{self, Catalogue, Settings},
     event::{self},
-    machine::{
-        Pmus,
-        cgroup::Hierarchy,
-        cpus::{self, CpuList},
-    },
+    machine::{Machine, Pmus, cgroup::Hierarchy, cpus::CpuList},
     plan::{self, Capacity, Counters, Plan, Request, Untried},
     session::{Config, Session, SessionError},
     snapshot::Hook,
@@ -47,7 +44,7 @@ pub(super) trait Trials {
     fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::SoundCounters, Untried>)>;
 
     /// Loads and attaches the programs, counts for a moment, and takes them out.
-    fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String>;
+    fn count(&self) -> Result<Counted, String>;
 }
 
 /// What the session counted.
@@ -66,20 +63,20 @@ pub(super) struct Counted {
 }
 
 pub(super) fn check(
-    machine: &Machine,
+    subject: &Subject,
     hierarchy: Option<&Hierarchy>,
     pmus: Option<&Pmus>,
 ) -> Vec<Finding> {
-    let mut findings = vec![opens(machine)];
-    let tried = pmus.map_or_else(Vec::new, |pmus| machine.trials.counters(pmus));
+    let mut findings = vec![opens(subject)];
+    let tried = pmus.map_or_else(Vec::new, |pmus| subject.trials.counters(pmus));
     findings.extend(tried.iter().map(|(pmu, counted)| counters(pmu, counted)));
-    findings.push(session(machine, hierarchy));
+    findings.push(session(subject, hierarchy));
     findings
 }
 
-fn opens(machine: &Machine) -> Finding {
+fn opens(subject: &Subject) -> Finding {
     let check = "open a counter";
-    let online = match cpus::online(&machine.sys) {
+    let online = match subject.machine.online() {
         Ok(online) => online,
         Err(error) => {
             let loss = Loss::of("everything: it is not known which CPUs there are")
@@ -90,7 +87,7 @@ fn opens(machine: &Machine) -> Finding {
     let mut refused: Option<io::Error> = None;
     let failed: CpuList = online
         .iter()
-        .filter(|cpu| match machine.trials.open_on_cpu(*cpu) {
+        .filter(|cpu| match subject.trials.open_on_cpu(*cpu) {
             Ok(()) => false,
             Err(error) => {
                 refused.get_or_insert(error);
@@ -146,20 +143,20 @@ fn counters(pmu: &str, counted: &Result<plan::SoundCounters, Untried>) -> Findin
     AREA.degraded(check, fault, loss.advise(advice))
 }
 
-fn session(machine: &Machine, hierarchy: Option<&Hierarchy>) -> Finding {
+fn session(subject: &Subject, hierarchy: Option<&Hierarchy>) -> Finding {
     let check = "count";
     let not_tried = |why: &str| {
         let loss = Loss::of("the proof that the kernel takes the programs")
             .advise(format!("mend {why} above, and run doctor again"));
         AREA.missing(check, format!("not tried, for lack of {why}"), loss)
     };
-    if !machine.has(CapabilitySet::BPF | CapabilitySet::PERFMON) {
+    if !subject.has(CapabilitySet::BPF | CapabilitySet::PERFMON) {
         return not_tried("capabilities");
     }
-    let Some(hierarchy) = hierarchy else {
+    if hierarchy.is_none() {
         return not_tried("cgroup2");
-    };
-    match machine.trials.count(hierarchy) {
+    }
+    match subject.trials.count() {
         Ok(Counted {
             owners,
             percent,
@@ -190,7 +187,9 @@ fn session(machine: &Machine, hierarchy: Option<&Hierarchy>) -> Finding {
 }
 
 /// The running kernel.
-pub(super) struct Live;
+pub(super) struct Live {
+    pub(super) machine: Arc<Machine>,
+}
 
 impl Trials for Live {
     fn open_on_cpu(&self, cpu: u32) -> io::Result<()> {
@@ -213,18 +212,18 @@ impl Trials for Live {
         tried.collect()
     }
 
-    fn count(&self, hierarchy: &Hierarchy) -> Result<Counted, String> {
+    fn count(&self) -> Result<Counted, String> {
         let failed = |error: SessionError| error.to_string();
         let start = |events: &str| -> Result<Session, String> {
             let config = Config {
-                plan: plan(Path::new("/sys"), events)?,
+                plan: plan(&self.machine, events)?,
                 hook: Hook::SchedSwitch,
                 by_process: false,
                 follow_command: false,
                 max_rows: None,
                 spe: None,
             };
-            Session::start(config, hierarchy).map_err(failed)
+            Session::start(config, &self.machine).map_err(failed)
         };
         // Counters of hardware cost more to read, where there are any.
         let mut session = start(COUNTED).or_else(|_| start("task-clock"))?;
@@ -245,7 +244,7 @@ impl Trials for Live {
             .values()
             .filter_map(|groups| Some(groups.first()?.as_ref()?.counts[0]))
             .collect();
-        let cpus = cpus::online(Path::new("/sys")).map_err(|error| error.to_string())?;
+        let cpus = self.machine.online().map_err(|error| error.to_string())?;
         let length = last.at.saturating_sub(first.at).as_nanos();
         let had = length * cpus.len() as u128;
         let charged: u128 = rows.iter().map(|nanos| u128::from(*nanos)).sum();
@@ -268,23 +267,21 @@ impl Trials for Live {
 }
 
 /// What a session counts of these events: task-clock first, those of each kind of core on its own CPUs.
-pub(super) fn plan(sysfs: &Path, events: &str) -> Result<Plan, String> {
-    let pmus = Pmus::read(sysfs).map_err(|error| error.to_string())?;
+pub(super) fn plan(machine: &Machine, events: &str) -> Result<Plan, String> {
+    let pmus = machine.pmus().map_err(|error| error.to_string())?;
     let catalogue = Catalogue::builtin().map_err(|error| error.to_string())?;
-    let machine = catalogue::Machine::detect(sysfs);
+    let told = catalogue::Machine::detect(machine.sysfs());
     let request = Request {
-        events: &event::parse(events, &pmus).map_err(|error| error.to_string())?,
+        events: &event::parse(events, pmus).map_err(|error| error.to_string())?,
         metrics: &[],
         offered: &[],
-        machine,
-        cpus: cpus::online(sysfs)
-            .map_err(|error| error.to_string())?
-            .len(),
+        machine: told,
+        cpus: machine.online().map_err(|error| error.to_string())?.len(),
         settings: Settings::default(),
     };
     // The session itself shows what the PMU takes.
-    let capacity = Capacity::documented(&catalogue, &machine, &pmus, 0);
-    Plan::packed(&request, &pmus, &capacity).map_err(|error| error.to_string())
+    let capacity = Capacity::documented(&catalogue, &told, pmus, 0);
+    Plan::packed(&request, pmus, &capacity).map_err(|error| error.to_string())
 }
 
 /// Opens task-clock for a target that `perf_event_open(2)` names by `pid` and `flags`.

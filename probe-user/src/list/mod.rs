@@ -11,7 +11,7 @@ mod print;
 #[cfg(test)]
 mod tests;
 
-use std::{io, path::Path};
+use std::{io, sync::Arc};
 
 pub(crate) use self::pmus::family;
 pub use self::{
@@ -21,10 +21,10 @@ pub use self::{
     print::Part,
 };
 use crate::{
-    catalogue::{Catalogue, Machine},
+    catalogue::{self, Catalogue},
     devices::Devices,
     event::{Counter, Exclude},
-    machine::{Pmus, cpus, topology::Topology},
+    machine::{Machine, Pmus, SysfsError},
     plan::Capacity,
     sys::perf,
 };
@@ -43,22 +43,28 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// What the running machine has; `machine` says which metrics hold on it.
-    #[must_use]
-    pub fn of_this_machine(pmus: &Pmus, catalogue: &Catalogue, machine: &Machine) -> Self {
-        let online = cpus::online(Path::new("/sys")).unwrap_or_default();
+    /// What the running machine has; `told` says which metrics hold on it.
+    ///
+    /// # Errors
+    /// The PMUs cannot be listed.
+    pub fn of_this_machine(
+        machine: &Machine,
+        catalogue: &Catalogue,
+        told: &catalogue::Machine,
+    ) -> Result<Self, Arc<SysfsError>> {
+        let pmus = machine.pmus()?;
+        let online = machine.online().unwrap_or_default();
         let cpu = online.iter().next().unwrap_or(0);
-        let sysfs = Path::new("/sys");
         let clock = Counter::task_clock();
         let permitted = perf::open(&clock.attr(), Exclude::default(), cpu, None).is_ok();
         let capacity = if permitted {
-            Capacity::of_this_machine(catalogue, machine, pmus, 0)
+            Capacity::of_this_machine(catalogue, told, pmus, online.clone(), 0)
         } else {
-            Capacity::documented(catalogue, machine, pmus, 0)
+            Capacity::documented(catalogue, told, pmus, 0)
         };
-        Self {
-            devices: Devices::read(sysfs, pmus, &Topology::read(sysfs)),
-            metrics: metrics::items(catalogue, machine, pmus, &capacity, permitted),
+        Ok(Self {
+            devices: Devices::read(machine.sysfs(), pmus, machine.topology()),
+            metrics: metrics::items(catalogue, told, pmus, &capacity, permitted),
             ..Self::new(pmus, &|counter| {
                 // One of those that it counts on, where cores differ in kind.
                 let cpu = online
@@ -67,7 +73,7 @@ impl Inventory {
                     .unwrap_or(cpu);
                 perf::open(&counter.attr(), Exclude::default(), cpu, None).map(drop)
             })
-        }
+        })
     }
 
     /// What a machine with these PMUs has; `open` tries an event on one of its CPUs.

@@ -11,7 +11,7 @@ pub(crate) use self::file::Shape;
 use self::file::Types;
 
 /// Where the kernel describes its types.
-pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+pub(super) const VMLINUX: &str = "kernel/btf/vmlinux";
 
 /// Why the kernel's types could not be read, or are not what the programs take them for.
 #[derive(Debug, thiserror::Error)]

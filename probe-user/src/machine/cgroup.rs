@@ -5,12 +5,13 @@ use std::{
     io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use probe_common::CgroupId;
 
 /// What can go wrong with the hierarchy.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CgroupError {
     /// No cgroup2 file system is mounted.
@@ -28,7 +29,7 @@ pub enum CgroupError {
         /// What was read.
         path: PathBuf,
         /// Why it failed.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// A path that the user gave is no cgroup.
     #[error(
@@ -61,7 +62,7 @@ impl Hierarchy {
         let mountinfo = proc.join("self/mountinfo");
         let text = fs::read_to_string(&mountinfo).map_err(|source| CgroupError::Read {
             path: mountinfo.clone(),
-            source,
+            source: Arc::new(source),
         })?;
         text.lines()
             .find_map(Self::parse)
@@ -89,7 +90,7 @@ impl Hierarchy {
     pub fn walk(&self) -> Result<Vec<(CgroupId, String)>, CgroupError> {
         let read = |source| CgroupError::Read {
             path: self.mount.clone(),
-            source,
+            source: Arc::new(source),
         };
         let mut found = Vec::new();
         let mut open = vec![(
@@ -158,7 +159,7 @@ impl Hierarchy {
         let path = proc.join("self/cgroup");
         let read = |source| CgroupError::Read {
             path: path.clone(),
-            source,
+            source: Arc::new(source),
         };
         let text = fs::read_to_string(&path).map_err(read)?;
         text.lines()

@@ -9,7 +9,11 @@ use std::{
 
 use flate2::read::GzDecoder;
 
+use super::read_trimmed;
+use crate::sys::roots::Roots;
+
 /// The options of a kernel's build.
+#[derive(Debug)]
 pub(crate) struct KernelConfig {
     /// Where they were read, as the machine names it.
     pub(crate) source: PathBuf,
@@ -28,23 +32,25 @@ pub(crate) enum Built {
 }
 
 impl KernelConfig {
-    /// Reads /proc/config.gz, or /boot/config-RELEASE; None where neither can be read.
-    pub(crate) fn read(proc: &Path, boot: &Path) -> Option<Self> {
-        if let Ok(text) = gunzip(&proc.join("config.gz")) {
-            return Some(Self::parse(Path::new("/proc/config.gz"), &text));
+    /// Reads `<proc>/config.gz`, or `<boot>/config-RELEASE`; None where neither can be read.
+    pub(super) fn read(roots: &Roots) -> Option<Self> {
+        let running = roots.proc.join("config.gz");
+        if let Ok(text) = gunzip(&running) {
+            return Some(Self::parse(roots.named(&running), &text));
         }
-        let name = format!("config-{}", release(proc)?);
-        let text = fs::read_to_string(boot.join(&name)).ok()?;
-        Some(Self::parse(&Path::new("/boot").join(name), &text))
+        let release = read_trimmed(&roots.proc.join("sys/kernel/osrelease"))?;
+        let installed = roots.boot.join(format!("config-{release}"));
+        let text = fs::read_to_string(&installed).ok()?;
+        Some(Self::parse(roots.named(&installed), &text))
     }
 
-    fn parse(source: &Path, text: &str) -> Self {
+    fn parse(source: PathBuf, text: &str) -> Self {
         let options = text.lines().filter_map(|line| {
             let (name, value) = line.strip_prefix("CONFIG_")?.split_once('=')?;
             Some((name.to_owned(), value.to_owned()))
         });
         Self {
-            source: source.to_owned(),
+            source,
             options: options.collect(),
         }
     }
@@ -57,12 +63,6 @@ impl KernelConfig {
             Some(_) | None => Built::Not,
         }
     }
-}
-
-/// `uname -r`
-fn release(proc: &Path) -> Option<String> {
-    let text = fs::read_to_string(proc.join("sys/kernel/osrelease")).ok()?;
-    Some(text.trim().to_owned())
 }
 
 fn gunzip(path: &Path) -> io::Result<String> {

@@ -1,10 +1,11 @@
 //! The machine as its kernel describes it: CPUs, sockets, PMUs, cgroups, resctrl, types. Raw facts, which
-//! name no platform.
+//! name no platform. A run makes one [`Machine`] and hands it on.
 
 mod bdf;
 pub(crate) mod btf;
 pub(crate) mod capabilities;
 pub mod cgroup;
+mod cpu_model;
 pub mod cpus;
 mod format;
 pub(crate) mod kernel_config;
@@ -15,12 +16,210 @@ pub(crate) mod terms;
 pub mod topology;
 mod uncore_names;
 
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
 pub use self::{
     bdf::{Bdf, ParseBdfError},
     btf::BtfError,
     capabilities::MissingCapabilities,
+    cpu_model::CpuModel,
     format::{Format, FormatError, Word},
     pmus::{Pmu, PmuEvent, PmuKind, Pmus},
     sysfs_error::{SysfsError, SysfsProblem},
     uncore_names::{named_node, product, product_of},
 };
+use self::{
+    cgroup::{CgroupError, Hierarchy},
+    cpus::{CpuList, CpuListError},
+    kernel_config::KernelConfig,
+    topology::Topology,
+};
+pub use crate::sys::roots::Roots;
+
+/// One machine. What does not change while it runs is read when it is first asked for, and kept.
+#[derive(Debug, Default)]
+pub struct Machine {
+    roots: Roots,
+    pmus: OnceLock<Result<Pmus, Arc<SysfsError>>>,
+    hierarchy: OnceLock<Result<Hierarchy, CgroupError>>,
+    topology: OnceLock<Topology>,
+    config: OnceLock<Option<KernelConfig>>,
+    cpu_model: OnceLock<Option<CpuModel>>,
+}
+
+impl Machine {
+    /// The running machine.
+    #[must_use]
+    pub fn this() -> Self {
+        Self::default()
+    }
+
+    /// The machine that these trees describe.
+    #[must_use]
+    pub fn at(roots: Roots) -> Self {
+        Self {
+            roots,
+            ..Self::default()
+        }
+    }
+
+    /// The same machine as a process sees it that has another mount of cgroup2.
+    #[must_use]
+    pub fn seeing(self, hierarchy: Hierarchy) -> Self {
+        Self {
+            hierarchy: OnceLock::from(Ok(hierarchy)),
+            ..self
+        }
+    }
+
+    /// Where its trees are.
+    #[must_use]
+    pub fn roots(&self) -> &Roots {
+        &self.roots
+    }
+
+    /// The root of sysfs.
+    #[must_use]
+    pub fn sysfs(&self) -> &Path {
+        &self.roots.sys
+    }
+
+    /// The root of procfs.
+    #[must_use]
+    pub fn procfs(&self) -> &Path {
+        &self.roots.proc
+    }
+
+    /// What a file of sysfs holds, without the white space around it; None where it cannot be read.
+    #[must_use]
+    pub fn sys(&self, path: &str) -> Option<String> {
+        read_trimmed(&self.roots.sys.join(path))
+    }
+
+    /// The same of procfs.
+    #[must_use]
+    pub fn proc(&self, path: &str) -> Option<String> {
+        read_trimmed(&self.roots.proc.join(path))
+    }
+
+    /// The CPUs that are online now: they come and go.
+    ///
+    /// # Errors
+    /// The file cannot be read or is no CPU list.
+    pub fn online(&self) -> Result<CpuList, CpuListError> {
+        cpus::online(&self.roots.sys)
+    }
+
+    /// The CPUs that the kernel has room for.
+    ///
+    /// # Errors
+    /// The file cannot be read or is no CPU list.
+    pub fn possible(&self) -> Result<CpuList, CpuListError> {
+        cpus::possible(&self.roots.sys)
+    }
+
+    /// Sockets and NUMA nodes of the CPUs that were online when it was first asked for.
+    pub fn topology(&self) -> &Topology {
+        self.topology
+            .get_or_init(|| Topology::read(&self.roots.sys))
+    }
+
+    /// The mount of cgroup2.
+    ///
+    /// # Errors
+    /// Where none is mounted, or procfs cannot be read.
+    pub fn hierarchy(&self) -> Result<&Hierarchy, CgroupError> {
+        let read = || Hierarchy::find(&self.roots.proc);
+        let hierarchy = self.hierarchy.get_or_init(read);
+        hierarchy.as_ref().map_err(Clone::clone)
+    }
+
+    /// The PMUs.
+    ///
+    /// # Errors
+    /// Their directory cannot be listed. What is wrong with a single PMU is no error here.
+    pub fn pmus(&self) -> Result<&Pmus, Arc<SysfsError>> {
+        let read = || Pmus::read(&self.roots.sys).map_err(Arc::new);
+        self.pmus.get_or_init(read).as_ref().map_err(Arc::clone)
+    }
+
+    /// `MIDR_EL1` of a CPU; None where it has none, or is offline.
+    #[must_use]
+    pub fn midr(&self, cpu: u32) -> Option<u64> {
+        cpu_model::midr(&self.roots.sys, cpu)
+    }
+
+    /// Vendor, family and model of an x86 CPU.
+    pub fn cpu_model(&self) -> Option<&CpuModel> {
+        let read = || CpuModel::read(&self.roots.sys, &self.roots.proc);
+        self.cpu_model.get_or_init(read).as_ref()
+    }
+
+    /// What the kernel was built with; None where that cannot be read.
+    pub(crate) fn kernel_config(&self) -> Option<&KernelConfig> {
+        let read = || KernelConfig::read(&self.roots);
+        self.config.get_or_init(read).as_ref()
+    }
+
+    /// The kernel's own types, for BTF.
+    pub(crate) fn vmlinux(&self) -> PathBuf {
+        self.roots.sys.join(btf::VMLINUX)
+    }
+
+    /// Where resctrl is mounted, as the machine names it.
+    #[must_use]
+    pub fn resctrl(&self) -> Option<PathBuf> {
+        resctrl::mount(&self.roots.proc)
+    }
+}
+
+fn read_trimmed(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that appears later changes nothing of what was read, but CPUs come and go.
+    #[test]
+    fn what_does_not_change_is_read_once() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let machine = Machine::at(Roots::below(root.path()));
+        write("sys/devices/system/cpu/online", "0-3\n");
+        write("sys/bus/event_source/devices/software/type", "1\n");
+        let mount = |at: &str| format!("30 1 0:26 / {at} rw - cgroup2 cgroup2 rw\n");
+        write("proc/self/mountinfo", &mount("/first"));
+        assert_eq!(machine.pmus().unwrap().names().count(), 1);
+        assert_eq!(machine.online().unwrap().len(), 4);
+        assert_eq!(machine.hierarchy().unwrap().mount, Path::new("/first"));
+        write("sys/devices/system/cpu/online", "0-1\n");
+        write("sys/bus/event_source/devices/msr/type", "9\n");
+        write("proc/self/mountinfo", &mount("/second"));
+        assert_eq!(machine.pmus().unwrap().names().count(), 1);
+        assert_eq!(machine.online().unwrap().len(), 2);
+        assert_eq!(machine.hierarchy().unwrap().mount, Path::new("/first"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_each_time() {
+        let machine = Machine::at(Roots::below(Path::new("/nonexistent")));
+        for _ in 0..2 {
+            let error = machine.pmus().unwrap_err().to_string();
+            assert!(error.ends_with("`mount -t sysfs none /sys`"), "{error}");
+            assert!(machine.hierarchy().is_err() && machine.online().is_err());
+        }
+        assert!(machine.midr(0).is_none() && machine.cpu_model().is_none());
+        assert!(machine.kernel_config().is_none() && machine.resctrl().is_none());
+    }
+}

@@ -16,7 +16,7 @@ use std::{
 
 use probe_common::CgroupId;
 
-use crate::machine::{cgroup::Hierarchy, topology::Topology};
+use super::{Machine, cgroup::Hierarchy, topology::Topology};
 
 /// How old the list of groups and of their tasks may be.
 const TASKS_EVERY: Duration = Duration::from_secs(5);
@@ -69,19 +69,18 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// `None` where resctrl is not mounted.
+    /// `None` where resctrl is not mounted, or monitors nothing.
     pub(crate) fn new(
-        sysfs: &Path,
-        proc: &Path,
+        machine: &Machine,
         hierarchy: &Hierarchy,
         topology: &Topology,
     ) -> Option<Self> {
-        let root = sysfs.join("fs/resctrl");
+        let root = machine.roots().locate(&machine.resctrl()?);
         root.join("mon_groups").is_dir().then(|| Self {
             root,
-            proc: proc.to_owned(),
+            proc: machine.procfs().to_owned(),
             hierarchy: hierarchy.clone(),
-            sockets: caches(sysfs, topology),
+            sockets: caches(machine.sysfs(), topology),
             groups: None,
         })
     }
@@ -150,6 +149,18 @@ impl Reader {
     }
 }
 
+/// Where it is mounted, by `<proc>/self/mountinfo`.
+pub(super) fn mount(proc: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(proc.join("self/mountinfo")).ok()?;
+    text.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let mount = left.split(' ').nth(4)?;
+        right
+            .starts_with("resctrl ")
+            .then(|| Path::new(mount).to_owned())
+    })
+}
+
 fn directories(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -184,6 +195,7 @@ fn caches(sysfs: &Path, topology: &Topology) -> BTreeMap<u32, u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Roots;
 
     struct Tree(tempfile::TempDir);
 
@@ -223,8 +235,8 @@ mod tests {
                 mount: self.0.path().join("cgroup"),
                 root: "/".to_owned(),
             };
-            let (sys, proc) = (self.0.path().join("sys"), self.0.path().join("proc"));
-            Reader::new(&sys, &proc, &hierarchy, &Topology::of(&[0, 1]))
+            let machine = Machine::at(Roots::below(self.0.path()));
+            Reader::new(&machine, &hierarchy, &Topology::of(&[0, 1]))
         }
     }
 
@@ -248,6 +260,9 @@ mod tests {
         let tree = Tree::new();
         assert!(tree.reader().is_none(), "not mounted");
         tree.group("mon_groups/a", "17\n", ["100\n", "7\n"]);
+        assert!(tree.reader().is_none(), "a directory is no mount");
+        let mount = "40 29 0:50 / /sys/fs/resctrl rw - resctrl resctrl rw\n";
+        tree.write("proc/self/mountinfo", mount);
         // Tasks 17 and 18; the second has exited.
         tree.group("gold", "17\n18\n", ["4096\n", "Unavailable\n"]);
         tree.group("gold/mon_groups/b", "", ["Unassigned\n", "Error\n"]);

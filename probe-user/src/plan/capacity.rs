@@ -7,7 +7,6 @@ use std::{
     cell::{OnceCell, RefCell},
     collections::{BTreeMap, HashMap},
     os::fd::{AsFd as _, OwnedFd},
-    path::Path,
     time::Duration,
 };
 
@@ -17,10 +16,7 @@ use super::{RequestedEvent, SOFTWARE};
 use crate::{
     catalogue::{Catalogue, EventSpec, Machine, PmuSpec},
     event::{self, Counter, Scope, Source},
-    machine::{
-        Pmus,
-        cpus::{self, CpuList},
-    },
+    machine::{Pmus, cpus::CpuList},
     sys::perf,
 };
 
@@ -86,12 +82,13 @@ struct Trial {
 }
 
 impl Capacity {
-    /// The PMUs of the running machine. `reserve` counters of the cores' stay free for others.
+    /// The PMUs of the running machine, tried on the CPUs that are `online`. `reserve` counters of the cores' stay free for others.
     #[must_use]
     pub fn of_this_machine(
         catalogue: &Catalogue,
         machine: &Machine,
         pmus: &Pmus,
+        online: CpuList,
         reserve: usize,
     ) -> Self {
         let cores = pmus.cores().filter_map(|pmu| {
@@ -99,7 +96,7 @@ impl Capacity {
             Some((pmu.name.clone(), (counters, OnceCell::new())))
         });
         let trial = Trial {
-            online: cpus::online(Path::new("/sys")).unwrap_or_default(),
+            online,
             cores: cores.collect(),
             known: RefCell::default(),
             taken: RefCell::default(),

@@ -53,9 +53,9 @@ pub(super) struct Clock {
 
 impl Clock {
     /// None where the timer that records count cannot be read.
-    pub(super) fn new(ticks: TickClock) -> Option<Self> {
+    pub(super) fn new(ticks: TickClock, proc: &Path) -> Option<Self> {
         timer()?;
-        let namespace = time_namespace::ahead(Path::new("/proc"));
+        let namespace = time_namespace::ahead(proc);
         if namespace.is_none() {
             tracing::warn!(
                 "samples have no time_ns: /proc does not tell the clock of our time namespace from the kernel's; \

@@ -1,11 +1,11 @@
 //! What can go wrong with a recording.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, sync::Arc};
 
 use super::Size;
 use crate::{
     event::EventError,
-    machine::{cgroup::CgroupError, cpus::CpuListError},
+    machine::{SysfsError, cgroup::CgroupError, cpus::CpuListError},
     sys::descriptors::{self, TooFew},
 };
 
@@ -92,6 +92,9 @@ pub enum RecordError {
     /// The cgroup is not there.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
+    /// The PMUs cannot be listed.
+    #[error(transparent)]
+    Pmus(#[from] Arc<SysfsError>),
 }
 
 /// Why the kernel refused to open an SPE event, and what to do (`perf_event_open(2)`;

@@ -4,14 +4,14 @@
 //! threads' own and live on; but a CPU that was offline when the recording began has none of them. A buffer
 //! of a thread is of no CPU.
 
-use std::{collections::BTreeSet, os::fd::RawFd, path::Path, time::Instant};
+use std::{collections::BTreeSet, os::fd::RawFd, time::Instant};
 
 use super::{
     RecordError, Recorder, Target,
     open::{enable, lost},
     target::threads,
 };
-use crate::{machine::cpus, sys::uevents::Messages};
+use crate::sys::uevents::Messages;
 
 /// Which CPUs a recording knows to be online.
 pub(super) struct Cpus {
@@ -52,7 +52,7 @@ impl Recorder {
     /// Before a round: marks the buffers that are drained for the last time.
     pub(super) fn mark_dead(&mut self) -> Result<(), RecordError> {
         self.cpus.take_messages();
-        let online = cpus::online(Path::new("/sys"))?;
+        let online = self.machine.online()?;
         let of_threads = !matches!(self.config.target, Target::Cgroup(_));
         for area in &mut self.areas {
             let Some(cpu) = area.buffer.cpu else { continue };
@@ -101,7 +101,7 @@ impl Recorder {
         let opened = match self.config.target.clone() {
             Target::Cgroup(path) => self.open_cgroup(&[(cpu, kind)], &path),
             Target::Command(pid) | Target::Process(pid) => {
-                let mut all = threads(pid).unwrap_or_default();
+                let mut all = threads(&self.machine, pid).unwrap_or_default();
                 all.extend(self.tasks.living());
                 all.sort_unstable();
                 all.dedup();
@@ -118,7 +118,7 @@ impl Recorder {
             // Nobody is left who could be recorded.
             Err(RecordError::NoProcess(_)) => return Ok(()),
             // It left again meanwhile.
-            Err(_) if !cpus::online(Path::new("/sys"))?.contains(cpu) => return Ok(()),
+            Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
             Err(error) => {
                 tracing::warn!("CPU {cpu} came online and is not recorded: {error}");
                 self.areas.truncate(first);

@@ -3,16 +3,15 @@
 use std::{
     fs::File,
     io::{self, BufWriter},
-    path::Path,
 };
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{
     AuxPlace, EventFile, Recorder, Sink,
-    machine::midr,
     perf_data::{ATTR, Event, PerfData, SPE_SAMPLE, Time},
 };
+use crate::machine::Machine;
 
 /// The file of `--raw`.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl RawFile {
         let events = recorder.event_files();
         let events: Vec<Event> = events.iter().map(|file| event(file, pmu)).collect();
         self.0
-            .finish(&events, std::env::consts::ARCH, &cpuid())
+            .finish(&events, std::env::consts::ARCH, &cpuid(&recorder.machine))
             .map(drop)
     }
 }
@@ -89,6 +88,8 @@ fn event(file: &EventFile, spe: u32) -> Event {
 }
 
 /// `MIDR_EL1` of the first CPU, from which perf knows the meaning of data sources.
-fn cpuid() -> String {
-    midr(Path::new("/sys"), 0).map_or(String::new(), |midr| format!("{midr:#018x}"))
+fn cpuid(machine: &Machine) -> String {
+    machine
+        .midr(0)
+        .map_or(String::new(), |midr| format!("{midr:#018x}"))
 }

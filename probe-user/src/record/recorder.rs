@@ -6,6 +6,7 @@ use std::{
     fs,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
@@ -23,7 +24,7 @@ use super::{
     tasks::Tasks,
     wire::{Event, Task},
 };
-use crate::{event::Counter, machine::Pmus};
+use crate::{event::Counter, machine::Machine};
 
 /// A recording as the user wants it.
 #[derive(Clone, Debug)]
@@ -49,6 +50,7 @@ pub struct EventFile {
 
 /// A running recording.
 pub struct Recorder {
+    pub(super) machine: Arc<Machine>,
     pub(super) config: Config,
     pub(super) events: Vec<SpeEvent>,
     pub(super) areas: Vec<CpuBuffer>,
@@ -76,13 +78,13 @@ impl Recorder {
     /// # Errors
     ///
     /// Where this machine, these sizes or this target cannot be recorded.
-    pub fn open(config: Config, pmus: &Pmus) -> Result<Self, RecordError> {
+    pub fn open(config: Config, machine: &Arc<Machine>) -> Result<Self, RecordError> {
         config.buffers.check(rustix::param::page_size() as u64)?;
-        let events = config.sampling.events(pmus)?;
+        let events = config.sampling.events(machine.pmus()?)?;
         let cpus = Cpus::listen();
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| RecordError::Poll(error.into()))?;
-        let namespace = fs::read_link("/proc/self/ns/pid").ok();
+        let namespace = fs::read_link(machine.procfs().join("self/ns/pid")).ok();
         let initial = Path::new("pid:[4026531836]");
         let attribution = Attribution {
             // The kernel writes ids of the initial namespace (PROC_PID_INIT_INO in linux/proc_ns.h).
@@ -100,14 +102,15 @@ impl Recorder {
             );
         }
         let mut recorder = Self {
+            machine: Arc::clone(machine),
             ids: (vec![Vec::new(); events.len()], Vec::new()),
             config,
             events,
             areas: Vec::new(),
             attribution,
             clock: None,
-            sources: Sources::read(Path::new("/sys")),
-            tasks: Tasks::new(Path::new("/proc")),
+            sources: Sources::of(machine),
+            tasks: Tasks::new(machine.procfs()),
             counts: Counts::default(),
             poll,
             cpus,
@@ -118,7 +121,7 @@ impl Recorder {
         };
         recorder.open_target()?;
         let ticks = recorder.ticks();
-        recorder.clock = ticks.and_then(Clock::new);
+        recorder.clock = ticks.and_then(|ticks| Clock::new(ticks, machine.procfs()));
         if let Some(clock) = &mut recorder.clock {
             clock.anchor();
         }
@@ -136,7 +139,7 @@ impl Recorder {
         }
         // They may end before their first samples are read.
         for pid in self.processes() {
-            for tid in threads(pid).unwrap_or_default() {
+            for tid in threads(&self.machine, pid).unwrap_or_default() {
                 self.tasks.who(tid, None);
             }
         }

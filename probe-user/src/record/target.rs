@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io,
     path::Path,
+    sync::Arc,
 };
 
 use rustix::event::epoll;
@@ -16,7 +17,7 @@ use super::{
     present,
 };
 use crate::{
-    machine::{cgroup::Hierarchy, cpus},
+    machine::Machine,
     sys::descriptors::{self, Needed},
 };
 
@@ -53,7 +54,7 @@ impl Recorder {
                 Ok(())
             }
             Target::Process(pid) => {
-                let threads = threads(pid)?;
+                let threads = threads(&self.machine, pid)?;
                 self.open_threads(&cpus, pid, &threads, false)
             }
             Target::Cgroup(path) => self.open_cgroup(&cpus, &path),
@@ -62,7 +63,7 @@ impl Recorder {
 
     /// The online CPUs that have SPE, each with its kind.
     pub(super) fn sampled(&self) -> Result<Vec<(u32, usize)>, RecordError> {
-        let online = cpus::online(Path::new("/sys"))?;
+        let online = self.machine.online()?;
         let kind = |cpu| self.events.iter().position(|spe| spe.cpus.contains(cpu));
         let with_spe = online.iter().filter_map(|cpu| Some((cpu, kind(cpu)?)));
         Ok(with_spe.collect())
@@ -71,7 +72,7 @@ impl Recorder {
     /// The same, of which there must be one.
     fn cpus(&self) -> Result<Vec<(u32, usize)>, RecordError> {
         let with_spe = self.sampled()?;
-        let online = cpus::online(Path::new("/sys"))?;
+        let online = self.machine.online()?;
         if with_spe.is_empty() {
             let masks: Vec<String> = self.events.iter().map(|e| e.cpus.to_string()).collect();
             return Err(RecordError::NoCpu(masks.join(" and ")));
@@ -128,7 +129,8 @@ impl Recorder {
         cpus: &[(u32, usize)],
         path: &str,
     ) -> Result<(), RecordError> {
-        let hierarchy = Hierarchy::find(Path::new("/proc"))?;
+        let machine = Arc::clone(&self.machine);
+        let hierarchy = machine.hierarchy()?;
         let path = hierarchy.resolve(path)?;
         // `resolve` has found the directory.
         let directory = hierarchy.directory(&path).unwrap_or_default();
@@ -173,7 +175,7 @@ impl Recorder {
         let mut given = 0;
         // A thread may start others while this goes on.
         loop {
-            let new = threads(pid).unwrap_or_default();
+            let new = threads(&self.machine, pid).unwrap_or_default();
             let new: Vec<u32> = new
                 .into_iter()
                 .filter(|tid| !self.known.contains(tid))
@@ -223,7 +225,11 @@ impl Recorder {
                 for event in area.buffer.follow.iter().chain(&area.buffer.spe) {
                     enable(event).map_err(RecordError::Enable)?;
                 }
-                self.counts.unsampled_ns += area.buffer.tid.and_then(run_time).unwrap_or(0);
+                self.counts.unsampled_ns += area
+                    .buffer
+                    .tid
+                    .and_then(|tid| run_time(&self.machine, tid))
+                    .unwrap_or(0);
             }
         }
         Ok(())
@@ -234,7 +240,9 @@ impl Recorder {
         match &self.config.target {
             Target::Command(_) => Vec::new(),
             Target::Process(pid) => vec![*pid],
-            Target::Cgroup(path) => Hierarchy::find(Path::new("/proc"))
+            Target::Cgroup(path) => self
+                .machine
+                .hierarchy()
                 .ok()
                 .and_then(|hierarchy| hierarchy.directory(&hierarchy.resolve(path).ok()?))
                 .map_or(Vec::new(), |directory| processes(&directory)),
@@ -246,14 +254,14 @@ impl Recorder {
         let id = self.ids.1.first().copied().unwrap_or_default();
         self.processes()
             .iter()
-            .flat_map(|pid| present::records(Path::new("/proc"), *pid, id))
+            .flat_map(|pid| present::records(self.machine.procfs(), *pid, id))
             .collect()
     }
 }
 
 /// The threads of a process.
-pub(super) fn threads(pid: u32) -> Result<Vec<u32>, RecordError> {
-    let path = Path::new("/proc").join(pid.to_string()).join("task");
+pub(super) fn threads(machine: &Machine, pid: u32) -> Result<Vec<u32>, RecordError> {
+    let path = machine.procfs().join(pid.to_string()).join("task");
     let entries = match fs::read_dir(&path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -278,7 +286,7 @@ fn processes(directory: &Path) -> Vec<u32> {
 }
 
 /// CPU time of a thread so far, ns (Documentation/scheduler/sched-stats.rst).
-fn run_time(tid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+fn run_time(machine: &Machine, tid: u32) -> Option<u64> {
+    let text = machine.proc(&format!("{tid}/schedstat"))?;
     text.split(' ').next()?.parse().ok()
 }

@@ -113,9 +113,7 @@ pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Erro
                 .to_owned()
         }
         Some(libc::EACCES | libc::EPERM) => {
-            let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-            let level =
-                level.map_or_else(|_| "unknown".to_owned(), |value| value.trim().to_owned());
+            let level = perf::paranoid().unwrap_or_else(|| "unknown".to_owned());
             format!(
                 "permission denied: CAP_PERFMON is needed to count all tasks of a CPU, and where \
                  kernel.perf_event_paranoid is above 2 (here {level}) some distributions' kernels want \

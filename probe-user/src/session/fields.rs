@@ -99,15 +99,16 @@ pub(crate) fn offsets(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::btf::VMLINUX;
+    use crate::machine::Machine;
 
     #[test]
     fn the_running_kernel_has_every_field() {
-        if !Path::new(VMLINUX).exists() {
+        let vmlinux = Machine::this().vmlinux();
+        if !vmlinux.exists() {
             println!("skipped: this kernel has no BTF");
             return;
         }
-        let offsets = offsets(Path::new(VMLINUX), true).unwrap();
+        let offsets = offsets(&vmlinux, true).unwrap();
         let all = FIELDS.len() + spe::FIELDS.len() + RUN_QUEUE.len();
         assert_eq!(offsets.len(), all);
         // The members that lie first in their structures on no kernel we know.

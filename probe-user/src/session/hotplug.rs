@@ -1,14 +1,11 @@
 //! CPUs that go offline and come back: their counters are dead for good then, and are opened anew.
 
-use std::{collections::HashMap, os::fd::RawFd, path::Path};
+use std::{collections::HashMap, os::fd::RawFd};
 
 use probe_common::{CpuState, FlushMode, NO_GROUP};
 
 use super::{CpuCounters, Session, SessionError};
-use crate::{
-    machine::cpus,
-    sys::{descriptors, uevents::Messages},
-};
+use crate::sys::{descriptors, uevents::Messages};
 
 /// Nanoseconds in which the enabled time of a live counter cannot stand still: where a kernel does not
 /// trust the CPU's clock, its own advances by ticks, of 10 ms at most.
@@ -51,7 +48,7 @@ impl Session {
     pub(crate) fn follow_cpus(&mut self) -> Result<(), SessionError> {
         let changed = self.hotplug.messages.changed().into_iter();
         let changed: Vec<u32> = changed.map(|change| change.cpu).collect();
-        let online = cpus::online(Path::new("/sys"))?;
+        let online = self.machine.online()?;
         let known = |cpu| self.counters.iter().any(|counters| counters.cpu == cpu);
         self.uncore.look |=
             !changed.is_empty() || online.len() != self.counters.len() || !online.iter().all(known);
@@ -93,11 +90,11 @@ impl Session {
     }
 
     fn revive(&mut self, cpu: u32) -> Result<(), SessionError> {
-        descriptors::allow(&self.config.descriptors_on(&[cpu]))?;
+        descriptors::allow(&self.config.descriptors_on(&self.machine, &[cpu]))?;
         let opened = match CpuCounters::open(&self.config.plan, cpu) {
             Ok(opened) => opened,
             // It left again while its counters were opened.
-            Err(_) if !cpus::online(Path::new("/sys"))?.contains(cpu) => return Ok(()),
+            Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
             Err(error) => return Err(error),
         };
         if let Some(spe) = &mut self.spe

@@ -20,7 +20,7 @@ pub mod spe;
 mod uncore;
 mod walk;
 
-use std::{io, path::Path, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use aya::{
     Btf, Ebpf, EbpfLoader,
@@ -49,12 +49,7 @@ pub use self::{
 };
 use crate::{
     devices::DeviceReader,
-    machine::{
-        btf::{self, BtfError},
-        capabilities,
-        cgroup::Hierarchy,
-        cpus, resctrl,
-    },
+    machine::{Machine, btf::BtfError, capabilities, cgroup::Hierarchy, resctrl},
     plan::Plan,
     snapshot::{Hook, Names, Refused},
     sys::{bpf, clock::now, descriptors},
@@ -82,6 +77,7 @@ pub struct Config {
 
 /// Everything that is in the kernel for one run.
 pub struct Session {
+    pub(crate) machine: Arc<Machine>,
     pub(crate) config: Config,
     pub(crate) ebpf: Ebpf,
     pub(crate) btf: Btf,
@@ -110,37 +106,41 @@ pub struct Session {
 }
 
 impl Session {
-    /// Loads and attaches everything, and starts counting on every online CPU.
+    /// Loads and attaches everything, and starts counting on every online CPU of the running machine.
     ///
     /// # Errors
     ///
     /// Where a right, a kernel feature or an event is missing; each error says what to do.
-    pub fn start(config: Config, hierarchy: &Hierarchy) -> Result<Self, SessionError> {
+    pub fn start(mut config: Config, machine: &Arc<Machine>) -> Result<Self, SessionError> {
         capabilities::check()?;
-        let sysfs = Path::new("/sys");
+        let hierarchy = machine.hierarchy()?;
+        if let Some(spe) = &mut config.spe {
+            spe.settle(machine);
+        }
         // Before the CPUs are looked up, so that none leaves unseen.
         let hotplug = Hotplug::listen();
-        let online: Vec<u32> = cpus::online(sysfs)?.iter().collect();
+        let online: Vec<u32> = machine.online()?.iter().collect();
         let max_rows = config
             .max_rows
             .unwrap_or_else(|| default_rows(online.len(), config.plan.groups.len()));
-        let vmlinux = Path::new(btf::VMLINUX);
-        let offsets = fields::offsets(vmlinux, config.spe.is_some())?;
+        let vmlinux = machine.vmlinux();
+        let offsets = fields::offsets(&vmlinux, config.spe.is_some())?;
         let btf = Btf::from_sys_fs().map_err(|error| BtfError::Unreadable {
-            path: vmlinux.to_path_buf(),
+            path: vmlinux.clone(),
             reason: chain(&error),
         })?;
-        let possible = cpus::possible(sysfs)?
+        let possible = machine
+            .possible()?
             .last()
             .map_or(0, |last| last as usize + 1);
-        descriptors::allow(&config.descriptors(&online))?;
+        descriptors::allow(&config.descriptors(machine, &online))?;
         let mut ebpf = load(&config, max_rows, &offsets, &btf, possible)?;
 
         let opened = online
             .iter()
             .map(|cpu| CpuCounters::open(&config.plan, *cpu));
         let cpu_counters = opened.collect::<Result<Vec<_>, _>>()?;
-        let uncore = Uncore::open(&config.plan, sysfs)?;
+        let uncore = Uncore::open(&config.plan, machine)?;
 
         for name in ["flush", "read_cost"] {
             let run: &mut RawTracePoint = program(&mut ebpf, name)?;
@@ -169,9 +169,10 @@ impl Session {
         let devices = config
             .plan
             .reads_devices()
-            .then(|| DeviceReader::new(&config.plan.devices, hierarchy));
-        let resctrl = resctrl_reader::open(&config.plan, sysfs, hierarchy, &uncore);
+            .then(|| DeviceReader::new(&config.plan.devices, machine, hierarchy));
+        let resctrl = resctrl_reader::open(&config.plan, machine, hierarchy, &uncore);
         let mut session = Self {
+            machine: Arc::clone(machine),
             config,
             ebpf,
             btf,
@@ -200,6 +201,7 @@ impl Session {
         if let Some(config) = session.config.spe.clone() {
             let spe = Spe::start(
                 config,
+                machine,
                 &mut session.ebpf,
                 &session.btf,
                 session.clock,

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use aya_obj::Object;
 
 use super::{Config, OBJECT};
-use crate::{event::Scope, plan::Plan, snapshot::Hook, sys::descriptors::Needed};
+use crate::{event::Scope, machine::Machine, plan::Plan, snapshot::Hook, sys::descriptors::Needed};
 
 /// For each CPU the program's event, its link, and the event that counts the same switches.
 const OF_CGROUP_SWITCHES: usize = 3;
@@ -13,20 +13,20 @@ const OF_CGROUP_SWITCHES: usize = 3;
 impl Config {
     /// The descriptors of a session that counts on these CPUs.
     #[must_use]
-    pub fn descriptors(&self, cpus: &[u32]) -> Needed {
-        self.descriptors_on(cpus)
+    pub fn descriptors(&self, machine: &Machine, cpus: &[u32]) -> Needed {
+        self.descriptors_on(machine, cpus)
             .with("uncore events", self.plan.on_sockets())
             .with("maps and programs", objects())
     }
 
     /// Those that each of these CPUs adds.
-    pub(super) fn descriptors_on(&self, cpus: &[u32]) -> Needed {
+    pub(super) fn descriptors_on(&self, machine: &Machine, cpus: &[u32]) -> Needed {
         let hook = match self.hook {
             Hook::SchedSwitch => 0,
             Hook::CgroupSwitches => OF_CGROUP_SWITCHES * cpus.len(),
         };
         let spe = self.spe.as_ref();
-        let samples = spe.map_or(0, |spe| spe.descriptors(cpus));
+        let samples = spe.map_or(0, |spe| spe.descriptors(machine, cpus));
         Needed::default()
             .with("events on CPUs", self.plan.on_cpus(cpus))
             .with("the hook cgroup-switches", hook)

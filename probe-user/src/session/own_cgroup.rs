@@ -12,7 +12,7 @@ use std::{
 
 use probe_common::CgroupId;
 
-use crate::machine::cgroup::Hierarchy;
+use crate::machine::{Roots, cgroup::Hierarchy};
 
 /// What such a cgroup may be for; the last part of its name.
 const PURPOSES: [&str; 2] = ["stat", "admission"];
@@ -38,7 +38,7 @@ impl OwnCgroup {
     ///
     /// Where the directory cannot be written.
     pub fn make(hierarchy: &Hierarchy, purpose: &str) -> io::Result<Self> {
-        let own = Hierarchy::own(Path::new("/proc")).map_err(io::Error::other)?;
+        let own = Hierarchy::own(&Roots::default().proc).map_err(io::Error::other)?;
         let parent = hierarchy.directory(&own).ok_or_else(|| {
             io::Error::other(format!(
                 "the mount at {} does not show it",

@@ -10,7 +10,6 @@ use std::{
     fs, io,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
-    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -18,11 +17,7 @@ use std::{
 use super::{SessionError, counters};
 use crate::{
     event::Scope,
-    machine::{
-        self,
-        cpus::{self, CpuList},
-        topology::Topology,
-    },
+    machine::{self, Machine, cpus::CpuList, topology::Topology},
     plan::Plan,
     snapshot::UncoreReading,
     sys::{
@@ -38,7 +33,7 @@ const CERTAINLY_ENABLED: Duration = Duration::from_millis(1);
 pub(crate) struct Uncore {
     groups: Vec<Group>,
     topology: Arc<Topology>,
-    sysfs: PathBuf,
+    machine: Arc<Machine>,
     /// Those of [`Plan::uncore`] that are divided by what CPUs counted.
     divided: BTreeSet<usize>,
     /// A CPU came or went since the last look at the cpumasks.
@@ -77,11 +72,11 @@ struct Counter {
 
 impl Uncore {
     /// Opens every uncore event of the plan.
-    pub(crate) fn open(plan: &Plan, sysfs: &Path) -> Result<Self, SessionError> {
+    pub(crate) fn open(plan: &Plan, machine: &Arc<Machine>) -> Result<Self, SessionError> {
         let mut uncore = Self {
             groups: Vec::new(),
-            topology: Arc::new(Topology::read(sysfs)),
-            sysfs: sysfs.to_owned(),
+            topology: Arc::new(machine.topology().clone()),
+            machine: Arc::clone(machine),
             divided: skew::divided(plan),
             look: false,
             last: now(),
@@ -184,13 +179,15 @@ impl Uncore {
     }
 
     fn is_offline(&self, cpu: u32) -> bool {
-        cpus::online(&self.sysfs).is_ok_and(|online| !online.contains(cpu))
+        self.machine
+            .online()
+            .is_ok_and(|online| !online.contains(cpu))
     }
 
     /// Reads every counter, in one pass.
     pub(crate) fn read(&mut self, plan: &Plan) -> Vec<UncoreReading> {
         if std::mem::take(&mut self.look) {
-            Arc::make_mut(&mut self.topology).refresh(&self.sysfs);
+            Arc::make_mut(&mut self.topology).refresh(self.machine.sysfs());
             self.follow_cpumasks(plan);
         }
         let now = now();
@@ -247,7 +244,11 @@ impl Uncore {
     }
 
     fn follow(&self, plan: &Plan, group: &mut Group) {
-        let dir = self.sysfs.join("bus/event_source/devices").join(&group.pmu);
+        let dir = self
+            .machine
+            .sysfs()
+            .join("bus/event_source/devices")
+            .join(&group.pmu);
         let mask = fs::read_to_string(dir.join("cpumask"));
         let Some(cpus) = mask.ok().and_then(|mask| mask.parse::<CpuList>().ok()) else {
             group.state = State::Gone;

@@ -4,6 +4,8 @@ use std::{fmt, fs};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::roots::Roots;
+
 /// Maps, programs and their links of any session, with room to spare.
 pub const BESIDE_EVENTS: u64 = 256;
 
@@ -132,7 +134,9 @@ fn raise(current: Option<u64>, maximum: Option<u64>) {
 
 fn open_now() -> u64 {
     // One of them is the directory that is read.
-    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let entries = fs::read_dir(Roots::default().proc.join("self/fd"))
+        .into_iter()
+        .flatten();
     (entries.count() as u64).saturating_sub(1)
 }
 

@@ -7,6 +7,8 @@ use std::{
 
 use perf_event_open_sys::{self as raw, bindings};
 
+use super::roots::Roots;
+
 /// The `exclude_*` bits of `perf_event_attr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exclude {
@@ -103,6 +105,13 @@ pub(crate) fn open_sampling(
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_disabled(1);
     open_attr(&mut attr, cpu, None)
+}
+
+/// `kernel.perf_event_paranoid`; None where it cannot be read.
+pub(crate) fn paranoid() -> Option<String> {
+    let path = Roots::default().proc.join("sys/kernel/perf_event_paranoid");
+    let level = std::fs::read_to_string(path).ok()?;
+    Some(level.trim().to_owned())
 }
 
 /// Starts a group by its leader.

@@ -1,9 +1,12 @@
 //! `pmuscope doctor`: what this machine gives to counting, what is lost, what mends it.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Result;
-use probe_user::doctor::{Machine, examine};
+use probe_user::{
+    doctor::{Subject, examine},
+    machine::Machine,
+};
 
 use crate::print::{Format, to_stdout};
 
@@ -17,7 +20,7 @@ pub(crate) struct Args {
 
 /// The exit code is 0 where counting per container can work, and 1 where it cannot.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let diagnosis = examine(&Machine::this());
+    let diagnosis = examine(&Subject::this(Arc::new(Machine::this())));
     to_stdout(|out| match args.format {
         Format::Table => diagnosis.write_text(out),
         Format::Json => diagnosis.write_json(out),

@@ -1,15 +1,12 @@
 //! `pmuscope list`: what this machine can count.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use probe_user::{
-    catalogue::{Catalogue, Chip, Machine},
+    catalogue::{self, Catalogue, Chip},
     list::{Inventory, Part},
-    machine::Pmus,
+    machine::Machine,
 };
 
 use crate::print::{Format, to_stdout};
@@ -32,16 +29,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let sysfs = Path::new("/sys");
-    let pmus = Pmus::read(sysfs)?;
+    let machine = Machine::this();
     let mut catalogue = Catalogue::builtin()?;
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let machine = args
-        .chip
-        .map_or_else(|| Machine::detect(sysfs), Machine::of_chip);
-    let inventory = Inventory::of_this_machine(&pmus, &catalogue, &machine);
+    let told = args.chip.map_or_else(
+        || catalogue::Machine::detect(machine.sysfs()),
+        catalogue::Machine::of_chip,
+    );
+    let inventory = Inventory::of_this_machine(&machine, &catalogue, &told)?;
     to_stdout(|out| match args.format {
         Format::Table => inventory.write_text(args.part, out),
         Format::Json => inventory.write_json(args.part, out),

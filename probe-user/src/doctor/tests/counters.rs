@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{
     super::{State, trials},
-    Arch, COUNTS, FIXTURES, Fixture, Told, process,
+    Arch, COUNTS, FIXTURES, Fixture, Machine, Roots, Told, process,
 };
 
 /// The finding about counters: its state, what was found, and what is lost.
@@ -64,8 +64,11 @@ fn counters_that_could_not_be_tried() {
 /// The events of each kind of core are counted on its own CPUs, and share slots with those of the other.
 #[test]
 fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
-    let sysfs = Path::new(FIXTURES).join("sysfs/hybrid");
-    let plan = trials::plan(&sysfs, trials::COUNTED).unwrap();
+    let machine = Machine::at(Roots {
+        sys: Path::new(FIXTURES).join("sysfs/hybrid"),
+        ..Roots::default()
+    });
+    let plan = trials::plan(&machine, trials::COUNTED).unwrap();
     let names = |group: usize| -> Vec<&str> {
         let columns = plan.groups[group].iter().map(|planned| planned.column);
         columns.map(|at| plan.columns[at].name.as_str()).collect()

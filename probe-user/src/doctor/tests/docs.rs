@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    super::{Loss, config::driver_remedies, machine::Arch, platform::Platform},
+    super::{Loss, config::driver_remedies, platform::Platform, subject::Arch},
     COUNTS, Fixture, Told, grace, process,
 };
 

@@ -9,6 +9,7 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use flate2::{Compression, write::GzEncoder};
@@ -18,12 +19,12 @@ use tempfile::TempDir;
 use btf::{STRUCTURES, Structure, btf};
 
 use super::{
-    Diagnosis, Machine, examine,
-    machine::{Arch, Process},
+    Diagnosis, Subject, examine,
+    subject::{Arch, Process},
     trials::{Counted, Trials},
 };
 use crate::{
-    machine::{Pmus, cgroup::Hierarchy},
+    machine::{Machine, Pmus, Roots},
     plan::{self, Untried},
 };
 
@@ -82,7 +83,7 @@ impl Trials for Told {
         tried.into_iter().collect()
     }
 
-    fn count(&self, _: &Hierarchy) -> Result<Counted, String> {
+    fn count(&self) -> Result<Counted, String> {
         self.session.map_err(str::to_owned)
     }
 }
@@ -100,7 +101,8 @@ fn process(arch: Arch) -> Process {
 /// A machine whose files are in a directory of the test's.
 struct Fixture {
     root: TempDir,
-    machine: Machine,
+    process: Process,
+    trials: Told,
 }
 
 impl Fixture {
@@ -120,14 +122,11 @@ impl Fixture {
         for directory in ["proc", "sys", "boot"] {
             fs::create_dir_all(root.path().join(directory)).unwrap();
         }
-        let machine = Machine {
-            proc: root.path().join("proc"),
-            sys: root.path().join("sys"),
-            boot: root.path().join("boot"),
+        let fixture = Self {
+            root,
             process,
-            trials: Box::new(trials),
+            trials,
         };
-        let fixture = Self { root, machine };
         if name != "old" {
             fixture.write("sys/kernel/btf/vmlinux", &btf(&STRUCTURES));
         }
@@ -147,7 +146,16 @@ impl Fixture {
     }
 
     fn examine(&self) -> Diagnosis {
-        examine(&self.machine)
+        // A machine is read once: each examination takes another.
+        examine(&Subject {
+            machine: Arc::new(self.machine()),
+            process: self.process.clone(),
+            trials: Box::new(self.trials),
+        })
+    }
+
+    fn machine(&self) -> Machine {
+        Machine::at(Roots::below(self.root.path()))
     }
 
     /// The report, with paths as the machine has them.
@@ -279,7 +287,7 @@ fn an_old_kernel_stops_counting() {
 #[test]
 fn a_kernel_below_the_floor_counts_where_the_allocator_is_backported() {
     let fixture = Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), COUNTS);
-    let release = fs::read_to_string(fixture.machine.proc.join("sys/kernel/osrelease")).unwrap();
+    let release = fixture.machine().proc("sys/kernel/osrelease").unwrap();
     assert!(release.starts_with("5.14.0-503.el9"), "{release}");
     let state = |fixture: &Fixture| {
         let states = states(&fixture.examine());

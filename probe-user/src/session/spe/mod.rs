@@ -10,7 +10,7 @@ mod event;
 mod programs;
 mod sampler;
 
-use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use aya::{Btf, Ebpf};
 use probe_common::{
@@ -32,10 +32,7 @@ pub use self::{
 use self::{clock::Clock, sampler::SamplerEvents};
 use super::{KernelClock, SessionError, hook::attach_tracepoint};
 use crate::{
-    machine::{
-        Pmus,
-        kernel_config::{Built, KernelConfig},
-    },
+    machine::{Machine, Pmus, kernel_config::Built},
     session::pull::SpeTotals,
     snapshot::SpeHook,
 };
@@ -94,8 +91,8 @@ pub(crate) struct Spe {
 impl SpeConfig {
     /// An event on each of these CPUs that has SPE, what its core counts of the sampling, and the walk over
     /// the tasks.
-    pub(super) fn descriptors(&self, cpus: &[u32]) -> usize {
-        let sampler = sampler_events();
+    pub(super) fn descriptors(&self, machine: &Machine, cpus: &[u32]) -> usize {
+        let sampler = sampler_events(machine);
         let sampled = cpus.iter().filter(|cpu| self.events.covers(**cpu));
         let on = sampled.map(|cpu| 1 + sampler.on(*cpu).count());
         on.sum::<usize>() + 1
@@ -103,21 +100,21 @@ impl SpeConfig {
 }
 
 /// Whether this kernel is built to put thread ids into records, and says so.
-fn thread_ids_in_records() -> bool {
-    let config = KernelConfig::read(Path::new("/proc"), Path::new("/boot"));
+fn thread_ids_in_records(machine: &Machine) -> bool {
+    let config = machine.kernel_config();
     config.is_some_and(|config| config.built("PID_IN_CONTEXTIDR") == Built::In)
 }
 
 /// What the core PMUs of this machine count of the sampling.
-fn sampler_events() -> SamplerEvents {
-    let pmus = Pmus::read(Path::new("/sys"));
-    pmus.as_ref().map(SamplerEvents::find).unwrap_or_default()
+fn sampler_events(machine: &Machine) -> SamplerEvents {
+    machine.pmus().map(SamplerEvents::find).unwrap_or_default()
 }
 
 impl Spe {
     /// Attaches the programs and starts sampling on every online CPU that has SPE.
     pub(crate) fn start(
         config: SpeConfig,
+        machine: &Machine,
         ebpf: &mut Ebpf,
         btf: &Btf,
         kernel: KernelClock,
@@ -137,14 +134,13 @@ impl Spe {
             attach_tracepoint(ebpf, btf, "spe_switch", "sched_switch")?;
         }
         let hook = programs::attach_chunks(ebpf, btf)?;
-        let sysfs = Path::new("/sys");
-        let table = |&cpu: &u32| Some((cpu, SourceTable::of_midr(midr(sysfs, cpu)?)?));
+        let table = |&cpu: &u32| Some((cpu, SourceTable::of_midr(machine.midr(cpu)?)?));
         let tables = Arc::new(online.iter().filter_map(table).collect());
         let mut spe = Self {
             period: config.events.period,
             hook,
             events: Vec::new(),
-            sampler_events: sampler_events(),
+            sampler_events: sampler_events(machine),
             clock,
             tables,
             budget: config
@@ -245,8 +241,15 @@ impl SpeConfig {
         })
     }
 
+    /// Decides what was left to the machine.
+    pub(super) fn settle(&mut self, machine: &Machine) {
+        if !thread_ids_in_records(machine) {
+            self.timeline = Timeline::On;
+        }
+    }
+
     fn wants_timeline(&self) -> bool {
-        self.timeline == Timeline::On || !thread_ids_in_records()
+        self.timeline == Timeline::On
     }
 
     /// Offsets and sizes that are known beside those of BTF.
@@ -299,13 +302,4 @@ pub fn aux_size(irq_max: Duration) -> usize {
     // The next power of two below; a chunk is a page at least, and 1 MiB needs no more.
     let pages = pages.clamp(1, (1 << 20) / page);
     2 * page * (1 << pages.ilog2())
-}
-
-/// `MIDR_EL1` of a CPU.
-fn midr(sysfs: &Path, cpu: u32) -> Option<u64> {
-    let path = sysfs.join(format!(
-        "devices/system/cpu/cpu{cpu}/regs/identification/midr_el1"
-    ));
-    let text = std::fs::read_to_string(path).ok()?;
-    u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }

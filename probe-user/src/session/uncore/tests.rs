@@ -6,17 +6,17 @@ use std::{thread::sleep, time::Duration};
 use super::*;
 use crate::{
     event::{self},
-    machine::Pmus,
+    machine::{Pmus, Roots},
 };
 
 const EVENTS: &str =
     "{nvidia_scf_pmu_0/clock/,nvidia_scf_pmu_0/clock,name=twice/},uncore_imc_0/clock/";
 
-struct Machine {
+struct Fixture {
     root: tempfile::TempDir,
 }
 
-impl Machine {
+impl Fixture {
     /// Two PMUs on CPU 0, which has a socket of its own, as CPU 1 has.
     fn new() -> Self {
         let machine = Self {
@@ -48,10 +48,18 @@ impl Machine {
     }
 
     fn open(&self) -> (Plan, Result<Uncore, SessionError>) {
-        let pmus = Pmus::read(self.root.path()).unwrap();
-        let plan = Plan::new(&event::parse(EVENTS, &pmus).unwrap()).unwrap();
-        let uncore = Uncore::open(&plan, self.root.path());
+        let machine = self.machine();
+        let pmus = machine.pmus().unwrap();
+        let plan = Plan::new(&event::parse(EVENTS, pmus).unwrap()).unwrap();
+        let uncore = Uncore::open(&plan, &machine);
         (plan, uncore)
+    }
+
+    fn machine(&self) -> Arc<Machine> {
+        Arc::new(Machine::at(Roots {
+            sys: self.root.path().to_owned(),
+            ..Roots::default()
+        }))
     }
 }
 
@@ -68,7 +76,7 @@ fn grown(before: &[Option<u64>], now: &[Option<u64>]) -> bool {
 
 #[test]
 fn events_in_braces_are_one_group_and_others_are_alone() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let (plan, uncore) = machine.open();
     assert_eq!(plan.uncore_groups, [0..2, 2..3]);
     let mut uncore = uncore.unwrap();
@@ -84,7 +92,7 @@ fn events_in_braces_are_one_group_and_others_are_alone() {
 
 #[test]
 fn a_cpumask_that_moves_is_followed_and_keeps_what_was_counted() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
@@ -107,7 +115,7 @@ fn a_cpumask_that_moves_is_followed_and_keeps_what_was_counted() {
 
 #[test]
 fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
@@ -122,7 +130,7 @@ fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
 
 #[test]
 fn an_event_that_stands_still_is_found_without_a_message() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
@@ -139,7 +147,7 @@ fn an_event_that_stands_still_is_found_without_a_message() {
 
 #[test]
 fn cpus_of_one_socket_are_its_instances_and_those_of_others_are_theirs() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     machine.cpumask("uncore_imc_0", "0-1\n");
     let (plan, uncore) = machine.open();
     let places = |uncore: &mut Uncore| -> Vec<(usize, u32, u16)> {
@@ -160,7 +168,7 @@ fn cpus_of_one_socket_are_its_instances_and_those_of_others_are_theirs() {
 
 #[test]
 fn the_name_tells_the_socket_where_the_machine_does_not() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let (_, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     assert_eq!(uncore.socket("nvidia_scf_pmu_1", 0), 0, "the CPU's own");
@@ -173,7 +181,7 @@ fn the_name_tells_the_socket_where_the_machine_does_not() {
 
 #[test]
 fn a_cpumask_with_an_offline_cpu_is_refused_in_words() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     machine.cpumask("uncore_imc_0", "4095\n");
     let error = machine.open().1.err().unwrap().to_string();
     assert_eq!(
@@ -186,7 +194,7 @@ fn a_cpumask_with_an_offline_cpu_is_refused_in_words() {
 /// How far a counter moved around its reading; of one that nothing divides it does not matter.
 #[test]
 fn edges_are_what_moved_around_a_reading() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     uncore.divided = [0].into();
@@ -212,7 +220,7 @@ fn edges_are_what_moved_around_a_reading() {
 
 #[test]
 fn what_the_kernel_refuses_is_said_in_words() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let (plan, _) = machine.open();
     let said = |error| {
         let error = io::Error::from_raw_os_error(error);
@@ -236,7 +244,7 @@ fn what_the_kernel_refuses_is_said_in_words() {
 
 #[test]
 fn an_empty_cpumask_names_the_cpus_that_would_do() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     machine.cpumask("nvidia_scf_pmu_0", "\n");
     let dir = "bus/event_source/devices/nvidia_scf_pmu_0";
     machine.write(&format!("{dir}/associated_cpus"), "72-143\n");

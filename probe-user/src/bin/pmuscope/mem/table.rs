@@ -1,13 +1,13 @@
 //! `pmuscope mem`: memory accesses per container, sampled by SPE: where they were served, how long they took.
 
-use std::{path::Path, process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
     derive::spe::SpeReport,
     emit::SpeEmitter,
     join::By,
-    machine::{Pmus, cgroup::Hierarchy},
+    machine::{Machine, Pmus},
     plan::Plan,
     session::{
         Config, Session, SpeConfig,
@@ -86,9 +86,9 @@ fn period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let period = period(args.period, args.spe_budget)?;
-    let pmus = Pmus::read(Path::new("/sys"))?;
-    let spe = config(args, period, &pmus)?;
-    let hierarchy = Hierarchy::find(Path::new("/proc"))?;
+    let machine = Arc::new(Machine::this());
+    let spe = config(args, period, machine.pmus()?)?;
+    let hierarchy = machine.hierarchy()?;
     let run = &args.run;
     let mut emitter = SpeEmitter::new(run.output()?, run.format, run.with_self);
     let start = |follow_command| {
@@ -100,10 +100,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             max_rows: None,
             spe: Some(spe),
         };
-        Ok(Session::start(config, &hierarchy)?)
+        Ok(Session::start(config, &machine)?)
     };
     let pages = args.hot_pages.unwrap_or_default() as usize;
-    live::run(run, None, &hierarchy, start, |ends| {
+    live::run(run, None, hierarchy, start, |ends| {
         let window = SpeWindow::between(ends.last, ends.now);
         let window = window.context("the session does not sample")?;
         let joined = ends.view.join_spe(&window);

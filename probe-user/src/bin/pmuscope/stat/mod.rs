@@ -3,22 +3,17 @@
 mod dear;
 mod samples;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip, Machine, Metric, Settings},
+    catalogue::{self, Catalogue, Chip, Metric, Settings},
     derive::Report,
     devices::Devices,
     emit::Emitter,
     event::{self},
     join::By,
-    machine::{Pmus, cgroup::Hierarchy, cpus, topology::Topology},
+    machine::{Machine, Pmus},
     plan::{Capacity, Plan, Request, default_events},
     session::Config,
     snapshot::Hook,
@@ -67,15 +62,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             "--by process needs --hook sched-switch: switches between processes of one cgroup are not cgroup switches"
         );
     }
-    let pmus = Pmus::read(Path::new("/sys"))?;
-    let plan = plan(args, &pmus)?;
-    let hierarchy = Hierarchy::find(Path::new("/proc"))?;
+    let machine = Arc::new(Machine::this());
+    let plan = plan(args, &machine)?;
+    let hierarchy = machine.hierarchy()?;
     let run = &args.run;
     let mut emitter = Emitter::new(run.output()?, run.format, run.with_self);
     let turn = args.rotate.map(Duration::from_millis);
-    let start = |follow| samples::start(config(args, plan, follow), &hierarchy);
+    let start = |follow| samples::start(config(args, plan, follow), &machine);
     let mut said = false;
-    live::run(run, turn, &hierarchy, start, |ends| {
+    live::run(run, turn, hierarchy, start, |ends| {
         let line = dear::line(ends.plan, &ends.now.health.cost);
         if let Some(line) = line.filter(|_| !said) {
             tracing::warn!("{line}");
@@ -112,20 +107,23 @@ fn config(args: &Args, plan: Plan, follow_command: bool) -> Config {
 }
 
 /// The events of `-e` and the metrics of `-M`, or what fits this machine, packed into groups.
-fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
+fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
+    let (pmus, online) = (machine.pmus()?, machine.online()?);
     let mut catalogue = Catalogue::builtin()?;
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let sysfs = Path::new("/sys");
-    let machine = args
-        .chip
-        .map_or_else(|| Machine::detect(sysfs), Machine::of_chip);
+    let told = args.chip.map_or_else(
+        || catalogue::Machine::detect(machine.sysfs()),
+        catalogue::Machine::of_chip,
+    );
     let metrics = match args.metric.as_slice() {
         [] => Vec::new(),
-        lists => catalogue.select(&lists.join(","), &machine)?,
+        lists => catalogue.select(&lists.join(","), &told)?,
     };
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, pmus, args.reserve_counters);
+    let cpus = online.len();
+    let capacity =
+        Capacity::of_this_machine(&catalogue, &told, pmus, online, args.reserve_counters);
     let events = match (args.event.as_slice(), args.metric.as_slice()) {
         ([], []) => default_events(pmus, &capacity)?,
         ([], _) => Vec::new(),
@@ -136,24 +134,24 @@ fn plan(args: &Args, pmus: &Pmus) -> Result<Plan> {
         events: &events,
         metrics: &metrics,
         offered: &general.collect::<Vec<_>>(),
-        machine,
-        cpus: cpus::online(sysfs)?.len(),
-        settings: settings(args, sysfs, pmus)?,
+        machine: told,
+        cpus,
+        settings: settings(args, machine, pmus)?,
     };
     let mut plan = Plan::packed(&request, pmus, &capacity)?;
     let of_devices = |metric: &&Metric| metric.apportion.is_of_device();
     if metrics.iter().any(of_devices) {
-        plan.devices = Arc::new(Devices::read(sysfs, pmus, &Topology::read(sysfs)));
+        plan.devices = Arc::new(Devices::read(machine.sysfs(), pmus, machine.topology()));
     }
     Ok(plan)
 }
 
 /// The filters that narrow PMUs to the device of `--device`.
-fn settings(args: &Args, sysfs: &Path, pmus: &Pmus) -> Result<Settings> {
+fn settings(args: &Args, machine: &Machine, pmus: &Pmus) -> Result<Settings> {
     let Some(name) = &args.device else {
         return Ok(Settings::default());
     };
-    let devices = Devices::read(sysfs, pmus, &Topology::read(sysfs));
+    let devices = Devices::read(machine.sysfs(), pmus, machine.topology());
     let Some((complex, port, device)) = devices.find(name) else {
         bail!("there is no PCI device {name}: `pmuscope list devices` shows those of this machine");
     };

@@ -1,20 +1,19 @@
 //! What `stat` samples with SPE: metrics of it, and whose the reads of a socket's memory are.
 
-use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use probe_user::{
-    machine::{Pmus, cgroup::Hierarchy},
+    machine::Machine,
     session::{Config, Session, SessionError, SpeConfig},
 };
 
 /// Starts a session that samples where its metrics need that. Where only shares gain by it, it does without
 /// if SPE cannot be had.
-pub(crate) fn start(mut config: Config, hierarchy: &Hierarchy) -> Result<Session> {
+pub(crate) fn start(mut config: Config, machine: &Arc<Machine>) -> Result<Session> {
     let needed = config.plan.samples();
     if needed || config.plan.shares_reads() {
-        let pmus = Pmus::read(Path::new("/sys"))?;
-        config.spe = match SpeConfig::standard(&pmus) {
+        config.spe = match SpeConfig::standard(machine.pmus()?) {
             Ok(spe) => Some(spe),
             Err(error) if needed => return Err(error.into()),
             // Most machines have no SPE: their shares go by counters.
@@ -22,16 +21,16 @@ pub(crate) fn start(mut config: Config, hierarchy: &Hierarchy) -> Result<Session
         };
     }
     if needed || config.spe.is_none() {
-        return Ok(Session::start(config, hierarchy)?);
+        return Ok(Session::start(config, machine)?);
     }
     let without = Config {
         spe: None,
         ..config.clone()
     };
-    match Session::start(config, hierarchy) {
+    match Session::start(config, machine) {
         Err(SessionError::Spe(error)) => {
             tracing::warn!("shares go by counters, not by samples: {error}");
-            Ok(Session::start(without, hierarchy)?)
+            Ok(Session::start(without, machine)?)
         }
         started => Ok(started?),
     }

@@ -9,14 +9,15 @@ mod study;
 use std::{
     ffi::OsString,
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
-    machine::Pmus,
+    machine::Machine,
     record::{AccessCounter, Buffers, Config, Counts, Recorder, Sampling, Size, Target},
     session::Command,
 };
@@ -68,11 +69,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let pmus = Pmus::read(Path::new("/sys"))?;
+    let machine = Arc::new(Machine::this());
     let runner = Runner {
         args,
-        least: Sampling::least_period(&pmus)?,
-        pmus,
+        least: Sampling::least_period(machine.pmus()?)?,
+        machine,
     };
     let plot = args.plot.as_deref().map(|path| {
         // That it can be written is known before the long study.
@@ -97,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// The runs of a study.
 struct Runner<'a> {
     args: &'a Args,
-    pmus: Pmus,
+    machine: Arc<Machine>,
     /// The core's least interval.
     least: u64,
 }
@@ -149,7 +150,7 @@ impl Runner<'_> {
     /// The command with its memory accesses counted.
     async fn counted(&self, threads: Option<u32>) -> Result<(f64, Duration)> {
         let command = self.command(threads)?;
-        let counter = AccessCounter::open(command.pid(), &self.pmus)?;
+        let counter = AccessCounter::open(command.pid(), self.machine.pmus()?)?;
         let time = timed(command).await?;
         match counter.read()? {
             Some(count) if count > 0.0 => Ok((count, time)),
@@ -178,7 +179,7 @@ impl Runner<'_> {
             target: Target::Command(command.pid()),
             per_thread: self.args.per_thread,
         };
-        let mut recorder = Recorder::open(config, &self.pmus)?;
+        let mut recorder = Recorder::open(config, &self.machine)?;
         let ended =
             until_the_end(&mut recorder, &mut (), Some(command), End::Command, false).await?;
         let Some(Ended { status, time }) = ended else {

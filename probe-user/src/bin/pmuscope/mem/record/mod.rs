@@ -3,15 +3,11 @@
 mod files;
 pub(super) mod run;
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
-    machine::Pmus,
+    machine::Machine,
     record::{Buffers, Config, Recorder, Sampling, Size, Target},
     session::Command,
 };
@@ -96,10 +92,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             "nothing to record: give a command after --, a process with -p, or a cgroup with --cgroup"
         );
     }
-    let pmus = Pmus::read(Path::new("/sys"))?;
+    let machine = Arc::new(Machine::this());
     let sampling = args.sampling();
     // Before a process is made for the command.
-    sampling.check(&pmus)?;
+    sampling.check(machine.pmus()?)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -127,7 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         per_thread: args.per_thread,
     };
     let about = about(&config);
-    let mut recorder = Recorder::open(config, &pmus)?;
+    let mut recorder = Recorder::open(config, &machine)?;
     // A file that cannot be written is said before anything runs.
     let paths = Paths::of(args.output.clone(), args.raw.clone())?;
     let mut files = paths.create()?.begin(&recorder, args.per_thread)?;

@@ -1,23 +1,18 @@
-//! The machine that is examined: its trees of files, the process that would count, and the trials.
+//! What is examined: the machine, the process that would count, and the trials.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::trials::{Live, Trials};
-use crate::sys::descriptors::hard_limit;
+use crate::{machine::Machine, sys::descriptors::hard_limit};
 
 /// What the checks look at.
-pub struct Machine {
-    /// `/proc`
-    pub(super) proc: PathBuf,
-    /// `/sys`
-    pub(super) sys: PathBuf,
-    /// `/boot`
-    pub(super) boot: PathBuf,
+pub struct Subject {
+    pub(super) machine: Arc<Machine>,
     pub(super) process: Process,
     pub(super) trials: Box<dyn Trials>,
 }
@@ -60,10 +55,10 @@ impl Arch {
     }
 }
 
-impl Machine {
-    /// The running machine and this process.
+impl Subject {
+    /// This process, on the running machine.
     #[must_use]
-    pub fn this() -> Self {
+    pub fn this(machine: Arc<Machine>) -> Self {
         let binary = std::env::current_exe();
         let process = Process {
             arch: Arch::this(),
@@ -74,30 +69,27 @@ impl Machine {
             binary: binary.unwrap_or_else(|_| PathBuf::from("pmuscope")),
         };
         Self {
-            proc: "/proc".into(),
-            sys: "/sys".into(),
-            boot: "/boot".into(),
+            trials: Box::new(Live {
+                machine: Arc::clone(&machine),
+            }),
+            machine,
             process,
-            trials: Box::new(Live),
         }
     }
 
     /// What `/proc/<path>` holds, without the white space around it; None where it cannot be read.
     pub(super) fn proc(&self, path: &str) -> Option<String> {
-        read(&self.proc.join(path))
+        self.machine.proc(path)
     }
 
     /// The same of `/sys/<path>`.
     pub(super) fn sys(&self, path: &str) -> Option<String> {
-        read(&self.sys.join(path))
+        self.machine.sys(path)
     }
 
-    /// Where a path of the machine's own lies below the roots.
+    /// Where a path of the machine's own lies below its roots.
     pub(super) fn locate(&self, path: &Path) -> PathBuf {
-        match path.strip_prefix("/sys") {
-            Ok(below) => self.sys.join(below),
-            Err(_) => path.to_owned(),
-        }
+        self.machine.roots().locate(path)
     }
 
     /// `uname -r`
@@ -132,9 +124,4 @@ impl Machine {
             || vendor.is_some_and(|vendor| vendor == "QEMU")
             || self.sys("hypervisor/type").is_some()
     }
-}
-
-fn read(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    Some(text.trim().to_owned())
 }

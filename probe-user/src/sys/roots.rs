@@ -1,0 +1,82 @@
+//! Where the kernel's file systems are: the only fixed paths of sysfs, procfs and /boot.
+
+use std::path::{Path, PathBuf};
+
+const SYS: &str = "/sys";
+const PROC: &str = "/proc";
+const BOOT: &str = "/boot";
+
+/// The directories below which a machine describes itself. Tests give those of a recorded machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// sysfs
+    pub sys: PathBuf,
+    /// procfs
+    pub proc: PathBuf,
+    /// Where distributions put the configuration of their kernels.
+    pub boot: PathBuf,
+}
+
+/// Those of the running machine.
+impl Default for Roots {
+    fn default() -> Self {
+        Self {
+            sys: SYS.into(),
+            proc: PROC.into(),
+            boot: BOOT.into(),
+        }
+    }
+}
+
+impl Roots {
+    /// Those of a recorded machine: `sys`, `proc` and `boot` below one directory.
+    #[must_use]
+    pub fn below(directory: &Path) -> Self {
+        Self {
+            sys: directory.join("sys"),
+            proc: directory.join("proc"),
+            boot: directory.join("boot"),
+        }
+    }
+
+    /// Where a path, as the machine itself names it, lies below these roots.
+    #[must_use]
+    pub fn locate(&self, path: &Path) -> PathBuf {
+        let roots = [(SYS, &self.sys), (PROC, &self.proc), (BOOT, &self.boot)];
+        let below = roots
+            .into_iter()
+            .find_map(|(own, root)| Some(root.join(path.strip_prefix(own).ok()?)));
+        below.unwrap_or_else(|| path.to_owned())
+    }
+
+    /// How the machine itself names a path below these roots.
+    #[must_use]
+    pub fn named(&self, path: &Path) -> PathBuf {
+        let roots = [(SYS, &self.sys), (PROC, &self.proc), (BOOT, &self.boot)];
+        let own = roots
+            .into_iter()
+            .find_map(|(own, root)| Some(Path::new(own).join(path.strip_prefix(root).ok()?)));
+        own.unwrap_or_else(|| path.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_a_recorded_machine_have_two_names() {
+        let roots = Roots::below(Path::new("/tmp/grace"));
+        for (own, below) in [
+            ("/sys/fs/resctrl", "/tmp/grace/sys/fs/resctrl"),
+            ("/proc/config.gz", "/tmp/grace/proc/config.gz"),
+            ("/boot/config-6.12", "/tmp/grace/boot/config-6.12"),
+            ("/run/cgroup", "/run/cgroup"),
+        ] {
+            let (own, below) = (Path::new(own), Path::new(below));
+            assert_eq!(roots.locate(own), below);
+            assert_eq!(roots.named(below), own);
+            assert_eq!(Roots::default().locate(own), own);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Fixed paths: only `sys::roots` of probe-user has those of sysfs, procfs and /boot, so that every fact of the
+//! machine is read below the roots of one `machine::Machine`.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use syn::visit::{self, Visit};
+
+use crate::{layers, sh};
+
+/// The file that may have them.
+const ROOTS: &str = "sys/roots.rs";
+
+/// An error that names each file with the paths that it must not have.
+pub(crate) fn check() -> Result<()> {
+    let source = sh::root().join("probe-user/src");
+    let mut wrong = Vec::new();
+    for file in layers::files(&source)? {
+        let below = file.strip_prefix(&source).unwrap_or(&file).display();
+        let below = below.to_string();
+        if below == ROOTS || below.contains("/tests/") || below.ends_with("/tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&file)?;
+        let found = fixed(&text).with_context(|| format!("in {}", file.display()))?;
+        wrong.extend(
+            found
+                .iter()
+                .map(|path| format!("probe-user/src/{below}: {path} is fixed: ask the Machine")),
+        );
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// The fixed paths of a file, tests aside.
+fn fixed(text: &str) -> Result<Vec<String>> {
+    let mut found = Fixed::default();
+    found.visit_file(&syn::parse_file(text)?);
+    Ok(found.0)
+}
+
+#[derive(Default)]
+struct Fixed(Vec<String>);
+
+impl<'a> Visit<'a> for Fixed {
+    fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
+        let is_test = item.attrs.iter().any(|attribute| {
+            let list = attribute.meta.require_list();
+            list.is_ok_and(|list| list.path.is_ident("cfg") && list.tokens.to_string() == "test")
+        });
+        if !is_test {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_lit_str(&mut self, literal: &'a syn::LitStr) {
+        self.check(&literal.value());
+    }
+
+    fn visit_macro(&mut self, item: &'a syn::Macro) {
+        // What a macro makes of its tokens is its own; what is between quotes is a text.
+        let tokens = item.tokens.to_string();
+        tokens
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .for_each(|text| self.check(text));
+    }
+}
+
+impl Fixed {
+    /// A text with white space is a sentence or a command.
+    fn check(&mut self, text: &str) {
+        let mut roots = ["/sys", "/proc", "/boot"].into_iter();
+        let is_path = roots.any(|root| {
+            let below = text.strip_prefix(root);
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        });
+        if is_path && !text.contains(char::is_whitespace) {
+            self.0.push(text.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_and_sentences_are_not() {
+        let text = r#"
+            const A: &str = "/sys";
+            fn f(pid: u32) {
+                read(format!("/proc/{pid}/comm"));
+                say("/proc/cgroups does not list it");
+                run("mount -t sysfs none /sys");
+                path("/system.slice");
+            }
+            #[cfg(test)]
+            mod tests {
+                const B: &str = "/proc";
+            }
+        "#;
+        assert_eq!(fixed(text).unwrap(), ["/sys", "/proc/{pid}/comm"]);
+    }
+}
