@@ -1,12 +1,14 @@
-//! Builds the eBPF object for the target's architecture; `include_bytes!` puts it into the library.
+//! Builds the eBPF object for the target's architecture; `include_bytes!` puts it into the library. Lists the files
+//! of the catalogue, so that a new one is compiled in by being there.
 
-use std::{env, path::Path};
+use std::{env, fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=../probe-common");
     let out_dir = env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?;
+    catalogue(Path::new(&out_dir))?;
     // `cargo xtask setup` puts bpf-linker below the target directory, wherever that is.
     let tools = Path::new(&out_dir)
         .ancestors()
@@ -33,4 +35,23 @@ fn main() -> Result<()> {
         aya_build::Toolchain::Custom(&toolchain),
     )
     .context("cannot build the eBPF programs; `cargo xtask setup` installs bpf-linker")
+}
+
+/// `FILES`: every file of `catalogue/` but the titles of documents, by name.
+fn catalogue(out_dir: &Path) -> Result<()> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalogue");
+    println!("cargo::rerun-if-changed={}", directory.display());
+    let entries = fs::read_dir(&directory).context("cannot list catalogue/")?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names
+        .filter(|name| name.ends_with(".toml") && name != "documents.toml")
+        .collect();
+    names.sort();
+    let mut text = "const FILES: &[(&str, &str)] = &[\n".to_owned();
+    for name in names {
+        let path = directory.join(&name);
+        writeln!(text, "    ({name:?}, include_str!({path:?})),")?;
+    }
+    text.push_str("];\n");
+    fs::write(out_dir.join("catalogue_files.rs"), text).context("cannot write the list of files")
 }

@@ -3,7 +3,7 @@
 use std::{path::Path, thread, time::Duration};
 
 use probe_user::{
-    catalogue::{Catalogue, Machine, Settings},
+    catalogue::{Catalogue, Hardware, Settings},
     event::{self},
     machine::Pmus,
     plan::{Capacity, Plan, Request},
@@ -13,13 +13,13 @@ use crate::{
     accounting::{run, settled, watched},
     guest::{skip, value},
     report::row,
-    support::{Counting, machine, online},
+    support::{Counting, machine, online, this_machine},
     testpmu::TestPmu,
 };
 
 fn plan(events: &str) -> Plan {
     let catalogue = Catalogue::builtin().unwrap();
-    let machine = Machine::detect(Path::new("/sys"));
+    let machine = Hardware::detect(&this_machine());
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
     let request = Request {

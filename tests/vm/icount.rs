@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use probe_user::{
-    catalogue::{Catalogue, Machine, Settings},
+    catalogue::{Catalogue, Hardware, Settings},
     machine::Pmus,
     plan::{Capacity, Plan, Request},
 };
@@ -12,7 +12,7 @@ use crate::{
     counter::pmu_type,
     guest::{skip, value},
     report::row,
-    support::{Counting, TestCgroup, machine, online},
+    support::{Counting, TestCgroup, machine, online, this_machine},
 };
 
 /// Instructions of a round of `load count`.
@@ -87,7 +87,7 @@ fn ipc_is_that_of_the_machine() {
     }
     let shift: i32 = value("ICOUNT").parse().unwrap();
     let catalogue = Catalogue::builtin().unwrap();
-    let machine = Machine::detect(Path::new("/sys"));
+    let machine = Hardware::detect(&this_machine());
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
     let request = Request {

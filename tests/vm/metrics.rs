@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, path::Path, thread, time::Duration};
 
 use probe_user::{
-    catalogue::{Catalogue, Chip, Machine, Metric, Settings},
+    catalogue::{Catalogue, Chip, Hardware, Metric, Settings},
     derive::Report,
     event::{self, Counter, Source},
     formula::{Absent, Implicit, Input, Sample},
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The metrics that are counted per container.
-fn core_metrics<'a>(catalogue: &'a Catalogue, machine: &Machine) -> Vec<&'a Metric> {
+fn core_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a Metric> {
     let all = catalogue.select("all", machine).unwrap();
     let core = |metric: &&Metric| metric.pmu.pattern.is_core();
     all.into_iter().filter(core).collect()
@@ -100,7 +100,7 @@ fn code(counter: &Counter) -> Option<u64> {
 }
 
 struct Planned {
-    machine: Machine,
+    machine: Hardware,
     plan: Plan,
     /// Counts per ns by raw code.
     rates: BTreeMap<u64, u64>,
@@ -109,7 +109,7 @@ struct Planned {
 /// A plan of all core metrics of a chip that the test PMU can count.
 fn plan(pmu: &TestPmu, chip: Chip) -> Planned {
     let catalogue = Catalogue::builtin().unwrap();
-    let machine = Machine::of_chip(chip);
+    let machine = Hardware::of_chip(chip);
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let mut metrics = core_metrics(&catalogue, &machine);
     // Generic cache events by number 3: the test PMU has none of them.
@@ -334,14 +334,14 @@ fn every_core_metric_of_sandy_bridge_by_rotation() {
     if value("ARCH") == "arm64" {
         return skip("the test PMU looks like an Arm core here");
     }
-    by_rotation(Chip::SandyBridge, Cpus::One);
+    by_rotation(Chip::named("sandy-bridge").unwrap(), Cpus::One);
 }
 
 fn own_chip() -> Chip {
     if value("ARCH") == "arm64" {
-        Chip::NeoverseV2
+        Chip::named("neoverse-v2").unwrap()
     } else {
-        Chip::SapphireRapids
+        Chip::named("sapphire-rapids").unwrap()
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
 fn stat_prints_what_the_library_computes() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace");
-    let plan = plan(Chip::GraceHopperMulti);
+    let plan = plan(Chip::named("grace-hopper-multi").unwrap());
     let mut counting = Counting::with_plan(plan.clone(), |_| {});
     enlarge_rates(&pmu);
     counting.first = counting.session.pull().unwrap();

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 
 use probe_user::{
-    catalogue::{Catalogue, Chip, Counts, Machine, Metric, Settings},
+    catalogue::{Catalogue, Chip, Counts, Hardware, Metric, Settings},
     derive::{PlaceRow, Report},
     formula::Implicit,
     join::View,
@@ -47,7 +47,7 @@ fn rates() -> Rates {
     text.lines().skip(1).map(line).collect()
 }
 
-fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Machine) -> Vec<&'a Metric> {
+fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a Metric> {
     let all = catalogue.select("all", machine).unwrap();
     let uncore = |metric: &&Metric| {
         let pattern = metric.pmu.pattern.to_string();
@@ -61,7 +61,7 @@ fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Machine) -> Vec<&'a Me
 /// All metrics of the PMUs of a chip, as `-M all` packs them.
 pub(crate) fn plan(chip: Chip) -> Plan {
     let catalogue = Catalogue::builtin().unwrap();
-    let machine = Machine::of_chip(chip);
+    let machine = Hardware::of_chip(chip);
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let metrics = uncore_metrics(&catalogue, &machine);
     let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
@@ -292,7 +292,7 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
 fn of_grace() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace");
-    let plan = plan(Chip::GraceHopperMulti);
+    let plan = plan(Chip::named("grace-hopper-multi").unwrap());
     // SCF 18, PCIe 8, 7 each for C2C0, C2C1 and CNVLINK, and what goes beyond the seeds.
     assert!(plan.metrics.list.len() >= 47, "{}", plan.metrics.list.len());
     let values = every_metric_follows_the_rates(&pmu, &plan);
@@ -303,7 +303,7 @@ fn of_grace() {
 fn of_tegra410() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=tegra410");
-    let plan = plan(Chip::Tegra410);
+    let plan = plan(Chip::named("tegra410").unwrap());
     assert!(plan.metrics.list.len() >= 39, "{}", plan.metrics.list.len());
     let values = every_metric_follows_the_rates(&pmu, &plan);
     assert!(values >= 78, "{values} values on two sockets");
@@ -315,7 +315,7 @@ fn of_sapphire_rapids() {
     let pmu = TestPmu::load("set=intel");
     // By the module's own rates more reads would miss than there are.
     pmu.control("rate uncore_cha_* 0xc8f3fe00000435 0 0 5000");
-    let plan = plan(Chip::SapphireRapids);
+    let plan = plan(Chip::named("sapphire-rapids").unwrap());
     assert!(plan.metrics.list.len() >= 14, "{}", plan.metrics.list.len());
     let values = every_metric_follows_the_rates(&pmu, &plan);
     assert!(values >= 28, "{values} values on two sockets");
@@ -327,7 +327,7 @@ fn of_sapphire_rapids() {
 fn of_vera_on_a_kernel_without_its_drivers() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=vera");
-    let plan = plan(Chip::Tegra410);
+    let plan = plan(Chip::named("tegra410").unwrap());
     let here = plan
         .metrics
         .list

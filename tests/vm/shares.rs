@@ -12,7 +12,7 @@ use probe_common::{
     spe::{Class, Source},
 };
 use probe_user::{
-    catalogue::{Catalogue, Chip, Machine},
+    catalogue::{Catalogue, Chip, Hardware},
     event::{self},
     join::share::{Shares, Traffic, Weights},
     machine::Pmus,
@@ -297,7 +297,7 @@ fn divided(events: &str) -> Plan {
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let mut plan = Plan::new(&event::parse(events, &pmus).unwrap()).unwrap();
     let catalogue = Catalogue::builtin().unwrap();
-    let grace = Machine::of_chip(Chip::GraceCpuSuperchip);
+    let grace = Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap());
     let metrics = catalogue.select("cmem_read_bandwidth", &grace).unwrap();
     let source = MetricSource {
         events: vec![("CMEM_RD_DATA".to_owned(), CountSource::Uncore { at: 0 })],

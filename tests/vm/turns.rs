@@ -5,7 +5,7 @@
 use std::{path::Path, thread, time::Duration};
 
 use probe_user::{
-    catalogue::{Catalogue, Chip, Machine, Settings},
+    catalogue::{Catalogue, Chip, Hardware, Settings},
     derive::Value,
     event::{self, Scope},
     machine::Pmus,
@@ -298,7 +298,10 @@ fn a_ratio_is_of_one_group() {
     };
     rate(1);
     let events = format!("cache-references,{},cache-misses", events(&pmu, 0..7));
-    let (catalogue, machine) = (Catalogue::builtin().unwrap(), Machine::of_chip(Chip::Other));
+    let (catalogue, machine) = (
+        Catalogue::builtin().unwrap(),
+        Hardware::of_chip(Chip::named("other").unwrap()),
+    );
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let general = catalogue.metrics().filter(|metric| metric.family.fallback);
     let request = Request {

@@ -1,177 +1,365 @@
-//! Platforms, and the configurations of one platform that the documents tell apart.
+//! Platforms and chips, as the `[[platform]]` tables of the compiled-in files describe them.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
-use serde::Deserialize;
+use serde::{Deserialize, de};
 
-/// What families of the catalogue hold on a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Platform {
-    /// NVIDIA Grace (Tegra241): Neoverse V2 cores and the `nvidia_*_pmu` PMUs.
-    Grace,
-    /// Another machine with Neoverse V2 cores.
-    NeoverseV2,
-    /// NVIDIA Vera (Tegra410).
-    Vera,
-    /// Intel Sapphire Rapids.
-    Spr,
-    /// Intel Emerald Rapids.
-    Emr,
-    /// Intel Sandy Bridge.
-    Snb,
-    /// Anything else.
-    Generic,
-}
+use super::{
+    files,
+    model::{Of, WeightKind},
+};
+
+/// What families of the catalogue hold on a machine: an entry in the list of platforms.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Platform(usize);
 
 /// A chip, or a configuration of chips, as coverage tables tell them apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Chip(usize);
+
+/// What a `[[platform]]` table says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlatformSpec {
+    /// As `--platform` takes it.
+    pub name: String,
+    /// For headings and sentences.
+    pub title: String,
+    /// Families may hold on all platforms of an architecture.
+    pub arch: Option<Arch>,
+    /// Told by a PMU whose name starts so; of the first there is one for each socket.
+    #[serde(default)]
+    pub pmus: Vec<String>,
+    /// Told by the SMCCC id of the chip (`/sys/devices/soc0/soc_id`).
+    #[serde(default)]
+    pub soc: Vec<String>,
+    /// Told by a PMU without a name of its own, `nvidia_uncore_pmu_<n>`, of that product.
+    #[serde(default)]
+    pub products: Vec<u32>,
+    /// Told by `MIDR_EL1` without variant and revision.
+    #[serde(default)]
+    pub midr: Vec<u32>,
+    /// Told by vendor, family and model of an x86 CPU.
+    #[serde(default)]
+    pub cpus: Vec<CpuModels>,
+    /// The GPUs that tell chips apart.
+    pub gpus: Option<Gpus>,
+    /// What to warn of where resctrl's counts are shown.
+    pub resctrl: Option<String>,
+    /// Its chips; more than one where it comes in several configurations.
+    #[serde(rename = "chip")]
+    pub chips: Vec<ChipSpec>,
+    /// The uncore PMUs that it should show.
+    #[serde(default)]
+    pub uncore: Vec<UncoreSpec>,
+    /// What tells whose a socket's traffic is, the best first of each kind; absent: as on any platform.
+    #[serde(rename = "weight")]
+    pub weights: Option<Vec<WeightSpec>>,
+}
+
+/// An architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Chip {
-    /// Two Grace, no GPU on NVLink-C2C.
-    GraceCpuSuperchip,
-    /// One Grace with a Hopper.
-    GraceHopper,
-    /// Several Grace with a Hopper each: the only one with CNVLINK traffic.
-    GraceHopperMulti,
-    /// Neoverse V2 outside of Grace.
-    NeoverseV2,
-    /// Tegra410 (Vera).
-    Tegra410,
-    /// Sapphire Rapids.
-    SapphireRapids,
-    /// Emerald Rapids.
-    EmeraldRapids,
-    /// Sandy Bridge.
-    SandyBridge,
-    /// Any other.
-    Other,
+pub enum Arch {
+    /// 64-bit Arm.
+    Arm64,
+    /// 64-bit x86.
+    X86,
+}
+
+/// Models of an x86 CPU.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuModels {
+    /// As CPUID has it.
+    pub vendor: String,
+    /// The family, with its extension.
+    pub family: u32,
+    /// The models, each or from one to another.
+    pub models: Vec<Models>,
+}
+
+/// One model, or a range of them.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Models {
+    /// One.
+    One(u32),
+    /// The first and the last.
+    Range(u32, u32),
+}
+
+impl Models {
+    /// Whether a model is one of these.
+    #[must_use]
+    pub fn contains(&self, model: u32) -> bool {
+        match *self {
+            Self::One(one) => one == model,
+            Self::Range(first, last) => (first..=last).contains(&model),
+        }
+    }
+}
+
+/// PCI ids of GPUs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gpus {
+    /// Whose display controllers are GPUs.
+    pub vendor: u32,
+    /// Those that belong to a chip of the platform.
+    pub devices: Vec<u32>,
+}
+
+/// A `[[platform.chip]]` table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChipSpec {
+    /// As `--chip` takes it.
+    pub name: String,
+    /// For headings.
+    pub title: String,
+    /// The least and the most sockets of it; absent: any number.
+    pub sockets: Option<(u32, u32)>,
+    /// Whether it has GPUs of the platform; `false` is no GPU of that vendor at all.
+    pub gpus: Option<bool>,
+    /// How many each socket has, by the chip's name.
+    pub gpus_per_socket: Option<u32>,
+    /// Whether docs/metrics.md has a table of its metrics.
+    #[serde(default)]
+    pub coverage: bool,
+}
+
+/// A `[[platform.uncore]]` table: PMUs that one driver gives.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UncoreSpec {
+    /// What their names start with.
+    pub pmu: String,
+    /// What cannot be known without them.
+    pub lost: String,
+    /// The key of their driver in `[driver]`.
+    pub driver: String,
+}
+
+/// A driver of `[driver]` has one or more parts.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Driver {
+    /// The option it is built by, without `CONFIG_`.
+    pub option: String,
+    /// None where it cannot be a module.
+    pub module: Option<String>,
+}
+
+/// A `[[platform.weight]]` table: events of the core that tell who caused a socket's traffic.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeightSpec {
+    /// Of which traffic.
+    pub of: Of,
+    /// What it counts.
+    pub kind: WeightKind,
+    /// All accesses: a name in the core PMU's `events/`.
+    pub event: String,
+    /// Those to other sockets, where the core lists that event.
+    pub remote: Option<String>,
+}
+
+/// All platforms and chips, by their handles.
+struct Registry {
+    platforms: Vec<PlatformSpec>,
+    handles: Vec<Platform>,
+    /// Platform and place among its chips.
+    chips: Vec<(Platform, usize)>,
+    chip_handles: Vec<Chip>,
+    drivers: std::collections::BTreeMap<String, Vec<Driver>>,
+}
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let (platforms, drivers) = files::platforms()
+        .unwrap_or_else(|error| panic!("{error}: a test reads every file that is compiled in"));
+    let handles: Vec<Platform> = (0..platforms.len()).map(Platform).collect();
+    let of = |platform: &PlatformSpec| 0..platform.chips.len();
+    let chips: Vec<(Platform, usize)> = handles
+        .iter()
+        .flat_map(|handle| of(&platforms[handle.0]).map(|at| (*handle, at)))
+        .collect();
+    Registry {
+        chip_handles: (0..chips.len()).map(Chip).collect(),
+        platforms,
+        handles,
+        chips,
+        drivers,
+    }
+});
+
+impl Platform {
+    /// All of them, in the order of the files.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        &REGISTRY.handles
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = Self::all().iter().copied();
+        all.find(|platform| platform.spec().name == name)
+    }
+
+    /// What no other platform tells.
+    ///
+    /// # Panics
+    /// Where the compiled-in files have none; a test makes sure that they do.
+    #[must_use]
+    pub fn generic() -> Self {
+        Self::named("generic").expect("generic.toml has it")
+    }
+
+    /// What its table says.
+    #[must_use]
+    pub fn spec(self) -> &'static PlatformSpec {
+        &REGISTRY.platforms[self.0]
+    }
+
+    /// Its chips.
+    pub fn chips(self) -> impl Iterator<Item = Chip> {
+        let chips = Chip::all().iter().copied();
+        chips.filter(move |chip| chip.platform() == self)
+    }
+
+    /// Its only chip; `None` where the platform alone does not tell.
+    #[must_use]
+    pub fn only_chip(self) -> Option<Chip> {
+        let mut chips = self.chips();
+        chips.next().filter(|_| chips.next().is_none())
+    }
+
+    /// What tells whose a socket's traffic is.
+    #[must_use]
+    pub fn weights(self) -> &'static [WeightSpec] {
+        let own = self.spec().weights.as_deref();
+        own.or(Self::generic().spec().weights.as_deref())
+            .unwrap_or_default()
+    }
+}
+
+impl UncoreSpec {
+    /// The parts of its driver.
+    #[must_use]
+    pub fn drivers(&self) -> &'static [Driver] {
+        REGISTRY
+            .drivers
+            .get(&self.driver)
+            .map_or(&[], Vec::as_slice)
+    }
 }
 
 impl Chip {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::GraceCpuSuperchip,
-        Self::GraceHopper,
-        Self::GraceHopperMulti,
-        Self::NeoverseV2,
-        Self::Tegra410,
-        Self::SapphireRapids,
-        Self::EmeraldRapids,
-        Self::SandyBridge,
-        Self::Other,
-    ];
+    /// All of them, in the order of their platforms.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        &REGISTRY.chip_handles
+    }
 
-    /// The three that the Grace guide and the kernel's document tell apart.
-    pub const GRACE: [Self; 3] = [
-        Self::GraceCpuSuperchip,
-        Self::GraceHopper,
-        Self::GraceHopperMulti,
-    ];
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = Self::all().iter().copied();
+        all.find(|chip| chip.spec().name == name)
+    }
 
     /// The platform that it belongs to.
     #[must_use]
     pub fn platform(self) -> Platform {
-        match self {
-            Self::GraceCpuSuperchip | Self::GraceHopper | Self::GraceHopperMulti => Platform::Grace,
-            Self::NeoverseV2 => Platform::NeoverseV2,
-            Self::Tegra410 => Platform::Vera,
-            Self::SapphireRapids => Platform::Spr,
-            Self::EmeraldRapids => Platform::Emr,
-            Self::SandyBridge => Platform::Snb,
-            Self::Other => Platform::Generic,
-        }
+        REGISTRY.chips[self.0].0
+    }
+
+    /// What its table says.
+    #[must_use]
+    pub fn spec(self) -> &'static ChipSpec {
+        let (platform, at) = REGISTRY.chips[self.0];
+        &platform.spec().chips[at]
     }
 
     /// For headings.
     #[must_use]
     pub fn title(self) -> &'static str {
-        match self {
-            Self::GraceCpuSuperchip => "Grace CPU Superchip",
-            Self::GraceHopper => "Grace Hopper, one socket",
-            Self::GraceHopperMulti => "Grace Hopper, several sockets",
-            Self::NeoverseV2 => "Neoverse V2 outside of Grace",
-            Self::Tegra410 => "Tegra410 (Vera)",
-            Self::SapphireRapids => "Sapphire Rapids",
-            Self::EmeraldRapids => "Emerald Rapids",
-            Self::SandyBridge => "Sandy Bridge",
-            Self::Other => "any other",
+        &self.spec().title
+    }
+}
+
+macro_rules! handle {
+    ($handle:ident, $what:literal) => {
+        /// Its name.
+        impl fmt::Display for $handle {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.spec().name)
+            }
         }
-    }
+
+        impl fmt::Debug for $handle {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.spec().name)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $handle {
+            fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let name = String::deserialize(deserializer)?;
+                Self::named(&name).ok_or_else(|| {
+                    let all: Vec<&str> = Self::all().iter().map(|one| &*one.spec().name).collect();
+                    de::Error::custom(format!(
+                        concat!("there is no ", $what, " `{}`; there are: {}"),
+                        name,
+                        all.join(", ")
+                    ))
+                })
+            }
+        }
+
+        impl clap::ValueEnum for $handle {
+            fn value_variants<'a>() -> &'a [Self] {
+                Self::all()
+            }
+
+            fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+                let spec = self.spec();
+                Some(clap::builder::PossibleValue::new(&*spec.name).help(&*spec.title))
+            }
+        }
+    };
 }
 
-impl Platform {
-    /// Its only chip; `None` where the platform alone does not tell.
-    #[must_use]
-    pub fn only_chip(self) -> Option<Chip> {
-        let mut chips = Chip::ALL.into_iter().filter(|chip| chip.platform() == self);
-        chips.next().filter(|_| chips.next().is_none())
-    }
-}
+handle!(Platform, "platform");
+handle!(Chip, "chip");
 
-/// As `--chip` takes it.
-impl fmt::Display for Chip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::GraceCpuSuperchip => "grace-cpu-superchip",
-            Self::GraceHopper => "grace-hopper",
-            Self::GraceHopperMulti => "grace-hopper-multi",
-            Self::NeoverseV2 => "neoverse-v2",
-            Self::Tegra410 => "tegra410",
-            Self::SapphireRapids => "sapphire-rapids",
-            Self::EmeraldRapids => "emerald-rapids",
-            Self::SandyBridge => "sandy-bridge",
-            Self::Other => "other",
-        })
-    }
-}
-
-/// As `--platform` takes it.
-impl fmt::Display for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Grace => "grace",
-            Self::NeoverseV2 => "neoverse-v2",
-            Self::Vera => "vera",
-            Self::Spr => "spr",
-            Self::Emr => "emr",
-            Self::Snb => "snb",
-            Self::Generic => "generic",
-        })
-    }
-}
-
-/// What is known of the machine that was counted on.
+/// What is known of the hardware that metrics are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct Hardware {
     /// Which families hold.
     pub platform: Platform,
     /// `None` where it cannot be told: no metric is ruled out then.
     pub chip: Option<Chip>,
-    /// GPUs on NVLink-C2C for each socket.
+    /// GPUs on a coherent link for each socket.
     pub gpus_per_socket: Option<u32>,
     /// `MIDR_EL1` of CPU 0 without variant and revision.
     pub midr: Option<u32>,
 }
 
-impl Machine {
-    /// A machine of that chip, with the GPUs that the chip has by its name.
+impl Hardware {
+    /// That chip, with the GPUs that it has by its name.
     #[must_use]
     pub fn of_chip(chip: Chip) -> Self {
-        let gpus_per_socket = match chip {
-            Chip::GraceCpuSuperchip => Some(0),
-            Chip::GraceHopper | Chip::GraceHopperMulti => Some(1),
-            _ => None,
-        };
         Self {
             platform: chip.platform(),
             chip: Some(chip),
-            gpus_per_socket,
+            gpus_per_socket: chip.spec().gpus_per_socket,
             midr: None,
         }
     }
 
-    /// A machine of which only the platform is known.
+    /// That of which only the platform is known.
     #[must_use]
     pub fn of_platform(platform: Platform) -> Self {
         match platform.only_chip() {

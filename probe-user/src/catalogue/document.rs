@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     Catalogue,
-    chip::{Chip, Machine},
+    chip::{Chip, Hardware},
     model::{Family, Metric, Per, PmuSpec},
 };
 use crate::formula::Implicit;
@@ -67,8 +67,8 @@ pub fn markdown(catalogue: &Catalogue) -> String {
     }
     out.push('\n');
     out.push_str(CHIPS);
-    for chip in Chip::GRACE {
-        coverage(&mut out, catalogue, chip);
+    for chip in Chip::all().iter().filter(|chip| chip.spec().coverage) {
+        coverage(&mut out, catalogue, *chip);
     }
     for family in catalogue.families() {
         let metrics = catalogue.metrics();
@@ -100,7 +100,7 @@ fn line(out: &mut String, text: &str) {
 
 /// Which uncore metrics have a value on a chip of Grace.
 fn coverage(out: &mut String, catalogue: &Catalogue, chip: Chip) {
-    let machine = Machine::of_chip(chip);
+    let machine = Hardware::of_chip(chip);
     line(out, &format!("### {} (`{chip}`)\n", chip.title()));
     line(
         out,

@@ -46,6 +46,18 @@ pub enum Problem {
         "event {0}: a formula cannot name it; use letters, digits, `_` and dots, and no word of the formula language"
     )]
     EventName(String),
+    /// Platforms in a file that is not compiled in.
+    #[error(
+        "it has a [[platform]] or a [driver], which only the files that are compiled in can have: add it to \
+         probe-user/catalogue, or name platforms that are there"
+    )]
+    Platform,
+    /// What tells a platform from others.
+    #[error("{0} is in two platforms: nothing would tell them apart")]
+    PlatformTwice(String),
+    /// A driver that is not described.
+    #[error("there is no driver {0} in [driver] of any file")]
+    Driver(String),
     /// An event of that name is in two PMUs of the file.
     #[error("event {0} is defined twice")]
     EventTwice(String),

@@ -1,7 +1,7 @@
 //! The value of a metric, or the reason why there is none.
 
 use super::{
-    chip::Machine,
+    chip::Hardware,
     model::{Metric, PmuSpec, Requirement},
 };
 use crate::formula::{Absent, Implicit, Input, NoValue, Sample, Value};
@@ -35,7 +35,7 @@ impl Metric {
     ///
     /// # Errors
     /// The reason why they do not.
-    pub fn valid_on(&self, machine: &Machine) -> Result<(), NoValue> {
+    pub fn valid_on(&self, machine: &Hardware) -> Result<(), NoValue> {
         if let Some(chip) = machine.chip
             && let Some(why) = self.not_on.get(&chip)
         {
@@ -61,7 +61,7 @@ impl Metric {
     ///
     /// # Errors
     /// The reason why there is no value. A share above its bound has none: it is never clamped.
-    pub fn evaluate(&self, machine: &Machine, input: &impl Input) -> Result<Value, NoValue> {
+    pub fn evaluate(&self, machine: &Hardware, input: &impl Input) -> Result<Value, NoValue> {
         self.valid_on(machine)?;
         let input = WithPmu {
             input,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    chip::{Chip, Platform},
+    chip::{Arch, Chip, Platform},
     model::{Apportion, EventSpec, Kind, Per, Requirement},
 };
 
@@ -14,7 +14,9 @@ use super::{
 pub(super) struct File {
     pub(super) name: String,
     pub(super) title: String,
-    pub(super) platforms: Vec<Platform>,
+    /// Absent: all, or those of `arch`.
+    pub(super) platforms: Option<Vec<Platform>>,
+    pub(super) arch: Option<Arch>,
     #[serde(default)]
     pub(super) midr: Vec<u32>,
     #[serde(default)]
@@ -26,6 +28,13 @@ pub(super) struct File {
     pub(super) notes: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) metric: Vec<Metric>,
+    /// These are read before any family.
+    #[serde(default, rename = "order")]
+    _order: IgnoredAny,
+    #[serde(default)]
+    pub(super) platform: Option<IgnoredAny>,
+    #[serde(default)]
+    pub(super) driver: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Catalogue, check,
+    chip::{Arch, Platform},
     error::{CatalogueError, MetricProblem, Problem},
-    file,
+    file, files,
     model::{Family, Metric, PmuSpec},
     template::{self, Pattern},
 };
@@ -13,34 +14,6 @@ use crate::{
     event::Nearest,
     formula::{Formula, Implicit},
 };
-
-macro_rules! files {
-    ($($name:literal),* $(,)?) => {
-        [$(($name, include_str!(concat!("../../catalogue/", $name)))),*]
-    };
-}
-
-/// The files, in the order of the documentation.
-const FILES: [(&str, &str); 18] = files![
-    "neoverse-v2.toml",
-    "nvidia-grace-scf.toml",
-    "nvidia-grace-pcie.toml",
-    "nvidia-grace-nvlink-c2c0.toml",
-    "nvidia-grace-nvlink-c2c1.toml",
-    "nvidia-grace-cnvlink.toml",
-    "tegra410-ucf.toml",
-    "tegra410-pcie.toml",
-    "tegra410-pcie-tgt.toml",
-    "tegra410-cmem-latency.toml",
-    "tegra410-nvlink-c2c.toml",
-    "tegra410-nvclink.toml",
-    "tegra410-nvdlink.toml",
-    "vera-unnamed.toml",
-    "intel-spr.toml",
-    "intel-snb-stalls.toml",
-    "arm-spe.toml",
-    "generic.toml",
-];
 
 const DOCUMENTS: &str = include_str!("../../catalogue/documents.toml");
 
@@ -58,17 +31,29 @@ pub(super) fn builtin() -> Result<Catalogue, CatalogueError> {
             .map(|(key, document)| (key, document.title))
             .collect(),
     };
-    for (name, text) in FILES {
+    for (name, text) in files::families()? {
         merge(&mut catalogue, name, text)?;
     }
     Ok(catalogue)
 }
 
-pub(super) fn merge(
+/// A user's file has a family; platforms and drivers are compiled in.
+pub(super) fn merge_own(
     catalogue: &mut Catalogue,
     file: &str,
     text: &str,
 ) -> Result<(), CatalogueError> {
+    let parsed: Result<file::File, _> = toml::from_str(text);
+    if parsed.is_ok_and(|parsed| parsed.platform.is_some() || parsed.driver.is_some()) {
+        return Err(CatalogueError {
+            file: file.to_owned(),
+            problem: Problem::Platform,
+        });
+    }
+    merge(catalogue, file, text)
+}
+
+fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), CatalogueError> {
     let read = || {
         let file: file::File = toml::from_str(text)?;
         load(catalogue, file)
@@ -87,13 +72,16 @@ fn load(catalogue: &Catalogue, file: file::File) -> Result<(Arc<Family>, Vec<Met
         name,
         title,
         platforms,
+        arch,
         midr,
         fallback,
         document,
         pmu,
         notes,
         metric,
+        ..
     } = file;
+    let platforms = platforms.unwrap_or_else(|| of(arch));
     if catalogue.families.iter().any(|family| family.name == name) {
         return Err(Problem::FamilyTwice(name));
     }
@@ -132,6 +120,16 @@ fn load(catalogue: &Catalogue, file: file::File) -> Result<(Arc<Family>, Vec<Met
         metrics.push(loaded.map_err(|problem| Problem::Metric { name, problem })?);
     }
     Ok((family, metrics))
+}
+
+/// The platforms of an architecture, and those of any; all of them where none is named.
+fn of(arch: Option<Arch>) -> Vec<Platform> {
+    let all = Platform::all().iter().copied();
+    let own = |platform: &Platform| {
+        let other = platform.spec().arch;
+        arch.is_none() || other.is_none() || other == arch
+    };
+    all.filter(own).collect()
 }
 
 fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {

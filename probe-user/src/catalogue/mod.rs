@@ -3,7 +3,7 @@
 //! The data is `probe-user/catalogue/*.toml`, one file per PMU family, compiled in; users add
 //! files of the same format ([`Catalogue::merge_file`]). What a consumer does:
 //!
-//! 1. [`Machine::detect`] (or [`Machine::of_chip`]) tells which families hold here;
+//! 1. [`Hardware::detect`] (or [`Hardware::of_chip`]) tells which families hold here;
 //! 2. [`Catalogue::select`] turns `ipc,group:cache` or `all` into metrics;
 //! 3. [`Metric::groups`] tells what to open: one counter group per instance of the PMU, with all
 //!    events of the formula in it, so that a ratio is exact however the groups rotate;
@@ -77,6 +77,7 @@ mod document;
 mod error;
 mod evaluate;
 mod file;
+mod files;
 mod groups;
 mod load;
 mod model;
@@ -89,13 +90,17 @@ mod tests;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 pub use self::{
-    chip::{Chip, Machine, Platform},
+    chip::{
+        Arch, Chip, ChipSpec, CpuModels, Driver, Gpus, Hardware, Models, Platform, PlatformSpec,
+        UncoreSpec, WeightSpec,
+    },
     counts::Counts,
     document::markdown,
     error::{CatalogueError, Problem, SelectError, Unavailable},
     groups::{CounterGroup, Place, Settings},
     model::{
-        Apportion, CountOf, EventSpec, Family, Kind, Metric, Per, PmuSpec, Requirement, Sampled,
+        Apportion, CountOf, EventSpec, Family, Kind, Metric, Of, Per, PmuSpec, Requirement,
+        Sampled, WeightKind,
     },
     narrowed::Narrowed,
     template::{Instance, Pattern},
@@ -135,7 +140,7 @@ impl Catalogue {
     /// # Errors
     /// What is wrong with the text; nothing of it is added then.
     pub fn merge(&mut self, file: &str, text: &str) -> Result<(), CatalogueError> {
-        load::merge(self, file, text)
+        load::merge_own(self, file, text)
     }
 
     /// The families, in the order of the files.

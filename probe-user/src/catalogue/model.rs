@@ -241,6 +241,18 @@ pub enum Apportion {
 }
 
 impl Apportion {
+    /// The traffic whose weights its shares need; `None` where they go by something else.
+    #[must_use]
+    pub fn needs(self) -> Option<Of> {
+        match self {
+            Self::CpuRead | Self::CpuReadSource | Self::CpuReadRemote => Some(Of::Reads),
+            Self::CpuWrite => Some(Of::Writes),
+            Self::Device | Self::DeviceRead | Self::DeviceWrite | Self::DeviceBoth | Self::None => {
+                None
+            }
+        }
+    }
+
     /// Whether it is about what a device does, which no counter on CPUs tells.
     #[must_use]
     pub fn is_of_device(self) -> bool {
@@ -269,6 +281,28 @@ impl fmt::Display for Apportion {
             Self::None => "none",
         })
     }
+}
+
+/// Traffic of a socket's memory, for whose shares weights are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    /// Reads by CPUs.
+    Reads,
+    /// Writes by CPUs.
+    Writes,
+}
+
+/// What a weight counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightKind {
+    /// Reads that missed the last-level cache.
+    LlcReadMisses,
+    /// Reads that a core sent to the bus.
+    BusReads,
+    /// Lines that a core's second-level cache wrote back.
+    WriteBacks,
 }
 
 /// A configuration that a formula is stated for.
@@ -350,7 +384,7 @@ impl Metric {
     /// The chips that it is valid on.
     #[must_use]
     pub fn chips(&self) -> Vec<Chip> {
-        let chips = Chip::ALL.into_iter();
+        let chips = Chip::all().iter().copied();
         chips
             .filter(|chip| {
                 self.family.platforms.contains(&chip.platform()) && !self.not_on.contains_key(chip)

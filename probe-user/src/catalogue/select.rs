@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Catalogue,
-    chip::Machine,
+    chip::Hardware,
     error::SelectError,
     model::{Family, Metric},
 };
@@ -21,7 +21,7 @@ impl Metric {
 impl Family {
     /// Whether it holds on that machine.
     #[must_use]
-    pub fn holds_on(&self, machine: &Machine) -> bool {
+    pub fn holds_on(&self, machine: &Hardware) -> bool {
         let core = machine
             .midr
             .is_none_or(|midr| self.midr.is_empty() || self.midr.contains(&midr));
@@ -33,7 +33,7 @@ impl Catalogue {
     /// The metrics of that machine: those of all its families, without the ones of a fallback
     /// that another family has under the same name.
     #[must_use]
-    pub fn on(&self, machine: &Machine) -> Vec<&Metric> {
+    pub fn on(&self, machine: &Hardware) -> Vec<&Metric> {
         let here: Vec<&Metric> = self
             .metrics
             .iter()
@@ -53,7 +53,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// A name or group that this machine does not have.
-    pub fn select(&self, list: &str, machine: &Machine) -> Result<Vec<&Metric>, SelectError> {
+    pub fn select(&self, list: &str, machine: &Hardware) -> Result<Vec<&Metric>, SelectError> {
         let here = self.on(machine);
         let mut selected: Vec<&Metric> = Vec::new();
         for word in list.split(',').map(str::trim) {
@@ -89,7 +89,7 @@ impl Catalogue {
         &'a self,
         name: &str,
         here: &[&'a Metric],
-        machine: &Machine,
+        machine: &Hardware,
     ) -> Result<&'a Metric, SelectError> {
         if let Some(metric) = here.iter().find(|metric| metric.answers_to(name)) {
             return Ok(metric);

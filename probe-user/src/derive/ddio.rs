@@ -165,7 +165,9 @@ mod tests {
     #[test]
     fn every_metric_of_the_advice_is_in_the_view() {
         let catalogue = Catalogue::builtin().unwrap();
-        let machine = crate::catalogue::Machine::of_chip(crate::catalogue::Chip::SapphireRapids);
+        let machine = crate::catalogue::Hardware::of_chip(
+            crate::catalogue::Chip::named("sapphire-rapids").unwrap(),
+        );
         let view = catalogue.select("group:ddio", &machine).unwrap();
         let names: Vec<&str> = view.iter().map(|metric| metric.name.as_str()).collect();
         let wanted = ADVICE.iter().flat_map(|advice| advice.lowers);

@@ -217,7 +217,7 @@ fn scaled(operations: &SpeCounts, mean: f64, square: f64) -> Estimate {
 mod tests {
     use super::*;
     use crate::{
-        catalogue::{Catalogue, Chip, Machine},
+        catalogue::{Catalogue, Chip, Hardware},
         window::sampled_window,
     };
 
@@ -273,7 +273,7 @@ mod tests {
     fn metrics(usage: &SpeUsage) -> BTreeMap<String, MetricValue> {
         let (catalogue, machine) = (
             Catalogue::builtin().unwrap(),
-            Machine::of_chip(Chip::GraceCpuSuperchip),
+            Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap()),
         );
         let mut plan = Plan::default();
         plan.metrics.machine = Some(machine);

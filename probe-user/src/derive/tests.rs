@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    catalogue::{Catalogue, Chip, Machine},
+    catalogue::{Catalogue, Chip, Hardware},
     event::{Counter, Exclude, Scope},
     join::{By, View},
     machine::cpus::CpuList,
@@ -212,7 +212,7 @@ proptest! {
 
 /// The plan with a metric of the catalogue, whose events are counted at these places.
 fn with_metric(mut plan: Plan, name: &str, events: &[(&str, CountSource)]) -> Plan {
-    let machine = Machine::of_chip(Chip::Other);
+    let machine = Hardware::of_chip(Chip::named("other").unwrap());
     let catalogue = Catalogue::builtin().unwrap();
     let metric = catalogue.select(name, &machine).unwrap().remove(0).clone();
     let events = events

@@ -1,16 +1,10 @@
 //! Drivers that are missing, by what the kernel was built with.
 
 use super::Remedy;
-use crate::machine::kernel_config::{Built, KernelConfig};
-
-/// A driver: the option it is built by, and its module.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Driver {
-    /// Without `CONFIG_`.
-    pub(super) option: &'static str,
-    /// None where the driver cannot be a module.
-    pub(super) module: Option<&'static str>,
-}
+use crate::{
+    catalogue::Driver,
+    machine::kernel_config::{Built, KernelConfig},
+};
 
 /// How to get a PMU that is not there, by what the configuration says of its drivers. `absent` says
 /// what it means that all of them are there and the PMU is not.
@@ -24,7 +18,7 @@ pub(super) fn driver_remedies(
     };
     let built = |wanted: Built| {
         let drivers = drivers.iter();
-        drivers.filter(move |driver| config.built(driver.option) == wanted)
+        drivers.filter(move |driver| config.built(&driver.option) == wanted)
     };
     let mut remedies = Vec::new();
     if built(Built::Not).next().is_some() {
@@ -57,7 +51,7 @@ pub(super) fn driver_remedies(
 
 /// A remedy that loads the drivers' modules.
 fn load<'d>(drivers: impl Iterator<Item = &'d Driver> + Clone, verb: &str) -> Remedy {
-    let modules = drivers.clone().filter_map(|driver| driver.module);
+    let modules = drivers.clone().filter_map(|driver| driver.module.as_ref());
     Remedy {
         advice: format!("{verb} {}", options(drivers)),
         commands: modules

@@ -8,7 +8,6 @@ mod config;
 mod counters;
 mod finding;
 mod kernel;
-mod platform;
 mod pmus;
 mod print;
 mod rights;

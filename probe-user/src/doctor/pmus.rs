@@ -1,12 +1,8 @@
 //! The core PMU and the uncore PMUs: which are there, and what is lost with those that are not.
 
-use super::{
-    Area, Finding, Loss, Subject,
-    config::{Driver, driver_remedies},
-    platform::{Family, Platform},
-    subject::Arch,
-};
+use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch};
 use crate::{
+    catalogue::{Driver, Hardware, Platform, PlatformSpec, UncoreSpec},
     devices::{ConfigError, Devices},
     list::family,
     machine::{
@@ -89,7 +85,7 @@ fn core_remedies(config: Option<&KernelConfig>) -> Vec<super::Remedy> {
     }
     .into_iter()
     .map(|option| Driver {
-        option,
+        option: option.to_owned(),
         module: None,
     })
     .collect();
@@ -111,24 +107,25 @@ fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
         let same = all.iter().copied();
         same.filter(|pmu| pmu.name.starts_with(prefix)).collect()
     };
-    let Some(platform) = Platform::of(subject, |prefix| !of(prefix).is_empty()) else {
+    let platform = Hardware::detect(&subject.machine).platform.spec();
+    if platform.uncore.is_empty() {
         return vec![unknown_platform(subject, &all)];
-    };
+    }
     let mut findings = Vec::new();
     // Families of one driver have one reason and one remedy.
-    for families in platform.families().chunk_by(|a, b| a.drivers == b.drivers) {
-        let (there, absent): (Vec<&Family>, Vec<&Family>) = families
+    for families in platform.uncore.chunk_by(|a, b| a.drivers() == b.drivers()) {
+        let (there, absent): (Vec<&UncoreSpec>, Vec<&UncoreSpec>) = families
             .iter()
-            .partition(|family| !of(family.prefix).is_empty());
+            .partition(|family| !of(&family.pmu).is_empty());
         let there = there.into_iter();
-        findings.extend(there.map(|family| present(family, &of(family.prefix))));
+        findings.extend(there.map(|family| present(family, &of(&family.pmu))));
         if !absent.is_empty() {
             findings.push(missing(subject, config, platform, &absent, pmus));
         }
     }
     let known = |pmu: &&Pmu| {
-        let mut families = platform.families().iter();
-        families.any(|family| pmu.name.starts_with(family.prefix))
+        let mut families = platform.uncore.iter();
+        families.any(|family| pmu.name.starts_with(&family.pmu))
     };
     let others: Vec<&Pmu> = all.iter().copied().filter(|pmu| !known(pmu)).collect();
     if !others.is_empty() {
@@ -166,15 +163,22 @@ fn unknown_platform(subject: &Subject, all: &[&Pmu]) -> Finding {
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         ("none: this is a virtual machine", loss.advise(advice))
     } else {
-        let advice = "they are known for NVIDIA Grace and Vera and for Intel Sapphire and Emerald Rapids, and any \
-             that a driver lists can be counted by `stat -e PMU/EVENT/`";
+        let platforms = Platform::all().iter().map(|platform| platform.spec());
+        let known: Vec<&str> = platforms
+            .filter(|spec| !spec.uncore.is_empty())
+            .map(|spec| &*spec.title)
+            .collect();
+        let advice = format!(
+            "they are known for {}; any that a driver lists can be counted by `stat -e PMU/EVENT/`",
+            known.join(", ")
+        );
         ("none", loss.advise(advice))
     };
     AREA.missing(check, found, loss)
 }
 
-fn present(family: &Family, pmus: &[&Pmu]) -> Finding {
-    let check = family.prefix.trim_end_matches('_');
+fn present(family: &UncoreSpec, pmus: &[&Pmu]) -> Finding {
+    let check = family.pmu.trim_end_matches('_');
     let dead: Vec<&str> = pmus
         .iter()
         .filter(|pmu| matches!(&pmu.kind, PmuKind::Uncore { cpus } if cpus.is_empty()))
@@ -195,15 +199,15 @@ fn present(family: &Family, pmus: &[&Pmu]) -> Finding {
 fn missing(
     subject: &Subject,
     config: Option<&KernelConfig>,
-    platform: Platform,
-    families: &[&Family],
+    platform: &PlatformSpec,
+    families: &[&UncoreSpec],
     pmus: &Pmus,
 ) -> Finding {
-    let names = families.iter().map(|family| family.prefix);
+    let names = families.iter().map(|family| &family.pmu);
     let check = names.map(|name| name.trim_end_matches('_'));
     let check = check.collect::<Vec<_>>().join(", ");
-    let mut found = format!("none, on {}", platform.name());
-    let lost: Vec<&str> = families.iter().map(|family| family.lost).collect();
+    let mut found = format!("none, on {}", platform.title);
+    let lost: Vec<&str> = families.iter().map(|family| &*family.lost).collect();
     let loss = Loss::of(lost.join("; "));
     if subject.is_virtual() {
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
@@ -213,7 +217,7 @@ fn missing(
     if pmus.names().any(|name| name.starts_with("arm_cspmu_")) {
         found.push_str(", but arm_cspmu_* without NVIDIA's names");
     }
-    let drivers = families.first().map_or(&[][..], |family| family.drivers);
+    let drivers = families.first().map_or(&[][..], |family| family.drivers());
     let loss = loss.with(driver_remedies(
         config,
         drivers,

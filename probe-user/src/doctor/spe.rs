@@ -2,24 +2,25 @@
 
 use rustix::thread::CapabilitySet;
 
-use super::{
-    Area, Finding, Loss, Subject,
-    config::{Driver, driver_remedies},
-    subject::Arch,
-};
-use crate::machine::{
-    Pmu, Pmus,
-    kernel_config::{Built, KernelConfig},
+use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch};
+use crate::{
+    catalogue::Driver,
+    machine::{
+        Pmu, Pmus,
+        kernel_config::{Built, KernelConfig},
+    },
 };
 
 const AREA: Area = Area::Spe;
 
 const LOST: &str = "where loads get their data from and how long that takes, per container";
 
-const DRIVER: [Driver; 1] = [Driver {
-    option: "ARM_SPE_PMU",
-    module: Some("arm_spe_pmu"),
-}];
+fn driver() -> Driver {
+    Driver {
+        option: "ARM_SPE_PMU".to_owned(),
+        module: Some("arm_spe_pmu".to_owned()),
+    }
+}
 
 /// Bytes of a record (Arm's SPE on Neoverse cores), and nanoseconds that decoding one takes in the kernel
 /// (measured on Linux 6.18, x86-64).
@@ -99,7 +100,7 @@ fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     };
     loss = loss.with(driver_remedies(
         config,
-        &DRIVER,
+        &[driver()],
         "the core has no SPE, or the firmware keeps it: see `dmesg | grep -i spe` (with \"profiling buffer \
          inaccessible\" there, boot with `kpti=off`)",
     ));

@@ -15,7 +15,7 @@ use rustix::thread::CapabilitySet;
 
 use super::{Area, Finding, Loss, Subject};
 use crate::{
-    catalogue::{self, Catalogue, Settings},
+    catalogue::{Catalogue, Hardware, Settings},
     event::{self},
     machine::{Machine, Pmus, cgroup::Hierarchy, cpus::CpuList},
     plan::{self, Capacity, Counters, Plan, Request, Untried},
@@ -270,7 +270,7 @@ impl Trials for Live {
 pub(super) fn plan(machine: &Machine, events: &str) -> Result<Plan, String> {
     let pmus = machine.pmus().map_err(|error| error.to_string())?;
     let catalogue = Catalogue::builtin().map_err(|error| error.to_string())?;
-    let told = catalogue::Machine::detect(machine.sysfs());
+    let told = Hardware::detect(machine);
     let request = Request {
         events: &event::parse(events, pmus).map_err(|error| error.to_string())?,
         metrics: &[],

@@ -11,7 +11,7 @@ use super::{
     recognise::{Known, recognise},
 };
 use crate::{
-    catalogue::{Catalogue, CountOf, Counts, Machine, Metric, Place, PmuSpec},
+    catalogue::{Catalogue, CountOf, Counts, Hardware, Metric, Place, PmuSpec},
     formula::{Absent, Implicit, NoValue, Sample, Value},
 };
 
@@ -60,7 +60,7 @@ struct Cell {
 /// Not one event is known there.
 pub fn derive<'a>(
     catalogue: &'a Catalogue,
-    machine: &Machine,
+    machine: &Hardware,
     readings: &[Reading],
 ) -> Result<Derived<'a>, ImportError> {
     let pmus: Vec<Arc<PmuSpec>> = catalogue
@@ -129,7 +129,7 @@ pub fn derive<'a>(
 /// The rows of a metric: every place that has its events, or one that says what is missing.
 fn rows<'a>(
     metric: &'a Metric,
-    machine: &Machine,
+    machine: &Hardware,
     inputs: &BTreeMap<&Key, Counts>,
     pmus: &[Arc<PmuSpec>],
 ) -> Vec<Row<'a>> {

@@ -2,7 +2,7 @@
 
 use super::Availability;
 use crate::{
-    catalogue::{Catalogue, Kind, Machine, Metric, Settings},
+    catalogue::{Catalogue, Hardware, Kind, Metric, Settings},
     machine::Pmus,
     plan::{Capacity, Plan, Request},
 };
@@ -31,7 +31,7 @@ pub struct MetricItem {
 /// The metrics that hold on `machine`; each is planned alone, so that none takes the room of another.
 pub(super) fn items(
     catalogue: &Catalogue,
-    machine: &Machine,
+    machine: &Hardware,
     pmus: &Pmus,
     capacity: &Capacity,
     permitted: bool,
@@ -53,7 +53,12 @@ pub(super) fn items(
     catalogue.on(machine).into_iter().map(item).collect()
 }
 
-fn refusal(metric: &Metric, machine: &Machine, pmus: &Pmus, capacity: &Capacity) -> Option<String> {
+fn refusal(
+    metric: &Metric,
+    machine: &Hardware,
+    pmus: &Pmus,
+    capacity: &Capacity,
+) -> Option<String> {
     let request = Request {
         events: &[],
         metrics: &[metric],

@@ -21,7 +21,7 @@ pub use self::{
     print::Part,
 };
 use crate::{
-    catalogue::{self, Catalogue},
+    catalogue::{Catalogue, Hardware},
     devices::Devices,
     event::{Counter, Exclude},
     machine::{Machine, Pmus, SysfsError},
@@ -50,7 +50,7 @@ impl Inventory {
     pub fn of_this_machine(
         machine: &Machine,
         catalogue: &Catalogue,
-        told: &catalogue::Machine,
+        told: &Hardware,
     ) -> Result<Self, Arc<SysfsError>> {
         let pmus = machine.pmus()?;
         let online = machine.online().unwrap_or_default();

@@ -76,7 +76,13 @@ impl Topology {
     /// How many sockets there are; 1 where the machine does not tell.
     #[must_use]
     pub fn sockets(&self) -> u32 {
-        self.sockets.values().max().map_or(1, |last| last + 1)
+        self.known_sockets().unwrap_or(1)
+    }
+
+    /// How many sockets there are; `None` where the machine does not tell.
+    #[must_use]
+    pub fn known_sockets(&self) -> Option<u32> {
+        self.sockets.values().max().map(|last| last + 1)
     }
 
     /// Takes in CPUs that came online; those that left keep their socket.

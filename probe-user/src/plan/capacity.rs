@@ -14,7 +14,7 @@ use probe_common::GROUP_COUNTERS;
 
 use super::{RequestedEvent, SOFTWARE};
 use crate::{
-    catalogue::{Catalogue, EventSpec, Machine, PmuSpec},
+    catalogue::{Catalogue, EventSpec, Hardware, PmuSpec},
     event::{self, Counter, Scope, Source},
     machine::{Pmus, cpus::CpuList},
     sys::perf,
@@ -86,7 +86,7 @@ impl Capacity {
     #[must_use]
     pub fn of_this_machine(
         catalogue: &Catalogue,
-        machine: &Machine,
+        machine: &Hardware,
         pmus: &Pmus,
         online: CpuList,
         reserve: usize,
@@ -110,7 +110,7 @@ impl Capacity {
     /// By the documents alone.
     pub(crate) fn documented(
         catalogue: &Catalogue,
-        machine: &Machine,
+        machine: &Hardware,
         pmus: &Pmus,
         reserve: usize,
     ) -> Self {

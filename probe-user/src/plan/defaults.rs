@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        catalogue::{Catalogue, Chip, Machine, Settings},
+        catalogue::{Catalogue, Chip, Hardware, Settings},
         plan::{Plan, planner::Request},
     };
 
@@ -150,7 +150,7 @@ mod tests {
     fn chosen(reserve: usize) -> (Chosen, Plan) {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
         let pmus = Pmus::read(&Path::new(fixtures).join("grace")).unwrap();
-        let machine = Machine::of_chip(Chip::GraceHopper);
+        let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
         let catalogue = Catalogue::builtin().unwrap();
         let capacity = Capacity::documented(&catalogue, &machine, &pmus, reserve);
         let chosen = Chosen::of(&pmus, &capacity).unwrap();

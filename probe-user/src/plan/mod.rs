@@ -19,8 +19,9 @@ pub use self::{
     defaults::{DefaultsError, default_events},
     error::PlanError,
     planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
-    weights::{PlannedWeight, WeightKind},
+    weights::PlannedWeight,
 };
+pub use crate::catalogue::WeightKind;
 use crate::{
     catalogue::Sampled,
     devices::{Device, Devices},

@@ -10,7 +10,7 @@ use super::{
     weights::PlannedWeight,
 };
 use crate::{
-    catalogue::{self, Machine, Metric, Settings},
+    catalogue::{self, Hardware, Metric, Settings},
     event::{self, Event, EventError, EventGroup, Source},
     machine::Pmus,
     plan::PlanError,
@@ -31,7 +31,7 @@ pub struct Request<'a> {
     /// Metrics that are shown where `events` hold all that they need.
     pub offered: &'a [&'a Metric],
     /// What it is counted on.
-    pub machine: Machine,
+    pub machine: Hardware,
     /// CPUs that are counted.
     pub cpus: usize,
     /// Filters such as `root_port`.
@@ -44,7 +44,7 @@ pub struct PlannedMetrics {
     /// In the order of the request.
     pub list: Vec<PlannedMetric>,
     /// What they are evaluated for; None where there are none.
-    pub machine: Option<Machine>,
+    pub machine: Option<Hardware>,
     /// CPUs that are counted.
     pub cpus: usize,
 }
@@ -106,7 +106,7 @@ impl Plan {
                 .into_iter()
                 .for_each(&mut add);
         }
-        EventSet::of_weights(request.metrics, pmus)
+        EventSet::of_weights(request, pmus)
             .into_iter()
             .for_each(&mut add);
         let offers = Offer::all(request, pmus);

@@ -2,7 +2,6 @@
 
 use super::Uncore;
 use crate::{
-    catalogue::Platform,
     machine::{Machine, cgroup::Hierarchy, resctrl},
     plan::Plan,
 };
@@ -17,11 +16,8 @@ pub(super) fn open(
     let topology = uncore.topology().filter(|_| !plan.weights.is_empty())?;
     let reader = resctrl::Reader::new(machine, hierarchy, &topology)?;
     let told = plan.metrics.machine.as_ref();
-    if told.is_some_and(|told| told.platform == Platform::Grace) {
-        tracing::warn!(
-            "kernels without the workaround T241-MPAM-6 show a 64th of what Grace's MPAM counted: take resctrl's \
-             numbers as a lower bound, or compare them with a load that you know"
-        );
+    if let Some(warning) = told.and_then(|told| told.platform.spec().resctrl.as_ref()) {
+        tracing::warn!("{warning}");
     }
     Some(reader)
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip, Machine, Platform},
+    catalogue::{Catalogue, Chip, Hardware, Platform},
     import,
 };
 
@@ -43,8 +43,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 args.platform
             )
         }
-        Some(chip) => Machine::of_chip(chip),
-        None => Machine::of_platform(args.platform),
+        Some(chip) => Hardware::of_chip(chip),
+        None => Hardware::of_platform(args.platform),
     };
     let mut catalogue = Catalogue::builtin()?;
     for file in &args.catalogue {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use probe_user::{
-    catalogue::{self, Catalogue, Chip},
+    catalogue::{Catalogue, Chip, Hardware},
     list::{Inventory, Part},
     machine::Machine,
 };
@@ -34,10 +34,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let told = args.chip.map_or_else(
-        || catalogue::Machine::detect(machine.sysfs()),
-        catalogue::Machine::of_chip,
-    );
+    let told = args
+        .chip
+        .map_or_else(|| Hardware::detect(&machine), Hardware::of_chip);
     let inventory = Inventory::of_this_machine(&machine, &catalogue, &told)?;
     to_stdout(|out| match args.format {
         Format::Table => inventory.write_text(args.part, out),

@@ -3,14 +3,14 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    super::{Chip, Counts, Machine},
+    super::{Chip, Counts, Hardware},
     CATALOGUE, metric,
 };
 use crate::formula::{Implicit, NoValue};
 
 /// The metrics without a value on a chip, counted as if all hardware were there.
 fn without_value(chip: Chip) -> BTreeSet<&'static str> {
-    let machine = Machine::of_chip(chip);
+    let machine = Hardware::of_chip(chip);
     let mut counts = Counts::of_cpus(Duration::from_nanos(1_000));
     for metric in CATALOGUE.on(&machine) {
         for event in metric.events() {
@@ -78,7 +78,7 @@ const CNVLINK: [&str; 5] = [
 fn grace_cpu_superchip_has_no_gpu() {
     let none: Vec<_> = [&GMEM[..], &C2C1, &C2C0_UTILIZATION, &CNVLINK].concat();
     assert_eq!(
-        without_value(Chip::GraceCpuSuperchip),
+        without_value(Chip::named("grace-cpu-superchip").unwrap()),
         none.into_iter().collect()
     );
 }
@@ -86,20 +86,26 @@ fn grace_cpu_superchip_has_no_gpu() {
 #[test]
 fn grace_hopper_has_no_remote_socket() {
     let none: Vec<_> = [&REMOTE[..], &CNVLINK].concat();
-    assert_eq!(without_value(Chip::GraceHopper), none.into_iter().collect());
+    assert_eq!(
+        without_value(Chip::named("grace-hopper").unwrap()),
+        none.into_iter().collect()
+    );
 }
 
 #[test]
 fn multi_socket_grace_hopper_has_everything() {
-    assert_eq!(without_value(Chip::GraceHopperMulti), BTreeSet::new());
+    assert_eq!(
+        without_value(Chip::named("grace-hopper-multi").unwrap()),
+        BTreeSet::new()
+    );
 }
 
 #[test]
 fn a_chip_that_cannot_be_told_rules_nothing_out() {
-    let machine = Machine {
+    let machine = Hardware {
         chip: None,
         gpus_per_socket: None,
-        ..Machine::of_chip(Chip::GraceHopper)
+        ..Hardware::of_chip(Chip::named("grace-hopper").unwrap())
     };
     for name in ["gmem_read_bandwidth", "remote_read_bandwidth"] {
         metric("nvidia-grace-scf", name).valid_on(&machine).unwrap();
@@ -116,7 +122,7 @@ fn a_chip_that_cannot_be_told_rules_nothing_out() {
 
 #[test]
 fn c2c_utilisation_needs_one_gpu_per_socket() {
-    let mut machine = Machine::of_chip(Chip::GraceHopper);
+    let mut machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
     let metric = metric("nvidia-grace-nvlink-c2c1", "c2c1_read_utilization");
     metric.valid_on(&machine).unwrap();
     machine.gpus_per_socket = Some(2);

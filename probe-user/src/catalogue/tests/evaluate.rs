@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    super::{Chip, Counts, Machine},
+    super::{Chip, Counts, Hardware},
     metric,
 };
 use crate::formula::{Implicit, NoValue};
@@ -12,7 +12,7 @@ const SECOND: u64 = 1_000_000_000;
 
 #[test]
 fn core_counts_are_scaled_and_divided_by_wall_time() {
-    let machine = Machine::of_chip(Chip::GraceCpuSuperchip);
+    let machine = Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap());
     let mut counts = Counts::of_cpus(Duration::from_secs(2));
     // Ran a quarter of the 0.4 s for which its container had a CPU: 4,000 operations in all.
     counts.add("FP_SCALE_OPS_SPEC", 1_000, 4 * SECOND / 10, SECOND / 10);
@@ -33,7 +33,7 @@ fn core_counts_are_scaled_and_divided_by_wall_time() {
 
 #[test]
 fn uncore_time_is_the_running_time_of_the_group() {
-    let machine = Machine::of_chip(Chip::GraceCpuSuperchip);
+    let machine = Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap());
     let mut counts = Counts::of_uncore();
     counts.add("CMEM_RD_DATA", 1_000, 4_000, 1_000);
     let value = metric("nvidia-grace-scf", "cmem_read_bandwidth")
@@ -49,7 +49,7 @@ fn uncore_time_is_the_running_time_of_the_group() {
 
 #[test]
 fn units_of_a_socket_are_added_up() {
-    let machine = Machine::of_chip(Chip::SapphireRapids);
+    let machine = Hardware::of_chip(Chip::named("sapphire-rapids").unwrap());
     let depth = metric("intel-spr", "io_read_tor_depth");
     let latency = metric("intel-spr", "io_read_tor_latency");
     let mut counts = Counts::of_uncore();
@@ -76,7 +76,7 @@ fn units_of_a_socket_are_added_up() {
 
 #[test]
 fn a_unit_that_never_ran_leaves_the_socket_without_a_value() {
-    let machine = Machine::of_chip(Chip::SapphireRapids);
+    let machine = Hardware::of_chip(Chip::named("sapphire-rapids").unwrap());
     let read = metric("intel-spr", "memory_bandwidth_read");
     for order in [[(100, 10), (0, 0)], [(0, 0), (100, 10)]] {
         let mut counts = Counts::of_uncore();
@@ -92,7 +92,7 @@ fn a_unit_that_never_ran_leaves_the_socket_without_a_value() {
 
 #[test]
 fn slots_are_those_of_sysfs_or_of_the_core() {
-    let machine = Machine::of_chip(Chip::NeoverseV2);
+    let machine = Hardware::of_chip(Chip::named("neoverse-v2").unwrap());
     let mut counts = Counts::of_cpus(Duration::from_secs(1));
     for (event, count) in [
         ("OP_RETIRED", 80),
@@ -110,7 +110,7 @@ fn slots_are_those_of_sysfs_or_of_the_core() {
 
 #[test]
 fn utilisation_divides_by_the_ports_selected() {
-    let machine = Machine::of_chip(Chip::GraceHopper);
+    let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
     let metric = metric("nvidia-grace-pcie", "pcie_read_utilization");
     let mut counts = Counts::of_uncore();
     counts.add("RD_REQ_LOC", 500, 10, 10);
@@ -128,7 +128,7 @@ fn utilisation_divides_by_the_ports_selected() {
 
 #[test]
 fn a_share_above_its_bound_is_no_value_and_says_which_of_two_reasons() {
-    let machine = Machine::of_chip(Chip::EmeraldRapids);
+    let machine = Hardware::of_chip(Chip::named("emerald-rapids").unwrap());
     let metric = metric(
         "intel-spr",
         "io_percent_of_inbound_partial_writes_that_miss_l3",

@@ -7,7 +7,7 @@ use std::{
 
 use super::{CATALOGUE, fixture, metric, pmus};
 use crate::{
-    catalogue::{Machine, Platform, Settings},
+    catalogue::{Arch, Hardware, Platform, Settings},
     formula::{Absent, Formula, Implicit, Input, Sample},
 };
 
@@ -102,7 +102,7 @@ fn beyond_the_documents() {
             metric(family, name);
         }
     }
-    let spr = Machine::of_platform(Platform::Spr);
+    let spr = Hardware::of_platform(Platform::named("spr").unwrap());
     for (alias, name) in [
         ("io_bandwidth_read", "cha_io_read_bandwidth"),
         ("io_bandwidth_write", "cha_io_write_bandwidth"),
@@ -143,12 +143,15 @@ fn arms_formulas_have_names_of_their_own() {
 
 /// The machine of `tests/fixtures/sysfs` that has the PMUs of a platform. No Sandy Bridge is
 /// there: its core PMU has the format terms of `spr`.
-fn tree(platform: Platform) -> &'static str {
-    match platform {
-        Platform::Grace | Platform::NeoverseV2 => "grace",
-        Platform::Vera => "vera",
-        Platform::Spr | Platform::Emr | Platform::Snb | Platform::Generic => "spr",
-    }
+fn tree(platform: Platform) -> String {
+    let spec = platform.spec();
+    let own = fixture("sysfs").join(&spec.name).exists();
+    let like = match spec.arch {
+        _ if own => &spec.name,
+        Some(Arch::Arm64) => "grace",
+        Some(Arch::X86) | None => "spr",
+    };
+    like.to_owned()
 }
 
 #[test]
@@ -156,7 +159,7 @@ fn every_event_resolves_on_its_platform() {
     let mut opened = BTreeSet::new();
     for metric in CATALOGUE.metrics() {
         for platform in &metric.family.platforms {
-            let pmus = pmus(tree(*platform));
+            let pmus = pmus(&tree(*platform));
             if metric.pmu.key == "spe" {
                 // No tree has one; the guests do.
                 continue;
@@ -182,7 +185,7 @@ fn every_event_resolves_on_its_platform() {
 #[test]
 fn every_event_without_a_metric_resolves() {
     for family in CATALOGUE.families() {
-        let pmus = pmus(tree(family.platforms[0]));
+        let pmus = pmus(&tree(family.platforms[0]));
         for spec in family.pmus.iter().filter(|spec| spec.key != "spe") {
             let names: Vec<&str> = if spec.pattern.is_core() {
                 pmus.cores().map(|pmu| pmu.name.as_str()).collect()
@@ -212,7 +215,7 @@ fn every_event_without_a_metric_resolves() {
 fn ids_are_those_of_sysfs() {
     let mut checked = 0;
     for family in CATALOGUE.families() {
-        let pmus = pmus(tree(family.platforms[0]));
+        let pmus = pmus(&tree(family.platforms[0]));
         for spec in &family.pmus {
             let mut all = pmus.iter();
             let Some(pmu) = all.find(|pmu| {
@@ -283,7 +286,7 @@ fn every_metric_gives_the_value_worked_out_by_hand() {
         };
         let metric = metric(family, name);
         let machine = metric.chips().first().copied().map(|chip| {
-            let mut machine = Machine::of_chip(chip);
+            let mut machine = Hardware::of_chip(chip);
             machine.gpus_per_socket = Some(1);
             machine
         });

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::super::{Chip, Machine, Platform};
+use super::super::{Chip, Hardware, Platform};
+use crate::machine::{Machine, Roots};
 
 struct Tree(tempfile::TempDir);
 
@@ -39,8 +40,14 @@ impl Tree {
         self.pci(at, "0x10de\n", "0x2342\n", "0x030200\n")
     }
 
-    fn machine(&self) -> Machine {
-        Machine::detect(self.path())
+    fn machine(&self) -> Hardware {
+        let sys = self.path().to_owned();
+        // What is not there cannot tell: this host's own procfs would.
+        Hardware::detect(&Machine::at(Roots {
+            sys,
+            proc: "/nonexistent".into(),
+            ..Roots::default()
+        }))
     }
 }
 
@@ -62,16 +69,28 @@ fn sockets_and_gpus_tell_the_chip() {
     let nic = |tree: Tree| tree.pci("0000:01:00.0", "0x15b3", "0x1021", "0x020000");
     let chip = |tree: &Tree| (tree.machine().chip, tree.machine().gpus_per_socket);
     let superchip = nic(Tree::new().pmus(&TWO));
-    assert_eq!(chip(&superchip), (Some(Chip::GraceCpuSuperchip), Some(0)));
+    assert_eq!(
+        chip(&superchip),
+        (Some(Chip::named("grace-cpu-superchip").unwrap()), Some(0))
+    );
     let hopper = nic(Tree::new().pmus(&ONE)).gh200("0009:01:00.0");
-    assert_eq!(chip(&hopper), (Some(Chip::GraceHopper), Some(1)));
+    assert_eq!(
+        chip(&hopper),
+        (Some(Chip::named("grace-hopper").unwrap()), Some(1))
+    );
     let multi = Tree::new()
         .pmus(&TWO)
         .gh200("0009:01:00.0")
         .gh200("0019:01:00.0");
-    assert_eq!(chip(&multi), (Some(Chip::GraceHopperMulti), Some(1)));
+    assert_eq!(
+        chip(&multi),
+        (Some(Chip::named("grace-hopper-multi").unwrap()), Some(1))
+    );
     let uneven = Tree::new().pmus(&TWO).gh200("0009:01:00.0");
-    assert_eq!(chip(&uneven), (Some(Chip::GraceHopperMulti), None));
+    assert_eq!(
+        chip(&uneven),
+        (Some(Chip::named("grace-hopper-multi").unwrap()), None)
+    );
 }
 
 #[test]
@@ -87,7 +106,10 @@ fn what_cannot_be_told_is_not_guessed() {
             .pci("0009:01:00.0", "0x10de", "0x2331", "0x030200"),
     ] {
         let machine = tree.machine();
-        assert_eq!((machine.platform, machine.chip), (Platform::Grace, None));
+        assert_eq!(
+            (machine.platform, machine.chip),
+            (Platform::named("grace").unwrap(), None)
+        );
         assert_eq!(machine.gpus_per_socket, None);
     }
 }
@@ -96,7 +118,7 @@ fn what_cannot_be_told_is_not_guessed() {
 fn vera_is_told_by_its_pmus() {
     for pmu in ["nvidia_ucf_pmu_0", "nvidia_cmem_latency_pmu_1"] {
         let machine = Tree::new().pmus(&[pmu]).machine();
-        assert_eq!(machine, Machine::of_chip(Chip::Tegra410));
+        assert_eq!(machine, Hardware::of_chip(Chip::named("tegra410").unwrap()));
     }
 }
 
@@ -110,29 +132,35 @@ fn vera_without_named_pmus_is_told_by_their_identifier() {
     };
     assert_eq!(
         tree("2cf20000\n").machine(),
-        Machine::of_chip(Chip::Tegra410)
+        Hardware::of_chip(Chip::named("tegra410").unwrap())
     );
-    assert_eq!(tree("10301000\n").machine().platform, Platform::Generic);
-    assert_eq!(tree("\n").machine().platform, Platform::Generic);
+    assert_eq!(
+        tree("10301000\n").machine().platform,
+        Platform::named("generic").unwrap()
+    );
+    assert_eq!(
+        tree("\n").machine().platform,
+        Platform::named("generic").unwrap()
+    );
 }
 
 #[test]
 fn cores_are_told_by_their_ids() {
     let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
     let v2 = Tree::new().file(midr, "0x00000000411fd4f1\n").machine();
-    assert_eq!(v2.platform, Platform::NeoverseV2);
+    assert_eq!(v2.platform, Platform::named("neoverse-v2").unwrap());
     assert_eq!(v2.midr, Some(0x410f_d4f0));
     let n1 = Tree::new().file(midr, "0x00000000413fd0c1\n").machine();
     assert_eq!(
         (n1.platform, n1.midr),
-        (Platform::Generic, Some(0x410f_d0c0))
+        (Platform::generic(), Some(0x410f_d0c0))
     );
     for (model, platform) in [
-        ("008F", Platform::Spr),
-        ("00CF", Platform::Emr),
-        ("002D", Platform::Snb),
-        ("002A", Platform::Snb),
-        ("00AD", Platform::Generic),
+        ("008F", Platform::named("spr").unwrap()),
+        ("00CF", Platform::named("emr").unwrap()),
+        ("002D", Platform::named("snb").unwrap()),
+        ("002A", Platform::named("snb").unwrap()),
+        ("00AD", Platform::named("generic").unwrap()),
     ] {
         let modalias = format!("cpu:type:x86,ven0000fam0006mod{model}:feature:,0000,0001\n");
         let machine = Tree::new()
@@ -144,14 +172,14 @@ fn cores_are_told_by_their_ids() {
     let machine = Tree::new()
         .file("devices/system/cpu/modalias", amd)
         .machine();
-    assert_eq!(machine, Machine::of_chip(Chip::Other));
+    assert_eq!(machine, Hardware::of_chip(Chip::named("other").unwrap()));
 }
 
 /// The core's metrics need that core: raw codes on another one count something else, or nothing.
 #[test]
 fn another_core_has_no_neoverse_v2_metrics() {
-    let mut machine = Machine::of_chip(Chip::GraceHopper);
-    let retiring = |machine: &Machine| super::CATALOGUE.select("retiring", machine).is_ok();
+    let mut machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
+    let retiring = |machine: &Hardware| super::CATALOGUE.select("retiring", machine).is_ok();
     assert!(retiring(&machine));
     machine.midr = Some(0x410f_d4f0);
     assert!(retiring(&machine));
@@ -163,4 +191,37 @@ fn another_core_has_no_neoverse_v2_metrics() {
             .name,
         "generic"
     );
+}
+
+/// Without their drivers, Grace is told by its chip id and Vera by its core: doctor and metrics ask one function.
+#[test]
+fn machines_without_their_drivers_are_told_all_the_same() {
+    let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
+    let v2 = |tree: Tree| tree.file(midr, "0x00000000410fd4f0\n");
+    let package = |tree: Tree, cpu: u32, package: u32| {
+        let file = format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+        tree.file(&file, &format!("{package}\n"))
+    };
+    let soc = "jep106:036b:0241\n";
+    let grace = || {
+        v2(Tree::new()
+            .file("devices/soc0/soc_id", soc)
+            .pmus(&["software"]))
+    };
+    assert_eq!(
+        grace().machine().platform,
+        Platform::named("grace").unwrap()
+    );
+    // How many sockets it has is not known.
+    assert_eq!(grace().machine().chip, None);
+    let two = grace().file("devices/system/cpu/online", "0-1\n");
+    let two = package(package(two, 0, 36), 1, 2364);
+    assert_eq!(two.machine().chip, Chip::named("grace-cpu-superchip"));
+    let other = v2(Tree::new().file("devices/soc0/soc_id", "jep106:0a52:0001\n"));
+    assert_eq!(
+        other.machine().platform,
+        Platform::named("neoverse-v2").unwrap()
+    );
+    let vera = Tree::new().file(midr, "0x000000004e0f0100\n").machine();
+    assert_eq!(vera.platform, Platform::named("vera").unwrap());
 }

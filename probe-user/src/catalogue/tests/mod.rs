@@ -9,6 +9,7 @@ mod help;
 mod machines;
 mod refusals;
 mod select;
+mod unchanged;
 
 use std::{path::PathBuf, sync::LazyLock};
 

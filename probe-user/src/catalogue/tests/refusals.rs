@@ -1,7 +1,7 @@
 //! Files that are refused, each with a sentence; and user files that are taken.
 
 use super::{
-    super::{Catalogue, Chip, Machine},
+    super::{Catalogue, Chip, Hardware},
     CATALOGUE,
 };
 
@@ -54,7 +54,7 @@ fn a_file_of_the_same_format_adds_metrics() {
         "notes = [\"known\"]",
     );
     let catalogue = merge(&text).unwrap();
-    let machine = Machine::of_chip(Chip::GraceHopper);
+    let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
     let metric = catalogue.select("my_rd", &machine).unwrap()[0];
     assert_eq!(metric.document, "my notes");
     assert!(metric.help().ends_with("A note."));

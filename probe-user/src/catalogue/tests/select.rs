@@ -1,31 +1,34 @@
 //! Names, aliases, groups and platforms.
 
 use super::{
-    super::{Chip, Machine},
+    super::{Chip, Hardware},
     CATALOGUE,
 };
 
 fn names(list: &str, chip: Chip) -> Vec<&'static str> {
-    let metrics = CATALOGUE.select(list, &Machine::of_chip(chip));
+    let metrics = CATALOGUE.select(list, &Hardware::of_chip(chip));
     let metrics = metrics.unwrap_or_else(|error| panic!("{error}"));
     metrics.iter().map(|metric| metric.name.as_str()).collect()
 }
 
 fn refusal(list: &str, chip: Chip) -> String {
-    let selected = CATALOGUE.select(list, &Machine::of_chip(chip));
+    let selected = CATALOGUE.select(list, &Hardware::of_chip(chip));
     selected.unwrap_err().to_string()
 }
 
 #[test]
 fn names_come_once_in_the_order_of_the_list() {
     assert_eq!(
-        names("l1d_cache_mpki, ipc,l1d_cache_mpki", Chip::GraceHopper),
+        names(
+            "l1d_cache_mpki, ipc,l1d_cache_mpki",
+            Chip::named("grace-hopper").unwrap()
+        ),
         ["l1d_cache_mpki", "ipc"]
     );
     assert_eq!(
         names(
             "io_bandwidth_write,cha_io_write_bandwidth",
-            Chip::EmeraldRapids
+            Chip::named("emerald-rapids").unwrap()
         ),
         ["cha_io_write_bandwidth"]
     );
@@ -34,13 +37,15 @@ fn names_come_once_in_the_order_of_the_list() {
 #[test]
 fn groups_and_all() {
     assert_eq!(
-        names("group:branch", Chip::SapphireRapids),
+        names("group:branch", Chip::named("sapphire-rapids").unwrap()),
         ["branch_miss_ratio", "branch_miss_mpki"]
     );
-    let cache = names("group:cache", Chip::GraceHopper);
+    let cache = names("group:cache", Chip::named("grace-hopper").unwrap());
     assert_eq!(cache.len(), 9 + 2);
-    assert!(names("group:ddio", Chip::SapphireRapids).contains(&"l2_miss_latency"));
-    let all = names("all", Chip::GraceHopper);
+    assert!(
+        names("group:ddio", Chip::named("sapphire-rapids").unwrap()).contains(&"l2_miss_latency")
+    );
+    let all = names("all", Chip::named("grace-hopper").unwrap());
     assert!(all.contains(&"retiring") && all.contains(&"c2c1_bandwidth"));
     assert!(!all.contains(&"memory_bandwidth_read"));
 }
@@ -48,36 +53,36 @@ fn groups_and_all() {
 #[test]
 fn a_core_with_a_family_of_its_own_hides_the_generic_metric() {
     let family = |chip| {
-        let machine = Machine::of_chip(chip);
+        let machine = Hardware::of_chip(chip);
         CATALOGUE.select("ipc", &machine).unwrap()[0]
             .family
             .name
             .clone()
     };
-    assert_eq!(family(Chip::NeoverseV2), "neoverse-v2");
-    assert_eq!(family(Chip::EmeraldRapids), "intel-spr");
-    assert_eq!(family(Chip::Tegra410), "generic");
-    assert_eq!(family(Chip::Other), "generic");
-    assert_eq!(names("all", Chip::Other).len(), 11 + 13);
+    assert_eq!(family(Chip::named("neoverse-v2").unwrap()), "neoverse-v2");
+    assert_eq!(family(Chip::named("emerald-rapids").unwrap()), "intel-spr");
+    assert_eq!(family(Chip::named("tegra410").unwrap()), "generic");
+    assert_eq!(family(Chip::named("other").unwrap()), "generic");
+    assert_eq!(names("all", Chip::named("other").unwrap()).len(), 11 + 13);
 }
 
 #[test]
 fn refusals_say_what_to_do() {
-    let sentence = refusal("ipx", Chip::Other);
+    let sentence = refusal("ipx", Chip::named("other").unwrap());
     assert!(
         sentence.starts_with("there is no metric ipx; near: ipc, "),
         "{sentence}"
     );
     assert_eq!(
-        refusal("ipc,retiring", Chip::Other),
+        refusal("ipc,retiring", Chip::named("other").unwrap()),
         "metric retiring is for grace, neoverse-v2, and this is generic; --chip says otherwise"
     );
     assert_eq!(
-        refusal("group:ddio", Chip::Other),
+        refusal("group:ddio", Chip::named("other").unwrap()),
         "there is no metric group ddio on generic; there are: branch, cache, cpu, cycles, faults, spe, switches, tlb"
     );
     assert_eq!(
-        refusal("ipc,,", Chip::Other),
+        refusal("ipc,,", Chip::named("other").unwrap()),
         "the list of metrics has an empty element"
     );
 }

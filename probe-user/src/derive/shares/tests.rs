@@ -11,7 +11,7 @@ use probe_common::{
 
 use super::*;
 use crate::{
-    catalogue::{Catalogue, Chip, Machine, Settings},
+    catalogue::{Catalogue, Chip, Hardware, Settings},
     machine::{
         Pmus,
         resctrl::{Group, Monitored},
@@ -24,7 +24,7 @@ use crate::{
 fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
     let pmus = Pmus::read(&Path::new(fixtures).join(tree)).unwrap();
-    let (catalogue, machine) = (Catalogue::builtin().unwrap(), Machine::of_chip(chip));
+    let (catalogue, machine) = (Catalogue::builtin().unwrap(), Hardware::of_chip(chip));
     let request = Request {
         events: &[],
         metrics: &catalogue.select(metrics, &machine).unwrap(),
@@ -117,7 +117,11 @@ fn row(metric: &str, socket: u32, whose: &str, value: i64) -> (String, u32, Stri
 
 #[test]
 fn reads_of_a_graces_memory_are_of_both_sockets() {
-    let plan = plan("grace", Chip::GraceCpuSuperchip, "cmem_read_bandwidth");
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "cmem_read_bandwidth",
+    );
     assert_eq!(plan.weights.len(), 1);
     // 32 bytes a beat: socket 0 reads 32 GB/s, of which socket 1 sent 8; socket 1's memory is read by its own.
     let uncore = |event: &str, socket| match (event.contains("remote"), socket) {
@@ -145,7 +149,11 @@ fn reads_of_a_graces_memory_are_of_both_sockets() {
 
 /// The fixture has two sockets; with `one` what a machine of one would count.
 fn of_spr(one: bool) -> (Plan, Window) {
-    let plan = plan("spr", Chip::SapphireRapids, "memory_bandwidth_read");
+    let plan = plan(
+        "spr",
+        Chip::named("sapphire-rapids").unwrap(),
+        "memory_bandwidth_read",
+    );
     // Both channels and both slices of a socket are added up: 2 x 500,000 lines, of which 2 x 125,000.
     let uncore = |event: &str, _| {
         if event.contains("imc") {
@@ -196,7 +204,11 @@ fn whose_reads_of_two_sockets_are_is_not_known_without_a_count_of_each() {
 /// Samples come before counters, but not where there are few.
 #[test]
 fn samples_weigh_before_counters() {
-    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "remote_read_bandwidth",
+    );
     let counted = [(0, 7, [100, 50]), (1, 7, [100, 50])];
     let mut window = window(&plan, &|_, _| 1000, &counted);
     let owner = |cgroup| Owner {
@@ -235,7 +247,11 @@ fn samples_weigh_before_counters() {
 
 #[test]
 fn without_weights_the_reason_is_said() {
-    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "remote_read_bandwidth",
+    );
     let window = window(&plan, &|_, _| 1_000, &[]);
     let shared = share::of_window(&plan, &window, &View::default());
     let rows = shared
@@ -252,7 +268,11 @@ fn without_weights_the_reason_is_said() {
 /// Who ran only while the weight was rotated out has a row with the reason; the rest have a larger error.
 #[test]
 fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
-    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "remote_read_bandwidth",
+    );
     let counted = [
         (0, 7, [9_000_000, 1_000_000]),
         (1, 7, [9_000_000, 1_000_000]),
@@ -294,7 +314,11 @@ fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
 
 #[test]
 fn what_is_no_traffic_of_anybody_has_no_shares() {
-    let plan = plan("grace", Chip::GraceCpuSuperchip, "scf_frequency");
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "scf_frequency",
+    );
     assert!(plan.weights.is_empty());
     let window = window(&plan, &|_, _| 1_000, &[]);
     assert_eq!(share::of_window(&plan, &window, &View::default()), []);
@@ -303,7 +327,11 @@ fn what_is_no_traffic_of_anybody_has_no_shares() {
 /// Sockets of a third read too, and each says only what it sent to all others together.
 #[test]
 fn of_more_than_two_sockets_nobody_can_say_who_read() {
-    let plan = plan("grace", Chip::GraceCpuSuperchip, "cmem_read_bandwidth");
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "cmem_read_bandwidth",
+    );
     let mut window = window(&plan, &|_, _| 1_000, &[(0, 7, [300, 0])]);
     let third = |reading: &UncoreReading| UncoreReading {
         socket: 2,
@@ -326,7 +354,11 @@ fn of_more_than_two_sockets_nobody_can_say_who_read() {
 
 #[test]
 fn what_resctrl_counted_stands_beside_the_share() {
-    let plan = plan("grace", Chip::GraceCpuSuperchip, "remote_read_bandwidth");
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "remote_read_bandwidth",
+    );
     let mut window = window(&plan, &|_, _| 1_000_000, &[(0, 7, [1, 1]), (0, 8, [1, 1])]);
     let group = |path: &str, cgroups: &[u64], bytes| Monitored {
         group: Arc::new(Group {

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{
-    super::{Loss, config::driver_remedies, platform::Platform, subject::Arch},
+    super::{Loss, config::driver_remedies, subject::Arch},
     COUNTS, Fixture, Told, grace, process,
 };
+use crate::catalogue::Platform;
 
 const DOCS: &str = include_str!(concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -92,15 +93,15 @@ fn every_check_and_command_is_in_the_document() {
 
 #[test]
 fn every_driver_is_in_the_document() {
-    let platforms = [Platform::Grace, Platform::Vera, Platform::SapphireRapids];
-    for family in platforms.into_iter().flat_map(Platform::families) {
-        let name = family.prefix.trim_end_matches('_');
+    let platforms = Platform::all().iter();
+    for family in platforms.flat_map(|platform| &platform.spec().uncore) {
+        let name = family.pmu.trim_end_matches('_');
         assert!(DOCS.contains(&format!("`{name}`")), "no {name}");
-        for driver in family.drivers {
+        for driver in family.drivers() {
             let option = format!("CONFIG_{}", driver.option);
             assert!(DOCS.contains(&option), "no {option}");
         }
-        for remedy in driver_remedies(None, family.drivers, "") {
+        for remedy in driver_remedies(None, family.drivers(), "") {
             for command in remedy.commands {
                 assert!(DOCS.contains(&command), "no {command}");
             }

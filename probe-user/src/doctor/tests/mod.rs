@@ -3,6 +3,7 @@
 mod btf;
 mod counters;
 mod docs;
+mod families;
 
 use std::{
     collections::BTreeMap,

@@ -5,7 +5,7 @@ use super::{
     CATALOGUE, derived, fixture, readings, rows, value,
 };
 use crate::{
-    catalogue::{Chip, Machine, Platform},
+    catalogue::{Chip, Hardware, Platform},
     formula::{Implicit, NoValue},
 };
 
@@ -19,7 +19,10 @@ fn near(value: f64, expected: f64) {
 
 #[test]
 fn the_local_read_of_the_grace_guide() {
-    let derived = derived(&fixture("scf-local-read.csv"), Chip::GraceCpuSuperchip);
+    let derived = derived(
+        &fixture("scf-local-read.csv"),
+        Chip::named("grace-cpu-superchip").unwrap(),
+    );
     near(value(&derived, "cmem_read_bandwidth"), 12.815);
     near(
         value(&derived, "remote_read_bandwidth"),
@@ -37,7 +40,10 @@ fn the_local_read_of_the_grace_guide() {
 
 #[test]
 fn the_remote_read_over_pcie_of_the_grace_guide() {
-    let derived = derived(&fixture("pcie-remote-read.csv"), Chip::GraceCpuSuperchip);
+    let derived = derived(
+        &fixture("pcie-remote-read.csv"),
+        Chip::named("grace-cpu-superchip").unwrap(),
+    );
     let read = value(&derived, "pcie_read_bandwidth");
     near(read, (1_073_762_304.0 + 6_398_720.0) / 735_201_612.0);
     assert_eq!(
@@ -49,7 +55,10 @@ fn the_remote_read_over_pcie_of_the_grace_guide() {
 
 #[test]
 fn the_gpu_write_of_the_grace_guide() {
-    let derived = derived(&fixture("gpu-write.json"), Chip::GraceHopper);
+    let derived = derived(
+        &fixture("gpu-write.json"),
+        Chip::named("grace-hopper").unwrap(),
+    );
     near(
         value(&derived, "c2c0_write_bandwidth"),
         4_026_531_840.0 / 777_059_774.0,
@@ -61,7 +70,10 @@ fn the_gpu_write_of_the_grace_guide() {
 
 #[test]
 fn table_7_of_the_ddio_paper() {
-    let derived = derived(&fixture("ddio-table7.txt"), Chip::EmeraldRapids);
+    let derived = derived(
+        &fixture("ddio-table7.txt"),
+        Chip::named("emerald-rapids").unwrap(),
+    );
     near(value(&derived, "io_inbound_read_bandwidth"), 40_130.0);
     near(value(&derived, "io_inbound_write_bandwidth"), 39_575.0);
     near(
@@ -86,7 +98,10 @@ fn table_7_of_the_ddio_paper() {
 
 #[test]
 fn intervals_and_sockets_stay_apart() {
-    let derived = derived(&fixture("core-intervals.csv"), Chip::NeoverseV2);
+    let derived = derived(
+        &fixture("core-intervals.csv"),
+        Chip::named("neoverse-v2").unwrap(),
+    );
     let values = |name| {
         let rows = rows(&derived, name).into_iter();
         let pairs = rows.map(|row| {
@@ -114,7 +129,7 @@ fn intervals_and_sockets_stay_apart() {
 
 #[test]
 fn time_comes_from_where_it_can() {
-    let chip = Chip::GraceCpuSuperchip;
+    let chip = Chip::named("grace-cpu-superchip").unwrap();
     let bandwidth = |text: &str| value(&derived(text, chip), "cmem_read_bandwidth");
     near(bandwidth("CMEM_RD_DATA=100\nduration_time=1600"), 2.0);
     near(bandwidth("CMEM_RD_DATA=100\nseconds=0.0000016"), 2.0);
@@ -139,7 +154,10 @@ fn time_comes_from_where_it_can() {
     let reason = &rows(&unknown, "cmem_read_bandwidth")[0].value;
     assert_eq!(*reason, Err(NoValue::NotKnown(Implicit::DurationTime)));
     // A core's counters are many readers: their running time is no wall time.
-    let core = derived("100,,r80c0,800,50.00,,", Chip::NeoverseV2);
+    let core = derived(
+        "100,,r80c0,800,50.00,,",
+        Chip::named("neoverse-v2").unwrap(),
+    );
     assert_eq!(
         rows(&core, "sve_flops")[0].value,
         Err(NoValue::NotKnown(Implicit::Seconds))
@@ -152,7 +170,7 @@ fn units_of_perf_become_counts() {
         "1.5,MiB,uncore_imc/cas_count_read/,10,100.00,,\n1000000000,ns,duration_time,1,100.00,,";
     near(
         value(
-            &derived(text, Chip::SapphireRapids),
+            &derived(text, Chip::named("sapphire-rapids").unwrap()),
             "memory_bandwidth_read",
         ),
         1.572_864,
@@ -160,11 +178,14 @@ fn units_of_perf_become_counts() {
     let text = "9000,,OFFCORE_REQUESTS_OUTSTANDING.DEMAND_DATA_RD,1,100.00,,\n\
         30,,OFFCORE_REQUESTS.DEMAND_DATA_RD,1,100.00,,\n600,,cycles,1,100.00,,\n0.0002,msec,task-clock,1,100.00,,";
     near(
-        value(&derived(text, Chip::SapphireRapids), "l2_miss_latency"),
+        value(
+            &derived(text, Chip::named("sapphire-rapids").unwrap()),
+            "l2_miss_latency",
+        ),
         100.0,
     );
     let text = "1.5,Joules,uncore_imc/cas_count_read/,10,100.00,,\n1,,cycles,1,100.00,,";
-    let odd = derived(text, Chip::SapphireRapids);
+    let odd = derived(text, Chip::named("sapphire-rapids").unwrap());
     assert_eq!(odd.unused[0].0, "uncore_imc/cas_count_read/");
     assert!(odd.unused[0].1.contains("its unit Joules"));
 }
@@ -178,20 +199,23 @@ fn units_are_added_up_and_counted() {
         )
     };
     let text = format!("{}{}duration_time=5", unit(0, 50), unit(1, 10));
-    let units = derived(&text, Chip::SapphireRapids);
+    let units = derived(&text, Chip::named("sapphire-rapids").unwrap());
     near(value(&units, "io_read_tor_depth"), 60.0 / 20.0);
     // 60 / 10 = 6 cycles, of which each of the two has 10 in 5 ns.
     near(value(&units, "io_read_tor_latency"), 3.0);
     // Added up by perf, their number is not known, unless the input says it.
     let text = "UNC_CHA_TOR_OCCUPANCY.IO_PCIRDCUR=60\nUNC_CHA_TOR_INSERTS.IO_PCIRDCUR=10\nUNC_CHA_CLOCKTICKS=20\nduration_time=5";
-    let summed = derived(text, Chip::SapphireRapids);
+    let summed = derived(text, Chip::named("sapphire-rapids").unwrap());
     assert_eq!(
         rows(&summed, "io_read_tor_latency")[0].value,
         Err(NoValue::NotKnown(Implicit::NumUnits))
     );
     near(
         value(
-            &derived(&format!("{text}\nnum_units=2"), Chip::SapphireRapids),
+            &derived(
+                &format!("{text}\nnum_units=2"),
+                Chip::named("sapphire-rapids").unwrap(),
+            ),
             "io_read_tor_latency",
         ),
         3.0,
@@ -201,7 +225,7 @@ fn units_are_added_up_and_counted() {
 #[test]
 fn cycles_hold_for_every_peer_and_filter() {
     let text = "nvidia_scf_pmu_0/socket_1_rd_access/=25\nnvidia_scf_pmu_0/socket_2_rd_access/=50\nnvidia_scf_pmu_0/cycles/=50";
-    let peers = derived(text, Chip::GraceHopperMulti);
+    let peers = derived(text, Chip::named("grace-hopper-multi").unwrap());
     let peers: Vec<(String, f64)> = rows(&peers, "remote_read_utilization")
         .iter()
         .map(|row| (row.place.clone(), row.value.as_ref().unwrap().value))
@@ -215,7 +239,10 @@ fn cycles_hold_for_every_peer_and_filter() {
     );
     let text = "nvidia_pcie_pmu_0/rd_req_loc,root_port=0x3/=60\nnvidia_pcie_pmu_0/rd_req_rem,root_port=0x3/=40\nnvidia_pcie_pmu_0/cycles/=200";
     near(
-        value(&derived(text, Chip::GraceHopper), "pcie_read_utilization"),
+        value(
+            &derived(text, Chip::named("grace-hopper").unwrap()),
+            "pcie_read_utilization",
+        ),
         25.0,
     );
 }
@@ -224,7 +251,7 @@ fn cycles_hold_for_every_peer_and_filter() {
 fn a_bare_name_of_several_pmus_is_not_guessed() {
     let derived = derived(
         "CYCLES=100\nRD_BYTES_LOC=5\nCMEM_RD_DATA=1\nduration_time=1",
-        Chip::GraceHopper,
+        Chip::named("grace-hopper").unwrap(),
     );
     // `cycles` is the core's.
     assert_eq!(derived.unused.len(), 1);
@@ -241,7 +268,7 @@ fn a_bare_name_of_several_pmus_is_not_guessed() {
 #[test]
 fn modifiers_stay_apart() {
     let text = "4,,instructions:u,1,100.00,,\n2,,cycles:u,1,100.00,,\n9,,instructions:k,1,100.00,,\n3,,cycles:k,1,100.00,,";
-    let derived = derived(text, Chip::Other);
+    let derived = derived(text, Chip::named("other").unwrap());
     let ipc = rows(&derived, "ipc");
     let ipc: Vec<_> = ipc
         .iter()
@@ -254,7 +281,7 @@ fn modifiers_stay_apart() {
 fn nothing_known_is_an_error() {
     let error = derive(
         &CATALOGUE,
-        &Machine::of_platform(Platform::Vera),
+        &Hardware::of_platform(Platform::named("vera").unwrap()),
         &readings("inst_retire=1\nx=2"),
     );
     assert_eq!(
@@ -265,8 +292,11 @@ fn nothing_known_is_an_error() {
 
 #[test]
 fn every_metric_of_the_platform_has_a_row() {
-    let derived = derived(&fixture("scf-local-read.csv"), Chip::GraceHopper);
-    for metric in CATALOGUE.on(&Machine::of_chip(Chip::GraceHopper)) {
+    let derived = derived(
+        &fixture("scf-local-read.csv"),
+        Chip::named("grace-hopper").unwrap(),
+    );
+    for metric in CATALOGUE.on(&Hardware::of_chip(Chip::named("grace-hopper").unwrap())) {
         assert!(!rows(&derived, &metric.name).is_empty(), "{}", metric.name);
     }
 }
@@ -275,7 +305,11 @@ fn every_metric_of_the_platform_has_a_row() {
 fn as_a_table() {
     let text = "nvidia_scf_pmu_0/cmem_rd_data/=100\nnvidia_scf_pmu_0/cycles/=4000\nduration_time=1600\nbogus=1";
     let mut out = Vec::new();
-    table(&mut out, &derived(text, Chip::GraceHopper)).unwrap();
+    table(
+        &mut out,
+        &derived(text, Chip::named("grace-hopper").unwrap()),
+    )
+    .unwrap();
     let out = String::from_utf8(out).unwrap();
     let lines: Vec<Vec<&str>> = out
         .lines()
@@ -310,7 +344,11 @@ fn as_a_table() {
 fn as_json() {
     let text = "nvidia_scf_pmu_0/cmem_rd_data/=100\nduration_time=1600\nbogus=1";
     let mut out = Vec::new();
-    json(&mut out, &derived(text, Chip::GraceHopper)).unwrap();
+    json(
+        &mut out,
+        &derived(text, Chip::named("grace-hopper").unwrap()),
+    )
+    .unwrap();
     let out: serde_json::Value = serde_json::from_slice(&out).unwrap();
     let metric = |name: &str| {
         let metrics = out["metrics"].as_array().unwrap().iter();

@@ -8,7 +8,7 @@ mod properties;
 use std::{path::PathBuf, sync::LazyLock};
 
 use super::{Derived, Reading, Row, derive, read};
-use crate::catalogue::{Catalogue, Chip, Machine};
+use crate::catalogue::{Catalogue, Chip, Hardware};
 
 static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| Catalogue::builtin().unwrap_or_else(|error| panic!("{error}")));
@@ -27,7 +27,7 @@ fn readings(text: &str) -> Vec<Reading> {
 }
 
 fn derived(text: &str, chip: Chip) -> Derived<'static> {
-    let derived = derive(&CATALOGUE, &Machine::of_chip(chip), &readings(text));
+    let derived = derive(&CATALOGUE, &Hardware::of_chip(chip), &readings(text));
     derived.unwrap_or_else(|error| panic!("{error}"))
 }
 

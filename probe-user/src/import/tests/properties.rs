@@ -6,12 +6,15 @@ use super::{
     super::{derive, json, read, table},
     CATALOGUE,
 };
-use crate::catalogue::{Machine, Platform};
+use crate::catalogue::{Hardware, Platform};
 
 fn all_the_way(text: &str) {
     let Ok(readings) = read(text) else { return };
-    for platform in [Platform::Grace, Platform::Spr] {
-        if let Ok(derived) = derive(&CATALOGUE, &Machine::of_platform(platform), &readings) {
+    for platform in [
+        Platform::named("grace").unwrap(),
+        Platform::named("spr").unwrap(),
+    ] {
+        if let Ok(derived) = derive(&CATALOGUE, &Hardware::of_platform(platform), &readings) {
             table(&mut Vec::new(), &derived).unwrap();
             json(&mut Vec::new(), &derived).unwrap();
         }

@@ -2,13 +2,10 @@
 
 use super::Request;
 use crate::{
-    catalogue::{self, CounterGroup, Metric, Unavailable},
+    catalogue::{self, CounterGroup, Metric, Unavailable, WeightKind},
     event::{self, Event, EventError, Scope, Source},
     machine::{PmuKind, Pmus},
-    plan::{
-        RequestedEvent,
-        weights::{self, WeightKind},
-    },
+    plan::{RequestedEvent, weights},
 };
 
 /// Events that must be counted together, and who wants them.
@@ -108,8 +105,9 @@ impl EventSet {
     }
 
     /// What the shares of these metrics need.
-    pub(super) fn of_weights(metrics: &[&Metric], pmus: &Pmus) -> Vec<Self> {
-        let weights = weights::wanted(metrics, pmus).into_iter();
+    pub(super) fn of_weights(request: &Request<'_>, pmus: &Pmus) -> Vec<Self> {
+        let platform = request.machine.platform;
+        let weights = weights::wanted(request.metrics, platform, pmus).into_iter();
         weights
             .map(|weight| {
                 let events = std::iter::once(&weight.all).chain(&weight.remote);

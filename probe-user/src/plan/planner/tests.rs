@@ -12,7 +12,7 @@ fn pmus(tree: &str) -> Pmus {
 
 /// A plan for `-e events -M metrics` on a chip.
 fn plan(tree: &str, chip: Chip, events: &str, metrics: &str, reserve: usize) -> Plan {
-    let (pmus, machine) = (pmus(tree), Machine::of_chip(chip));
+    let (pmus, machine) = (pmus(tree), Hardware::of_chip(chip));
     let catalogue = Catalogue::builtin().unwrap();
     let events = match events {
         "" => Vec::new(),
@@ -79,7 +79,7 @@ fn every_metric_is_whole(plan: &Plan) -> usize {
 
 #[test]
 fn all_metrics_of_grace_hopper() {
-    let plan = plan("grace", Chip::GraceHopper, "", "all", 1);
+    let plan = plan("grace", Chip::named("grace-hopper").unwrap(), "", "all", 1);
     assert!(every_metric_is_whole(&plan) > 100);
     // Software events stay; the groups of the core take turns.
     assert_eq!(plan.fixed(), 1);
@@ -110,7 +110,7 @@ fn all_metrics_of_grace_hopper() {
 
 #[test]
 fn occupancy_counts_on_one_counter_of_a_cha_only() {
-    let plan = plan("spr", Chip::SapphireRapids, "", "all", 1);
+    let plan = plan("spr", Chip::named("sapphire-rapids").unwrap(), "", "all", 1);
     assert!(every_metric_is_whole(&plan) > 14);
     let mut occupancies = 0;
     for range in &plan.uncore_groups {
@@ -137,7 +137,7 @@ fn occupancy_counts_on_one_counter_of_a_cha_only() {
 fn one_group_that_fits_is_not_rotated() {
     let plan = plan(
         "grace",
-        Chip::GraceHopper,
+        Chip::named("grace-hopper").unwrap(),
         "task-clock",
         "ipc,l1d_cache_mpki",
         1,
@@ -161,7 +161,13 @@ fn one_group_that_fits_is_not_rotated() {
 
 #[test]
 fn reserved_counters_stay_free() {
-    let plan = plan("grace", Chip::GraceHopper, "", "ipc,l1d_cache_mpki", 5);
+    let plan = plan(
+        "grace",
+        Chip::named("grace-hopper").unwrap(),
+        "",
+        "ipc,l1d_cache_mpki",
+        5,
+    );
     let reason = plan.metrics.list[1].sources.as_ref().unwrap_err();
     assert!(
         reason.starts_with(
@@ -179,7 +185,7 @@ fn reserved_counters_stay_free() {
 fn more_events_of_the_users_than_counters_take_turns() {
     let events = "cycles,instructions,branches,branch-misses,cache-references,cache-misses,\
                   {l2d_cache,l2d_cache_refill},r11b,r11c";
-    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!((plan.fixed(), plan.rotated), (0, 2));
     let explicit = plan.groups.iter().filter(|group| {
         let names = names(&plan, group);
@@ -211,7 +217,7 @@ fn more_events_of_the_users_than_counters_take_turns() {
 #[test]
 fn a_metric_of_the_users_events_is_of_one_group() {
     let events = "cache-references,instructions,branches,branch-misses,r11b,r11c,cache-misses";
-    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!(plan.rotated, 2);
     every_metric_is_whole(&plan);
     let metric = offered(&plan, "cache_miss_ratio");
@@ -222,7 +228,7 @@ fn a_metric_of_the_users_events_is_of_one_group() {
 #[test]
 fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
     let events = "{cache-references,r11b,r11c,r11d,r11e},{cache-misses,r12b,r12c,r12d,r12e}";
-    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
     let reason = offered(&plan, "cache_miss_ratio").sources.as_ref();
     assert_eq!(
@@ -236,7 +242,7 @@ fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
 #[test]
 fn a_metric_of_a_group_that_fills_the_pmu() {
     let events = "{cache-references,cache-misses,r11b,r11c,r11d,r11e},instructions";
-    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
     every_metric_is_whole(&plan);
     let ratio = offered(&plan, "cache_miss_ratio").sources.as_ref();
@@ -247,7 +253,7 @@ fn a_metric_of_a_group_that_fills_the_pmu() {
 #[test]
 fn an_event_in_several_groups() {
     let events = "{cache-references,r11b,r11c,r11d},{cache-misses,r12b,r12c,r12d}";
-    let plan = plan("grace", Chip::GraceHopper, events, "", 1);
+    let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
     every_metric_is_whole(&plan);
     let ratio = &offered(&plan, "cache_miss_ratio").sources.as_ref().unwrap()[0];
@@ -269,7 +275,13 @@ fn an_event_in_several_groups() {
 /// Task-clock is always live: what is counted in turns joins it.
 #[test]
 fn an_offered_metric_with_an_event_beside_the_core() {
-    let plan = plan("grace", Chip::GraceHopper, "cycles,task-clock", "", 1);
+    let plan = plan(
+        "grace",
+        Chip::named("grace-hopper").unwrap(),
+        "cycles,task-clock",
+        "",
+        1,
+    );
     let frequency = &offered(&plan, "frequency").sources.as_ref().unwrap()[0];
     let places: Vec<CountSource> = frequency.events.iter().map(|(_, place)| *place).collect();
     assert_eq!(places, [plan.columns[0].place, plan.columns[1].place]);
@@ -284,7 +296,7 @@ fn offered<'a>(plan: &'a Plan, name: &str) -> &'a PlannedMetric {
 #[test]
 fn ratios_of_events_with_other_filters_are_not_offered() {
     let offered = |events| {
-        plan("grace", Chip::GraceHopper, events, "", 1)
+        plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1)
             .metrics
             .list
             .len()
@@ -298,7 +310,7 @@ fn ratios_of_events_with_other_filters_are_not_offered() {
 #[test]
 fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
     let pmus = pmus("vera");
-    let machine = Machine::of_chip(Chip::Tegra410);
+    let machine = Hardware::of_chip(Chip::named("tegra410").unwrap());
     let catalogue = Catalogue::builtin().unwrap();
     let packed = |events: &str, metrics: &str, settings: Settings| {
         let events = match events {
@@ -366,7 +378,7 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
 /// Each kind of core has groups of its own, on its CPUs only, and no CPU of another kind looks for them.
 #[test]
 fn two_kinds_of_core() {
-    let (chip, metrics) = (Chip::Other, "ipc,cpus_used");
+    let (chip, metrics) = (Chip::named("other").unwrap(), "ipc,cpus_used");
     for (tree, kinds) in [("odd", ["0-3", "4-5"]), ("hybrid", ["4-11", "0-3"])] {
         let machine = pmus(tree);
         let cpus: Vec<String> = machine
@@ -407,7 +419,7 @@ fn two_kinds_of_core() {
 #[test]
 fn metrics_of_two_kinds_of_core_are_offered() {
     let offered = |events: &str| {
-        let plan = plan("hybrid", Chip::Other, events, "", 1);
+        let plan = plan("hybrid", Chip::named("other").unwrap(), events, "", 1);
         let list = plan.metrics.list.iter();
         let ipc = list.filter(|planned| planned.metric.name == "ipc");
         let events = ipc.map(|planned| planned.sources.as_ref().unwrap()[0].events.len());

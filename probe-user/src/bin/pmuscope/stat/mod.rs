@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
-    catalogue::{self, Catalogue, Chip, Metric, Settings},
+    catalogue::{Catalogue, Chip, Hardware, Metric, Settings},
     derive::Report,
     devices::Devices,
     emit::Emitter,
@@ -113,10 +113,9 @@ fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let told = args.chip.map_or_else(
-        || catalogue::Machine::detect(machine.sysfs()),
-        catalogue::Machine::of_chip,
-    );
+    let told = args
+        .chip
+        .map_or_else(|| Hardware::detect(machine), Hardware::of_chip);
     let metrics = match args.metric.as_slice() {
         [] => Vec::new(),
         lists => catalogue.select(&lists.join(","), &told)?,

@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
-use super::{CATALOGUE, Chip, Counts, Machine, metric, near, value};
+use super::{CATALOGUE, Chip, Counts, Hardware, metric, near, value};
 use crate::formula::{NoValue, Sample};
 
 fn spr(name: &str, counts: &[(&str, u64)]) -> Result<f64, NoValue> {
-    value(Chip::EmeraldRapids, "intel-spr", name, 1e9, counts)
+    value(
+        Chip::named("emerald-rapids").unwrap(),
+        "intel-spr",
+        name,
+        1e9,
+        counts,
+    )
 }
 
 /// A column of tables 7 and 8: read and write words, misses and totals of reads and full writes,
@@ -82,7 +88,7 @@ fn miss_shares_of_the_tables() {
     near(reads(576_559_227, 653_237_920), 88.262, 0.0005);
     near(reads(563_896_953, 763_394_767), 73.867, 0.0005);
     // Table 7 calls the row ..full_reads..; table 2 defines it without the word. Both are taken.
-    let machine = Machine::of_chip(Chip::EmeraldRapids);
+    let machine = Hardware::of_chip(Chip::named("emerald-rapids").unwrap());
     let row = CATALOGUE.select("io_percent_of_inbound_full_reads_that_miss_l3", &machine);
     assert_eq!(
         row.unwrap()[0].name,
@@ -222,7 +228,7 @@ fn memory_totals_of_the_tables_are_not_the_sums() {
             };
             counts.add_sample(event, sample);
         }
-        let machine = Machine::of_chip(Chip::EmeraldRapids);
+        let machine = Hardware::of_chip(Chip::named("emerald-rapids").unwrap());
         let metric = metric("intel-spr", "memory_bandwidth_total");
         metric.evaluate(&machine, &counts).unwrap().value
     };

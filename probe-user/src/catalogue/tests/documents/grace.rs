@@ -4,7 +4,7 @@ use super::{Chip, metric, near, value};
 
 fn scf(name: &str, nanos: f64, counts: &[(&str, u64)]) -> f64 {
     value(
-        Chip::GraceCpuSuperchip,
+        Chip::named("grace-cpu-superchip").unwrap(),
         "nvidia-grace-scf",
         name,
         nanos,
@@ -52,7 +52,7 @@ fn durations_and_rates_of_the_examples() {
         if let Some(nanos) = nanos {
             let counts = [("RD_BYTES_LOC", 1_073_741_824), ("RD_BYTES_REM", 0)];
             let of = |nanos| {
-                let chip = Chip::GraceCpuSuperchip;
+                let chip = Chip::named("grace-cpu-superchip").unwrap();
                 value(
                     chip,
                     "nvidia-grace-pcie",
@@ -151,7 +151,7 @@ fn pcie_examples() {
     let read = |nanos, local, remote| {
         let counts = [("RD_BYTES_LOC", local), ("RD_BYTES_REM", remote)];
         value(
-            Chip::GraceCpuSuperchip,
+            Chip::named("grace-cpu-superchip").unwrap(),
             "nvidia-grace-pcie",
             "pcie_read_bandwidth",
             nanos,
@@ -163,7 +163,7 @@ fn pcie_examples() {
     near(read(735_201_612.0, 0, 1_073_762_304), 1.4605, 0.00005);
     // The same reads at both ends: PCIe of socket 1, NVLink-C2C0 of socket 0.
     let c2c0 = value(
-        Chip::GraceCpuSuperchip,
+        Chip::named("grace-cpu-superchip").unwrap(),
         "nvidia-grace-nvlink-c2c0",
         "c2c0_read_bandwidth",
         735_201_612.0,
@@ -221,7 +221,13 @@ fn c2c_reads_and_writes_make_the_total() {
     ] {
         let counts = [("RD_BYTES_LOC", read), ("WR_BYTES_LOC", write)];
         assert_eq!(
-            value(Chip::GraceHopper, family, name, 1.0, &counts),
+            value(
+                Chip::named("grace-hopper").unwrap(),
+                family,
+                name,
+                1.0,
+                &counts
+            ),
             Ok(total)
         );
     }

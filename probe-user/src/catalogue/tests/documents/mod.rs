@@ -11,7 +11,7 @@ mod tegra410;
 use std::time::Duration;
 
 use super::{
-    super::{Chip, Counts, Machine},
+    super::{Chip, Counts, Hardware},
     CATALOGUE, metric, pmus,
 };
 use crate::formula::NoValue;
@@ -29,7 +29,7 @@ fn value(
     for (event, count) in counts {
         all.add(event, *count, 1, 1);
     }
-    let value = metric(family, name).evaluate(&Machine::of_chip(chip), &all);
+    let value = metric(family, name).evaluate(&Hardware::of_chip(chip), &all);
     value.map(|value| value.value)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use probe_common::spe::{Records, VirtualAddress};
 
-use super::{CATALOGUE, Chip, Counts, Machine, metric, near, pmus, value};
+use super::{CATALOGUE, Chip, Counts, Hardware, metric, near, pmus, value};
 use crate::formula::{Formula, Implicit};
 
 #[test]
@@ -21,7 +21,7 @@ fn sampling_configuration_has_lost_a_zero() {
 fn an_altra_max_is_no_neoverse_v1() {
     // Table II says 3.0 Hz and the text Neoverse V1. The Ampere Altra Max is Neoverse N1 at
     // 3.0 GHz, so it has no family here but the generic one and that of SPE.
-    let mut machine = Machine::of_chip(Chip::Other);
+    let mut machine = Hardware::of_chip(Chip::named("other").unwrap());
     machine.midr = Some(0x410f_d0c0);
     let families: Vec<_> = CATALOGUE
         .on(&machine)
@@ -112,7 +112,7 @@ fn bytes_in_flight() {
         ("CYCLES", 1_000),
     ];
     let value = value(
-        Chip::Tegra410,
+        Chip::named("tegra410").unwrap(),
         "tegra410-cmem-latency",
         "cmem_read_bytes_in_flight",
         1_000.0,
@@ -130,7 +130,7 @@ fn memory_stalls_are_the_larger_of_two() {
             ("CPU_CLK_UNHALTED.THREAD", 1_000),
         ];
         value(
-            Chip::SandyBridge,
+            Chip::named("sandy-bridge").unwrap(),
             "intel-snb-stalls",
             "memory_stall_share",
             1.0,

@@ -21,7 +21,11 @@ fn device(address: &str, class: u32, block: Option<&str>) -> Device {
 
 /// Devices of socket 0, each on a root port of its own, and a second of counts for them.
 fn of_devices(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, Window) {
-    let mut plan = plan("grace", Chip::GraceCpuSuperchip, metrics);
+    let mut plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        metrics,
+    );
     let port = |(number, device): (u32, Device)| Port {
         address: device.address,
         number: Some(number),

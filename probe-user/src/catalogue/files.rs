@@ -1,0 +1,132 @@
+//! The compiled-in files, and the platforms that they describe. Families name platforms, so that these are read
+//! before any family.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, de::IgnoredAny};
+
+use super::{
+    chip::{Driver, PlatformSpec},
+    error::{CatalogueError, Problem},
+};
+
+include!(concat!(env!("OUT_DIR"), "/catalogue_files.rs"));
+
+/// Where a file is among the others that does not say.
+const ANYWHERE: u32 = 500;
+
+/// What platforms need of a file.
+#[derive(Deserialize)]
+struct Head {
+    order: Option<u32>,
+    name: Option<IgnoredAny>,
+    #[serde(default)]
+    platform: Vec<PlatformSpec>,
+    #[serde(default)]
+    driver: BTreeMap<String, Vec<Driver>>,
+}
+
+fn heads() -> Result<Vec<(&'static str, &'static str, Head)>, CatalogueError> {
+    let head = |(file, text): &(&'static str, &'static str)| match toml::from_str::<Head>(text) {
+        Ok(head) => Ok((*file, *text, head)),
+        Err(error) => Err(CatalogueError {
+            file: (*file).to_owned(),
+            problem: error.into(),
+        }),
+    };
+    let heads: Result<Vec<_>, _> = FILES.iter().map(head).collect();
+    let mut heads = heads?;
+    heads.sort_by_key(|(_, _, head)| head.order.unwrap_or(ANYWHERE));
+    Ok(heads)
+}
+
+/// The files with a family, in the order of the documentation.
+pub(super) fn families() -> Result<Vec<(&'static str, &'static str)>, CatalogueError> {
+    let heads = heads()?.into_iter();
+    let with_family = heads.filter(|(_, _, head)| head.name.is_some());
+    Ok(with_family.map(|(file, text, _)| (file, text)).collect())
+}
+
+type Platforms = (Vec<PlatformSpec>, BTreeMap<String, Vec<Driver>>);
+
+/// All platforms, and the drivers of their PMUs.
+pub(super) fn platforms() -> Result<Platforms, CatalogueError> {
+    let (mut platforms, mut drivers) = (Vec::new(), BTreeMap::new());
+    for (_, _, head) in heads()? {
+        platforms.extend(head.platform);
+        drivers.extend(head.driver);
+    }
+    check(&platforms, &drivers).map_err(|problem| CatalogueError {
+        file: "of a platform".to_owned(),
+        problem,
+    })?;
+    Ok((platforms, drivers))
+}
+
+/// Names are unique, nothing tells two platforms, and every driver is described.
+fn check(
+    platforms: &[PlatformSpec],
+    drivers: &BTreeMap<String, Vec<Driver>>,
+) -> Result<(), Problem> {
+    let mut seen = BTreeSet::new();
+    let mut once = |what: String| match seen.insert(what.clone()) {
+        true => Ok(()),
+        false => Err(Problem::PlatformTwice(what)),
+    };
+    for platform in platforms {
+        once(format!("platform {}", platform.name))?;
+        for chip in &platform.chips {
+            once(format!("chip {}", chip.name))?;
+        }
+        for pmu in &platform.pmus {
+            once(format!("PMU {pmu}"))?;
+        }
+        for soc in &platform.soc {
+            once(format!("SoC {soc}"))?;
+        }
+        for midr in &platform.midr {
+            once(format!("MIDR {midr:#x}"))?;
+        }
+        for uncore in &platform.uncore {
+            if !drivers.contains_key(&uncore.driver) {
+                return Err(Problem::Driver(uncore.driver.clone()));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_without_an_order_are_between_the_others() {
+        let files = families().unwrap();
+        let names: Vec<&str> = files.iter().map(|(file, _)| *file).collect();
+        assert_eq!(names[..2], ["neoverse-v2.toml", "nvidia-grace-scf.toml"]);
+        assert_eq!(names[names.len() - 2..], ["arm-spe.toml", "generic.toml"]);
+    }
+
+    #[test]
+    fn what_tells_two_platforms_or_names_no_driver_is_refused() {
+        let refusal = |text: &str| {
+            let head: Head = toml::from_str(text).unwrap();
+            check(&head.platform, &head.driver).unwrap_err().to_string()
+        };
+        let platform = |name: &str, more: &str| {
+            let chip = format!("[[platform.chip]]\nname = \"{name}\"\ntitle = \"a chip\"\n");
+            format!("[[platform]]\nname = \"{name}\"\ntitle = \"a platform\"\n{more}\n{chip}")
+        };
+        let twice = platform("a", "midr = [0x410fd4f0]") + &platform("b", "midr = [0x410fd4f0]");
+        assert_eq!(
+            refusal(&twice),
+            "MIDR 0x410fd4f0 is in two platforms: nothing would tell them apart"
+        );
+        let uncore = "[[platform.uncore]]\npmu = \"x_\"\nlost = \"y\"\ndriver = \"z\"\n";
+        assert_eq!(
+            refusal(&(platform("a", "") + uncore)),
+            "there is no driver z in [driver] of any file"
+        );
+    }
+}

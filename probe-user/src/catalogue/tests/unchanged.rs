@@ -1,0 +1,34 @@
+//! What holds on each chip, word for word: a change of the catalogue's form must not change it.
+
+use std::fmt::Write as _;
+
+use super::{
+    super::{Chip, Hardware},
+    CATALOGUE,
+};
+
+/// Every metric of a chip with its family, and why it has no value there.
+fn metrics(chip: Chip) -> String {
+    let machine = Hardware::of_chip(chip);
+    let mut text = format!(
+        "{chip}: {}, platform {}, GPUs per socket {:?}\n",
+        chip.title(),
+        machine.platform,
+        machine.gpus_per_socket
+    );
+    for metric in CATALOGUE.on(&machine) {
+        let value = match metric.valid_on(&machine) {
+            Ok(()) => String::new(),
+            Err(why) => format!(": {why}"),
+        };
+        let (family, name) = (&metric.family.name, &metric.name);
+        writeln!(text, "  {family} {name}{value}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn metrics_of_the_chips() {
+    let text: String = Chip::all().iter().copied().map(metrics).collect();
+    insta::assert_snapshot!(text);
+}
