@@ -6,7 +6,7 @@ use crate::{
         BtfError,
         kernel_config::{Built, KernelConfig},
     },
-    session::fields,
+    session::object::offsets,
 };
 
 const AREA: Area = Area::Kernel;
@@ -142,7 +142,7 @@ fn options(config: Option<&KernelConfig>) -> Vec<Finding> {
 
 fn types(subject: &Subject) -> Finding {
     let path = subject.machine.vmlinux();
-    match fields::offsets(&path, false) {
+    match offsets::offsets(&path, false) {
         Ok(offsets) => AREA.ok(
             "BTF",
             format!("describes all {} fields that pmuscope reads", offsets.len()),

@@ -77,7 +77,7 @@ pub(crate) const NO_FIELD: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     /// The global that holds its offset.
-    global: &'static str,
+    pub(crate) global: &'static str,
     structure: &'static str,
     member: &'static str,
     /// What the programs take it for.

@@ -5,13 +5,7 @@
 
 use std::time::Duration;
 
-use aya::{
-    Ebpf,
-    maps::{Array, MapError},
-    programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
-};
-
-use super::{SessionError, chain, no_map, program};
+use super::{Object, SessionError, object::CLOCK};
 use crate::sys::clock::now;
 
 /// The programs' clock.
@@ -26,18 +20,14 @@ const READINGS: usize = 8;
 
 impl KernelClock {
     /// Measures the distance; off by less than a microsecond, but exactly 0 in the initial time namespace.
-    pub(crate) fn measure(ebpf: &mut Ebpf) -> Result<Self, SessionError> {
-        let clock: &mut RawTracePoint = program(ebpf, "clock")?;
-        clock.load().map_err(refused)?;
+    pub(crate) fn measure(object: &mut Object) -> Result<Self, SessionError> {
+        object.programs.load(CLOCK)?;
         let mut bounds = Bounds::default();
         for _ in 0..READINGS {
             let before = nanos(now());
-            let clock: &mut RawTracePoint = program(ebpf, "clock")?;
-            clock
-                .test_run(RawTracePointRunOptions::new())
-                .map_err(refused)?;
+            object.programs.run(CLOCK, None, &[])?;
             let after = nanos(now());
-            bounds.narrow(before, read(ebpf)?, after);
+            bounds.narrow(before, object.maps.clock.get(0)?, after);
         }
         Ok(Self {
             ahead: bounds.distance(),
@@ -83,24 +73,6 @@ impl Bounds {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn read(ebpf: &Ebpf) -> Result<u64, SessionError> {
-    let failed = |error: MapError| SessionError::Bpf {
-        what: "map CLOCK".into(),
-        reason: chain(&error),
-    };
-    let map = ebpf.map("CLOCK").ok_or_else(|| no_map("CLOCK"))?;
-    let map: Array<_, u64> = map.try_into().map_err(failed)?;
-    map.get(&0, 0).map_err(failed)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "an argument of map_err")]
-fn refused(error: ProgramError) -> SessionError {
-    SessionError::Bpf {
-        what: "program clock".into(),
-        reason: chain(&error),
-    }
 }
 
 #[cfg(test)]

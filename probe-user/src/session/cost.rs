@@ -3,10 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use probe_common::SLOTS;
 
-use super::{Session, SessionError, chain, program};
+use super::{Session, SessionError, object::READ_COST};
 use crate::{plan::Plan, snapshot::ReadCost};
 
 /// The least of so many runs is that of a reading which nothing disturbed.
@@ -64,25 +63,14 @@ impl Session {
 
     /// The least that a reading of the slot took; 0 where its CPU is offline.
     fn read_nanos(&mut self, cpu: u32, slot: usize) -> Result<u64, SessionError> {
-        let read_cost: &mut RawTracePoint = program(&mut self.ebpf, "read_cost")?;
         let mut least = None;
         for _ in 0..RUNS {
-            let mut options = RawTracePointRunOptions::new();
-            options.args[0] = slot as u64;
-            options.cpu = Some(cpu);
-            let nanos = match read_cost.test_run(options) {
-                Ok(ran) => u64::from(ran.return_value),
-                Err(aya::programs::ProgramError::SyscallError(error))
-                    if error.io_error.raw_os_error() == Some(libc::ENXIO) =>
-                {
-                    return Ok(0);
-                }
-                Err(error) => {
-                    return Err(SessionError::Bpf {
-                        what: format!("a run of program read_cost on CPU {cpu}"),
-                        reason: chain(&error),
-                    });
-                }
+            let ran = self
+                .object
+                .programs
+                .run(READ_COST, Some(cpu), &[slot as u64])?;
+            let Some(nanos) = ran.map(u64::from) else {
+                return Ok(0);
             };
             least = Some(least.map_or(nanos, |least: u64| least.min(nanos)));
         }

@@ -5,12 +5,10 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use aya::{Ebpf, maps::Map};
-
-use super::SessionError;
+use super::{Object, SessionError};
 use crate::{
     plan::{Plan, Planned},
-    sys::{bpf, descriptors, perf},
+    sys::{descriptors, perf},
 };
 
 /// The counters of one CPU; closing them ends the counting there.
@@ -50,18 +48,18 @@ impl CpuCounters {
     }
 
     /// Puts the counters that are always live into the slots' maps.
-    pub(crate) fn insert_fixed(&self, ebpf: &Ebpf, plan: &Plan) -> Result<(), SessionError> {
-        self.insert(ebpf, 0, self.groups[..plan.fixed()].iter().flatten())
+    pub(crate) fn insert_fixed(&self, object: &Object, plan: &Plan) -> Result<(), SessionError> {
+        self.insert(object, 0, self.groups[..plan.fixed()].iter().flatten())
     }
 
     /// Puts the counters of a rotated group into the slots behind those.
     pub(crate) fn insert_rotated(
         &self,
-        ebpf: &Ebpf,
+        object: &Object,
         plan: &Plan,
         group: usize,
     ) -> Result<(), SessionError> {
-        self.insert(ebpf, plan.fixed_slots(), self.groups[group].iter())
+        self.insert(object, plan.fixed_slots(), self.groups[group].iter())
     }
 
     /// Starts a rotated group.
@@ -73,31 +71,19 @@ impl CpuCounters {
     /// Stops a rotated group; its counts stay readable.
     pub(crate) fn stop(&self, group: usize) -> Result<(), SessionError> {
         perf::disable(self.groups[group][0].as_fd()).map_err(|source| SessionError::Map {
-            what: "stop a counter group",
+            what: "stop a counter group".into(),
             source,
         })
     }
 
     fn insert<'a>(
         &self,
-        ebpf: &Ebpf,
+        object: &Object,
         first: usize,
         counters: impl Iterator<Item = &'a OwnedFd>,
     ) -> Result<(), SessionError> {
         for (slot, event) in (first..).zip(counters) {
-            let name = format!("COUNTER{slot}");
-            let Some(Map::PerfEventArray(map)) = ebpf.map(&name) else {
-                return Err(SessionError::Bpf {
-                    what: format!("map {name}"),
-                    reason: "the object has none".into(),
-                });
-            };
-            bpf::set_perf_event(map.fd().as_fd(), self.cpu, event.as_fd()).map_err(|source| {
-                SessionError::Map {
-                    what: "hand a counter to the programs",
-                    source,
-                }
-            })?;
+            object.maps.counters.set(slot, self.cpu, event.as_fd())?;
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ pub enum SessionError {
     #[error("cannot {what}: {source}")]
     Map {
         /// What was tried.
-        what: &'static str,
+        what: String,
         /// Why it failed.
         source: io::Error,
     },
@@ -88,6 +88,16 @@ pub enum SessionError {
     /// The list of CPUs.
     #[error(transparent)]
     Cpus(#[from] CpuListError),
+}
+
+impl SessionError {
+    /// Of a refusal the kernel's answer alone.
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Self::Bpf { reason, .. } => reason,
+            other => other.to_string(),
+        }
+    }
 }
 
 /// What to do where the kernel refuses a part of the programs.

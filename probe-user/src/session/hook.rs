@@ -3,19 +3,12 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use aya::{
-    Btf, Ebpf,
-    programs::{
-        BtfTracePoint, PerfEvent,
-        perf_event::{
-            PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
-        },
-    },
-};
-use aya_obj::btf::BtfKind;
 use probe_common::{CpuState, FlushMode};
 
-use super::{Session, SessionError, chain, program};
+use super::{
+    Object, Session, SessionError, chain,
+    object::{CGROUP_SWITCH, Links, PerCpu, SCHED_EXIT, SCHED_SWITCH},
+};
 use crate::{
     machine::cgroup::Hierarchy,
     session::own_cgroup::OwnCgroup,
@@ -35,7 +28,7 @@ struct Watch {
 
 /// The attached `cgroup_switch` programs.
 pub(crate) struct CgroupSwitches {
-    links: Vec<PerfEventLinkId>,
+    links: Links,
     watches: Vec<Watch>,
 }
 
@@ -51,9 +44,6 @@ pub(crate) enum SchedExitHook {
     Unknown,
 }
 
-/// The tracepoint of the way out of the scheduler: Linux 6.18 has it, 6.12 has not.
-const EXIT: &str = "sched_exit_tp";
-
 /// Switches that the hook must have seen on each CPU before it is admitted.
 const ADMISSION_SWITCHES: u64 = 10;
 
@@ -61,8 +51,8 @@ const ADMISSION_SWITCHES: u64 = 10;
 const ADMISSION_ROUNDS: u32 = 5;
 
 /// Attaches the default hook.
-pub(crate) fn attach_sched_switch(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), SessionError> {
-    attach_tracepoint(ebpf, btf, "sched_switch", "sched_switch")
+pub(crate) fn attach_sched_switch(object: &mut Object) -> Result<(), SessionError> {
+    object.programs.attach(SCHED_SWITCH)
 }
 
 impl Session {
@@ -79,10 +69,8 @@ impl Session {
             return Ok(());
         }
         self.exits = SchedExitHook::Unknown;
-        let tracepoint = format!("btf_trace_{EXIT}");
-        let known = self.btf.id_by_type_name_kind(&tracepoint, BtfKind::Typedef);
-        if known.is_ok() {
-            attach_tracepoint(&mut self.ebpf, &self.btf, "sched_exit", EXIT)?;
+        if self.object.programs.can_attach(SCHED_EXIT) {
+            self.object.programs.attach(SCHED_EXIT)?;
             self.exits = SchedExitHook::Watched;
             // A switch that was hidden before may have left a slice open that is nobody's any more.
             self.reopen_slices()?;
@@ -95,23 +83,24 @@ impl Session {
         if self.exits != SchedExitHook::NotNeeded {
             return;
         }
+        let exit = SCHED_EXIT.at();
         let refused = self.watch_exits().err();
         match (self.exits, refused) {
             (SchedExitHook::NotNeeded, _) => {}
             (SchedExitHook::Watched, None) => tracing::info!(
                 "this kernel did not show a context switch to the program at sched_switch: a second one, at \
-                 {EXIT}, sees such switches from here on"
+                 {exit}, sees such switches from here on"
             ),
             (SchedExitHook::Watched, Some(error)) => tracing::warn!(
                 "this kernel did not show a context switch to the program at sched_switch: a second one, at \
-                 {EXIT}, sees such switches, but the slices before it could not be closed: {}",
+                 {exit}, sees such switches, but the slices before it could not be closed: {}",
                 chain(&error)
             ),
             (SchedExitHook::Unknown, refused) => tracing::warn!(
                 "this kernel did not show a context switch to the program at sched_switch, and {}: slices around \
                  such switches are split by estimate (--self says how many and how long)",
                 refused.map_or_else(
-                    || format!("has no {EXIT} where it could be seen"),
+                    || format!("has no {exit} where it could be seen"),
                     |error| chain(&error)
                 )
             ),
@@ -124,49 +113,16 @@ impl Session {
     }
 }
 
-/// Loads and attaches a program on a tracepoint.
-pub(crate) fn attach_tracepoint(
-    ebpf: &mut Ebpf,
-    btf: &Btf,
-    name: &str,
-    tracepoint: &str,
-) -> Result<(), SessionError> {
-    let refused = |error| SessionError::Bpf {
-        what: format!("program {name}"),
-        reason: chain(&error),
-    };
-    let program: &mut BtfTracePoint = program(ebpf, name)?;
-    program.load(tracepoint, btf).map_err(refused)?;
-    program.attach().map(drop).map_err(refused)
-}
-
 impl CgroupSwitches {
-    /// Attaches the program and its watch on every CPU. `states` reads the programs' state of all CPUs.
-    pub(crate) fn attach(
-        ebpf: &mut Ebpf,
-        cpus: &[u32],
-        states: impl Fn(&Ebpf) -> Result<Vec<CpuState>, SessionError>,
-    ) -> Result<Self, SessionError> {
-        let refused = |error| SessionError::Bpf {
-            what: "program cgroup_switch".into(),
-            reason: chain(&error),
-        };
-        let program: &mut PerfEvent = program(ebpf, "cgroup_switch")?;
-        program.load().map_err(refused)?;
-        let mut links = Vec::new();
-        for &cpu in cpus {
-            let link = program.attach(
-                PerfEventConfig::Software(SoftwareEvent::CgroupSwitches),
-                PerfEventScope::AllProcessesOneCpu { cpu },
-                SamplePolicy::Period(1),
-                false,
-            );
-            links.push(link.map_err(refused)?);
-        }
+    /// Attaches the program and its watch on every CPU.
+    pub(crate) fn attach(object: &mut Object, cpus: &[u32]) -> Result<Self, SessionError> {
+        let links = object
+            .programs
+            .attach_to_cgroup_switches(CGROUP_SWITCH, cpus)?;
         let mut watches = Vec::new();
         for &cpu in cpus {
             let switches = perf::open_cgroup_switches(cpu).map_err(|source| SessionError::Map {
-                what: "count cgroup switches",
+                what: "count cgroup switches".into(),
                 source,
             })?;
             watches.push(Watch {
@@ -177,7 +133,7 @@ impl CgroupSwitches {
             });
         }
         // Runs first: the other way round a switch in between would look like a missed one.
-        let states = states(ebpf)?;
+        let states = object.maps.state.get(0)?;
         for watch in &mut watches {
             watch.runs_before = states.get(watch.cpu as usize).map_or(0, |state| state.runs);
             watch.switches_before = watch.count();
@@ -204,9 +160,8 @@ impl CgroupSwitches {
     /// why the hook cannot be used.
     pub(crate) fn admit(
         &self,
-        ebpf: &Ebpf,
+        states: &PerCpu<CpuState>,
         hierarchy: &Hierarchy,
-        states: impl Fn(&Ebpf) -> Result<Vec<CpuState>, SessionError>,
     ) -> Result<(), String> {
         let mut open: Vec<&Watch> = self.watches.iter().collect();
         let mut why_incomplete = String::new();
@@ -214,7 +169,7 @@ impl CgroupSwitches {
             let cpus: Vec<u32> = open.iter().map(|watch| watch.cpu).collect();
             provoke(hierarchy, &cpus)?;
             let switches = self.switches();
-            let states = states(ebpf).map_err(|error| error.to_string())?;
+            let states = states.get(0).map_err(|error| error.to_string())?;
             open.clear();
             for (watch, now) in self.watches.iter().zip(&switches) {
                 let seen = now - watch.switches_before;
@@ -248,15 +203,8 @@ impl CgroupSwitches {
     }
 
     /// Takes the hook out.
-    pub(crate) fn detach(self, ebpf: &mut Ebpf) -> Result<(), SessionError> {
-        let program: &mut PerfEvent = program(ebpf, "cgroup_switch")?;
-        for link in self.links {
-            program.detach(link).map_err(|error| SessionError::Bpf {
-                what: "program cgroup_switch".into(),
-                reason: chain(&error),
-            })?;
-        }
-        Ok(())
+    pub(crate) fn detach(self, object: &mut Object) -> Result<(), SessionError> {
+        object.programs.detach(CGROUP_SWITCH, self.links)
     }
 }
 

@@ -100,7 +100,7 @@ impl Session {
         if let Some(spe) = &mut self.spe
             && !spe.samples(cpu)
         {
-            spe.open(&mut self.ebpf, cpu)?;
+            spe.open(&mut self.object, cpu)?;
         }
         if self.cgroup_switches.is_some() {
             // The program's own events are dead there too, and nothing shows that new ones are complete.

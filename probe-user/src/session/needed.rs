@@ -1,10 +1,6 @@
 //! The descriptors that a session opens: all of them, before the first.
 
-use std::sync::OnceLock;
-
-use aya_obj::Object;
-
-use super::{Config, OBJECT};
+use super::{Config, object};
 use crate::{event::Scope, machine::Machine, plan::Plan, snapshot::Hook, sys::descriptors::Needed};
 
 /// For each CPU the program's event, its link, and the event that counts the same switches.
@@ -16,7 +12,7 @@ impl Config {
     pub fn descriptors(&self, machine: &Machine, cpus: &[u32]) -> Needed {
         self.descriptors_on(machine, cpus)
             .with("uncore events", self.plan.on_sockets())
-            .with("maps and programs", objects())
+            .with("maps and programs", object::descriptors())
     }
 
     /// Those that each of these CPUs adds.
@@ -58,15 +54,6 @@ impl Plan {
     }
 }
 
-/// Maps, programs with a link each, and the object's types.
-fn objects() -> usize {
-    static COUNT: OnceLock<usize> = OnceLock::new();
-    *COUNT.get_or_init(|| {
-        let object = Object::parse(OBJECT).expect("the object was built with this program");
-        object.maps.len() + 2 * object.programs.len() + 1
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,8 +62,12 @@ mod tests {
     /// So that doctor's advice is enough.
     #[test]
     fn the_round_number_covers_all_objects() {
-        assert!(objects() > 40, "{}", objects());
+        assert!(object::descriptors() > 40, "{}", object::descriptors());
         // With what a process has open by itself.
-        assert!(objects() as u64 + 64 <= BESIDE_EVENTS, "{}", objects());
+        assert!(
+            object::descriptors() as u64 + 64 <= BESIDE_EVENTS,
+            "{}",
+            object::descriptors()
+        );
     }
 }

@@ -85,7 +85,7 @@ impl Session {
     ///
     /// Where the kernel refuses to exchange the counters.
     pub fn take_turn(&mut self, fixed: Option<Duration>) -> Result<Duration, SessionError> {
-        let states = Self::states(&self.ebpf)?;
+        let states = self.states()?;
         let cpus = u32::try_from(self.awake(&states).len()).unwrap_or(u32::MAX);
         let turn = |session: &Self| fixed.unwrap_or_else(|| session.rotation.schedule.turn(cpus));
         let left = (self.rotation.began + turn(self)).saturating_sub(now());
@@ -103,7 +103,7 @@ impl Session {
     ///
     /// Where the kernel refuses to exchange the counters.
     pub fn rotate(&mut self) -> Result<(), SessionError> {
-        let states = Self::states(&self.ebpf)?;
+        let states = self.states()?;
         self.exchange_all(&states)
     }
 
@@ -158,7 +158,7 @@ impl Session {
         // Charges what the old group has counted since the last switch to whom it belongs.
         self.flush(cpu, mode, (new as u64, 0))?;
         let plan = &self.config.plan;
-        self.counters[at].insert_rotated(&self.ebpf, plan, new)?;
+        self.counters[at].insert_rotated(&self.object, plan, new)?;
         self.counters[at].live = Some(new);
         // The baseline is taken while the group stands still, so that all its events start as one.
         self.flush_as_is(at, mode)?;
@@ -182,10 +182,10 @@ impl Session {
     pub(super) fn arm(&mut self, at: usize) -> Result<(), SessionError> {
         let plan = &self.config.plan;
         let counters = &self.counters[at];
-        counters.insert_fixed(&self.ebpf, plan)?;
+        counters.insert_fixed(&self.object, plan)?;
         let live = self.due(counters.cpu);
         if let Some(group) = live {
-            counters.insert_rotated(&self.ebpf, plan, group)?;
+            counters.insert_rotated(&self.object, plan, group)?;
         }
         self.counters[at].live = live;
         self.flush_as_is(at, FlushMode::Arm)?;

@@ -12,6 +12,7 @@ use std::{
     thread,
 };
 
+use aya::Pod;
 use aya_obj::generated::{bpf_attr, bpf_cmd};
 
 /// Calls bpf(2).
@@ -89,55 +90,59 @@ pub(crate) fn set_perf_event(
     index: u32,
     event: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    let value = raw(event);
+    put(map, &index, &raw(event))
+}
+
+/// The attributes of a call about one element.
+fn element(map: BorrowedFd<'_>, key: u64, value: u64) -> bpf_attr {
     let mut attr = zeroed();
     // SAFETY: writing plain integers to the union's fields.
     let element = unsafe { &mut attr.__bindgen_anon_2 };
     element.map_fd = raw(map);
-    element.key = std::ptr::from_ref(&index) as u64;
-    element.__bindgen_anon_1.value = std::ptr::from_ref(&value) as u64;
-    // SAFETY: key and value are u32s that outlive the call, the sizes that the map has.
-    unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
+    element.key = key;
+    element.__bindgen_anon_1.value = value;
+    attr
+}
+
+/// A value for the kernel to write over.
+fn blank<T: Pod>() -> T {
+    // SAFETY: plain old data, of which all zeros is a value.
+    unsafe { std::mem::zeroed() }
 }
 
 /// Adds a row to a hash map, or replaces it.
-pub(crate) fn put<const K: usize, const V: usize>(
-    map: BorrowedFd<'_>,
-    key: &[u64; K],
-    value: &[u64; V],
-) -> io::Result<()> {
-    let mut attr = zeroed();
-    // SAFETY: writing plain integers to the union's fields.
-    let element = unsafe { &mut attr.__bindgen_anon_2 };
-    element.map_fd = raw(map);
-    element.key = std::ptr::from_ref(key) as u64;
-    element.__bindgen_anon_1.value = std::ptr::from_ref(value) as u64;
-    // SAFETY: key and value are arrays of the map's sizes (its users define both) that outlive the call.
+pub(crate) fn put<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &V) -> io::Result<()> {
+    let (key, value) = (std::ptr::from_ref(key), std::ptr::from_ref(value));
+    let mut attr = element(map, key as u64, value as u64);
+    // SAFETY: key and value are of the map's types (its users see to that) and outlive the call.
     again(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }).map(drop)
 }
 
-/// Removes a row and returns its last value; None where there is no such row. Of a queue, which has no
-/// keys, the first.
-///
-/// Needs kernel 5.14 for hash maps.
-pub(crate) fn take<const K: usize, const V: usize>(
+/// A row of a hash map; None where there is no such row.
+pub(crate) fn lookup<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<Option<V>> {
+    fetch(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, Some(key))
+}
+
+/// Removes a row and returns its last value; None where there is no such row (kernel 5.14).
+pub(crate) fn take<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<Option<V>> {
+    fetch(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, Some(key))
+}
+
+/// Removes the first element of a queue; None where it is empty.
+pub(crate) fn pop<V: Pod>(map: BorrowedFd<'_>) -> io::Result<Option<V>> {
+    fetch::<u64, V>(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, None)
+}
+
+fn fetch<K: Pod, V: Pod>(
+    command: bpf_cmd,
     map: BorrowedFd<'_>,
-    key: &[u64; K],
-) -> io::Result<Option<[u64; V]>> {
-    let mut value = [0; V];
-    let mut attr = zeroed();
-    // SAFETY: writing plain integers to the union's fields.
-    let element = unsafe { &mut attr.__bindgen_anon_2 };
-    element.map_fd = raw(map);
-    element.key = if K == 0 {
-        0
-    } else {
-        std::ptr::from_ref(key) as u64
-    };
-    element.__bindgen_anon_1.value = std::ptr::from_mut(&mut value) as u64;
-    // SAFETY: key and value are arrays of the map's sizes (its users define both) that outlive the call.
-    let taken = again(|| unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, &mut attr) });
-    match taken {
+    key: Option<&K>,
+) -> io::Result<Option<V>> {
+    let mut value = blank();
+    let key = key.map_or(0, |key| std::ptr::from_ref(key) as u64);
+    let mut attr = element(map, key, std::ptr::from_mut::<V>(&mut value) as u64);
+    // SAFETY: key and value are of the map's types (its users see to that) and outlive the call. A queue has no key.
+    match again(|| unsafe { bpf(command, &mut attr) }) {
         Ok(_) => Ok(Some(value)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
@@ -147,23 +152,21 @@ pub(crate) fn take<const K: usize, const V: usize>(
 /// Every row of a hash map, in a few calls (kernel 5.6).
 ///
 /// Rows that are inserted meanwhile may be missing; no row that was there before is.
-pub(crate) fn lookup_all<const K: usize, const V: usize>(
-    map: BorrowedFd<'_>,
-) -> io::Result<Vec<([u64; K], [u64; V])>> {
+pub(crate) fn lookup_all<K: Pod, V: Pod>(map: BorrowedFd<'_>) -> io::Result<Vec<(K, V)>> {
     // SAFETY: the attributes are those of `batches`, whose pointers are valid.
     let call = |attr: &mut bpf_attr| unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, attr) };
     batches(raw(map), call)
 }
 
 /// [`lookup_all`] by any `call` that does as the kernel does.
-fn batches<const K: usize, const V: usize>(
+fn batches<K: Pod, V: Pod>(
     map: u32,
     mut call: impl FnMut(&mut bpf_attr) -> io::Result<i64>,
-) -> io::Result<Vec<([u64; K], [u64; V])>> {
+) -> io::Result<Vec<(K, V)>> {
     let mut rows = Vec::new();
     let mut chunk = 4096_usize;
-    let mut keys = vec![[0_u64; K]; chunk];
-    let mut values = vec![[0_u64; V]; chunk];
+    let mut keys = vec![blank::<K>(); chunk];
+    let mut values = vec![blank::<V>(); chunk];
     let mut position = 0_u32;
     let mut first = true;
     loop {
@@ -197,8 +200,8 @@ fn batches<const K: usize, const V: usize>(
                 // One bucket holds more rows than the buffer: nothing was read, ask again with more room.
                 Some(libc::ENOSPC) => {
                     chunk *= 2;
-                    keys.resize(chunk, [0; K]);
-                    values.resize(chunk, [0; V]);
+                    keys.resize(chunk, blank());
+                    values.resize(chunk, blank());
                     continue;
                 }
                 Some(libc::EINTR) => continue,
@@ -328,8 +331,8 @@ mod tests {
             let buckets: Vec<Vec<u64>> =
                 sizes.iter().map(|size| keys.by_ref().take(*size).collect()).collect();
             let mut map = Buckets { buckets: &buckets, refusals };
-            let rows = batches::<1, 1>(0, |attr| map.call(attr)).unwrap();
-            let expected: Vec<_> = buckets.concat().iter().map(|key| ([*key], [!key])).collect();
+            let rows = batches::<u64, u64>(0, |attr| map.call(attr)).unwrap();
+            let expected: Vec<_> = buckets.concat().iter().map(|key| (*key, !key)).collect();
             prop_assert_eq!(rows, expected);
         }
     }

@@ -44,7 +44,7 @@ impl Session {
                 let key = idle_key(counters.cpu, group);
                 if !same_slice {
                     // It woke while the rows were read: the row may have been read before that charge.
-                    if let Some(row) = self.row(&key)? {
+                    if let Some(row) = self.object.maps.usage.get(&key)? {
                         rows.insert(key, row);
                     }
                 } else if group < plan.fixed() || group as u64 == after.live {
@@ -71,24 +71,6 @@ impl Session {
             last.insert(*key, *row);
         }
         Ok(())
-    }
-
-    fn row(&self, key: &UsageKey) -> Result<Option<UsageRow>, SessionError> {
-        let failed = |error| SessionError::Bpf {
-            what: "map USAGE".into(),
-            reason: crate::session::chain(&error),
-        };
-        let map = self
-            .ebpf
-            .map("USAGE")
-            .ok_or_else(|| crate::session::no_map("USAGE"))?;
-        let map: aya::maps::HashMap<_, [u64; UsageKey::WORDS], [u64; UsageRow::WORDS]> =
-            map.try_into().map_err(failed)?;
-        match map.get(&key.to_words(), 0) {
-            Ok(words) => Ok(Some(UsageRow::from_words(&words))),
-            Err(aya::maps::MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(failed(error)),
-        }
     }
 }
 

@@ -2,20 +2,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    os::fd::{AsRawFd as _, RawFd},
     sync::Arc,
 };
 
-use aya::{
-    Ebpf,
-    maps::{MapData, RingBuf},
-};
 use probe_common::{CgroupId, Lifecycle as Record, LifecycleKind, UsageKey};
 
-use crate::{
-    session::{SessionError, chain, no_map},
-    snapshot::Names,
-};
+use crate::{session::object::Ring, snapshot::Names};
 
 /// Owners whose rows can be freed.
 #[derive(Default)]
@@ -38,9 +30,8 @@ impl Ended {
     }
 }
 
-/// The ring that the lifecycle programs fill, and what it told so far.
+/// What the lifecycle programs told so far.
 pub(crate) struct Lifecycle {
-    ring: RingBuf<MapData>,
     names: Arc<Names>,
     /// Ended since the last pull.
     ended: Ended,
@@ -56,38 +47,26 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(ebpf: &mut Ebpf, names: Names) -> Result<Self, SessionError> {
-        let map = ebpf
-            .take_map("LIFECYCLE")
-            .ok_or_else(|| no_map("LIFECYCLE"))?;
-        let ring = RingBuf::try_from(map).map_err(|error| SessionError::Bpf {
-            what: "map LIFECYCLE".into(),
-            reason: chain(&error),
-        })?;
-        Ok(Self {
-            ring,
+    pub(crate) fn new(names: Names) -> Self {
+        Self {
             names: Arc::new(names),
             ended: Ended::default(),
             before: Default::default(),
             old: Vec::new(),
             lost: 0,
             switch_missed: false,
-        })
-    }
-
-    pub(crate) fn raw_fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
+        }
     }
 
     /// Takes in every record of the ring.
-    pub(crate) fn drain(&mut self) {
-        while let Some(record) = self.ring.next() {
-            let Some((kind, id, text)) = Record::parse(&record) else {
+    pub(crate) fn drain(&mut self, ring: &mut Ring) {
+        ring.drain(|record| {
+            let Some((kind, id, text)) = Record::parse(record) else {
                 tracing::error!(
                     "a record of {} bytes in the LIFECYCLE ring is none of ours",
                     record.len()
                 );
-                continue;
+                return;
             };
             let text = || String::from_utf8_lossy(text).into_owned();
             match kind {
@@ -108,7 +87,7 @@ impl Lifecycle {
                 }
                 LifecycleKind::SwitchMissed => self.switch_missed = true,
             }
-        }
+        });
     }
 
     /// Whether a switch was missed since this was asked last.

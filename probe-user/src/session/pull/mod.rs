@@ -10,21 +10,16 @@ mod spe;
 
 use std::{
     collections::{HashMap, HashSet},
-    os::fd::AsFd as _,
     sync::Arc,
 };
 
-use aya::maps::{Map, MapData};
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
 pub(crate) use self::{
     freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes, spe::SpeTotals,
 };
-use super::{CgroupSwitches, Session, SessionError, no_map};
-use crate::{
-    snapshot::{OVERFLOW, Snapshot, SpeReading},
-    sys::bpf,
-};
+use super::{CgroupSwitches, Session, SessionError};
+use crate::snapshot::{OVERFLOW, Snapshot, SpeReading};
 
 impl Session {
     /// Flushes the CPUs and reads everything.
@@ -38,11 +33,11 @@ impl Session {
     pub fn pull(&mut self) -> Result<Snapshot, SessionError> {
         self.follow_cpus()?;
         // What ended before this flush can have no later charge after it.
-        self.lifecycle.drain();
+        self.lifecycle.drain(&mut self.object.maps.lifecycle);
         let ended = self.lifecycle.take_ended();
 
         let peek = self.uncore.peek();
-        let before = Self::states(&self.ebpf)?;
+        let before = self.states()?;
         let flushes = self.flushes;
         self.flush_busy(&before)?;
         let switches = self.cgroup_switches.as_ref().map(CgroupSwitches::switches);
@@ -53,7 +48,7 @@ impl Session {
         let after = self.uncore.peek();
         self.uncore.bound_skew(&mut uncore, &peek, &after);
         let live_rows = rows.len();
-        let after = Self::states(&self.ebpf)?;
+        let after = self.states()?;
         self.add_idle(&mut rows, &before, &after, at)?;
         self.add_overflow(&mut rows, &after)?;
         self.revive_dead(&after)?;
@@ -63,7 +58,7 @@ impl Session {
         };
         self.missed_switches = self.missed_switches.max(missed);
 
-        self.lifecycle.drain();
+        self.lifecycle.drain(&mut self.object.maps.lifecycle);
         self.free(&mut rows, &ended)?;
         let freed = self
             .freed
@@ -113,7 +108,7 @@ impl Session {
     /// The descriptor that is readable when cgroups or processes came or went: drain it by [`Self::drain`].
     #[must_use]
     pub fn lifecycle_fd(&self) -> std::os::fd::RawFd {
-        self.lifecycle.raw_fd()
+        self.object.maps.lifecycle.raw_fd()
     }
 
     /// Takes in what came and went: cgroups and processes, so that the ring does not fill between
@@ -124,7 +119,7 @@ impl Session {
     ///
     /// Where the counters of a CPU that came online cannot be opened, or rows cannot be freed.
     pub fn drain(&mut self) -> Result<(), SessionError> {
-        self.lifecycle.drain();
+        self.lifecycle.drain(&mut self.object.maps.lifecycle);
         let ended = self.lifecycle.ended();
         if self.counts_fill_up(ended) || self.samples_fill_up(ended) {
             self.free_in_between()?;
@@ -157,21 +152,10 @@ impl Session {
         if states.iter().all(|state| state.overflowed == 0) {
             return Ok(());
         }
-        let failed = |error| SessionError::Bpf {
-            what: "map OVERFLOW".into(),
-            reason: crate::session::chain(&error),
-        };
-        let map = self
-            .ebpf
-            .map("OVERFLOW")
-            .ok_or_else(|| no_map("OVERFLOW"))?;
-        let map: aya::maps::PerCpuArray<_, [u64; UsageRow::WORDS]> =
-            map.try_into().map_err(failed)?;
         for group in 0..self.config.plan.groups.len() {
             let group = u16::try_from(group).expect("the key's group is 16 bits wide");
-            let values = map.get(&u32::from(group), 0).map_err(failed)?;
-            for (cpu, words) in values.iter().enumerate() {
-                let row = UsageRow::from_words(words);
+            let rows_of_cpus = self.object.maps.overflow.get(u32::from(group))?;
+            for (cpu, row) in rows_of_cpus.into_iter().enumerate() {
                 if row != UsageRow::ZERO {
                     let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
                     rows.insert(
@@ -192,7 +176,7 @@ impl Session {
     /// Names the processes that live; those that ended told theirs.
     fn name_processes(&mut self, mut tgids: HashSet<u32>) -> Result<(), SessionError> {
         tgids.retain(|tgid| *tgid != 0 && !self.lifecycle.has_ended(*tgid));
-        let (names, gone) = self.processes.names(&mut self.ebpf, &self.btf, tgids)?;
+        let (names, gone) = self.processes.names(&mut self.object, tgids)?;
         self.lifecycle.add_processes(names);
         // Their records were lost, or are on their way.
         self.lifecycle.add_ended([], gone);
@@ -220,23 +204,14 @@ impl Session {
         known.retain(|id| id.is_cgroup());
         self.lifecycle.add_cgroups(self.hierarchy.walk()?);
         // The mount may show a part of the hierarchy only.
-        let gone = cgroups::gone(&mut self.ebpf, &self.btf, &known)?;
+        let gone = cgroups::gone(&mut self.object, &known)?;
         self.lifecycle.add_ended(gone, []);
         Ok(())
     }
 
     /// Every row of the map.
     fn read_rows(&self) -> Result<HashMap<UsageKey, UsageRow>, SessionError> {
-        let map = self.usage()?.fd().as_fd();
-        let rows = bpf::lookup_all::<{ UsageKey::WORDS }, { UsageRow::WORDS }>(map);
-        let rows = rows.map_err(|source| SessionError::Map {
-            what: "read the USAGE map",
-            source,
-        })?;
-        Ok(rows
-            .into_iter()
-            .map(|(key, row)| (UsageKey::from_words(&key), UsageRow::from_words(&row)))
-            .collect())
+        Ok(self.object.maps.usage.all()?.into_iter().collect())
     }
 
     /// Whether so many owners ended that their rows may soon fill the map: an eighth of it, since each may
@@ -248,7 +223,7 @@ impl Session {
     /// Frees the rows of what ended, for callers that pull rarely. The next snapshot has them.
     fn free_in_between(&mut self) -> Result<(), SessionError> {
         let ended = self.lifecycle.take_ended();
-        let before = Self::states(&self.ebpf)?;
+        let before = self.states()?;
         self.flush_busy(&before)?;
         let mut summed = self.free_spe(&ended)?;
         let mut rows = self.read_rows()?;
@@ -269,26 +244,14 @@ impl Session {
         rows: &mut HashMap<UsageKey, UsageRow>,
         ended: &[Arc<lifecycle::Ended>],
     ) -> Result<(), SessionError> {
-        let map = self.usage()?.fd().as_fd();
         for (key, row) in rows
             .iter_mut()
             .filter(|(key, _)| ended.iter().any(|ended| ended.contains(key)))
         {
-            let last = bpf::take(map, &key.to_words()).map_err(|source| SessionError::Map {
-                what: "free a row of the USAGE map",
-                source,
-            })?;
-            if let Some(words) = last {
-                *row = UsageRow::from_words(&words);
+            if let Some(last) = self.object.maps.usage.take(key)? {
+                *row = last;
             }
         }
         Ok(())
-    }
-
-    fn usage(&self) -> Result<&MapData, SessionError> {
-        match self.ebpf.map("USAGE") {
-            Some(Map::HashMap(map)) => Ok(map),
-            _ => Err(no_map("USAGE")),
-        }
     }
 }

@@ -8,27 +8,22 @@ mod threads;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    os::fd::AsFd as _,
     sync::Arc,
 };
 
-use aya::{
-    Ebpf,
-    maps::{Map, MapError, PerCpuArray},
-};
-use probe_common::spe::{Access, Class, PageKey, PageRow, SpeCpu, SpeKey, SpeRow, SpeSetting};
+use probe_common::spe::{Access, Class, PageKey, PageRow, SpeCpu, SpeKey, SpeRow};
 
 use self::{
     counts::Weighed,
     late::CpuLog,
     stopped::weight,
-    threads::{all_exited, exited, forget},
+    threads::{all_exited, forget},
 };
 use super::{Freed, lifecycle::Ended};
 use crate::{
-    session::{Drained, Maps, Session, SessionError, Spe, chain, no_map},
+    session::{Drained, Object, Session, SessionError, Spe},
     snapshot::{OVERFLOW, SpeCounts, SpeReading},
-    sys::{bpf, clock::now},
+    sys::clock::now,
 };
 
 /// What a session keeps from pull to pull.
@@ -118,26 +113,25 @@ impl Session {
         let Some(spe) = &mut self.spe else {
             return Ok(None);
         };
-        let ebpf = &mut self.ebpf;
+        let object = &mut self.object;
         spe.clock.again();
-        Maps(ebpf).set_clock(spe.clock.slot, &spe.clock)?;
-        Maps(ebpf).set(SpeSetting::Clock, u64::from(spe.clock.slot))?;
+        spe.set_clock(object)?;
         // What has exited by now has nothing left in a buffer after the next drain but one: it may
         // still run the last of its exit.
-        let exited = exited(ebpf)?;
+        let exited = object.maps.spe_exited.drain()?;
 
         let step = spe.totals.next_period.take();
         let mut dead = Vec::new();
         for at in 0..spe.events.len() {
-            if spe.drain(ebpf, at, step)? == Drained::Dead {
+            if spe.drain(object, at, step)? == Drained::Dead {
                 dead.push(spe.events[at].cpu);
             }
         }
         // What was drained now was sampled with the period before.
-        let reading = spe.read(ebpf, ended)?;
+        let reading = spe.read(object, ended)?;
         spe.period = step.unwrap_or(spe.period);
         spe.totals.next_period = spe.adapt();
-        spe.finish(ebpf, reading, &dead, exited).map(Some)
+        spe.finish(object, reading, &dead, exited).map(Some)
     }
 }
 
@@ -155,52 +149,36 @@ impl Spe {
         Some(step.period)
     }
 
-    fn read(&mut self, ebpf: &Ebpf, ended: &[Arc<Ended>]) -> Result<SpeReading, SessionError> {
-        let mut cpus = cpus(ebpf)?;
+    fn read(&mut self, object: &Object, ended: &[Arc<Ended>]) -> Result<SpeReading, SessionError> {
+        let mut cpus = object.maps.spe_cpu.get(0)?;
         for (number, account) in std::mem::take(&mut self.totals.stopped) {
             if let Some(cpu) = cpus.get_mut(number as usize) {
                 *cpu = account;
             }
         }
         self.add_logs(&mut cpus);
-        let Some(Map::HashMap(map)) = ebpf.map("SPE_ROWS") else {
-            return Err(no_map("SPE_ROWS"));
-        };
-        let raw = bpf::lookup_all::<{ SpeKey::WORDS }, { SpeRow::WORDS }>(map.fd().as_fd())
-            .map_err(|source| SessionError::Map {
-                what: "read the SPE_ROWS map",
-                source,
-            })?;
+        let rows = &object.maps.spe_rows;
+        let mut raw: HashMap<SpeKey, SpeRow> = rows.all()?.into_iter().collect();
         let live = raw.len();
-        let mut raw: HashMap<SpeKey, SpeRow> = raw
-            .into_iter()
-            .map(|(key, row)| (SpeKey::from_words(&key), SpeRow::from_words(&row)))
-            .collect();
         let mut freed = Vec::new();
         for (key, row) in raw
             .iter_mut()
             .filter(|(key, _)| ended.iter().any(|ended| ended.owns(key.cgroup, key.tgid)))
         {
             freed.push(*key);
-            let last = bpf::take(map.fd().as_fd(), &key.to_words()).map_err(|source| {
-                SessionError::Map {
-                    what: "free a row of the SPE_ROWS map",
-                    source,
-                }
-            })?;
-            if let Some(words) = last {
-                *row = SpeRow::from_words(&words);
+            if let Some(last) = rows.take(key)? {
+                *row = last;
             }
         }
-        add_overflow(ebpf, &mut raw)?;
+        add_overflow(object, &mut raw)?;
         let rows = self.weigh(&raw, &cpus);
         self.totals.weighed.forget(&freed);
-        let health = self.health(ebpf, &cpus, live);
+        let health = self.health(object, &cpus, live);
         self.totals.cpus = cpus;
         Ok(SpeReading {
             rows,
             freed: Vec::new(),
-            pages: pages(ebpf, self.config.pages)?,
+            pages: pages(object, self.config.pages)?,
             tables: Arc::clone(&self.tables),
             health,
         })
@@ -226,48 +204,33 @@ impl Spe {
 
     fn finish(
         &mut self,
-        ebpf: &mut Ebpf,
+        object: &mut Object,
         reading: SpeReading,
         dead: &[u32],
         exited: Vec<u64>,
     ) -> Result<SpeReading, SessionError> {
         for cpu in dead {
             self.keep(|kept| kept != *cpu);
-            self.open(ebpf, *cpu)?;
+            self.open(object, *cpu)?;
         }
         let lost = reading.health.sum.lost_exits;
         let exited = if lost > self.totals.lost_exits {
-            all_exited(ebpf)?
+            all_exited(object)?
         } else {
             exited
         };
         self.totals.lost_exits = lost;
         let before = std::mem::replace(&mut self.totals.exited, exited);
-        forget(ebpf, &before)?;
+        forget(object, &before)?;
         Ok(reading)
     }
 }
 
-fn cpus(ebpf: &Ebpf) -> Result<Vec<SpeCpu>, SessionError> {
-    let map = ebpf.map("SPE_CPU").ok_or_else(|| no_map("SPE_CPU"))?;
-    let map: PerCpuArray<_, [u64; SpeCpu::WORDS]> = map.try_into().map_err(failed("SPE_CPU"))?;
-    let values = map.get(&0, 0).map_err(failed("SPE_CPU"))?;
-    Ok(values.iter().map(SpeCpu::from_words).collect())
-}
-
 /// Records that the row map had no room for, by CPU and class.
-fn add_overflow(ebpf: &Ebpf, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), SessionError> {
-    let map = ebpf
-        .map("SPE_OVERFLOW")
-        .ok_or_else(|| no_map("SPE_OVERFLOW"))?;
-    let map: PerCpuArray<_, [u64; SpeRow::WORDS]> =
-        map.try_into().map_err(failed("SPE_OVERFLOW"))?;
+fn add_overflow(object: &Object, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), SessionError> {
     for class in Class::ALL {
-        let values = map
-            .get(&(class as u32), 0)
-            .map_err(failed("SPE_OVERFLOW"))?;
-        for (cpu, words) in values.iter().enumerate() {
-            let row = SpeRow::from_words(words);
+        let rows_of_cpus = object.maps.spe_overflow.get(class as u32)?;
+        for (cpu, row) in rows_of_cpus.into_iter().enumerate() {
             if row.samples > 0 {
                 let key = SpeKey {
                     cgroup: OVERFLOW,
@@ -282,28 +245,9 @@ fn add_overflow(ebpf: &Ebpf, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), S
     Ok(())
 }
 
-fn pages(ebpf: &Ebpf, kept: u32) -> Result<Vec<(PageKey, PageRow)>, SessionError> {
+fn pages(object: &Object, kept: u32) -> Result<Vec<(PageKey, PageRow)>, SessionError> {
     if kept == 0 {
         return Ok(Vec::new());
     }
-    let Some(Map::LruHashMap(map)) = ebpf.map("SPE_PAGES") else {
-        return Err(no_map("SPE_PAGES"));
-    };
-    let rows = bpf::lookup_all::<2, { PageRow::WORDS }>(map.fd().as_fd()).map_err(|source| {
-        SessionError::Map {
-            what: "read the SPE_PAGES map",
-            source,
-        }
-    })?;
-    let row = |([page, tgid], words): ([u64; 2], _)| {
-        (PageKey { page, tgid }, PageRow::from_words(&words))
-    };
-    Ok(rows.into_iter().map(row).collect())
-}
-
-fn failed(map: &'static str) -> impl Fn(MapError) -> SessionError {
-    move |error| SessionError::Bpf {
-        what: format!("map {map}"),
-        reason: chain(&error),
-    }
+    object.maps.spe_pages.all()
 }

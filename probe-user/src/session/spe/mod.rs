@@ -12,16 +12,14 @@ mod sampler;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use aya::{Btf, Ebpf};
 use probe_common::{
     CgroupId,
-    spe::{SourceTable, SpeSetting, SpeTask, TIMELINE},
+    spe::{SourceTable, SpeSetting, SpeTask},
 };
 
 pub(crate) use self::{
     budget::Budget,
     event::{Drained, SpeCpuEvent},
-    programs::{FIELDS, Maps},
     sampler::Sampler,
 };
 pub use self::{
@@ -30,7 +28,10 @@ pub use self::{
     event::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents},
 };
 use self::{clock::Clock, sampler::SamplerEvents};
-use super::{KernelClock, SessionError, hook::attach_tracepoint};
+use super::{
+    KernelClock, Object, SessionError,
+    object::{SPE_PREALLOCATE_ROWS, SPE_SWITCH},
+};
 use crate::{
     machine::{Machine, Pmus, kernel_config::Built},
     session::pull::SpeTotals,
@@ -115,25 +116,23 @@ impl Spe {
     pub(crate) fn start(
         config: SpeConfig,
         machine: &Machine,
-        ebpf: &mut Ebpf,
-        btf: &Btf,
+        object: &mut Object,
         kernel: KernelClock,
         online: &[u32],
         possible: usize,
     ) -> Result<Self, SessionError> {
         let timeline = config.wants_timeline();
-        programs::attach_tasks(ebpf, btf)?;
+        programs::attach_tasks(object)?;
         let clock = Clock::calibrate(kernel);
-        let mut maps = Maps(ebpf);
-        maps.set_clock(0, &clock)?;
-        maps.set(SpeSetting::Clock, 0)?;
+        set_clock(object, &clock)?;
         let irq_max = u64::try_from(config.irq_max.as_nanos()).unwrap_or(u64::MAX);
-        maps.set(SpeSetting::Nanos, irq_max)?;
-        programs::load_preallocate_rows(ebpf)?;
+        let settings = &mut object.maps.spe_settings;
+        settings.set(SpeSetting::Nanos as u32, &irq_max)?;
+        object.programs.load(SPE_PREALLOCATE_ROWS)?;
         if timeline {
-            attach_tracepoint(ebpf, btf, "spe_switch", "sched_switch")?;
+            object.programs.attach(SPE_SWITCH)?;
         }
-        let hook = programs::attach_chunks(ebpf, btf)?;
+        let hook = programs::attach_chunks(object)?;
         let table = |&cpu: &u32| Some((cpu, SourceTable::of_midr(machine.midr(cpu)?)?));
         let tables = Arc::new(online.iter().filter_map(table).collect());
         let mut spe = Self {
@@ -151,7 +150,7 @@ impl Spe {
             config,
         };
         for &cpu in online {
-            spe.open(ebpf, cpu)?;
+            spe.open(object, cpu)?;
         }
         if spe.events.is_empty() {
             return Err(SpeError::NoCpu.into());
@@ -172,7 +171,7 @@ impl Spe {
     }
 
     /// Starts sampling on a CPU, where it has SPE.
-    pub(crate) fn open(&mut self, ebpf: &mut Ebpf, cpu: u32) -> Result<(), SessionError> {
+    pub(crate) fn open(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
         let log = match self.hook {
             SpeHook::Fentry => 0,
             SpeHook::Kprobe => LOG.max(rustix::param::page_size()),
@@ -182,9 +181,9 @@ impl Spe {
         else {
             return Ok(());
         };
-        programs::preallocate_rows(ebpf, cpu)?;
+        programs::preallocate_rows(object, cpu)?;
         // The program must know the event before its first chunk.
-        Maps(ebpf).set_event(cpu, event.id)?;
+        object.maps.spe_events.set(cpu, &event.id)?;
         event.sampler = Sampler::open(&self.sampler_events, cpu);
         event.enable()?;
         self.events.push(event);
@@ -209,9 +208,23 @@ impl Spe {
     }
 
     /// A process that waits for its start: what it will do is the command's.
-    pub(crate) fn follow(ebpf: &mut Ebpf, pid: u32) -> Result<(), SessionError> {
-        Maps(ebpf).set_task(u64::from(pid), SpeTask::new(CgroupId::COMMAND, pid, 0))
+    pub(crate) fn follow(object: &Object, pid: u32) -> Result<(), SessionError> {
+        let task = SpeTask::new(CgroupId::COMMAND, pid, 0);
+        object.maps.spe_tasks.put(&u64::from(pid), &task)
     }
+
+    /// Has the programs use the clock as it is now.
+    pub(crate) fn set_clock(&self, object: &mut Object) -> Result<(), SessionError> {
+        set_clock(object, &self.clock)
+    }
+}
+
+/// The clock is written into the slot that is not in use, and that then becomes the one in use.
+fn set_clock(object: &mut Object, clock: &Clock) -> Result<(), SessionError> {
+    let maps = &mut object.maps;
+    maps.spe_clocks.set(clock.slot, &clock.current)?;
+    let slot = u64::from(clock.slot);
+    maps.spe_settings.set(SpeSetting::Clock as u32, &slot)
 }
 
 /// Share of a CPU's time that decoding may cost where the user sets neither that nor the period.
@@ -248,49 +261,17 @@ impl SpeConfig {
         }
     }
 
-    fn wants_timeline(&self) -> bool {
+    pub(super) fn wants_timeline(&self) -> bool {
         self.timeline == Timeline::On
-    }
-
-    /// Offsets and sizes that are known beside those of BTF.
-    pub(crate) fn globals(&self) -> [(&'static str, u64); 4] {
-        let shift = u64::from(rustix::param::page_size().trailing_zeros());
-        [
-            ("SPE_PAGE_SHIFT", shift),
-            ("SPE_DATA_PAGE_SHIFT", shift),
-            ("SPE_WITH_PAGES", u64::from(self.pages > 0)),
-            ("SPE_WITH_TIMELINE", u64::from(self.wants_timeline())),
-        ]
     }
 
     /// Rows that the map takes on so many CPUs: memory follows what was sampled, only the buckets are there
     /// at once. Of the processes whose ends wait in the lifecycle ring each has room for 32.
-    fn rows(&self, possible: usize) -> u32 {
+    pub(super) fn rows(&self, possible: usize) -> u32 {
         let by_cpus = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
         self.max_rows.unwrap_or(by_cpus.clamp(65_536, 1 << 20))
     }
-
-    /// The maps that have one entry without SPE, and how many they have with it.
-    pub(crate) fn map_sizes(&self, possible: usize) -> [(&'static str, u32); 6] {
-        let rows = self.rows(possible);
-        let possible = u32::try_from(possible).unwrap_or(u32::MAX);
-        let timeline = if self.wants_timeline() { TIMELINE } else { 1 };
-        [
-            ("SPE_EVENTS", possible),
-            ("SPE_ROWS", rows),
-            ("SPE_TASKS", MAX_THREADS),
-            ("SPE_EXITED", MAX_EXITED),
-            ("SPE_SWITCHES", timeline),
-            ("SPE_PAGES", self.pages.max(1)),
-        ]
-    }
 }
-
-/// Threads that may live at once; memory follows those that do, 128 bytes each.
-const MAX_THREADS: u32 = 1 << 20;
-
-/// Threads that may exit between two pulls without staying in the task map.
-const MAX_EXITED: u32 = 1 << 16;
 
 /// The buffer for a time with interrupts off: half of it is a chunk, what can be decoded in that time in
 /// a power of two of pages.

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use aya::Ebpf;
 use probe_common::{Field as _, spe::SpeCpu};
 
 use crate::{
-    session::Spe,
-    snapshot::{SpeHealth, SpeHook},
+    session::{Object, Spe},
+    snapshot::SpeHealth,
 };
 
 impl Spe {
-    pub(super) fn health(&self, ebpf: &Ebpf, cpus: &[SpeCpu], rows: usize) -> SpeHealth {
+    pub(super) fn health(&self, object: &Object, cpus: &[SpeCpu], rows: usize) -> SpeHealth {
         let mut sum = SpeCpu::default();
         for cpu in cpus {
             sum.add(cpu);
@@ -24,7 +23,7 @@ impl Spe {
             hook: self.hook,
             period: self.period,
             longest: cpus.iter().map(|cpu| cpu.longest).max().unwrap_or(0),
-            bpf_stats: self.bpf_stats(ebpf, sum.chunks),
+            bpf_stats: bpf_stats(object, sum.chunks),
             sum,
             rows,
             sampler,
@@ -32,15 +31,11 @@ impl Spe {
             unlogged: self.totals.unlogged(),
         }
     }
+}
 
-    /// Nanoseconds of a program that ran for all chunks while the kernel measured.
-    fn bpf_stats(&self, ebpf: &Ebpf, chunks: u64) -> Option<u64> {
-        let name = match self.hook {
-            SpeHook::Fentry => "spe_chunk",
-            SpeHook::Kprobe => "spe_chunk_kprobe",
-        };
-        let info = ebpf.program(name)?.info().ok()?;
-        let nanos = u64::try_from(info.run_time().as_nanos()).ok()?;
-        (info.run_count() >= chunks).then_some(nanos)
-    }
+/// Nanoseconds of the programs that ran for all chunks while the kernel measured.
+fn bpf_stats(object: &Object, chunks: u64) -> Option<u64> {
+    let (runs, time) = object.programs.chunk_stats()?;
+    let nanos = u64::try_from(time.as_nanos()).ok()?;
+    (runs >= chunks).then_some(nanos)
 }

@@ -7,7 +7,6 @@
 
 use std::collections::btree_map::Entry;
 
-use aya::Ebpf;
 use probe_common::spe::SpeCpu;
 
 use super::{
@@ -15,7 +14,7 @@ use super::{
     stopped::{Account, look},
 };
 use crate::{
-    session::{Drained, SessionError, Spe, spe::SpeCpuEvent},
+    session::{Drained, Object, SessionError, Spe, spe::SpeCpuEvent},
     snapshot::SpeHook,
     sys::aux::Logged,
 };
@@ -65,7 +64,7 @@ impl Spe {
     /// Has a CPU hand over what lies in its buffer, and sample on.
     pub(super) fn drain(
         &mut self,
-        ebpf: &Ebpf,
+        object: &Object,
         at: usize,
         period: Option<u64>,
     ) -> Result<Drained, SessionError> {
@@ -77,7 +76,7 @@ impl Spe {
         };
         let event = &mut self.events[at];
         let number = event.cpu;
-        let account = look(&mut Account { event, ebpf }, period, again)?;
+        let account = look(&mut Account { event, object }, period, again)?;
         let Some(account) = account else {
             return Ok(Drained::Dead);
         };

@@ -2,11 +2,9 @@
 //! states: the cells of the chunk are in it, those that it will skip are not. So a CPU is looked at while it
 //! is stopped, when all that it wrote is handed over and no other chunk can come.
 
-use aya::Ebpf;
 use probe_common::spe::SpeCpu;
 
-use super::cpus;
-use crate::session::{Drained, SessionError, spe::SpeCpuEvent};
+use crate::session::{Drained, Object, SessionError, spe::SpeCpuEvent};
 
 /// A CPU that samples.
 pub(super) trait Sampling {
@@ -24,7 +22,7 @@ pub(super) trait Sampling {
 /// A CPU's event and the map of accounts.
 pub(super) struct Account<'a> {
     pub(super) event: &'a mut SpeCpuEvent,
-    pub(super) ebpf: &'a Ebpf,
+    pub(super) object: &'a Object,
 }
 
 impl Sampling for Account<'_> {
@@ -36,7 +34,14 @@ impl Sampling for Account<'_> {
 
     fn account(&self) -> Result<SpeCpu, SessionError> {
         let number = self.event.cpu as usize;
-        Ok(cpus(self.ebpf)?.get(number).copied().unwrap_or_default())
+        Ok(self
+            .object
+            .maps
+            .spe_cpu
+            .get(0)?
+            .get(number)
+            .copied()
+            .unwrap_or_default())
     }
 
     fn go_on(&mut self, period: Option<u64>) -> Result<(), SessionError> {

@@ -1,8 +1,7 @@
-//! The members of the kernel's structures that the programs read.
+//! The globals of the object that are offsets of members in the kernel's structures: each has the name of one.
 
 use std::path::Path;
 
-use super::spe;
 use crate::machine::btf::{
     BtfError, Field,
     Shape::{self, Integer, Other, Pointer, Structure, Text},
@@ -73,6 +72,21 @@ const FIELDS: [Field; 32] = [
     field("KERNFS_NODE_ID", "kernfs_node", "id", Integer(8)),
 ];
 
+/// What the programs for SPE read too.
+const SPE_FIELDS: [Field; 7] = {
+    const HANDLE: &str = "perf_output_handle";
+    const BUFFER: &str = "perf_buffer";
+    [
+        field("SPE_HANDLE_EVENT", HANDLE, "event", Pointer),
+        field("SPE_HANDLE_RB", HANDLE, "rb", Pointer),
+        field("SPE_HANDLE_HEAD", HANDLE, "head", Integer(8)),
+        field("SPE_HANDLE_FLAGS", HANDLE, "aux_flags", Integer(8)),
+        field("SPE_BUFFER_PAGES", BUFFER, "aux_pages", Pointer),
+        field("SPE_BUFFER_NR_PAGES", BUFFER, "aux_nr_pages", Integer(4)),
+        field("SPE_EVENT_ID", "perf_event", "id", Integer(8)),
+    ]
+};
+
 /// Members that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back to
 /// the moment of a switch.
 const RUN_QUEUE: [Field; 2] = [
@@ -91,9 +105,16 @@ pub(crate) fn offsets(
 ) -> Result<Vec<(&'static str, u64)>, BtfError> {
     let mut needed = FIELDS.to_vec();
     if sampling {
-        needed.extend(spe::FIELDS);
+        needed.extend(SPE_FIELDS);
     }
     offsets_of(vmlinux, &needed, &RUN_QUEUE)
+}
+
+/// The names of them all.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    let fields = FIELDS.into_iter().chain(SPE_FIELDS).chain(RUN_QUEUE);
+    fields.map(|field| field.global)
 }
 
 #[cfg(test)]
@@ -109,7 +130,7 @@ mod tests {
             return;
         }
         let offsets = offsets(&vmlinux, true).unwrap();
-        let all = FIELDS.len() + spe::FIELDS.len() + RUN_QUEUE.len();
+        let all = FIELDS.len() + SPE_FIELDS.len() + RUN_QUEUE.len();
         assert_eq!(offsets.len(), all);
         // The members that lie first in their structures on no kernel we know.
         assert!(

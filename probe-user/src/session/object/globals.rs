@@ -1,0 +1,48 @@
+//! The globals of the object that are settings of a session. Those that are offsets in the kernel's structures are
+//! in `offsets`.
+
+use std::marker::PhantomData;
+
+use aya::{EbpfLoader, Pod};
+
+/// A global, frozen from the load on.
+pub(super) struct Global<T>(&'static str, PhantomData<T>);
+
+impl<T: Pod> Global<T> {
+    /// The programs that are loaded find this value.
+    pub(super) fn set<'a>(&self, loader: &mut EbpfLoader<'a>, value: &'a T) {
+        loader.override_global(self.0, value, true);
+    }
+}
+
+macro_rules! globals {
+    ($($(#[$meta:meta])* $name:ident: $type:ty;)*) => {
+        $($(#[$meta])* pub(super) const $name: Global<$type> = Global(stringify!($name), PhantomData);)*
+
+        #[cfg(test)]
+        pub(super) const ALL: &[(&str, usize)] = &[$((stringify!($name), size_of::<$type>()),)*];
+    };
+}
+
+globals! {
+    /// Slots in use.
+    EVENTS: u64;
+    /// The first slot of the rotated group.
+    ROTATED: u64;
+    /// Bit n: slot n is the last of its group.
+    GROUP_ENDS: u64;
+    /// Bit n: slot n counts the nanoseconds of a clock.
+    CLOCKS: u64;
+    /// 1: rows are keyed by process as well.
+    BY_PROCESS: u8;
+    /// 1: a command's processes are followed.
+    FOLLOW_COMMAND: u8;
+    /// The kernel's page size is two to the power of it.
+    SPE_PAGE_SHIFT: u64;
+    /// Data pages are two to the power of it.
+    SPE_DATA_PAGE_SHIFT: u64;
+    /// 1: the table of pages is kept.
+    SPE_WITH_PAGES: u64;
+    /// 1: the timeline of switches is kept.
+    SPE_WITH_TIMELINE: u64;
+}

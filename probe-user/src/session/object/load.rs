@@ -1,0 +1,121 @@
+//! Loads the object for a session: sets its globals and the sizes of its maps.
+
+use aya::{Btf, EbpfLoader};
+use probe_common::spe::TIMELINE;
+
+use super::{
+    OBJECT, Object, globals,
+    maps::{self, Maps, name},
+    offsets,
+    programs::Programs,
+    refused,
+};
+use crate::{
+    machine::{Machine, btf::BtfError},
+    session::{Config, SessionError, SpeConfig, error::chain},
+};
+
+/// Processes of a followed command that may live at once.
+const FOLLOWED_PROCESSES: u32 = 65_536;
+
+/// Threads that may live at once; memory follows those that do, 128 bytes each.
+const MAX_THREADS: u32 = 1 << 20;
+
+/// Threads that may exit between two pulls without staying in the task map.
+const MAX_EXITED: u32 = 1 << 16;
+
+impl Object {
+    /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs. `possible`: CPUs that
+    /// the machine may have.
+    pub(crate) fn load(
+        config: &Config,
+        machine: &Machine,
+        max_rows: u32,
+        possible: usize,
+    ) -> Result<Self, SessionError> {
+        let vmlinux = machine.vmlinux();
+        let offsets = offsets::offsets(&vmlinux, config.spe.is_some())?;
+        let btf = Btf::from_sys_fs().map_err(|error| BtfError::Unreadable {
+            path: vmlinux.clone(),
+            reason: chain(&error),
+        })?;
+        let plan = &config.plan;
+        let events = plan.slots() as u64;
+        let rotated = plan.fixed_slots() as u64;
+        let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
+        let (group_ends, clocks) = (plan.group_ends(), plan.clocks());
+        let by_process = u8::from(config.by_process);
+        let follow = u8::from(config.follow_command);
+        let spe = config.spe.as_ref().map(SpeSettings::of);
+
+        let mut loader = EbpfLoader::new();
+        loader.btf(Some(&btf));
+        globals::EVENTS.set(&mut loader, &events);
+        globals::ROTATED.set(&mut loader, &rotated);
+        globals::GROUP_ENDS.set(&mut loader, &group_ends);
+        globals::CLOCKS.set(&mut loader, &clocks);
+        globals::BY_PROCESS.set(&mut loader, &by_process);
+        globals::FOLLOW_COMMAND.set(&mut loader, &follow);
+        for (name, offset) in &offsets {
+            loader.override_global(name, offset, true);
+        }
+        // A process that is asked about has a row.
+        let processes = if config.by_process { max_rows } else { 1 };
+        let followed = if config.follow_command {
+            FOLLOWED_PROCESSES
+        } else {
+            1
+        };
+        loader
+            .map_max_entries(name::USAGE, max_rows)
+            .map_max_entries(name::OVERFLOW, groups.max(1))
+            .map_max_entries(name::PROCESSES, processes)
+            .map_max_entries(name::COMMAND, followed);
+        if let Some(spe) = &spe {
+            spe.set(&mut loader, possible);
+        }
+        let mut ebpf = loader
+            .load(OBJECT)
+            .map_err(|error| refused("the eBPF object", &error))?;
+        let maps = Maps::take(&mut ebpf)?;
+        let programs = Programs::new(ebpf, btf);
+        Ok(Self { maps, programs })
+    }
+}
+
+/// What the programs for SPE are told; without SPE their maps have one entry.
+struct SpeSettings<'a> {
+    config: &'a SpeConfig,
+    page_shift: u64,
+    with_pages: u64,
+    with_timeline: u64,
+}
+
+impl<'a> SpeSettings<'a> {
+    fn of(config: &'a SpeConfig) -> Self {
+        Self {
+            config,
+            page_shift: u64::from(rustix::param::page_size().trailing_zeros()),
+            with_pages: u64::from(config.pages > 0),
+            with_timeline: u64::from(config.wants_timeline()),
+        }
+    }
+
+    fn set(&'a self, loader: &mut EbpfLoader<'a>, possible: usize) {
+        globals::SPE_PAGE_SHIFT.set(loader, &self.page_shift);
+        globals::SPE_DATA_PAGE_SHIFT.set(loader, &self.page_shift);
+        globals::SPE_WITH_PAGES.set(loader, &self.with_pages);
+        globals::SPE_WITH_TIMELINE.set(loader, &self.with_timeline);
+        let timeline = if self.with_timeline == 1 { TIMELINE } else { 1 };
+        loader
+            .map_max_entries(
+                name::SPE_EVENTS,
+                u32::try_from(possible).unwrap_or(u32::MAX),
+            )
+            .map_max_entries(name::SPE_ROWS, self.config.rows(possible))
+            .map_max_entries(name::SPE_TASKS, MAX_THREADS)
+            .map_max_entries(name::SPE_EXITED, MAX_EXITED)
+            .map_max_entries(maps::SPE_SWITCHES, timeline)
+            .map_max_entries(name::SPE_PAGES, self.config.pages.max(1));
+    }
+}

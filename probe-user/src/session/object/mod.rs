@@ -1,0 +1,70 @@
+//! The eBPF object as user space knows it: every map, program and global by a typed name. No other module spells
+//! one of their names, or looks one up.
+//!
+//! `cargo nextest run -p probe-user object` compares the names and types here with the compiled object's.
+
+mod globals;
+mod load;
+mod maps;
+pub(crate) mod offsets;
+mod programs;
+#[cfg(test)]
+mod tests;
+
+use std::{io, sync::OnceLock};
+
+use aya::maps::MapError;
+
+pub(crate) use self::{
+    maps::{Maps, PerCpu, Ring},
+    programs::{
+        CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CGROUP_SWITCH, CGROUPS, CLOCK, CPU_HOTPLUG,
+        FLUSH, FOLLOW_FORK, FOLLOW_FREE, Links, PROCESS_EXIT, Programs, READ_COST, SCHED_EXIT,
+        SCHED_SWITCH, SPE_ATTACH, SPE_CHUNK, SPE_CHUNK_KPROBE, SPE_EXEC, SPE_EXIT, SPE_FORK,
+        SPE_PREALLOCATE_ROWS, SPE_SWITCH, WALK,
+    },
+};
+use super::{SessionError, error::chain};
+
+/// The eBPF object, built for this architecture.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe-ebpf"));
+
+/// The object, loaded for one session: its maps are there, its programs not in the kernel yet.
+pub(crate) struct Object {
+    pub(crate) maps: Maps,
+    pub(crate) programs: Programs,
+}
+
+/// The descriptors of an object: maps, programs with a link each, and the object's types.
+pub(crate) fn descriptors() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| {
+        let object =
+            aya_obj::Object::parse(OBJECT).expect("the object was built with this program");
+        object.maps.len() + 2 * object.programs.len() + 1
+    })
+}
+
+/// The kernel's refusal of a part of the object.
+fn refused(what: impl Into<String>, error: &dyn std::error::Error) -> SessionError {
+    SessionError::Bpf {
+        what: what.into(),
+        reason: chain(error),
+    }
+}
+
+/// Where the compiled object lacks what is named here.
+fn missing(what: String) -> SessionError {
+    SessionError::Bpf {
+        what,
+        reason: "the object has none".into(),
+    }
+}
+
+/// The answer to bpf(2) in an error of aya's.
+fn io_error(error: MapError) -> io::Error {
+    match error {
+        MapError::SyscallError(error) => error.io_error,
+        other => io::Error::other(other),
+    }
+}

@@ -1,0 +1,294 @@
+//! The programs of the object, by how they come to run.
+
+use std::{io::Read as _, time::Duration};
+
+use aya::{
+    Btf, Ebpf,
+    programs::{
+        BtfTracePoint, FEntry, Iter, KProbe, PerfEvent, Program, ProgramError, RawTracePoint,
+        RawTracePointRunOptions, TestRun as _,
+        perf_event::{
+            PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
+        },
+    },
+};
+use aya_obj::btf::BtfKind;
+
+use super::{missing, refused};
+use crate::session::SessionError;
+
+macro_rules! programs {
+    ($($kind:ident { $($(#[$meta:meta])* $constant:ident = $name:literal $(at $at:literal)?,)* })*) => {
+        $($($(#[$meta])*
+        pub(crate) const $constant: $kind = $kind { name: $name, $(at: $at)? };)*)*
+
+        #[cfg(test)]
+        pub(super) const ALL: &[&str] = &[$($($name,)*)*];
+    };
+}
+
+/// A program at a tracepoint, which finds the kernel's structures by their types (`tp_btf`).
+#[derive(Clone, Copy)]
+pub(crate) struct Tracepoint {
+    name: &'static str,
+    at: &'static str,
+}
+
+/// A program that is never attached: user space runs it (`BPF_PROG_TEST_RUN`, kernel 5.10).
+#[derive(Clone, Copy)]
+pub(crate) struct OnDemand {
+    name: &'static str,
+}
+
+/// A program of an iterator, which does all at its first call.
+#[derive(Clone, Copy)]
+pub(crate) struct Walker {
+    name: &'static str,
+}
+
+/// A program at the software event cgroup-switches.
+#[derive(Clone, Copy)]
+pub(crate) struct AtEvent {
+    name: &'static str,
+}
+
+/// A program at the start of a function of the kernel, by its trampoline.
+#[derive(Clone, Copy)]
+pub(crate) struct Fentry {
+    name: &'static str,
+    at: &'static str,
+}
+
+/// The same by a breakpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Kprobe {
+    name: &'static str,
+    at: &'static str,
+}
+
+programs! {
+    Tracepoint {
+        /// The default hook.
+        SCHED_SWITCH = "sched_switch" at "sched_switch",
+        /// The way out of the scheduler: Linux 6.18 has it, 6.12 has not.
+        SCHED_EXIT = "sched_exit" at "sched_exit_tp",
+        CGROUP_MKDIR = "cgroup_mkdir" at "cgroup_mkdir",
+        CGROUP_RMDIR = "cgroup_rmdir" at "cgroup_rmdir",
+        CGROUP_ATTACH = "cgroup_attach" at "cgroup_attach_task",
+        CPU_HOTPLUG = "cpu_hotplug" at "cpuhp_enter",
+        PROCESS_EXIT = "process_exit" at "sched_process_exit",
+        FOLLOW_FORK = "follow_fork" at "sched_process_fork",
+        FOLLOW_FREE = "follow_free" at "sched_process_free",
+        SPE_FORK = "spe_fork" at "sched_process_fork",
+        SPE_EXIT = "spe_exit" at "sched_process_exit",
+        SPE_EXEC = "spe_exec" at "sched_process_exec",
+        SPE_ATTACH = "spe_attach" at "cgroup_attach_task",
+        SPE_SWITCH = "spe_switch" at "sched_switch",
+    }
+    OnDemand {
+        /// Closes the open slice of a CPU.
+        FLUSH = "flush",
+        /// Reads one counter, and returns the nanoseconds.
+        READ_COST = "read_cost",
+        /// Reads the programs' clock into `maps.clock`.
+        CLOCK = "clock",
+        /// Makes a CPU ready to sample.
+        SPE_PREALLOCATE_ROWS = "spe_preallocate_rows",
+    }
+    Walker {
+        /// Over all processes, as `maps.walk` says.
+        WALK = "walk",
+        /// Over all cgroups, into `maps.tree`.
+        CGROUPS = "cgroups",
+    }
+    AtEvent {
+        /// The hook cgroup-switches.
+        CGROUP_SWITCH = "cgroup_switch",
+    }
+    Fentry {
+        /// The end of a chunk of AUX data.
+        SPE_CHUNK = "spe_chunk" at "perf_aux_output_end",
+    }
+    Kprobe {
+        /// The same.
+        SPE_CHUNK_KPROBE = "spe_chunk_kprobe" at "perf_aux_output_end",
+    }
+}
+
+impl Tracepoint {
+    /// What the kernel calls it.
+    pub(crate) fn at(self) -> &'static str {
+        self.at
+    }
+}
+
+impl Walker {
+    /// What the walk was over could not be read to the end.
+    pub(crate) fn incomplete(self, what: &str, visited: u64) -> SessionError {
+        SessionError::Bpf {
+            what: of(self.name),
+            reason: format!("the kernel's {what} could not be read behind the first {visited}"),
+        }
+    }
+}
+
+/// The attachments of an [`AtEvent`].
+pub(crate) struct Links(Vec<PerfEventLinkId>);
+
+/// The programs, and the kernel's types for those that need them.
+pub(crate) struct Programs {
+    ebpf: Ebpf,
+    btf: Btf,
+}
+
+impl Programs {
+    pub(super) fn new(ebpf: Ebpf, btf: Btf) -> Self {
+        Self { ebpf, btf }
+    }
+
+    /// Loads and attaches a program.
+    pub(crate) fn attach(&mut self, program: Tracepoint) -> Result<(), SessionError> {
+        let refused = |error| refused(of(program.name), &error);
+        let loaded: &mut BtfTracePoint = find(&mut self.ebpf, program.name)?;
+        loaded.load(program.at, &self.btf).map_err(refused)?;
+        loaded.attach().map(drop).map_err(refused)
+    }
+
+    /// Whether this kernel has the program's tracepoint.
+    pub(crate) fn can_attach(&self, program: Tracepoint) -> bool {
+        let type_name = format!("btf_trace_{}", program.at);
+        let found = self.btf.id_by_type_name_kind(&type_name, BtfKind::Typedef);
+        found.is_ok()
+    }
+
+    /// Loads a program that will be run.
+    pub(crate) fn load(&mut self, program: OnDemand) -> Result<(), SessionError> {
+        let loaded: &mut RawTracePoint = find(&mut self.ebpf, program.name)?;
+        loaded
+            .load()
+            .map_err(|error| refused(of(program.name), &error))
+    }
+
+    /// Runs a loaded program with these arguments on this CPU. Returns what it returned; None where the CPU is
+    /// offline.
+    pub(crate) fn run(
+        &mut self,
+        program: OnDemand,
+        cpu: Option<u32>,
+        arguments: &[u64],
+    ) -> Result<Option<u32>, SessionError> {
+        let loaded: &mut RawTracePoint = find(&mut self.ebpf, program.name)?;
+        let mut options = RawTracePointRunOptions::new();
+        options.args[..arguments.len()].copy_from_slice(arguments);
+        options.cpu = cpu;
+        match loaded.test_run(options) {
+            Ok(ran) => Ok(Some(ran.return_value)),
+            Err(ProgramError::SyscallError(error))
+                if error.io_error.raw_os_error() == Some(libc::ENXIO) =>
+            {
+                Ok(None)
+            }
+            Err(error) => {
+                let on = cpu.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
+                let what = format!("a run of {}{on}", of(program.name));
+                Err(refused(what, &error))
+            }
+        }
+    }
+
+    /// Runs a walker; its maps say what over, and what it found.
+    pub(crate) fn walk(&mut self, program: Walker) -> Result<(), SessionError> {
+        let failed = |error: &dyn std::error::Error| refused(of(program.name), error);
+        let loaded: &mut Iter = find(&mut self.ebpf, program.name)?;
+        if loaded.fd().is_err() {
+            // What it iterates over does not matter.
+            loaded
+                .load("bpf_map", &self.btf)
+                .map_err(|error| failed(&error))?;
+        }
+        let link = loaded.attach().map_err(|error| failed(&error))?;
+        let link = loaded.take_link(link).map_err(|error| failed(&error))?;
+        let mut file = link.into_file().map_err(|error| failed(&error))?;
+        // The program prints nothing; reading is what runs it.
+        file.read_to_end(&mut Vec::new())
+            .map_err(|error| failed(&error))?;
+        Ok(())
+    }
+
+    /// Attaches a program to the cgroup switches of these CPUs.
+    pub(crate) fn attach_to_cgroup_switches(
+        &mut self,
+        program: AtEvent,
+        cpus: &[u32],
+    ) -> Result<Links, SessionError> {
+        let refused = |error| refused(of(program.name), &error);
+        let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
+        loaded.load().map_err(refused)?;
+        let attach = |&cpu: &u32| {
+            loaded.attach(
+                PerfEventConfig::Software(SoftwareEvent::CgroupSwitches),
+                PerfEventScope::AllProcessesOneCpu { cpu },
+                SamplePolicy::Period(1),
+                false,
+            )
+        };
+        let links: Result<_, _> = cpus.iter().map(attach).collect();
+        links.map(Links).map_err(refused)
+    }
+
+    /// Takes a program off its events.
+    pub(crate) fn detach(
+        &mut self,
+        program: AtEvent,
+        Links(links): Links,
+    ) -> Result<(), SessionError> {
+        let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
+        links
+            .into_iter()
+            .try_for_each(|link| loaded.detach(link))
+            .map_err(|error| refused(of(program.name), &error))
+    }
+
+    /// Loads and attaches a program; where it cannot be attached it is not loaded either.
+    pub(crate) fn attach_fentry(&mut self, program: Fentry) -> Result<(), SessionError> {
+        let refused = |error| refused(of(program.name), &error);
+        let loaded: &mut FEntry = find(&mut self.ebpf, program.name)?;
+        loaded.load(program.at, &self.btf).map_err(refused)?;
+        let attached = loaded.attach().map(drop).map_err(refused);
+        if attached.is_err() {
+            let _ = loaded.unload();
+        }
+        attached
+    }
+
+    /// Loads and attaches a program.
+    pub(crate) fn attach_kprobe(&mut self, program: Kprobe) -> Result<(), SessionError> {
+        let refused = |error| refused(of(program.name), &error);
+        let loaded: &mut KProbe = find(&mut self.ebpf, program.name)?;
+        loaded.load().map_err(refused)?;
+        loaded.attach(program.at, 0).map(drop).map_err(refused)
+    }
+
+    /// Runs of the chunks' programs, and the time that they took, as far as the kernel has measured
+    /// (`kernel.bpf_stats_enabled`); None where neither is loaded.
+    pub(crate) fn chunk_stats(&self) -> Option<(u64, Duration)> {
+        let names = [SPE_CHUNK.name, SPE_CHUNK_KPROBE.name];
+        let info = |name| self.ebpf.program(name)?.info().ok();
+        let info = names.into_iter().find_map(info)?;
+        Some((info.run_count(), info.run_time()))
+    }
+}
+
+fn of(name: &str) -> String {
+    format!("program {name}")
+}
+
+/// A program by name and type.
+fn find<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T, SessionError>
+where
+    &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    ebpf.program_mut(name)
+        .and_then(|program| program.try_into().ok())
+        .ok_or_else(|| missing(of(name)))
+}
