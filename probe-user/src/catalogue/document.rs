@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     Catalogue,
-    chip::{Chip, Hardware},
+    chip::{Chip, Hardware, Models, Platform},
     model::{Family, Metric, Per, PmuSpec},
 };
 use crate::formula::Implicit;
@@ -43,16 +43,15 @@ Formulas have `+ - * /`, parentheses, numbers, event names, `min(a, b)`, `max(a,
 const CHIPS: &str = "\
 ## Which chip this is
 
-`--chip` says it. Without it, pmuscope goes by this rule:
+`--chip` says it. Without it, pmuscope goes by what this table has, the first column that tells first; what fits
+no row has the generic metrics only. Chips of one platform are told by their sockets and the GPUs on PCI; where
+these fit none, no metric is ruled out.
 
-1. PMUs named `nvidia_ucf_pmu_*` or `nvidia_cmem_latency_pmu_*`: Tegra410 (Vera).
-2. PMUs named `nvidia_scf_pmu_*`: Grace. One socket and GH200 GPUs on PCI (10de:2342, 2345, 2348):
-   Grace Hopper. Several sockets and GH200 GPUs: multi-socket Grace Hopper. Two sockets and no
-   NVIDIA GPU: Grace CPU Superchip. Anything else cannot be told, and rules no metric out.
-3. An Arm core with implementer 0x41 and part 0xd4f: Neoverse V2.
-4. Intel family 6: model 8f is Sapphire Rapids, cf Emerald Rapids, 2a and 2d Sandy Bridge.
-5. Anything else has the generic metrics only.
+| platform | chips (`--chip`) | PMUs | SoC | PMUs without a name | core or CPU |
+|---|---|---|---|---|---|
+";
 
+const NOT_BY_PMUS: &str = "
 The PMUs of Grace do not tell the chip: NVLink-C2C1 and CNVLINK are registered on chips that do not
 use them, and count zero there.
 
@@ -67,6 +66,10 @@ pub fn markdown(catalogue: &Catalogue) -> String {
     }
     out.push('\n');
     out.push_str(CHIPS);
+    for platform in Platform::all() {
+        line(&mut out, &tells(*platform));
+    }
+    out.push_str(NOT_BY_PMUS);
     for chip in Chip::all().iter().filter(|chip| chip.spec().coverage) {
         coverage(&mut out, catalogue, *chip);
     }
@@ -80,6 +83,53 @@ pub fn markdown(catalogue: &Catalogue) -> String {
     out.truncate(out.trim_end().len());
     out.push('\n');
     out
+}
+
+/// A row of the table of platforms; none for what nothing tells.
+fn tells(platform: Platform) -> String {
+    let spec = platform.spec();
+    let list = |items: Vec<String>| match items.is_empty() {
+        true => "-".to_owned(),
+        false => items.join(", "),
+    };
+    let chips = platform.chips().map(|chip| {
+        let spec = chip.spec();
+        let sockets = match spec.sockets {
+            None => String::new(),
+            Some((1, 1)) => ": 1 socket".to_owned(),
+            Some((least, most)) if least == most => format!(": {least} sockets"),
+            Some((least, most)) => format!(": {least} to {most} sockets"),
+        };
+        let gpus = match spec.gpus {
+            None => "",
+            Some(true) => ", with such GPUs",
+            Some(false) => ", without GPU",
+        };
+        format!("{} (`{chip}`{sockets}{gpus})", spec.title)
+    });
+    let midr = spec.midr.iter().map(|midr| format!("MIDR {midr:#x}"));
+    let cpus = spec.cpus.iter().map(|cpus| {
+        let models = cpus.models.iter().map(|models| match models {
+            Models::One(one) => format!("{one:#x}"),
+            Models::Range(first, last) => format!("{first:#x} to {last:#x}"),
+        });
+        let models = models.collect::<Vec<_>>().join(", ");
+        format!("{} family {:#x} model {models}", cpus.vendor, cpus.family)
+    });
+    let pmus = spec.pmus.iter().map(|pmu| format!("`{pmu}*`"));
+    let products = spec
+        .products
+        .iter()
+        .map(|product| format!("product {product:#x}"));
+    format!(
+        "| {} | {} | {} | {} | {} | {} |",
+        spec.title,
+        list(chips.collect()),
+        list(pmus.collect()),
+        list(spec.soc.iter().map(|soc| format!("`{soc}`")).collect()),
+        list(products.collect()),
+        list(midr.chain(cpus).collect()),
+    )
 }
 
 fn describe(implicit: Implicit) -> &'static str {

@@ -59,7 +59,7 @@
 //! not_on = { grace-cpu-superchip = "no_gpu" }   # optional: chip, and the key of the reason
 //! ```
 //!
-//! Placeholders of `pattern`: `{socket}`, `{rc}` (root complex), `{unit}` are numbers; `{core}` is
+//! Placeholders of `pattern`: `{socket}`, `{rc}` (root complex), `{unit}` are numbers, `{address}` is one in hexadecimal; `{core}` is
 //! the core PMU, whatever its name. Of `perf`: `{pmu}` is the PMU's name, `{peer}` the number of
 //! another socket (one instance for each), `{part_mask}` the bit of an IIO part (one instance for
 //! each of the 8), and every key of `defaults` its value. In `also`, `{peer}` and `{part}` are the

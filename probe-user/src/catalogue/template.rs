@@ -19,6 +19,8 @@ enum Number {
     Socket,
     RootComplex,
     Unit,
+    /// In hexadecimal.
+    Address,
 }
 
 /// The numbers in the name of one PMU.
@@ -30,6 +32,8 @@ pub struct Instance {
     pub root_complex: Option<u32>,
     /// `{unit}`
     pub unit: Option<u32>,
+    /// `{address}`
+    pub address: Option<u64>,
 }
 
 impl Pattern {
@@ -48,9 +52,12 @@ impl Pattern {
                 Piece::Placeholder("socket") => Part::Number(Number::Socket),
                 Piece::Placeholder("rc") => Part::Number(Number::RootComplex),
                 Piece::Placeholder("unit") => Part::Number(Number::Unit),
+                Piece::Placeholder("address") => Part::Number(Number::Address),
                 Piece::Placeholder("core") => return Err("{core} stands alone"),
                 Piece::Placeholder(_) => {
-                    return Err("its placeholders are {socket}, {rc}, {unit} and {core}");
+                    return Err(
+                        "its placeholders are {socket}, {rc}, {unit}, {address} and {core}",
+                    );
                 }
             });
         }
@@ -92,15 +99,17 @@ impl Pattern {
                 Part::Core => return None,
                 Part::Text(text) => rest = rest.strip_prefix(text.as_str())?,
                 Part::Number(number) => {
-                    let end = rest
-                        .find(|c: char| !c.is_ascii_digit())
-                        .unwrap_or(rest.len());
-                    let value = rest[..end].parse().ok()?;
-                    rest = &rest[end..];
+                    let radix = if *number == Number::Address { 16 } else { 10 };
+                    let end = rest.find(|c: char| !c.is_digit(radix));
+                    let (digits, behind) = rest.split_at(end.unwrap_or(rest.len()));
+                    let value = u64::from_str_radix(digits, radix).ok()?;
+                    let short = u32::try_from(value).ok();
+                    rest = behind;
                     match number {
-                        Number::Socket => instance.socket = Some(value),
-                        Number::RootComplex => instance.root_complex = Some(value),
-                        Number::Unit => instance.unit = Some(value),
+                        Number::Socket => instance.socket = Some(short?),
+                        Number::RootComplex => instance.root_complex = Some(short?),
+                        Number::Unit => instance.unit = Some(short?),
+                        Number::Address => instance.address = Some(value),
                     }
                 }
             }
@@ -127,6 +136,7 @@ impl std::fmt::Display for Pattern {
                 Part::Number(Number::Socket) => "{socket}",
                 Part::Number(Number::RootComplex) => "{rc}",
                 Part::Number(Number::Unit) => "{unit}",
+                Part::Number(Number::Address) => "{address}",
                 Part::Core => "{core}",
             })?;
         }

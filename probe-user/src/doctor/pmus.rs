@@ -2,7 +2,7 @@
 
 use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch};
 use crate::{
-    catalogue::{Driver, Hardware, Platform, PlatformSpec, UncoreSpec},
+    catalogue::{Driver, Hardware, PlatformSpec, UncoreSpec},
     devices::{ConfigError, Devices},
     list::family,
     machine::{
@@ -163,15 +163,8 @@ fn unknown_platform(subject: &Subject, all: &[&Pmu]) -> Finding {
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         ("none: this is a virtual machine", loss.advise(advice))
     } else {
-        let platforms = Platform::all().iter().map(|platform| platform.spec());
-        let known: Vec<&str> = platforms
-            .filter(|spec| !spec.uncore.is_empty())
-            .map(|spec| &*spec.title)
-            .collect();
-        let advice = format!(
-            "they are known for {}; any that a driver lists can be counted by `stat -e PMU/EVENT/`",
-            known.join(", ")
-        );
+        let advice = "they are known for the platforms that docs/metrics.md names, and any that a driver lists can be \
+             counted by `stat -e PMU/EVENT/`";
         ("none", loss.advise(advice))
     };
     AREA.missing(check, found, loss)

@@ -70,7 +70,11 @@ pub(super) fn items(pmus: &Pmus) -> Vec<PmuItem> {
 pub(crate) fn family(name: &str) -> String {
     let part = |part: &str| {
         let number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        if number {
+        // Arm's drivers name some PMUs by an address, such as arm_dmc620_10008c000.
+        let address = part.len() >= 6
+            && part.bytes().all(|b| b.is_ascii_hexdigit())
+            && part.bytes().any(|b| b.is_ascii_digit());
+        if number || address {
             "N".to_owned()
         } else {
             part.to_owned()

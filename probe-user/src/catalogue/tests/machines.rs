@@ -153,14 +153,15 @@ fn cores_are_told_by_their_ids() {
     let n1 = Tree::new().file(midr, "0x00000000413fd0c1\n").machine();
     assert_eq!(
         (n1.platform, n1.midr),
-        (Platform::generic(), Some(0x410f_d0c0))
+        (Platform::named("neoverse-n1").unwrap(), Some(0x410f_d0c0))
     );
     for (model, platform) in [
         ("008F", Platform::named("spr").unwrap()),
         ("00CF", Platform::named("emr").unwrap()),
         ("002D", Platform::named("snb").unwrap()),
         ("002A", Platform::named("snb").unwrap()),
-        ("00AD", Platform::named("generic").unwrap()),
+        ("00AD", Platform::named("gnr").unwrap()),
+        ("0055", Platform::generic()),
     ] {
         let modalias = format!("cpu:type:x86,ven0000fam0006mod{model}:feature:,0000,0001\n");
         let machine = Tree::new()

@@ -1,5 +1,6 @@
 //! Tests of the catalogue.
 
+mod added;
 mod coverage;
 mod documents;
 mod evaluate;

@@ -1,0 +1,69 @@
+//! Platforms that are data alone: a file of the catalogue and a tree of sysfs.
+
+use std::fmt::Write as _;
+
+use super::{
+    super::{Hardware, Platform, Settings, template::Pattern},
+    CATALOGUE, fixture,
+};
+use crate::machine::{Machine, Roots};
+
+/// What its own metrics would open there.
+fn opened(name: &str) -> String {
+    let machine = Machine::at(Roots {
+        sys: fixture("sysfs").join(name),
+        proc: "/nonexistent".into(),
+        ..Roots::default()
+    });
+    let told = Hardware::detect(&machine);
+    assert_eq!(Some(told.platform), Platform::named(name));
+    assert!(told.chip.is_some());
+    let mut text = format!("{name}: {}\n", told.platform.spec().title);
+    let metrics = CATALOGUE.on(&told).into_iter();
+    for metric in metrics.filter(|metric| !metric.family.fallback) {
+        let groups = metric.groups(machine.pmus().unwrap(), &Settings::default());
+        let groups = groups.unwrap_or_else(|why| panic!("{}: {why}", metric.name));
+        for group in groups {
+            let (name, place) = (&metric.name, &group.place);
+            writeln!(text, "  {name} [{place}] {}", group.text()).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn amd_epyc() {
+    insta::assert_snapshot!(opened("zen4") + &opened("zen5"));
+}
+
+#[test]
+fn neoverse_n1_and_v1() {
+    insta::assert_snapshot!(opened("neoverse-n1") + &opened("neoverse-v1"));
+}
+
+#[test]
+fn intel_servers() {
+    insta::assert_snapshot!(opened("icx") + &opened("gnr"));
+}
+
+/// Desktops have the same cores, and other memory controllers.
+#[test]
+fn a_desktop_with_the_same_cores_is_no_server() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("sys/devices/system/cpu");
+    std::fs::create_dir_all(&dir).unwrap();
+    let modalias = "cpu:type:x86,ven0002fam0019mod0061:feature:,0000\n";
+    std::fs::write(dir.join("modalias"), modalias).unwrap();
+    let told = Hardware::detect(&Machine::at(Roots::below(root.path())));
+    assert_eq!(told.platform, Platform::generic());
+}
+
+#[test]
+fn instances_may_be_named_by_an_address() {
+    let pattern = Pattern::parse("arm_dmc620_{address}").unwrap();
+    let address = |name| pattern.instance(name).and_then(|found| found.address);
+    assert_eq!(address("arm_dmc620_10008c000"), Some(0x1_0008_c000));
+    assert_eq!(address("arm_dmc620_10008c000x"), None);
+    assert_eq!(address("arm_dmc620_"), None);
+    assert_eq!(pattern.to_string(), "arm_dmc620_{address}");
+}
