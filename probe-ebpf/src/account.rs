@@ -1,24 +1,19 @@
-//! Accounting: what the counters have gained since the last reading goes to the owner of
-//! the slice. Every hook and the flush end here.
-
-use core::arch::asm;
+//! The accounting itself: reads the counters, and charges what they have gained since the last reading to an owner's
+//! row. Every program that charges ends here.
 
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
-    helpers::{
-        bpf_ktime_get_ns,
-        generated::{bpf_get_smp_processor_id, bpf_map_lookup_percpu_elem},
-    },
+    helpers::bpf_ktime_get_ns,
     macros::map,
     maps::{HashMap, PerCpuArray},
 };
-use probe_common::{
-    CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageKey, UsageRow,
-};
+use probe_common::{CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageKey, UsageRow};
 
 use crate::{
     counters::{self, CLOCKS, GROUP_ENDS, ROTATED, for_each_slot},
     kernel::Task,
+    owner::Owner,
+    state::cpu,
 };
 
 /// Who used how much. Not preallocated: only pairs that ran cost memory. User space sets the size.
@@ -35,71 +30,6 @@ const BACK_OFF: u64 = 10_000_000;
 /// Where a charge goes that USAGE cannot take; one row per group.
 #[map]
 static OVERFLOW: PerCpuArray<UsageRow> = PerCpuArray::with_max_entries(GROUPS as u32, 0);
-
-/// What each CPU is doing.
-#[map]
-static STATE: PerCpuArray<CpuState> = PerCpuArray::with_max_entries(1, 0);
-
-/// Whom a slice belongs to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) cgroup: CgroupId,
-    pub(crate) tgid: u32,
-}
-
-/// The state of this CPU.
-#[inline(always)]
-pub(crate) fn state() -> Option<&'static mut CpuState> {
-    // SAFETY: a per-CPU value that only this CPU writes, in programs that do not interrupt each
-    // other: switch hooks run with interrupts off, the flush in an IPI or with preemption off. What
-    // runs with interrupts on claims the state, or writes a field of its own (lost_events).
-    unsafe { STATE.get_ptr_mut(0)?.as_mut() }
-}
-
-/// The state of another CPU, for a word that this one may write there.
-#[inline(always)]
-pub(crate) fn state_of(cpu: u32) -> Option<&'static mut CpuState> {
-    let key = 0_u32;
-    // SAFETY: the map and a key of its size, and the value's type is that of the map.
-    unsafe {
-        bpf_map_lookup_percpu_elem(
-            (&raw const STATE).cast_mut().cast(),
-            (&raw const key).cast(),
-            cpu,
-        )
-        .cast::<CpuState>()
-        .as_mut()
-    }
-}
-
-/// Keeps the flush away until [`release`].
-#[inline(always)]
-pub(crate) fn claim(state: &mut CpuState) {
-    state.busy = 1;
-    keep_order();
-}
-
-/// Ends what [`claim`] began.
-#[inline(always)]
-pub(crate) fn release(state: &mut CpuState) {
-    keep_order();
-    state.busy = 0;
-}
-
-/// What is stored before is stored before, for whoever interrupts on this CPU: a fence for the compiler, which LLVM
-/// has none of for eBPF.
-#[inline(always)]
-fn keep_order() {
-    // SAFETY: no instruction.
-    unsafe { asm!("", options(nostack, preserves_flags)) };
-}
-
-/// The number of this CPU.
-#[inline(always)]
-pub(crate) fn cpu() -> u32 {
-    // SAFETY: the helper has no preconditions.
-    unsafe { bpf_get_smp_processor_id() }
-}
 
 /// No delay was found yet.
 const UNKNOWN: u64 = u64::MAX;

@@ -1,20 +1,14 @@
-//! Tells user space which cgroups and processes come and go, and that a switch was missed.
-
-use core::ptr;
+//! The ring that tells user space which cgroups and processes come and go, and that a switch was missed.
 
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::generated::{bpf_probe_read_kernel_str, bpf_ringbuf_output},
-    macros::{btf_tracepoint, map},
+    macros::map,
     maps::{PerCpuArray, RingBuf},
-    programs::BtfTracePointContext,
 };
 use probe_common::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
 
-use crate::{
-    account,
-    kernel::{Cgroup, Task},
-};
+use crate::state;
 
 /// Bytes of the ring; a power of two of pages of 64 KiB.
 const RING_SIZE: u32 = 256 * 1024;
@@ -30,43 +24,6 @@ static LIFECYCLE: RingBuf = RingBuf::with_byte_size(RING_SIZE, 0);
 #[map]
 static RECORD: PerCpuArray<Lifecycle> = PerCpuArray::with_max_entries(1, 0);
 
-#[btf_tracepoint(function = "cgroup_mkdir")]
-fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
-    // SAFETY: argument 0 of cgroup_mkdir is the cgroup.
-    let cgroup = unsafe { Cgroup::new(ctx.arg(0)) };
-    if cgroup.hierarchy() == 0 {
-        emit(LifecycleKind::CgroupMade, cgroup.id().0, ctx.arg(1));
-    }
-    0
-}
-
-#[btf_tracepoint(function = "cgroup_rmdir")]
-fn cgroup_rmdir(ctx: BtfTracePointContext) -> i32 {
-    // SAFETY: argument 0 of cgroup_rmdir is the cgroup.
-    let cgroup = unsafe { Cgroup::new(ctx.arg(0)) };
-    if cgroup.hierarchy() == 0 {
-        emit(LifecycleKind::CgroupRemoved, cgroup.id().0, ptr::null());
-    }
-    0
-}
-
-/// A process whose last thread exits. The kernel has counted that thread out before it comes here; of two that
-/// exit at once both may see it, and it is told twice. They still run for a moment.
-#[btf_tracepoint(function = "sched_process_exit")]
-fn process_exit(ctx: BtfTracePointContext) -> i32 {
-    // SAFETY: argument 0 of sched_process_exit is the task.
-    let task = unsafe { Task::new(ctx.arg(0)) };
-    if task.live_threads() == 0 {
-        // The name of a process is its first thread's, which is there as long as any other.
-        emit(
-            LifecycleKind::ProcessExited,
-            u64::from(task.tgid()),
-            task.leader().comm(),
-        );
-    }
-    0
-}
-
 /// The first switch that was missed on `cpu`. From where the scheduler's locks are held, so without
 /// [`RECORD`], which this may have interrupted.
 #[inline(always)]
@@ -79,8 +36,9 @@ pub(crate) fn switch_missed(cpu: u32) {
     let _ = LIFECYCLE.output::<[u64; 2]>(&record, u64::from(BPF_RB_FORCE_WAKEUP));
 }
 
+/// Puts a record into the ring; of `text`, a string of the kernel or null, as much as a record takes.
 #[inline(always)]
-fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
+pub(crate) fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
     let Some(record) = RECORD.get_ptr_mut(0) else {
         return;
     };
@@ -106,7 +64,7 @@ fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
             wake_up(size),
         );
         if failed != 0
-            && let Some(state) = account::state()
+            && let Some(state) = state::this_cpu()
         {
             state.lost_events += 1;
         }

@@ -1,4 +1,4 @@
-//! pmuscope's eBPF programs. They only add: names, ratios and scaling are user space's.
+//! pmuscope's eBPF programs, in `programs` one file each. They only add: names, ratios and scaling are user space's.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -12,18 +12,15 @@
 )]
 
 mod account;
-mod cgroups;
-mod clock;
-mod cost;
 mod counters;
-mod flush;
-mod hotplug;
+mod iterator;
 mod kernel;
 mod lifecycle;
-mod moves;
-mod processes;
+mod owner;
+mod programs;
+mod slice;
 mod spe;
-mod switch;
+mod state;
 
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]

@@ -13,12 +13,14 @@ use probe_common::{
     CgroupId,
     spe::{
         Access, Class, Events, LATENCY_BUCKETS, PageKey, PageRow, Record, SpeCpu, SpeKey, SpeRow,
-        Unattributed,
     },
 };
 
-use super::{hook::Walk, now, tasks, timeline};
-use crate::{account::Owner, kernel::offsets, switch::BY_PROCESS};
+use super::{now, tasks, timeline, unattributed::NO_TIME, walk::Walk};
+use crate::{
+    kernel::offsets,
+    owner::{BY_PROCESS, Owner},
+};
 
 offsets! {
     /// Data pages are two to the power of it.
@@ -43,10 +45,6 @@ static SPE_ZERO: Array<SpeRow> = Array::with_max_entries(1, 0);
 /// The pages that were accessed lately. User space sets the size.
 #[map]
 static SPE_PAGES: LruHashMap<PageKey, PageRow> = LruHashMap::with_max_entries(1, 0);
-
-/// Of a record without a timestamp: later than any owner. No `Option`: LLVM would keep a register for its
-/// content that the verifier finds unset.
-pub(super) const NO_TIME: u64 = u64::MAX;
 
 #[inline(always)]
 pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
@@ -108,7 +106,7 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
 /// Has the kernel keep free rows at hand on this CPU. It keeps four at first and fills up to 96 once it
 /// is asked for one (kernel/bpf/memalloc.c), but not before the chunk at hand has ended.
 #[inline(always)]
-pub(super) fn preallocate_rows() {
+pub(crate) fn preallocate_rows() {
     let key = SpeKey {
         cgroup: SpeKey::UNATTRIBUTED,
         tgid: u32::MAX,
@@ -119,17 +117,6 @@ pub(super) fn preallocate_rows() {
     if let Some(zero) = SPE_ZERO.get(0) {
         let _ = SPE_ROWS.insert(key, zero, BPF_NOEXIST.into());
         let _ = SPE_ROWS.remove(key);
-    }
-}
-
-/// Counts a record without a known owner. No `Result`: the verifier does not see that what is in
-/// one is there only where its tag says so.
-#[inline(always)]
-pub(super) fn unattributed(cpu: &mut SpeCpu, reason: Unattributed) -> Owner {
-    cpu.unattributed[reason as usize] += 1;
-    Owner {
-        cgroup: SpeKey::UNATTRIBUTED,
-        tgid: 0,
     }
 }
 

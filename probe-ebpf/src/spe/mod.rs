@@ -1,23 +1,22 @@
 //! Arm SPE, decoded and attributed in the kernel.
 //!
-//! Nothing shows single SPE records to a program, but the driver ends every stretch of its buffer
-//! by `perf_aux_output_end`: `hook` runs there, `window` lets the decoder of probe-common read the
-//! bytes, `account` adds each record to its owner's row. Whose it is tells the task map of `tasks`,
-//! or where records name no thread the `timeline` of switches.
+//! Nothing shows single SPE records to a program, but the driver ends every stretch of its buffer by
+//! `perf_aux_output_end`: `chunk` is what runs there, `window` lets the decoder of probe-common read the bytes,
+//! `account` adds each record to its owner's row. Whose it is tells the task map of `tasks`, or where records name no
+//! thread the `timeline` of switches.
 //!
 //! All of it is loaded only by sessions that use SPE; for others its maps have one entry.
 
-mod account;
-mod hook;
-mod tasks;
-mod timeline;
+pub(crate) mod account;
+pub(crate) mod chunk;
+pub(crate) mod tasks;
+pub(crate) mod timeline;
+mod unattributed;
+mod walk;
 mod window;
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::map, maps::PerCpuArray};
 use probe_common::spe::SpeCpu;
-
-pub(crate) use self::tasks::enter;
-use crate::kernel::read;
 
 /// What became of everything that SPE wrote on each CPU.
 #[map]
@@ -31,8 +30,9 @@ fn cpu() -> Option<&'static mut SpeCpu> {
     unsafe { SPE_CPU.get_ptr_mut(0)?.as_mut() }
 }
 
+/// `CLOCK_MONOTONIC` nanoseconds.
 #[inline(always)]
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     // SAFETY: the helper has no preconditions.
     unsafe { bpf_ktime_get_ns() }
 }

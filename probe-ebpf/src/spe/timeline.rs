@@ -1,21 +1,15 @@
 //! Who ran when, for records that name no thread: each CPU's last switches, joined by time.
 
-use aya_ebpf::{
-    Global,
-    macros::{btf_tracepoint, map, raw_tracepoint},
-    maps::PerCpuArray,
-    programs::{BtfTracePointContext, RawTracePointContext},
-};
+use aya_ebpf::{Global, macros::map, maps::PerCpuArray};
 use probe_common::spe::{SpeCpu, SpeKey, SpeSwitch, TIMELINE, Unattributed};
 
 use super::{
-    account::{self, NO_TIME, unattributed},
-    cpu, now,
+    cpu,
+    unattributed::{NO_TIME, unattributed},
 };
 use crate::{
-    account::Owner,
     kernel::{Task, offsets},
-    switch::owner_of,
+    owner::{Owner, owner_of},
 };
 
 offsets! {
@@ -23,36 +17,16 @@ offsets! {
     SPE_WITH_TIMELINE;
 }
 
-/// A ring. User space sets the size, [`TIMELINE`], where it attaches [`spe_switch`].
+/// A ring. User space sets the size, [`TIMELINE`], where it attaches `spe_switch`.
 #[map]
 static SPE_SWITCHES: PerCpuArray<SpeSwitch> = PerCpuArray::with_max_entries(1, 0);
 
 /// The rounds of a binary search over the ring.
 const ROUNDS: u32 = TIMELINE.ilog2() + 1;
 
-#[btf_tracepoint(function = "sched_switch")]
-fn spe_switch(ctx: BtfTracePointContext) -> i32 {
-    // Before anything else: what passes from here on is the next task's.
-    let since = now();
-    // SAFETY: argument 2 of sched_switch is the next task.
-    note(unsafe { Task::new(ctx.arg(2)) }, since);
-    0
-}
-
-/// Before a CPU samples: the first entry of its timeline, and rows at hand for its first chunk. Never
-/// attached: user space runs it there once.
-#[raw_tracepoint]
-fn spe_preallocate_rows(_ctx: RawTracePointContext) -> i32 {
-    if SPE_WITH_TIMELINE.load() == 1 {
-        note(Task::current(), now());
-    }
-    account::preallocate_rows();
-    0
-}
-
 /// A switch that changes the owner is an entry; others cost no place in the ring.
 #[inline(always)]
-fn note(next: Task, since: u64) {
+pub(crate) fn note(next: Task, since: u64) {
     let Some(cpu) = cpu() else { return };
     let cgroup = owner_of(next).cgroup;
     let tgid = u64::from(next.tgid());

@@ -111,7 +111,7 @@ mod tests {
             }
         }
 
-        /// As in probe-ebpf/src/spe/hook.rs: cells first, what was skipped at the end.
+        /// As in probe-ebpf/src/spe/chunk.rs: cells first, what was skipped at the end.
         fn time_passes(&self) {
             self.end_chunk();
             let next = self.sampling.then(|| self.chunks.borrow_mut().pop());

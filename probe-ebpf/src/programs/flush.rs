@@ -1,4 +1,4 @@
-//! The flush: closes the open slice of a CPU before user space reads the maps, or exchanges
+//! `flush`: closes the open slice of a CPU before user space reads the maps, or exchanges
 //! the counters in the slots (rotation).
 //!
 //! Never attached: user space runs it on one CPU at a time by `BPF_PROG_TEST_RUN` (kernel 5.10).
@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use aya_ebpf::programs::RawTracePointContext;
 use probe_common::{CpuState, FLUSH_BUSY, FlushMode};
 
-use crate::{account, kernel::Task, switch};
+use crate::{account, kernel::Task, owner::owner_of, slice, state};
 
 // Without aya's macro, which drops what the program returns: a busy state would not be told.
 #[unsafe(no_mangle)]
@@ -19,7 +19,7 @@ fn flush(ctx: *mut c_void) -> u32 {
 
 #[inline(always)]
 fn run(ctx: &RawTracePointContext) -> u32 {
-    let Some(state) = account::state() else {
+    let Some(state) = state::this_cpu() else {
         return 0;
     };
     if state.busy == 1 {
@@ -33,25 +33,25 @@ fn run(ctx: &RawTracePointContext) -> u32 {
     }
     if mode == FlushMode::Arm as u64 {
         (state.live, state.live_events) = (live, live_events);
-        switch::arm(state);
+        slice::arm(state);
         return 0;
     }
     account::read(state, None);
     if state.armed == CpuState::ARMED {
         if mode == FlushMode::ChargeAndForget as u64 {
-            switch::forget(state);
+            slice::forget(state);
         }
-        switch::charge(state, Task::current());
+        slice::charge(state, Task::current());
     }
     // Also of a CPU that is about to leave: it may stay after all.
     account::go_live(state, live, live_events);
     if mode == FlushMode::ChargeAndForget as u64 {
-        switch::forget(state);
+        slice::forget(state);
     } else {
         // The running task may have been moved to another cgroup since it was switched in:
         // reading it again here bounds what that can misattribute to one flush interval.
         let task = Task::current();
-        switch::open(state, task, switch::owner_of(task));
+        slice::open(state, task, owner_of(task));
     }
     0
 }

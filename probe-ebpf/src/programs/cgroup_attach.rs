@@ -1,11 +1,10 @@
-//! A task that changes its cgroup while it runs: what the counters gained so far is the old cgroup's.
+//! `cgroup_attach`: a task that changes its cgroup while it runs: what the counters gained so far is the old cgroup's.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 
 use crate::{
-    account,
     kernel::{Cgroup, Task},
-    switch,
+    slice, state,
 };
 
 /// The kernel has moved a task, and is still in the system call of whoever asked for it. Most often that
@@ -27,12 +26,12 @@ fn cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     };
     if cgroup.hierarchy() == 0
         && moved
-        && let Some(state) = account::state()
+        && let Some(state) = state::this_cpu()
     {
         // With PREEMPT_RT, interrupts are on here.
-        account::claim(state);
-        switch::hand_on(state, current);
-        account::release(state);
+        state::claim(state);
+        slice::hand_on(state, current);
+        state::release(state);
     }
     0
 }

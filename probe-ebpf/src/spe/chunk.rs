@@ -12,19 +12,17 @@ use aya_ebpf::{
         bpf_get_smp_processor_id,
         generated::{bpf_loop, bpf_probe_read_kernel},
     },
-    macros::{fentry, kprobe, map},
-    maps::{Array, PerCpuArray},
-    programs::{FEntryContext, ProbeContext},
+    macros::map,
+    maps::Array,
 };
-use probe_common::spe::{
-    Cell as Content, Record, SpeClock, SpeCpu, SpeSetting, WINDOW, decode_record,
-};
+use probe_common::spe::{Cell as Content, SpeClock, SpeCpu, SpeSetting, WINDOW, decode_record};
 
 use super::{
-    account, cpu, now, read,
-    window::{Cell, Window},
+    account, cpu, now,
+    walk::{PADDING, RECORD, Walk, walk},
+    window::Window,
 };
-use crate::kernel::offsets;
+use crate::kernel::{offsets, read};
 
 offsets! {
     /// `perf_output_handle.event`
@@ -57,18 +55,10 @@ static SPE_SETTINGS: Array<u64> = Array::with_max_entries(SpeSetting::COUNT, 0);
 #[map]
 static SPE_CLOCKS: Array<SpeClock> = Array::with_max_entries(2, 0);
 
-/// Where the walk over a chunk is. In a map: the decoder's record has to be in one, and what changes
-/// between the rounds of a loop is no state of the verifier's then.
-#[map]
-static SPE_WALK: PerCpuArray<Walk> = PerCpuArray::with_max_entries(1, 0);
-
 /// `PERF_AUX_FLAG_*` of `linux/perf_event.h`.
 const TRUNCATED: u64 = 1;
 const PARTIAL: u64 = 4;
 const COLLISION: u64 = 8;
-
-const RECORD: u64 = u64::MAX;
-const PADDING: u64 = u64::MAX - 1;
 
 /// Rounds between two looks at the clock: 32 cells.
 const ROUNDS_BETWEEN_CLOCKS: u32 = 64;
@@ -79,46 +69,9 @@ const MAX_COST: u64 = 2000;
 /// More cells than a chunk has: `bpf_loop` takes 2^23 rounds.
 const MAX_CELLS: u64 = 1 << 22;
 
-#[repr(C)]
-pub(super) struct Walk {
-    cell: Cell,
-    pub(super) record: Record,
-    pub(super) clock: SpeClock,
-    /// `perf_buffer.aux_pages`
-    pages: u64,
-    /// Number and address of the page that was read last.
-    page: u64,
-    address: u64,
-    /// The buffer's length less one, a mask.
-    within: u64,
-    /// Offset, modulo the buffer's length, of the cell to read next, and from one to the next.
-    at: u64,
-    stride: u64,
-    /// When to stop.
-    deadline: u64,
-    /// Cells read.
-    done: u64,
-    /// What the last one held: [`RECORD`], [`PADDING`] or the number of a kind of damage.
-    outcome: u64,
-}
-
-#[fentry(function = "perf_aux_output_end")]
-fn spe_chunk(ctx: FEntryContext) -> i32 {
-    chunk(ctx.arg(0), ctx.arg(1));
-    0
-}
-
-/// For kernels on which fentry does not attach (arm64 before 6.4).
-#[kprobe(function = "perf_aux_output_end")]
-fn spe_chunk_kprobe(ctx: ProbeContext) -> u32 {
-    if let (Some(handle), Some(size)) = (ctx.arg(0), ctx.arg(1)) {
-        chunk(handle, size);
-    }
-    0
-}
-
+/// A chunk has ended: `perf_aux_output_end` was called with these arguments.
 #[inline(always)]
-fn chunk(handle: u64, size: u64) {
+pub(crate) fn chunk(handle: u64, size: u64) {
     // SAFETY: the helper has no preconditions.
     let number = unsafe { bpf_get_smp_processor_id() };
     let own = SPE_EVENTS.get(number).copied().unwrap_or(0);
@@ -294,10 +247,4 @@ fn decode(walk: &mut Walk, round: u32) -> Option<()> {
         Err(kind) => kind as u64,
     };
     Some(())
-}
-
-#[inline(always)]
-fn walk() -> Option<&'static mut Walk> {
-    // SAFETY: a per-CPU value, used only by chunks, which end with interrupts off.
-    unsafe { SPE_WALK.get_ptr_mut(0)?.as_mut() }
 }

@@ -1,4 +1,4 @@
-//! The walk over all cgroups of the default hierarchy.
+//! `cgroups`: the walk over all cgroups of the default hierarchy.
 //!
 //! It goes by the kernel's own tree: a mount inside a container shows a part of it only, and so do the kernel's
 //! look-ups by id in a cgroup namespace.
@@ -14,11 +14,11 @@ use aya_ebpf::{
 use probe_common::Tree;
 
 use crate::{
+    iterator::{MAX_STEPS, is_first_call},
     kernel::{
         CGROUP_KN, CGROUP_ROOT, CGROUP_ROOT_CGRP, CGROUP_SELF, CSS_CHILDREN, CSS_FLAGS, CSS_PARENT,
         CSS_SIBLING, KERNFS_NODE_ID, Task, TaskAt, read,
     },
-    processes::{MAX_STEPS, is_first_call},
 };
 
 /// The walk that is under way: one at a time.

@@ -1,4 +1,4 @@
-//! The walk over all processes of the machine.
+//! `walk`: the walk over all processes of the machine.
 //!
 //! It goes by the kernel's own list: /proc, and the kernel's iterator over tasks, show the pid
 //! namespace of whoever reads only, and its ids. Inside a container those are other processes' ids
@@ -15,11 +15,12 @@ use aya_ebpf::{
 use probe_common::{Process, Walk};
 
 use crate::{
+    iterator::{MAX_STEPS, is_first_call},
     kernel::{
         SIGNAL_LIVE, SIGNAL_THREAD_HEAD, TASK_COMM, TASK_PID, TASK_SIGNAL, TASK_TASKS, TASK_TGID,
         TASK_THREAD_NODE, Task, TaskAt, read,
     },
-    spe,
+    spe::tasks,
 };
 
 /// The walk that is under way: one at a time.
@@ -29,29 +30,6 @@ static WALK: Array<Walk> = Array::with_max_entries(1, 0);
 /// Processes that user space asks about, by id in the initial pid namespace. User space sets the size.
 #[map]
 static PROCESSES: HashMap<u64, Process> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
-
-/// Steps of a walk: the most that `bpf_loop` makes, and more than there can be threads and processes.
-pub(crate) const MAX_STEPS: u32 = 1 << 23;
-
-/// What an iterator's program gets first (`struct bpf_iter_meta`).
-#[repr(C)]
-struct Meta {
-    sequence: *const c_void,
-    session: u64,
-    number: u64,
-}
-
-/// # Safety
-///
-/// `ctx` is the context of an iterator's program.
-#[inline(always)]
-pub(crate) unsafe fn is_first_call(ctx: *mut c_void) -> bool {
-    // SAFETY: the context begins with a pointer to the iterator's meta data, never null.
-    unsafe {
-        let meta = ctx.cast::<*const Meta>().read();
-        (&raw const (*meta).number).read_volatile() == 0
-    }
-}
 
 /// An iterator, since those run in the context of whoever reads, and can be preempted. What it iterates
 /// over does not matter: all is done at its first call.
@@ -149,7 +127,7 @@ fn thread(walk: &mut Walk) -> Option<()> {
         && let Some(tgid) = task.field(&TASK_TGID)
         && let Some(cgroup) = task.cgroup()
     {
-        spe::enter(thread, cgroup, tgid);
+        tasks::enter(thread, cgroup, tgid);
     }
     Some(())
 }

@@ -1,0 +1,16 @@
+//! `follow_free`: forgets the processes of a command that is followed as they go.
+
+use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
+
+use crate::{kernel::Task, owner::COMMAND};
+
+/// A process that is gone leaves its id to others.
+#[btf_tracepoint(function = "sched_process_free")]
+fn follow_free(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: argument 0 of sched_process_free is the task.
+    let task = unsafe { Task::new(ctx.arg(0)) };
+    if task.pid() == task.tgid() {
+        let _ = COMMAND.remove(task.tgid());
+    }
+    0
+}

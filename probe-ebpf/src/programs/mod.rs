@@ -1,0 +1,28 @@
+//! The programs, one file each: what a file defines beside its program no other file uses. What programs share is in
+//! the modules beside this one, none of which names a program.
+//!
+//! User space names each in `probe-user/src/session/object/programs.rs`.
+
+mod cgroup_attach;
+mod cgroup_mkdir;
+mod cgroup_rmdir;
+mod cgroup_switch;
+mod cgroups;
+mod clock;
+mod cpu_hotplug;
+mod flush;
+mod follow_fork;
+mod follow_free;
+mod process_exit;
+mod read_cost;
+mod sched_exit;
+mod sched_switch;
+mod spe_attach;
+mod spe_chunk;
+mod spe_chunk_kprobe;
+mod spe_exec;
+mod spe_exit;
+mod spe_fork;
+mod spe_preallocate_rows;
+mod spe_switch;
+mod walk;

@@ -1,0 +1,96 @@
+//! `spe_attach`: a thread or process that is moved to another cgroup, for the map of threads.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::{
+    helpers::generated::bpf_loop,
+    macros::{btf_tracepoint, map},
+    maps::PerCpuArray,
+    programs::BtfTracePointContext,
+};
+use probe_common::CgroupId;
+
+use crate::{
+    kernel::{
+        Cgroup, SIGNAL_THREAD_HEAD, TASK_PID, TASK_SIGNAL, TASK_TGID, TASK_THREAD_NODE, Task, read,
+    },
+    owner::follows,
+    spe::{now, tasks::set},
+};
+
+/// A move of all threads of a process.
+#[map]
+static SPE_MOVE: PerCpuArray<Move> = PerCpuArray::with_max_entries(1, 0);
+
+#[repr(C)]
+struct Move {
+    /// The list of the process' threads, and the place in it.
+    head: u64,
+    node: u64,
+    cgroup: CgroupId,
+    since: u64,
+}
+
+/// Threads that one process may have (this many fit a walk).
+const MAX_THREADS: u32 = 1 << 20;
+
+#[btf_tracepoint(function = "cgroup_attach_task")]
+fn spe_attach(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: arguments 0 and 2 of cgroup_attach_task are the cgroup and the task, 3 says whether
+    // all threads of its process move.
+    let (cgroup, task) = unsafe { (Cgroup::new(ctx.arg(0)), Task::new(ctx.arg(2))) };
+    let whole_process: u64 = ctx.arg(3);
+    if cgroup.hierarchy() != 0 || follows(task) {
+        return 0;
+    }
+    let (cgroup, since) = (cgroup.id(), now());
+    if whole_process & 0xff == 0 {
+        set(task.pid(), cgroup, task.tgid(), since);
+        return 0;
+    }
+    let Some(shift) = SPE_MOVE.get_ptr_mut(0) else {
+        return 0;
+    };
+    let signal = task.address().wrapping_add(TASK_SIGNAL.load());
+    let Some(signal) = read::<u64>(signal) else {
+        return 0;
+    };
+    let head = signal.wrapping_add(SIGNAL_THREAD_HEAD.load());
+    // SAFETY: this CPU's value; tracepoints run with preemption off, and no chunk uses it.
+    unsafe {
+        (*shift).head = head;
+        (*shift).node = read(head).unwrap_or(head);
+        (*shift).cgroup = cgroup;
+        (*shift).since = since;
+        bpf_loop(
+            MAX_THREADS,
+            thread_moved as *mut c_void,
+            ptr::null_mut::<c_void>(),
+            0,
+        );
+    }
+    0
+}
+
+/// One thread of the process that moves; 1 after the last.
+#[inline(never)]
+extern "C" fn thread_moved(_: u32, _: *mut c_void) -> i64 {
+    // SAFETY: as in `spe_attach`.
+    let Some(shift) = SPE_MOVE.get_ptr_mut(0).map(|shift| unsafe { &mut *shift }) else {
+        return 1;
+    };
+    if shift.node == shift.head {
+        return 1;
+    }
+    let task = shift.node.wrapping_sub(TASK_THREAD_NODE.load());
+    let (Some(pid), Some(tgid), Some(next)) = (
+        read::<u32>(task.wrapping_add(TASK_PID.load())),
+        read::<u32>(task.wrapping_add(TASK_TGID.load())),
+        read::<u64>(shift.node),
+    ) else {
+        return 1;
+    };
+    set(pid, shift.cgroup, tgid, shift.since);
+    shift.node = next;
+    0
+}

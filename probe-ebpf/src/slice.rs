@@ -1,0 +1,144 @@
+//! The open slice of a CPU: from the moment at which one owner comes to that at which another one does.
+
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, SampledCost};
+
+use crate::{
+    account,
+    kernel::Task,
+    lifecycle,
+    owner::{BY_PROCESS, FOLLOW_COMMAND, Owner, owner_of},
+    state::cpu,
+};
+
+/// Counts from here on: what the counters have now is their baseline, and no slice was before it.
+#[inline(always)]
+pub(crate) fn arm(state: &mut CpuState) {
+    // The counters may be new ones, so a reading below the last one is no surprise.
+    let rebased = state.rebased;
+    account::read(state, None);
+    state.rebased = rebased;
+    state.length = 0;
+    // New clock events have another start.
+    state.ahead = i64::MAX;
+    state.armed = CpuState::ARMED;
+    let task = Task::current();
+    open(state, task, owner_of(task));
+}
+
+/// The slice that begins is `task`'s, whose owner is `owner`.
+#[inline(always)]
+pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
+    state.task = task.address();
+    state.owner = owner.cgroup;
+    state.owner_tgid = u64::from(owner.tgid);
+    let by_set = BY_PROCESS.load() == 0 && FOLLOW_COMMAND.load() == 0 && task.pid() != 0;
+    state.set = if by_set { task.cgroup_set() } else { 0 };
+}
+
+/// `task`, which runs and goes on, has another owner from here on.
+#[inline(always)]
+pub(crate) fn hand_on(state: &mut CpuState, task: Task) {
+    // An unknown owner is learnt at the end of the slice, and this one is lost by then.
+    if state.armed != CpuState::ARMED || state.owner == CgroupId::UNKNOWN {
+        return;
+    }
+    let owner = owner_of(task);
+    if owner != stored(state) {
+        account::read(state, None);
+        charge_slice(state, task);
+        open(state, task, owner);
+    }
+}
+
+/// Whoever has the open slice leaves it with a switch that tells.
+#[inline(always)]
+pub(crate) fn forget(state: &mut CpuState) {
+    state.owner = CgroupId::UNKNOWN;
+    state.set = 0;
+}
+
+/// Charges the open slice, which `prev` ends, to its owner: the one stored when it came in, even if
+/// another task has moved it since, which is counted.
+#[inline(always)]
+pub(crate) fn charge(state: &mut CpuState, prev: Task) {
+    let in_its_set = state.set != 0 && state.set == prev.cgroup_set();
+    if !in_its_set
+        && state.owner != CgroupId::UNKNOWN
+        && seen(state, prev)
+        && owner_of(prev) != stored(state)
+    {
+        state.moved += 1;
+    }
+    charge_slice(state, prev);
+}
+
+/// Where the hook does not learn who comes in, the owner is who leaves; idle and the root cgroup are
+/// one then.
+#[inline(always)]
+fn charge_slice(state: &mut CpuState, prev: Task) {
+    if state.owner == CgroupId::UNKNOWN {
+        let owner = Owner {
+            cgroup: prev.cgroup(),
+            tgid: 0,
+        };
+        account::charge(state, owner);
+    } else if seen(state, prev) {
+        let owner = stored(state);
+        account::charge(state, owner);
+    } else {
+        state.missed_switches += 1;
+        if state.missed_switches == 1 {
+            lifecycle::switch_missed(cpu());
+        }
+        let owners = (stored(state), owner_of(prev));
+        let length = state.length;
+        // Between two of one owner nothing is estimated.
+        if owners.0 != owners.1 {
+            state.missed_nanos += length;
+        }
+        // Of the idle task the scheduler does not keep it: all but what the other one ran is idle's.
+        let ran = if prev.pid() == 0 {
+            length.saturating_sub(Task::ran_at(state.task).unwrap_or(length))
+        } else {
+            prev.ran()
+        };
+        account::charge_two(state, owners, ran, length);
+    }
+}
+
+/// False where the thread that runs is not the one that came in last: some switch in between was not
+/// seen.
+#[inline(always)]
+pub(crate) fn seen(state: &CpuState, running: Task) -> bool {
+    state.task == running.address()
+}
+
+#[inline(always)]
+pub(crate) fn stored(state: &CpuState) -> Owner {
+    Owner {
+        cgroup: state.owner,
+        tgid: state.owner_tgid as u32,
+    }
+}
+
+/// Counts a run; 0, or the time for one run in [`SAMPLE_EVERY`].
+#[inline(always)]
+pub(crate) fn begin(state: &mut CpuState) -> u64 {
+    state.runs += 1;
+    if state.runs.is_multiple_of(SAMPLE_EVERY) {
+        // SAFETY: the helper has no preconditions.
+        unsafe { bpf_ktime_get_ns() }
+    } else {
+        0
+    }
+}
+
+#[inline(always)]
+pub(crate) fn end(began: u64, sampled: &mut SampledCost) {
+    if began != 0 {
+        sampled.samples += 1;
+        // SAFETY: the helper has no preconditions.
+        sampled.nanos += unsafe { bpf_ktime_get_ns() } - began;
+    }
+}
