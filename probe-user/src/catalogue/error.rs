@@ -108,6 +108,12 @@ pub enum MetricProblem {
         /// What it was probably meant to be.
         near: Nearest,
     },
+    /// Metrics that name each other in a circle.
+    #[error("its formula needs its own value: {0}; write one of them over events")]
+    Cycle(String),
+    /// A metric that does not hold wherever the file does.
+    #[error("{0} is a metric, but not of all platforms of this file: a formula cannot name it")]
+    Elsewhere(String),
     /// Events of two PMUs cannot be in one group, so no ratio of them is exact.
     #[error("its events are of two PMUs, {0} and {1}: they cannot be in one group")]
     TwoPmus(String, String),

@@ -8,6 +8,7 @@ use super::{
     error::{CatalogueError, MetricProblem, Problem},
     file, files,
     model::{Family, Metric, PmuSpec},
+    refer::{Expanded, References},
     template::{self, Pattern},
 };
 use crate::{
@@ -109,14 +110,29 @@ fn load(catalogue: &Catalogue, file: file::File) -> Result<(Arc<Family>, Vec<Met
         fallback,
         pmus,
     });
+    let formulas: Vec<(String, String)> = metric
+        .iter()
+        .map(|raw| (raw.name.clone(), raw.formula.clone()))
+        .collect();
+    let own = formulas
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()));
+    let references = References::new(catalogue, &family, own);
     let mut metrics: Vec<Metric> = Vec::with_capacity(metric.len());
     for raw in metric {
         let name = raw.name.clone();
-        let loaded =
-            load_metric(raw, &family, &document, &notes, &catalogue.documents).and_then(|metric| {
-                let known = catalogue.metrics.iter().chain(&metrics);
-                unique(&metric, known).map(|()| metric)
-            });
+        let loaded = load_metric(
+            raw,
+            &references,
+            &family,
+            &document,
+            &notes,
+            &catalogue.documents,
+        )
+        .and_then(|metric| {
+            let known = catalogue.metrics.iter().chain(&metrics);
+            unique(&metric, known).map(|()| metric)
+        });
         metrics.push(loaded.map_err(|problem| Problem::Metric { name, problem })?);
     }
     Ok((family, metrics))
@@ -175,6 +191,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
 
 fn load_metric(
     raw: file::Metric,
+    references: &References<'_>,
     family: &Arc<Family>,
     document: &str,
     notes: &BTreeMap<String, String>,
@@ -205,9 +222,9 @@ fn load_metric(
     {
         return Err(MetricProblem::Bound(bound));
     }
-    let formula = Formula::parse(&raw.formula)?;
+    let Expanded { formula, pmus } = references.expand(&raw.name, &raw.formula)?;
     let document = raw.document.as_deref().unwrap_or(document);
-    let pmu = pmu_of(&formula, family)?;
+    let pmu = pmu_of(&formula, family, &pmus)?;
     for event in raw.from_sockets.iter().chain(&raw.io) {
         let known = family.pmus.iter().flat_map(|pmu| pmu.events.keys());
         if !known.clone().any(|known| known == event) {
@@ -254,11 +271,15 @@ fn load_metric(
     Ok(metric)
 }
 
-/// The one PMU that all events of the formula are of.
-fn pmu_of(formula: &Formula, family: &Family) -> Result<Arc<PmuSpec>, MetricProblem> {
+/// The one PMU that all events of the formula are of: of the family, or of metrics of others that it names.
+fn pmu_of(
+    formula: &Formula,
+    family: &Family,
+    named: &[Arc<PmuSpec>],
+) -> Result<Arc<PmuSpec>, MetricProblem> {
     let mut found: Option<&Arc<PmuSpec>> = None;
     for event in formula.events() {
-        let mut pmus = family.pmus.iter();
+        let mut pmus = family.pmus.iter().chain(named);
         let Some(pmu) = pmus.find(|pmu| pmu.events.contains_key(event)) else {
             let known = family.pmus.iter().flat_map(|pmu| pmu.events.keys());
             let implicits = Implicit::ALL.map(|implicit| implicit.name().to_owned());
@@ -268,7 +289,7 @@ fn pmu_of(formula: &Formula, family: &Family) -> Result<Arc<PmuSpec>, MetricProb
             });
         };
         match found {
-            Some(first) if first.key != pmu.key => {
+            Some(first) if !Arc::ptr_eq(first, pmu) => {
                 return Err(MetricProblem::TwoPmus(first.key.clone(), pmu.key.clone()));
             }
             Some(_) | None => found = Some(pmu),

@@ -15,7 +15,9 @@
 //! ```toml
 //! name = "my-family"                 # unique
 //! title = "What it is"
-//! platforms = ["grace"]              # Platform: where it holds
+//! order = 20                         # optional: its place in the documentation; 500
+//! platforms = ["grace"]              # where it holds; absent: everywhere, or where `arch` is
+//! arch = "arm64"                     # optional, in place of platforms
 //! midr = [0x410fd4f0]                # optional: only on these Arm cores
 //! fallback = true                    # optional: hidden by other families' metrics of the same name
 //! document = "grace"                 # key of documents.toml, or any title
@@ -47,7 +49,7 @@
 //! kind = "rate"                      # counter, ratio, rate, latency
 //! group = "memory"                   # for `group:memory`
 //! also_in = ["ddio"]                 # optional: other groups that select it
-//! formula = "CMEM_RD_DATA * 32 / duration_time"
+//! formula = "CMEM_RD_DATA * 32 / duration_time"   # over events, other metrics (written out), quantities
 //! section = "SCF PMU Metrics"        # of the document
 //! document = "grace"                 # optional: where it is not the file's
 //! apportion = "cpu_read"             # optional: how shares of containers are made
@@ -64,6 +66,9 @@
 //! another socket (one instance for each), `{part_mask}` the bit of an IIO part (one instance for
 //! each of the 8), and every key of `defaults` its value. In `also`, `{peer}` and `{part}` are the
 //! numbers.
+//!
+//! The compiled-in files may have `[[platform]]` tables and a table `[driver]`, in the form of [`PlatformSpec`] and
+//! [`Driver`]; CONTRIBUTING.md has an example.
 //!
 //! A metric whose unit is bytes per second is checked when it is loaded: each of its events must
 //! come with the factor from counts to bytes ([`CountOf::bytes`]) or the file is refused.
@@ -82,6 +87,7 @@ mod groups;
 mod load;
 mod model;
 mod narrowed;
+mod refer;
 mod select;
 mod template;
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod files;
 mod groups;
 mod help;
 mod machines;
+mod refer;
 mod refusals;
 mod select;
 mod unchanged;

@@ -1,0 +1,125 @@
+//! Metrics in the formulas of others: a name that is no event of the file's stands for the formula of the metric
+//! of that name, of the same file or of one that holds on all the file's platforms.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Catalogue,
+    error::MetricProblem,
+    model::{Family, Metric, PmuSpec},
+};
+use crate::formula::Formula;
+
+/// The formulas that a file's metrics may name.
+pub(super) struct References<'a> {
+    catalogue: &'a Catalogue,
+    family: &'a Family,
+    /// Of the file's own metrics, as written.
+    own: BTreeMap<&'a str, &'a str>,
+}
+
+/// A formula over events alone.
+pub(super) struct Expanded {
+    pub(super) formula: Formula,
+    /// The PMUs of metrics of other files that it names.
+    pub(super) pmus: Vec<Arc<PmuSpec>>,
+}
+
+impl<'a> References<'a> {
+    pub(super) fn new(
+        catalogue: &'a Catalogue,
+        family: &'a Family,
+        own: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        Self {
+            catalogue,
+            family,
+            own: own.collect(),
+        }
+    }
+
+    /// The formula of metric `name`, with those that it names written out.
+    pub(super) fn expand(&self, name: &str, text: &str) -> Result<Expanded, MetricProblem> {
+        let mut pmus = Vec::new();
+        let text = self.written_out(text, &mut vec![name.to_owned()], &mut pmus)?;
+        let formula = Formula::parse(&text)?;
+        Ok(Expanded { formula, pmus })
+    }
+
+    /// `open`: the metrics whose formulas are being written out, from the outermost.
+    fn written_out(
+        &self,
+        text: &str,
+        open: &mut Vec<String>,
+        pmus: &mut Vec<Arc<PmuSpec>>,
+    ) -> Result<String, MetricProblem> {
+        let mut found = BTreeMap::new();
+        for name in Formula::parse(text)?.events() {
+            let mut own_pmus = self.family.pmus.iter();
+            if own_pmus.any(|pmu| pmu.events.contains_key(name)) {
+                continue;
+            }
+            if open.contains(name) {
+                open.push(name.clone());
+                return Err(MetricProblem::Cycle(open.join(" -> ")));
+            }
+            if let Some(text) = self.own.get(name.as_str()) {
+                open.push(name.clone());
+                found.insert(name.clone(), self.written_out(text, open, pmus)?);
+                open.pop();
+            } else if let Some(metric) = self.elsewhere(name)? {
+                found.insert(name.clone(), metric.formula.text().to_owned());
+                pmus.push(Arc::clone(&metric.pmu));
+            }
+        }
+        let text = replaced(text, &found);
+        // Before it is written out into another: metrics that name each other twice grow fast.
+        Formula::parse(&text)?;
+        Ok(text)
+    }
+
+    /// The metric of another file; None where no file has one of that name.
+    fn elsewhere(&self, name: &str) -> Result<Option<&'a Metric>, MetricProblem> {
+        let named = || {
+            self.catalogue
+                .metrics()
+                .filter(|metric| metric.name == name)
+        };
+        let holds = |metric: &&Metric| {
+            let platforms = &metric.family.platforms;
+            self.family
+                .platforms
+                .iter()
+                .all(|one| platforms.contains(one))
+        };
+        let specific = |metric: &&Metric| !metric.family.fallback;
+        let best = named().filter(holds).find(specific);
+        match best.or_else(|| named().find(holds)) {
+            Some(metric) => Ok(Some(metric)),
+            None if named().next().is_some() => Err(MetricProblem::Elsewhere(name.to_owned())),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The text with each of these names replaced by its formula in parentheses.
+fn replaced(text: &str, by: &BTreeMap<String, String>) -> String {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+    let mut out = String::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let of_name = rest.starts_with(is_name);
+        let end = rest.find(|c| is_name(c) != of_name).unwrap_or(rest.len());
+        let (piece, behind) = rest.split_at(end);
+        match by.get(piece) {
+            Some(formula) => {
+                out.push('(');
+                out.push_str(formula);
+                out.push(')');
+            }
+            None => out.push_str(piece),
+        }
+        rest = behind;
+    }
+    out
+}

@@ -1,0 +1,100 @@
+//! Metrics that name metrics.
+
+use super::{
+    super::{Catalogue, Chip, Hardware, Metric},
+    CATALOGUE,
+};
+
+const HEAD: &str = r#"
+name = "mine"
+title = "Mine"
+platforms = ["spr"]
+document = "my notes"
+[pmu.core]
+pattern = "{core}"
+per = "cpu"
+[pmu.core.events]
+CYCLES = { perf = "cycles", count = "cycle" }
+INSTRUCTIONS = { perf = "instructions", count = "instruction" }
+MISSES = { perf = "cache-misses", count = "event" }
+"#;
+
+fn merge(metrics: &[(&str, &str)]) -> Result<Catalogue, String> {
+    let mut text = HEAD.to_owned();
+    for (name, formula) in metrics {
+        text += &format!(
+            "[[metric]]\nname = \"{name}\"\ntitle = \"Mine\"\nunit = \"1\"\nkind = \"ratio\"\n\
+             group = \"mine\"\nformula = \"{formula}\"\nsection = \"1\"\n"
+        );
+    }
+    let mut catalogue = CATALOGUE.clone();
+    let merged = catalogue.merge("mine.toml", &text);
+    merged
+        .map(|()| catalogue)
+        .map_err(|error| error.to_string())
+}
+
+fn metric(catalogue: &Catalogue, name: &str) -> Metric {
+    let machine = Hardware::of_chip(Chip::named("sapphire-rapids").unwrap());
+    catalogue.select(name, &machine).unwrap()[0].clone()
+}
+
+/// In any order, over any number of steps; an event goes before a metric of its name.
+#[test]
+fn a_formula_may_name_metrics_of_its_file() {
+    let catalogue = merge(&[
+        ("twice", "2 * my_cpi + my_cpi"),
+        ("my_cpi", "1 / my_ipc"),
+        ("my_ipc", "INSTRUCTIONS / CYCLES"),
+    ])
+    .unwrap();
+    let twice = metric(&catalogue, "twice");
+    assert_eq!(
+        twice.formula.text(),
+        "2 * (1 / (INSTRUCTIONS / CYCLES)) + (1 / (INSTRUCTIONS / CYCLES))"
+    );
+    assert_eq!(twice.formula.events(), ["INSTRUCTIONS", "CYCLES"]);
+    assert_eq!(twice.pmu.key, "core");
+}
+
+/// Of another family, where all events are of that one's PMU.
+#[test]
+fn a_formula_may_name_a_metric_of_another_file() {
+    let metric = metric(&merge(&[("cpi", "1 / ipc")]).unwrap(), "cpi");
+    assert_eq!(
+        metric.formula.text(),
+        "1 / (INST_RETIRED.ANY / CPU_CLK_UNHALTED.THREAD)"
+    );
+    let perf = &metric.pmu.events["INST_RETIRED.ANY"].perf;
+    assert_eq!(perf, "{pmu}/event=0xc0,umask=0x00/");
+}
+
+#[test]
+fn what_cannot_be_written_out_is_refused_with_a_sentence() {
+    let refusal = |metrics: &[(&str, &str)]| merge(metrics).err().unwrap();
+    assert_eq!(
+        refusal(&[("a", "b + 1"), ("b", "c"), ("c", "a / CYCLES")]),
+        "catalogue mine.toml: metric a: its formula needs its own value: a -> b -> c -> a; write one of them \
+         over events"
+    );
+    assert_eq!(
+        refusal(&[("a", "1 + a")]),
+        "catalogue mine.toml: metric a: its formula needs its own value: a -> a; write one of them over events"
+    );
+    assert_eq!(
+        refusal(&[("a", "1 + scf_cycles")]),
+        "catalogue mine.toml: metric a: scf_cycles is a metric, but not of all platforms of this file: a formula \
+         cannot name it"
+    );
+    // Not in one group, so that no ratio of them is exact.
+    let two = refusal(&[("a", "MISSES / ipc")]);
+    assert!(two.contains("of two PMUs"), "{two}");
+    // Each step doubles it.
+    let names: Vec<(String, String)> = (0..20)
+        .map(|n| (format!("m{n}"), format!("m{0} + m{0}", n + 1)))
+        .chain([("m20".to_owned(), "CYCLES".to_owned())])
+        .collect();
+    let many: Vec<(&str, &str)> = names.iter().map(|(a, b)| (&**a, &**b)).collect();
+    let long = refusal(&many);
+    assert!(long.contains("1000 are the limit"), "{long}");
+}
