@@ -271,7 +271,7 @@ impl Shares {
     /// the traffic that came while the pull read one CPU after the other may lie outside, whose standard
     /// deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the probability of that
     /// one's share `p`, which makes it `sqrt((1 - p) / p)` of the share. What could not be seen
-    /// ([`Part::doubt`]) is off to one side, and is taken as it is.
+    /// ([`Part::uncertainty`]) is off to one side, and is taken as it is.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
