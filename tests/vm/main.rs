@@ -21,6 +21,7 @@ mod pmus;
 mod report;
 mod scale;
 mod shares;
+mod signals;
 mod smoke;
 mod spe;
 mod spe_clock;

@@ -23,6 +23,7 @@ use probe_user::{
 };
 
 use crate::{
+    guest::clock_runs_alone,
     spe_support,
     support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event as code},
@@ -231,6 +232,11 @@ fn loads() -> impl Iterator<Item = (String, Vec<u64>)> {
     two.chain(equal)
 }
 
+/// Weights are read at our hook of a switch, traffic is counted up to the test PMU's. Where the guest's clock runs on
+/// while its host does something else between the two, that is in one and not in the other: such a run says
+/// nothing about pmuscope, and another one is made, up to so many.
+const ROUNDS: usize = 3;
+
 #[test]
 fn shares_are_near_the_truth() {
     let Some(_machine) = machine() else { return };
@@ -244,11 +250,18 @@ fn shares_are_near_the_truth() {
         weights.to_vec()
     };
     for (load, on) in loads() {
-        let errors = quiet(&pmu, &on, || Counting::start(&events), weights);
+        let near = |errors: &Errors| errors.largest < 1e-4;
+        let run = || quiet(&pmu, &on, || Counting::start(&events), weights);
+        let mut errors = run();
+        for _ in 1..ROUNDS {
+            if clock_runs_alone() && !errors.iter().all(near) {
+                println!("{load}: once more, after an error of {}", errors[0].largest);
+                errors = run();
+            }
+        }
         for (errors, (_, method, _)) in errors.iter().zip(COUNTED) {
             errors.print(&load, method);
-            // Weights and traffic are of the same nanoseconds, whatever the guest's clock does.
-            assert!(errors.largest < 1e-4, "{load}: {}", errors.largest);
+            assert!(near(errors), "{load}: {}", errors.largest);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    process::{Command, Stdio},
+    process::Stdio,
     thread,
     time::Duration,
 };
@@ -12,6 +12,7 @@ use probe_user::session::spe::Timeline;
 
 use crate::{
     cli::{command, run_with_load},
+    signals::{kill, stop},
     spe_support::{
         Sampling, Sums, assert_conserved, assert_exact, counted, sample, samples, stat, truth,
         written,
@@ -334,30 +335,4 @@ fn intervals_of_mem_add_up() {
     println!("{counted:?} of {written}");
     assert!(counted.iter().filter(|counted| **counted > 0).count() >= 2);
     assert_eq!(counted.iter().sum::<u64>(), written);
-}
-
-fn kill(signal: &str, pid: u32) {
-    let status = Command::new("kill")
-        .args([signal, &pid.to_string()])
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
-/// Stops a process and waits until all its threads have stopped.
-fn stop(pid: u32) {
-    kill("-STOP", pid);
-    let stopped = || {
-        fs::read_dir(format!("/proc/{pid}/task"))
-            .unwrap()
-            .all(|task| {
-                let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-                let state = stat.rsplit_once(") ").unwrap().1;
-                assert!(!state.starts_with('Z'), "it ended before it was stopped");
-                state.starts_with('T')
-            })
-    };
-    while !stopped() {
-        thread::sleep(Duration::from_millis(1));
-    }
 }
