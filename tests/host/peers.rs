@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::support::{Counting, Load, TestCgroup, assert_within, machine};
+use crate::support::{Counting, Load, TestCgroup, assert_within, machine, pmuscope};
 
 fn has(program: &str) -> bool {
     let found = Command::new(program)
@@ -19,7 +19,7 @@ fn has(program: &str) -> bool {
         .is_ok();
     if !found {
         println!(
-            "skipped: {program} is not installed (apt-get install linux-perf runc busybox-static)"
+            "skipped: {program} is not installed (apt-get install linux-perf runc busybox-static prometheus)"
         );
     }
     found
@@ -211,15 +211,15 @@ fn a_runc_container_shows_as_its_id() {
     assert!(status.success());
     let window = counting.window();
     let view = probe_user::join::View::default();
-    let joined = view.join(&window, 1);
+    let joined = view.join(counting.session.plan(), &window, None);
     let container = probe_user::join::Entity::Container {
         id: id.clone(),
         pod: None,
     };
     let usage = joined
-        .rows
-        .get(&container)
-        .unwrap_or_else(|| panic!("no container {id} among {:?}", joined.rows.keys()));
+        .of(&container)
+        .unwrap_or_else(|| panic!("no container {id} among {:?}", joined.rows));
+    let usage = &usage.delta;
     assert!(
         usage[0]
             .as_ref()
@@ -231,4 +231,37 @@ fn a_runc_container_shows_as_its_id() {
             .directory("/pmuscope-test-runc")
             .unwrap(),
     );
+}
+
+/// What a container did is read by Prometheus' own parser, which wants times with what goes into a block.
+#[test]
+fn prometheus_reads_what_stat_writes() {
+    let Some(_machine) = machine().filter(|_| has("promtool")) else {
+        return;
+    };
+    let output = pmuscope()
+        .args(["stat", "--self", "--format", "openmetrics"])
+        .args(["-e", "task-clock,page-faults", "-M", "cpus_used"])
+        .args(["--", "sh", "-c", "true"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let faults = r#"pmuscope_events_total{kind="command",name="sh",event="page-faults"} "#;
+    let faults = text.lines().find_map(|line| line.strip_prefix(faults));
+    let faults = faults.unwrap_or_else(|| panic!("{text}"));
+    assert!(faults.parse::<u64>().unwrap() > 0, "{text}");
+    let timed = text.lines().map(|line| match line.starts_with('#') {
+        true => format!("{line}\n"),
+        false => format!("{line} 1700000000\n"),
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let [input, blocks] = ["input", "blocks"].map(|name| directory.path().join(name));
+    fs::write(&input, timed.collect::<String>()).unwrap();
+    let read = Command::new("promtool")
+        .args(["tsdb", "create-blocks-from", "openmetrics"])
+        .args([input, blocks])
+        .output()
+        .unwrap();
+    assert!(read.status.success(), "{read:?}\n{text}");
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::Path, thread, time::Duration};
 
 use probe_user::{
     catalogue::{Catalogue, Chip, Hardware, Metric, Settings},
-    derive::Report,
+    derive::{Report, Subject},
     event::{self, Counter, Source},
     formula::{Absent, Implicit, Input, Sample},
     join::{By, Entity, View},
@@ -233,7 +233,7 @@ struct Errors {
 #[track_caller]
 fn compare(planned: &Planned, report: &Report, usage: &Usage, label: &str, ran: u64) -> Errors {
     let entity = Entity::Cgroup(label.to_owned());
-    let row = report.rows.iter().find(|row| row.label == entity).unwrap();
+    let subject = Subject::Entity(entity);
     let mut errors = Errors::default();
     let (mut live, mut estimated) = (Vec::new(), Vec::new());
     let rows: Vec<&Counted> = usage.iter().map(|row| row.as_ref().unwrap()).collect();
@@ -247,14 +247,16 @@ fn compare(planned: &Planned, report: &Report, usage: &Usage, label: &str, ran: 
     let sum: u64 = live.iter().sum();
     println!("{label}: ran {ran} ns, {sum} of them with a group live: {live:?}");
     assert!(sum <= ran, "no time is counted twice");
-    let metrics = planned.plan.metrics.list.iter();
-    for ((metric, head), value) in metrics.zip(&report.metrics).zip(&row.metrics) {
-        assert_eq!(metric.metric.name, head.name);
+    for metric in &planned.plan.metrics.list {
+        let head = &metric.metric;
+        let series = report.of(&subject, &head.name).next().unwrap();
+        let value = series.value.as_ref();
         let value = value
-            .as_ref()
-            .unwrap_or_else(|reason| panic!("{} of {label}: {reason}", head.name));
+            .unwrap_or_else(|reason| panic!("{} of {label}: {reason}", head.name))
+            .estimate()
+            .unwrap();
         // What the PMU counted by its rates, estimated for all of the time on each CPU.
-        let exact = planned.expected(metric, report.length, |group, at| {
+        let exact = planned.expected(metric, report.length(), |group, at| {
             match planned.rate(group, at) {
                 #[expect(clippy::cast_precision_loss, reason = "rates of a test")]
                 Some(rate) => rate as f64 * estimated[group],
@@ -265,7 +267,7 @@ fn compare(planned: &Planned, report: &Report, usage: &Usage, label: &str, ran: 
         assert!(error.abs() < 1e-12, "{}: {error:e}", head.name);
         // By the rates alone: task-clock is the kernel's own count of ns.
         #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
-        let truth = planned.expected(metric, report.length, |group, at| {
+        let truth = planned.expected(metric, report.length(), |group, at| {
             planned.rate(group, at).unwrap_or(1) as f64 * ran as f64
         });
         let error = (value.value / truth - 1.0).abs();
@@ -394,11 +396,13 @@ fn by_rotation(chip: Chip, cpus: Cpus) {
         by: By::Cgroup,
         ..View::default()
     };
-    let joined = view.join(&window, groups);
-    let report = Report::new(&planned.plan, &window, &joined, window.start);
-    assert_eq!(report.metrics.len(), planned.plan.metrics.list.len());
+    let joined = view.join(&planned.plan, &window, None);
+    let report = Report::new(&planned.plan, &window, &joined, &view);
     for ((cgroup, before), after) in [&a, &b].into_iter().zip(before).zip(after) {
-        let usage = &joined.rows[&Entity::Cgroup(cgroup.path.clone())];
+        let usage = &joined
+            .of(&Entity::Cgroup(cgroup.path.clone()))
+            .unwrap()
+            .delta;
         let errors = compare(&planned, &report, usage, &cgroup.path, after - before);
         let mut running = errors.running.clone();
         running.sort_by(f64::total_cmp);

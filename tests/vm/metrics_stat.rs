@@ -2,7 +2,12 @@
 
 use std::{thread, time::Duration};
 
-use probe_user::{catalogue::Chip, derive::Report, formula::Implicit, join::View};
+use probe_user::{
+    catalogue::Chip,
+    derive::{Report, Subject},
+    formula::Implicit,
+    join::View,
+};
 
 use crate::{
     cli::run,
@@ -24,23 +29,26 @@ fn stat_prints_what_the_library_computes() {
     thread::sleep(Duration::from_secs(2));
     let window = counting.window();
     drop(counting);
-    let joined = View::default().join(&window, plan.groups.len());
-    let report = Report::new(&plan, &window, &joined, window.start);
+    let view = View::default();
+    let joined = view.join(&plan, &window, None);
+    let report = Report::new(&plan, &window, &joined, &view);
     let (printed, said) = run("stat -M all --chip grace-hopper-multi --format json -- sleep 2");
     let mut compared = 0;
-    for row in &report.places {
-        let (Ok(value), name) = (&row.value, &row.metric.name) else {
+    for group in report.groups() {
+        let (Subject::Place(place, _), [series]) = (group.subject, group.series) else {
+            continue;
+        };
+        let (Some(value), name) = (series.estimate(), &report.metric(series).name) else {
             continue;
         };
         let same = |line: &&serde_json::Value| {
-            let place = row.place.to_string();
             line["metric"] == *name.as_str()
-                && line["socket"] == row.place.socket.unwrap()
-                && line["name"] == *place.as_str()
+                && line["socket"] == place.socket.unwrap()
+                && line["name"] == *place.to_string()
         };
         let places = printed["places"].as_array().unwrap();
         let line = places.iter().find(same);
-        let line = line.unwrap_or_else(|| panic!("no {name} at {} in {printed}{said}", row.place));
+        let line = line.unwrap_or_else(|| panic!("no {name} at {place} in {printed}{said}"));
         let printed = line["value"].as_f64().unwrap();
         let mut list = plan.metrics.list.iter();
         let metric = list.find(|planned| planned.metric.name == *name).unwrap();

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 
 use probe_user::{
     catalogue::{Catalogue, Chip, Counts, Hardware, Metric, Settings},
-    derive::{PlaceRow, Report},
+    derive::{Group, Part, Report, Subject},
     formula::Implicit,
     join::View,
     machine::Pmus,
@@ -225,8 +225,13 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
     counting.first = counting.session.pull().unwrap();
     thread::sleep(Duration::from_secs(2));
     let window = counting.window();
-    let joined = View::default().join(&window, plan.groups.len());
-    let report = Report::new(plan, &window, &joined, window.start);
+    let view = View::default();
+    let joined = view.join(plan, &window, None);
+    let report = Report::new(plan, &window, &joined, &view);
+    let places: Vec<Group<'_>> = report
+        .groups()
+        .filter(|group| group.part == Part::Places)
+        .collect();
     let counted = Counted::new(plan, window, rates());
     let errors = counted.clock_errors();
     if let [first, .., last] = errors[..] {
@@ -236,7 +241,7 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
              middle {middle:.2e}",
             plan.uncore.len(),
             plan.uncore_groups.len(),
-            report.places.len()
+            places.len()
         );
         assert!(middle.abs() < clock_slack(), "{middle}");
         // Of a hundred groups each has 20 ms, in turns between which QEMU may run its other CPU.
@@ -259,22 +264,29 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
             }
         };
         for source in sources {
-            let of_source = |row: &&PlaceRow| {
-                let mut place = row.place.clone();
-                if source.place.socket.is_none() {
-                    place.socket = None;
-                }
-                row.metric.name == metric.name && place == source.place
-            };
-            let rows: Vec<&PlaceRow> = report.places.iter().filter(of_source).collect();
+            let rows: Vec<_> = places
+                .iter()
+                .filter_map(|group| {
+                    let (Subject::Place(at, _), [series]) = (group.subject, group.series) else {
+                        panic!("{group:?}");
+                    };
+                    let mut place = at.clone();
+                    if source.place.socket.is_none() {
+                        place.socket = None;
+                    }
+                    let same = report.metric(series).name == metric.name && place == source.place;
+                    same.then_some((at, series))
+                })
+                .collect();
             assert!(!rows.is_empty(), "{} at {}", metric.name, source.place);
-            for row in rows {
-                let socket = row.place.socket.unwrap();
+            for (place, series) in rows {
+                let socket = place.socket.unwrap();
                 let truth = counted.expected(metric, source, socket);
-                let place = &row.place;
-                let value = row.value.as_ref();
+                let value = series.value.as_ref();
                 let value = value
                     .unwrap_or_else(|reason| panic!("{} at {place}: {reason}", metric.name))
+                    .estimate()
+                    .unwrap()
                     .value;
                 assert!(
                     (value / truth - 1.0).abs() < 10.0 * ROUNDING,

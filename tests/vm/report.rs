@@ -1,12 +1,45 @@
 //! What a report says of one cgroup.
 
 use probe_user::{
-    derive::{Report, Row},
+    derive::{Counter, Estimate, Group, Reason, Report, Subject, Value},
     join::{By, Entity, View},
     window::Window,
 };
 
 use crate::support::{Counting, TestCgroup};
+
+/// What is known of a row, in the order of the plan.
+pub(crate) struct Row {
+    /// Its events.
+    pub(crate) values: Vec<Result<Counter, Reason>>,
+    /// Its metrics.
+    pub(crate) metrics: Vec<Result<Estimate, Reason>>,
+}
+
+impl Row {
+    pub(crate) fn of(report: &Report, group: &Group<'_>) -> Self {
+        let (mut values, mut metrics) = (Vec::new(), Vec::new());
+        for series in group.series {
+            match (report.metric(series).event, series.value.clone()) {
+                (true, Ok(Value::Counter(counter))) => values.push(Ok(counter)),
+                (false, Ok(Value::Gauge(gauge))) => metrics.push(Ok(gauge)),
+                (true, Err(reason)) => values.push(Err(reason)),
+                (false, Err(reason)) => metrics.push(Err(reason)),
+                (_, Ok(other)) => panic!("{other:?}"),
+            }
+        }
+        Self { values, metrics }
+    }
+
+    /// Of the whole machine.
+    pub(crate) fn total(report: &Report) -> Self {
+        let total = |group: &Group<'_>| *group.subject == Subject::Machine;
+        Self::of(
+            report,
+            &report.groups().find(total).expect("it has a total"),
+        )
+    }
+}
 
 /// A report of the window by cgroup.
 pub(crate) fn report(counting: &Counting, window: &Window) -> Report {
@@ -15,14 +48,23 @@ pub(crate) fn report(counting: &Counting, window: &Window) -> Report {
         by: By::Cgroup,
         ..View::default()
     };
-    let joined = view.join(window, plan.groups.len());
-    Report::new(plan, window, &joined, window.start)
+    let joined = view.join(plan, window, None);
+    Report::new(plan, window, &joined, &view)
+}
+
+/// The rows of a report.
+pub(crate) fn rows(report: &Report) -> impl Iterator<Item = (&Entity, Row)> {
+    report.groups().filter_map(|group| match group.subject {
+        Subject::Entity(entity) => Some((entity, Row::of(report, &group))),
+        _ => None,
+    })
 }
 
 /// The cgroup's row of a report of the window.
-pub(crate) fn row(counting: &Counting, window: &Window, cgroup: &TestCgroup) -> Row<Entity> {
+pub(crate) fn row(counting: &Counting, window: &Window, cgroup: &TestCgroup) -> Row {
     let report = report(counting, window);
     let label = Entity::Cgroup(cgroup.path.clone());
-    let row = report.rows.into_iter().find(|row| row.label == label);
+    let row = rows(&report).find(|(entity, _)| **entity == label);
     row.unwrap_or_else(|| panic!("{} has no row", cgroup.path))
+        .1
 }

@@ -268,7 +268,7 @@ fn mem_shows_the_command() {
     );
     let loads = &command(&json)["classes"]["load"];
     let (samples, low, high) = (
-        loads["spe_samples"].as_f64().unwrap(),
+        loads["spe_operations"]["raw"].as_f64().unwrap(),
         loads["spe_operations"]["low"].as_f64().unwrap(),
         loads["spe_operations"]["high"].as_f64().unwrap(),
     );
@@ -313,7 +313,7 @@ fn intervals_of_mem_add_up() {
             .iter()
             .filter(|row| pids.iter().any(|pid| row["pid"] == *pid));
         let classes = rows.flat_map(|row| row["classes"].as_object().unwrap().values());
-        let samples = classes.map(|class| class["spe_samples"].as_u64().unwrap());
+        let samples = classes.map(|class| class["spe_operations"]["raw"].as_u64().unwrap());
         samples.sum()
     };
     let (mut counted, mut pids) = (Vec::new(), Vec::new());

@@ -6,8 +6,9 @@ use std::{path::Path, thread, time::Duration};
 
 use probe_user::{
     catalogue::{Catalogue, Chip, Hardware, Settings},
-    derive::Value,
+    derive::{Counter, Subject},
     event::{self, Scope},
+    join::Entity,
     machine::Pmus,
     plan::{Capacity, Plan, Request},
 };
@@ -17,7 +18,7 @@ use crate::{
     cli::{command, run_with_load},
     guest::{clock_runs_alone, clock_slack, clock_slack_of_one_cpu, skip, value},
     hotplug::Alone,
-    report::{report, row},
+    report::{Row, report, row, rows},
     signals::{kill, stop},
     support::{self, Counting, TestCgroup, machine},
     testpmu::{TestPmu, core, event},
@@ -36,21 +37,21 @@ fn events(pmu: &TestPmu, numbers: std::ops::Range<u64>) -> String {
 }
 
 /// The values of a cgroup, and how far the scaled counts are from what the PMU counted, at most.
-fn scaled(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) -> (Vec<Value>, f64) {
+fn scaled(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) -> (Vec<Counter>, f64) {
     let window = counting.window();
     let values = row(counting, &window, cgroup).values;
-    let values: Vec<Value> = values
+    let values: Vec<Counter> = values
         .into_iter()
-        .map(|value| value.expect("it is counted").expect("it ran"))
+        .map(|value| value.expect("it ran"))
         .collect();
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
     let ran = pmu.core_time(cgroup.id) as f64;
     let errors = values.iter().zip(1_u8..).map(|(value, rate)| {
-        let error = value.scaled / (f64::from(rate) * ran) - 1.0;
+        let error = value.estimate.value / (f64::from(rate) * ran) - 1.0;
         println!(
             "e{}: live {:.1}%, error {:+.3}%",
             rate - 1,
-            value.running * 100.0,
+            value.estimate.live * 100.0,
             error * 100.0
         );
         error.abs()
@@ -70,7 +71,10 @@ fn more_events_than_counters_are_scaled() {
     let mut counting = Counting::start(&events(&pmu, 0..9));
     run(&[(&a, "burn 0 3000")]);
     let (values, largest) = scaled(&pmu, &mut counting, &a);
-    let rotated = values.iter().filter(|value| value.running < 0.95).count();
+    let rotated = values
+        .iter()
+        .filter(|value| value.estimate.live < 0.95)
+        .count();
     assert!(rotated >= 3, "only {rotated} events were rotated");
     assert!(largest < clock_slack(), "{largest}");
 }
@@ -147,15 +151,15 @@ fn weighed(pmu: &TestPmu, cgroup: &TestCgroup) -> f64 {
 fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup, limit: f64) {
     let window = counting.window();
     let report = report(counting, &window);
-    let row = row(counting, &window, cgroup);
+    let (row, total) = (row(counting, &window, cgroup), Row::total(&report));
     let truth = weighed(pmu, cgroup);
-    for (at, rate) in (0..report.columns.len()).zip(1_u8..) {
-        let value = row.values[at].clone().unwrap().unwrap();
-        let error = value.scaled / (f64::from(rate) * truth) - 1.0;
+    for (at, rate) in (0..row.values.len()).zip(1_u8..) {
+        let value = row.values[at].clone().unwrap().estimate;
+        let error = value.value / (f64::from(rate) * truth) - 1.0;
         let stated = value.rel_error().unwrap_or_default();
         println!(
             "e{at}: live {:.1}%, error {:+.3}%, stated {:.1}%",
-            value.running * 100.0,
+            value.live * 100.0,
             error * 100.0,
             stated * 100.0
         );
@@ -163,16 +167,17 @@ fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestC
             error.abs() < limit && error.abs() < 1.96 * stated,
             "{error}"
         );
-        let total = report.total.values[at].clone().unwrap().unwrap();
+        let total = total.values[at].clone().unwrap().estimate;
         // Who ran for too little time to be known has no value, and what was counted of it is in the total.
-        let rows = report
-            .rows
-            .iter()
-            .map(|row| row.values[at].clone().unwrap());
+        let rows = rows(&report).map(|(_, row)| row.values[at].clone());
         let (known, unknown): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
-        let sum: f64 = known.iter().flatten().map(|value| value.scaled).sum();
+        let sum: f64 = known
+            .iter()
+            .flatten()
+            .map(|count| count.estimate.value)
+            .sum();
         let least = if unknown.is_empty() { 1.0 - 1e-9 } else { 0.0 };
-        let part = sum / total.scaled;
+        let part = sum / total.value;
         assert!((least..=1.0 + 1e-9).contains(&part), "{total:?}, {sum}");
     }
 }
@@ -331,12 +336,9 @@ fn a_ratio_is_of_one_group() {
     drop(load);
     let window = counting.window();
     let report = report(&counting, &window);
-    let at = report
-        .metrics
-        .iter()
-        .position(|head| head.name == "cache_miss_ratio");
-    let values = row(&counting, &window, &a).metrics;
-    let ratio = values[at.expect("it is offered")].as_ref().unwrap();
+    let subject = Subject::Entity(Entity::Cgroup(a.path.clone()));
+    let ratio = report.of(&subject, "cache_miss_ratio").next();
+    let ratio = ratio.expect("it is offered").estimate().unwrap();
     println!("{ratio:?}");
     assert!((ratio.value - 0.125).abs() < 0.125 / 100.0, "{ratio:?}");
     assert!(ratio.live < 0.9, "{ratio:?}");

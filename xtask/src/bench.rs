@@ -5,9 +5,10 @@ use anyhow::{Result, ensure};
 use crate::{setup, sh};
 
 /// Each benchmark and the package it belongs to.
-const BENCHES: [(&str, &str); 3] = [
+const BENCHES: [(&str, &str); 4] = [
     ("switch", "probe-user"),
     ("rotate", "probe-user"),
+    ("window", "probe-user"),
     ("spe", "probe-common"),
 ];
 
@@ -15,7 +16,7 @@ const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, rotate, spe); all without
+    /// One benchmark by name (switch, rotate, window, spe); all without
     name: Option<String>,
 }
 

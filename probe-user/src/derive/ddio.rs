@@ -1,7 +1,7 @@
 //! What Intel's paper on DDIO says to the values of its metrics: which writes go past the cache, and what to
 //! try where requests of devices miss it.
 
-use super::PlaceRow;
+use super::{Part, Report, Subject};
 
 /// Something that a socket's values say in words.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,91 +50,75 @@ const ADVICE: [Advice; 5] = [
     },
 ];
 
+/// A value of a metric on a socket.
+type OfSocket<'a> = (&'a str, u32, f64);
+
+/// The values of sockets and devices.
+fn places(report: &Report) -> impl Iterator<Item = OfSocket<'_>> {
+    let places = report.groups().filter(|group| group.part == Part::Places);
+    let series = places.flat_map(|group| group.series.iter().map(move |it| (group.subject, it)));
+    series.filter_map(|(subject, series)| {
+        let Subject::Place(place, _) = subject else {
+            return None;
+        };
+        let name = report.metric(series).name.as_str();
+        Some((name, place.socket?, series.estimate()?.value))
+    })
+}
+
 /// Writes that go past the cache, by socket.
 ///
 /// By the paper's Table 1, CLFLUSH occurs where non-allocating writes are configured. It gives no threshold,
 /// so any part is said that does not round to none in the digits it is said with. That DDIO is off is said
 /// where as good as no write ends with WBMTOI, as in Table 8 (218 for 570,128,486 CLFLUSH): all of them in the
 /// same digits.
-pub(super) fn findings(places: &[PlaceRow]) -> Vec<Finding> {
-    let of_metric = places
-        .iter()
-        .filter(|row| row.metric.name == NON_ALLOCATING);
-    of_metric
-        .filter_map(|row| {
-            let part = row.value.as_ref().ok()?.value;
-            let socket = row.place.socket?;
-            let part = format!("{part:.1}");
-            let off = match part.as_str() {
-                "0.0" => return None,
-                "100.0" => ": DDIO is off for them, by the BIOS or by the device",
-                _ => "",
-            };
-            let text = format!(
-                "{part} % of the inbound writes of socket {socket} do not allocate in the cache (they end with \
-                 CLFLUSH in place of WBMTOI){off}"
-            );
-            Some(Finding { socket, text })
-        })
-        .collect()
+pub(super) fn findings(report: &Report) -> Vec<Finding> {
+    places(report).filter_map(finding).collect()
+}
+
+fn finding((metric, socket, part): OfSocket<'_>) -> Option<Finding> {
+    if metric != NON_ALLOCATING {
+        return None;
+    }
+    let part = format!("{part:.1}");
+    let off = match part.as_str() {
+        "0.0" => return None,
+        "100.0" => ": DDIO is off for them, by the BIOS or by the device",
+        _ => "",
+    };
+    let text = format!(
+        "{part} % of the inbound writes of socket {socket} do not allocate in the cache (they end with \
+         CLFLUSH in place of WBMTOI){off}"
+    );
+    Some(Finding { socket, text })
 }
 
 /// The paper's advice, where requests of devices miss the cache at all.
-pub(super) fn advice(places: &[PlaceRow]) -> &'static [Advice] {
-    let misses = |row: &PlaceRow| {
-        let of_misses = [READS, FULL_WRITES, PARTIAL_WRITES].contains(&row.metric.name.as_str());
-        of_misses && row.value.as_ref().is_ok_and(|value| value.value > 0.0)
-    };
-    if places.iter().any(misses) {
+pub(super) fn advice(report: &Report) -> &'static [Advice] {
+    if places(report).any(misses) {
         &ADVICE
     } else {
         &[]
     }
 }
 
+fn misses((metric, _, value): OfSocket<'_>) -> bool {
+    [READS, FULL_WRITES, PARTIAL_WRITES].contains(&metric) && value > 0.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        catalogue::{Catalogue, Place},
-        derive::{Measured, MetricHead},
-        formula::NoValue,
-    };
-
-    fn row(metric: &str, socket: u32, value: Option<f64>) -> PlaceRow {
-        let value = value.map(|value| Measured {
-            value,
-            live: 1.0,
-            interval: None,
-            error: None,
-        });
-        PlaceRow {
-            place: Place {
-                socket: Some(socket),
-                ..Place::default()
-            },
-            devices: Vec::new(),
-            metric: MetricHead {
-                name: metric.to_owned(),
-                unit: "%".to_owned(),
-            },
-            value: value.ok_or(NoValue::NeverRan(metric.to_owned())),
-        }
-    }
+    use crate::catalogue::Catalogue;
 
     /// Table 8: without allocation 570,128,486 flushes and 218 writebacks, with it none and 657,470,490.
     #[test]
     fn writes_past_the_cache_are_said() {
         let part = 100.0 * 570_128_486.0 / (570_128_486.0 + 218.0);
-        let rows = [
-            row(NON_ALLOCATING, 0, Some(part)),
-            row(NON_ALLOCATING, 1, Some(0.0)),
-            row(NON_ALLOCATING, 2, None),
-        ];
-        let found = findings(&rows);
-        assert_eq!(found.len(), 1);
+        let found = finding((NON_ALLOCATING, 0, part)).unwrap();
+        assert_eq!(finding((NON_ALLOCATING, 1, 0.0)), None);
         assert_eq!(
-            found[0].text,
+            found.text,
             "100.0 % of the inbound writes of socket 0 do not allocate in the cache (they end with CLFLUSH in \
              place of WBMTOI): DDIO is off for them, by the BIOS or by the device"
         );
@@ -144,11 +128,10 @@ mod tests {
     #[test]
     fn a_stray_flush_is_no_finding() {
         let one = 100.0 / (1.0 + 1e9);
-        assert_eq!(findings(&[row(NON_ALLOCATING, 0, Some(one))]), []);
-        let some = findings(&[row(NON_ALLOCATING, 1, Some(40.0))]);
-        assert_eq!(some.len(), 1);
+        assert_eq!(finding((NON_ALLOCATING, 0, one)), None);
+        let some = finding((NON_ALLOCATING, 1, 40.0)).unwrap();
         assert_eq!(
-            some[0].text,
+            some.text,
             "40.0 % of the inbound writes of socket 1 do not allocate in the cache (they end with CLFLUSH in place of \
              WBMTOI)"
         );
@@ -156,9 +139,9 @@ mod tests {
 
     #[test]
     fn advice_is_for_who_misses() {
-        assert_eq!(advice(&[row(FULL_WRITES, 0, Some(0.0))]), []);
-        assert_eq!(advice(&[row("memory_bandwidth_total", 0, Some(5.0))]), []);
-        assert_eq!(advice(&[row(READS, 1, Some(74.0))]).len(), 5);
+        assert!(!misses((FULL_WRITES, 0, 0.0)));
+        assert!(!misses(("memory_bandwidth_total", 0, 5.0)));
+        assert!(misses((READS, 1, 74.0)));
     }
 
     /// What should fall can be counted, and by the view that gives the advice.

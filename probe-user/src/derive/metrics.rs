@@ -2,75 +2,137 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use super::{Estimate, Kind, Metric, Reason, Report, Subject, Value, samples::SampledMetric};
 use crate::{
-    catalogue::{self, Counts},
+    catalogue::Counts,
     devices::Device,
-    formula::{Absent, Implicit, Input, NoValue, Sample, Value},
+    formula::{self, Absent, Implicit, Input, NoValue, Sample},
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
-    window::{Counted, Usage, Window},
+    window::{Counted, SpeUsage, Usage, Window},
 };
 
 /// A value, or why there is none.
-pub type MetricValue = Result<Measured, NoValue>;
+pub(super) type MetricValue = Result<Estimate, NoValue>;
 
-/// The value of a metric.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
-    /// In the metric's unit.
-    pub value: f64,
-    /// The smallest share of time for which one of its events was on the PMU: 1 where nothing was scaled.
-    pub live: f64,
-    /// The ends of its 95% interval, where it is an estimate from samples.
-    pub interval: Option<(f64, f64)>,
-    /// Standard error of the value, as far as it is an estimate of what counters would have counted while they
-    /// were not live; None where it is not known.
-    pub error: Option<f64>,
+fn counted(value: formula::Value) -> Estimate {
+    Estimate {
+        live: value.live,
+        ..Estimate::exact(value.value)
+    }
 }
 
-impl Measured {
-    fn counted(value: Value) -> Self {
+/// What a metric of the catalogue says.
+fn described(planned: &PlannedMetric) -> Metric {
+    Metric {
+        name: planned.metric.name.clone(),
+        help: planned.metric.title.clone(),
+        unit: planned.metric.unit.clone(),
+        kind: Kind::Gauge,
+        event: false,
+    }
+}
+
+/// The metrics of entities.
+pub(super) struct CoreMetrics<'a> {
+    plan: &'a Plan,
+    list: Vec<CoreMetric<'a>>,
+    length: Duration,
+}
+
+struct CoreMetric<'a> {
+    id: u32,
+    planned: &'a PlannedMetric,
+    source: &'a MetricSource,
+    /// Where it is estimated of samples.
+    sampled: Option<SampledMetric<'a>>,
+}
+
+impl<'a> CoreMetrics<'a> {
+    pub(super) fn new(report: &mut Report, plan: &'a Plan, window: &'a Window) -> Self {
+        let list = cores(plan).map(|(planned, source)| CoreMetric {
+            id: report.add_metric(described(planned)),
+            planned,
+            source,
+            sampled: window
+                .samples
+                .as_ref()
+                .and_then(|samples| SampledMetric::new(plan, planned, source, samples)),
+        });
         Self {
-            value: value.value,
-            live: value.live,
-            interval: None,
-            error: None,
+            plan,
+            list: list.collect(),
+            length: window.length,
         }
     }
 
-    /// [`Self::error`] as a part of the value; None where it is not known, or nothing of nothing.
-    #[must_use]
-    pub fn rel_error(&self) -> Option<f64> {
-        super::relative(self.error?, self.value)
+    /// The values of one entity, of what is estimated for all of its time; time is the wall's.
+    pub(super) fn add_row(
+        &self,
+        report: &mut Report,
+        subject: u32,
+        usage: &Usage,
+        samples: &SpeUsage,
+    ) {
+        let ran = usage.iter().flatten().any(|row| row.enabled > 0);
+        for metric in &self.list {
+            let value = match &metric.sampled {
+                Some(sampled) => sampled.value(samples),
+                None => self.counted(metric, usage, ran),
+            };
+            let value = value.map(Value::Gauge).map_err(Reason::NoValue);
+            report.push([subject, metric.id, 0], value, None);
+        }
+    }
+
+    fn counted(&self, metric: &CoreMetric<'_>, usage: &Usage, ran: bool) -> MetricValue {
+        let CoreMetric {
+            planned, source, ..
+        } = metric;
+        if !ran && !source.events.is_empty() {
+            return Err(NoValue::DidNotRun);
+        }
+        let input = OfUsage {
+            source,
+            usage,
+            nanos: self.length.as_secs_f64() * 1e9,
+            cpus: number(self.plan.metrics.cpus),
+        };
+        let value = value_of(self.plan, planned, &input)?;
+        Ok(Estimate {
+            error: error(self.plan, planned, &input, value.value),
+            ..counted(value)
+        })
     }
 }
 
-/// What a metric is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetricHead {
-    /// Its name in the catalogue.
-    pub name: String,
-    /// Unit of its values.
-    pub unit: String,
+/// What an entity used, as a formula asks for it.
+struct OfUsage<'a> {
+    source: &'a MetricSource,
+    usage: &'a Usage,
+    /// Of the window.
+    nanos: f64,
+    cpus: f64,
 }
 
-/// One value of a socket or device.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PlaceRow {
-    /// What it is for.
-    pub place: catalogue::Place,
-    /// The devices that are counted there, where it is not a whole socket.
-    pub devices: Vec<String>,
-    /// The metric.
-    pub metric: MetricHead,
-    /// Its value there.
-    pub value: MetricValue,
-}
+impl Input for OfUsage<'_> {
+    fn event(&self, name: &str) -> Result<Sample, Absent> {
+        let mut sum = None;
+        for event in self.events().filter(|event| event.name == name) {
+            let count = super::counts::estimate(event.row, event.at)?;
+            let live = event.row.live();
+            let sum = sum.get_or_insert(Sample { count: 0.0, live });
+            sum.count += count;
+            sum.live = sum.live.min(live);
+        }
+        sum.ok_or(Absent::Missing)
+    }
 
-impl MetricHead {
-    fn of(planned: &PlannedMetric) -> Self {
-        Self {
-            name: planned.metric.name.clone(),
-            unit: planned.metric.unit.clone(),
+    fn implicit(&self, implicit: Implicit) -> Option<f64> {
+        match implicit {
+            Implicit::DurationTime => Some(self.nanos),
+            Implicit::Seconds => Some(self.nanos / 1e9),
+            Implicit::NumCpus => Some(self.cpus),
+            _ => None,
         }
     }
 }
@@ -86,47 +148,15 @@ pub(super) fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &Metri
     })
 }
 
-pub(super) fn of_entities(plan: &Plan) -> Vec<MetricHead> {
-    cores(plan)
-        .map(|(planned, _)| MetricHead::of(planned))
-        .collect()
-}
-
-pub(super) fn missing(plan: &Plan) -> Vec<(MetricHead, String)> {
-    let list = plan.metrics.list.iter();
-    list.filter_map(|planned| {
-        let reason = planned.sources.as_ref().err()?;
-        Some((MetricHead::of(planned), reason.clone()))
-    })
-    .collect()
-}
-
-/// The metrics of one entity, of what is estimated for all of its time; time is the wall's.
-pub(super) fn of_usage(plan: &Plan, usage: &Usage, length: Duration) -> Vec<MetricValue> {
-    let ran = usage.iter().flatten().any(|row| row.enabled > 0);
-    let value = |(planned, source): (&PlannedMetric, &MetricSource)| {
-        if !ran && !source.events.is_empty() {
-            return Err(NoValue::DidNotRun);
+/// The metrics that cannot be counted here, with the reason in place of a value.
+pub(super) fn add_missing(report: &mut Report, machine: u32, plan: &Plan) {
+    for planned in &plan.metrics.list {
+        if let Err(reason) = &planned.sources {
+            let metric = report.add_metric(described(planned));
+            let reason = Reason::NotPlanned(reason.clone());
+            report.push([machine, metric, 0], Err(reason), None);
         }
-        let mut counts = Counts::of_cpus(length);
-        let counted = counted(source, usage);
-        for Event { name, row, at, .. } in &counted {
-            match super::estimate(row, *at) {
-                Ok(count) => {
-                    let live = row.live();
-                    counts.add_sample(name, Sample { count, live });
-                }
-                Err(why) => counts.absent(name, why),
-            }
-        }
-        counts.set(Implicit::NumCpus, number(plan.metrics.cpus));
-        let value = value_of(plan, planned, &counts)?;
-        Ok(Measured {
-            error: error(plan, planned, &counts, &counted, value.value),
-            ..Measured::counted(value)
-        })
-    };
-    cores(plan).map(value).collect()
+    }
 }
 
 /// An event of a metric, and where an entity's counts of it are.
@@ -137,35 +167,35 @@ struct Event<'a> {
     at: usize,
 }
 
-/// The events of a metric in the groups that could have counted for an entity.
-fn counted<'a>(source: &'a MetricSource, usage: &'a Usage) -> Vec<Event<'a>> {
-    let event = |(name, place): &'a (String, CountSource)| {
-        let CountSource::Core { group, at } = *place else {
-            return None;
-        };
-        let row = usage.get(group)?.as_ref().filter(|row| row.enabled > 0)?;
-        Some(Event {
-            name,
-            group,
-            row,
-            at,
+impl<'a> OfUsage<'a> {
+    /// The events in the groups that could have counted for the entity.
+    fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
+        let Self { source, usage, .. } = *self;
+        source.events.iter().filter_map(|(name, place)| {
+            let CountSource::Core { group, at } = *place else {
+                return None;
+            };
+            let row = usage.get(group)?.as_ref().filter(|row| row.enabled > 0)?;
+            Some(Event {
+                name,
+                group,
+                row,
+                at,
+            })
         })
-    };
-    source.events.iter().filter_map(event).collect()
+    }
 }
 
 /// The standard error of a metric by that of its counts (error propagation of the first order). What the events
 /// of one group err by together does not change their ratio; groups err independently of each other.
-fn error(
-    plan: &Plan,
-    planned: &PlannedMetric,
-    counts: &Counts,
-    events: &[Event<'_>],
-    value: f64,
-) -> Option<f64> {
+fn error(plan: &Plan, planned: &PlannedMetric, input: &OfUsage<'_>, value: f64) -> Option<f64> {
+    if input.events().all(|event| event.row.is_exact()) {
+        return Some(0.0);
+    }
+    let events: Vec<Event<'_>> = input.events().collect();
     let slopes: Option<Vec<f64>> = events
         .iter()
-        .map(|event| slope(plan, planned, counts, event, value))
+        .map(|event| slope(plan, planned, input, event, value))
         .collect();
     let slopes = slopes?;
     let (mut variance, mut apart) = (0.0, 0.0_f64);
@@ -197,7 +227,7 @@ const STEP: f64 = 1e-6;
 fn slope(
     plan: &Plan,
     planned: &PlannedMetric,
-    counts: &Counts,
+    counts: &OfUsage<'_>,
     event: &Event<'_>,
     value: f64,
 ) -> Option<f64> {
@@ -211,13 +241,13 @@ fn slope(
     };
     let (up, down) = (changed(STEP), changed(-STEP));
     let steps = f64::from(u8::from(up.is_ok()) + u8::from(down.is_ok()));
-    let end = |changed: Result<Value, NoValue>| changed.map_or(value, |it| it.value);
+    let end = |changed: Result<formula::Value, NoValue>| changed.map_or(value, |it| it.value);
     (steps > 0.0).then(|| (end(up) - end(down)) / (steps * STEP * count))
 }
 
 /// Counts of which one is a little larger.
 struct Changed<'a> {
-    counts: &'a Counts,
+    counts: &'a OfUsage<'a>,
     event: &'a str,
     by: f64,
 }
@@ -237,16 +267,21 @@ impl Input for Changed<'_> {
 }
 
 /// The metrics of sockets and devices. Time is the running time of their own group.
-pub(super) fn of_places(plan: &Plan, window: &Window) -> Vec<PlaceRow> {
-    let mut rows = Vec::new();
+pub(super) fn add_places(report: &mut Report, plan: &Plan, window: &Window) {
     for planned in &plan.metrics.list {
         for source in planned.sources.iter().flatten() {
             for socket in sockets(source, window) {
-                rows.push(place_row(plan, planned, source, window, socket));
+                let metric = report.add_metric(described(planned));
+                let mut place = source.place.clone();
+                place.socket.get_or_insert(socket);
+                let subject = Subject::Place(place, devices(plan, source, socket));
+                let subject = report.subject(subject);
+                let value = place_value(plan, planned, source, window, socket);
+                let value = value.map(Value::Gauge).map_err(Reason::NoValue);
+                report.push([subject, metric, 0], value, None);
             }
         }
     }
-    rows
 }
 
 /// The value of one source of a metric on a socket.
@@ -258,7 +293,7 @@ pub(super) fn at_socket(
     socket: u32,
 ) -> Option<MetricValue> {
     let source = planned.sources.as_ref().ok()?.get(source)?;
-    Some(place_row(plan, planned, source, window, socket).value)
+    Some(place_value(plan, planned, source, window, socket))
 }
 
 /// The names of the devices that a source counts, where it is not about a whole socket.
@@ -284,13 +319,13 @@ fn sockets(source: &MetricSource, window: &Window) -> BTreeSet<u32> {
         .collect()
 }
 
-fn place_row(
+fn place_value(
     plan: &Plan,
     planned: &PlannedMetric,
     source: &MetricSource,
     window: &Window,
     socket: u32,
-) -> PlaceRow {
+) -> MetricValue {
     let mut counts = Counts::of_uncore();
     // Of its units some may be on another socket.
     let mut units = 0;
@@ -318,24 +353,19 @@ fn place_row(
         counts.set(Implicit::NumPorts, f64::from(ports));
     }
     counts.set(Implicit::NumUnits, number(units));
-    let mut place = source.place.clone();
-    if place.socket.is_none() {
-        place.socket = Some(socket);
-    }
-    PlaceRow {
-        place,
-        devices: devices(plan, source, socket),
-        metric: MetricHead::of(planned),
-        value: evaluate(plan, planned, counts),
-    }
+    evaluate(plan, planned, counts)
 }
 
 pub(super) fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts) -> MetricValue {
     counts.set(Implicit::NumCpus, number(plan.metrics.cpus));
-    value_of(plan, planned, &counts).map(Measured::counted)
+    value_of(plan, planned, &counts).map(counted)
 }
 
-fn value_of(plan: &Plan, planned: &PlannedMetric, input: &impl Input) -> Result<Value, NoValue> {
+fn value_of(
+    plan: &Plan,
+    planned: &PlannedMetric,
+    input: &impl Input,
+) -> Result<formula::Value, NoValue> {
     let machine = plan.metrics.machine.as_ref();
     let events = planned.metric.formula.events();
     let machine = machine.ok_or_else(|| NoValue::Missing(events.to_vec()))?;

@@ -1,59 +1,20 @@
 //! Documented metrics of what SPE sampled, for every entity of a report, each with its 95% interval.
 
-use std::collections::BTreeMap;
-
 use probe_common::spe::{Class, Source};
 
 use super::{
-    Measured, MetricValue, Report, Row, metrics, rank,
+    Estimate,
+    metrics::{self, MetricValue},
     spe::{self, REMOTE},
-    statistics::{self, Estimate},
+    statistics::{self, Interval},
 };
 use crate::{
     catalogue::{Counts, Sampled},
     formula::{NoValue, Sample},
-    join::{SpeJoined, View},
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
     snapshot::SpeCounts,
     window::{Served, SpeUsage, SpeWindow},
 };
-
-impl Report {
-    /// Gives the sampled metrics their values. Who was sampled without having been counted gets a row.
-    pub fn add_samples(&mut self, plan: &Plan, window: &SpeWindow, view: &View) {
-        self.sampling = window.health.counts();
-        let SpeJoined { rows, total } = view.join_spe(window);
-        for entity in rows.keys() {
-            if self.rows.iter().any(|row| row.label == *entity) {
-                continue;
-            }
-            let usage = vec![None; plan.groups.len()];
-            self.rows.push(Row {
-                label: entity.clone(),
-                values: vec![None; self.columns.len()],
-                metrics: metrics::of_usage(plan, &usage, window.length),
-            });
-        }
-        self.rows.sort_by_key(|row| rank(&row.label));
-        let nothing = BTreeMap::new();
-        for (at, (planned, source)) in metrics::cores(plan).enumerate() {
-            let events = sampled_events(source);
-            if events.is_empty() {
-                continue;
-            }
-            let metric = SampledMetric {
-                plan,
-                planned,
-                events,
-                window,
-            };
-            for row in &mut self.rows {
-                row.metrics[at] = metric.value(rows.get(&row.label).unwrap_or(&nothing));
-            }
-            self.total.metrics[at] = metric.value(&total);
-        }
-    }
-}
 
 /// The events of a source that are estimated of samples.
 fn sampled_events(source: &MetricSource) -> Vec<(String, Sampled)> {
@@ -65,7 +26,7 @@ fn sampled_events(source: &MetricSource) -> Vec<(String, Sampled)> {
 }
 
 /// A metric of what was sampled in a window.
-struct SampledMetric<'a> {
+pub(super) struct SampledMetric<'a> {
     plan: &'a Plan,
     planned: &'a PlannedMetric,
     /// Every event of its formula.
@@ -73,8 +34,24 @@ struct SampledMetric<'a> {
     window: &'a SpeWindow,
 }
 
-impl SampledMetric<'_> {
-    fn value(&self, usage: &SpeUsage) -> MetricValue {
+impl<'a> SampledMetric<'a> {
+    /// None of a metric that is not estimated of samples.
+    pub(super) fn new(
+        plan: &'a Plan,
+        planned: &'a PlannedMetric,
+        source: &MetricSource,
+        window: &'a SpeWindow,
+    ) -> Option<Self> {
+        let events = sampled_events(source);
+        (!events.is_empty()).then_some(Self {
+            plan,
+            planned,
+            events,
+            window,
+        })
+    }
+
+    pub(super) fn value(&self, usage: &SpeUsage) -> MetricValue {
         let estimated = |(_, what): &(String, Sampled)| quantity(*what, usage);
         let quantities: Option<Vec<Quantity>> = self.events.iter().map(estimated).collect();
         let quantities = quantities.ok_or(NoValue::TooFewSamples)?;
@@ -87,10 +64,10 @@ impl SampledMetric<'_> {
                 Some(self.evaluate(&values).ok()?.value)
             };
             let (a, b) = (end(low)?, end(high)?);
-            let held = Estimate::around(value.value, a.min(b), a.max(b));
+            let held = Interval::around(value.value, a.min(b), a.max(b));
             Some((held.low, held.high))
         });
-        Ok(Measured { interval, ..value })
+        Ok(Estimate { interval, ..value })
     }
 
     fn evaluate(&self, values: &[f64]) -> MetricValue {
@@ -110,7 +87,7 @@ impl SampledMetric<'_> {
                 // What a sample that was not taken would have stood for.
                 #[expect(clippy::cast_precision_loss, reason = "a period is below 2^53")]
                 let weight = self.window.health.period as f64;
-                let Estimate { low, high, .. } = if one.alone.value > 0.0 {
+                let Interval { low, high, .. } = if one.alone.value > 0.0 {
                     one.alone
                 } else {
                     statistics::nothing(weight)
@@ -133,9 +110,9 @@ impl SampledMetric<'_> {
 
 /// An estimated quantity.
 struct Quantity {
-    alone: Estimate,
+    alone: Interval,
     /// Of what it is a part, and how much there is of it in each.
-    each: Option<(Sampled, Option<Estimate>)>,
+    each: Option<(Sampled, Option<Interval>)>,
 }
 
 /// What to add up of a class of operations.
@@ -209,12 +186,14 @@ fn quantity(what: Sampled, usage: &SpeUsage) -> Option<Quantity> {
 }
 
 /// What operations add up to of which each has `mean`, and whose mean square is `square`.
-fn scaled(operations: &SpeCounts, mean: f64, square: f64) -> Estimate {
+fn scaled(operations: &SpeCounts, mean: f64, square: f64) -> Interval {
     statistics::count(operations.operations * mean, operations.variance * square)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::{
         catalogue::{Catalogue, Chip, Hardware},
@@ -295,12 +274,7 @@ mod tests {
         // One second, at a period of 32,768.
         let window = sampled_window(BTreeMap::new());
         let value = |(planned, source): (&PlannedMetric, &MetricSource)| {
-            let metric = SampledMetric {
-                plan: &plan,
-                planned,
-                events: sampled_events(source),
-                window: &window,
-            };
+            let metric = SampledMetric::new(&plan, planned, source, &window).unwrap();
             (planned.metric.name.clone(), metric.value(usage))
         };
         metrics::cores(&plan).map(value).collect()
@@ -351,15 +325,27 @@ mod tests {
     fn they_are_the_estimates_of_mem() {
         let usage = usage();
         let values = metrics(&usage);
-        let row = spe::row((), &usage);
-        let load = &row.classes[0];
+        let counts: Vec<_> = usage
+            .iter()
+            .filter(|((class, _), _)| *class == Class::Load)
+            .map(|((_, served), counts)| (*served, counts))
+            .collect();
+        let all = spe::sum(counts.iter().copied(), |_| true);
+        let remote = spe::sum(counts.iter().copied(), spe::by(REMOTE));
+        let known = spe::sum(counts, spe::known);
         for (name, estimate) in [
-            ("spe_load_rate", load.operations),
-            ("spe_load_latency", load.latency.mean.unwrap()),
-            ("spe_load_tlb_walk_ratio", load.walks.unwrap()),
-            ("spe_load_remote_ratio", load.remote.unwrap()),
+            (
+                "spe_load_rate",
+                statistics::count(all.operations, all.variance),
+            ),
+            ("spe_load_latency", spe::mean_latency(&all).unwrap()),
+            ("spe_load_tlb_walk_ratio", spe::walks(&all).unwrap()),
+            (
+                "spe_load_remote_ratio",
+                spe::share(&remote, &known).unwrap(),
+            ),
         ] {
-            let Estimate { value, low, high } = estimate;
+            let Interval { value, low, high } = estimate;
             assert_interval(&values[name], [value, low, high], 1e-6);
         }
     }

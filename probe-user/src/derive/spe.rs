@@ -1,148 +1,220 @@
 //! What samples of memory accesses say: how many accesses there were, where they were served, and how
 //! long they took, each with its 95% interval.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use probe_common::spe::{Class, PageKey, PageRow, Source};
+use probe_common::spe::{Class, LATENCY_BUCKETS, PageKey, PageRow, Source};
 
-use super::statistics::{self, Estimate};
+use super::{
+    Attributes, Cell, Counter, Estimate, Histogram, Kind, Metric, Reason, Report, Table, Value,
+    statistics::{self, Interval},
+};
 use crate::{
-    join::{Entity, SpeJoined},
-    snapshot::{SpeCounts, SpeHealth},
-    window::{Served, SpeUsage, SpeWindow},
+    formula::NoValue,
+    join::Gained,
+    snapshot::SpeCounts,
+    window::{Served, SpeUsage},
 };
 
-/// Everything that is shown of a window of samples.
-#[derive(Clone, Debug)]
-pub struct SpeReport {
-    /// Time since the session began, at the window's end.
-    pub elapsed: Duration,
-    /// Length of the window.
-    pub length: Duration,
-    /// By entity, who accessed most first.
-    pub rows: Vec<SpeReportRow<Entity>>,
-    /// The whole machine.
-    pub total: SpeReportRow<()>,
-    /// The most accessed pages of each process.
-    pub pages: Vec<Page>,
-    /// The programs' account of themselves.
-    pub health: SpeHealth,
+/// The metrics of sampled accesses: their indices in a report.
+pub(super) struct Accesses {
+    operations: u32,
+    latency: [u32; 4],
+    issue: u32,
+    translation: u32,
+    walks: u32,
+    remote: u32,
+    share: u32,
+    histogram: u32,
 }
 
-/// What is known of one entity.
-#[derive(Clone, Debug)]
-pub struct SpeReportRow<L> {
-    /// Whom it is about.
-    pub label: L,
-    /// Loads, stores and what else was sampled.
-    pub classes: Vec<Accesses>,
-}
-
-/// Operations of one class.
-#[derive(Clone, Debug)]
-pub struct Accesses {
-    /// What they did.
-    pub class: Class,
-    /// Samples.
-    pub samples: u64,
-    /// Operations, estimated.
-    pub operations: Estimate,
-    /// Cycles from dispatch to completion: mean, median, 90th and 99th percentile.
-    pub latency: Latency,
-    /// Mean cycles from dispatch to issue.
-    pub issue: Option<Estimate>,
-    /// Mean cycles of address translation; loads and stores only.
-    pub translation: Option<Estimate>,
-    /// Share that needed a translation table walk; loads and stores only.
-    pub walks: Option<Estimate>,
-    /// Share served by another socket, of those whose source is known; loads only.
-    pub remote: Option<Estimate>,
-    /// By where they were served.
-    pub sources: Vec<ServedBy>,
-}
-
-/// Total latencies, in cycles.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Latency {
-    /// Mean.
-    pub mean: Option<Estimate>,
-    /// Median.
-    pub p50: Option<Estimate>,
-    /// 90th percentile.
-    pub p90: Option<Estimate>,
-    /// 99th percentile.
-    pub p99: Option<Estimate>,
-}
-
-/// Operations served by one place.
-#[derive(Clone, Debug)]
-pub struct ServedBy {
-    /// The place.
-    pub served: Served,
-    /// Samples.
-    pub samples: u64,
-    /// Operations, estimated.
-    pub operations: Estimate,
-    /// Their share of the class.
-    pub share: Option<Estimate>,
-    /// How long they took.
-    pub latency: Latency,
-}
-
-/// A page of a process.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Page {
-    /// Process id.
-    pub tgid: u32,
-    /// Address of its first byte.
-    pub address: u64,
-    /// Samples.
-    pub samples: u64,
-    /// Mean total latency, in cycles; none of fewer than two samples.
-    pub mean: Option<Estimate>,
-}
-
-impl SpeReport {
-    /// Estimates of a joined window. `began` is the time of the session's first snapshot; of each process
-    /// the `pages` most accessed pages are shown.
-    #[must_use]
-    pub fn new(window: &SpeWindow, joined: &SpeJoined, began: Duration, pages: usize) -> Self {
-        let mut rows: Vec<_> = joined
-            .rows
-            .iter()
-            .map(|(entity, usage)| row(entity.clone(), usage))
-            .collect();
-        rows.sort_by(|a, b| {
-            let rank = |row: &SpeReportRow<Entity>| super::rank(&row.label);
-            rank(a).cmp(&rank(b)).then(all(b).total_cmp(&all(a)))
-        });
+impl Accesses {
+    pub(super) fn new(report: &mut Report) -> Self {
+        let mut metric = |name: &str, unit: &str, kind, help: &str| {
+            report.add_metric(Metric {
+                name: name.to_owned(),
+                help: help.to_owned(),
+                unit: unit.to_owned(),
+                kind,
+                event: false,
+            })
+        };
+        let cycles = "cycles";
         Self {
-            elapsed: (window.start + window.length).saturating_sub(began),
-            length: window.length,
-            rows,
-            total: row((), &joined.total),
-            pages: hottest(&window.pages, pages),
-            health: window.health.clone(),
+            operations: metric(
+                "spe_operations",
+                "",
+                Kind::Counter,
+                "Operations that the samples stand for",
+            ),
+            latency: [
+                (
+                    "spe_latency_mean_cycles",
+                    "Mean cycles from dispatch to completion",
+                ),
+                (
+                    "spe_latency_p50_cycles",
+                    "Median of the cycles from dispatch to completion",
+                ),
+                (
+                    "spe_latency_p90_cycles",
+                    "90th percentile of the cycles from dispatch to completion",
+                ),
+                (
+                    "spe_latency_p99_cycles",
+                    "99th percentile of the cycles from dispatch to completion",
+                ),
+            ]
+            .map(|(name, help)| metric(name, cycles, Kind::Gauge, help)),
+            issue: metric(
+                "spe_issue_latency_mean_cycles",
+                cycles,
+                Kind::Gauge,
+                "Mean cycles from dispatch to issue",
+            ),
+            translation: metric(
+                "spe_translation_latency_mean_cycles",
+                cycles,
+                Kind::Gauge,
+                "Mean cycles of address translation",
+            ),
+            walks: metric(
+                "spe_tlb_walk_share",
+                "1",
+                Kind::Gauge,
+                "Share that needed a translation table walk",
+            ),
+            remote: metric(
+                "spe_remote_share",
+                "1",
+                Kind::Gauge,
+                "Share served by another socket, of those whose source is known",
+            ),
+            share: metric(
+                "spe_source_share",
+                "1",
+                Kind::Gauge,
+                "Share of the operations of the class that were served there",
+            ),
+            histogram: metric(
+                "spe_latency_cycles",
+                cycles,
+                Kind::Histogram,
+                "Samples by their cycles from dispatch to completion",
+            ),
         }
+    }
+
+    /// The accesses of one row: by what they did, and then by where they were served.
+    pub(super) fn add_row(&self, report: &mut Report, subject: u32, row: &Gained<SpeUsage>) {
+        let none = SpeCounts::default();
+        for class in Class::ALL {
+            let of_class = row
+                .total
+                .iter()
+                .filter(|((of, _), total)| *of == class && total.row.samples > 0);
+            let parts: Vec<(Served, &SpeCounts, &SpeCounts)> = of_class
+                .map(|(kind, total)| (kind.1, row.delta.get(kind).unwrap_or(&none), total))
+                .collect();
+            if parts.is_empty() {
+                continue;
+            }
+            let deltas = || parts.iter().map(|(served, delta, _)| (*served, *delta));
+            let all = sum(deltas(), |_| true);
+            let total = sum(
+                parts.iter().map(|(served, _, total)| (*served, *total)),
+                |_| true,
+            );
+            let mut add = Adding {
+                report,
+                subject,
+                attributes: Attributes {
+                    operation: Some(class),
+                    ..Attributes::default()
+                },
+            };
+            self.add_counts(&mut add, &all, &total);
+            let timed = timed(&all);
+            add.gauge(self.issue, statistics::mean(all.row.issue, timed));
+            if matches!(class, Class::Load | Class::Store) {
+                let translation = statistics::mean(all.row.translation, timed);
+                add.gauge(self.translation, translation);
+                add.gauge(self.walks, walks(&all));
+            }
+            if let Some(remote) = share(&sum(deltas(), by(REMOTE)), &sum(deltas(), known)) {
+                add.gauge(self.remote, Some(remote));
+            }
+            for (served, delta, total) in &parts {
+                add.attributes.source = Some(*served);
+                self.add_counts(&mut add, delta, total);
+                add.gauge(self.share, share(delta, &all));
+            }
+        }
+    }
+
+    fn add_counts(&self, add: &mut Adding<'_>, delta: &SpeCounts, total: &SpeCounts) {
+        let counter = Counter {
+            raw: delta.row.samples,
+            estimate: of_samples(statistics::count(delta.operations, delta.variance)),
+        };
+        let value = Value::Counter(counter);
+        add.push(self.operations, Ok(value), Some(total.operations));
+        let buckets = &delta.row.histogram;
+        let quantile = |q| statistics::quantile(buckets, q);
+        let latency = [
+            mean_latency(delta),
+            quantile(0.5),
+            quantile(0.9),
+            quantile(0.99),
+        ];
+        for (metric, value) in self.latency.into_iter().zip(latency) {
+            add.gauge(metric, value);
+        }
+        let histogram = Value::Histogram(Box::new(histogram(total)));
+        add.push(self.histogram, Ok(histogram), None);
     }
 }
 
-fn all(row: &SpeReportRow<Entity>) -> f64 {
-    row.classes.iter().map(|class| class.operations.value).sum()
+/// Series of one subject that are being added.
+struct Adding<'a> {
+    report: &'a mut Report,
+    subject: u32,
+    attributes: Attributes,
 }
 
-pub(super) fn row<L>(label: L, usage: &SpeUsage) -> SpeReportRow<L> {
-    let classes = Class::ALL.iter().filter_map(|&class| {
-        let of_class: Vec<(Served, &SpeCounts)> = usage
-            .iter()
-            .filter(|((of, _), counts)| *of == class && counts.row.samples > 0)
-            .map(|((_, served), counts)| (*served, counts))
-            .collect();
-        (!of_class.is_empty()).then(|| accesses(class, &of_class))
-    });
-    SpeReportRow {
-        label,
-        classes: classes.collect(),
+impl Adding<'_> {
+    fn push(&mut self, metric: u32, value: Result<Value, Reason>, total: Option<f64>) {
+        let attributes = self.report.add_attributes(self.attributes.clone());
+        self.report
+            .push([self.subject, metric, attributes], value, total);
+    }
+
+    /// Of too few samples there is none.
+    fn gauge(&mut self, metric: u32, value: Option<Interval>) {
+        let value = value.map(|value| Value::Gauge(of_samples(value)));
+        self.push(
+            metric,
+            value.ok_or(Reason::NoValue(NoValue::TooFewSamples)),
+            None,
+        );
+    }
+}
+
+fn of_samples(Interval { value, low, high }: Interval) -> Estimate {
+    Estimate {
+        interval: Some((low, high)),
+        ..Estimate::exact(value)
+    }
+}
+
+/// The total latencies of samples.
+#[expect(clippy::cast_precision_loss, reason = "cycles of samples, below 2^53")]
+fn histogram(counts: &SpeCounts) -> Histogram {
+    let bounds = (0..LATENCY_BUCKETS - 1).map(|bucket| statistics::ends(bucket).1);
+    Histogram {
+        bounds: bounds.collect(),
+        counts: counts.row.histogram.to_vec(),
+        sum: counts.row.total.cycles as f64,
     }
 }
 
@@ -174,17 +246,17 @@ pub(super) fn by(sources: &'static [Source]) -> impl Fn(Served) -> bool {
 }
 
 /// The share of the operations of `whole` that `part` of its samples stands for.
-pub(super) fn share(part: &SpeCounts, whole: &SpeCounts) -> Option<Estimate> {
+pub(super) fn share(part: &SpeCounts, whole: &SpeCounts) -> Option<Interval> {
     statistics::share(part.operations, whole.operations, effective(whole))
 }
 
 /// The share of operations with a translation table walk.
-pub(super) fn walks(counts: &SpeCounts) -> Option<Estimate> {
+pub(super) fn walks(counts: &SpeCounts) -> Option<Interval> {
     ratio(counts.row.walks, counts.row.samples)
 }
 
 /// The mean total latency.
-pub(super) fn mean_latency(counts: &SpeCounts) -> Option<Estimate> {
+pub(super) fn mean_latency(counts: &SpeCounts) -> Option<Interval> {
     statistics::mean(counts.row.total, timed(counts))
 }
 
@@ -197,33 +269,6 @@ pub(super) fn mean_square(counts: &SpeCounts) -> f64 {
 /// The samples with a total latency.
 fn timed(counts: &SpeCounts) -> u64 {
     counts.row.histogram.iter().sum()
-}
-
-fn accesses(class: Class, parts: &[(Served, &SpeCounts)]) -> Accesses {
-    let of = |wanted: &dyn Fn(Served) -> bool| sum(parts.iter().copied(), wanted);
-    let sum = of(&|_| true);
-    let memory = matches!(class, Class::Load | Class::Store);
-    let timed = timed(&sum);
-    Accesses {
-        class,
-        samples: sum.row.samples,
-        operations: statistics::count(sum.operations, sum.variance),
-        latency: latency(&sum),
-        issue: statistics::mean(sum.row.issue, timed),
-        translation: statistics::mean(sum.row.translation, timed).filter(|_| memory),
-        walks: walks(&sum).filter(|_| memory),
-        remote: share(&of(&by(REMOTE)), &of(&known)),
-        sources: parts
-            .iter()
-            .map(|(served, counts)| ServedBy {
-                served: *served,
-                samples: counts.row.samples,
-                operations: statistics::count(counts.operations, counts.variance),
-                share: share(counts, &sum),
-                latency: latency(counts),
-            })
-            .collect(),
-    }
 }
 
 /// The number of equal samples that have the same error as these weighted ones.
@@ -239,18 +284,36 @@ fn effective(counts: &SpeCounts) -> f64 {
     clippy::cast_precision_loss,
     reason = "samples of a window, below 2^53"
 )]
-fn ratio(part: u64, whole: u64) -> Option<Estimate> {
+fn ratio(part: u64, whole: u64) -> Option<Interval> {
     statistics::share(part as f64, whole as f64, whole as f64)
 }
 
-fn latency(counts: &SpeCounts) -> Latency {
-    let histogram = &counts.row.histogram;
-    Latency {
-        mean: mean_latency(counts),
-        p50: statistics::quantile(histogram, 0.5),
-        p90: statistics::quantile(histogram, 0.9),
-        p99: statistics::quantile(histogram, 0.99),
+/// The most accessed pages of each process.
+pub(super) fn hot_pages(pages: &[(PageKey, PageRow)], shown: usize) -> Table {
+    let row = |page: Page| {
+        vec![
+            Cell::Number(page.tgid.into()),
+            Cell::Address(page.address),
+            Cell::Number(page.samples),
+            Cell::Estimate(page.mean.map(of_samples)),
+        ]
+    };
+    Table {
+        name: "pages",
+        columns: vec!["pid", "address", "spe_samples", "spe_latency_mean_cycles"],
+        rows: hottest(pages, shown).into_iter().map(row).collect(),
     }
+}
+
+/// A page of a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Page {
+    tgid: u32,
+    /// Of its first byte.
+    address: u64,
+    samples: u64,
+    /// Total latency, in cycles; none of fewer than two samples.
+    mean: Option<Interval>,
 }
 
 fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> Vec<Page> {
@@ -283,7 +346,10 @@ pub fn served_name(served: Served) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::derive::Subject;
 
     fn counts(samples: u32, cycles: u64, walks: u64) -> SpeCounts {
         let mut counts = SpeCounts::default();
@@ -312,20 +378,43 @@ mod tests {
 
     #[test]
     fn loads_and_stores_are_estimated_apart() {
-        let row = row((), &usage());
-        let [load, store] = row.classes.as_slice() else {
-            panic!("{row:?}")
+        let mut report = Report::empty(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        let accesses = Accesses::new(&mut report);
+        let subject = report.subject(Subject::Machine);
+        let row = Gained {
+            delta: usage(),
+            total: usage(),
         };
-        assert_eq!((load.class, load.samples), (Class::Load, 100));
-        assert!((load.operations.value - 1e5).abs() < 1e-6);
-        assert!(load.operations.low < 1e5 && load.operations.high > 1e5);
-        assert!((load.latency.mean.unwrap().value - 63.6).abs() < 1e-9);
-        assert!((load.walks.unwrap().value - 0.05).abs() < 1e-12);
-        assert!((load.remote.unwrap().value - 0.1).abs() < 1e-12);
-        assert!((load.sources[0].share.unwrap().value - 0.9).abs() < 1e-12);
+        accesses.add_row(&mut report, subject, &row);
+        let value = |metric: &str, operation, source| {
+            let mut series = report.of(&Subject::Machine, metric);
+            let found = series.find(|series| {
+                let attributes = report.attributes(series);
+                (attributes.operation, attributes.source) == (Some(operation), source)
+            });
+            found.cloned()
+        };
+        let number = |metric, source| {
+            let series = value(metric, Class::Load, source).unwrap();
+            series.estimate().unwrap().value
+        };
+        let operations = value("spe_operations", Class::Load, None).unwrap();
+        assert_eq!(operations.total, Some(1e5));
+        let operations = *operations.counter().unwrap();
+        assert_eq!(operations.raw, 100);
+        assert!((operations.estimate.value - 1e5).abs() < 1e-6);
+        let (low, high) = operations.estimate.interval.unwrap();
+        assert!(low < 1e5 && high > 1e5);
+        assert!((number("spe_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
+        assert!((number("spe_tlb_walk_share", None) - 0.05).abs() < 1e-12);
+        assert!((number("spe_remote_share", None) - 0.1).abs() < 1e-12);
+        let l1d = Some(Served::By(Source::L1d));
+        assert!((number("spe_source_share", l1d) - 0.9).abs() < 1e-12);
         // Of stores nobody says where they were served.
-        assert_eq!(store.remote, None);
-        assert_eq!(served_name(store.sources[0].served), "not_said");
+        assert_eq!(value("spe_remote_share", Class::Store, None), None);
+        let not_said = Some(Served::NotSaid);
+        assert!(value("spe_operations", Class::Store, not_said).is_some());
+        assert_eq!(served_name(Served::NotSaid), "not_said");
     }
 
     #[test]

@@ -11,7 +11,7 @@ const Z: f64 = 1.959_964;
 
 /// A value with its 95% interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct Interval {
     /// The estimate.
     pub value: f64,
     /// Lower end.
@@ -20,7 +20,7 @@ pub struct Estimate {
     pub high: f64,
 }
 
-impl Estimate {
+impl Interval {
     /// The ends are computed in another way than the value: where they meet it, rounding may put an end on
     /// the wrong side.
     pub(super) fn around(value: f64, low: f64, high: f64) -> Self {
@@ -35,14 +35,14 @@ impl Estimate {
 /// How many operations a sum of weighted samples stands for. `variance` is the sum of the squares
 /// of the weights.
 #[must_use]
-pub fn count(operations: f64, variance: f64) -> Estimate {
+pub fn count(operations: f64, variance: f64) -> Interval {
     if operations <= 0.0 || variance <= 0.0 {
         return nothing(0.0);
     }
     // As many equal samples would have the same relative error.
     let n = operations * operations / variance;
     let weight = variance / operations;
-    Estimate::around(
+    Interval::around(
         operations,
         byar(n, -1.0) * weight,
         byar(n + 1.0, 1.0) * weight,
@@ -51,8 +51,8 @@ pub fn count(operations: f64, variance: f64) -> Estimate {
 
 /// How many operations no sample stands for, where each would stand for `weight`.
 #[must_use]
-pub fn nothing(weight: f64) -> Estimate {
-    Estimate {
+pub fn nothing(weight: f64) -> Interval {
+    Interval {
         value: 0.0,
         low: 0.0,
         high: byar(1.0, 1.0) * weight,
@@ -67,7 +67,7 @@ fn byar(m: f64, sign: f64) -> f64 {
 
 /// The share `part / whole` of as many independent samples as `n`; None of nothing.
 #[must_use]
-pub fn share(part: f64, whole: f64, n: f64) -> Option<Estimate> {
+pub fn share(part: f64, whole: f64, n: f64) -> Option<Interval> {
     if whole <= 0.0 || n <= 0.0 {
         return None;
     }
@@ -76,13 +76,13 @@ pub fn share(part: f64, whole: f64, n: f64) -> Option<Estimate> {
     let middle = (p + z2 / 2.0) / (1.0 + z2);
     let half = (p * (1.0 - p) / n + z2 / (4.0 * n)).max(0.0).sqrt() * Z / (1.0 + z2);
     let (low, high) = ((middle - half).max(0.0), (middle + half).min(1.0));
-    Some(Estimate::around(p, low, high))
+    Some(Interval::around(p, low, high))
 }
 
 /// The mean of `n` latencies; None of fewer than two, whose error nobody knows.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "sums of a window, below 2^53")]
-pub fn mean(sum: LatencySum, n: u64) -> Option<Estimate> {
+pub fn mean(sum: LatencySum, n: u64) -> Option<Interval> {
     if n < 2 {
         return None;
     }
@@ -96,7 +96,7 @@ pub fn mean(sum: LatencySum, n: u64) -> Option<Estimate> {
         + (3.0 * Z.powi(7) + 19.0 * Z.powi(5) + 17.0 * Z.powi(3) - 15.0 * Z)
             / (384.0 * free.powi(3));
     let half = t * (spread / count).sqrt();
-    Some(Estimate::around(mean, (mean - half).max(0.0), mean + half))
+    Some(Interval::around(mean, (mean - half).max(0.0), mean + half))
 }
 
 /// A quantile of a latency histogram; None of an empty one.
@@ -108,7 +108,7 @@ pub fn mean(sum: LatencySum, n: u64) -> Option<Estimate> {
     clippy::cast_precision_loss,
     reason = "samples of a window, below 2^53"
 )]
-pub fn quantile(histogram: &[u64; LATENCY_BUCKETS], q: f64) -> Option<Estimate> {
+pub fn quantile(histogram: &[u64; LATENCY_BUCKETS], q: f64) -> Option<Interval> {
     let n: u64 = histogram.iter().sum();
     if n == 0 {
         return None;
@@ -118,7 +118,7 @@ pub fn quantile(histogram: &[u64; LATENCY_BUCKETS], q: f64) -> Option<Estimate> 
     let (value, ..) = at_rank(histogram, n * q);
     let (_, low, _) = at_rank(histogram, (n * q - half).max(0.0));
     let (.., high) = at_rank(histogram, (n * q + half).min(n));
-    Some(Estimate::around(value, low, high))
+    Some(Interval::around(value, low, high))
 }
 
 /// The latency of a rank, and the ends of its bucket.
@@ -146,7 +146,7 @@ fn at_rank(histogram: &[u64; LATENCY_BUCKETS], rank: f64) -> (f64, f64, f64) {
 }
 
 /// The lowest and highest latency of a bucket. The counters saturate at 16 bits at most.
-fn ends(bucket: usize) -> (f64, f64) {
+pub(super) fn ends(bucket: usize) -> (f64, f64) {
     let low = if bucket == 0 { 0 } else { 1_u32 << bucket };
     let high = if bucket == LATENCY_BUCKETS - 1 {
         u32::from(u16::MAX)

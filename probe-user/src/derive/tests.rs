@@ -1,17 +1,21 @@
 //! Counts and metrics of windows whose truth is known.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use probe_common::{CgroupId, UsageKey, UsageRow};
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    counts::{scale, total},
+    *,
+};
 use crate::{
     catalogue::{Catalogue, Chip, Hardware},
-    event::{Counter, Exclude, Scope},
-    join::{By, View},
+    event::{self, Exclude, Scope},
+    formula::NoValue,
+    join::By,
     machine::cpus::CpuList,
-    plan::{MetricSource, Planned, PlannedMetric},
+    plan::{Column, CountSource, MetricSource, Planned, PlannedMetric},
     window::tests::snapshot,
 };
 
@@ -28,7 +32,7 @@ fn plan(groups: usize, rotated: usize) -> Plan {
         for at in 0..2 {
             planned.push(Planned {
                 column: plan.columns.len(),
-                counter: Counter {
+                counter: event::Counter {
                     pmu: None,
                     type_: 4,
                     config: 0,
@@ -83,12 +87,39 @@ fn report(plan: &Plan, rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
         by: By::Cgroup,
         ..View::default()
     };
-    let joined = view.join(&window, plan.groups.len());
-    Report::new(plan, &window, &joined, Duration::ZERO)
+    let joined = view.join(plan, &window, None);
+    Report::new(plan, &window, &joined, &view)
 }
 
-fn value(value: &CountValue) -> Value {
-    value.clone().unwrap().unwrap()
+fn cgroup(id: u64) -> Subject {
+    Subject::Entity(Entity::Unnamed(id))
+}
+
+/// What the events of a subject counted, in the plan's order.
+fn counts(report: &Report, subject: &Subject) -> Vec<Result<Counter, Reason>> {
+    let events = report.metrics.iter().filter(|metric| metric.event);
+    let series = events.map(|event| report.of(subject, &event.name).next().unwrap());
+    let counts = series.map(|series| match series.value.clone()? {
+        Value::Counter(counter) => Ok(counter),
+        other => panic!("{other:?}"),
+    });
+    counts.collect()
+}
+
+/// A metric of a subject.
+fn gauge(report: &Report, subject: &Subject, metric: &str) -> Estimate {
+    *report
+        .of(subject, metric)
+        .next()
+        .unwrap()
+        .estimate()
+        .unwrap()
+}
+
+/// The rows of a report.
+fn entities(report: &Report) -> Vec<Subject> {
+    let rows = report.groups().filter(|group| group.part == Part::Rows);
+    rows.map(|group| group.subject.clone()).collect()
 }
 
 #[test]
@@ -99,28 +130,25 @@ fn an_uncore_counter_that_never_ran_has_no_value() {
 
 #[test]
 fn an_uncore_counter_that_ran_part_of_the_time_is_scaled_and_says_so() {
-    let value = scale(250, 1_000, 250, 1.0).unwrap();
+    let Counter { raw, estimate } = scale(250, 1_000, 250, 1.0).unwrap();
     assert_eq!(
-        (value.raw, value.scaled, value.running, value.error),
-        (250, 1_000.0, 0.25, 750.0)
+        (raw, estimate.value, estimate.live, estimate.error),
+        (250, 1_000.0, 0.25, Some(750.0))
     );
-    let value = scale(3, 10, 10, 64.0).unwrap();
-    assert_eq!((value.raw, value.scaled, value.running), (3, 192.0, 1.0));
-    assert_eq!(value.rel_error(), None);
+    let Counter { raw, estimate } = scale(3, 10, 10, 64.0).unwrap();
+    assert_eq!((raw, estimate.value, estimate.live), (3, 192.0, 1.0));
+    assert_eq!(estimate.error, Some(0.0));
 }
 
 #[test]
 fn a_total_needs_every_socket() {
-    let one = Some(Ok(Value {
+    let one = Ok(Counter {
         raw: 1,
-        scaled: 1.0,
-        running: 1.0,
-        error: 0.0,
-    }));
-    assert_eq!(value(&total([&one, &one].into_iter())).raw, 2);
-    assert_eq!(total([&one, &None].into_iter()), None);
-    let lost = Some(Err(NoValue::DidNotRun));
-    assert_eq!(total([&one, &lost].into_iter()), lost);
+        estimate: Estimate::exact(1.0),
+    });
+    assert_eq!(total([&one, &one].into_iter()).unwrap().unwrap().raw, 2);
+    let lost = Err(NoValue::DidNotRun);
+    assert_eq!(total([&one, &lost].into_iter()), Some(lost));
     assert_eq!(total(std::iter::empty()), None);
 }
 
@@ -140,15 +168,17 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
         ),
     ];
     let report = report(&plan(1, 0), rows);
-    let of: Vec<f64> = report
-        .rows
+    let of: Vec<f64> = entities(&report)
         .iter()
-        .map(|row| value(&row.values[0]).scaled)
+        .map(|row| counts(&report, row)[0].clone().unwrap().estimate.value)
         .collect();
     assert_eq!(of, [39_050_000_000.0, 50_000_000.0]);
-    let total = value(&report.total.values[0]);
-    assert_eq!((total.scaled, total.running), (39_100_000_000.0, 0.75));
-    assert_eq!(total.error, 19_525_000_000.0);
+    let total = counts(&report, &Subject::Machine)[0]
+        .clone()
+        .unwrap()
+        .estimate;
+    assert_eq!((total.value, total.live), (39_100_000_000.0, 0.75));
+    assert_eq!(total.error, Some(19_525_000_000.0));
 }
 
 /// Of a container that ran only in the turns of the other group nothing is known, and that is said.
@@ -163,19 +193,17 @@ fn who_was_not_seen_has_a_reason() {
         (key(9, 0, 1), usage([6, 6], MS, MS)),
     ];
     let report = report(&plan(2, 2), rows);
-    let of = |id| {
-        let mut rows = report.rows.iter();
-        rows.find(|row| row.label == Entity::Unnamed(id)).unwrap()
-    };
-    let why = |reason| Some(Err(reason));
-    assert_eq!(of(8).values[0], why(NoValue::NeverRan("e00".into())));
-    assert_eq!(of(9).values[0], why(NoValue::MostlyUnknown));
-    assert_eq!(value(&of(7).values[0]).scaled.round(), 9.0);
+    let of = |id| counts(&report, &cgroup(id)).remove(0);
+    let why = |reason| Err(Reason::NoValue(reason));
+    assert_eq!(of(8), why(NoValue::NeverRan("e00".into())));
+    assert_eq!(of(9), why(NoValue::MostlyUnknown));
+    assert_eq!(of(7).unwrap().estimate.value.round(), 9.0);
     // The time of the others is in the error of the sum.
-    let total = value(&report.total.values[0]);
+    let total = counts(&report, &Subject::Machine)[0].clone().unwrap();
     let unknown = 101.0 / 900.5;
+    let error = total.estimate.rel_error().unwrap();
     assert!(
-        (total.error / total.scaled - f64::hypot(unknown, 4.0 / 15.0)).abs() < 1e-3,
+        (error - f64::hypot(unknown, 4.0 / 15.0)).abs() < 1e-3,
         "{total:?}"
     );
 }
@@ -193,18 +221,22 @@ proptest! {
     #[test]
     fn the_total_is_the_sum_of_the_rows(rows in any_rows(), rotated in 0_usize..=3) {
         let report = report(&plan(3, rotated), rows);
-        for at in 0..report.columns.len() {
-            let ran = report.rows.iter().map(|row| &row.values[at]);
-            let ran = ran.filter(|value| !matches!(value, None | Some(Err(NoValue::DidNotRun))));
-            let values: Option<Vec<Value>> = ran.map(|value| value.clone()?.ok()).collect();
-            let Some(values) = values.filter(|values| !values.is_empty()) else {
+        let all: Vec<_> = entities(&report).iter().map(|row| counts(&report, row)).collect();
+        let totals = counts(&report, &Subject::Machine);
+        for (at, total) in totals.into_iter().enumerate() {
+            let ran = all.iter().map(|counts| counts[at].clone());
+            let idle = |count: &Result<_, _>| *count == Err(Reason::NoValue(NoValue::DidNotRun));
+            let values: Result<Vec<Counter>, _> = ran.filter(|count| !idle(count)).collect();
+            let Some(values) = values.ok().filter(|values| !values.is_empty()) else {
                 continue;
             };
-            let total = value(&report.total.values[at]);
-            let sum: f64 = values.iter().map(|value| value.scaled).sum();
-            prop_assert!((total.scaled - sum).abs() <= 1e-9 * sum, "{total:?} {sum}");
-            let variance: f64 = values.iter().map(|value| value.error.powi(2)).sum();
-            prop_assert!((total.error - variance.sqrt()).abs() <= 1e-6 * sum + 1e-6, "{total:?} {variance}");
+            let total = total.unwrap();
+            let sum: f64 = values.iter().map(|value| value.estimate.value).sum();
+            prop_assert!((total.estimate.value - sum).abs() <= 1e-9 * sum, "{total:?} {sum}");
+            let errors = values.iter().map(|value| value.estimate.error.unwrap());
+            let variance: f64 = errors.map(|error| error.powi(2)).sum();
+            let error = total.estimate.error.unwrap();
+            prop_assert!((error - variance.sqrt()).abs() <= 1e-6 * sum + 1e-6, "{total:?} {variance}");
             prop_assert_eq!(total.raw, values.iter().map(|value| value.raw).sum::<u64>());
         }
     }
@@ -254,7 +286,7 @@ fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
         (key(7, 0, 1), usage([40 * MS, 80 * MS], 100 * MS, 25 * MS)),
     ];
     let report = report(&plan, rows);
-    let [ipc, frequency] = [0, 1].map(|at| report.rows[0].metrics[at].clone().unwrap());
+    let [ipc, frequency] = ["ipc", "frequency"].map(|name| gauge(&report, &cgroup(7), name));
     assert_eq!((ipc.value, ipc.live), (0.5, 0.25));
     assert_eq!(ipc.error, Some(0.0));
     assert_eq!((frequency.value, frequency.live), (3.2, 0.25));
@@ -275,7 +307,7 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
             (key(7, cpu, 0), usage(counts, 100 * MS, 50 * MS))
         };
         let report = report(&plan, [row(0, misses[0]), row(1, misses[1])]);
-        report.rows[0].metrics[0].clone().unwrap()
+        gauge(&report, &cgroup(7), "branch_miss_ratio")
     };
     // By hand: of 100 branches, 40 and 10 misses; what was not seen is half of them, so that the weight of
     // each CPU is off by half: the root of (20 - 12.5)^2 and (5 - 12.5)^2 twice over, of 200.
@@ -305,11 +337,81 @@ fn what_ran_on_one_kind_of_core_has_0_of_the_other() {
     }
     let rows = || [(key(5, 1, 1), usage([700, 70], 10 * MS, 10 * MS))];
     plan.cores = kinds.to_vec();
-    let total = report(&plan, rows()).total;
-    let raw: Vec<u64> = total.values.iter().map(|count| value(count).raw).collect();
+    let total = counts(&report(&plan, rows()), &Subject::Machine);
+    let counted = total.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
+    let raw: Vec<u64> = counted.iter().map(|count| count.raw).collect();
     assert_eq!(raw, [0, 0, 700, 70]);
-    assert_eq!(value(&total.values[0]).running, 1.0);
+    assert_eq!(counted[0].estimate.live, 1.0);
     plan.cores = Vec::new();
-    let total = report(&plan, rows()).total;
-    assert_eq!(total.values[0], Some(Err(NoValue::DidNotRun)));
+    let total = counts(&report(&plan, rows()), &Subject::Machine);
+    assert_eq!(total[0], Err(Reason::NoValue(NoValue::DidNotRun)));
+}
+
+/// Totals are the sums of all windows, whatever they were scaled by, and end with the row.
+#[test]
+fn totals_go_on_from_window_to_window() {
+    let plan = plan(1, 0);
+    let view = View {
+        by: By::Cgroup,
+        ..View::default()
+    };
+    let at = |second, rows: &[(u64, [u64; 2], u64, u64)]| {
+        let rows = rows.iter().map(|(id, counts, enabled, running)| {
+            (key(*id, 0, 0), usage(*counts, *enabled, *running))
+        });
+        let mut snapshot = snapshot(rows);
+        snapshot.at = Duration::from_secs(second);
+        snapshot
+    };
+    let second = 1000 * MS;
+    let snapshots = [
+        at(1, &[]),
+        // Live for half of the time: 200 are estimated.
+        at(
+            2,
+            &[
+                (7, [100, 10], second, second / 2),
+                (8, [5, 5], second, second),
+            ],
+        ),
+        // And 50 more, all of which were counted.
+        at(
+            3,
+            &[
+                (7, [150, 10], 2 * second, 3 * second / 2),
+                (8, [5, 5], second, second),
+            ],
+        ),
+        at(4, &[(7, [150, 10], 2 * second, 3 * second / 2)]),
+    ];
+    let mut joined = None;
+    let mut shown = Vec::new();
+    for pair in snapshots.windows(2) {
+        let window = Window::between(&pair[0], &pair[1], &plan);
+        let now = view.join(&plan, &window, joined.as_ref());
+        let report = Report::new(&plan, &window, &now, &view);
+        let total = |id| {
+            report
+                .of(&cgroup(id), "e00")
+                .next()
+                .map(|series| series.total.unwrap())
+        };
+        let machine = report.of(&Subject::Machine, "e00").next().unwrap();
+        shown.push((
+            report.elapsed().as_secs(),
+            total(7),
+            total(8),
+            machine.total,
+        ));
+        joined = Some(now);
+    }
+    assert_eq!(
+        shown,
+        [
+            (1, Some(200.0), Some(5.0), Some(205.0)),
+            // Nothing is lost where a row did not run in a window.
+            (2, Some(250.0), Some(5.0), Some(255.0)),
+            (3, Some(250.0), None, Some(255.0)),
+        ]
+    );
 }

@@ -1,15 +1,15 @@
-//! A report as CSV: one line per row and event or metric.
+//! A report as CSV: one line per value.
 
-use std::io::{self, Write};
+use std::io;
 
-use super::{label, place, self_values, whose};
-use crate::{
-    derive::{Measured, MetricHead, MetricValue, Report, Row, ShareRow},
-    emit::printable::printable,
-    snapshot::Health,
+use super::{
+    Options,
+    label::{label, short},
+    printable::printable,
 };
+use crate::derive::{Cell, Kind, Part, Report, Series, Subject, Value, served_name};
 
-const HEADING: [&str; 16] = [
+const HEADING: [&str; 19] = [
     "elapsed_s",
     "duration_s",
     "kind",
@@ -22,175 +22,179 @@ const HEADING: [&str; 16] = [
     "socket",
     "method",
     "rel_error",
-    "resctrl_bytes_per_second",
     "device",
     "low",
     "high",
+    "raw",
+    "operation",
+    "source",
+    "address",
 ];
 
-pub(super) fn write(
-    out: &mut impl Write,
-    report: &Report,
-    health: Option<&Health>,
-    heading: bool,
-) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    if heading {
-        csv.write_record(HEADING)?;
-    }
-    for row in &report.rows {
-        let (kind, name) = label(&row.label);
-        lines(&mut csv, report, kind, &name, row)?;
-    }
-    for row in &report.sockets {
-        lines(&mut csv, report, "socket", &row.label.to_string(), row)?;
-    }
-    lines(&mut csv, report, "total", "total", &report.total)?;
-    for row in &report.places {
-        let (kind, name) = place(row);
-        metric(&mut csv, report, [kind, &name], &row.metric, &row.value)?;
-    }
-    for row in &report.shares {
-        share(&mut csv, report, row)?;
-    }
-    for (head, reason) in &report.missing {
-        let fields = ["machine", "machine", &head.name, "", "", &head.unit, reason];
-        line(&mut csv, report, fields)?;
-    }
-    let account = health.map(|health| self_values(report, health));
-    for (name, value) in account.unwrap_or_default() {
-        let value = if value == "-" { String::new() } else { value };
-        line(
-            &mut csv,
-            report,
-            ["self", "pmuscope", &name, &value, "", "", ""],
-        )?;
-    }
-    csv.flush()
+/// A line; what is not there is an empty field.
+#[derive(Clone, Debug, Default)]
+struct Line<'a> {
+    kind: &'a str,
+    name: &'a str,
+    metric: &'a str,
+    value: String,
+    running: String,
+    unit: &'a str,
+    reason: String,
+    socket: String,
+    method: String,
+    rel_error: String,
+    device: &'a str,
+    low: String,
+    high: String,
+    raw: String,
+    operation: &'a str,
+    source: String,
+    address: String,
 }
 
-/// A value that could not be had is an empty field, with its reason.
-fn lines<L>(
-    csv: &mut csv::Writer<impl Write>,
-    report: &Report,
-    kind: &str,
-    name: &str,
-    row: &Row<L>,
-) -> io::Result<()> {
-    for (column, value) in report.columns.iter().zip(&row.values) {
-        let unit = column.unit.as_deref().unwrap_or_default();
-        let (value, running, reason, error) = match value {
-            None => Default::default(),
-            Some(Ok(value)) => (
-                value.scaled.to_string(),
-                value.running.to_string(),
-                String::new(),
-                text(value.rel_error()),
-            ),
-            Some(Err(reason)) => (
-                String::new(),
-                String::new(),
-                reason.to_string(),
-                String::new(),
-            ),
-        };
-        let fields = [kind, name, &column.name, &value, &running, unit, &reason];
-        complete(csv, report, fields, ["", "", &error, "", ""], [""; 2])?;
-    }
-    for (head, value) in report.metrics.iter().zip(&row.metrics) {
-        metric(csv, report, [kind, name], head, value)?;
-    }
-    Ok(())
-}
-
-fn metric(
-    csv: &mut csv::Writer<impl Write>,
-    report: &Report,
-    [kind, name]: [&str; 2],
-    head: &MetricHead,
-    value: &MetricValue,
-) -> io::Result<()> {
-    let ends = value.as_ref().ok().and_then(|value| value.interval);
-    let error = value.as_ref().ok().and_then(Measured::rel_error);
-    let (value, live, reason) = match value {
-        Ok(value) => (
-            value.value.to_string(),
-            value.live.to_string(),
-            String::new(),
-        ),
-        Err(reason) => (String::new(), String::new(), reason.to_string()),
+pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
+    let mut lines = Lines {
+        csv: csv::Writer::from_writer(out),
+        elapsed: format!("{:.6}", report.elapsed().as_secs_f64()),
+        length: format!("{:.6}", report.length().as_secs_f64()),
     };
-    let fields = [kind, name, &head.name, &value, &live, &head.unit, &reason];
-    let ends = ends.map(|(low, high)| [low, high].map(|end| end.to_string()));
-    let [low, high] = ends.unwrap_or_default();
-    let of_share = ["", "", &text(error), "", ""];
-    complete(csv, report, fields, of_share, [&low, &high])
+    if options.first {
+        lines.csv.write_record(HEADING)?;
+    }
+    for group in report.groups() {
+        if group.part == Part::Own && !options.with_self {
+            continue;
+        }
+        let (mut kind, mut name) = label(group.subject);
+        if let Subject::Place(..) = group.subject {
+            name = short(group.subject).into();
+        }
+        if group.part == Part::Missing {
+            (kind, name) = ("machine", "machine".into());
+        }
+        for series in group.series {
+            let metric = report.metric(series);
+            // Histograms are since the session began, and who was not sampled in the window has no line.
+            let sampled = report.attributes(series).operation.is_some();
+            let none =
+                series.counter().is_some_and(|counter| counter.raw == 0) || series.value.is_err();
+            if metric.kind == Kind::Histogram || sampled && none {
+                continue;
+            }
+            lines.add(&Line {
+                kind,
+                name: &name,
+                metric: &metric.name,
+                unit: &metric.unit,
+                ..of_series(report, series)
+            })?;
+        }
+    }
+    for table in &report.tables {
+        for row in &table.rows {
+            let mut line = Line {
+                kind: table.name,
+                ..Line::default()
+            };
+            let mut name = String::new();
+            for (column, cell) in table.columns.iter().zip(row) {
+                match cell {
+                    Cell::Number(number) if *column == "pid" => name = number.to_string(),
+                    Cell::Number(number) => line.raw = number.to_string(),
+                    Cell::Address(address) => line.address = format!("{address:#x}"),
+                    Cell::Estimate(estimate) => {
+                        line.metric = column;
+                        let Some(estimate) = estimate else { continue };
+                        line.value = estimate.value.to_string();
+                        ends(&mut line, estimate.interval);
+                    }
+                }
+            }
+            line.name = &name;
+            lines.add(&line)?;
+        }
+    }
+    lines.csv.flush()
 }
 
-/// Empty where there is none.
-fn text(value: Option<f64>) -> String {
+fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
+    let attributes = report.attributes(series);
+    let mut line = Line {
+        socket: text(attributes.socket),
+        method: text(attributes.method),
+        device: attributes.device.as_deref().unwrap_or_default(),
+        operation: attributes
+            .operation
+            .map_or("", |operation| operation.name()),
+        source: attributes.source.map(served_name).unwrap_or_default(),
+        ..Line::default()
+    };
+    match &series.value {
+        Err(reason) => line.reason = reason.to_string(),
+        Ok(Value::State(state, _)) => (*state).clone_into(&mut line.value),
+        Ok(Value::Info(texts)) => {
+            let texts = texts.iter().map(|(name, text)| format!("{name}={text}"));
+            line.value = texts.collect::<Vec<_>>().join(" ");
+        }
+        Ok(value) => {
+            let Some(estimate) = value.estimate() else {
+                return line;
+            };
+            line.value = estimate.value.to_string();
+            line.running = estimate.live.to_string();
+            line.raw = text(series.counter().map(|counter| counter.raw));
+            ends(&mut line, estimate.interval);
+            let error = estimate.rel_error();
+            line.rel_error =
+                text(error.filter(|error| *error > 0.0 || attributes.method.is_some()));
+        }
+    }
+    line
+}
+
+fn ends(line: &mut Line<'_>, interval: Option<(f64, f64)>) {
+    line.low = text(interval.map(|(low, _)| low));
+    line.high = text(interval.map(|(_, high)| high));
+}
+
+fn text(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-fn share(csv: &mut csv::Writer<impl Write>, report: &Report, row: &ShareRow) -> io::Result<()> {
-    let (kind, name) = whose(&row.whose);
-    let head = &row.metric;
-    let socket = row.socket.to_string();
-    let device = row.device.as_deref().unwrap_or_default();
-    match &row.share {
-        Ok(share) => {
-            let (value, live) = (share.value.to_string(), share.live.to_string());
-            let fields = [kind, &name, &head.name, &value, &live, &head.unit, ""];
-            let error = text(share.rel_error);
-            let method = share.method.to_string();
-            let monitored = row.monitored.map(|bytes| bytes.to_string());
-            let monitored = monitored.unwrap_or_default();
-            with_share(
-                csv,
-                report,
-                fields,
-                [&socket, &method, &error, &monitored, device],
-            )
+struct Lines<'a> {
+    csv: csv::Writer<&'a mut Vec<u8>>,
+    elapsed: String,
+    length: String,
+}
+
+impl Lines<'_> {
+    /// One line, as text that is safe to look at.
+    fn add(&mut self, line: &Line<'_>) -> io::Result<()> {
+        let fields: [&str; HEADING.len()] = [
+            &self.elapsed,
+            &self.length,
+            line.kind,
+            line.name,
+            line.metric,
+            &line.value,
+            &line.running,
+            line.unit,
+            &line.reason,
+            &line.socket,
+            &line.method,
+            &line.rel_error,
+            line.device,
+            &line.low,
+            &line.high,
+            &line.raw,
+            line.operation,
+            &line.source,
+            &line.address,
+        ];
+        for field in fields {
+            self.csv.write_field(printable(field).as_bytes())?;
         }
-        Err(reason) => {
-            let fields = [kind, &name, &head.name, "", "", &head.unit, reason];
-            with_share(csv, report, fields, [&socket, "", "", "", device])
-        }
+        Ok(self.csv.write_record(None::<&[u8]>)?)
     }
-}
-
-fn line(csv: &mut csv::Writer<impl Write>, report: &Report, fields: [&str; 7]) -> io::Result<()> {
-    with_share(csv, report, fields, [""; 5])
-}
-
-fn with_share(
-    csv: &mut csv::Writer<impl Write>,
-    report: &Report,
-    fields: [&str; 7],
-    of_share: [&str; 5],
-) -> io::Result<()> {
-    complete(csv, report, fields, of_share, [""; 2])
-}
-
-/// The last fields are of shares only, and the ends of the interval of what was estimated of samples.
-fn complete(
-    csv: &mut csv::Writer<impl Write>,
-    report: &Report,
-    fields: [&str; 7],
-    of_share: [&str; 5],
-    ends: [&str; 2],
-) -> io::Result<()> {
-    let elapsed = format!("{:.6}", report.elapsed.as_secs_f64());
-    let length = format!("{:.6}", report.length.as_secs_f64());
-    let line = [elapsed.as_str(), &length].into_iter().chain(fields);
-    record(csv, line.chain(of_share).chain(ends))
-}
-
-/// One line, as text that is safe to look at.
-pub(super) fn record<'a>(
-    csv: &mut csv::Writer<impl Write>,
-    fields: impl Iterator<Item = &'a str>,
-) -> io::Result<()> {
-    csv.write_record(fields.map(|field| printable(field).into_owned().into_bytes()))?;
-    Ok(())
 }

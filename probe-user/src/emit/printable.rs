@@ -1,9 +1,10 @@
 //! Output for a terminal: names of processes and cgroups are what their owners chose, and may hold
 //! escape sequences that move the cursor, change its title, or reverse the reading order.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, io};
 
-use serde_json::Value;
+use serde::Serialize as _;
+use serde_json::{Value, ser::Formatter};
 
 /// The text in one line, with every character that a terminal acts on written as Rust writes it:
 /// `\u{1b}`, `\n`. For output that people read; JSON has an escape of its own.
@@ -27,25 +28,48 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A JSON value in one line. The escapes are JSON's own, so a reader gets back what was there:
-/// `serde_json` leaves DEL and all beyond ASCII as they are.
+/// A JSON value in one line, by [`PrintableJson`].
 #[must_use]
 pub fn printable_json(value: &Value) -> String {
-    let line = value.to_string();
-    if !line.contains(acts) {
-        return line;
+    let mut line = Vec::new();
+    let mut json = serde_json::Serializer::with_formatter(&mut line, PrintableJson);
+    // What is a value of JSON already goes into memory, and is UTF-8.
+    let written = value.serialize(&mut json);
+    debug_assert!(written.is_ok(), "{written:?}");
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+/// JSON in one line. The escapes are JSON's own, so a reader gets back what was there: `serde_json` leaves DEL
+/// and all beyond ASCII as they are.
+pub(crate) struct PrintableJson;
+
+impl Formatter for PrintableJson {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let plain = |byte: u8| (b' '..0x7f).contains(&byte);
+        if fragment.bytes().all(plain) {
+            return out.write_all(fragment.as_bytes());
+        }
+        let mut rest = fragment;
+        while let Some(at) = rest.find(acts) {
+            let (before, from) = rest.split_at(at);
+            out.write_all(before.as_bytes())?;
+            let mut chars = from.chars();
+            let mut units = [0; 2];
+            for unit in chars
+                .next()
+                .into_iter()
+                .flat_map(|char| char.encode_utf16(&mut units).to_vec())
+            {
+                write!(out, "\\u{unit:04x}")?;
+            }
+            rest = chars.as_str();
+        }
+        out.write_all(rest.as_bytes())
     }
-    // Outside of strings JSON has no such character.
-    let mut units = [0; 2];
-    let escape = |char: char| match acts(char) {
-        true => char
-            .encode_utf16(&mut units)
-            .iter()
-            .map(|unit| format!("\\u{unit:04x}"))
-            .collect(),
-        false => String::from(char),
-    };
-    line.chars().map(escape).collect()
 }
 
 fn shown(char: char) -> impl Iterator<Item = char> {
@@ -76,9 +100,8 @@ fn acts(char: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn sequences_are_shown_and_do_nothing() {

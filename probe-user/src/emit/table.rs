@@ -1,191 +1,261 @@
-//! A report as a table for people.
+//! A report as tables for people.
 
+mod accesses;
 mod notes;
 
-use std::{
-    io::{self, Write},
-    ops::Range,
-};
+use std::io::{self, Write};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::{interval::large, label, place, self_values, whose};
-use crate::{
-    derive::{MetricHead, MetricValue, PlaceRow, Report, Row, ShareRow, Value, Whose},
-    emit::printable::printable,
-    join::Entity,
-    plan::Column,
-    snapshot::Health,
-};
-
-/// Digits of a container id that people use.
-const SHORT_ID: usize = 12;
+use super::{Options, interval::large, label::short, printable::printable};
+use crate::derive::{Counter, Estimate, Group, Kind, Metric, Part, Report, Series, Subject, Value};
 
 /// Columns side by side; more metrics go into tables below.
 const METRICS_IN_A_ROW: usize = 6;
 
-pub(super) fn write(
-    out: &mut impl Write,
-    report: &Report,
-    health: Option<&Health>,
-    first: bool,
-) -> io::Result<()> {
-    let seconds = report.elapsed.as_secs_f64();
-    writeln!(
+pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
+    let groups: Vec<Group<'_>> = report.groups().collect();
+    write!(
         out,
-        "{seconds:>11.3} s, window {:.3} s",
-        report.length.as_secs_f64()
+        "{:>11.3} s, window {:.3} s",
+        report.elapsed().as_secs_f64(),
+        report.length().as_secs_f64()
     )?;
-    // Events and the first metrics in one table, so that a short report is one.
-    let beside = METRICS_IN_A_ROW.min(report.metrics.len());
-    entities(out, report, &report.columns, 0..beside)?;
-    let mut next = beside;
-    while next < report.metrics.len() {
-        let end = report.metrics.len().min(next + METRICS_IN_A_ROW);
-        writeln!(out)?;
-        entities(out, report, &[], next..end)?;
-        next = end;
+    let period = report.of(&Subject::Pmuscope, "spe_period").next();
+    if let Some(period) = period.and_then(Series::estimate) {
+        write!(out, ", period {:.0}", period.value)?;
     }
-    if !report.places.is_empty() {
-        writeln!(out)?;
-        print(out, &places(&report.places))?;
-    }
-    if report.shares.iter().any(|row| row.share.is_ok()) {
-        writeln!(out)?;
-        print(out, &shares(&report.shares))?;
-    }
-    notes::write(out, report)?;
-    notes::findings(out, report, first)?;
     writeln!(out)?;
-    if let Some(health) = health {
-        for (name, value) in self_values(report, health) {
-            writeln!(out, "  self {name:<24} {value:>16}")?;
+    let mut tables = entities(report, &groups);
+    tables.extend(accesses::tables(report, &groups));
+    tables.extend(report.tables.iter().map(accesses::list));
+    tables.push(places(report, &groups));
+    tables.push(shares(report, &groups));
+    for (at, table) in tables
+        .iter()
+        .filter(|table| table.row_count() > 0)
+        .enumerate()
+    {
+        if at > 0 {
+            writeln!(out)?;
+        }
+        print(out, table)?;
+    }
+    notes::write(out, report, &groups)?;
+    notes::findings(out, report, options.first)?;
+    writeln!(out)?;
+    if options.with_self {
+        for group in groups.iter().filter(|group| group.part == Part::Own) {
+            for series in group.series {
+                let name = &report.metric(series).name;
+                writeln!(out, "  self {name:<32} {:>16}", own(series))?;
+            }
         }
         writeln!(out)?;
     }
     Ok(())
 }
 
-/// A row for each entity with these columns and metrics.
-fn entities(
-    out: &mut impl Write,
-    report: &Report,
-    columns: &[Column],
-    metrics: Range<usize>,
-) -> io::Result<()> {
-    if columns.is_empty() && metrics.is_empty() {
-        return Ok(());
+/// A row for each entity, socket and the machine: of all events and the first metrics, so that a short report is
+/// one table, and of further metrics.
+fn entities(report: &Report, groups: &[Group<'_>]) -> Vec<Table> {
+    let rows = |group: &&Group<'_>| matches!(group.part, Part::Rows | Part::Sockets | Part::Total);
+    let rows: Vec<&Group<'_>> = groups.iter().filter(rows).collect();
+    let mut used = vec![false; report.metrics.len()];
+    for series in rows.iter().flat_map(|group| group.series) {
+        used[series.metric as usize] |= series.attributes == 0;
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let names = columns.iter().map(heading);
-    let heads = report.metrics[metrics.clone()].iter().map(head);
-    table.set_header(cells(
-        std::iter::once(String::new()).chain(names).chain(heads),
-    ));
-    for row in &report.rows {
-        table.add_row(line(short(&row.label), row, columns, metrics.clone()));
-    }
-    if !columns.is_empty() {
-        for row in &report.sockets {
-            table.add_row(line(format!("socket {}", row.label), row, columns, 0..0));
+    let used = report.metrics.iter().zip(used).enumerate();
+    let used: Vec<(usize, Kind)> = used
+        .filter_map(|(at, (metric, used))| used.then_some((at, metric.kind)))
+        .collect();
+    let of = |events: bool| {
+        let of_kind = used
+            .iter()
+            .filter(move |(_, kind)| (*kind == Kind::Counter) == events);
+        of_kind.map(|(at, _)| *at).collect::<Vec<_>>()
+    };
+    let (mut columns, metrics) = (of(true), of(false));
+    let (beside, below) = metrics.split_at(METRICS_IN_A_ROW.min(metrics.len()));
+    columns.extend(beside);
+    let parts = [&*columns]
+        .into_iter()
+        .chain(below.chunks(METRICS_IN_A_ROW));
+    parts
+        .filter(|columns| !columns.is_empty())
+        .map(|columns| matrix(report, &rows, columns))
+        .collect()
+}
+
+/// A row for each subject that has any of the columns.
+fn matrix(report: &Report, rows: &[&Group<'_>], columns: &[usize]) -> Table {
+    let heads = columns
+        .iter()
+        .map(|column| heading(&report.metrics[*column]));
+    let mut table = headed(std::iter::once(String::new()).chain(heads));
+    for group in rows {
+        let plain = group.series.iter().filter(|series| series.attributes == 0);
+        let mut cells_of_row = vec!["-".to_owned(); columns.len()];
+        let mut any = false;
+        for series in plain {
+            let at = columns
+                .iter()
+                .position(|column| *column == series.metric as usize);
+            if let Some(at) = at {
+                cells_of_row[at] = value(report.metric(series), series);
+                any = true;
+            }
+        }
+        if any {
+            let name = short(group.subject);
+            table.add_row(cells(std::iter::once(name).chain(cells_of_row)));
         }
     }
-    table.add_row(line("total".to_owned(), &report.total, columns, metrics));
-    print(out, &table)
+    table
 }
 
 /// One line for each value, those of a place together.
-fn places(rows: &[PlaceRow]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let mut rows: Vec<&PlaceRow> = rows.iter().collect();
-    rows.sort_by(|a, b| a.place.cmp(&b.place));
+fn places(report: &Report, groups: &[Group<'_>]) -> Table {
+    let mut table = headed([]);
+    let place = |group: &&Group<'_>| match group.subject {
+        Subject::Place(place, _) => Some(place.clone()),
+        _ => None,
+    };
+    let mut groups: Vec<_> = groups
+        .iter()
+        .filter(|group| group.part == Part::Places)
+        .collect();
+    groups.sort_by_key(place);
     let mut last = None;
-    for row in rows {
-        let name = if last == Some(&row.place) {
+    for group in groups {
+        let name = if last == Some(group.subject) {
             String::new()
         } else {
-            place(row).1
+            short(group.subject)
         };
-        last = Some(&row.place);
-        table.add_row([
-            left(&name),
-            left(&row.metric.name),
-            right(&metric(&row.value)),
-            left(&row.metric.unit),
-        ]);
+        last = Some(group.subject);
+        for series in group.series {
+            let metric = report.metric(series);
+            table.add_row([
+                left(&name),
+                left(&metric.name),
+                right(&value(metric, series)),
+                left(&metric.unit),
+            ]);
+        }
     }
     table
 }
 
 /// One line for each share, with its error and how it is known.
-fn shares(rows: &[ShareRow]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    for row in rows {
-        let Ok(share) = &row.share else {
-            continue;
-        };
-        let name = match &row.whose {
-            Whose::Entity(entity) => short(entity),
-            other => whose(other).1,
-        };
-        let value = if share.live < 0.995 {
-            format!("{} ({:.0}%)", digits(share.value), share.live * 100.0)
-        } else {
-            digits(share.value)
-        };
-        let error = share.rel_error;
-        let error = error.map_or_else(String::new, |error| format!("±{:.1}%", error * 100.0));
-        table.add_row([
-            left(&name),
-            left(&share_place(row)),
-            left(&row.metric.name),
-            right(&value),
-            left(&row.metric.unit),
-            right(&error),
-            left(&share.method.to_string()),
-            left(&row.monitored.map_or_else(String::new, |bytes| {
-                format!("resctrl {} GB/s", digits(bytes / 1e9))
-            })),
-        ]);
+fn shares(report: &Report, groups: &[Group<'_>]) -> Table {
+    let mut table = headed([]);
+    for group in groups.iter().filter(|group| group.part == Part::Shares) {
+        for series in group.series {
+            let Some(estimate) = series.estimate() else {
+                continue;
+            };
+            let (metric, attributes) = (report.metric(series), report.attributes(series));
+            let error = estimate.rel_error();
+            let error = error.map_or_else(String::new, |error| format!("±{:.1}%", error * 100.0));
+            table.add_row([
+                left(&short(group.subject)),
+                left(&share_place(report, series)),
+                left(&metric.name),
+                right(&value(metric, series)),
+                left(&metric.unit),
+                right(&error),
+                left(
+                    &attributes
+                        .method
+                        .map_or_else(String::new, |method| method.to_string()),
+                ),
+            ]);
+        }
     }
     table
 }
 
 /// What a share is of.
-pub(super) fn share_place(row: &ShareRow) -> String {
-    let socket = || format!("socket {}", row.socket);
-    row.device.clone().unwrap_or_else(socket)
+fn share_place(report: &Report, series: &Series) -> String {
+    let attributes = report.attributes(series);
+    let socket = || format!("socket {}", attributes.socket.unwrap_or_default());
+    attributes.device.clone().unwrap_or_else(socket)
 }
 
-pub(super) fn print(out: &mut impl Write, table: &Table) -> io::Result<()> {
+fn own(series: &Series) -> String {
+    match &series.value {
+        Ok(Value::Counter(counter)) => counter.raw.to_string(),
+        Ok(Value::State(state, _)) => (*state).to_owned(),
+        Ok(Value::Info(texts)) => {
+            let texts: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+            texts.join(" ")
+        }
+        Ok(Value::Gauge(gauge)) => format!("{:.0}", gauge.value),
+        Ok(Value::Histogram(_)) | Err(_) => "-".to_owned(),
+    }
+}
+
+fn print(out: &mut impl Write, table: &Table) -> io::Result<()> {
     for line in table.lines() {
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }
 
-/// A plain ratio has no unit to show.
-fn head(head: &MetricHead) -> String {
-    match head.unit.as_str() {
-        "1" => head.name.clone(),
-        unit => format!("{} {unit}", head.name),
+/// Headings, and a line below for each row.
+fn headed(headings: impl IntoIterator<Item = String>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let headings = cells(headings);
+    if !headings.is_empty() {
+        table.set_header(headings);
+    }
+    table
+}
+
+/// A plain ratio has no unit to show; nanoseconds that were counted are shown in milliseconds as perf does.
+fn heading(metric: &Metric) -> String {
+    match (metric.unit.as_str(), metric.kind) {
+        ("" | "1", _) => metric.name.clone(),
+        ("ns", Kind::Counter) => format!("{} ms", metric.name),
+        (unit, _) => format!("{} {unit}", metric.name),
     }
 }
 
 /// A value from counters that took turns shows for which share of the time they were live.
-fn metric(value: &MetricValue) -> String {
-    match value {
-        Ok(value) if value.live < 0.995 => {
-            format!("{} ({:.0}%)", digits(value.value), value.live * 100.0)
+fn value(metric: &Metric, series: &Series) -> String {
+    match &series.value {
+        Ok(Value::Counter(counter)) => number(metric, counter),
+        Ok(Value::Gauge(estimate)) => gauge(estimate),
+        Ok(Value::Histogram(_) | Value::Info(_) | Value::State(..)) | Err(_) => "-".to_owned(),
+    }
+}
+
+fn gauge(estimate: &Estimate) -> String {
+    match estimate.interval {
+        _ if estimate.live < 0.995 => {
+            format!("{} ({:.0}%)", digits(estimate.value), estimate.live * 100.0)
         }
-        Ok(value) => match value.interval {
-            Some(interval) => estimated(value.value, interval),
-            None => digits(value.value),
-        },
-        Err(_) => "-".to_owned(),
+        Some(interval) => estimated(estimate.value, interval),
+        None => digits(estimate.value),
+    }
+}
+
+/// A scaled value shows its share of running time, as perf does.
+fn number(metric: &Metric, counter: &Counter) -> String {
+    let Estimate { value, live, .. } = counter.estimate;
+    let text = if metric.unit == "ns" {
+        format!("{:.2}", value / 1e6)
+    } else if value.fract() == 0.0 || live < 1.0 {
+        thousands(value)
+    } else {
+        format!("{value:.2}")
+    };
+    if live < 1.0 {
+        format!("{text} ({:.0}%)", live * 100.0)
+    } else {
+        text
     }
 }
 
@@ -207,46 +277,8 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Clocks are shown in milliseconds as perf does.
-fn heading(column: &Column) -> String {
-    match (&column.unit, column.clock) {
-        (_, true) => format!("{} ms", column.name),
-        (Some(unit), false) => format!("{} {unit}", column.name),
-        (None, false) => column.name.clone(),
-    }
-}
-
-pub(super) fn short(entity: &Entity) -> String {
-    match entity {
-        Entity::Container { id, pod } => {
-            let id = id.get(..SHORT_ID).unwrap_or(id);
-            match pod {
-                Some(pod) => format!("container {id} (pod {pod})"),
-                None => format!("container {id}"),
-            }
-        }
-        Entity::Pod(uid) => format!("pod {uid}"),
-        Entity::Command(name) => format!("command {name}"),
-        _ => label(entity).1,
-    }
-}
-
-fn line<L>(label: String, row: &Row<L>, columns: &[Column], metrics: Range<usize>) -> Vec<Cell> {
-    let values = columns
-        .iter()
-        .zip(&row.values)
-        .map(|(column, value)| match value {
-            Some(Ok(value)) => number(column, value),
-            None | Some(Err(_)) => "-".to_owned(),
-        });
-    // A socket has none of the metrics of entities.
-    let metrics = row.metrics.get(metrics).unwrap_or_default();
-    let metrics = metrics.iter().map(metric);
-    cells(std::iter::once(label).chain(values).chain(metrics))
-}
-
 /// The first cell is the label, all others are numbers.
-pub(super) fn cells(texts: impl IntoIterator<Item = String>) -> Vec<Cell> {
+fn cells(texts: impl IntoIterator<Item = String>) -> Vec<Cell> {
     let align = |(at, text): (usize, String)| if at == 0 { left(&text) } else { right(&text) };
     texts.into_iter().enumerate().map(align).collect()
 }
@@ -257,22 +289,6 @@ fn left(text: &str) -> Cell {
 
 fn right(text: &str) -> Cell {
     Cell::new(printable(text)).set_alignment(CellAlignment::Right)
-}
-
-/// A scaled value shows its share of running time, as perf does.
-fn number(column: &Column, value: &Value) -> String {
-    let text = if column.clock {
-        format!("{:.2}", value.scaled / 1e6)
-    } else if value.scaled.fract() == 0.0 || value.running < 1.0 {
-        thousands(value.scaled)
-    } else {
-        format!("{:.2}", value.scaled)
-    };
-    if value.running < 1.0 {
-        format!("{text} ({:.0}%)", value.running * 100.0)
-    } else {
-        text
-    }
 }
 
 /// 1234567 as 1,234,567.

@@ -1,32 +1,36 @@
 //! Samples of memory accesses, by the names that the user wants to see.
 
-use std::collections::BTreeMap;
-
-use super::{Entity, View};
+use super::{Entity, Gained, Naming, roll_up, with_total, with_totals};
 use crate::window::{SpeUsage, SpeWindow};
 
 /// A window of samples by entity.
+#[derive(Debug)]
 pub struct SpeJoined {
-    /// Gains by entity.
-    pub rows: BTreeMap<Entity, SpeUsage>,
+    /// By entity, in their order.
+    pub rows: Vec<(Entity, Gained<SpeUsage>)>,
     /// The whole machine: the sum of every owner, also of those that are not shown.
-    pub total: SpeUsage,
+    pub total: Gained<SpeUsage>,
 }
 
-impl View {
-    /// Rolls the owners of a window of samples up.
-    #[must_use]
-    pub fn join_spe(&self, window: &SpeWindow) -> SpeJoined {
-        let mut rows: BTreeMap<Entity, SpeUsage> = BTreeMap::new();
+impl SpeJoined {
+    pub(super) fn new(naming: &Naming<'_>, window: &SpeWindow, before: Option<&Self>) -> Self {
         let mut total = SpeUsage::new();
-        let naming = self.naming(&window.names);
-        for (owner, usage) in &window.usage {
+        for usage in window.usage.values() {
             sum(&mut total, usage);
-            if let Some(entity) = naming.entity(*owner) {
-                sum(rows.entry(entity).or_default(), usage);
-            }
         }
-        SpeJoined { rows, total }
+        let owners = window.usage.iter();
+        let named = owners.filter_map(|(owner, usage)| Some((naming.entity(*owner)?, usage)));
+        let rows = roll_up(named, SpeUsage::new, sum);
+        Self {
+            rows: with_totals(rows, before.map(|before| &*before.rows), sum),
+            total: with_total(total, before.map(|before| &before.total), sum),
+        }
+    }
+
+    /// What was sampled of an entity.
+    #[must_use]
+    pub fn of(&self, entity: &Entity) -> Option<&Gained<SpeUsage>> {
+        super::find(&self.rows, entity)
     }
 }
 

@@ -5,7 +5,7 @@ use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, SampledCost, UsageKe
 use super::{CountingCost, Hook, Refused};
 
 /// The programs' account of themselves since the session began.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// The hook in use.
     pub hook: Hook,
@@ -50,7 +50,7 @@ pub struct Health {
 }
 
 /// Kernel memory of the maps in bytes, by arithmetic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapMemory {
     /// Rows of USAGE, which follow what ran.
     pub rows: usize,

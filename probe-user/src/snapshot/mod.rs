@@ -75,6 +75,20 @@ pub struct UncoreReading {
     pub running: u64,
 }
 
+impl UncoreReading {
+    /// The count for the whole time, where the counter was not always on the PMU; None where nothing is known.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "an estimate of more than 2^53 counts has no better precision"
+    )]
+    pub fn estimate(&self) -> Option<f64> {
+        let live = self.running as f64 / self.enabled.max(self.running) as f64;
+        let count = self.count.filter(|_| self.running > 0)?;
+        Some(count as f64 / live)
+    }
+}
+
 /// What cgroups and processes are called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {

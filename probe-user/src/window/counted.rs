@@ -162,6 +162,11 @@ impl Counted {
         float(self.running) / float(self.enabled.max(1))
     }
 
+    /// Whether all of its time was counted, so that nothing is estimated.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.covariance.is_none() && self.unknown == 0
+    }
+
     /// The covariance of the estimates of two counters of the group. Beside that of what was estimated it
     /// has what was done in the unknown time, if that was as much as in the rest.
     #[must_use]

@@ -54,9 +54,6 @@ impl SpeWindow {
         let freed = now.freed.iter().map(|(key, counts)| (key, counts));
         for (key, counts) in now.rows.iter().chain(freed) {
             let delta = delta(before.rows.get(key), counts);
-            if delta.row.samples == 0 {
-                continue;
-            }
             let table = now.tables.get(&u32::from(key.cpu));
             let served = match key.access.source() {
                 None => Served::NotSaid,
@@ -72,6 +69,10 @@ impl SpeWindow {
             let kind = (key.access.class(), served);
             let of_owner = usage.entry(owner).or_default();
             of_owner.entry(kind).or_default().add(&delta);
+            // Who was sampled before keeps a row, as of counters.
+            if delta.row.samples == 0 {
+                continue;
+            }
             if let Some(topology) = &later.topology {
                 // Where the machine does not tell, it is one socket.
                 let socket = topology.socket(key.cpu.into()).unwrap_or(0);

@@ -14,12 +14,14 @@ use std::{
 use anyhow::{Context as _, Result};
 use probe_common::CgroupId;
 use probe_user::{
-    emit::Format,
-    join::{By, CommandOwner, View},
+    derive::Report,
+    emit::{Emitter, Format},
+    join::{By, CommandOwner, Joined, View},
     machine::cgroup::Hierarchy,
     plan::Plan,
     session::{Command, RunningCommand, Session, spe::UPKEEP},
     snapshot::{Hook, Snapshot},
+    window::Window,
 };
 use tokio::{
     io::{
@@ -69,7 +71,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// Where to write to: the file, or standard output.
-    pub(crate) fn output(&self) -> Result<Box<dyn Write>> {
+    fn output(&self) -> Result<Box<dyn Write>> {
         Ok(match &self.output {
             Some(path) => Box::new(
                 File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
@@ -79,33 +81,31 @@ impl Args {
     }
 }
 
-/// The two ends of a window, and how to show it.
-pub(crate) struct Ends<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) view: &'a View,
-    /// When the run began.
-    pub(crate) began: Duration,
-    pub(crate) last: &'a Snapshot,
-    pub(crate) now: &'a Snapshot,
+/// What a verb asks of its run.
+pub(crate) struct Run<'a, S> {
+    pub(crate) args: &'a Args,
+    pub(crate) hierarchy: &'a Hierarchy,
+    /// How long the turn of a counter group lasts, where the user says so.
+    pub(crate) turn: Option<Duration>,
+    /// Whether sampled accesses are shown, and how many pages ([`View::accesses`]).
+    pub(crate) accesses: Option<usize>,
+    /// Begins the session; it is told whether to follow the command's processes.
+    pub(crate) start: S,
 }
 
-/// Runs a session, begun by `start` (which is told whether to follow the command's processes), and shows every
-/// window by `print`; where groups take turns, for `turn` each. The exit code is the command's, or 0.
-pub(crate) fn run(
-    args: &Args,
-    turn: Option<Duration>,
-    hierarchy: &Hierarchy,
-    start: impl FnOnce(bool) -> Result<Session>,
-    mut print: impl FnMut(&Ends<'_>) -> Result<()>,
+/// Runs a session and shows every window; `look` sees each snapshot before. The exit code is the command's, or 0.
+pub(crate) fn run<S: FnOnce(bool) -> Result<Session>>(
+    run: Run<'_, S>,
+    mut look: impl FnMut(&Plan, &Snapshot),
 ) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the timers")?;
     runtime.block_on(async {
-        let mut live = Live::start(args, turn, hierarchy, start)?;
-        let ended = live.until_the_end(&mut print).await?;
-        live.print(&mut print)?;
+        let mut live = Live::start(run)?;
+        let ended = live.until_the_end(&mut look).await?;
+        live.print(&mut look)?;
         Ok(ended.map_or(ExitCode::SUCCESS, exit_code))
     })
 }
@@ -114,8 +114,10 @@ pub(crate) fn run(
 struct Live {
     session: Session,
     view: View,
-    began: Duration,
     last: Snapshot,
+    /// The window before, whose totals go on.
+    joined: Option<Joined>,
+    emitter: Emitter<Box<dyn Write>>,
     timer: Option<Interval>,
     /// When to look whether the next counter group has its turn, where groups take turns.
     rotation: Option<Instant>,
@@ -132,12 +134,15 @@ struct Live {
 }
 
 impl Live {
-    fn start(
-        args: &Args,
-        turn: Option<Duration>,
-        hierarchy: &Hierarchy,
-        start: impl FnOnce(bool) -> Result<Session>,
-    ) -> Result<Self> {
+    fn start(run: Run<'_, impl FnOnce(bool) -> Result<Session>>) -> Result<Self> {
+        let Run {
+            args,
+            hierarchy,
+            turn,
+            accesses,
+            start,
+        } = run;
+        let emitter = Emitter::new(args.output()?, args.format, args.with_self);
         let below = args.cgroup.as_deref();
         let below = below.map(|path| hierarchy.resolve(path)).transpose()?;
         // From here on Ctrl-C ends the counting, not this process.
@@ -162,6 +167,7 @@ impl Live {
                 owner: command.owner(),
             }),
             merged_idle: false,
+            accesses,
         };
         let last = session.pull()?;
         let command = command
@@ -169,7 +175,6 @@ impl Live {
             .transpose()
             .map_err(NotStarted)?;
         Ok(Self {
-            began: last.at,
             timer: args.interval.map(Duration::from_millis).map(every),
             rotation: session.rotates().then(Instant::now),
             turn,
@@ -177,6 +182,8 @@ impl Live {
             session,
             view,
             last,
+            joined: None,
+            emitter,
             command,
             interrupt,
             terminate,
@@ -187,7 +194,7 @@ impl Live {
     /// Prints at every tick, until the command ends, Ctrl-C, or nobody reads what is counted for no command.
     async fn until_the_end(
         &mut self,
-        print: &mut impl FnMut(&Ends<'_>) -> Result<()>,
+        look: &mut impl FnMut(&Plan, &Snapshot),
     ) -> Result<Option<ExitStatus>> {
         // SAFETY: the session owns the descriptor and outlives this function.
         let lifecycle = unsafe {
@@ -205,7 +212,7 @@ impl Live {
         loop {
             tokio::select! {
                 () = tick(&mut self.timer) => {
-                    self.print(print)?;
+                    self.print(look)?;
                     if self.unread && self.command.is_none() {
                         return Ok(None);
                     }
@@ -236,28 +243,27 @@ impl Live {
         }
     }
 
-    fn print(&mut self, print: &mut impl FnMut(&Ends<'_>) -> Result<()>) -> Result<()> {
+    fn print(&mut self, look: &mut impl FnMut(&Plan, &Snapshot)) -> Result<()> {
         if self.unread {
             return Ok(());
         }
         // The hook of the window that ends: the pull may fall back to another.
         self.view.merged_idle = self.session.hook() == Hook::CgroupSwitches;
         let now = self.session.pull()?;
-        let printed = print(&Ends {
-            plan: self.session.plan(),
-            view: &self.view,
-            began: self.began,
-            last: &self.last,
-            now: &now,
-        });
+        let plan = self.session.plan();
+        look(plan, &now);
+        let window = Window::between(&self.last, &now, plan);
+        let joined = self.view.join(plan, &window, self.joined.as_ref());
+        let report = Report::new(plan, &window, &joined, &self.view);
+        self.joined = Some(joined);
+        let printed = self.emitter.write(&report);
         self.last = now;
-        let closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
         match printed {
-            Err(error) if error.downcast_ref().is_some_and(closed) => {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.unread = true;
                 Ok(())
             }
-            printed => printed,
+            printed => printed.context("cannot write the output"),
         }
     }
 }

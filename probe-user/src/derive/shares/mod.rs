@@ -1,153 +1,132 @@
 //! Shares of documented metrics: a socket's value times the part of its counts that is somebody's.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use super::{MetricHead, Report, metrics};
+use super::{Attributes, Estimate, Kind, Metric, Reason, Report, Subject, Value, metrics};
 use crate::{
     join::{
-        Entity, View,
-        share::{self, Method, MetricShares, NoShare, Part, Shares},
+        EntityShares, Joined,
+        share::{Method, NoShare, Shares},
     },
-    plan::Plan,
+    plan::{Plan, PlannedMetric},
     window::Window,
 };
 
 /// What the names of shares end in.
 const APPORTIONED: &str = "_apportioned";
 
-/// Whose a share is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// A row's of the report.
-    Entity(Entity),
-    /// Devices'.
-    Io,
-    /// Nobody's that can be told.
-    Unattributed,
-    /// Nothing is known.
-    Unknown,
-}
-
 /// The share of somebody in a socket's value of a metric.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ShareRow {
-    /// Whose it is.
-    pub whose: Whose,
-    /// The socket.
-    pub socket: u32,
+struct ShareRow {
+    whose: Subject,
+    socket: u32,
     /// What it is a share of, with the names of its devices, where that is not the whole socket.
-    pub device: Option<String>,
-    /// The metric's name with `_apportioned` behind it, and its unit.
-    pub metric: MetricHead,
-    /// The share, or why nothing is known.
-    pub share: Result<Share, String>,
-    /// Bytes per second that resctrl counted for the same tasks on that socket, read and written, from memory
-    /// anywhere: a measure of its own beside the share.
-    pub monitored: Option<f64>,
+    device: Option<String>,
+    method: Option<Method>,
+    share: Result<Estimate, Reason>,
 }
 
-/// A value that was measured for a socket and divided by what was counted for each owner.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share {
-    /// In the unit of the metric.
-    pub value: f64,
-    /// Share of the time for which the metric's counters were live.
-    pub live: f64,
-    /// How it is known.
-    pub method: Method,
-    /// Standard error, as a part of the value; `None` where it is not known, or there is nothing that could err.
-    pub rel_error: Option<f64>,
-}
-
-impl Report {
-    /// Adds who caused what sockets counted.
-    pub fn add_shares(&mut self, plan: &Plan, window: &Window, view: &View) {
-        for shared in share::of_window(plan, window, view) {
-            self.shares.extend(rows(plan, window, view, &shared));
+/// Adds who caused what sockets counted, and what resctrl counted for the same rows.
+pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Joined) {
+    for shared in &joined.shares {
+        let planned = &plan.metrics.list[shared.of.metric];
+        let metric = report.add_metric(Metric {
+            name: format!("{}{APPORTIONED}", planned.metric.name),
+            help: format!("{}: the share of each", planned.metric.title),
+            unit: planned.metric.unit.clone(),
+            kind: Kind::Gauge,
+            event: false,
+        });
+        for row in rows(plan, window, shared) {
+            let attributes = report.add_attributes(Attributes {
+                socket: Some(row.socket),
+                device: row.device,
+                method: row.method,
+                ..Attributes::default()
+            });
+            let subject = report.subject(row.whose);
+            report.push(
+                [subject, metric, attributes],
+                row.share.map(Value::Gauge),
+                None,
+            );
         }
-        let monitored = share::monitored(window, view);
-        let of_devices: BTreeSet<&str> = of_devices(plan).collect();
-        for row in &mut self.shares {
-            let Whose::Entity(entity) = &row.whose else {
-                continue;
-            };
-            let bytes = monitored.get(&(entity.clone(), row.socket));
-            let name = row.metric.name.trim_end_matches(APPORTIONED);
-            row.monitored = bytes
-                .filter(|_| !of_devices.contains(name))
-                .map(|bytes| per_second(*bytes, window.length));
-        }
+    }
+    for ((entity, socket), bytes) in &joined.monitored {
+        let metric = report.add_metric(Metric {
+            name: "resctrl_bandwidth".to_owned(),
+            help:
+                "Memory traffic of the row on that socket, read and written, as resctrl counted it"
+                    .to_owned(),
+            unit: "GB/s".to_owned(),
+            kind: Kind::Gauge,
+            event: false,
+        });
+        let attributes = report.add_attributes(Attributes {
+            socket: Some(*socket),
+            ..Attributes::default()
+        });
+        let subject = report.subject(Subject::Entity(entity.clone()));
+        let rate = Estimate::exact(per_second(*bytes, window.length) / 1e9);
+        report.push([subject, metric, attributes], Ok(Value::Gauge(rate)), None);
     }
 }
 
-fn rows(plan: &Plan, window: &Window, view: &View, shared: &MetricShares) -> Vec<ShareRow> {
-    let socket = shared.socket;
-    let planned = &plan.metrics.list[shared.metric];
-    let head = MetricHead {
-        name: format!("{}{APPORTIONED}", planned.metric.name),
-        unit: planned.metric.unit.clone(),
-    };
-    let sources = planned.sources.iter().flatten();
-    let source = sources.skip(shared.source).take(1);
-    let devices = source.filter_map(|source| {
-        let names = metrics::devices(plan, source, socket);
-        (!names.is_empty()).then(|| format!("{} ({})", source.place, names.join(", ")))
-    });
-    let device = devices.last();
-    let row = |whose, share| ShareRow {
+fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
+    let of = &shared.of;
+    let planned = &plan.metrics.list[of.metric];
+    let device = device(plan, planned, shared);
+    let row = |whose, method, share| ShareRow {
         whose,
-        socket,
+        socket: of.socket,
         device: device.clone(),
-        metric: head.clone(),
+        method,
         share,
-        monitored: None,
     };
-    let unknown = |reason: String| vec![row(Whose::Unknown, Err(reason))];
-    let shares = match &shared.shares {
+    let unknown = |reason| vec![row(Subject::Unknown, None, Err(reason))];
+    let shares = match &of.shares {
         Ok(shares) => shares,
-        Err(reason) => return unknown(reason.to_string()),
+        Err(reason) => return unknown(Reason::NoShare(*reason)),
     };
-    let value = metrics::at_socket(plan, planned, shared.source, window, socket);
+    let value = metrics::at_socket(plan, planned, of.source, window, of.socket);
     let value = match value {
         Some(Ok(value)) => value,
-        Some(Err(reason)) => return unknown(reason.to_string()),
-        None => return unknown(NoShare::NotMeasured.to_string()),
+        Some(Err(reason)) => return unknown(Reason::NoValue(reason)),
+        None => return unknown(Reason::NoShare(NoShare::NotMeasured)),
     };
-    let part = |count: u64, rel_error| {
-        Ok(Share {
-            value: value.value * fraction(count, shares),
+    let part = |whose, count: u64, rel_error: Option<f64>| {
+        let own = value.value * fraction(count, shares);
+        let share = Estimate {
+            value: own,
             live: value.live,
-            method: shares.method,
-            rel_error,
-        })
+            interval: None,
+            error: rel_error.map(|error| error * own.abs()),
+        };
+        row(whose, Some(shares.method), Ok(share))
     };
-    let entities = view.shared(shares, window);
-    let mut entities: Vec<(Entity, Part)> = entities.into_iter().collect();
+    let mut entities: Vec<_> = shared.entities.iter().collect();
     entities.sort_by_key(|(_, share)| std::cmp::Reverse(share.count));
-    let mut all: Vec<ShareRow> = entities
-        .into_iter()
-        .filter_map(|(entity, share)| {
-            let share = match (share.count, share.why_incomplete) {
-                (0, None) => return None,
-                (0, Some(reason)) => Err(reason.to_string()),
-                (count, _) => part(count, shares.rel_error(&share)),
-            };
-            Some(row(Whose::Entity(entity), share))
-        })
-        .collect();
-    if planned.metric.io.is_some() {
-        all.push(row(Whose::Io, part(shares.io, None)));
+    let mut all = Vec::new();
+    for (entity, share) in entities {
+        let whose = Subject::Entity(entity.clone());
+        match (share.count, share.why_incomplete) {
+            (0, None) => {}
+            (0, Some(reason)) => all.push(row(whose, None, Err(Reason::NoShare(reason)))),
+            (count, _) => all.push(part(whose, count, shares.rel_error(share))),
+        }
     }
-    all.push(row(Whose::Unattributed, part(shares.unattributed, None)));
+    if planned.metric.io.is_some() {
+        all.push(part(Subject::Io, shares.io, None));
+    }
+    all.push(part(Subject::Unattributed, shares.unattributed, None));
     all
 }
 
-/// Names of metrics that are about devices: what tasks moved is nothing to compare them with.
-fn of_devices(plan: &Plan) -> impl Iterator<Item = &str> {
-    let metrics = plan.metrics.list.iter().map(|planned| &planned.metric);
-    metrics
-        .filter(|metric| metric.apportion.is_of_device())
-        .map(|metric| metric.name.as_str())
+/// What is shared, where that is not the whole socket.
+fn device(plan: &Plan, planned: &PlannedMetric, shared: &EntityShares) -> Option<String> {
+    let source = planned.sources.as_ref().ok()?.get(shared.of.source)?;
+    let names = metrics::devices(plan, source, shared.of.socket);
+    (!names.is_empty()).then(|| format!("{} ({})", source.place, names.join(", ")))
 }
 
 #[expect(

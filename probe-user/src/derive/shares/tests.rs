@@ -12,6 +12,7 @@ use probe_common::{
 use super::*;
 use crate::{
     catalogue::{Catalogue, Chip, Hardware, Settings},
+    join::{Entity, View, share},
     machine::{
         Pmus,
         resctrl::{Group, Monitored},
@@ -91,13 +92,15 @@ fn window(
 
 /// Metric, socket, whose, and the value in thousandths.
 fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
-    let shared = share::of_window(plan, window, &View::default());
-    let rows = shared
-        .iter()
-        .flat_map(|shared| rows(plan, window, &View::default(), shared));
-    rows.map(|row| {
+    let joined = View::default().join(plan, window, None);
+    let rows = joined.shares.iter().flat_map(|shared| {
+        let metric = &plan.metrics.list[shared.of.metric].metric;
+        let rows = rows(plan, window, shared).into_iter();
+        rows.map(move |row| (metric.name.clone(), row))
+    });
+    rows.map(|(name, row)| {
         let whose = match row.whose {
-            Whose::Entity(Entity::Unnamed(id)) => format!("cgroup {id}"),
+            Subject::Entity(Entity::Unnamed(id)) => format!("cgroup {id}"),
             whose => format!("{whose:?}"),
         };
         let share = row
@@ -105,7 +108,6 @@ fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
             .unwrap_or_else(|reason| panic!("{whose}: {reason}"));
         #[expect(clippy::cast_possible_truncation, reason = "a value of some thousands")]
         let value = (share.value * 1000.0).round() as i64;
-        let name = row.metric.name.trim_end_matches("_apportioned").to_owned();
         (name, row.socket, whose, value)
     })
     .collect()
@@ -253,15 +255,17 @@ fn without_weights_the_reason_is_said() {
         "remote_read_bandwidth",
     );
     let window = window(&plan, &|_, _| 1_000, &[]);
-    let shared = share::of_window(&plan, &window, &View::default());
-    let rows = shared
-        .iter()
-        .flat_map(|shared| rows(&plan, &window, &View::default(), shared));
+    let joined = View::default().join(&plan, &window, None);
+    let shared = joined.shares.iter();
+    let rows = shared.flat_map(|shared| rows(&plan, &window, shared));
     let rows: Vec<_> = rows.map(|row| (row.socket, row.whose, row.share)).collect();
-    let why = Err("nothing was counted on the socket's CPUs that tells who caused it".to_owned());
+    let why = Err(Reason::NoShare(NoShare::NoWeight));
     assert_eq!(
         rows,
-        [(0, Whose::Unknown, why.clone()), (1, Whose::Unknown, why)]
+        [
+            (0, Subject::Unknown, why.clone()),
+            (1, Subject::Unknown, why)
+        ]
     );
 }
 
@@ -290,24 +294,23 @@ fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
         tgid: 0,
     };
     window.on_socket.insert((0, owner), unseen);
-    let shared = share::of_window(&plan, &window, &View::default());
-    let rows = shared
-        .iter()
-        .flat_map(|shared| rows(&plan, &window, &View::default(), shared));
+    let joined = View::default().join(&plan, &window, None);
+    let shared = joined.shares.iter();
+    let rows = shared.flat_map(|shared| rows(&plan, &window, shared));
     let rows: Vec<_> = rows
         .map(|row| {
-            let error = row.share.map(|share| share.rel_error);
+            let error = row.share.map(|share| share.rel_error());
             (row.socket, row.whose, error)
         })
         .collect();
-    let of = |cgroup| Whose::Entity(Entity::Unnamed(cgroup));
+    let of = |cgroup| Subject::Entity(Entity::Unnamed(cgroup));
     let (first, second) = (rows[0].2.clone(), rows[3].2.clone());
     assert!((first.unwrap().unwrap() - 0.1).abs() < 1e-3);
     assert!(second.unwrap().unwrap() < 0.01);
-    let why = "it ran only while the counters that tell who caused it were rotated out";
+    let why = Reason::NoShare(NoShare::OwnerUnseen);
     assert_eq!((rows[0].0, &rows[0].1), (0, &of(7)));
-    assert_eq!(rows[1], (0, of(8), Err(why.to_owned())));
-    assert_eq!(rows[2], (0, Whose::Unattributed, Ok(None)));
+    assert_eq!(rows[1], (0, of(8), Err(why)));
+    assert_eq!(rows[2], (0, Subject::Unattributed, Ok(None)));
     assert_eq!((rows[3].0, &rows[3].1), (1, &of(7)));
     assert_eq!(rows.len(), 5);
 }
@@ -344,12 +347,13 @@ fn of_more_than_two_sockets_nobody_can_say_who_read() {
         .map(third)
         .collect();
     window.uncore.extend(readings);
-    let shared = share::of_window(&plan, &window, &View::default());
-    let of_socket_0 = shared.iter().find(|shared| shared.socket == 0).unwrap();
-    assert_eq!(of_socket_0.shares, Err(NoShare::ManySockets));
-    let rows = rows(&plan, &window, &View::default(), of_socket_0);
-    let why = "each of more than two sockets counts together what it reads from all others";
-    assert_eq!((rows.len(), &rows[0].share), (1, &Err(why.to_owned())));
+    let joined = View::default().join(&plan, &window, None);
+    let mut shared = joined.shares.iter();
+    let of_socket_0 = shared.find(|shared| shared.of.socket == 0).unwrap();
+    assert_eq!(of_socket_0.of.shares, Err(NoShare::ManySockets));
+    let rows = rows(&plan, &window, of_socket_0);
+    let why = Reason::NoShare(NoShare::ManySockets);
+    assert_eq!((rows.len(), &rows[0].share), (1, &Err(why)));
 }
 
 #[test]
@@ -374,14 +378,14 @@ fn what_resctrl_counted_stands_beside_the_share() {
         group("/mon_groups/a", &[7], 20),
         group("/mon_groups/both", &[7, 8], 1),
     ];
-    let joined = View::default().join(&window, plan.groups.len());
-    let mut report = Report::new(&plan, &window, &joined, Duration::ZERO);
-    report.add_shares(&plan, &window, &View::default());
-    let beside: Vec<_> = report
-        .shares
-        .iter()
-        .filter(|row| row.socket == 0)
-        .map(|row| row.monitored)
-        .collect();
-    assert_eq!(beside, [Some(5_020.0), None, None]);
+    let view = View::default();
+    let joined = view.join(&plan, &window, None);
+    let report = Report::new(&plan, &window, &joined, &view);
+    let rate = |id| {
+        let subject = Subject::Entity(Entity::Unnamed(id));
+        let series = report.of(&subject, "resctrl_bandwidth").next()?;
+        assert_eq!(report.attributes(series).socket, Some(0));
+        Some(series.estimate()?.value)
+    };
+    assert_eq!((rate(7), rate(8)), (Some(5_020.0 / 1e9), None));
 }

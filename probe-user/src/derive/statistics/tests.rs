@@ -72,8 +72,8 @@ fn an_interval_of_no_share_begins_at_0() {
 }
 
 #[track_caller]
-fn holds(estimate: Estimate) {
-    let Estimate { value, low, high } = estimate;
+fn holds(estimate: Interval) {
+    let Interval { value, low, high } = estimate;
     assert!(
         0.0 <= low && low <= value && value <= high && high.is_finite(),
         "{estimate:?}"

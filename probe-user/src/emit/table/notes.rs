@@ -5,64 +5,38 @@ use std::{
     io::{self, Write},
 };
 
-use super::{place, share_place, short};
+use super::{share_place, short};
 use crate::{
-    derive::{Report, Whose},
+    derive::{Group, Part, Report, Subject},
     emit::printable::printable,
-    formula::NoValue,
 };
 
 /// Rows that are named; of more, their number.
 const NAMED: usize = 3;
 
-pub(super) fn write<'a>(out: &mut impl Write, report: &'a Report) -> io::Result<()> {
+pub(super) fn write(out: &mut impl Write, report: &Report, groups: &[Group<'_>]) -> io::Result<()> {
     // By event or metric, and reason, the rows; then those with the same rows and reason share a line.
-    let mut notes: BTreeMap<(&'a str, String), Vec<String>> = BTreeMap::new();
-    let mut note = |of: &'a str, reason: &NoValue, row: &str| {
-        let rows = notes.entry((of, reason.to_string())).or_default();
-        rows.push(row.to_owned());
-    };
-    let rows = report.rows.iter();
-    let rows = rows.map(|row| (short(&row.label), &row.values, &row.metrics));
-    let total = &report.total;
-    let total = ("total".to_owned(), &total.values, &total.metrics);
-    for (row, values, metrics) in rows.chain([total]) {
-        for (column, value) in report.columns.iter().zip(values) {
-            if let Some(Err(reason)) = value {
-                note(&column.name, reason, &row);
-            }
-        }
-        for (head, value) in report.metrics.iter().zip(metrics) {
-            if let Err(reason) = value {
-                note(&head.name, reason, &row);
-            }
-        }
-    }
-    for row in &report.sockets {
-        for (column, value) in report.columns.iter().zip(&row.values) {
-            if let Some(Err(reason)) = value {
-                note(&column.name, reason, &format!("socket {}", row.label));
-            }
-        }
-    }
-    for row in &report.places {
-        if let Err(reason) = &row.value {
-            let key = (row.metric.name.as_str(), reason.to_string());
-            notes.entry(key).or_default().push(place(row).1);
-        }
-    }
-    for row in &report.shares {
-        if let Err(reason) = &row.share {
-            let key = (row.metric.name.as_str(), reason.clone());
-            let row = match &row.whose {
-                Whose::Entity(entity) => format!("{} on {}", short(entity), share_place(row)),
-                _ => share_place(row),
+    let mut notes: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
+    for group in groups.iter().filter(|group| group.part != Part::Own) {
+        // Too few samples are seen as such.
+        let plain = |series: &&crate::derive::Series| report.attributes(series).operation.is_none();
+        for series in group.series.iter().filter(plain) {
+            let Err(reason) = &series.value else {
+                continue;
             };
-            notes.entry(key).or_default().push(row);
+            let key = (report.metric(series).name.as_str(), reason.to_string());
+            let rows = notes.entry(key).or_default();
+            rows.extend(match (group.part, group.subject) {
+                (Part::Missing, _) => None,
+                (Part::Shares, Subject::Entity(_)) => Some(format!(
+                    "{} on {}",
+                    short(group.subject),
+                    share_place(report, series)
+                )),
+                (Part::Shares, _) => Some(share_place(report, series)),
+                _ => Some(short(group.subject)),
+            });
         }
-    }
-    for (head, reason) in &report.missing {
-        notes.insert((&head.name, reason.clone()), Vec::new());
     }
     let mut lines: BTreeMap<(String, Vec<String>), Vec<&str>> = BTreeMap::new();
     for ((metric, reason), rows) in notes {

@@ -2,10 +2,8 @@
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use probe_user::{
-    derive::spe::SpeReport,
-    emit::SpeEmitter,
     join::By,
     machine::{Machine, Pmus},
     plan::Plan,
@@ -17,7 +15,6 @@ use probe_user::{
         },
     },
     snapshot::Hook,
-    window::SpeWindow,
 };
 
 use crate::live;
@@ -88,28 +85,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let period = period(args.period, args.spe_budget)?;
     let machine = Arc::new(Machine::this());
     let spe = config(args, period, machine.pmus()?)?;
-    let hierarchy = machine.hierarchy()?;
-    let run = &args.run;
-    let mut emitter = SpeEmitter::new(run.output()?, run.format, run.with_self);
     let start = |follow_command| {
         let config = Config {
             plan: Plan::default(),
             hook: Hook::SchedSwitch,
-            by_process: run.by == By::Process,
+            by_process: args.run.by == By::Process,
             follow_command,
             max_rows: None,
             spe: Some(spe),
         };
         Ok(Session::start(config, &machine)?)
     };
-    let pages = args.hot_pages.unwrap_or_default() as usize;
-    live::run(run, None, hierarchy, start, |ends| {
-        let window = SpeWindow::between(ends.last, ends.now);
-        let window = window.context("the session does not sample")?;
-        let joined = ends.view.join_spe(&window);
-        let report = SpeReport::new(&window, &joined, ends.began, pages);
-        emitter.write(&report).context("cannot write the output")
-    })
+    let run = live::Run {
+        args: &args.run,
+        hierarchy: machine.hierarchy()?,
+        turn: None,
+        accesses: Some(args.hot_pages.unwrap_or_default() as usize),
+        start,
+    };
+    live::run(run, |_, _| {})
 }
 
 fn config(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Result<SpeConfig> {

@@ -5,19 +5,16 @@ mod samples;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use probe_user::{
     catalogue::{Catalogue, Chip, Hardware, Metric, Settings},
-    derive::Report,
     devices::Devices,
-    emit::Emitter,
     event::{self},
     join::By,
     machine::{Machine, Pmus},
     plan::{Capacity, Plan, Request, default_events},
     session::Config,
     snapshot::Hook,
-    window::Window,
 };
 
 use crate::live;
@@ -64,28 +61,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let machine = Arc::new(Machine::this());
     let plan = plan(args, &machine)?;
-    let hierarchy = machine.hierarchy()?;
-    let run = &args.run;
-    let mut emitter = Emitter::new(run.output()?, run.format, run.with_self);
-    let turn = args.rotate.map(Duration::from_millis);
-    let start = |follow| samples::start(config(args, plan, follow), &machine);
+    let run = live::Run {
+        args: &args.run,
+        hierarchy: machine.hierarchy()?,
+        turn: args.rotate.map(Duration::from_millis),
+        accesses: None,
+        start: |follow| samples::start(config(args, plan, follow), &machine),
+    };
     let mut said = false;
-    live::run(run, turn, hierarchy, start, |ends| {
-        let line = dear::line(ends.plan, &ends.now.health.cost);
+    live::run(run, |plan, now| {
+        let line = dear::line(plan, &now.health.cost);
         if let Some(line) = line.filter(|_| !said) {
             tracing::warn!("{line}");
             said = true;
         }
-        let window = Window::between(ends.last, ends.now, ends.plan);
-        let joined = ends.view.join(&window, ends.plan.groups.len());
-        let mut report = Report::new(ends.plan, &window, &joined, ends.began);
-        report.add_shares(ends.plan, &window, ends.view);
-        if let Some(samples) = &window.samples {
-            report.add_samples(ends.plan, samples, ends.view);
-        }
-        emitter
-            .write(&report, &window.health)
-            .context("cannot write the output")
     })
 }
 

@@ -149,10 +149,10 @@ fn a_device_that_one_container_holds_is_all_its_own() {
     let shared = share::of_window(&plan, &window, &View::default());
     let of_gpu = shared[0].shares.as_ref().unwrap();
     assert_eq!(of_gpu.method, Method::DeviceOwner);
-    let error = of_gpu.rel_error(&Part {
+    let error = of_gpu.rel_error(&share::Part {
         count: 1,
         samples: 1,
-        ..Part::default()
+        ..share::Part::default()
     });
     assert_eq!(error, Some(0.0), "exact");
 

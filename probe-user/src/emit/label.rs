@@ -1,0 +1,79 @@
+//! What subjects are called, in every format.
+
+use std::borrow::Cow;
+
+use crate::{derive::Subject, join::Entity};
+
+/// Digits of a container id that people use.
+const SHORT_ID: usize = 12;
+
+/// Kind and name of a subject, as programs read them.
+pub(super) fn label(subject: &Subject) -> (&'static str, Cow<'_, str>) {
+    match subject {
+        Subject::Entity(entity) => entity_label(entity),
+        Subject::Machine => ("total", "total".into()),
+        Subject::Socket(socket) => ("socket", socket.to_string().into()),
+        Subject::Place(place, _) if place.device.is_some() => ("device", place.to_string().into()),
+        Subject::Place(place, _) => ("socket", place.to_string().into()),
+        Subject::Io => ("io", "io".into()),
+        Subject::Unattributed => ("unattributed", "unattributed".into()),
+        Subject::Unknown => ("unknown", "unknown".into()),
+        Subject::Pmuscope => ("self", "pmuscope".into()),
+    }
+}
+
+fn entity_label(entity: &Entity) -> (&'static str, Cow<'_, str>) {
+    match entity {
+        Entity::Command(name) => ("command", name.into()),
+        Entity::Pod(uid) => ("pod", uid.into()),
+        Entity::Container { id, .. } => ("container", id.into()),
+        Entity::Cgroup(path) => ("cgroup", path.into()),
+        Entity::Process { tgid, name } => {
+            let name = name.as_deref().unwrap_or("(name not known)");
+            ("process", format!("{name} {tgid}").into())
+        }
+        Entity::EndedProcesses => ("ended", "other processes that ended".into()),
+        Entity::Unnamed(id) => ("cgroup", format!("id {id} (name lost)").into()),
+        Entity::System => ("system", "system".into()),
+        Entity::Overflow => ("overflow", "system (overflow)".into()),
+        Entity::Unattributed => ("unattributed", "unattributed".into()),
+        Entity::Idle => ("idle", "idle".into()),
+        Entity::SystemAndIdle => ("system+idle", "system+idle".into()),
+    }
+}
+
+/// The pod of a container.
+pub(super) fn pod(subject: &Subject) -> Option<&str> {
+    match subject {
+        Subject::Entity(Entity::Container { pod, .. }) => pod.as_deref(),
+        _ => None,
+    }
+}
+
+/// The process id of a process.
+pub(super) fn pid(subject: &Subject) -> Option<u32> {
+    match subject {
+        Subject::Entity(Entity::Process { tgid, .. }) => Some(*tgid),
+        _ => None,
+    }
+}
+
+/// The name for people: with its kind where that is not plain, short, with the devices of a place.
+pub(super) fn short(subject: &Subject) -> String {
+    match subject {
+        Subject::Entity(Entity::Container { id, pod }) => {
+            let id = id.get(..SHORT_ID).unwrap_or(id);
+            match pod {
+                Some(pod) => format!("container {id} (pod {pod})"),
+                None => format!("container {id}"),
+            }
+        }
+        Subject::Entity(Entity::Pod(uid)) => format!("pod {uid}"),
+        Subject::Entity(Entity::Command(name)) => format!("command {name}"),
+        Subject::Socket(socket) => format!("socket {socket}"),
+        Subject::Place(place, devices) if !devices.is_empty() => {
+            format!("{place} ({})", devices.join(", "))
+        }
+        _ => label(subject).1.into_owned(),
+    }
+}

@@ -1,0 +1,241 @@
+//! The grammar of `OpenMetrics` by a reader of its own, and by Prometheus' where it is installed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use crate::emit::{
+    Format,
+    tests::{HOSTILE, hostile, report, written},
+};
+
+/// The value of each sample, by name and labels.
+type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
+
+/// Reads an exposition; panics where it is none.
+fn read(text: &str) -> Samples {
+    let mut samples = Samples::new();
+    let mut families = BTreeSet::new();
+    let mut family: Option<(String, String)> = None;
+    let body = text.strip_suffix("# EOF\n").expect("it ends");
+    for line in body.lines() {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let [keyword, name, rest] = *comment.splitn(3, ' ').collect::<Vec<_>>() else {
+                panic!("{line}");
+            };
+            assert_name(name);
+            match keyword {
+                "HELP" => {
+                    assert!(families.insert(name.to_owned()), "{name} is there twice");
+                    family = Some((name.to_owned(), String::new()));
+                }
+                "TYPE" => family = Some((name.to_owned(), rest.to_owned())),
+                "UNIT" => assert!(name.ends_with(&format!("_{rest}")), "{line}"),
+                _ => panic!("{line}"),
+            }
+            assert_eq!(family.as_ref().unwrap().0, name, "{line}");
+            continue;
+        }
+        let (name, labels, value) = sample(line);
+        let (of, type_name) = family.as_ref().expect("a head comes first");
+        let suffix = name.strip_prefix(of.as_str()).expect("it is of its family");
+        let suffixes: &[&str] = match type_name.as_str() {
+            "counter" => &["_total"],
+            "histogram" => &["_bucket", "_count", "_sum"],
+            "info" => &["_info"],
+            "gauge" | "stateset" => &[""],
+            _ => panic!("{type_name}"),
+        };
+        assert!(suffixes.contains(&suffix), "{line} in {type_name}");
+        assert_eq!(labels.contains_key("le"), suffix == "_bucket", "{line}");
+        let twice = samples.insert((name, labels), value);
+        assert_eq!(twice, None, "{line} is there twice");
+    }
+    samples
+}
+
+fn assert_name(name: &str) {
+    let valid = |char: char| char.is_ascii_alphanumeric() || char == '_';
+    assert!(
+        name.starts_with("pmuscope_") && name.chars().all(valid),
+        "{name}"
+    );
+}
+
+/// `name{label="value",...} number`.
+fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
+    let (name, mut rest) = line.split_at(line.find(['{', ' ']).expect("a value"));
+    assert_name(name);
+    let mut labels = BTreeMap::new();
+    if let Some(list) = rest.strip_prefix('{') {
+        rest = list;
+        loop {
+            let (label, value) = rest.split_once("=\"").expect("a label");
+            let mut text = String::new();
+            let mut chars = value.char_indices();
+            let end = loop {
+                match chars.next().expect("it is closed") {
+                    (at, '"') => break at,
+                    (_, '\\') => text.push(match chars.next().expect("an escape").1 {
+                        'n' => '\n',
+                        char @ ('\\' | '"') => char,
+                        other => panic!("\\{other} in {line}"),
+                    }),
+                    (_, char) => text.push(char),
+                }
+            };
+            assert!(labels.insert(label.to_owned(), text).is_none(), "{line}");
+            rest = &value[end + 1..];
+            match rest.strip_prefix(',') {
+                Some(more) => rest = more,
+                None => break,
+            }
+        }
+        rest = rest.strip_prefix('}').expect("it is closed");
+    }
+    let value = rest
+        .strip_prefix(' ')
+        .expect("a value")
+        .parse()
+        .expect("a number");
+    (name.to_owned(), labels, value)
+}
+
+fn value(samples: &Samples, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    let labels = labels
+        .iter()
+        .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+    samples.get(&(name.to_owned(), labels.collect())).copied()
+}
+
+#[test]
+fn every_kind_of_value_is_read_back() {
+    let samples = read(&written(&report(), Format::OpenMetrics));
+    let of = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
+    let command = [("kind", "command"), ("name", "make")];
+    let with = |more: &[(&'static str, &'static str)]| [&command[..], more].concat();
+    // Totals since the session began, in base units.
+    let seconds = of(
+        "pmuscope_events_seconds_total",
+        &with(&[("event", "task-clock")]),
+    );
+    assert_eq!(seconds, Some(0.01));
+    let cycles = of("pmuscope_events_total", &with(&[("event", "cycles")]));
+    assert_eq!(cycles, Some(2_000.0));
+    assert_eq!(of("pmuscope_ipc_per_cycle", &command), Some(1.5));
+    assert_eq!(of("pmuscope_machine_ipc_per_cycle", &[]), Some(1.25));
+    let bandwidth = "pmuscope_read_bandwidth_bytes_per_second";
+    assert_eq!(of(bandwidth, &[("socket", "0")]), Some(12.5e9));
+    let loads = with(&[("operation", "load")]);
+    assert_eq!(of("pmuscope_spe_operations_total", &loads), Some(1e6));
+    let histogram = "pmuscope_spe_latency_cycles";
+    for (bound, count) in [("1.0", 1.0), ("3.0", 1.0), ("+Inf", 11.0)] {
+        let labels = [&loads[..], &[("le", bound)]].concat();
+        assert_eq!(of(&format!("{histogram}_bucket"), &labels), Some(count));
+    }
+    assert_eq!(of(&format!("{histogram}_count"), &loads), Some(11.0));
+    assert_eq!(of(&format!("{histogram}_sum"), &loads), Some(9.0));
+    let version = [("version", "1.2.3")];
+    assert_eq!(of("pmuscope_self_build_info", &version), Some(1.0));
+    for (hook, is) in [("sched-switch", 1.0), ("cgroup-switches", 0.0)] {
+        let labels = [("pmuscope_self_hook", hook)];
+        assert_eq!(of("pmuscope_self_hook", &labels), Some(is));
+    }
+    // What has no value is counted, but a total stands.
+    let lost = [("kind", "cgroup"), ("name", "id 99 (name lost)")];
+    let event = |name| [&lost[..], &[("event", name)]].concat();
+    let total = of("pmuscope_events_seconds_total", &event("task-clock"));
+    assert_eq!(total, Some(1.0));
+    assert_eq!(of("pmuscope_events_total", &event("cycles")), None);
+    let reason = [("reason", "denominator zero: RD_REQ")];
+    assert_eq!(of("pmuscope_absent_values", &reason), Some(1.0));
+}
+
+#[test]
+fn hostile_names_stay_labels() {
+    let samples = read(&written(&hostile(), Format::OpenMetrics));
+    let printable = crate::emit::printable::printable(HOSTILE);
+    let mut labels = samples.keys().map(|(_, labels)| labels);
+    let name = labels.find_map(|labels| labels.get("name").filter(|_| labels["kind"] == "command"));
+    assert_eq!(name.unwrap(), &*printable);
+}
+
+fn promtool(arguments: &[&str], text: &str) -> Option<String> {
+    let child = Command::new("promtool")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        println!("skipped: promtool (Debian: prometheus) is not installed");
+        return None;
+    };
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(text.as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}{text}");
+    Some(said)
+}
+
+/// Prometheus' own parser of the format takes it. It wants times with what goes into a block.
+#[test]
+fn prometheus_reads_it() {
+    for report in [report(), hostile()] {
+        let text = written(&report, Format::OpenMetrics);
+        let lines = text.lines().map(|line| match line.starts_with('#') {
+            true => format!("{line}\n"),
+            false => format!("{line} 1700000000\n"),
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let [input, blocks] = ["input", "blocks"].map(|name| directory.path().join(name));
+        std::fs::write(&input, lines.collect::<String>()).unwrap();
+        let [input, blocks] = [&input, &blocks].map(|path| path.to_str().unwrap());
+        let arguments = ["tsdb", "create-blocks-from", "openmetrics", input, blocks];
+        if promtool(&arguments, "").is_none() {
+            return;
+        }
+    }
+}
+
+/// Names, helps and units are what Prometheus' conventions ask for. Its check reads the older format, where a
+/// counter's head has the name of its sample, and two types have other names.
+#[test]
+fn promtool_has_no_complaint() {
+    let text = written(&report(), Format::OpenMetrics);
+    let typed: Vec<(&str, &str)> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+        .collect();
+    let older = text
+        .lines()
+        .filter(|line| !line.starts_with("# UNIT") && *line != "# EOF");
+    let older = older.map(|line| {
+        let Some(head) = line.strip_prefix("# ") else {
+            return format!("{line}\n");
+        };
+        let [keyword, name, rest] = *head.splitn(3, ' ').collect::<Vec<_>>() else {
+            panic!("{line}");
+        };
+        let (_, type_name) = typed.iter().find(|(of, _)| *of == name).unwrap();
+        let (suffix, older) = match *type_name {
+            "counter" => ("_total", "counter"),
+            "info" => ("_info", "gauge"),
+            "stateset" => ("", "gauge"),
+            other => ("", other),
+        };
+        let rest = if keyword == "TYPE" { older } else { rest };
+        format!(
+            "# {keyword} {name}{suffix} {}\n",
+            rest.replace("\\\"", "\"")
+        )
+    });
+    let older: String = older.collect();
+    if let Some(said) = promtool(&["check", "metrics"], &older) {
+        assert_eq!(said, "", "{older}");
+    }
+}

@@ -1,0 +1,136 @@
+//! The text format itself: heads, samples, escapes and numbers.
+
+use std::io::Write as _;
+
+use crate::{derive::Histogram, emit::printable::printable};
+
+/// An exposition that is being written.
+pub(super) struct Text<'a> {
+    out: &'a mut Vec<u8>,
+}
+
+/// `name="value"`. Beside the escapes of the format, what acts on a terminal is written as Rust writes it.
+pub(super) fn label(name: &str, value: &str) -> String {
+    let mut label = format!("{name}=\"");
+    escape(&mut label, value, true);
+    label.push('"');
+    label
+}
+
+fn escape(into: &mut String, text: &str, quotes: bool) {
+    for char in printable(text).chars() {
+        match char {
+            '\\' => into.push_str("\\\\"),
+            '"' if quotes => into.push_str("\\\""),
+            char => into.push(char),
+        }
+    }
+}
+
+impl<'a> Text<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
+        Self { out }
+    }
+
+    /// Begins a family.
+    pub(super) fn head(&mut self, name: &str, type_name: &str, unit: &str, help: &str) {
+        let mut escaped = String::new();
+        // A help is escaped like a label but for its quotes, which may stand as they are.
+        escape(&mut escaped, help, true);
+        let words: &[&str] = &[
+            "# HELP ",
+            name,
+            " ",
+            &escaped,
+            "\n# TYPE ",
+            name,
+            " ",
+            type_name,
+            "\n",
+        ];
+        self.add(words);
+        if !unit.is_empty() {
+            self.add(&["# UNIT ", name, " ", unit, "\n"]);
+        }
+    }
+
+    /// A sample; labels that are empty are left out.
+    pub(super) fn sample(&mut self, name: &str, suffix: &str, labels: [&str; 3], value: f64) {
+        self.labelled(name, suffix, labels, "");
+        self.number(value);
+        self.out.push(b'\n');
+    }
+
+    /// Buckets are cumulative, and those of a value and below.
+    pub(super) fn histogram(
+        &mut self,
+        name: &str,
+        labels: [&str; 3],
+        histogram: &Histogram,
+        factor: f64,
+    ) {
+        let mut sum = 0;
+        for (at, count) in histogram.counts.iter().enumerate() {
+            sum += count;
+            let bound = histogram.bounds.get(at);
+            let bound = bound.map_or_else(
+                || "+Inf".to_owned(),
+                |bound| format!("{:?}", bound * factor),
+            );
+            self.labelled(name, "_bucket", labels, &bound);
+            self.whole(sum);
+        }
+        self.labelled(name, "_count", labels, "");
+        self.whole(sum);
+        self.sample(name, "_sum", labels, histogram.sum * factor);
+    }
+
+    /// Ends the exposition.
+    pub(super) fn end(&mut self) {
+        self.add(&["# EOF\n"]);
+    }
+
+    fn labelled(&mut self, name: &str, suffix: &str, labels: [&str; 3], bound: &str) {
+        self.add(&[name, suffix]);
+        let mut separator = "{";
+        for label in labels.into_iter().filter(|label| !label.is_empty()) {
+            self.add(&[separator, label]);
+            separator = ",";
+        }
+        if !bound.is_empty() {
+            self.add(&[separator, "le=\"", bound, "\""]);
+            separator = ",";
+        }
+        self.add(&[if separator == "{" { " " } else { "} " }]);
+    }
+
+    fn whole(&mut self, number: u64) {
+        writeln!(self.out, "{number}").expect("it goes into memory");
+    }
+
+    /// As short as it can be without loss.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is whole and below 2^53"
+    )]
+    fn number(&mut self, number: f64) {
+        if number.fract() == 0.0 && (0.0..9e15).contains(&number) {
+            let written = serde_json::to_writer(&mut *self.out, &(number as u64));
+            written.expect("it goes into memory");
+        } else if number.is_finite() {
+            let written = serde_json::to_writer(&mut *self.out, &number);
+            written.expect("it goes into memory");
+        } else if number.is_nan() {
+            self.add(&["NaN"]);
+        } else {
+            self.add(&[if number > 0.0 { "+Inf" } else { "-Inf" }]);
+        }
+    }
+
+    fn add(&mut self, words: &[&str]) {
+        for word in words {
+            self.out.extend_from_slice(word.as_bytes());
+        }
+    }
+}
