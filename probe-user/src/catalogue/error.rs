@@ -108,6 +108,11 @@ pub enum MetricProblem {
         /// What it was probably meant to be.
         near: Nearest,
     },
+    /// What other sockets count at the source, without how far that may be off.
+    #[error(
+        "from_sockets needs `mismatch` of PMU {0}: how far source and destination may differ, in thousandths"
+    )]
+    Mismatch(String),
     /// Metrics that name each other in a circle.
     #[error("its formula needs its own value: {0}; write one of them over events")]
     Cycle(String),

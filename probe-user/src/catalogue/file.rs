@@ -43,6 +43,7 @@ pub(super) struct Pmu {
     pub(super) pattern: String,
     pub(super) product: Option<u32>,
     pub(super) per: Per,
+    pub(super) mismatch: Option<u32>,
     pub(super) counters: Option<u32>,
     pub(super) slots: Option<u32>,
     #[serde(default)]

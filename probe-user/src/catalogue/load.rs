@@ -153,6 +153,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         pattern,
         product,
         per,
+        mismatch,
         counters,
         slots,
         defaults,
@@ -182,6 +183,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         pattern,
         product,
         per,
+        mismatch,
         counters,
         slots,
         defaults,
@@ -233,6 +235,9 @@ fn load_metric(
                 near: Nearest::to(event, known),
             });
         }
+    }
+    if raw.from_sockets.is_some() && pmu.mismatch.is_none() {
+        return Err(MetricProblem::Mismatch(pmu.key.clone()));
     }
     let io = raw.io.and_then(|event| {
         let mut pmus = family.pmus.iter();

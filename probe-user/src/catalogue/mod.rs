@@ -26,6 +26,7 @@
 //! pattern = "nvidia_scf_pmu_{socket}"  # the directory in sysfs; `{core}` is the core PMU
 //! product = 0x2cf                    # optional: told by its `identifier`, not by its name
 //! per = "socket"                     # cpu: per container; socket: units added up; device: each alone
+//! mismatch = 79                      # with from_sockets: how far it may be from what arrives, in thousandths
 //! counters = 8                       # optional: how many events fit at once
 //! slots = 8                          # optional: `slots` where sysfs does not tell
 //! defaults = { root_port = 0x3ff }   # optional: filters that are always written

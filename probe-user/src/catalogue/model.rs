@@ -38,6 +38,9 @@ pub struct PmuSpec {
     pub product: Option<u32>,
     /// What one value of its metrics stands for.
     pub per: Per,
+    /// How far what an event of `from_sockets` counts at its source may be from what the destination counts, in
+    /// thousandths.
+    pub mismatch: Option<u32>,
     /// How many events count at once, beside those with a counter of their own.
     pub counters: Option<u32>,
     /// What the core can issue per cycle.

@@ -34,9 +34,9 @@ impl Devices {
     #[must_use]
     pub fn read(sysfs: &Path, pmus: &Pmus, topology: &Topology) -> Self {
         let mut devices = Self::default();
-        let platform = Platform::of(sysfs, pmus);
+        let pcie = PciePmus::of(sysfs, pmus);
         let mut places: BTreeMap<(u32, ComplexKind), Complex> = BTreeMap::new();
-        for (socket, kind, pmu) in platform.known() {
+        for (socket, kind, pmu) in pcie.known() {
             let complex = places
                 .entry((socket, kind))
                 .or_insert_with(|| Complex::new(Some(socket), kind));
@@ -48,7 +48,7 @@ impl Devices {
             let port = &of_port[0];
             // Behind another function: a bridge whose own entry could not be read is still one.
             let is_bridge = port.address != port.port || port.is_bridge();
-            let place = platform.place(sysfs, port.root_bus, port.port, is_bridge);
+            let place = pcie.place(sysfs, port.root_bus, port.port, is_bridge);
             let place = place.unwrap_or_else(|error| {
                 devices.problems.insert(port.port, error);
                 None
@@ -103,7 +103,7 @@ impl Complex {
 
 /// The PMUs that count `PCIe` traffic here, which tell how to find their devices.
 #[derive(Debug, Default)]
-struct Platform {
+struct PciePmus {
     /// Grace: by socket.
     sockets: BTreeMap<u32, Vec<String>>,
     /// Tegra410: by socket and root complex.
@@ -115,7 +115,7 @@ struct Platform {
 /// Socket, complex, and number of the port in it.
 type Place = (Option<u32>, ComplexKind, Option<u32>);
 
-impl Platform {
+impl PciePmus {
     fn of(sysfs: &Path, pmus: &Pmus) -> Self {
         let mut platform = Self::default();
         for pmu in pmus.iter() {

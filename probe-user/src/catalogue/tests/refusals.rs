@@ -310,3 +310,20 @@ fn nothing_of_a_refused_file_is_added() {
     assert_eq!(catalogue.metrics().count(), before);
     assert_eq!(catalogue.families().count(), CATALOGUE.families().count());
 }
+
+/// Grace's own file has it: 79 thousandths.
+#[test]
+fn what_other_sockets_count_needs_how_far_it_may_be_off() {
+    let text = file(
+        "m",
+        "1/s",
+        "CYCLES / seconds",
+        "from_sockets = \"CMEM_RD_DATA\"",
+    );
+    assert_eq!(
+        refusal(&text),
+        "metric m: from_sockets needs `mismatch` of PMU scf: how far source and destination may differ, in thousandths"
+    );
+    let scf = super::metric("nvidia-grace-scf", "cmem_read_bandwidth");
+    assert_eq!(scf.pmu.mismatch, Some(79));
+}

@@ -31,12 +31,6 @@ pub struct Weight {
     pub samples: u64,
 }
 
-/// How far what the source of traffic between sockets counts may be from what its destination does, in
-/// thousandths. NVIDIA Grace performance guide, the examples of the SCF PMU: of reads 36,189,087 beats at the
-/// source for 33,542,984 at the destination (1.079), of writes 961,728,219 bytes for 993,278,696 (0.968). Two
-/// examples are no law of either direction, so the larger stands for both.
-pub const MISMATCH: u64 = 79;
-
 /// What one owner has of a socket's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
@@ -99,8 +93,11 @@ pub struct Traffic {
     /// The part of devices, where it is counted apart.
     pub io: u64,
     /// What the CPUs of each other socket say they sent here. Source and destination do not count
-    /// the same ([`MISMATCH`]), so these are no part of `measured` to the last count.
+    /// the same ([`Self::mismatch`]), so these are no part of `measured` to the last count.
     pub from_sockets: BTreeMap<u32, u64>,
+    /// How far what the source of traffic between sockets counts may be from what its destination does, in
+    /// thousandths ([`crate::catalogue::PmuSpec::mismatch`]).
+    pub mismatch: u64,
 }
 
 /// Whose a socket's traffic is.
@@ -138,10 +135,10 @@ impl Weights {
     /// Whose reads the traffic to the memory of a socket is: devices' first, then that of other sockets by
     /// their remote weights, the rest by the local weights of its own CPUs.
     ///
-    /// Of `r` counts that other sockets sent, up to `d = 0.079 r` more or fewer may be here ([`MISMATCH`]).
+    /// Of `r` counts that other sockets sent, up to `d = m r` more or fewer may be here, by the mismatch `m`.
     /// So the first `d` of the rest are nobody's: they may be more of the same. To the `L` counts that are
     /// left then, these may have to be added, and as many of the remote ones: an error of up to `2 d / L` of each
-    /// local share, and of 0.079 of each remote one. Where nothing is left (the source counts as much as the
+    /// local share, and of `m` of each remote one. Where nothing is left (the source counts as much as the
     /// destination, or more), of those with a local weight nothing is known.
     ///
     /// # Errors
@@ -155,12 +152,12 @@ impl Weights {
         for (other, count) in limited(left, &traffic.from_sockets) {
             if count > 0 {
                 let of_other = self.of(other)?;
-                shares.divide_seen(count, mismatch(count), &of_other.remote, of_other);
+                shares.divide_seen(count, traffic.may_differ(count), &of_other.remote, of_other);
                 remote += count;
             }
         }
         left -= remote;
-        let apart = mismatch(remote);
+        let apart = traffic.may_differ(remote);
         let nobodys = apart.min(left);
         shares.unattributed += nobodys;
         let own = self.of(socket)?;
@@ -350,9 +347,11 @@ impl Shares {
     }
 }
 
-/// How many of the counts of a source the destination may not have, or have more.
-fn mismatch(count: u64) -> u64 {
-    fraction(count, MISMATCH, 1000)
+impl Traffic {
+    /// How many of the counts of a source the destination may not have, or have more.
+    fn may_differ(&self, count: u64) -> u64 {
+        fraction(count, self.mismatch, 1000)
+    }
 }
 
 /// `part / whole` of a count, rounded; none of it where the whole is nothing.

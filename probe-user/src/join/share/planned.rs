@@ -95,6 +95,7 @@ fn by_cpus(
     let mut traffic = Traffic {
         measured: counted.count,
         skew: counted.skew,
+        mismatch: planned.metric.pmu.mismatch.map_or(0, u64::from),
         ..Traffic::default()
     };
     match planned.metric.apportion {

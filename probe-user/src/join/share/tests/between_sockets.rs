@@ -10,6 +10,7 @@ fn share(shares: &Shares, cgroup: u64) -> (u64, f64) {
 
 fn traffic(measured: u64, sent: u64) -> Traffic {
     Traffic {
+        mismatch: MISMATCH,
         measured,
         from_sockets: [(1, sent)].into(),
         ..Traffic::default()
