@@ -28,7 +28,7 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A JSON value in one line, by [`PrintableJson`].
+/// A JSON value in one line, by `PrintableJson`.
 #[must_use]
 pub fn printable_json(value: &Value) -> String {
     let mut line = Vec::new();
