@@ -13,7 +13,8 @@ use crate::{
 #[must_use]
 pub fn monitored(window: &Window, view: &View) -> BTreeMap<(Entity, u32), u64> {
     let mut rows = BTreeMap::new();
-    if view.by == By::Process {
+    // Without groups there is nothing to name.
+    if view.by == By::Process || window.monitored.is_empty() {
         return rows;
     }
     let naming = view.naming(&window.names);
