@@ -1,7 +1,8 @@
 //! What pmuscope's eBPF programs and its user space share: map keys and values.
 //!
-//! Everything but the decoder in [`spe`] is plain old data made of 64-bit words: user space reads the maps as
-//! arrays of words and converts them by [`Plain`]. No I/O, no allocation, no dependency.
+//! Everything but the decoder in [`spe`] is plain old data made of 64-bit words: user space reads
+//! the maps as arrays of words and converts them by [`Plain`]. No I/O, no allocation, no
+//! dependency.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -30,5 +31,6 @@ pub const GROUP_COUNTERS: usize = 8;
 /// Groups that can be live at once. Rotated ones may be more: one of them is live on a CPU.
 pub const GROUPS: usize = 16;
 
-/// One run in this many measures its own duration: `bpf_stats` would need root and costs 20 ns a run.
+/// One run in this many measures its own duration: `bpf_stats` would need root and costs 20 ns a
+/// run.
 pub const SAMPLE_EVERY: u64 = 1024;

@@ -17,7 +17,8 @@ pub enum LifecycleKind {
     CgroupRemoved = 1,
     /// The last thread of a process exited; the id is the tgid, the text the command name.
     ProcessExited = 2,
-    /// The first switch on a CPU that the `sched_switch` program did not see; the id is the CPU, no text.
+    /// The first switch on a CPU that the `sched_switch` program did not see; the id is the CPU, no
+    /// text.
     SwitchMissed = 3,
 }
 

@@ -4,9 +4,9 @@ use crate::{CgroupId, GROUPS, SLOTS, words::words};
 
 /// What the `flush` program does; user space passes it as the first argument of the test run.
 ///
-/// The second and third are the rotated group that is live from then on, and how many counters of it
-/// are in the slots ([`CpuState::live`], [`CpuState::live_events`]). It returns [`FLUSH_BUSY`] where it has
-/// to be run again.
+/// The second and third are the rotated group that is live from then on, and how many counters of
+/// it are in the slots ([`CpuState::live`], [`CpuState::live_events`]). It returns [`FLUSH_BUSY`]
+/// where it has to be run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum FlushMode {
@@ -14,7 +14,8 @@ pub enum FlushMode {
     Arm = 0,
     /// Charge the open slice to its owner, and read again whom the running task belongs to.
     Charge = 1,
-    /// Charge the open slice and forget its owner: hook `cgroup-switches` learns owners when they leave.
+    /// Charge the open slice and forget its owner: hook `cgroup-switches` learns owners when they
+    /// leave.
     ChargeAndForget = 2,
     /// Count no more until [`Self::Arm`]: the counters here are about to be others.
     Disarm = 3,
@@ -56,26 +57,27 @@ words! {
         pub owner: CgroupId,
         /// Process of the owner when counting by process, else 0.
         pub owner_tgid: u64,
-        /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id, which
-        /// changes when a thread that is not the leader calls exec.
+        /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id,
+        /// which changes when a thread that is not the leader calls exec.
         pub task: u64,
-        /// Address of that task's set of cgroups, where it alone tells the owner: 0 for idle, and where rows
-        /// are keyed by process or a command's process tree is followed.
+        /// Address of that task's set of cgroups, where it alone tells the owner: 0 for idle, and
+        /// where rows are keyed by process or a command's process tree is followed.
         pub set: u64,
         /// Runs of the switch hook on this CPU.
         pub runs: u64,
-        /// [`Self::ARMED`] once user space armed this CPU, [`Self::AWAY`] while it is offline; 0 before. Nothing is
-        /// charged but where it is armed. The one word that another CPU writes, when that takes this one offline.
+        /// [`Self::ARMED`] once user space armed this CPU, [`Self::AWAY`] while it is offline; 0
+        /// before. Nothing is charged but where it is armed. The one word that another CPU writes,
+        /// when that takes this one offline.
         pub armed: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far back as
-        /// the slice's clock counters are taken. Never before the last reading's.
+        /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far
+        /// back as the slice's clock counters are taken. Never before the last reading's.
         pub since: u64,
         /// `CLOCK_MONOTONIC` nanoseconds at the last reading of the counters.
         pub read: u64,
         /// Nanoseconds between that reading and the one before it.
         pub length: u64,
-        /// The rotated counter group whose counters are in the slots behind the fixed groups'; [`NO_GROUP`]
-        /// where none counts on this CPU.
+        /// The rotated counter group whose counters are in the slots behind the fixed groups';
+        /// [`NO_GROUP`] where none counts on this CPU.
         pub live: u64,
         /// How many counters it has there; 0 while they are exchanged.
         pub live_events: u64,
@@ -83,12 +85,14 @@ words! {
         pub ahead: i64,
         /// Times the open slice was charged and closed.
         pub charges: u64,
-        /// Switches that the `sched_switch` program did not see: the thread that leaves is not the one
-        /// that came in. The slice is split by the time for which the scheduler says it ran.
+        /// Switches that the `sched_switch` program did not see: the thread that leaves is not the
+        /// one that came in. The slice is split by the time for which the scheduler says it ran.
         pub missed_switches: u64,
-        /// Nanoseconds of the slices that were split so between two owners: whose this time was is estimated.
+        /// Nanoseconds of the slices that were split so between two owners: whose this time was is
+        /// estimated.
         pub missed_nanos: u64,
-        /// Slices in which another task moved the one that ran to another cgroup: all of the slice is the old one's.
+        /// Slices in which another task moved the one that ran to another cgroup: all of the slice
+        /// is the old one's.
         pub moved: u64,
         /// Switches that only the `sched_exit` program saw, right after them.
         pub late: u64,

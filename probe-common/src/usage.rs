@@ -5,8 +5,8 @@ use crate::{
     words::{number, words},
 };
 
-/// A cgroup of the default hierarchy (cgroup2): the inode number of its directory,
-/// `kernfs_node.id` in the kernel. Two values that no cgroup has stand for owners that are not cgroups.
+/// A cgroup of the default hierarchy (cgroup2): the inode number of its directory, `kernfs_node.id`
+/// in the kernel. Two values that no cgroup has stand for owners that are not cgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct CgroupId(pub u64);
@@ -18,12 +18,14 @@ impl CgroupId {
     pub const IDLE: Self = Self(0);
     /// The process tree of a command that has no cgroup of its own.
     pub const COMMAND: Self = Self(u64::MAX);
-    /// Not known yet: the next event tells (hook `cgroup-switches` learns the owner when it leaves).
+    /// Not known yet: the next event tells (hook `cgroup-switches` learns the owner when it
+    /// leaves).
     pub const UNKNOWN: Self = Self(u64::MAX - 1);
     /// The root of the hierarchy: `kernfs` numbers it 1.
     pub const ROOT: Self = Self(1);
 
-    /// Whether it can be that of a cgroup: not one of the few at both ends that stand for something else.
+    /// Whether it can be that of a cgroup: not one of the few at both ends that stand for something
+    /// else.
     #[must_use]
     pub const fn is_cgroup(self) -> bool {
         self.0 > Self::IDLE.0 && self.0 < u64::MAX - 15
@@ -57,8 +59,8 @@ words! {
         pub enabled: u64,
         /// Nanoseconds of those for which the group was on the PMU.
         pub running: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds when the row was made: tells it from one of the same key that was freed
-        /// before. 0 for rows that are never freed, and for sums.
+        /// `CLOCK_MONOTONIC` nanoseconds when the row was made: tells it from one of the same key
+        /// that was freed before. 0 for rows that are never freed, and for sums.
         pub made: u64,
     }
 }

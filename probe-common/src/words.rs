@@ -1,5 +1,6 @@
-//! Structures that both sides share, as plain integers: the kernel stores them as they lie in memory, and user
-//! space reads them back field by field, so that neither side needs `unsafe` or a cast.
+//! Structures that both sides share, as plain integers: the kernel stores them as they lie in
+//! memory, and user space reads them back field by field, so that neither side needs `unsafe` or a
+//! cast.
 
 /// What a map holds as a key or a value: a number, or a structure made by `words!`.
 pub trait Plain: Field {
@@ -150,8 +151,8 @@ macro_rules! number {
 }
 pub(crate) use number;
 
-/// Defines a structure of whole 64-bit words: its fields are written down once, and their order in memory, the
-/// size, and the conversions from and to words follow from that.
+/// Defines a structure of whole 64-bit words: its fields are written down once, and their order in
+/// memory, the size, and the conversions from and to words follow from that.
 macro_rules! words {
     ($(#[$meta:meta])* pub struct $name:ident {
         $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)*
@@ -162,7 +163,8 @@ macro_rules! words {
             $($(#[$field_meta])* pub $field: $type,)*
         }
 
-        // Programs and user space are compiled for different targets: no padding, so that both see one layout.
+        // Programs and user space are compiled for different targets: no padding, so that both see
+        // one layout.
         const _: () = assert!(size_of::<$name>() == 0 $(+ size_of::<$type>())*);
         const _: () = assert!(size_of::<$name>().is_multiple_of(8));
 

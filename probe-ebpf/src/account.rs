@@ -1,5 +1,5 @@
-//! The accounting itself: reads the counters, and charges what they have gained since the last reading to an owner's
-//! row. Every program that charges ends here.
+//! The accounting itself: reads the counters, and charges what they have gained since the last
+//! reading to an owner's row. Every program that charges ends here.
 
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
@@ -24,7 +24,8 @@ static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_N
 const E2BIG: i32 = -7;
 const ENOMEM: i32 = -12;
 
-/// Nanoseconds for which a CPU makes no row after it has found the map full: rows are freed by a pull.
+/// Nanoseconds for which a CPU makes no row after it has found the map full: rows are freed by a
+/// pull.
 const BACK_OFF: u64 = 10_000_000;
 
 /// Where a charge goes that USAGE cannot take; one row per group.
@@ -39,8 +40,9 @@ const UNKNOWN: u64 = u64::MAX;
 /// All counters are read before anything else is done: they are read close together, so that
 /// ratios of them are of one time, and the look-ups that follow are not charged to whoever leaves.
 ///
-/// At a switch, `leaving` is the task that leaves. Out of idle this program runs tens of microseconds
-/// after the scheduler's own clock, while caches are cold: clocks are taken back to the switch itself.
+/// At a switch, `leaving` is the task that leaves. Out of idle this program runs tens of
+/// microseconds after the scheduler's own clock, while caches are cold: clocks are taken back to
+/// the switch itself.
 #[inline(always)]
 pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
     // Where no clock is counted, the verifier drops the look-up.
@@ -94,11 +96,12 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
     });
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
-    // From reading to reading, as the times of the counters are: what a group was live is part of it.
+    // From reading to reading, as the times of the counters are: what a group was live is part of
+    // it.
     state.length = now - state.read;
     state.read = now;
-    // The scheduler's clock may be as old as the wake-up that led to this switch, and a flush may have
-    // come in between.
+    // The scheduler's clock may be as old as the wake-up that led to this switch, and a flush may
+    // have come in between.
     state.since = if late == UNKNOWN {
         now
     } else {
@@ -199,8 +202,8 @@ fn charge_part(state: &mut CpuState, owner: Owner, part: impl Fn(u64) -> u64) {
     let mut group = 0;
     for_each_slot!(SLOT => {
         if at == 0 {
-            // Some rotated group could always be live, the moments of exchange included: the sum over
-            // them is the time for which each could have been.
+            // Some rotated group could always be live, the moments of exchange included: the sum
+            // over them is the time for which each could have been.
             let rotated = SLOT as u64 == ROTATED.load();
             key.group = if rotated { state.live as u16 } else { group as u16 };
             let enabled = if rotated { state.length } else { state.enabled[group & (GROUPS - 1)].delta };
@@ -250,7 +253,8 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
             return row;
         }
         match inserted.err() {
-            // The kernel adds up the rows of all CPUs to find that out, under a lock that all of them take.
+            // The kernel adds up the rows of all CPUs to find that out, under a lock that all of
+            // them take.
             Some(E2BIG) => {
                 state.full += 1;
                 state.retry = state.read + BACK_OFF;

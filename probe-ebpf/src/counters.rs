@@ -19,8 +19,8 @@ pub(crate) static EVENTS: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static GROUP_ENDS: Global<u64> = Global::new(0);
 
-/// The first slot of the rotated group, behind those of the groups that are always live; EVENTS where
-/// nothing is rotated.
+/// The first slot of the rotated group, behind those of the groups that are always live; EVENTS
+/// where nothing is rotated.
 #[unsafe(no_mangle)]
 pub(crate) static ROTATED: Global<u64> = Global::new(0);
 

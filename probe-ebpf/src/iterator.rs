@@ -2,7 +2,8 @@
 
 use core::ffi::c_void;
 
-/// Steps of a walk: the most that `bpf_loop` makes, and more than there can be threads and processes.
+/// Steps of a walk: the most that `bpf_loop` makes, and more than there can be threads and
+/// processes.
 pub(crate) const MAX_STEPS: u32 = 1 << 23;
 
 /// What an iterator's program gets first (`struct bpf_iter_meta`).

@@ -209,8 +209,8 @@ impl Task {
     /// Threads of its process that have not begun to exit.
     #[inline(always)]
     pub(crate) fn live_threads(self) -> u32 {
-        // SAFETY: the offsets are those of a pointer to the signal_struct, which a task has up to its
-        // release, and of an atomic_t in it.
+        // SAFETY: the offsets are those of a pointer to the signal_struct, which a task has up to
+        // its release, and of an atomic_t in it.
         unsafe {
             let signal: *const u8 = field(self.0, &TASK_SIGNAL);
             field(signal, &SIGNAL_LIVE)
@@ -242,7 +242,8 @@ impl Task {
         }
     }
 
-    /// The same of the task that was at `address`. It may be gone or run elsewhere by now: an estimate.
+    /// The same of the task that was at `address`. It may be gone or run elsewhere by now: an
+    /// estimate.
     #[inline(always)]
     pub(crate) fn ran_at(address: u64) -> Option<u64> {
         let entity = address + TASK_SE.load();
@@ -281,7 +282,8 @@ impl Task {
         }
     }
 
-    /// Address of its set of cgroups, one of each hierarchy: tasks that share it are in the same ones.
+    /// Address of its set of cgroups, one of each hierarchy: tasks that share it are in the same
+    /// ones.
     #[inline(always)]
     pub(crate) fn cgroup_set(self) -> u64 {
         // SAFETY: TASK_CGROUPS is the offset of a pointer in task_struct.
@@ -320,7 +322,8 @@ impl Cgroup {
         }
     }
 
-    /// 0 for the default hierarchy; v1 hierarchies have their own ids, and their cgroup ids collide with ours.
+    /// 0 for the default hierarchy; v1 hierarchies have their own ids, and their cgroup ids collide
+    /// with ours.
     #[inline(always)]
     pub(crate) fn hierarchy(self) -> i32 {
         // SAFETY: the offsets are those of the cgroup_root pointer and of an int in it.

@@ -1,4 +1,5 @@
-//! The ring that tells user space which cgroups and processes come and go, and that a switch was missed.
+//! The ring that tells user space which cgroups and processes come and go, and that a switch was
+//! missed.
 
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
@@ -31,12 +32,13 @@ pub(crate) fn switch_missed(cpu: u32) {
     let record = [u64::from(cpu), LifecycleKind::SwitchMissed as u64];
     const { assert!(LIFECYCLE_HEADER == 16) };
     // Where it is lost, the next pull finds out. The kind is the lower half of the second word, the
-    // length of 0 the upper one: eBPF is little-endian on all that we build for. Without the flag the
-    // kernel would wake nobody while records that wait for a batch are in the ring.
+    // length of 0 the upper one: eBPF is little-endian on all that we build for. Without the flag
+    // the kernel would wake nobody while records that wait for a batch are in the ring.
     let _ = LIFECYCLE.output::<[u64; 2]>(&record, u64::from(BPF_RB_FORCE_WAKEUP));
 }
 
-/// Puts a record into the ring; of `text`, a string of the kernel or null, as much as a record takes.
+/// Puts a record into the ring; of `text`, a string of the kernel or null, as much as a record
+/// takes.
 #[inline(always)]
 pub(crate) fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
     let Some(record) = RECORD.get_ptr_mut(0) else {

@@ -1,4 +1,5 @@
-//! pmuscope's eBPF programs, in `programs` one file each. They only add: names, ratios and scaling are user space's.
+//! pmuscope's eBPF programs, in `programs` one file each. They only add: names, ratios and scaling
+//! are user space's.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]

@@ -1,4 +1,5 @@
-//! The open slice of a CPU: from the moment at which one owner comes to that at which another one does.
+//! The open slice of a CPU: from the moment at which one owner comes to that at which another one
+//! does.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, SampledCost};
@@ -73,8 +74,8 @@ pub(crate) fn charge(state: &mut CpuState, prev: Task) {
     charge_slice(state, prev);
 }
 
-/// Where the hook does not learn who comes in, the owner is who leaves; idle and the root cgroup are
-/// one then.
+/// Where the hook does not learn who comes in, the owner is who leaves; idle and the root cgroup
+/// are one then.
 #[inline(always)]
 fn charge_slice(state: &mut CpuState, prev: Task) {
     if state.owner == CgroupId::UNKNOWN {
@@ -97,7 +98,8 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
         if owners.0 != owners.1 {
             state.missed_nanos += length;
         }
-        // Of the idle task the scheduler does not keep it: all but what the other one ran is idle's.
+        // Of the idle task the scheduler does not keep it: all but what the other one ran is
+        // idle's.
         let ran = if prev.pid() == 0 {
             length.saturating_sub(Task::ran_at(state.task).unwrap_or(length))
         } else {
@@ -107,8 +109,8 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
     }
 }
 
-/// False where the thread that runs is not the one that came in last: some switch in between was not
-/// seen.
+/// False where the thread that runs is not the one that came in last: some switch in between was
+/// not seen.
 #[inline(always)]
 pub(crate) fn seen(state: &CpuState, running: Task) -> bool {
     state.task == running.address()

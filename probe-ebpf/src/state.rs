@@ -52,7 +52,8 @@ pub(crate) fn release(state: &mut CpuState) {
     state.busy = 0;
 }
 
-/// Compiler barrier: stores above stay above, as an interrupt on this CPU sees them. LLVM has no fence for eBPF.
+/// Compiler barrier: stores above stay above, as an interrupt on this CPU sees them. LLVM has no
+/// fence for eBPF.
 #[inline(always)]
 fn keep_order() {
     // SAFETY: no instruction.

@@ -8,15 +8,17 @@
 //! 3. [`session`] opens the counters, puts the eBPF programs into the kernel and pulls
 //!    a [`snapshot`] of every map and uncore counter;
 //! 4. [`window`] is the difference of two snapshots;
-//! 5. [`join`] gives owners the [`names`] of containers, pods, processes, and shares of uncore counts;
+//! 5. [`join`] gives owners the [`names`] of containers, pods, processes, and shares of uncore
+//!    counts;
 //! 6. [`mod@derive`] makes values and ratios of counts;
 //! 7. [`emit`] writes them.
 //!
 //! [`record`] is beside that way: it keeps whole SPE samples in files. [`formula`] computes metrics, [`import`]
-//! does so for counts taken elsewhere. [`doctor`] says what this machine gives to all that, [`list`] what it
-//! can count.
+//! does so for counts taken elsewhere. [`doctor`] says what this machine gives to all that,
+//! [`list`] what it can count.
 //!
-//! docs/architecture.md has the picture, and which module may import which: `cargo xtask check` enforces it.
+//! docs/architecture.md has the picture, and which module may import which: `cargo xtask check`
+//! enforces it.
 
 pub mod catalogue;
 pub mod derive;

@@ -1,4 +1,5 @@
-//! What the benchmark asks of bpf(2) itself: a program that does nothing, and the kernel's own clock of programs.
+//! What the benchmark asks of bpf(2) itself: a program that does nothing, and the kernel's own
+//! clock of programs.
 
 use std::{
     fs, io,
@@ -11,15 +12,17 @@ use aya_obj::{
     generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_type},
 };
 
-/// A program on `sched_switch` that does nothing: what it costs is the kernel's way into any program there.
-/// Two instructions, loaded here, so that the product's eBPF object holds nothing for its benchmark.
+/// A program on `sched_switch` that does nothing: what it costs is the kernel's way into any
+/// program there. Two instructions, loaded here, so that the product's eBPF object holds nothing
+/// for its benchmark.
 pub(crate) struct Empty {
     _program: OwnedFd,
     _link: OwnedFd,
 }
 
 impl Empty {
-    /// Loads it as `tp_btf/sched_switch` and attaches it, by the calls that aya makes for pmuscope's own.
+    /// Loads it as `tp_btf/sched_switch` and attaches it, by the calls that aya makes for
+    /// pmuscope's own.
     pub(crate) fn attach() -> io::Result<Self> {
         let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
         let tracepoint = btf
@@ -55,8 +58,8 @@ impl Empty {
     }
 }
 
-/// While it lives, the kernel takes the time of every program (`BPF_ENABLE_STATS`, Linux 5.8; it reads its
-/// clock twice a run).
+/// While it lives, the kernel takes the time of every program (`BPF_ENABLE_STATS`, Linux 5.8; it
+/// reads its clock twice a run).
 pub(crate) struct Clocked(#[expect(dead_code, reason = "held open")] OwnedFd);
 
 impl Clocked {
@@ -88,7 +91,8 @@ pub(crate) fn busiest_program() -> io::Result<(u64, u64)> {
 }
 
 fn zeroed() -> bpf_attr {
-    // SAFETY: bpf_attr is a union of plain integers; all zeros is what the kernel wants of unused bytes.
+    // SAFETY: bpf_attr is a union of plain integers; all zeros is what the kernel wants of unused
+    // bytes.
     unsafe { std::mem::zeroed() }
 }
 

@@ -1,8 +1,10 @@
-//! What the rotation of counter groups costs: an exchange of the counters on a CPU, and a switch between
-//! two containers with all groups live (as the kernel multiplexes them) against one live group.
+//! What the rotation of counter groups costs: an exchange of the counters on a CPU, and a switch
+//! between two containers with all groups live (as the kernel multiplexes them) against one live
+//! group.
 //!
-//! Software events stand in for hardware ones: opening, stopping, starting and handing them to the programs
-//! goes the same way in the kernel; a read of a hardware counter takes some tens of ns more.
+//! Software events stand in for hardware ones: opening, stopping, starting and handing them to the
+//! programs goes the same way in the kernel; a read of a hardware counter takes some tens of ns
+//! more.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
@@ -87,7 +89,8 @@ fn exchange() {
         of(450)
     );
     println!(
-        "  11 system calls (stop, 2 flushes, 7 map updates, start) and 4 interrupts; 1 map read for all CPUs"
+        "  11 system calls (stop, 2 flushes, 7 map updates, start) and 4 interrupts; 1 map read \
+         for all CPUs"
     );
 }
 

@@ -1,15 +1,16 @@
 //! What a context switch costs with pmuscope attached and without, compared within one run.
 //!
 //! Two processes on one CPU hand a byte to and fro: in one cgroup, where the hook returns at once,
-//! and in two, where every switch is charged. Four things take turns: nothing; the same counters open
-//! but no program; these and a program that does nothing; pmuscope; pmuscope where it has met a kernel that hides
-//! switches from it, and so watches the way out of the scheduler too. Each turn gives the fastest of a few
-//! short runs, which other load on the machine disturbs least, and the differences are taken within a
-//! round of turns, so that a machine that changes its speed meanwhile changes them little. The table shows
-//! their medians and quartiles over the rounds.
+//! and in two, where every switch is charged. Four things take turns: nothing; the same counters
+//! open but no program; these and a program that does nothing; pmuscope; pmuscope where it has met
+//! a kernel that hides switches from it, and so watches the way out of the scheduler too. Each turn
+//! gives the fastest of a few short runs, which other load on the machine disturbs least, and the
+//! differences are taken within a round of turns, so that a machine that changes its speed
+//! meanwhile changes them little. The table shows their medians and quartiles over the rounds.
 //!
-//! The last but one column is the kernel's own clock of the program, less what it says of the one that does nothing:
-//! programs run with interrupts off, so that other load disturbs it hardly at all.
+//! The last but one column is the kernel's own clock of the program, less what it says of the one
+//! that does nothing: programs run with interrupts off, so that other load disturbs it hardly at
+//! all.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 

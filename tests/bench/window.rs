@@ -1,7 +1,9 @@
-//! What a window costs after its pull: the difference of two snapshots, names and values, and each format.
+//! What a window costs after its pull: the difference of two snapshots, names and values, and each
+//! format.
 //!
-//! The snapshots are made up: containers in pods, each with a row for every counter group on two CPUs. Times are
-//! of the CPU, the shortest of a few runs, which other load on the machine disturbs least.
+//! The snapshots are made up: containers in pods, each with a row for every counter group on two
+//! CPUs. Times are of the CPU, the shortest of a few runs, which other load on the machine disturbs
+//! least.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 #![allow(
@@ -81,7 +83,8 @@ fn measure(cgroups: u64, metrics: usize) {
         format!("{megabytes:.2}, {:.2}, {rate:.0}", seconds * 1e3)
     };
     println!(
-        "{cgroups:>8} {metrics:>8} {values:>8} | {:>9.2} {:>14.2} {:>9.0} | {:>22} {:>24} {:>22} | {:>8.1}",
+        "{cgroups:>8} {metrics:>8} {values:>8} | {:>9.2} {:>14.2} {:>9.0} | {:>22} {:>24} {:>22} \
+         | {:>8.1}",
         between.as_secs_f64() * 1e3,
         derive.as_secs_f64() * 1e3,
         derive.as_secs_f64() * 1e9 / values as f64,

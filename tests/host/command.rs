@@ -87,8 +87,8 @@ fn page_faults_are_those_of_the_command() {
         "touch",
         &PAGES.to_string(),
     ];
-    // Where the kernel has left out the event of a switch, the faults of that slice are split by time:
-    // such a run is no test.
+    // Where the kernel has left out the event of a switch, the faults of that slice are split by
+    // time: such a run is no test.
     let complete = (0..20).find_map(|_| {
         let (_, output) = stat(&args);
         let text = std::fs::read_to_string(&out).unwrap();

@@ -43,7 +43,8 @@ fn conserves(cgroups: usize) {
     let groups: Vec<_> = (0..cgroups)
         .map(|n| TestCgroup::new(&format!("c{n}")))
         .collect();
-    // A CPU that idles is not flushed, and its open slice comes later: keep them busy from the start.
+    // A CPU that idles is not flushed, and its open slice comes later: keep them busy from the
+    // start.
     let busy = TestCgroup::new("busy");
     let mut loads: Vec<Load> = Vec::new();
     for (n, cgroup) in groups.iter().enumerate() {
@@ -226,8 +227,8 @@ fn rows_never_go_back() {
     never_goes_back(counting, &["burst CPU 50 50 60000"]);
 }
 
-/// The time for which a group in turns could have been live goes by the clock of the switch, which may be older
-/// than a flush before it.
+/// The time for which a group in turns could have been live goes by the clock of the switch, which
+/// may be older than a flush before it.
 #[test]
 fn rows_in_turns_never_go_back() {
     let Some(_machine) = machine() else { return };

@@ -1,5 +1,5 @@
-//! Switches that the kernel does not show to the program at `sched_switch`: the machines that test this
-//! hide their init, which runs about once a second, from every program.
+//! Switches that the kernel does not show to the program at `sched_switch`: the machines that test
+//! this hide their init, which runs about once a second, from every program.
 
 use std::{
     process::Command,

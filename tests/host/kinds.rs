@@ -44,7 +44,8 @@ fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
         load.go();
         load.finish();
     }
-    // Of the CPU where counting takes most, which is not the first one: another kind reads other counters.
+    // Of the CPU where counting takes most, which is not the first one: another kind reads other
+    // counters.
     let mut load = cgroups[1].1.load("bursts 1 20 20 2000");
     load.go();
     load.finish();

@@ -86,7 +86,8 @@ fn nested_cgroups_keep_their_own_counts() {
 #[test]
 fn cgroup2_knows_no_rename() {
     let Some(_machine) = machine() else { return };
-    // A name, once seen, stays right: the kernel refuses to rename cgroups of the default hierarchy.
+    // A name, once seen, stays right: the kernel refuses to rename cgroups of the default
+    // hierarchy.
     let cgroup = TestCgroup::new("name");
     let other = cgroup.directory.with_file_name("pmuscope-test-renamed");
     let error = fs::rename(&cgroup.directory, &other).unwrap_err();

@@ -1,4 +1,5 @@
-//! `mem record` and `mem calibrate` where they cannot work: one sentence each, and no file left to wonder at.
+//! `mem record` and `mem calibrate` where they cannot work: one sentence each, and no file left to
+//! wonder at.
 
 use std::process::Stdio;
 

@@ -76,8 +76,9 @@ fn a_task_that_another_one_moves_while_it_runs_is_counted() {
     }
 }
 
-/// Has that many processes of 2 ms each enter a cgroup of its own by itself, one after the other, as a container's
-/// first process does. Returns how many cgroups' counts are not within 100 us of what the process used there.
+/// Has that many processes of 2 ms each enter a cgroup of its own by itself, one after the other,
+/// as a container's first process does. Returns how many cgroups' counts are not within 100 us of
+/// what the process used there.
 fn off_in_churn(counting: &mut Counting, count: usize) -> usize {
     const SLACK: u64 = 100_000;
     let churn = TestCgroup::new("churn");
@@ -93,7 +94,8 @@ fn off_in_churn(counting: &mut Counting, count: usize) -> usize {
         let (scheduled, ran): (u64, u64) = (scheduled.parse().unwrap(), ran.parse().unwrap());
         let counted = counting.count(&window, "task-clock", cgroup.id);
         let counted = counted.unwrap_or_else(|| panic!("{} has no row", cgroup.path));
-        // The two differ by what the hypervisor took, which is in a clock that counts while a task is on.
+        // The two differ by what the hypervisor took, which is in a clock that counts while a task
+        // is on.
         let (low, high) = (scheduled.min(ran), scheduled.max(ran));
         if !(low.saturating_sub(SLACK)..=high + SLACK).contains(&counted) {
             println!(
@@ -115,7 +117,8 @@ fn off_in_churn(counting: &mut Counting, count: usize) -> usize {
 fn tasks_that_move_themselves() {
     let Some(_machine) = machine() else { return };
     let mut counting = Counting::start("task-clock");
-    // Of what the hypervisor takes while a process exits neither account has anything: all is tried again.
+    // Of what the hypervisor takes while a process exits neither account has anything: all is tried
+    // again.
     let good = (0..4).any(|_| off_in_churn(&mut counting, 200) == 0);
     assert!(good, "some were off each time");
 }

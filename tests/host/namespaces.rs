@@ -1,4 +1,5 @@
-//! pmuscope inside namespaces of its own, as in a container: its ids of processes are not the kernel's.
+//! pmuscope inside namespaces of its own, as in a container: its ids of processes are not the
+//! kernel's.
 
 use std::{
     fs,

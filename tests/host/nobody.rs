@@ -43,8 +43,8 @@ impl Programs {
     }
 }
 
-/// Makes this process nobody's; capabilities stay only where the caller saw to it. For a process that was
-/// forked: system calls only.
+/// Makes this process nobody's; capabilities stay only where the caller saw to it. For a process
+/// that was forked: system calls only.
 pub(crate) fn become_nobody() -> io::Result<()> {
     // SAFETY: plain system calls.
     unsafe {

@@ -19,7 +19,8 @@ fn has(program: &str) -> bool {
         .is_ok();
     if !found {
         println!(
-            "skipped: {program} is not installed (apt-get install linux-perf runc busybox-static prometheus)"
+            "skipped: {program} is not installed (apt-get install linux-perf runc busybox-static \
+             prometheus)"
         );
     }
     found
@@ -35,8 +36,8 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
     };
     for round in 1..=ROUNDS {
         let (clocks, taken) = counted_beside_perf();
-        // What the hypervisor takes between our moment of a switch and perf's is on one side with us and on
-        // the other with perf: such a round says less, and another one is made.
+        // What the hypervisor takes between our moment of a switch and perf's is on one side with
+        // us and on the other with perf: such a round says less, and another one is made.
         let same = |(ours, perf): &(u64, u64)| ours.abs_diff(*perf) <= perf / 100;
         if taken > 0 && round < ROUNDS && !clocks.iter().all(same) {
             println!("once more: the hypervisor and interrupts took {taken} ns");
@@ -49,8 +50,8 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
     }
 }
 
-/// Runs loads in two cgroups beside perf, compares all but the clocks, and returns for each cgroup what we and what perf
-/// counted as its time, in ns, and what was taken from all meanwhile.
+/// Runs loads in two cgroups beside perf, compares all but the clocks, and returns for each cgroup
+/// what we and what perf counted as its time, in ns, and what was taken from all meanwhile.
 fn counted_beside_perf() -> (Vec<(u64, u64)>, u64) {
     let cgroups = [TestCgroup::new("a"), TestCgroup::new("b")];
     let names: Vec<_> = cgroups
@@ -64,7 +65,8 @@ fn counted_beside_perf() -> (Vec<(u64, u64)>, u64) {
         cgroups[1].load("burn 0 200"),
         cgroups[1].load("forks 50 8"),
     ];
-    // perf opens its counters, and says so through its control pipe; then ours start, then the loads.
+    // perf opens its counters, and says so through its control pipe; then ours start, then the
+    // loads.
     let directory = tempfile::tempdir().unwrap();
     let [control, ack] = ["control", "ack"].map(|name| directory.path().join(name));
     for fifo in [&control, &ack] {
@@ -147,8 +149,8 @@ fn counted_beside_perf() -> (Vec<(u64, u64)>, u64) {
             faults,
             1.0,
         );
-        // We see a switch on the side of the task that comes in, perf on that of the task that leaves:
-        // per CPU one may be open at either end.
+        // We see a switch on the side of the task that comes in, perf on that of the task that
+        // leaves: per CPU one may be open at either end.
         let slack = 2 * crate::support::online_cpus().len() as u64 + switches / 100;
         assert!(
             ours("context-switches").abs_diff(switches) <= slack,
@@ -233,7 +235,8 @@ fn a_runc_container_shows_as_its_id() {
     );
 }
 
-/// What a container did is read by Prometheus' own parser, which wants times with what goes into a block.
+/// What a container did is read by Prometheus' own parser, which wants times with what goes into a
+/// block.
 #[test]
 fn prometheus_reads_what_stat_writes() {
     let Some(_machine) = machine().filter(|_| has("promtool")) else {

@@ -26,8 +26,8 @@ fn has_executed(pid: u32) -> bool {
     words.contains("\0twice\0")
 }
 
-/// What such a load does before its first thread is gone and long after belongs to one row, up to its
-/// end.
+/// What such a load does before its first thread is gone and long after belongs to one row, up to
+/// its end.
 fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     let Some(_machine) = machine() else { return };
     let cgroup = TestCgroup::new(mode);

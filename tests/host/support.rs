@@ -76,8 +76,8 @@ impl TestCgroup {
         }
     }
 
-    /// Starts a load and moves it here while it waits for [`Load::go`]: a task that another one moves
-    /// while it runs would belong to its old cgroup until it is switched in again.
+    /// Starts a load and moves it here while it waits for [`Load::go`]: a task that another one
+    /// moves while it runs would belong to its old cgroup until it is switched in again.
     pub(crate) fn load(&self, words: &str) -> Load {
         self.load_of(&load_binary(), words)
     }
@@ -251,7 +251,8 @@ impl Counting {
             spe: None,
         };
         change(&mut config);
-        // What the library says, shown with a failure. Only the first session of a process sets it up.
+        // What the library says, shown with a failure. Only the first session of a process sets it
+        // up.
         let _ = tracing_subscriber::fmt()
             .without_time()
             .with_test_writer()
@@ -274,10 +275,10 @@ impl Counting {
         window
     }
 
-    /// Asserts that a task-clock of a window is what the kernel's own accounting says, within 1% (stated by the
-    /// project): our count runs from switch to switch as the kernel's own does. Allowed for is what was measured
-    /// since the start: what interrupts and the hypervisor took, and the slices in which a switch was missed,
-    /// whose owners are estimated.
+    /// Asserts that a task-clock of a window is what the kernel's own accounting says, within 1%
+    /// (stated by the project): our count runs from switch to switch as the kernel's own does.
+    /// Allowed for is what was measured since the start: what interrupts and the hypervisor took,
+    /// and the slices in which a switch was missed, whose owners are estimated.
     #[track_caller]
     pub(crate) fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
         let taken = self.taken();
@@ -329,8 +330,9 @@ pub(crate) fn plan(events: &str) -> Plan {
     Plan::new(&event::parse(events, pmus).unwrap()).unwrap()
 }
 
-/// CPU time in ns that the kernel spent in interrupts or that the hypervisor took, all CPUs, so far: the
-/// kernel's own accounting leaves it out of a task's time, a clock that runs while the task is on does not.
+/// CPU time in ns that the kernel spent in interrupts or that the hypervisor took, all CPUs, so
+/// far: the kernel's own accounting leaves it out of a task's time, a clock that runs while the
+/// task is on does not.
 fn taken_time() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     // cpu user nice system idle iowait irq softirq steal ..., in ticks.

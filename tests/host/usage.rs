@@ -90,11 +90,13 @@ const COUNTING_CASES: &[(&[&str], i32, &str)] = &[
     ),
 ];
 
-/// What is done to the machine in a mount namespace of its own, and what `pmuscope stat true` must say there.
+/// What is done to the machine in a mount namespace of its own, and what `pmuscope stat true` must
+/// say there.
 const BROKEN_MACHINES: &[(&str, &str)] = &[
     (
         "umount --lazy $(awk '$3 == \"cgroup2\" {print $2}' /proc/mounts)",
-        "no cgroup2 file system in /proc/self/mountinfo: mount it with `mount -t cgroup2 none /sys/fs/cgroup`",
+        "no cgroup2 file system in /proc/self/mountinfo: mount it with `mount -t cgroup2 none \
+         /sys/fs/cgroup`",
     ),
     (
         "mount -t tmpfs none /sys/kernel/btf",

@@ -15,11 +15,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::burn;
 
-/// One child after the other enters the cgroups 0, 1, ... below a directory, runs for `each` and exits.
+/// One child after the other enters the cgroups 0, 1, ... below a directory, runs for `each` and
+/// exits.
 ///
-/// Prints for each what it used there in ns, by two accounts of the kernel: that of the scheduler, which leaves
-/// out what the hypervisor took, and that of perf's task-clock. All run on one CPU, so that a child that
-/// is waited for has left it: the scheduler's account of one that still runs would be as old as its last tick.
+/// Prints for each what it used there in ns, by two accounts of the kernel: that of the scheduler,
+/// which leaves out what the hypervisor took, and that of perf's task-clock. All run on one CPU, so
+/// that a child that is waited for has left it: the scheduler's account of one that still runs
+/// would be as old as its last tick.
 pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<()> {
     let (mut from, mut to) = io::pipe()?;
     for at in 0..count {

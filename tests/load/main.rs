@@ -128,8 +128,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Becomes this program again `count` times, each time by a thread that is not the first: it takes the
-/// thread id of the first one over.
+/// Becomes this program again `count` times, each time by a thread that is not the first: it takes
+/// the thread id of the first one over.
 fn execs(count: u64) -> Result<(), Box<dyn Error>> {
     let Some(left) = count.checked_sub(1) else {
         return Ok(());
@@ -228,8 +228,9 @@ fn pingpong(rounds: u64, cgroup: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends to a real-time process in `cgroup`, on the same CPU: it wakes at the first page, and where the kernel is
-/// not preemptible runs after the last. The scheduler's clock of that switch is as old as the wake-up.
+/// Sends to a real-time process in `cgroup`, on the same CPU: it wakes at the first page, and where
+/// the kernel is not preemptible runs after the last. The scheduler's clock of that switch is as
+/// old as the wake-up.
 fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
     const LENGTH: usize = 4 << 20;
     let (mut to, from) = UnixStream::pair()?;
@@ -275,8 +276,8 @@ fn sink() -> io::Result<()> {
 
 /// Uses that much CPU time.
 pub(crate) fn burn(time: Duration) {
-    /// Between two looks at the clock, which is what takes longest where instructions are emulated: 32 us where
-    /// one takes 8 ns.
+    /// Between two looks at the clock, which is what takes longest where instructions are emulated:
+    /// 32 us where one takes 8 ns.
     const ROUNDS: u64 = 2_000;
     let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
     let end = used() + time;
@@ -285,7 +286,8 @@ pub(crate) fn burn(time: Duration) {
     }
 }
 
-/// Writes one byte into each of that many fresh pages, and prints the minor faults of its whole life.
+/// Writes one byte into each of that many fresh pages, and prints the minor faults of its whole
+/// life.
 fn touch(pages: usize) -> io::Result<()> {
     let size = rustix::param::page_size();
     // SAFETY: a fresh private mapping of this process, kept to its end.

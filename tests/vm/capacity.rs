@@ -1,4 +1,5 @@
-//! What the core PMU can count at one time: which counters are sound, and what is counted by default.
+//! What the core PMU can count at one time: which counters are sound, and what is counted by
+//! default.
 
 use std::path::Path;
 
@@ -46,8 +47,8 @@ fn default_run(options: &str) -> (Value, String) {
     (events, said)
 }
 
-/// Cycles and instructions of the test PMU are 1 : 2. At a switch they are read at one instant; if the last pull
-/// comes before the command's last switch, one after the other, some 5 us apart.
+/// Cycles and instructions of the test PMU are 1 : 2. At a switch they are read at one instant; if
+/// the last pull comes before the command's last switch, one after the other, some 5 us apart.
 fn instructions_are_twice_the_cycles(events: &Value) {
     let count = |name: &str| events[name]["raw"].as_u64().unwrap();
     let (cycles, instructions) = (count("cycles"), count("instructions"));

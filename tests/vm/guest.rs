@@ -16,8 +16,8 @@ pub(crate) fn is_6_1() -> bool {
     value("RELEASE").starts_with("6.1.")
 }
 
-/// Whether the kernel takes a CPU away from a task inside the kernel: with `preempt=full`, and with lazy
-/// preemption, the default from 7.0 on.
+/// Whether the kernel takes a CPU away from a task inside the kernel: with `preempt=full`, and with
+/// lazy preemption, the default from 7.0 on.
 pub(crate) fn preempts_itself() -> bool {
     match fs::read_to_string("/sys/kernel/debug/sched/preempt") {
         Ok(modes) => modes.contains("(full)") || modes.contains("(lazy)"),
@@ -33,18 +33,19 @@ pub(crate) fn skip(reason: &str) {
     println!("skipped: {reason}");
 }
 
-/// Whether the guest's clock runs on while QEMU keeps its CPUs from running. Else it is their instructions.
+/// Whether the guest's clock runs on while QEMU keeps its CPUs from running. Else it is their
+/// instructions.
 pub(crate) fn clock_runs_alone() -> bool {
     value("CLOCK") != "instructions"
 }
 
 /// By what part a time of the kernel's, over some seconds in turns, may differ from the PMU's.
 ///
-/// The kernel looks at its clock beside the moment at which the test PMU starts and stops. Where the guest's
-/// clock is its instructions, QEMU runs its CPUs in turns of up to a tick (4 ms), and both clocks go on in the
-/// turns of the other CPU: one that begins between the two moments is in one time and not in the other. Else QEMU
-/// keeps an emulated CPU from running there for as long as its host does something else: no bound on that says
-/// anything about pmuscope.
+/// The kernel looks at its clock beside the moment at which the test PMU starts and stops. Where
+/// the guest's clock is its instructions, QEMU runs its CPUs in turns of up to a tick (4 ms), and
+/// both clocks go on in the turns of the other CPU: one that begins between the two moments is in
+/// one time and not in the other. Else QEMU keeps an emulated CPU from running there for as long as
+/// its host does something else: no bound on that says anything about pmuscope.
 pub(crate) fn clock_slack() -> f64 {
     if clock_runs_alone() {
         f64::INFINITY
@@ -53,9 +54,10 @@ pub(crate) fn clock_slack() -> f64 {
     }
 }
 
-/// The same where only one CPU has something to do: nothing but its own instructions are between the two moments.
-/// Seen: up to 0.007%, where the same counts were off by -1.8% to 1.4% with both CPUs busy; up to 0.014% of
-/// task-clock, which is taken back to the switch itself while a group's time is not.
+/// The same where only one CPU has something to do: nothing but its own instructions are between
+/// the two moments. Seen: up to 0.007%, where the same counts were off by -1.8% to 1.4% with both
+/// CPUs busy; up to 0.014% of task-clock, which is taken back to the switch itself while a group's
+/// time is not.
 pub(crate) fn clock_slack_of_one_cpu() -> f64 {
     clock_slack() / 20.0
 }

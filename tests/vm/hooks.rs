@@ -47,8 +47,8 @@ fn where_it_is_complete_it_counts_the_same() {
     let window = counting.window();
     for cgroup in [&a, &b] {
         let counted = counting.count(&window, "e0", cgroup.id).unwrap();
-        // At every switch the hook runs a little after the instant to which the PMU is exact.
-        // Where the guest's clock runs alone, a tenth: QEMU may run its other CPU for 100 ms in between.
+        // At every switch the hook runs a little after the instant to which the PMU is exact. Where
+        // the guest's clock runs alone, a tenth: QEMU may run its other CPU for 100 ms in between.
         let percent = 100.0 * clock_slack().min(0.1);
         assert_within(&cgroup.path, counted, pmu.core_time(cgroup.id), percent);
     }
@@ -56,9 +56,9 @@ fn where_it_is_complete_it_counts_the_same() {
     assert_eq!(hook(&counting), Hook::CgroupSwitches);
 }
 
-/// While a task copies a value out of a map, the kernel runs no `perf_event` program on its CPU: with
-/// preemption everywhere, switches out of there are missed. That must be noticed, and the default
-/// hook must stay exact.
+/// While a task copies a value out of a map, the kernel runs no `perf_event` program on its CPU:
+/// with preemption everywhere, switches out of there are missed. That must be noticed, and the
+/// default hook must stay exact.
 #[test]
 fn missed_switches_are_noticed() {
     let Some(_machine) = machine() else { return };

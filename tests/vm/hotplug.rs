@@ -166,7 +166,8 @@ fn could_be_live(snapshot: &Snapshot, cpu: u16) -> u64 {
         .sum()
 }
 
-/// While a CPU is away nobody runs there, idle included, and its last switch and its first are not missed ones.
+/// While a CPU is away nobody runs there, idle included, and its last switch and its first are not
+/// missed ones.
 #[test]
 fn the_time_for_which_a_cpu_was_away_is_nobodys() {
     let Some(_machine) = machine() else { return };

@@ -352,7 +352,8 @@ fn wrong_input_is_refused_in_one_sentence() {
 fn calibrate_finds_the_rate_that_the_pmu_has() {
     let Some(_machine) = arm() else { return };
     if is_6_1() {
-        // 6.1 refuses per-task events to the test PMU: see TP_CORE_CONTEXT in tests/vm/kmod/count.c.
+        // 6.1 refuses per-task events to the test PMU: see TP_CORE_CONTEXT in
+        // tests/vm/kmod/count.c.
         return skip("the core-like test PMU does not count mem_access per task here");
     }
     let pmu = TestPmu::load("set=spe,core");
@@ -385,7 +386,8 @@ fn calibrate_finds_the_rate_that_the_pmu_has() {
             .split_whitespace()
             .find(|word| word.ends_with('%'));
         let accuracy: f64 = accuracy.unwrap().trim_end_matches('%').parse().unwrap();
-        // Where this machine is busy the guest is starved, and buffers of small periods are full for long.
+        // Where this machine is busy the guest is starved, and buffers of small periods are full
+        // for long.
         assert!((least..=100.0).contains(&accuracy), "{period}: {accuracy}");
     }
     assert!(said.contains("recommended: --period "));

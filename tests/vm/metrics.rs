@@ -1,9 +1,10 @@
 //! Every documented metric of the cores, against a PMU whose rates are known.
 //!
 //! Each event counts a whole number per nanosecond on a CPU, and all reads on the `sched_switch`
-//! tracepoint see one instant. So whatever group was live for however long, its counts must be its rates times
-//! one number of nanoseconds, to the count, and every metric must be its formula of them, to the digit. A rate
-//! is scaled by the kernel's times besides: how far those are from the PMU's is told apart.
+//! tracepoint see one instant. So whatever group was live for however long, its counts must be its
+//! rates times one number of nanoseconds, to the count, and every metric must be its formula of
+//! them, to the digit. A rate is scaled by the kernel's times besides: how far those are from the
+//! PMU's is told apart.
 
 use std::{collections::BTreeMap, path::Path, thread, time::Duration};
 
@@ -33,8 +34,8 @@ fn core_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a Met
     all.into_iter().filter(core).collect()
 }
 
-/// Gives every event of the metrics a rate of its own, in counts per ns, by its raw code. What is a part of
-/// something else counts less, so that no share is above its bound.
+/// Gives every event of the metrics a rate of its own, in counts per ns, by its raw code. What is a
+/// part of something else counts less, so that no share is above its bound.
 fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> {
     let part = [
         "REFILL", "MISS", "WALK", "MIS_PRED", "STALL", "RETIRED", "misses",
@@ -76,7 +77,8 @@ fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> 
     rates
 }
 
-/// The raw code under which the test PMU counts an event; none for those that the kernel counts itself.
+/// The raw code under which the test PMU counts an event; none for those that the kernel counts
+/// itself.
 fn code(counter: &Counter) -> Option<u64> {
     if counter.pmu.as_deref() == Some("software") {
         return None;
@@ -147,7 +149,8 @@ impl Planned {
         Some(self.rates[&code])
     }
 
-    /// For how long the PMU counted a group, ns: every event of the group must say the same, to the count.
+    /// For how long the PMU counted a group, ns: every event of the group must say the same, to the
+    /// count.
     fn live(&self, group: usize, row: &Counted) -> u64 {
         let events = 0..self.plan.groups[group].len();
         let times = events.filter_map(|at| Some((row.counts[at], self.rate(group, at)?)));
@@ -161,7 +164,8 @@ impl Planned {
         first.0
     }
 
-    /// The time for which a group would have to count to have an estimate, ns: the same by every event.
+    /// The time for which a group would have to count to have an estimate, ns: the same by every
+    /// event.
     fn estimated(&self, group: usize, row: &Counted) -> f64 {
         let events = 0..self.plan.groups[group].len();
         let times = events.filter_map(|at| Some((row.estimate(at)?, self.rate(group, at)?)));
@@ -409,7 +413,8 @@ fn by_rotation(chip: Chip, cpus: Cpus) {
         let (middle, clock) = (running[groups / 2], clock_error(&planned, usage));
         let percent = |part: f64| format!("{:.3}%", part * 100.0);
         println!(
-            "{}: {groups} groups; time on the PMU off by {} to {}, in the middle {}; enabled time off by {}; \
+            "{}: {groups} groups; time on the PMU off by {} to {}, in the middle {}; enabled time \
+             off by {}; \
              task-clock off by {}; largest error of a rate {}",
             cgroup.path,
             percent(running[0]),
@@ -428,7 +433,8 @@ fn by_rotation(chip: Chip, cpus: Cpus) {
                     .fold(0.0, f64::max);
                 assert!(worst < clock_slack_of_one_cpu(), "{worst}");
             }
-            // A single group has some 340 ms, of which one of the other CPU's turns is more than 1%.
+            // A single group has some 340 ms, of which one of the other CPU's turns is more than
+            // 1%.
             Cpus::Two => {
                 assert!(errors.enabled.abs() < clock_slack(), "{}", errors.enabled);
                 assert!(middle.abs() < clock_slack(), "{middle}");

@@ -1,8 +1,9 @@
 //! Every documented metric of sockets and devices, against the test PMUs' own rates.
 //!
-//! All events of a group are read at one moment, so their counts must be their rates times one time on the PMU,
-//! within rounding, and every metric its formula of them. How far the kernel's clock readings are from that time
-//! is told apart: they are the time base of rates, and an emulated machine's.
+//! All events of a group are read at one moment, so their counts must be their rates times one time
+//! on the PMU, within rounding, and every metric its formula of them. How far the kernel's clock
+//! readings are from that time is told apart: they are the time base of rates, and an emulated
+//! machine's.
 
 use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 
@@ -23,7 +24,8 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// What a count more or less in each turn can change: of the smallest rates, a turn has some 100,000.
+/// What a count more or less in each turn can change: of the smallest rates, a turn has some
+/// 100,000.
 pub(crate) const ROUNDING: f64 = 1e-5;
 
 /// Counts per ms by PMU, box and the three words of an event.
@@ -76,9 +78,9 @@ pub(crate) fn plan(chip: Chip) -> Plan {
     Plan::packed(&request, &pmus, &capacity).unwrap()
 }
 
-/// Gives every event that was opened so large a rate that a count more or less does not matter: where the
-/// kernel multiplexes, a group may lose a part of a count in each turn. The proportions of the module's own
-/// rates stay, since they tell every bit of an encoding.
+/// Gives every event that was opened so large a rate that a count more or less does not matter:
+/// where the kernel multiplexes, a group may lose a part of a count in each turn. The proportions
+/// of the module's own rates stay, since they tell every bit of an encoding.
 pub(crate) fn enlarge_rates(pmu: &TestPmu) {
     let rates = rates();
     for ((name, unit, [config, config1, config2]), rate) in &rates {
@@ -166,8 +168,8 @@ impl<'a> Counted<'a> {
         errors
     }
 
-    /// What a metric must be at a place: by the rates, and for how long the PMU and the kernel say that
-    /// each group counted.
+    /// What a metric must be at a place: by the rates, and for how long the PMU and the kernel say
+    /// that each group counted.
     fn expected(&self, metric: &Metric, source: &MetricSource, socket: u32) -> f64 {
         let mut counts = Counts::of_uncore();
         let mut units = 0;
@@ -237,7 +239,8 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
     if let [first, .., last] = errors[..] {
         let middle = errors[errors.len() / 2];
         println!(
-            "{} events in {} groups, {} values; the kernel's times are off by {first:.2e} to {last:.2e}, in the \
+            "{} events in {} groups, {} values; the kernel's times are off by {first:.2e} to \
+             {last:.2e}, in the \
              middle {middle:.2e}",
             plan.uncore.len(),
             plan.uncore_groups.len(),

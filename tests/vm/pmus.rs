@@ -13,7 +13,8 @@ use crate::{
 #[test]
 fn open_count_and_refuse_like_the_real_ones() {
     let _pmu = TestPmu::load("set=grace,tegra410,vera,intel,core,spe");
-    // 6.1 refuses per-task events to the test PMU there: see TP_CORE_CONTEXT in tests/vm/kmod/count.c.
+    // 6.1 refuses per-task events to the test PMU there: see TP_CORE_CONTEXT in
+    // tests/vm/kmod/count.c.
     let parts: &[&str] = if value("ARCH") == "arm64" && is_6_1() {
         &["uncore", "spe"]
     } else {
@@ -29,7 +30,8 @@ fn open_count_and_refuse_like_the_real_ones() {
     );
 }
 
-/// Uncore events are opened once per CPU of the cpumask, and counted per socket: exactly what was added.
+/// Uncore events are opened once per CPU of the cpumask, and counted per socket: exactly what was
+/// added.
 #[test]
 fn uncore_counts_are_those_of_the_socket() {
     let Some(_machine) = machine() else { return };

@@ -1,5 +1,5 @@
-//! Shares of a socket's traffic against the truth: the uncore test PMU counts a known number for each
-//! nanosecond that a watched container runs, so what each container caused is known exactly.
+//! Shares of a socket's traffic against the truth: the uncore test PMU counts a known number for
+//! each nanosecond that a watched container runs, so what each container caused is known exactly.
 //!
 //! What is measured is the way of a share: weights charged at switches, counters read one after the
 //! other, what else runs. How well a core's misses stand for a socket's traffic is not.
@@ -168,8 +168,8 @@ impl Containers {
     }
 }
 
-/// Only containers make traffic. Who reads the counters is in the root cgroup and runs at the ends of every
-/// window, between the reading of a weight and that of the traffic.
+/// Only containers make traffic. Who reads the counters is in the root cgroup and runs at the ends
+/// of every window, between the reading of a weight and that of the traffic.
 fn is_container(owner: &Owner) -> bool {
     owner.cgroup != CgroupId::ROOT
 }
@@ -232,9 +232,9 @@ fn loads() -> impl Iterator<Item = (String, Vec<u64>)> {
     two.chain(equal)
 }
 
-/// Weights are read at our hook of a switch, traffic is counted up to the test PMU's. Where the guest's clock runs on
-/// while its host does something else between the two, that is in one and not in the other: such a run says
-/// nothing about pmuscope, and another one is made, up to so many.
+/// Weights are read at our hook of a switch, traffic is counted up to the test PMU's. Where the
+/// guest's clock runs on while its host does something else between the two, that is in one and not
+/// in the other: such a run says nothing about pmuscope, and another one is made, up to so many.
 const ROUNDS: usize = 3;
 
 #[test]
@@ -297,8 +297,8 @@ fn shares_by_samples_are_as_near_as_they_state() {
     }
 }
 
-/// Nanoseconds of two in one count: 1 for each of the first, 2^30 for each of the others. So the truth is
-/// read at the very moment at which the uncore counter is.
+/// Nanoseconds of two in one count: 1 for each of the first, 2^30 for each of the others. So the
+/// truth is read at the very moment at which the uncore counter is.
 const DIGIT: u64 = 1 << 30;
 
 fn digits(count: u64) -> [u64; 2] {
@@ -324,8 +324,8 @@ fn divided(events: &str) -> Plan {
     plan
 }
 
-/// Windows of `length` cut while the containers run: of the first container the share and the truth, and
-/// where there are two, of the second.
+/// Windows of `length` cut while the containers run: of the first container the share and the
+/// truth, and where there are two, of the second.
 fn cut(on: &[u64], length: Duration) -> Errors {
     // Loaded anew, so that the times above do not run over.
     let pmu = &TestPmu::load("set=grace,core rates=0");
@@ -376,7 +376,8 @@ fn cut(on: &[u64], length: Duration) -> Errors {
 fn the_stated_error_holds_for_windows_cut_under_load() {
     let Some(_machine) = machine() else { return };
     println!(
-        "| load | window | method | error (root mean square) | largest | stated (median) | error / stated |"
+        "| load | window | method | error (root mean square) | largest | stated (median) | error \
+         / stated |"
     );
     for milliseconds in [500, 100, 20] {
         for on in [
@@ -393,7 +394,8 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
             errors.print(&format!("{load} | {milliseconds} ms"), COUNTED[0].1);
             let in_units = errors.mean(errors.in_units);
             println!("{} shares", errors.shares);
-            // Of errors that are stated rightly it is at most 1; of so few it scatters by about a fifth.
+            // Of errors that are stated rightly it is at most 1; of so few it scatters by about a
+            // fifth.
             assert!(in_units < 1.6, "{load}: the stated error is too small");
         }
     }

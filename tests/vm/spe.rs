@@ -93,8 +93,9 @@ fn threads_that_move_between_cgroups() {
     assert_conserved(&reading);
 }
 
-/// Records that name no thread find their owner by the time of the switches. Each container's records name a
-/// data source of its own, so that every record in a stranger's row is seen, whatever the sums say.
+/// Records that name no thread find their owner by the time of the switches. Each container's
+/// records name a data source of its own, so that every record in a stranger's row is seen,
+/// whatever the sums say.
 #[test]
 fn without_thread_ids_owners_are_found_by_time() {
     let Some(_machine) = machine() else { return };
@@ -161,7 +162,8 @@ fn misattributed(pmu: &TestPmu) -> f64 {
             "{path}: {in_all} of {written}"
         );
         println!(
-            "{}: written {written}, {} of them elsewhere, and {others_in_own} of everyone else here",
+            "{}: written {written}, {} of them elsewhere, and {others_in_own} of everyone else \
+             here",
             cgroup.path,
             written - own_in_own
         );
@@ -317,7 +319,8 @@ fn intervals_of_mem_add_up() {
         samples.sum()
     };
     let (mut counted, mut pids) = (Vec::new(), Vec::new());
-    // A busy host may have all of a load in one window: the second one begins when the first was in one.
+    // A busy host may have all of a load in one window: the second one begins when the first was in
+    // one.
     for _ in 0..2 {
         let load = a.load("burn 0 400");
         pids.push(load.pid());

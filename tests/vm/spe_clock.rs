@@ -17,7 +17,8 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// Runs a command to its end in a time namespace whose monotonic clock is a day ahead of the kernel's.
+/// Runs a command to its end in a time namespace whose monotonic clock is a day ahead of the
+/// kernel's.
 fn output_a_day_ahead(mut command: Command) -> Output {
     // Namespaces are a thread's, and this thread's children enter the new one.
     let spawn = move || {
@@ -29,8 +30,8 @@ fn output_a_day_ahead(mut command: Command) -> Output {
             "monotonic 86400 0",
         )
         .unwrap();
-        // A child that shares our memory for a while, as of posix_spawn, may not enter; one of fork does.
-        // SAFETY: nothing is done between fork and exec.
+        // A child that shares our memory for a while, as of posix_spawn, may not enter; one of fork
+        // does. SAFETY: nothing is done between fork and exec.
         unsafe { command.pre_exec(|| Ok(())) };
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::piped()).spawn().unwrap()

@@ -1,5 +1,5 @@
-//! Processes that begin, change and end between two looks at the buffer, and the period that follows a
-//! budget.
+//! Processes that begin, change and end between two looks at the buffer, and the period that
+//! follows a budget.
 
 use std::{thread, time::Duration};
 
@@ -91,7 +91,8 @@ fn more_lives_than_rows_between_two_snapshots() {
     assert_conserved(&reading);
 }
 
-/// A budget that nothing can meet: the period doubles, is published, and what samples stand for follows.
+/// A budget that nothing can meet: the period doubles, is published, and what samples stand for
+/// follows.
 #[test]
 fn the_period_follows_the_budget() {
     let Some(_machine) = machine() else { return };

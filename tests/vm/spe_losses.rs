@@ -103,7 +103,8 @@ fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {
     assert!(grown >= 8, "sampling went on in {grown} of 10 windows");
 }
 
-/// A time limit that emulation cannot keep: what is skipped is counted, and the estimate stands for it.
+/// A time limit that emulation cannot keep: what is skipped is counted, and the estimate stands for
+/// it.
 #[test]
 fn what_the_time_limit_skips_is_counted_and_estimated() {
     let Some(_machine) = machine() else { return };

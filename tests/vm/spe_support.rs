@@ -37,7 +37,8 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    /// Samples loads and stores in buffers of eight pages, with no limit of time: emulation is slow.
+    /// Samples loads and stores in buffers of eight pages, with no limit of time: emulation is
+    /// slow.
     pub(crate) fn start() -> Self {
         Self::with(|_| {})
     }
@@ -129,7 +130,8 @@ pub(crate) fn stat(name: &str) -> u64 {
 /// Sums by class and source.
 pub(crate) type Sums = BTreeMap<(Class, Option<u64>), [u64; 4]>;
 
-/// All that was sampled up to a reading, since the one before it where that saw rows that are freed by now.
+/// All that was sampled up to a reading, since the one before it where that saw rows that are freed
+/// by now.
 fn rows(reading: &SpeReading) -> impl Iterator<Item = (&SpeKey, &SpeCounts)> {
     let freed = reading.freed.iter().map(|(key, counts)| (key, counts));
     reading.rows.iter().chain(freed)
@@ -167,7 +169,8 @@ pub(crate) fn samples(sums: &Sums) -> u64 {
     sums.values().map(|[samples, ..]| samples).sum()
 }
 
-/// Asserts that a cgroup has exactly what these processes wrote. To be called when the PMU was stopped.
+/// Asserts that a cgroup has exactly what these processes wrote. To be called when the PMU was
+/// stopped.
 #[track_caller]
 pub(crate) fn assert_exact(
     reading: &SpeReading,
@@ -221,8 +224,8 @@ pub(crate) fn assert_conserved(reading: &SpeReading) {
     );
 }
 
-/// Runs loads to their end under a session that `start` makes once they wait in their cgroups, so that
-/// all they do from then on is their cgroup's. Gives the process ids of each cgroup in turn.
+/// Runs loads to their end under a session that `start` makes once they wait in their cgroups, so
+/// that all they do from then on is their cgroup's. Gives the process ids of each cgroup in turn.
 pub(crate) fn sample(
     pmu: &TestPmu,
     loads: &[(&TestCgroup, &str)],

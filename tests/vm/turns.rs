@@ -1,6 +1,7 @@
-//! More events than the PMU has counters: the kernel's multiplexing, and turns of counter groups beside it.
-//! Where the PMU counts at one rate, the only error of what is scaled is that of the kernel's times; where it
-//! counts faster on one CPU than on the other, also that of adding up before scaling.
+//! More events than the PMU has counters: the kernel's multiplexing, and turns of counter groups
+//! beside it. Where the PMU counts at one rate, the only error of what is scaled is that of the
+//! kernel's times; where it counts faster on one CPU than on the other, also that of adding up
+//! before scaling.
 
 use std::{path::Path, thread, time::Duration};
 
@@ -145,8 +146,8 @@ fn weighed(pmu: &TestPmu, cgroup: &TestCgroup) -> f64 {
     counts.sum::<u64>() as f64
 }
 
-/// The row of a cgroup has the truth within `limit`, which its stated error holds; and the total is the sum of
-/// the rows.
+/// The row of a cgroup has the truth within `limit`, which its stated error holds; and the total is
+/// the sum of the rows.
 #[track_caller]
 fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup, limit: f64) {
     let window = counting.window();
@@ -168,7 +169,8 @@ fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestC
             "{error}"
         );
         let total = total.values[at].clone().unwrap().estimate;
-        // Who ran for too little time to be known has no value, and what was counted of it is in the total.
+        // Who ran for too little time to be known has no value, and what was counted of it is in
+        // the total.
         let rows = rows(&report).map(|(_, row)| row.values[at].clone());
         let (known, unknown): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
         let sum: f64 = known
@@ -182,7 +184,8 @@ fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestC
     }
 }
 
-/// Groups change their turns once: each is live for a quarter of the time on one CPU and three on the other.
+/// Groups change their turns once: each is live for a quarter of the time on one CPU and three on
+/// the other.
 #[test]
 fn turns_are_made_up_for_on_each_cpu() {
     let Some(_machine) = machine() else { return };
@@ -222,7 +225,8 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     let a = watched(&pmu, "a");
     let mut counting = Counting::start(&uneven_events(&pmu, 0..4));
     let beside = Counting::plain(others, |_| {});
-    // One after the other, so that no turn of another emulated CPU falls into one of the kernel's turns.
+    // One after the other, so that no turn of another emulated CPU falls into one of the kernel's
+    // turns.
     for words in ["burn 0 2000", "burn 1 2000"] {
         run(&[(&a, words)]);
     }
@@ -255,8 +259,8 @@ fn a_short_command_has_values_of_many_groups() {
     for (code, rate) in codes.into_iter().zip([8_000_000, 1_000_000].repeat(2)) {
         pmu.control(&format!("rate {name} {code:#x} 0 0 {rate}"));
     }
-    // Two counters, and that of cycles, are three groups: the first two metrics are of one. An exchange takes
-    // 0.2 ms of this emulated CPU, so its turns last 20 ms.
+    // Two counters, and that of cycles, are three groups: the first two metrics are of one. An
+    // exchange takes 0.2 ms of this emulated CPU, so its turns last 20 ms.
     let metrics = [
         ("ipc", 2.0),
         ("branch_miss_mpki", 1000.0 / 6.0),
@@ -277,8 +281,8 @@ fn a_short_command_has_values_of_many_groups() {
     }
 }
 
-/// Two events whose rates change together, while groups take turns: their ratio is the same at all times, but
-/// their counts at different times are not.
+/// Two events whose rates change together, while groups take turns: their ratio is the same at all
+/// times, but their counts at different times are not.
 #[test]
 fn a_ratio_is_of_one_group() {
     let Some(_machine) = machine() else { return };

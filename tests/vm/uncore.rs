@@ -84,8 +84,8 @@ fn more_events_than_the_soft_limit_of_open_files() {
     );
 }
 
-/// The only CPU of socket 1 leaves and comes back: that socket has no count meanwhile, the other counts on,
-/// and nothing that was counted is lost.
+/// The only CPU of socket 1 leaves and comes back: that socket has no count meanwhile, the other
+/// counts on, and nothing that was counted is lost.
 #[test]
 fn a_socket_that_goes_offline_comes_back() {
     let Some(_machine) = machine() else { return };

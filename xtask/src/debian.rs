@@ -50,8 +50,8 @@ pub(crate) fn install(packages: &[&str], need: &str) -> Result<()> {
         apt.env("DEBIAN_FRONTEND", "noninteractive");
         apt
     };
-    // Lists may be absent or out of date, as in a fresh container. One source that does not answer is
-    // no obstacle: what cannot be installed then, the next command says.
+    // Lists may be absent or out of date, as in a fresh container. One source that does not answer
+    // is no obstacle: what cannot be installed then, the next command says.
     let _ = sh::check(apt().arg("update"));
     let mut install = apt();
     install.args(["install", "-y", "--no-install-recommends"]);

@@ -1,4 +1,5 @@
-//! Dependencies: every one is used by the crate that asks for it, under a licence that goes with ours.
+//! Dependencies: every one is used by the crate that asks for it, under a licence that goes with
+//! ours.
 
 use std::{
     collections::BTreeSet,

@@ -1,9 +1,9 @@
-//! `cargo xtask fresh`: the two commands of the README in a new minimal Debian root, where nothing is
-//! installed but a C compiler, git, and rustup with the pinned toolchain. It finds the set-up steps
-//! that only work because of what this machine already has.
+//! `cargo xtask fresh`: the two commands of the README in a new minimal Debian root, where nothing
+//! is installed but a C compiler, git, and rustup with the pinned toolchain. It finds the set-up
+//! steps that only work because of what this machine already has.
 //!
-//! The root has a mount and a pid namespace of its own. Kernel, network, cgroups and devices are this
-//! machine's, and so are its settings for package registries.
+//! The root has a mount and a pid namespace of its own. Kernel, network, cgroups and devices are
+//! this machine's, and so are its settings for package registries.
 
 use std::{
     env, fs,
@@ -39,8 +39,8 @@ rustup target remove x86_64-unknown-linux-musl aarch64-unknown-linux-musl";
 const COMMANDS: &str = "cargo xtask run -- stat -- sleep 1
 cargo xtask test";
 
-/// Runs as root in new namespaces; $1 is the root. Mounts made here end with the namespace. The root is
-/// exchanged, not only changed: runc exchanges it in its turn, which a mere chroot cannot.
+/// Runs as root in new namespaces; $1 is the root. Mounts made here end with the namespace. The
+/// root is exchanged, not only changed: runc exchanges it in its turn, which a mere chroot cannot.
 const ENTER: &str = r#"
 mount --bind "$1" "$1"
 mount --rbind /sys "$1/sys" && mount --make-rslave "$1/sys"

@@ -1,4 +1,5 @@
-//! Layers of probe-user: a module names only modules before it, so that no two of them need each other.
+//! Layers of probe-user: a module names only modules before it, so that no two of them need each
+//! other.
 
 use std::{
     collections::BTreeSet,
@@ -79,7 +80,8 @@ pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The module of the library that a file belongs to; None for lib.rs and the binary, which name all.
+/// The module of the library that a file belongs to; None for lib.rs and the binary, which name
+/// all.
 fn module_of(file: &Path) -> Option<String> {
     let first = file.iter().next()?.to_str()?;
     let module = first.strip_suffix(".rs").unwrap_or(first);

@@ -1,5 +1,5 @@
-//! Fixed paths: only `sys::roots` of probe-user has those of sysfs, procfs and /boot, so that every fact of the
-//! machine is read below the roots of one `machine::Machine`.
+//! Fixed paths: only `sys::roots` of probe-user has those of sysfs, procfs and /boot, so that every
+//! fact of the machine is read below the roots of one `machine::Machine`.
 
 use std::fs;
 

@@ -8,8 +8,8 @@ use crate::{
     setup, sh, vm,
 };
 
-/// Peers that the tests compare with or have read their output, and what they prepare namespaces with;
-/// without them those tests say that they are skipped.
+/// Peers that the tests compare with or have read their output, and what they prepare namespaces
+/// with; without them those tests say that they are skipped.
 const PEERS: &[Tool] = &[
     ("linux-perf", "perf"),
     ("runc", "runc"),

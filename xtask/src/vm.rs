@@ -96,7 +96,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let selection = Selection {
         filter,
         changed: args.changed,
-        // Whoever asks by name wants to see what is said; of the whole fleet that is thousands of lines.
+        // Whoever asks by name wants to see what is said; of the whole fleet that is thousands of
+        // lines.
         show: match args.filter {
             Some(_) => Show::All,
             None => Show::Failures,

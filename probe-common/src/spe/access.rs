@@ -33,8 +33,8 @@ impl Class {
         }
     }
 
-    /// Whether it is a load or store with a virtual address or time of zero, which none can have: NMO
-    /// skips such records too (section IV). It is no sample of an access.
+    /// Whether it is a load or store with a virtual address or time of zero, which none can have:
+    /// NMO skips such records too (section IV). It is no sample of an access.
     #[must_use]
     #[inline(always)]
     pub fn is_invalid(self, record: &Record) -> bool {

@@ -1,5 +1,5 @@
-//! The maps of the kernel's SPE accounting: rows of samples by owner and data source, and what became of
-//! every byte that SPE wrote.
+//! The maps of the kernel's SPE accounting: rows of samples by owner and data source, and what
+//! became of every byte that SPE wrote.
 
 use super::{Access, BadKind};
 use crate::{CgroupId, words::words};
@@ -9,7 +9,8 @@ use crate::{CgroupId, words::words};
 pub const LATENCY_BUCKETS: usize = 15;
 
 words! {
-    /// Key of a row. With the CPU in it no row is ever written by two CPUs, so plain adds are enough.
+    /// Key of a row. With the CPU in it no row is ever written by two CPUs, so plain adds are
+    /// enough.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct SpeKey {
         /// Whom the samples belong to; [`SpeKey::UNATTRIBUTED`] where that is not known.
@@ -50,7 +51,8 @@ impl LatencySum {
 }
 
 words! {
-    /// Value of a row: samples since sampling began. With key and the kernel's own 56 bytes a row takes 256 bytes.
+    /// Value of a row: samples since sampling began. With key and the kernel's own 56 bytes a row
+    /// takes 256 bytes.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeRow {
         /// Samples.
@@ -148,13 +150,15 @@ words! {
         pub overflowed: u64,
         /// Odd bytes of a chunk; user space adds those of chunks that no program was shown.
         pub missed_bytes: u64,
-        /// Bytes of chunks at whose end the program was not called: read at the end of the next one.
+        /// Bytes of chunks at whose end the program was not called: read at the end of the next
+        /// one.
         pub late_bytes: u64,
         /// Chunks flagged TRUNCATED: the hardware lost data and was stopped.
         pub truncated: u64,
         /// Chunks flagged PARTIAL: their last record may be cut.
         pub partial: u64,
-        /// Chunks flagged COLLISION: at least one sample in them was dropped because the one before it was in flight.
+        /// Chunks flagged COLLISION: at least one sample in them was dropped because the one before
+        /// it was in flight.
         pub collided: u64,
         /// Chunks that could not be read.
         pub unreadable: u64,
@@ -217,8 +221,8 @@ words! {
         pub timed: u64,
         /// Dispatch to completion.
         pub total: LatencySum,
-        /// `CLOCK_MONOTONIC` nanoseconds when the page came into the table: the kernel drops pages that were
-        /// not accessed lately. 0 for sums.
+        /// `CLOCK_MONOTONIC` nanoseconds when the page came into the table: the kernel drops pages
+        /// that were not accessed lately. 0 for sums.
         pub made: u64,
     }
 }

@@ -6,8 +6,8 @@
 
 use super::{BadKind, Record};
 
-/// Bytes that the decoder looks at for one record. On every core known today a
-/// record fills exactly one window, its cell; [`super::Records`] moves the window over records of other sizes.
+/// Bytes that the decoder looks at for one record. On every core known today a record fills exactly
+/// one window, its cell; [`super::Records`] moves the window over records of other sizes.
 pub const WINDOW: u32 = 64;
 
 /// Read access to a window of [`WINDOW`] bytes.
@@ -38,7 +38,8 @@ pub trait Bytes {
 pub enum Cell {
     /// One record, in the cell from its first to its last byte or padded with zeros.
     Record,
-    /// No record: padding. The next one begins at or after this many bytes from the start of the cell.
+    /// No record: padding. The next one begins at or after this many bytes from the start of the
+    /// cell.
     Padding(u32),
 }
 

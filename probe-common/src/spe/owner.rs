@@ -46,7 +46,8 @@ impl SpeTask {
         }
     }
 
-    /// The same id with a new owner from `since` on; with the same owner nothing changes but that it lives.
+    /// The same id with a new owner from `since` on; with the same owner nothing changes but that
+    /// it lives.
     #[must_use]
     #[inline(always)]
     pub const fn then(&self, cgroup: CgroupId, tgid: u32, since: u64) -> Self {

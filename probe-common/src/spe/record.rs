@@ -85,7 +85,8 @@ impl Record {
         self.present == 0 && self.skipped == 0
     }
 
-    /// How many well-formed packets were left out because the architecture has not given out their index.
+    /// How many well-formed packets were left out because the architecture has not given out their
+    /// index.
     #[must_use]
     pub const fn skipped(&self) -> u16 {
         self.skipped

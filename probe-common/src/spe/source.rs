@@ -87,8 +87,9 @@ const fn modified(source: Source) -> Option<Origin> {
 }
 
 impl SourceTable {
-    /// The table for the core with this `MIDR_EL1` (sysfs `regs/identification/midr_el1`), if one is known.
-    /// Variant and revision do not matter. NVIDIA's Olympus (Tegra410, Vera) has none yet.
+    /// The table for the core with this `MIDR_EL1` (sysfs `regs/identification/midr_el1`), if one
+    /// is known. Variant and revision do not matter. NVIDIA's Olympus (Tegra410, Vera) has none
+    /// yet.
     #[must_use]
     pub const fn of_midr(midr: u64) -> Option<Self> {
         let implementer = (midr >> 24) & 0xff;
@@ -106,7 +107,8 @@ impl SourceTable {
     }
 
     /// The meaning of a load's data-source number; none for a number that the table does not hold.
-    /// Only loads have a source: a store's packet, if there is one, means nothing on the common cores.
+    /// Only loads have a source: a store's packet, if there is one, means nothing on the common
+    /// cores.
     #[must_use]
     pub const fn load(self, number: u64) -> Option<Origin> {
         match self {

@@ -83,7 +83,8 @@ pub fn script(path: &Path, itrace: &str) -> Command {
 
 /// The packets that perf prints for SPE data: place and description, padding left out.
 pub fn packets(dump: &str) -> impl Iterator<Item = (usize, &str)> {
-    // ".  0000abcd: " (raw events have four digits) and at least sixteen times three characters of bytes.
+    // ".  0000abcd: " (raw events have four digits) and at least sixteen times three characters of
+    // bytes.
     dump.lines().filter_map(|line| {
         let line = line.strip_prefix(".  ")?;
         let (place, rest) = line.split_once(": ")?;

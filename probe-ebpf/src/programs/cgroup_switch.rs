@@ -1,5 +1,6 @@
-//! `cgroup_switch`, the other hook: only runs where the cgroup changes, but cannot tell who comes next, and some
-//! kernels drop runs of it. User space admits it only where it has shown that none is missing, and keeps watching.
+//! `cgroup_switch`, the other hook: only runs where the cgroup changes, but cannot tell who comes
+//! next, and some kernels drop runs of it. User space admits it only where it has shown that none
+//! is missing, and keeps watching.
 
 use aya_ebpf::{macros::perf_event, programs::PerfEventContext};
 use probe_common::CpuState;

@@ -1,7 +1,7 @@
 //! `cgroups`: the walk over all cgroups of the default hierarchy.
 //!
-//! It goes by the kernel's own tree: a mount inside a container shows a part of it only, and so do the kernel's
-//! look-ups by id in a cgroup namespace.
+//! It goes by the kernel's own tree: a mount inside a container shows a part of it only, and so do
+//! the kernel's look-ups by id in a cgroup namespace.
 
 use core::{ffi::c_void, ptr};
 
@@ -29,7 +29,8 @@ static TREE: Array<Tree> = Array::with_max_entries(1, 0);
 #[map]
 static CGROUPS: HashMap<u64, u64> = HashMap::with_max_entries(Tree::ASKED, BPF_F_NO_PREALLOC);
 
-/// `CSS_ONLINE` of `linux/cgroup-defs.h`: a removed cgroup stays in the tree as long as something charges it.
+/// `CSS_ONLINE` of `linux/cgroup-defs.h`: a removed cgroup stays in the tree as long as something
+/// charges it.
 const ONLINE: u32 = 1 << 1;
 
 /// As `walk` of the processes.
@@ -52,8 +53,9 @@ fn cgroups(ctx: *mut c_void) -> i32 {
         .wrapping_add(CGROUP_ROOT_CGRP.load())
         .wrapping_add(CGROUP_SELF.load());
     (tree.at, tree.left) = (tree.root, 0);
-    // SAFETY: the callback is a function of the type that the helper calls. An iterator's program runs under
-    // RCU: what the walk comes by is not freed meanwhile, and what is taken out of a list still leads on.
+    // SAFETY: the callback is a function of the type that the helper calls. An iterator's program
+    // runs under RCU: what the walk comes by is not freed meanwhile, and what is taken out of a
+    // list still leads on.
     unsafe {
         bpf_loop(MAX_STEPS, step as *mut c_void, ptr::null_mut::<c_void>(), 0);
     }

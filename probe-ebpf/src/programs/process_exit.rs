@@ -5,8 +5,8 @@ use probe_common::LifecycleKind;
 
 use crate::{kernel::Task, lifecycle::emit};
 
-/// A process whose last thread exits. The kernel has counted that thread out before it comes here; of two that
-/// exit at once both may see it, and it is told twice. They still run for a moment.
+/// A process whose last thread exits. The kernel has counted that thread out before it comes here;
+/// of two that exit at once both may see it, and it is told twice. They still run for a moment.
 #[btf_tracepoint(function = "sched_process_exit")]
 fn process_exit(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of sched_process_exit is the task.

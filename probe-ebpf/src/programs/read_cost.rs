@@ -1,4 +1,5 @@
-//! `read_cost`: what reading a counter takes, measured where it is read: on the CPU itself, in a program.
+//! `read_cost`: what reading a counter takes, measured where it is read: on the CPU itself, in a
+//! program.
 //!
 //! Never attached: user space runs it on one CPU by `BPF_PROG_TEST_RUN` (kernel 5.10).
 

@@ -1,5 +1,5 @@
-//! `sched_switch`, the default hook: runs at every context switch, and returns at once where the owner stays the
-//! same.
+//! `sched_switch`, the default hook: runs at every context switch, and returns at once where the
+//! owner stays the same.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use probe_common::CpuState;
@@ -25,8 +25,8 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Whether both tasks are in the set of cgroups that the open slice was begun in: in the same cgroup
-/// then, whose id is three loads further and not needed. Most switches end here.
+/// Whether both tasks are in the set of cgroups that the open slice was begun in: in the same
+/// cgroup then, whose id is three loads further and not needed. Most switches end here.
 ///
 /// `prev` too: had it been moved while it ran, the address may by now be that of another set.
 #[inline(always)]
@@ -36,8 +36,8 @@ fn stays(state: &CpuState, prev: Task, next: Task) -> bool {
 
 /// A switch to another owner, or one where that has to be found out.
 ///
-/// A function of its own in the kernel: the stack and the registers that it needs cost nothing where
-/// the owner stays.
+/// A function of its own in the kernel: the stack and the registers that it needs cost nothing
+/// where the owner stays.
 #[inline(never)]
 fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     if state.armed != CpuState::ARMED {

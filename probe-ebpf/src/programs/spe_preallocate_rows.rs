@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// Before a CPU samples: the first entry of its timeline, and rows at hand for its first chunk. Never
-/// attached: user space runs it there once.
+/// Before a CPU samples: the first entry of its timeline, and rows at hand for its first chunk.
+/// Never attached: user space runs it there once.
 #[raw_tracepoint]
 fn spe_preallocate_rows(_ctx: RawTracePointContext) -> i32 {
     if SPE_WITH_TIMELINE.load() == 1 {

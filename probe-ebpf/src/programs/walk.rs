@@ -27,12 +27,13 @@ use crate::{
 #[map]
 static WALK: Array<Walk> = Array::with_max_entries(1, 0);
 
-/// Processes that user space asks about, by id in the initial pid namespace. User space sets the size.
+/// Processes that user space asks about, by id in the initial pid namespace. User space sets the
+/// size.
 #[map]
 static PROCESSES: HashMap<u64, Process> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// An iterator, since those run in the context of whoever reads, and can be preempted. What it iterates
-/// over does not matter: all is done at its first call.
+/// An iterator, since those run in the context of whoever reads, and can be preempted. What it
+/// iterates over does not matter: all is done at its first call.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map")]
 fn walk(ctx: *mut c_void) -> i32 {

@@ -29,7 +29,8 @@ offsets! {
     SPE_WITH_PAGES;
 }
 
-/// Samples by owner. Not preallocated: only pairs that were sampled cost memory. User space sets the size.
+/// Samples by owner. Not preallocated: only pairs that were sampled cost memory. User space sets
+/// the size.
 #[map]
 static SPE_ROWS: HashMap<SpeKey, SpeRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
@@ -103,8 +104,8 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
     }
 }
 
-/// Has the kernel keep free rows at hand on this CPU. It keeps four at first and fills up to 96 once it
-/// is asked for one (kernel/bpf/memalloc.c), but not before the chunk at hand has ended.
+/// Has the kernel keep free rows at hand on this CPU. It keeps four at first and fills up to 96
+/// once it is asked for one (kernel/bpf/memalloc.c), but not before the chunk at hand has ended.
 #[inline(always)]
 pub(crate) fn preallocate_rows() {
     let key = SpeKey {

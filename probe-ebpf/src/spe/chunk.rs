@@ -141,8 +141,8 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     let nanos = SPE_SETTINGS.get(SpeSetting::Nanos as u32).copied()?;
     let clock = SPE_SETTINGS.get(SpeSetting::Clock as u32).copied()?;
     walk.clock = *SPE_CLOCKS.get(clock as u32)?;
-    // Every n-th cell, from another one each time: the cells left out are no particular ones. What the
-    // clock would cut off are those of whoever ran last.
+    // Every n-th cell, from another one each time: the cells left out are no particular ones. What
+    // the clock would cut off are those of whoever ran last.
     let limit = NonZeroU64::new(nanos / cost).unwrap_or(NonZeroU64::MIN);
     let step = ceil(cells, limit);
     let step = NonZeroU64::new(step).unwrap_or(NonZeroU64::MIN);
@@ -164,13 +164,14 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
             0,
         )
     };
-    // The rounds changed both behind the compiler's back: what was borrowed before is not used any more.
+    // The rounds changed both behind the compiler's back: what was borrowed before is not used any
+    // more.
     super::cpu()?.skipped += cells.wrapping_sub(self::walk()?.done);
     Some(())
 }
 
-/// Nanoseconds that a record has taken on this CPU so far, and not more than any takes: chunks that are
-/// nearly empty have a cost too.
+/// Nanoseconds that a record has taken on this CPU so far, and not more than any takes: chunks that
+/// are nearly empty have a cost too.
 #[inline(always)]
 fn cost(cpu: &SpeCpu) -> NonZeroU64 {
     let cost = match NonZeroU64::new(cpu.cells.wrapping_sub(cpu.skipped)) {
@@ -186,8 +187,8 @@ fn ceil(n: u64, d: NonZeroU64) -> u64 {
     n.wrapping_add(d.get() - 1) / d
 }
 
-/// Two rounds for each cell, one that decodes and one that accounts; 1 ends the walk. In one round the
-/// verifier would follow the accounting from every way out of the decoder: more than it allows.
+/// Two rounds for each cell, one that decodes and one that accounts; 1 ends the walk. In one round
+/// the verifier would follow the accounting from every way out of the decoder: more than it allows.
 #[inline(never)]
 extern "C" fn half(round: u32, _: *mut c_void) -> i64 {
     let (Some(cpu), Some(walk)) = (cpu(), walk()) else {

@@ -1,8 +1,8 @@
 //! Which process and cgroup a thread belongs to, and since when.
 //!
-//! Filled once by a walk over the kernel's own list, then kept by the programs at fork, exec, exit and moves between
-//! cgroups. Nothing is deleted at exit: records of
-//! the thread may still lie in a buffer. User space deletes what exited before its last drain.
+//! Filled once by a walk over the kernel's own list, then kept by the programs at fork, exec, exit
+//! and moves between cgroups. Nothing is deleted at exit: records of the thread may still lie in a
+//! buffer. User space deletes what exited before its last drain.
 
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},

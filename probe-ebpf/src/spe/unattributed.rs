@@ -4,8 +4,8 @@ use probe_common::spe::{SpeCpu, SpeKey, Unattributed};
 
 use crate::owner::Owner;
 
-/// Of a record without a timestamp: later than any owner. No `Option`: LLVM would keep a register for its
-/// content that the verifier finds unset.
+/// Of a record without a timestamp: later than any owner. No `Option`: LLVM would keep a register
+/// for its content that the verifier finds unset.
 pub(super) const NO_TIME: u64 = u64::MAX;
 
 /// Counts a record without a known owner. No `Result`: the verifier does not see that what is in

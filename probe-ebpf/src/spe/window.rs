@@ -4,8 +4,8 @@ use core::arch::asm;
 
 use probe_common::spe::Bytes;
 
-/// A copy of one cell of the buffer, in a map value. The last word stays zero: the decoder may read up
-/// to seven bytes past the cell.
+/// A copy of one cell of the buffer, in a map value. The last word stays zero: the decoder may read
+/// up to seven bytes past the cell.
 pub(super) type Cell = [u64; 9];
 
 /// Read access to a [`Cell`].

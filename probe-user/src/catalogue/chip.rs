@@ -52,7 +52,8 @@ pub struct PlatformSpec {
     /// The uncore PMUs that it should show.
     #[serde(default)]
     pub uncore: Vec<UncoreSpec>,
-    /// What tells whose a socket's traffic is, the best first of each kind; absent: as on any platform.
+    /// What tells whose a socket's traffic is, the best first of each kind; absent: as on any
+    /// platform.
     #[serde(rename = "weight")]
     pub weights: Option<Vec<WeightSpec>>,
 }

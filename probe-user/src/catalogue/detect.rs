@@ -1,11 +1,12 @@
 //! Which platform and chip a machine is, by the platforms' tables.
 //!
-//! What is specific goes before what is common: a PMU that only one platform has, the id of the chip, the product
-//! of a PMU without a name of its own, the id of the core, the model of an x86 CPU. Nothing of these: generic.
+//! What is specific goes before what is common: a PMU that only one platform has, the id of the
+//! chip, the product of a PMU without a name of its own, the id of the core, the model of an x86
+//! CPU. Nothing of these: generic.
 //!
-//! Chips of one platform are told by the sockets and the GPUs on PCI; where these fit none, or several, the chip
-//! is not known. The PMUs of Grace do not tell it: NVLink-C2C1 and CNVLINK are registered on chips that do not
-//! use them, and count zero there. `--chip` overrides all of this.
+//! Chips of one platform are told by the sockets and the GPUs on PCI; where these fit none, or
+//! several, the chip is not known. The PMUs of Grace do not tell it: NVLink-C2C1 and CNVLINK are
+//! registered on chips that do not use them, and count zero there. `--chip` overrides all of this.
 
 use super::chip::{Chip, Gpus, Hardware, Platform, PlatformSpec};
 use crate::machine::{Machine, Pmu, Pmus, product};

@@ -43,12 +43,14 @@ pub enum Problem {
     },
     /// A name that a formula could not use.
     #[error(
-        "event {0}: a formula cannot name it; use letters, digits, `_` and dots, and no word of the formula language"
+        "event {0}: a formula cannot name it; use letters, digits, `_` and dots, and no word of \
+         the formula language"
     )]
     EventName(String),
     /// Platforms in a file that is not compiled in.
     #[error(
-        "it has a [[platform]] or a [driver], which only the files that are compiled in can have: add it to \
+        "it has a [[platform]] or a [driver], which only the files that are compiled in can have: \
+         add it to \
          probe-user/catalogue, or name platforms that are there"
     )]
     Platform,
@@ -110,7 +112,8 @@ pub enum MetricProblem {
     },
     /// What other sockets count at the source, without how far that may be off.
     #[error(
-        "from_sockets needs `mismatch` of PMU {0}: how far source and destination may differ, in thousandths"
+        "from_sockets needs `mismatch` of PMU {0}: how far source and destination may differ, in \
+         thousandths"
     )]
     Mismatch(String),
     /// Metrics that name each other in a circle.
@@ -146,7 +149,8 @@ pub enum MetricProblem {
     },
     /// A bandwidth with the wrong factor.
     #[error(
-        "it is in {unit} and one count of {event} is {count}: the factor in the formula must be {expected}, it is {found}"
+        "it is in {unit} and one count of {event} is {count}: the factor in the formula must be \
+         {expected}, it is {found}"
     )]
     Factor {
         /// The unit of the metric.

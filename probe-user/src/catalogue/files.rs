@@ -1,5 +1,5 @@
-//! The compiled-in files, and the platforms that they describe. Families name platforms, so that these are read
-//! before any family.
+//! The compiled-in files, and the platforms that they describe. Families name platforms, so that
+//! these are read before any family.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -21,7 +21,8 @@ const PARTS: std::ops::Range<u32> = 0..8;
 pub struct Settings {
     /// Such as `root_port` = 0x3, by their key in the PMU's `defaults`.
     pub filters: BTreeMap<String, u64>,
-    /// One device, on each PMU that counts it: where a metric is of such a PMU, it is of that device only.
+    /// One device, on each PMU that counts it: where a metric is of such a PMU, it is of that
+    /// device only.
     pub device: Vec<Narrowed>,
 }
 

@@ -276,7 +276,8 @@ fn load_metric(
     Ok(metric)
 }
 
-/// The one PMU that all events of the formula are of: of the family, or of metrics of others that it names.
+/// The one PMU that all events of the formula are of: of the family, or of metrics of others that
+/// it names.
 fn pmu_of(
     formula: &Formula,
     family: &Family,

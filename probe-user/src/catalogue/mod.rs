@@ -62,14 +62,14 @@
 //! not_on = { grace-cpu-superchip = "no_gpu" }   # optional: chip, and the key of the reason
 //! ```
 //!
-//! Placeholders of `pattern`: `{socket}`, `{rc}` (root complex), `{unit}` are numbers, `{address}` is one in hexadecimal; `{core}` is
-//! the core PMU, whatever its name. Of `perf`: `{pmu}` is the PMU's name, `{peer}` the number of
-//! another socket (one instance for each), `{part_mask}` the bit of an IIO part (one instance for
-//! each of the 8), and every key of `defaults` its value. In `also`, `{peer}` and `{part}` are the
-//! numbers.
+//! Placeholders of `pattern`: `{socket}`, `{rc}` (root complex), `{unit}` are numbers, `{address}`
+//! is one in hexadecimal; `{core}` is the core PMU, whatever its name. Of `perf`: `{pmu}` is the
+//! PMU's name, `{peer}` the number of another socket (one instance for each), `{part_mask}` the bit
+//! of an IIO part (one instance for each of the 8), and every key of `defaults` its value. In
+//! `also`, `{peer}` and `{part}` are the numbers.
 //!
-//! The compiled-in files may have `[[platform]]` tables and a table `[driver]`, in the form of [`PlatformSpec`] and
-//! [`Driver`]; CONTRIBUTING.md has an example.
+//! The compiled-in files may have `[[platform]]` tables and a table `[driver]`, in the form of
+//! [`PlatformSpec`] and [`Driver`]; CONTRIBUTING.md has an example.
 //!
 //! A metric whose unit is bytes per second is checked when it is loaded: each of its events must
 //! come with the factor from counts to bytes ([`CountOf::bytes`]) or the file is refused.

@@ -34,12 +34,13 @@ pub struct PmuSpec {
     pub key: String,
     /// The names of its instances in sysfs.
     pub pattern: Pattern,
-    /// The product id in its `identifier` ([`crate::machine::product`]), where the name tells nothing.
+    /// The product id in its `identifier` ([`crate::machine::product`]), where the name tells
+    /// nothing.
     pub product: Option<u32>,
     /// What one value of its metrics stands for.
     pub per: Per,
-    /// How far what an event of `from_sockets` counts at its source may be from what the destination counts, in
-    /// thousandths.
+    /// How far what an event of `from_sockets` counts at its source may be from what the
+    /// destination counts, in thousandths.
     pub mismatch: Option<u32>,
     /// How many events count at once, beside those with a counter of their own.
     pub counters: Option<u32>,
@@ -341,11 +342,11 @@ pub struct Metric {
     pub section: String,
     /// How its value is shared out.
     pub apportion: Apportion,
-    /// The event that counts, at its source, what CPUs send to the memory of the other socket: their part
-    /// of what that socket's event of the formula counts.
+    /// The event that counts, at its source, what CPUs send to the memory of the other socket:
+    /// their part of what that socket's event of the formula counts.
     pub from_sockets: Option<String>,
-    /// The part of devices in what the formula's event counts: an event of another PMU of the family, with
-    /// that PMU.
+    /// The part of devices in what the formula's event counts: an event of another PMU of the
+    /// family, with that PMU.
     pub io: Option<(Arc<PmuSpec>, String)>,
     /// The largest value that a share can have.
     pub bound: Option<f64>,
@@ -368,8 +369,8 @@ impl Metric {
         self.group == group || self.also_in.iter().any(|other| other == group)
     }
 
-    /// The events to open: those of the formula, and what its shares need of the same PMU. A formula over
-    /// time alone takes one event of its PMU, since the time is that of a group.
+    /// The events to open: those of the formula, and what its shares need of the same PMU. A
+    /// formula over time alone takes one event of its PMU, since the time is that of a group.
     #[must_use]
     pub fn events(&self) -> Vec<&str> {
         if !self.formula.events().is_empty() {

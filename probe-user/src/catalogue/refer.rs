@@ -1,5 +1,5 @@
-//! Metrics in the formulas of others: a name that is no event of the file's stands for the formula of the metric
-//! of that name, of the same file or of one that holds on all the file's platforms.
+//! Metrics in the formulas of others: a name that is no event of the file's stands for the formula
+//! of the metric of that name, of the same file or of one that holds on all the file's platforms.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -201,8 +201,8 @@ pub(super) fn scale(raw: u64, enabled: u64, running: u64, scale: f64) -> Option<
     })
 }
 
-/// The sum over sockets or instances; an error where one of them has no value, a part is not the whole.
-/// None of none.
+/// The sum over sockets or instances; an error where one of them has no value, a part is not the
+/// whole. None of none.
 pub(super) fn total<'a>(counts: impl Iterator<Item = &'a Count>) -> Option<Count> {
     let mut all: Option<Counter> = None;
     for count in counts {

@@ -1,5 +1,5 @@
-//! What Intel's paper on DDIO says to the values of its metrics: which writes go past the cache, and what to
-//! try where requests of devices miss it.
+//! What Intel's paper on DDIO says to the values of its metrics: which writes go past the cache,
+//! and what to try where requests of devices miss it.
 
 use super::{Part, Report, Subject};
 
@@ -26,7 +26,8 @@ const FULL_WRITES: &str = "io_percent_of_inbound_full_writes_that_miss_l3";
 const PARTIAL_WRITES: &str = "io_percent_of_inbound_partial_writes_that_miss_l3";
 const NON_ALLOCATING: &str = "io_writes_not_allocated";
 
-/// Section 4, in its order; the metrics are those of which it, or section 5.2, says that they improve.
+/// Section 4, in its order; the metrics are those of which it, or section 5.2, says that they
+/// improve.
 const ADVICE: [Advice; 5] = [
     Advice {
         what: "reuse the memory of I/O buffers: allocate enough of them once",
@@ -68,10 +69,10 @@ fn places(report: &Report) -> impl Iterator<Item = OfSocket<'_>> {
 
 /// Writes that go past the cache, by socket.
 ///
-/// By the paper's Table 1, CLFLUSH occurs where non-allocating writes are configured. It gives no threshold,
-/// so any part is said that does not round to none in the digits it is said with. That DDIO is off is said
-/// where as good as no write ends with WBMTOI, as in Table 8 (218 for 570,128,486 CLFLUSH): all of them in the
-/// same digits.
+/// By the paper's Table 1, CLFLUSH occurs where non-allocating writes are configured. It gives no
+/// threshold, so any part is said that does not round to none in the digits it is said with. That
+/// DDIO is off is said where as good as no write ends with WBMTOI, as in Table 8 (218 for
+/// 570,128,486 CLFLUSH): all of them in the same digits.
 pub(super) fn findings(report: &Report) -> Vec<Finding> {
     places(report).filter_map(finding).collect()
 }
@@ -87,7 +88,8 @@ fn finding((metric, socket, part): OfSocket<'_>) -> Option<Finding> {
         _ => "",
     };
     let text = format!(
-        "{part} % of the inbound writes of socket {socket} do not allocate in the cache (they end with \
+        "{part} % of the inbound writes of socket {socket} do not allocate in the cache (they end \
+         with \
          CLFLUSH in place of WBMTOI){off}"
     );
     Some(Finding { socket, text })
@@ -111,7 +113,8 @@ mod tests {
     use super::*;
     use crate::catalogue::Catalogue;
 
-    /// Table 8: without allocation 570,128,486 flushes and 218 writebacks, with it none and 657,470,490.
+    /// Table 8: without allocation 570,128,486 flushes and 218 writebacks, with it none and
+    /// 657,470,490.
     #[test]
     fn writes_past_the_cache_are_said() {
         let part = 100.0 * 570_128_486.0 / (570_128_486.0 + 218.0);
@@ -119,12 +122,14 @@ mod tests {
         assert_eq!(finding((NON_ALLOCATING, 1, 0.0)), None);
         assert_eq!(
             found.text,
-            "100.0 % of the inbound writes of socket 0 do not allocate in the cache (they end with CLFLUSH in \
+            "100.0 % of the inbound writes of socket 0 do not allocate in the cache (they end \
+             with CLFLUSH in \
              place of WBMTOI): DDIO is off for them, by the BIOS or by the device"
         );
     }
 
-    /// One flush among 10^9 writes is said of nobody, and of what allocates in part not that DDIO is off.
+    /// One flush among 10^9 writes is said of nobody, and of what allocates in part not that DDIO
+    /// is off.
     #[test]
     fn a_stray_flush_is_no_finding() {
         let one = 100.0 / (1.0 + 1e9);
@@ -132,7 +137,8 @@ mod tests {
         let some = finding((NON_ALLOCATING, 1, 40.0)).unwrap();
         assert_eq!(
             some.text,
-            "40.0 % of the inbound writes of socket 1 do not allocate in the cache (they end with CLFLUSH in place of \
+            "40.0 % of the inbound writes of socket 1 do not allocate in the cache (they end with \
+             CLFLUSH in place of \
              WBMTOI)"
         );
     }

@@ -186,8 +186,9 @@ impl<'a> OfUsage<'a> {
     }
 }
 
-/// The standard error of a metric by that of its counts (error propagation of the first order). What the events
-/// of one group err by together does not change their ratio; groups err independently of each other.
+/// The standard error of a metric by that of its counts (error propagation of the first order).
+/// What the events of one group err by together does not change their ratio; groups err
+/// independently of each other.
 fn error(plan: &Plan, planned: &PlannedMetric, input: &OfUsage<'_>, value: f64) -> Option<f64> {
     if input.events().all(|event| event.row.is_exact()) {
         return Some(0.0);
@@ -222,8 +223,8 @@ const ROUNDING: f64 = 1e-9;
 /// How far a count may be changed to see what the metric makes of that.
 const STEP: f64 = 1e-6;
 
-/// What the metric changes by for one more count of an event; 0 where the count is exact. A value above its
-/// bound is none, so it may be seen on one side only.
+/// What the metric changes by for one more count of an event; 0 where the count is exact. A value
+/// above its bound is none, so it may be seen on one side only.
 fn slope(
     plan: &Plan,
     planned: &PlannedMetric,

@@ -26,7 +26,8 @@ use crate::{
 };
 
 impl Report {
-    /// Everything that a window shows: counts, metrics, samples, shares and this program's account of itself.
+    /// Everything that a window shows: counts, metrics, samples, shares and this program's account
+    /// of itself.
     #[must_use]
     pub fn new(plan: &Plan, window: &Window, joined: &Joined, view: &View) -> Self {
         let mut report = Self::empty(joined.began, window.start, window.length);
@@ -84,8 +85,8 @@ struct Row<'a> {
     samples: Option<&'a Gained<SpeUsage>>,
 }
 
-/// Every entity that was counted or sampled, in the order in which they are shown: of one kind, whoever used
-/// most of the first event, or accessed most, comes first.
+/// Every entity that was counted or sampled, in the order in which they are shown: of one kind,
+/// whoever used most of the first event, or accessed most, comes first.
 fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
     let samples = joined.samples.as_ref();
     let counted = joined.rows.iter().map(|(entity, usage)| Row {

@@ -1,4 +1,5 @@
-//! Report: the one model of everything that is shown of a window. Every output format is a function of it.
+//! Report: the one model of everything that is shown of a window. Every output format is a function
+//! of it.
 
 use std::{fmt, time::Duration};
 
@@ -49,8 +50,8 @@ pub enum Subject {
     Machine,
     /// A socket.
     Socket(u32),
-    /// What a PMU counts, where a metric says that: a socket, a device or a part of one, with the names of
-    /// the PCI devices there.
+    /// What a PMU counts, where a metric says that: a socket, a device or a part of one, with the
+    /// names of the PCI devices there.
     Place(Place, Vec<String>),
     /// Of a share: devices.
     Io,
@@ -97,7 +98,8 @@ pub enum Kind {
 pub struct Attributes {
     /// Of a share: the socket.
     pub socket: Option<u32>,
-    /// Of a share: the device, with the names of its PCI devices, where that is not the whole socket.
+    /// Of a share: the device, with the names of its PCI devices, where that is not the whole
+    /// socket.
     pub device: Option<String>,
     /// Of a share: how it is known.
     pub method: Option<Method>,
@@ -142,12 +144,13 @@ pub enum Value {
 pub struct Estimate {
     /// In the metric's unit.
     pub value: f64,
-    /// The smallest share of time for which one of its events was on the PMU: 1 where nothing was scaled.
+    /// The smallest share of time for which one of its events was on the PMU: 1 where nothing was
+    /// scaled.
     pub live: f64,
     /// The ends of its 95% interval, where it is an estimate from samples.
     pub interval: Option<(f64, f64)>,
-    /// Standard error of the value, as far as it is an estimate of what counters would have counted while they
-    /// were not live; None where it is not known.
+    /// Standard error of the value, as far as it is an estimate of what counters would have counted
+    /// while they were not live; None where it is not known.
     pub error: Option<f64>,
 }
 
@@ -156,8 +159,9 @@ pub struct Estimate {
 pub struct Counter {
     /// As counted: events, or samples.
     pub raw: u64,
-    /// Estimate for the whole time, where the counter was not always on the PMU: the sum of what is estimated
-    /// for each owner on each CPU; times the event's own scale. Of samples what they stand for.
+    /// Estimate for the whole time, where the counter was not always on the PMU: the sum of what is
+    /// estimated for each owner on each CPU; times the event's own scale. Of samples what they
+    /// stand for.
     pub estimate: Estimate,
 }
 

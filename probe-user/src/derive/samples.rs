@@ -1,4 +1,5 @@
-//! Documented metrics of what SPE sampled, for every entity of a report, each with its 95% interval.
+//! Documented metrics of what SPE sampled, for every entity of a report, each with its 95%
+//! interval.
 
 use probe_common::spe::{Class, Source};
 
@@ -79,8 +80,8 @@ impl<'a> SampledMetric<'a> {
         metrics::evaluate(self.plan, self.planned, counts)
     }
 
-    /// Which quantity the value's error is that of, and how low and high it may be. None where more than
-    /// one has a part in it.
+    /// Which quantity the value's error is that of, and how low and high it may be. None where more
+    /// than one has a part in it.
     fn varied(&self, quantities: &[Quantity]) -> Option<(usize, f64, f64)> {
         match quantities {
             [one] => {

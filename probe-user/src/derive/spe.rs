@@ -1,5 +1,5 @@
-//! What samples of memory accesses say: how many accesses there were, where they were served, and how
-//! long they took, each with its 95% interval.
+//! What samples of memory accesses say: how many accesses there were, where they were served, and
+//! how long they took, each with its 95% interval.
 
 use std::collections::BTreeMap;
 

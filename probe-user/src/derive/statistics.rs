@@ -1,7 +1,7 @@
 //! Estimates from samples, with the interval that holds the true value in 95 of 100 cases.
 //!
-//! Formulas: Byar's approximation for Poisson counts (Breslow and Day, Statistical Methods in Cancer
-//! Research II, 1987, p. 69); Wilson's score interval for shares (JASA 22, 1927, 209-212);
+//! Formulas: Byar's approximation for Poisson counts (Breslow and Day, Statistical Methods in
+//! Cancer Research II, 1987, p. 69); Wilson's score interval for shares (JASA 22, 1927, 209-212);
 //! Student's t by its Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5) for means.
 
 use probe_common::spe::{LATENCY_BUCKETS, LatencySum};
@@ -21,8 +21,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The ends are computed in another way than the value: where they meet it, rounding may put an end on
-    /// the wrong side.
+    /// The ends are computed in another way than the value: where they meet it, rounding may put an
+    /// end on the wrong side.
     pub(super) fn around(value: f64, low: f64, high: f64) -> Self {
         Self {
             value,

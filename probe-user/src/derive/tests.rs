@@ -152,8 +152,9 @@ fn a_total_needs_every_socket() {
     assert_eq!(total(std::iter::empty()), None);
 }
 
-/// Seen with `perf stat -C 0` beside it: a task of high IPC on CPU 0, where the counters are live half of the
-/// time, and a pointer chaser on CPU 1. Scaled after they were summed, these were 26.1e9 instructions.
+/// Seen with `perf stat -C 0` beside it: a task of high IPC on CPU 0, where the counters are live
+/// half of the time, and a pointer chaser on CPU 1. Scaled after they were summed, these were
+/// 26.1e9 instructions.
 #[test]
 fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     let second = 1000 * MS;
@@ -267,8 +268,8 @@ fn core(group: usize, at: usize) -> CountSource {
     CountSource::Core { group, at }
 }
 
-/// The events of a group err together: their ratio is that of the time for which both were live. With the clock,
-/// which is always live, the part that was not seen is in the error.
+/// The events of a group err together: their ratio is that of the time for which both were live.
+/// With the clock, which is always live, the part that was not seen is in the error.
 #[test]
 fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
     let plan = with_metric(
@@ -309,8 +310,9 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
         let report = report(&plan, [row(0, misses[0]), row(1, misses[1])]);
         gauge(&report, &cgroup(7), "branch_miss_ratio")
     };
-    // By hand: of 100 branches, 40 and 10 misses; what was not seen is half of them, so that the weight of
-    // each CPU is off by half: the root of (20 - 12.5)^2 and (5 - 12.5)^2 twice over, of 200.
+    // By hand: of 100 branches, 40 and 10 misses; what was not seen is half of them, so that the
+    // weight of each CPU is off by half: the root of (20 - 12.5)^2 and (5 - 12.5)^2 twice over, of
+    // 200.
     let ratio = of([20, 5]);
     assert!((ratio.value - 0.25).abs() < 1e-12);
     let error = (2.0 * 7.5_f64.powi(2)).sqrt() / 200.0;
@@ -324,8 +326,8 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
     assert_eq!(ratio.error, Some(0.0));
 }
 
-/// Of the other kind of core an owner has nothing, which is known; where cores are alike, what did not
-/// count is not known.
+/// Of the other kind of core an owner has nothing, which is known; where cores are alike, what did
+/// not count is not known.
 #[test]
 fn what_ran_on_one_kind_of_core_has_0_of_the_other() {
     let mut plan = plan(2, 2);

@@ -37,7 +37,8 @@ pub struct RootPort {
 )]
 pub enum ConfigError {
     #[error(
-        "only the first 64 bytes of its configuration space can be read: CAP_SYS_ADMIN is needed for the rest"
+        "only the first 64 bytes of its configuration space can be read: CAP_SYS_ADMIN is needed \
+         for the rest"
     )]
     NoRight,
     #[error("its configuration space cannot be read: {0}")]
@@ -47,7 +48,8 @@ pub enum ConfigError {
     #[error("its capabilities are a ring: the one at {0:#x} comes twice")]
     Ring(usize),
     #[error(
-        "its mapping register is for bus {bus:02x} of segment {segment:02x}, which is another device"
+        "its mapping register is for bus {bus:02x} of segment {segment:02x}, which is another \
+         device"
     )]
     Other { bus: u8, segment: u8 },
 }

@@ -1,8 +1,10 @@
-//! Who holds a device without the kernel in between: processes with its device node open (a GPU, a function
-//! that was given to VFIO), and those in the network namespace that a network device was moved to.
+//! Who holds a device without the kernel in between: processes with its device node open (a GPU, a
+//! function that was given to VFIO), and those in the network namespace that a network device was
+//! moved to.
 //!
-//! Found by device numbers and not by names, since a container may call its nodes anything, and without
-//! asking a container runtime. What it costs is a `stat` of every open descriptor on the machine.
+//! Found by device numbers and not by names, since a container may call its nodes anything, and
+//! without asking a container runtime. What it costs is a `stat` of every open descriptor on the
+//! machine.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +21,8 @@ use rustix::{
 use super::names::address_of;
 use crate::machine::Bdf;
 
-/// Major number of NVIDIA's driver (Documentation/admin-guide/devices.txt), which has no class in sysfs.
+/// Major number of NVIDIA's driver (Documentation/admin-guide/devices.txt), which has no class in
+/// sysfs.
 const NVIDIA: u32 = 195;
 
 /// Who holds which device.
@@ -27,7 +30,8 @@ const NVIDIA: u32 = 195;
 pub struct Holders {
     /// Paths of the cgroups of the processes that hold it.
     pub by_device: BTreeMap<Bdf, BTreeSet<String>>,
-    /// Devices that the kernel drives for every process of the host: network devices of this namespace.
+    /// Devices that the kernel drives for every process of the host: network devices of this
+    /// namespace.
     pub by_kernel: BTreeSet<Bdf>,
     /// The descriptors of some process cannot be read: there may be more holders.
     pub unreadable: bool,
@@ -95,8 +99,8 @@ fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// The device numbers of the open character devices in a directory of descriptors. Each is asked for from
-/// there: a walk from the root for every one takes longer.
+/// The device numbers of the open character devices in a directory of descriptors. Each is asked
+/// for from there: a walk from the root for every one takes longer.
 fn opened(directory: &Path) -> Result<impl Iterator<Item = (u32, u32)>, Errno> {
     let directory = open(
         directory,
@@ -141,7 +145,8 @@ fn nodes(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
             nodes.entry(number).or_default().push(address);
         }
     }
-    // A VFIO group is a device of its own: what it gives access to is the IOMMU group of that number.
+    // A VFIO group is a device of its own: what it gives access to is the IOMMU group of that
+    // number.
     for group in list(sysfs.join("class/vfio")) {
         let text = fs::read_to_string(group.path().join("dev")).ok();
         let Some(number) = text.and_then(|text| parse(text.trim())) else {
@@ -188,7 +193,8 @@ mod tests {
     const HOST_NIC: &str = "0000:39:00.0";
     const GIVEN: &str = "0000:40:00.0";
 
-    /// A machine whose device nodes are /dev/null (1:3), /dev/zero (1:5) and /dev/full (1:7) of this one.
+    /// A machine whose device nodes are /dev/null (1:3), /dev/zero (1:5) and /dev/full (1:7) of
+    /// this one.
     struct Machine(tempfile::TempDir);
 
     impl Machine {

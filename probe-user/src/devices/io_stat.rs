@@ -1,9 +1,9 @@
-//! What cgroups moved on block devices: `io.stat` of cgroup2 (Documentation/admin-guide/cgroup-v2.rst, "IO
-//! Interface Files"), by `major:minor`.
+//! What cgroups moved on block devices: `io.stat` of cgroup2
+//! (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files"), by `major:minor`.
 //!
-//! The file of a cgroup holds the sum of those below it too, also of those that are gone; what a cgroup
-//! moved itself is the difference. A cgroup without the io controller has no such file: its bytes are then
-//! those of the next one above that has it.
+//! The file of a cgroup holds the sum of those below it too, also of those that are gone; what a
+//! cgroup moved itself is the difference. A cgroup without the io controller has no such file: its
+//! bytes are then those of the next one above that has it.
 
 use std::{collections::BTreeMap, fs};
 
@@ -45,8 +45,8 @@ pub(super) fn read(hierarchy: &Hierarchy) -> Result<Vec<CgroupIo>, CgroupError> 
     Ok(io.collect())
 }
 
-/// Lines such as `259:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`; a device that moved nothing
-/// has its number only, or no line.
+/// Lines such as `259:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`; a device that moved
+/// nothing has its number only, or no line.
 fn parse(text: &str) -> BTreeMap<String, Moved> {
     let line = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
@@ -64,8 +64,8 @@ fn parse(text: &str) -> BTreeMap<String, Moved> {
     text.lines().filter_map(line).collect()
 }
 
-/// What each cgroup itself moved between two readings, by device. What one that is gone by the later
-/// reading had moved since the earlier is its parent's.
+/// What each cgroup itself moved between two readings, by device. What one that is gone by the
+/// later reading had moved since the earlier is its parent's.
 #[must_use]
 pub(super) fn deltas(
     earlier: &[CgroupIo],

@@ -1,12 +1,13 @@
 //! Devices: which `PCIe` device the counts of an uncore PMU are about.
 //!
 //! - Grace: the PCI domain is the socket times 16 plus the root port (performance guide, "`PCIe`
-//!   Traffic Management": 0018 is root port 8 of socket 1). One PMU for each socket, filter `root_port`.
+//!   Traffic Management": 0018 is root port 8 of socket 1). One PMU for each socket, filter
+//!   `root_port`.
 //! - Tegra410: the root port's own configuration space tells socket, root complex and port
 //!   (`config_space`). One PMU for each root complex, filters `src_rp_mask` and `src_bdf`.
 //! - Intel: `uncore_iio_<n>/die<d>` holds the root bus that stack n of die d leads to
-//!   (Documentation/ABI/testing/sysfs-devices-mapping); root port device d is part d - 1 of the stack
-//!   (as PCM has it for Sapphire Rapids). Filter `ch_mask`.
+//!   (Documentation/ABI/testing/sysfs-devices-mapping); root port device d is part d - 1 of the
+//!   stack (as PCM has it for Sapphire Rapids). Filter `ch_mask`.
 //! - Elsewhere: the tree of PCI root buses, with the socket of their NUMA node.
 
 mod config_space;
@@ -116,7 +117,8 @@ impl Devices {
         })
     }
 
-    /// The devices whose traffic a PMU counts on a socket with these filters (by their names in `format/`).
+    /// The devices whose traffic a PMU counts on a socket with these filters (by their names in
+    /// `format/`).
     #[must_use]
     pub fn counted_by(
         &self,
@@ -171,8 +173,8 @@ impl ComplexKind {
 }
 
 impl Complex {
-    /// How to count what this device (with the other functions of its card) does, and nothing else, on each
-    /// PMU of its complex; empty where the platform has no such filter.
+    /// How to count what this device (with the other functions of its card) does, and nothing else,
+    /// on each PMU of its complex; empty where the platform has no such filter.
     #[must_use]
     pub fn narrowed(&self, port: &Port, device: &Device) -> Vec<Narrowed> {
         // The functions of one card are one device to the port.

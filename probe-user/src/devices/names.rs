@@ -29,7 +29,8 @@ pub(super) fn read(sysfs: &Path) -> BTreeMap<Bdf, Names> {
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
-            // renderD128 and card0-HDMI-A-1 are further nodes of card0; partitions are of their disk.
+            // renderD128 and card0-HDMI-A-1 are further nodes of card0; partitions are of their
+            // disk.
             let more = class == "drm" && (!name.starts_with("card") || name.contains('-'));
             let path = entry.path();
             if more || path.join("partition").exists() {

@@ -1,4 +1,5 @@
-//! Who uses devices, read beside the counters: what cgroups moved on block devices, and who holds the others.
+//! Who uses devices, read beside the counters: what cgroups moved on block devices, and who holds
+//! the others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -41,7 +41,8 @@ fn not_mounted() -> Finding {
         .advise(UNIFIED)
         .run(
             "or mount it beside the others, for containers that are made on it",
-            "sudo mkdir -p /sys/fs/cgroup/unified && sudo mount -t cgroup2 none /sys/fs/cgroup/unified",
+            "sudo mkdir -p /sys/fs/cgroup/unified && sudo mount -t cgroup2 none \
+             /sys/fs/cgroup/unified",
         );
     AREA.stops("cgroup2", "no cgroup2 file system is mounted", loss)
 }
@@ -73,7 +74,8 @@ fn mounted(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
             on_v1.join(", ")
         );
         let loss = Loss::of(
-            "containers that run now: they are in v1 hierarchies only, and their counts are `system`",
+            "containers that run now: they are in v1 hierarchies only, and their counts are \
+             `system`",
         )
         .advise(UNIFIED);
         return AREA.degraded("cgroup2", found, loss);

@@ -84,7 +84,8 @@ fn descriptors(subject: &Subject) -> Option<Finding> {
 fn resctrl(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     let check = "resctrl";
     let loss = Loss::of(
-        "a measurement beside the estimated share of each container in memory traffic and L3 occupancy",
+        "a measurement beside the estimated share of each container in memory traffic and L3 \
+         occupancy",
     );
     if let Some(mount) = subject.machine.resctrl() {
         let features = subject.locate(&mount).join("info/L3_MON/mon_features");
@@ -111,7 +112,8 @@ fn resctrl(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     };
     let advice = match config.map(|config| config.built(option)) {
         Some(Built::In) => format!(
-            "the kernel is built with CONFIG_{option}: this CPU (or its firmware, or the hypervisor) shows no {what}"
+            "the kernel is built with CONFIG_{option}: this CPU (or its firmware, or the \
+             hypervisor) shows no {what}"
         ),
         Some(Built::Module | Built::Not) => {
             format!("boot a kernel that is built with CONFIG_{option}=y, if the CPU has {what}")

@@ -11,8 +11,8 @@ use crate::{
 
 const AREA: Area = Area::Kernel;
 
-/// Before it, hash maps allocate in a way that is not safe in the scheduler, and the programs for SPE
-/// do not load on arm64.
+/// Before it, hash maps allocate in a way that is not safe in the scheduler, and the programs for
+/// SPE do not load on arm64.
 const FLOOR: (u32, u32) = (6, 1);
 
 /// An option that counting uses.

@@ -34,7 +34,8 @@ pub(super) fn check(
     findings.extend(devices(subject, pmus));
     findings.extend(pmus.unreadable().map(|error| {
         let loss = Loss::of("that PMU's events").advise(
-            "the file comes from its driver: report it to the kernel's distributor, with `uname -r`",
+            "the file comes from its driver: report it to the kernel's distributor, with `uname \
+             -r`",
         );
         AREA.degraded("PMU files", error.to_string(), loss)
     }));
@@ -51,11 +52,13 @@ fn core(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Findin
         return AREA.ok(check, cores.join(", "));
     }
     let mut loss = Loss::of(
-        "cycles, instructions, cache and branch events, and every metric made of them; software events count",
+        "cycles, instructions, cache and branch events, and every metric made of them; software \
+         events count",
     );
     if subject.is_virtual() {
         loss = loss.run(
-            "have the virtual machine started with a PMU (cloud: an instance type that has one, or metal)",
+            "have the virtual machine started with a PMU (cloud: an instance type that has one, \
+             or metal)",
             "qemu-system-... -accel kvm -cpu host,pmu=on",
         );
     }
@@ -72,7 +75,8 @@ fn core(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Findin
     AREA.missing(check, found, loss)
 }
 
-/// On arm64 before 6.4 the driver had no option of its own, so that an unset one is a reason only with no driver there.
+/// On arm64 before 6.4 the driver had no option of its own, so that an unset one is a reason only
+/// with no driver there.
 fn core_remedies(config: Option<&KernelConfig>) -> Vec<super::Remedy> {
     let unset: Vec<&str> = CORE_ARM
         .into_iter()

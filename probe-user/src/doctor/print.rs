@@ -8,7 +8,8 @@ use super::{Diagnosis, Finding, Loss, Remedy};
 use crate::emit::printable::printable_json;
 
 impl Diagnosis {
-    /// For people: one line for each finding, what is lost and what mends it below, the verdict last.
+    /// For people: one line for each finding, what is lost and what mends it below, the verdict
+    /// last.
     ///
     /// # Errors
     ///

@@ -6,7 +6,8 @@ use super::{Area, Finding, Loss, Subject};
 
 const AREA: Area = Area::Rights;
 
-/// The settings weaken the machine for everybody on it (the warning of NVIDIA's Grace guide, "Configuring Perf").
+/// The settings weaken the machine for everybody on it (the warning of NVIDIA's Grace guide,
+/// "Configuring Perf").
 const WARNING: &str = "the settings below hold for every user of this machine, not for pmuscope alone: read first what they \
      open (Documentation/admin-guide/perf-security.rst), and ask whoever answers for it";
 
@@ -58,7 +59,8 @@ fn grant(subject: &Subject, loss: Loss) -> Loss {
     .run("or run it as root", format!("sudo {binary} doctor"))
 }
 
-/// Levels 0 to 2 are the kernel's own; 3 and 4 are of Debian's and Ubuntu's kernels, which ask for `CAP_SYS_ADMIN` there.
+/// Levels 0 to 2 are the kernel's own; 3 and 4 are of Debian's and Ubuntu's kernels, which ask for
+/// `CAP_SYS_ADMIN` there.
 fn perf_event_paranoid(subject: &Subject) -> Finding {
     let check = "perf_event_paranoid";
     let Some(level) = setting(subject, "perf_event_paranoid") else {
@@ -74,7 +76,8 @@ fn perf_event_paranoid(subject: &Subject) -> Finding {
     }
     if subject.has(CapabilitySet::PERFMON) {
         let loss = Loss::of(
-            "perhaps everything: at 3 and above Debian's and Ubuntu's kernels want CAP_SYS_ADMIN to open a counter \
+            "perhaps everything: at 3 and above Debian's and Ubuntu's kernels want CAP_SYS_ADMIN \
+             to open a counter \
              (the trials below tell)",
         )
         .advise("with CAP_SYS_ADMIN beside the two capabilities the setting can stay")

@@ -22,8 +22,8 @@ fn driver() -> Driver {
     }
 }
 
-/// Bytes of a record (Arm's SPE on Neoverse cores), and nanoseconds that decoding one takes in the kernel
-/// (measured on Linux 6.18, x86-64).
+/// Bytes of a record (Arm's SPE on Neoverse cores), and nanoseconds that decoding one takes in the
+/// kernel (measured on Linux 6.18, x86-64).
 const RECORD: usize = 64;
 const NANOS_PER_RECORD: usize = 127;
 
@@ -74,7 +74,8 @@ fn describe(pmu: &Pmu) -> String {
     format!("{}{cpus}{interval}", pmu.name)
 }
 
-/// Kernel page-table isolation hides the buffer from the core on some cores, and the driver gives up.
+/// Kernel page-table isolation hides the buffer from the core on some cores, and the driver gives
+/// up.
 fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     let loss = Loss::of(LOST);
     if subject.is_virtual() {
@@ -101,7 +102,8 @@ fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     loss = loss.with(driver_remedies(
         config,
         &[driver()],
-        "the core has no SPE, or the firmware keeps it: see `dmesg | grep -i spe` (with \"profiling buffer \
+        "the core has no SPE, or the firmware keeps it: see `dmesg | grep -i spe` (with \
+         \"profiling buffer \
          inaccessible\" there, boot with `kpti=off`)",
     ));
     AREA.missing("driver", found, loss)
@@ -121,7 +123,8 @@ fn page_size(subject: &Subject) -> Finding {
         return AREA.ok("page size", found);
     }
     let loss = Loss::of(
-        "records: what does not fit the time allowed is skipped and counted, and the estimate is scaled",
+        "records: what does not fit the time allowed is skipped and counted, and the estimate is \
+         scaled",
     )
     .advise("boot the distribution's kernel with 4 KiB pages, or allow the longer time by --spe-irq-max");
     AREA.degraded("page size", found, loss)
@@ -130,7 +133,8 @@ fn page_size(subject: &Subject) -> Finding {
 fn context(config: Option<&KernelConfig>) -> Finding {
     let check = "thread ids";
     let loss = Loss::of(
-        "certainty whose a record is: without thread ids in the records, owners are found by the time of the switches",
+        "certainty whose a record is: without thread ids in the records, owners are found by the \
+         time of the switches",
     );
     let option = "CONFIG_PID_IN_CONTEXTIDR";
     match config.map(|config| config.built("PID_IN_CONTEXTIDR")) {
@@ -150,7 +154,8 @@ fn context(config: Option<&KernelConfig>) -> Finding {
     }
 }
 
-/// AUX buffers are locked memory: past the limit they need a capability (kernel/events/core.c, `perf_mmap`).
+/// AUX buffers are locked memory: past the limit they need a capability (kernel/events/core.c,
+/// `perf_mmap`).
 fn buffers(subject: &Subject) -> Finding {
     let check = "locked memory";
     if subject.has(CapabilitySet::IPC_LOCK) {

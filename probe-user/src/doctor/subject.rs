@@ -104,7 +104,8 @@ impl Subject {
         Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 
-    /// Whether the process has a capability, or `CAP_SYS_ADMIN` where the kernel takes that instead.
+    /// Whether the process has a capability, or `CAP_SYS_ADMIN` where the kernel takes that
+    /// instead.
     pub(super) fn has(&self, capability: CapabilitySet) -> bool {
         let stands_for = CapabilitySet::BPF | CapabilitySet::PERFMON;
         let capabilities = self.process.capabilities;

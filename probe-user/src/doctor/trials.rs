@@ -54,7 +54,8 @@ pub(super) struct Counted {
     pub(super) owners: usize,
     /// The time that was charged to them and to idle, of the time that the CPUs had; in percent.
     pub(super) percent: u32,
-    /// How far that may be from the truth: of each CPU the window begins and ends somewhere in the pulls.
+    /// How far that may be from the truth: of each CPU the window begins and ends somewhere in the
+    /// pulls.
     pub(super) within: u32,
     /// Nanoseconds to read a counter: of hardware, where one could be had.
     pub(super) read: Option<u64>,
@@ -165,13 +166,15 @@ fn session(subject: &Subject, hierarchy: Option<&Hierarchy>) -> Finding {
             ppm,
         }) => {
             let mut found = format!(
-                "programs loaded and attached, {owners} owners charged in {} ms, {percent}% ± {within}% of the CPUs' time accounted for",
+                "programs loaded and attached, {owners} owners charged in {} ms, {percent}% ± \
+                 {within}% of the CPUs' time accounted for",
                 TRIAL.as_millis()
             );
             if let Some((read, ppm)) = read.zip(ppm) {
                 let (percent, hundredths) = (ppm / 10_000, ppm % 10_000 / 100);
                 found += &format!(
-                    ", a counter read in {read} ns, {percent}.{hundredths:02}% of a CPU taken by counting"
+                    ", a counter read in {read} ns, {percent}.{hundredths:02}% of a CPU taken by \
+                     counting"
                 );
             }
             AREA.ok(check, found)
@@ -266,7 +269,8 @@ impl Trials for Live {
     }
 }
 
-/// What a session counts of these events: task-clock first, those of each kind of core on its own CPUs.
+/// What a session counts of these events: task-clock first, those of each kind of core on its own
+/// CPUs.
 pub(super) fn plan(machine: &Machine, events: &str) -> Result<Plan, String> {
     let pmus = machine.pmus().map_err(|error| error.to_string())?;
     let catalogue = Catalogue::builtin().map_err(|error| error.to_string())?;

@@ -75,7 +75,8 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io:
         }
         for series in group.series {
             let metric = report.metric(series);
-            // Histograms are since the session began, and who was not sampled in the window has no line.
+            // Histograms are since the session began, and who was not sampled in the window has no
+            // line.
             let sampled = report.attributes(series).operation.is_some();
             let none =
                 series.counter().is_some_and(|counter| counter.raw == 0) || series.value.is_err();

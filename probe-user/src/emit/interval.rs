@@ -2,7 +2,8 @@
 
 use super::table::thousands;
 
-/// Widest interval that is shown as so many percent up and down: a wider one is not the same both ways.
+/// Widest interval that is shown as so many percent up and down: a wider one is not the same both
+/// ways.
 const EVEN: f64 = 0.2;
 
 /// `1,500,000 ±5.0%`, or the ends of the interval where that says too little.

@@ -1,8 +1,9 @@
 //! A report as `OpenMetrics` text 1.0, one exposition for each window.
 //!
-//! Counters are totals since the session began; metrics are those of the last window, in base units. What has
-//! no value is not there: `pmuscope_absent_values` counts it by reason. The machine's own values, and accesses by
-//! where they were served, have names of their own, so that a sum over a metric counts nothing twice.
+//! Counters are totals since the session began; metrics are those of the last window, in base
+//! units. What has no value is not there: `pmuscope_absent_values` counts it by reason. The
+//! machine's own values, and accesses by where they were served, have names of their own, so that a
+//! sum over a metric counts nothing twice.
 
 mod family;
 mod text;

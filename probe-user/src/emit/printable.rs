@@ -39,8 +39,8 @@ pub fn printable_json(value: &Value) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// JSON in one line. The escapes are JSON's own, so a reader gets back what was there: `serde_json` leaves DEL
-/// and all beyond ASCII as they are.
+/// JSON in one line. The escapes are JSON's own, so a reader gets back what was there: `serde_json`
+/// leaves DEL and all beyond ASCII as they are.
 pub(crate) struct PrintableJson;
 
 impl Formatter for PrintableJson {

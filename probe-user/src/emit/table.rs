@@ -56,8 +56,8 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io:
     Ok(())
 }
 
-/// A row for each entity, socket and the machine: of all events and the first metrics, so that a short report is
-/// one table, and of further metrics.
+/// A row for each entity, socket and the machine: of all events and the first metrics, so that a
+/// short report is one table, and of further metrics.
 fn entities(report: &Report, groups: &[Group<'_>]) -> Vec<Table> {
     let rows = |group: &&Group<'_>| matches!(group.part, Part::Rows | Part::Sockets | Part::Total);
     let rows: Vec<&Group<'_>> = groups.iter().filter(rows).collect();
@@ -214,7 +214,8 @@ fn headed(headings: impl IntoIterator<Item = String>) -> Table {
     table
 }
 
-/// A plain ratio has no unit to show; nanoseconds that were counted are shown in milliseconds as perf does.
+/// A plain ratio has no unit to show; nanoseconds that were counted are shown in milliseconds as
+/// perf does.
 fn heading(metric: &Metric) -> String {
     match (metric.unit.as_str(), metric.kind) {
         ("" | "1", _) => metric.name.clone(),

@@ -45,7 +45,8 @@ pub enum EventError {
         reason: Arc<SysfsError>,
     },
     #[error(
-        "`{event}` needs the CPU's own PMU, and this machine shows none{unreadable}; software events such as task-clock work without"
+        "`{event}` needs the CPU's own PMU, and this machine shows none{unreadable}; software \
+         events such as task-clock work without"
     )]
     NoCorePmu {
         event: String,
@@ -53,7 +54,8 @@ pub enum EventError {
         unreadable: String,
     },
     #[error(
-        "`{event}` means something else on each kind of CPU of this machine; write it as `pmu/{term}/` with one of {pmus}"
+        "`{event}` means something else on each kind of CPU of this machine; write it as \
+         `pmu/{term}/` with one of {pmus}"
     )]
     SeveralCorePmus {
         event: String,
@@ -61,7 +63,8 @@ pub enum EventError {
         pmus: String,
     },
     #[error(
-        "the cpumask of `{pmu}` is empty, so there is no CPU to open `{event}` on; bring {which} online"
+        "the cpumask of `{pmu}` is empty, so there is no CPU to open `{event}` on; bring {which} \
+         online"
     )]
     EmptyCpumask {
         pmu: String,
@@ -91,11 +94,13 @@ pub enum EventError {
         terms: String,
     },
     #[error(
-        "the term `{term}` of `{pmu}` is for perf's sampling and task modes; pmuscope counts per CPU, so leave it out"
+        "the term `{term}` of `{pmu}` is for perf's sampling and task modes; pmuscope counts per \
+         CPU, so leave it out"
     )]
     PerfTerm { pmu: String, term: String },
     #[error(
-        "`{value}` is no value for the term `{term}` of `{pmu}`; give a number of at most 64 bits, decimal or with 0x"
+        "`{value}` is no value for the term `{term}` of `{pmu}`; give a number of at most 64 \
+         bits, decimal or with 0x"
     )]
     NotANumber {
         pmu: String,
@@ -114,7 +119,8 @@ pub enum EventError {
     #[error("the term `{term}` of `{pmu}` is given twice; keep one")]
     TwiceTheSameTerm { pmu: String, term: String },
     #[error(
-        "`{pmu}` is given two events at once, `{first}` and `{second}`; write them as two events of the list"
+        "`{pmu}` is given two events at once, `{first}` and `{second}`; write them as two events \
+         of the list"
     )]
     TwoEvents {
         pmu: String,
@@ -122,7 +128,8 @@ pub enum EventError {
         second: String,
     },
     #[error(
-        "the event `{event}` of `{pmu}` asks for {term}={value:#x}, which the format/ of its driver does not have; write the event's terms out"
+        "the event `{event}` of `{pmu}` asks for {term}={value:#x}, which the format/ of its \
+         driver does not have; write the event's terms out"
     )]
     DriverEvent {
         pmu: String,
@@ -131,7 +138,8 @@ pub enum EventError {
         value: u64,
     },
     #[error(
-        "the modifier `{letter}` of `{event}` {why}; the modifiers are u (user), k (kernel) and h (hypervisor)"
+        "the modifier `{letter}` of `{event}` {why}; the modifiers are u (user), k (kernel) and h \
+         (hypervisor)"
     )]
     Modifier {
         letter: char,
@@ -141,7 +149,8 @@ pub enum EventError {
     #[error("`{event}` cannot be narrowed to user or kernel: {why}; leave out its modifiers")]
     ModifierOnWhole { event: String, why: &'static str },
     #[error(
-        "`{text}` looks like a tracepoint; pmuscope counts events of PMUs, software events and duration_time"
+        "`{text}` looks like a tracepoint; pmuscope counts events of PMUs, software events and \
+         duration_time"
     )]
     Tracepoint { text: String },
     #[error("`{event}` carries data and counts nothing; leave it out")]
@@ -155,7 +164,8 @@ pub enum EventError {
         operation: &'static str,
     },
     #[error(
-        "{event} is the wall clock and no counter, so it cannot be in the group `{group}`; put it beside the group"
+        "{event} is the wall clock and no counter, so it cannot be in the group `{group}`; put it \
+         beside the group"
     )]
     ClockInGroup { event: &'static str, group: String },
     #[error("the filter {term}={value} of `{pmu}` cannot be used: {why}")]
@@ -167,11 +177,13 @@ pub enum EventError {
         why: String,
     },
     #[error(
-        "`{event}` selects by root port and by device address, and the hardware does either; leave out src_rp_mask or src_bdf"
+        "`{event}` selects by root port and by device address, and the hardware does either; \
+         leave out src_rp_mask or src_bdf"
     )]
     TwoSources { event: String },
     #[error(
-        "`{pmu}` has one filter by device address for all its events, and `{first}` and `{second}` ask for two; count one \
+        "`{pmu}` has one filter by device address for all its events, and `{first}` and \
+         `{second}` ask for two; count one \
          device at a time, or select by root port (src_rp_mask)"
     )]
     TwoAddresses {
@@ -180,7 +192,8 @@ pub enum EventError {
         second: String,
     },
     #[error(
-        "the device address of `{narrow}` would narrow `{wide}` too, since `{pmu}` has one such filter for all its events; \
+        "the device address of `{narrow}` would narrow `{wide}` too, since `{pmu}` has one such \
+         filter for all its events; \
          give both the same src_bdf, or count them one after the other"
     )]
     AddressForAll {
@@ -189,7 +202,8 @@ pub enum EventError {
         wide: String,
     },
     #[error(
-        "`{pmu}` can tell {most} address ranges apart, and {ranges} address ranges are asked for; leave some out"
+        "`{pmu}` can tell {most} address ranges apart, and {ranges} address ranges are asked for; \
+         leave some out"
     )]
     TooManyRanges {
         pmu: String,
@@ -197,7 +211,8 @@ pub enum EventError {
         most: usize,
     },
     #[error(
-        "the group `{group}` mixes `{per_cpu}`, counted per CPU, with `{uncore}`, counted per socket; put them in two groups"
+        "the group `{group}` mixes `{per_cpu}`, counted per CPU, with `{uncore}`, counted per \
+         socket; put them in two groups"
     )]
     MixedScopes {
         group: String,
@@ -205,7 +220,8 @@ pub enum EventError {
         uncore: String,
     },
     #[error(
-        "the group `{group}` has events of the PMUs {first} and {second}, and the kernel groups counters of one PMU only; make a group of each"
+        "the group `{group}` has events of the PMUs {first} and {second}, and the kernel groups \
+         counters of one PMU only; make a group of each"
     )]
     MixedPmus {
         group: String,

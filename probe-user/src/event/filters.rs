@@ -14,8 +14,8 @@ use crate::machine::{
 /// Address filters that one PCIE-TGT PMU has (`nvidia_cspmu.c`).
 const ADDRESS_FILTERS: usize = 8;
 
-/// Replaces terms that are written for people by those of the PMU: `src_bdf=27:01.1` by its number, with
-/// `src_bdf_en`, and `dst_addr=BASE-END` by base and mask, with `dst_addr_en`.
+/// Replaces terms that are written for people by those of the PMU: `src_bdf=27:01.1` by its number,
+/// with `src_bdf_en`, and `dst_addr=BASE-END` by base and mask, with `dst_addr_en`.
 pub(super) fn expand<'t>(pmu: &Pmu, terms: &'t [Term]) -> Result<Cow<'t, [Term]>, EventError> {
     let has = |name: &str| pmu.formats.contains_key(name);
     let written = |term: &&Term| {
@@ -68,8 +68,8 @@ pub(super) fn expand<'t>(pmu: &Pmu, terms: &'t [Term]) -> Result<Cow<'t, [Term]>
     Ok(Cow::Owned(expanded))
 }
 
-/// Base and mask of `BASE-END`, both included. The mask has every bit above the range, so that no other
-/// address passes: the document's example, 0xFFF00, also passes every address 1 MiB further.
+/// Base and mask of `BASE-END`, both included. The mask has every bit above the range, so that no
+/// other address passes: the document's example, 0xFFF00, also passes every address 1 MiB further.
 fn range(text: &str) -> Result<(u64, u64), String> {
     let ends = text
         .split_once('-')
@@ -86,7 +86,8 @@ fn range(text: &str) -> Result<(u64, u64), String> {
             .checked_shr((base ^ end).leading_zeros())
             .unwrap_or(0);
         return Err(format!(
-            "the hardware compares by a mask, so a range must be a power of two long and begin at a multiple of \
+            "the hardware compares by a mask, so a range must be a power of two long and begin at \
+             a multiple of \
              its length; {:#x}-{:#x} is the smallest that holds this one",
             base & !whole,
             end | whole
@@ -95,8 +96,8 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     Ok((base, !length))
 }
 
-/// Refuses filters that the hardware cannot have at the same time, in all that is counted: counters, with
-/// what to call each.
+/// Refuses filters that the hardware cannot have at the same time, in all that is counted:
+/// counters, with what to call each.
 ///
 /// # Errors
 /// The first two that cannot be counted together.

@@ -84,7 +84,8 @@ const CACHES: [Cache; 7] = [
     },
 ];
 
-/// In the order of `perf_hw_cache_op_id`: read, write, prefetch. First the singular, then the plural.
+/// In the order of `perf_hw_cache_op_id`: read, write, prefetch. First the singular, then the
+/// plural.
 const OPERATIONS: [&[&str]; 3] = [
     &["load", "loads", "read"],
     &["store", "stores", "write"],

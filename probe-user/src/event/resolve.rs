@@ -40,8 +40,8 @@ pub(super) fn resolve(items: &[Item], pmus: &Pmus) -> Result<Vec<EventGroup>, Ev
     Ok(groups)
 }
 
-/// The kinds of core that the generic events of a group stand for, where cores differ in kind: that of
-/// the group's other events, else each. One None where they stand for nothing of that sort.
+/// The kinds of core that the generic events of a group stand for, where cores differ in kind: that
+/// of the group's other events, else each. One None where they stand for nothing of that sort.
 fn kinds<'p>(specs: &[EventSpec], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
     let generic = |spec: &EventSpec| match &spec.head {
         Head::Name(name) => numbered(name).is_some(),
@@ -313,8 +313,9 @@ fn generic_event(
     }
 }
 
-/// A generic event on the CPUs of one kind of core. The kernel finds the PMU by the CPU, unless one has the
-/// type of raw events (Intel's): it would be taken for all, so each is named in the upper half.
+/// A generic event on the CPUs of one kind of core. The kernel finds the PMU by the CPU, unless one
+/// has the type of raw events (Intel's): it would be taken for all, so each is named in the upper
+/// half.
 fn of_kind(kind: &Pmu, type_: u32, config: u64, pmus: &Pmus) -> Found {
     let by_type = pmus.cores().any(|pmu| pmu.type_ == TYPE_RAW);
     let pmu = if by_type {

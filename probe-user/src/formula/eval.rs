@@ -60,7 +60,8 @@ pub enum NoValue {
     NeverRan(String),
     /// A counter that had too little time on the PMU.
     #[error(
-        "more than half of its time is unknown: too many events for the counters, or others use them"
+        "more than half of its time is unknown: too many events for the counters, or others use \
+         them"
     )]
     MostlyUnknown,
     /// An estimate whose error nobody knows.
@@ -74,7 +75,8 @@ pub enum NoValue {
     DenominatorZero(String),
     /// A share above its largest possible value because it divides by next to nothing.
     #[error(
-        "denominator too small: {denominator} counts cannot carry a share ({value:.4} where {bound} is the most possible)"
+        "denominator too small: {denominator} counts cannot carry a share ({value:.4} where \
+         {bound} is the most possible)"
     )]
     DenominatorTooSmall {
         /// What the formula gives.
@@ -86,7 +88,8 @@ pub enum NoValue {
     },
     /// A share above its largest possible value although it divides by much.
     #[error(
-        "impossible share: {value:.4} where {bound} is the most possible, so its events do not count the same things"
+        "impossible share: {value:.4} where {bound} is the most possible, so its events do not \
+         count the same things"
     )]
     AboveBound {
         /// What the formula gives.

@@ -31,7 +31,8 @@ pub(super) fn parse(text: &str) -> Result<Expr, FormulaError> {
         column,
         expected,
     };
-    // Each level is a call of the parser: without a limit, the text decides how deep the stack gets.
+    // Each level is a call of the parser: without a limit, the text decides how deep the stack
+    // gets.
     if let Some(column) = too_deep(text) {
         return Err(syntax(
             column,

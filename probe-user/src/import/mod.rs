@@ -86,7 +86,8 @@ pub enum ImportError {
     },
     /// No count at all.
     #[error(
-        "there are no counts in the input: give the output of `perf stat -x,` or `perf stat -j`, or lines event=value"
+        "there are no counts in the input: give the output of `perf stat -x,` or `perf stat -j`, \
+         or lines event=value"
     )]
     Empty,
     /// Counts, but none of this platform's.

@@ -89,8 +89,8 @@ pub struct View {
     pub command: Option<CommandOwner>,
     /// True where the hook cannot tell idle from the root cgroup.
     pub merged_idle: bool,
-    /// Whether sampled accesses are shown by what they did and where they were served, and how many of each
-    /// process's most accessed pages.
+    /// Whether sampled accesses are shown by what they did and where they were served, and how many
+    /// of each process's most accessed pages.
     pub accesses: Option<usize>,
 }
 
@@ -166,8 +166,8 @@ impl Joined {
 }
 
 impl View {
-    /// Names and rolls up what a window has. `before` is the window before, whose totals go on; None for the
-    /// first window of a session.
+    /// Names and rolls up what a window has. `before` is the window before, whose totals go on;
+    /// None for the first window of a session.
     #[must_use]
     pub fn join(&self, plan: &Plan, window: &Window, before: Option<&Joined>) -> Joined {
         let naming = self.naming(&window.names);

@@ -239,7 +239,8 @@ fn raw(pmus: &Pmus) -> Vec<EventItem> {
     ));
     hints.push(hint(
         "PMU/TERM=VALUE,.../".to_owned(),
-        "any PMU, by the terms that `pmuscope list pmus` shows, or by config, config1, config2, config3, config4"
+        "any PMU, by the terms that `pmuscope list pmus` shows, or by config, config1, config2, \
+         config3, config4"
             .to_owned(),
         Availability::Here,
     ));

@@ -28,7 +28,8 @@ pub struct MetricItem {
     pub availability: Availability,
 }
 
-/// The metrics that hold on `machine`; each is planned alone, so that none takes the room of another.
+/// The metrics that hold on `machine`; each is planned alone, so that none takes the room of
+/// another.
 pub(super) fn items(
     catalogue: &Catalogue,
     machine: &Hardware,

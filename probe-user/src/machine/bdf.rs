@@ -41,7 +41,8 @@ impl fmt::Display for Bdf {
 /// A text is no PCI address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a PCI address is bus:device.function in hexadecimal, such as 27:01.1, or with a domain before it"
+    "a PCI address is bus:device.function in hexadecimal, such as 27:01.1, or with a domain \
+     before it"
 )]
 pub struct ParseBdfError;
 

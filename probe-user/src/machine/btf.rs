@@ -40,7 +40,8 @@ pub enum BtfError {
     },
     /// The kernel's types are not those that the programs know.
     #[error(
-        "the kernel's BTF at {path} has no {structure}.{member}: this kernel is newer or older than pmuscope \
+        "the kernel's BTF at {path} has no {structure}.{member}: this kernel is newer or older \
+         than pmuscope \
          knows; please report it with the output of `uname -r`"
     )]
     Field {
@@ -53,8 +54,10 @@ pub enum BtfError {
     },
     /// One of them is not what the programs take it for.
     #[error(
-        "the kernel's BTF at {path} has {structure}.{member} as {found}, and the programs read {expected} there: this \
-         kernel is newer or older than pmuscope knows; please report it with the output of `uname -r`"
+        "the kernel's BTF at {path} has {structure}.{member} as {found}, and the programs read \
+         {expected} there: this \
+         kernel is newer or older than pmuscope knows; please report it with the output of `uname \
+         -r`"
     )]
     FieldType {
         /// The BTF file.
@@ -105,8 +108,8 @@ pub(crate) const fn field(
 /// and not the version.
 const MAP_ALLOCATOR: &str = "bpf_mem_alloc";
 
-/// The name and value of the global of each field; of those in `optional` [`NO_FIELD`] where the kernel has
-/// none.
+/// The name and value of the global of each field; of those in `optional` [`NO_FIELD`] where the
+/// kernel has none.
 ///
 /// # Errors
 ///
@@ -180,8 +183,10 @@ mod tests {
         let error = offsets(&path, &FIELDS, &[]).unwrap_err().to_string();
         assert_eq!(
             error.replace(path.to_str().unwrap(), "PATH"),
-            "this kernel has no struct bpf_mem_alloc (read in PATH): pmuscope's maps would allocate \
-             memory under the scheduler's lock, which can deadlock it; boot Linux 6.1 or newer, or a \
+            "this kernel has no struct bpf_mem_alloc (read in PATH): pmuscope's maps would \
+             allocate \
+             memory under the scheduler's lock, which can deadlock it; boot Linux 6.1 or newer, \
+             or a \
              kernel with a backport, such as RHEL 9's"
         );
     }
@@ -206,8 +211,10 @@ mod tests {
         };
         assert_eq!(
             refused(8),
-            "the kernel's BTF at PATH has task_struct.pid as an integer of 8 bytes, and the programs read an integer \
-             of 4 bytes there: this kernel is newer or older than pmuscope knows; please report it with the output of \
+            "the kernel's BTF at PATH has task_struct.pid as an integer of 8 bytes, and the \
+             programs read an integer \
+             of 4 bytes there: this kernel is newer or older than pmuscope knows; please report \
+             it with the output of \
              `uname -r`"
         );
         let missing = refused(4);

@@ -8,7 +8,8 @@ use rustix::thread::{CapabilitySet, capabilities};
 /// Rights are missing.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
-    "counting needs {missing}, which this process does not have: run it as root, or grant it once with \
+    "counting needs {missing}, which this process does not have: run it as root, or grant it once \
+     with \
      `sudo setcap cap_bpf,cap_perfmon+ep {}`",
     binary.display()
 )]

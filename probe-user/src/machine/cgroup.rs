@@ -33,7 +33,8 @@ pub enum CgroupError {
     },
     /// A path that the user gave is no cgroup.
     #[error(
-        "no cgroup {path} under {mount}: give a path as in /proc/PID/cgroup, or the directory itself"
+        "no cgroup {path} under {mount}: give a path as in /proc/PID/cgroup, or the directory \
+         itself"
     )]
     Missing {
         /// As the user wrote it.
@@ -69,7 +70,8 @@ impl Hierarchy {
             .ok_or(CgroupError::NotMounted { mountinfo })
     }
 
-    /// A line of mountinfo (`proc_pid_mountinfo(5)`): `id parent major:minor root mount options ... - type source ...`.
+    /// A line of mountinfo (`proc_pid_mountinfo(5)`):
+    /// `id parent major:minor root mount options ... - type source ...`.
     fn parse(line: &str) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         if right.split(' ').next()? != "cgroup2" {

@@ -66,7 +66,8 @@ impl<'a> IntoIterator for &'a CpuList {
     }
 }
 
-/// Prints the kernel's list format: ranges where numbers follow each other, nothing for the empty set.
+/// Prints the kernel's list format: ranges where numbers follow each other, nothing for the empty
+/// set.
 impl fmt::Display for CpuList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranges = self.0.chunk_by(|a, b| a + 1 == *b);
@@ -261,7 +262,8 @@ mod tests {
         assert_eq!(
             possible(root.path()).unwrap_err().to_string(),
             format!(
-                "{} holds `0-x`, which is no list of CPUs: `0-x` is neither a CPU number nor a range of them",
+                "{} holds `0-x`, which is no list of CPUs: `0-x` is neither a CPU number nor a \
+                 range of them",
                 cpu.join("possible").display()
             )
         );
@@ -272,7 +274,8 @@ mod tests {
         let error = online(Path::new("/nonexistent")).unwrap_err().to_string();
         assert_eq!(
             error,
-            "cannot read /nonexistent/devices/system/cpu/online: No such file or directory (os error 2); is sysfs mounted?"
+            "cannot read /nonexistent/devices/system/cpu/online: No such file or directory (os \
+             error 2); is sysfs mounted?"
         );
     }
 

@@ -1,8 +1,8 @@
 //! One file of a PMU's `format/` directory: which bits of which config word a term fills.
 //!
 //! The file reads `config1:0-7,32-35`. The kernel's ABI document
-//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-format) makes the value's lowest bit go
-//! to the lowest bit named, so the ranges amount to a mask.
+//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-format) makes the value's lowest bit
+//! go to the lowest bit named, so the ranges amount to a mask.
 
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 

@@ -1,5 +1,5 @@
-//! The machine as its kernel describes it: CPUs, sockets, PMUs, cgroups, resctrl, types. Raw facts, which
-//! name no platform. A run makes one [`Machine`] and hands it on.
+//! The machine as its kernel describes it: CPUs, sockets, PMUs, cgroups, resctrl, types. Raw facts,
+//! which name no platform. A run makes one [`Machine`] and hands it on.
 
 mod bdf;
 pub(crate) mod btf;

@@ -1,7 +1,8 @@
 //! The PMUs of a machine, as `<sysfs>/bus/event_source/devices` describes them.
 //!
 //! Files: Documentation/ABI/testing/sysfs-bus-event_source-devices*. A PMU with a malformed file
-//! does not hide the others: it is kept with its error, which is reported when that PMU is asked for.
+//! does not hide the others: it is kept with its error, which is reported when that PMU is asked
+//! for.
 
 use std::{
     collections::BTreeMap,
@@ -32,8 +33,8 @@ pub struct Pmu {
     pub events: BTreeMap<String, PmuEvent>,
     /// `cpus`: the CPUs of a core PMU where a machine has several kinds of core.
     pub cpus: Option<CpuList>,
-    /// `associated_cpus`: the CPUs of the part of the machine that an uncore PMU of Arm's counts for; one of
-    /// them is its cpumask.
+    /// `associated_cpus`: the CPUs of the part of the machine that an uncore PMU of Arm's counts
+    /// for; one of them is its cpumask.
     pub associated: Option<CpuList>,
     /// `alias`: another name, for an Intel uncore PMU that is named by its type number.
     pub alias: Option<String>,
@@ -74,7 +75,8 @@ impl Pmus {
     /// Reads the PMUs under `sysfs`, which is `/sys` on a live machine.
     ///
     /// # Errors
-    /// The directory of the PMUs cannot be listed. What is wrong with a single PMU is no error here.
+    /// The directory of the PMUs cannot be listed. What is wrong with a single PMU is no error
+    /// here.
     pub fn read(sysfs: &Path) -> Result<Self, SysfsError> {
         let devices = sysfs.join("bus/event_source/devices");
         let names = list(&devices)?.ok_or_else(|| SysfsError {

@@ -1,9 +1,11 @@
-//! What the hardware itself counted for groups of tasks: memory bandwidth monitoring by Intel's RDT, AMD
-//! and Arm's MPAM, as resctrl shows it (Documentation/filesystems/resctrl.rst). Groups are made by others, such
-//! as a container runtime with `intelRdt.enableMonitoring`; pmuscope makes none.
+//! What the hardware itself counted for groups of tasks: memory bandwidth monitoring by Intel's
+//! RDT, AMD and Arm's MPAM, as resctrl shows it (Documentation/filesystems/resctrl.rst). Groups are
+//! made by others, such as a container runtime with `intelRdt.enableMonitoring`; pmuscope makes
+//! none.
 //!
-//! The count is of what the tasks moved through the last-level cache of a socket, read or written, from
-//! memory anywhere: beside a share of a socket's reads it is a measure of its own and not the same quantity.
+//! The count is of what the tasks moved through the last-level cache of a socket, read or written,
+//! from memory anywhere: beside a share of a socket's reads it is a measure of its own and not the
+//! same quantity.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +26,8 @@ const TASKS_EVERY: Duration = Duration::from_secs(5);
 /// A monitoring group, or a control group, which is monitored too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its directory; that of a monitoring group is below its control group's, whose counts include it.
+    /// Its directory; that of a monitoring group is below its control group's, whose counts include
+    /// it.
     pub path: PathBuf,
     /// The cgroups of its tasks.
     pub cgroups: BTreeSet<CgroupId>,
@@ -39,7 +42,8 @@ pub struct Monitored {
     pub bytes: BTreeMap<u32, u64>,
 }
 
-/// What was gained between two readings; of a group that was made anew, or counts less, nothing is known.
+/// What was gained between two readings; of a group that was made anew, or counts less, nothing is
+/// known.
 #[must_use]
 pub fn deltas(earlier: &[Monitored], later: &[Monitored]) -> Vec<Monitored> {
     let delta = |now: &Monitored| {
@@ -126,7 +130,8 @@ impl Reader {
         tasks.lines().filter_map(cgroup).collect()
     }
 
-    /// Words such as "Unavailable" and "Unassigned" are no count, and a part of a socket is not the socket.
+    /// Words such as "Unavailable" and "Unassigned" are no count, and a part of a socket is not the
+    /// socket.
     fn bytes(&self, group: &Path) -> BTreeMap<u32, u64> {
         let mut sockets: BTreeMap<u32, Option<u64>> = BTreeMap::new();
         for domain in directories(&group.join("mon_data")) {

@@ -1,7 +1,7 @@
 //! Topology: which socket and which NUMA node a CPU is in, from sysfs.
 //!
-//! Sockets are numbered from 0 in the order of their package ids: the ids themselves may be anything
-//! (a Grace CPU Superchip showed 36 and 2364), and the names of uncore PMUs count from 0.
+//! Sockets are numbered from 0 in the order of their package ids: the ids themselves may be
+//! anything (a Grace CPU Superchip showed 36 and 2364), and the names of uncore PMUs count from 0.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

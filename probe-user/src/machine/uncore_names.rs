@@ -4,9 +4,9 @@ use super::pmus::Pmu;
 
 /// The product id of one of NVIDIA's `CoreSight` PMUs, such as 0x2cf for the coherent fabric.
 ///
-/// A kernel that does not know a product names its PMU `nvidia_uncore_pmu_<n>`, with a number that is
-/// not the socket, and lists no event but `cycles` (`drivers/perf/arm_cspmu/nvidia_cspmu.c`): then only
-/// this tells what it is.
+/// A kernel that does not know a product names its PMU `nvidia_uncore_pmu_<n>`, with a number that
+/// is not the socket, and lists no event but `cycles` (`drivers/perf/arm_cspmu/nvidia_cspmu.c`):
+/// then only this tells what it is.
 #[must_use]
 pub fn product(pmu: &Pmu) -> Option<u32> {
     product_of(pmu.identifier.as_deref()?)

@@ -1,7 +1,7 @@
 //! Capacity: whether a PMU can count some events at one time.
 //!
-//! Two must agree: what the documents say of the PMU (the catalogue's `counters`), and a trial on this
-//! machine, which knows what the NMI watchdog, a hypervisor or other users have taken.
+//! Two must agree: what the documents say of the PMU (the catalogue's `counters`), and a trial on
+//! this machine, which knows what the NMI watchdog, a hypervisor or other users have taken.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -31,13 +31,15 @@ const EVERY_TURN: Duration = Duration::from_millis(20);
 pub(crate) enum Refusal {
     /// By the documents, or by the programs' own limit.
     #[error(
-        "needs more counters at once than there are: {counters} for any event, of which {reserve} stay free for \
+        "needs more counters at once than there are: {counters} for any event, of which {reserve} \
+         stay free for \
          others (--reserve-counters)"
     )]
     Full { counters: usize, reserve: usize },
     /// By what the counters counted of a known loop.
     #[error(
-        "needs more counters at once than count right: {sound}, of which {reserve} stay free for others \
+        "needs more counters at once than count right: {sound}, of which {reserve} stay free for \
+         others \
          (--reserve-counters)"
     )]
     Unsound { sound: usize, reserve: usize },
@@ -46,7 +48,8 @@ pub(crate) enum Refusal {
     Kernel(String),
     /// Opened, but never on the PMU.
     #[error(
-        "no free counters: others use them (the NMI watchdog takes one: `sysctl kernel.nmi_watchdog=0` \
+        "no free counters: others use them (the NMI watchdog takes one: `sysctl \
+         kernel.nmi_watchdog=0` \
          gives it back)"
     )]
     NeverRan,
@@ -82,7 +85,8 @@ struct Trial {
 }
 
 impl Capacity {
-    /// The PMUs of the running machine, tried on the CPUs that are `online`. `reserve` counters of the cores' stay free for others.
+    /// The PMUs of the running machine, tried on the CPUs that are `online`. `reserve` counters of
+    /// the cores' stay free for others.
     #[must_use]
     pub fn of_this_machine(
         catalogue: &Catalogue,
@@ -191,8 +195,8 @@ impl Capacity {
         trial.runs(pmu.as_deref(), group, &hardware, &spare)
     }
 
-    /// How many counters of a core PMU count any event right; None where all do, or where that cannot be
-    /// told. What is wrong with the others is said once.
+    /// How many counters of a core PMU count any event right; None where all do, or where that
+    /// cannot be told. What is wrong with the others is said once.
     fn sound(&self, pmu: &str) -> Option<usize> {
         let (counters, known) = self.trial.as_ref()?.cores.get(pmu)?;
         *known.get_or_init(|| {
@@ -233,7 +237,8 @@ fn special(spec: &PmuSpec, pmu: &str, pmus: &Pmus) -> Vec<(Counter, EventSpec)> 
         }
         let texts = std::iter::once(event.perf.replace("{pmu}", pmu)).chain(event.also.clone());
         for text in texts {
-            // An encoding with other placeholders, or a name that only tools know, is no event here.
+            // An encoding with other placeholders, or a name that only tools know, is no event
+            // here.
             let Ok(groups) = event::parse(&text, pmus) else {
                 continue;
             };
@@ -298,7 +303,8 @@ fn assign(events: &[Vec<usize>], taken: &mut Vec<bool>) -> bool {
 }
 
 impl Trial {
-    /// Opens the group, with as many more counters as stay free for others, and looks whether it runs.
+    /// Opens the group, with as many more counters as stay free for others, and looks whether it
+    /// runs.
     fn runs(
         &self,
         pmu: Option<&str>,

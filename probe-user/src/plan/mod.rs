@@ -1,5 +1,5 @@
-//! Plan: what is counted where. Every event of `-e` and of metrics gets a place in a counter group, on the
-//! uncore PMUs, or on the clock; what cannot be counted at one time takes turns.
+//! Plan: what is counted where. Every event of `-e` and of metrics gets a place in a counter group,
+//! on the uncore PMUs, or on the clock; what cannot be counted at one time takes turns.
 
 mod capacity;
 mod defaults;
@@ -105,8 +105,8 @@ impl PartialEq for RequestedEvent {
 pub struct Plan {
     /// The events in the user's order.
     pub columns: Vec<Column>,
-    /// Groups of counters that are on every CPU (of their PMU), each read and charged as a whole: first
-    /// those that are always live, then those of which one at a time is.
+    /// Groups of counters that are on every CPU (of their PMU), each read and charged as a whole:
+    /// first those that are always live, then those of which one at a time is.
     pub groups: Vec<Vec<Planned>>,
     /// How many of the groups, the last ones, are rotated.
     pub rotated: usize,
@@ -307,7 +307,8 @@ impl Plan {
         bits
     }
 
-    /// Bit n set where slot n counts the nanoseconds of a clock, of the groups that are always live.
+    /// Bit n set where slot n counts the nanoseconds of a clock, of the groups that are always
+    /// live.
     pub(crate) fn clocks(&self) -> u64 {
         let fixed = self.groups[..self.fixed()].iter().flatten();
         let clocks = fixed.map(|planned| self.columns[planned.column].clock);

@@ -8,8 +8,8 @@ pub(crate) struct Packed<E> {
     pub(crate) of: Vec<Option<usize>>,
 }
 
-/// Puts every event set as a whole into one group. Event sets that share events share a group where it
-/// fits: the largest first, each where most of it is already, else where there is room.
+/// Puts every event set as a whole into one group. Event sets that share events share a group where
+/// it fits: the largest first, each where most of it is already, else where there is room.
 pub(crate) fn pack<E: Clone + PartialEq>(
     event_sets: &[Vec<E>],
     mut fits: impl FnMut(&[E]) -> bool,

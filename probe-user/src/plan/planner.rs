@@ -1,4 +1,5 @@
-//! Planner: the events of `-e` and those that metrics need, packed into groups that the PMUs can run.
+//! Planner: the events of `-e` and those that metrics need, packed into groups that the PMUs can
+//! run.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +77,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Where the user's own groups hold more events than a group can, or two filters exclude each other.
+    /// Where the user's own groups hold more events than a group can, or two filters exclude each
+    /// other.
     pub fn packed(
         request: &Request<'_>,
         pmus: &Pmus,
@@ -160,7 +162,8 @@ impl Plan {
         let (event_sets, left) = choose(event_sets, capacity);
         let mut packed = packed(&event_sets, capacity);
         for (event_set, of) in event_sets.iter().zip(&mut packed.of) {
-            // What the user wants together is opened as it is: the kernel says what is wrong with it.
+            // What the user wants together is opened as it is: the kernel says what is wrong with
+            // it.
             if of.is_none() && matches!(event_set.whose, Whose::Columns(_)) {
                 *of = Some(packed.groups.len());
                 packed.groups.push(event_set.wanted.clone());
@@ -214,7 +217,8 @@ impl Plan {
             (Err(refusal), _) => planned.sources = Err(refusal.to_string()),
             (Ok(()), Whose::Offered { .. }) => {
                 planned.sources = Err(format!(
-                    "its events are in groups that take turns, so they were not counted at one time: \
+                    "its events are in groups that take turns, so they were not counted at one \
+                     time: \
                      -M {} counts them together",
                     planned.metric.name
                 ));
@@ -320,8 +324,9 @@ impl Plan {
     }
 }
 
-/// All that is asked for, and of what is offered that for which its events need no further group: nobody's live
-/// share is less for a metric that nobody asked for. Then what is left of the offered.
+/// All that is asked for, and of what is offered that for which its events need no further group:
+/// nobody's live share is less for a metric that nobody asked for. Then what is left of the
+/// offered.
 fn choose<'a>(
     event_sets: &'a [EventSet],
     capacity: &Capacity,
@@ -350,7 +355,8 @@ fn packed(event_sets: &[&EventSet], capacity: &Capacity) -> Packed<RequestedEven
     pack(&wanted, |group| capacity.can_schedule(group).is_ok())
 }
 
-/// Refuses filters of events and of metrics' events that exclude each other: each was parsed by itself.
+/// Refuses filters of events and of metrics' events that exclude each other: each was parsed by
+/// itself.
 fn check_filters<'a>(
     event_sets: impl Iterator<Item = &'a EventSet>,
     request: &Request<'_>,

@@ -24,7 +24,8 @@ pub(super) struct RequestedWeight {
     pub(super) remote: Option<String>,
 }
 
-/// What the shares of these metrics need and the core PMU lists; the first of each traffic that it has.
+/// What the shares of these metrics need and the core PMU lists; the first of each traffic that it
+/// has.
 pub(super) fn wanted(metrics: &[&Metric], platform: Platform, pmus: &Pmus) -> Vec<RequestedWeight> {
     let mut cores = pmus.cores().filter(|pmu| pmu.kind == PmuKind::Core);
     // Of several kinds of core each would need a weight of its own, and they could not be added up.

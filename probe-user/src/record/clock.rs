@@ -1,5 +1,5 @@
-//! Timestamps: ticks of the generic timer to perf's clock, and that to the kernel's `CLOCK_MONOTONIC`, which
-//! is that of the initial time namespace.
+//! Timestamps: ticks of the generic timer to perf's clock, and that to the kernel's
+//! `CLOCK_MONOTONIC`, which is that of the initial time namespace.
 
 use std::path::Path;
 
@@ -47,7 +47,8 @@ struct Anchor {
 pub(super) struct Clock {
     pub(super) ticks: TickClock,
     anchors: Option<[Anchor; 2]>,
-    /// How far our `CLOCK_MONOTONIC` is ahead of the kernel's, ns; where that is not known, no time is.
+    /// How far our `CLOCK_MONOTONIC` is ahead of the kernel's, ns; where that is not known, no time
+    /// is.
     namespace: Option<i64>,
 }
 
@@ -58,7 +59,8 @@ impl Clock {
         let namespace = time_namespace::ahead(proc);
         if namespace.is_none() {
             tracing::warn!(
-                "samples have no time_ns: /proc does not tell the clock of our time namespace from the kernel's; \
+                "samples have no time_ns: /proc does not tell the clock of our time namespace \
+                 from the kernel's; \
                  mount it with `mount -t proc proc /proc`"
             );
         }
@@ -100,7 +102,8 @@ impl Clock {
         self.anchors = Some([old, new]);
     }
 
-    /// ns of the kernel's `CLOCK_MONOTONIC` at this count of the timer; none before the first anchor.
+    /// ns of the kernel's `CLOCK_MONOTONIC` at this count of the timer; none before the first
+    /// anchor.
     pub(super) fn monotonic(&self, ticks: u64) -> Option<u64> {
         let [old, new] = self.anchors?;
         let at = self.ticks.nanos(ticks);

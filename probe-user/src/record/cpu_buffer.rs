@@ -86,8 +86,8 @@ impl CpuBuffer {
         }
     }
 
-    /// First step of a round. A sample below this mark was made before any record that is taken in the
-    /// second step was missed: who made it is known by then.
+    /// First step of a round. A sample below this mark was made before any record that is taken in
+    /// the second step was missed: who made it is known by then.
     pub(super) fn mark(&mut self) {
         self.before = self.head;
         self.head = self.buffer.ring.aux_head();

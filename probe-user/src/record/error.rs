@@ -15,7 +15,8 @@ use crate::{
 pub enum RecordError {
     /// The machine has no SPE, or hides it.
     #[error(
-        "this machine has no arm_spe PMU, so its loads and stores cannot be sampled; `pmuscope doctor` says why"
+        "this machine has no arm_spe PMU, so its loads and stores cannot be sampled; `pmuscope \
+         doctor` says why"
     )]
     NoSpe,
     /// Its PMU cannot be read.
@@ -105,13 +106,15 @@ pub(super) fn open_reason(error: &io::Error) -> String {
             "{error}: it needs CAP_PERFMON or root (with kernel.perf_event_paranoid at 3, root)"
         ),
         Some(libc::EBUSY) => format!(
-            "{error}: the SPE of a CPU serves one session at a time, and perf or another pmuscope has it"
+            "{error}: the SPE of a CPU serves one session at a time, and perf or another pmuscope \
+             has it"
         ),
         Some(libc::EOPNOTSUPP) => {
             format!("{error}: the core does not have one of the filters that were asked for")
         }
         Some(libc::ENOENT) => format!(
-            "{error}: the cgroup has no perf_event state; `echo +pids > .../cgroup.subtree_control` in the \
+            "{error}: the cgroup has no perf_event state; `echo +pids > \
+             .../cgroup.subtree_control` in the \
              root of the hierarchy gives it one"
         ),
         errno => match descriptors::exhausted(errno) {
@@ -127,7 +130,8 @@ pub(super) fn open_reason(error: &io::Error) -> String {
 pub(super) fn map_reason(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM) => format!(
-            "{error}: that is more locked memory than kernel.perf_event_mlock_kb and `ulimit -l` allow; ask \
+            "{error}: that is more locked memory than kernel.perf_event_mlock_kb and `ulimit -l` \
+             allow; ask \
              for less, or run with CAP_IPC_LOCK"
         ),
         Some(libc::ENOMEM) => format!("{error}: ask for less"),

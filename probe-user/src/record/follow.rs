@@ -1,8 +1,8 @@
 //! CPUs that go offline and come back while a recording goes on.
 //!
-//! The events of a cgroup are its CPU's, and dead for good once that was offline. Those of threads are the
-//! threads' own and live on; but a CPU that was offline when the recording began has none of them. A buffer
-//! of a thread is of no CPU.
+//! The events of a cgroup are its CPU's, and dead for good once that was offline. Those of threads
+//! are the threads' own and live on; but a CPU that was offline when the recording began has none
+//! of them. A buffer of a thread is of no CPU.
 
 use std::{collections::BTreeSet, os::fd::RawFd, time::Instant};
 
@@ -43,7 +43,8 @@ impl Cpus {
 }
 
 impl Recorder {
-    /// The descriptor that is readable when a CPU came or went, where there is one: a round is due then.
+    /// The descriptor that is readable when a CPU came or went, where there is one: a round is due
+    /// then.
     #[must_use]
     pub fn hotplug_fd(&self) -> Option<RawFd> {
         self.cpus.messages.raw_fd()
@@ -67,7 +68,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// After a round: lets go of those buffers, and gives one to each CPU that is online and has none.
+    /// After a round: lets go of those buffers, and gives one to each CPU that is online and has
+    /// none.
     pub(super) fn revive(&mut self) -> Result<(), RecordError> {
         let (dead, living) = std::mem::take(&mut self.areas)
             .into_iter()

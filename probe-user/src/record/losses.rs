@@ -8,22 +8,25 @@ use probe_common::spe::{BadCounts, BadKind};
 pub struct Counts {
     /// Records that were decoded and handed on.
     pub samples: u64,
-    /// Of those, loads and stores with an address or time of zero: no accesses, see [`probe_common::spe::Class::is_invalid`].
+    /// Of those, loads and stores with an address or time of zero: no accesses, see
+    /// [`probe_common::spe::Class::is_invalid`].
     pub invalid: u64,
     /// Bytes taken from AUX areas, padding included.
     pub aux_bytes: u64,
     /// `PERF_RECORD_AUX`: stretches of AUX bytes that the kernel announced.
     pub aux_buffers: u64,
-    /// Of those, with `PERF_AUX_FLAG_TRUNCATED`: the area was full and sampling stopped, or the core lost data.
+    /// Of those, with `PERF_AUX_FLAG_TRUNCATED`: the area was full and sampling stopped, or the
+    /// core lost data.
     pub truncated: u64,
     /// With `PERF_AUX_FLAG_PARTIAL`: the core lost data, the last record may be damaged.
     pub partial: u64,
-    /// With `PERF_AUX_FLAG_COLLISION`: in this stretch a sample was dropped because the one before was
-    /// still in flight. How many were dropped the hardware does not say.
+    /// With `PERF_AUX_FLAG_COLLISION`: in this stretch a sample was dropped because the one before
+    /// was still in flight. How many were dropped the hardware does not say.
     pub collided: u64,
     /// With `PERF_AUX_FLAG_OVERWRITE`: older bytes were written over.
     pub overwritten: u64,
-    /// Records of the ring (about AUX bytes, names, exits) that did not fit. AUX bytes are not lost with them.
+    /// Records of the ring (about AUX bytes, names, exits) that did not fit. AUX bytes are not lost
+    /// with them.
     pub lost_ring_records: u64,
     /// Bytes of the ring that are no record.
     pub damaged_ring_bytes: u64,
@@ -31,7 +34,8 @@ pub struct Counts {
     pub unannounced_bytes: u64,
     /// Bytes that are no SPE record, by kind.
     pub bad: BadCounts,
-    /// Samples without a thread id of their own, given to the task whose stretch of AUX bytes they are in.
+    /// Samples without a thread id of their own, given to the task whose stretch of AUX bytes they
+    /// are in.
     pub thread_by_buffer: u64,
     /// Samples whose thread is not known at all.
     pub without_thread: u64,

@@ -114,8 +114,8 @@ impl Opener<'_> {
         let mut opened = Vec::with_capacity(2);
         for mut attr in attrs {
             if matches!(whom, Whom::Thread(_)) {
-                // Children of a task are sampled too, where the buffer is of a CPU; the kernel has no
-                // such thing for buffers of a thread.
+                // Children of a task are sampled too, where the buffer is of a CPU; the kernel has
+                // no such thing for buffers of a thread.
                 attr.set_inherit(cpu.is_some().into());
                 attr.set_enable_on_exec(self.on_exec.into());
             }

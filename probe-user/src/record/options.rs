@@ -93,8 +93,8 @@ impl Buffers {
 /// What is sampled, in terms of the SPE driver's `format/` directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Operations from one sample to the next. The driver raises it to the core's least interval and
-    /// drops its low eight bits.
+    /// Operations from one sample to the next. The driver raises it to the core's least interval
+    /// and drops its low eight bits.
     pub period: u64,
     /// Terms as in perf's `arm_spe_0/TERMS/`.
     pub terms: String,

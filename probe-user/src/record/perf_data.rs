@@ -1,6 +1,7 @@
-//! Files in the form of perf's own `perf.data` (tools/perf/Documentation/perf.data-file-format.txt), so
-//! that perf reads what was recorded here. Also the way in which the tests of the SPE decoder
-//! (probe-common/tests) get perf's opinion: this file uses nothing but the standard library.
+//! Files in the form of perf's own `perf.data`
+//! (tools/perf/Documentation/perf.data-file-format.txt), so that perf reads what was recorded here.
+//! Also the way in which the tests of the SPE decoder (probe-common/tests) get perf's opinion: this
+//! file uses nothing but the standard library.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -25,9 +26,9 @@ const SECTION: u64 = 16;
 /// `struct perf_event_attr` as of Linux 5.13 to 6.2: what every perf since then can read.
 pub const ATTR: usize = 128;
 
-/// What perf's decoder makes of an SPE record, beside what is in every trailer: IP, ADDR, PERIOD, WEIGHT,
-/// `DATA_SRC` and `PHYS_ADDR` of `perf_event_attr.sample_type`. perf prints only what the event's attributes
-/// promise.
+/// What perf's decoder makes of an SPE record, beside what is in every trailer: IP, ADDR, PERIOD,
+/// WEIGHT, `DATA_SRC` and `PHYS_ADDR` of `perf_event_attr.sample_type`. perf prints only what the
+/// event's attributes promise.
 pub const SPE_SAMPLE: u64 = 1 | 1 << 3 | 1 << 8 | 1 << 14 | 1 << 15 | 1 << 19;
 
 /// An event of the file.
@@ -56,13 +57,15 @@ pub struct PerfData<W> {
     out: W,
     /// Bytes of the data section so far.
     size: u64,
-    /// Where the records about AUX bytes are in the file, and their sizes. Without this index perf decodes
-    /// while it reads, and leaves an area alone for good once it had nothing more for a round or two.
+    /// Where the records about AUX bytes are in the file, and their sizes. Without this index perf
+    /// decodes while it reads, and leaves an area alone for good once it had nothing more for a
+    /// round or two.
     index: Vec<u64>,
 }
 
 impl<W: Write + Seek> PerfData<W> {
-    /// Begins a file of the SPE with this PMU type. `per_cpu`: its buffers are of CPUs, not of threads.
+    /// Begins a file of the SPE with this PMU type. `per_cpu`: its buffers are of CPUs, not of
+    /// threads.
     ///
     /// # Errors
     ///
@@ -76,7 +79,8 @@ impl<W: Write + Seek> PerfData<W> {
         // A header without sizes, as perf leaves it when it is killed.
         file.out.write_all(&[0; HEADER])?;
         if let Some(Time { zero, mult, shift }) = time {
-            // Then time_cycles and time_mask, unused without cap_user_time_short, and cap_user_time_zero.
+            // Then time_cycles and time_mask, unused without cap_user_time_short, and
+            // cap_user_time_zero.
             let body = words(&[shift.into(), mult.into(), zero, 0, u64::MAX, 1]);
             file.record(TIME_CONV, &body)?;
         }
@@ -140,8 +144,8 @@ impl<W: Write + Seek> PerfData<W> {
         self.records(&record)
     }
 
-    /// Ends the file: what perf must know of the machine (`cpuid` is `MIDR_EL1` in hex), the events, and
-    /// the header with the sizes.
+    /// Ends the file: what perf must know of the machine (`cpuid` is `MIDR_EL1` in hex), the
+    /// events, and the header with the sizes.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Records about processes that were there before the recording, as perf makes them: their names and
-//! the files they have mapped to execute. perf finds symbols by them.
+//! Records about processes that were there before the recording, as perf makes them: their names
+//! and the files they have mapped to execute. perf finds symbols by them.
 
 use std::{fs, path::Path};
 
@@ -49,7 +49,8 @@ pub(super) fn records(proc: &Path, pid: u32, id: u64) -> Vec<u8> {
     records
 }
 
-/// The body of a `PERF_RECORD_MMAP2`, from a line of `maps` (`proc_pid_maps(5)`); none where it is not executable.
+/// The body of a `PERF_RECORD_MMAP2`, from a line of `maps` (`proc_pid_maps(5)`); none where it is
+/// not executable.
 fn mapping(pid: u32, line: &str) -> Option<Vec<u8>> {
     let (range, rest) = line.split_once(' ')?;
     let (rights, rest) = rest.split_once(' ')?;

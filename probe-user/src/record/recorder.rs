@@ -1,5 +1,5 @@
-//! A recording: opens the events for a target, drains their buffers round by round, starts again what
-//! the kernel has stopped, and counts what was lost.
+//! A recording: opens the events for a target, drains their buffers round by round, starts again
+//! what the kernel has stopped, and counts what was lost.
 
 use std::{
     collections::HashSet,
@@ -73,7 +73,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens everything. A [`Target::Command`] is recorded from its exec on, others from [`Self::start`].
+    /// Opens everything. A [`Target::Command`] is recorded from its exec on, others from
+    /// [`Self::start`].
     ///
     /// # Errors
     ///
@@ -87,7 +88,8 @@ impl Recorder {
         let namespace = fs::read_link(machine.procfs().join("self/ns/pid")).ok();
         let initial = Path::new("pid:[4026531836]");
         let attribution = Attribution {
-            // The kernel writes ids of the initial namespace (PROC_PID_INIT_INO in linux/proc_ns.h).
+            // The kernel writes ids of the initial namespace (PROC_PID_INIT_INO in
+            // linux/proc_ns.h).
             by_context: namespace.as_deref() == Some(initial),
             by_stretch: !matches!(config.target, Target::Cgroup(_)),
         };
@@ -157,8 +159,8 @@ impl Recorder {
         self.poll.as_fd()
     }
 
-    /// How often to drain at least: new threads wait for that to get a buffer of their own, and names and
-    /// cgroups are asked for while their processes live.
+    /// How often to drain at least: new threads wait for that to get a buffer of their own, and
+    /// names and cgroups are asked for while their processes live.
     #[must_use]
     pub const fn pace(&self) -> Duration {
         Duration::from_millis(if self.config.per_thread { 10 } else { 100 })
@@ -261,8 +263,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Starts again what the kernel has stopped. Where it says that it stopped an event it may not have
-    /// (Debian's 6.12.95, 6.1 on CPU 0), and enabling alone does nothing there.
+    /// Starts again what the kernel has stopped. Where it says that it stopped an event it may not
+    /// have (Debian's 6.12.95, 6.1 on CPU 0), and enabling alone does nothing there.
     fn restart(&mut self) -> Result<(), RecordError> {
         for area in &mut self.areas {
             if std::mem::take(&mut area.stopped) {

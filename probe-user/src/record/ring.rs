@@ -1,4 +1,5 @@
-//! The memory shared with the kernel: control page, ring of records, AUX area (`perf_event_open(2)`).
+//! The memory shared with the kernel: control page, ring of records, AUX area
+//! (`perf_event_open(2)`).
 
 use std::{io, os::fd::AsFd, sync::atomic::Ordering};
 
@@ -38,7 +39,8 @@ impl Ring {
         })
     }
 
-    /// Up to where the kernel has filled the AUX area. Records about those bytes were written before.
+    /// Up to where the kernel has filled the AUX area. Records about those bytes were written
+    /// before.
     pub(super) fn aux_head(&self) -> u64 {
         // SAFETY: only the address of a field is taken.
         let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };
@@ -77,7 +79,8 @@ impl Ring {
     /// How ticks become ns; none where the kernel does not say (`cap_user_time_zero`).
     pub(super) fn ticks(&self) -> Option<TickClock> {
         let control = self.records.control();
-        // SAFETY: fields of the control page, which the kernel changes under the sequence lock only.
+        // SAFETY: fields of the control page, which the kernel changes under the sequence lock
+        // only.
         unsafe {
             loop {
                 let lock = || (&raw const (*control).lock).read_volatile();

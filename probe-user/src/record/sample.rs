@@ -7,8 +7,8 @@ use probe_common::spe::{Origin, Record};
 /// A decoded record with what is known about where it came from.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// ns of the kernel's `CLOCK_MONOTONIC`, whatever time namespace this is; none without a timestamp, or where
-    /// it cannot be converted.
+    /// ns of the kernel's `CLOCK_MONOTONIC`, whatever time namespace this is; none without a
+    /// timestamp, or where it cannot be converted.
     pub time: Option<u64>,
     /// The CPU that made it.
     pub cpu: Option<u32>,
@@ -20,8 +20,8 @@ pub struct Sample {
     pub name: Option<Arc<str>>,
     /// The process's path in the cgroup2 hierarchy when the sample was read.
     pub cgroup: Option<Arc<str>>,
-    /// Where a load's data came from, by the table of its core; none for other operations, and where
-    /// the core has no table.
+    /// Where a load's data came from, by the table of its core; none for other operations, and
+    /// where the core has no table.
     pub origin: Option<Origin>,
     /// The record itself.
     pub record: Record,

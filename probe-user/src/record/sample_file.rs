@@ -1,5 +1,5 @@
-//! The samples as a Parquet file, in row groups of a fixed number of rows: memory does not grow with
-//! the recording.
+//! The samples as a Parquet file, in row groups of a fixed number of rows: memory does not grow
+//! with the recording.
 
 use std::{fs::File, io, sync::Arc};
 

@@ -210,7 +210,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Gives buffers to threads that were made since the last round, and to those that they have made.
+    /// Gives buffers to threads that were made since the last round, and to those that they have
+    /// made.
     pub(super) fn attach_born(&mut self, born: &[(u32, u32)]) -> Result<(), RecordError> {
         for &(pid, tid) in born {
             if self.known.contains(&tid) {

@@ -1,5 +1,5 @@
-//! Who a thread id is: process, name, cgroup. From the fork, name and exit records of the rings, and
-//! from procfs for what was there before.
+//! Who a thread id is: process, name, cgroup. From the fork, name and exit records of the rings,
+//! and from procfs for what was there before.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -140,7 +140,8 @@ impl Tasks {
         Some(Who { pid, name, cgroup })
     }
 
-    /// The cgroup of a process, asked for once a round; one that is gone stays where it was last seen.
+    /// The cgroup of a process, asked for once a round; one that is gone stays where it was last
+    /// seen.
     fn cgroup(&mut self, pid: u32) -> Option<Arc<str>> {
         let fresh = |place: &&TaskState| place.asked == Some(self.round);
         if let Some(place) = self.places.get(&pid).filter(fresh) {
@@ -178,8 +179,8 @@ impl Tasks {
         living.map(|(tid, _)| *tid)
     }
 
-    /// All buffers were read up to a moment: what ended two rounds ago is forgotten, and only the last
-    /// name of a thread is kept.
+    /// All buffers were read up to a moment: what ended two rounds ago is forgotten, and only the
+    /// last name of a thread is kept.
     pub(super) fn round_ends(&mut self) {
         let round = self.round;
         self.threads

@@ -1,9 +1,10 @@
-//! `CLOCK_MONOTONIC` of the kernel. In a time namespace (`time_namespaces(7)`) the clock that bears this name
-//! is at a constant distance from it.
+//! `CLOCK_MONOTONIC` of the kernel. In a time namespace (`time_namespaces(7)`) the clock that bears
+//! this name is at a constant distance from it.
 
 use std::{fs, io, path::Path};
 
-/// How far `CLOCK_MONOTONIC` of this process is ahead of the kernel's, in ns; None where `proc` does not tell.
+/// How far `CLOCK_MONOTONIC` of this process is ahead of the kernel's, in ns; None where `proc`
+/// does not tell.
 pub(super) fn ahead(proc: &Path) -> Option<i64> {
     let own = proc.join("self");
     let offsets = match fs::read_to_string(own.join("timens_offsets")) {

@@ -1,5 +1,6 @@
-//! The records that the kernel writes into a perf ring (`linux/perf_event.h`, `enum perf_event_type`),
-//! as far as recording needs them, each with the trailer that `sample_id_all` asks for.
+//! The records that the kernel writes into a perf ring (`linux/perf_event.h`, `enum
+//! perf_event_type`), as far as recording needs them, each with the trailer that `sample_id_all`
+//! asks for.
 
 use bytes::{Buf as _, TryGetError};
 use perf_event_open_sys::bindings;

@@ -19,7 +19,8 @@ pub(crate) struct KernelClock {
 const READINGS: usize = 8;
 
 impl KernelClock {
-    /// Measures the distance; off by less than a microsecond, but exactly 0 in the initial time namespace.
+    /// Measures the distance; off by less than a microsecond, but exactly 0 in the initial time
+    /// namespace.
     pub(crate) fn measure(object: &mut Object) -> Result<Self, SessionError> {
         object.programs.load(CLOCK)?;
         let mut bounds = Bounds::default();
@@ -82,7 +83,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever the other clock is ahead by, the distance is off by no more than a reading takes.
+        /// Whatever the other clock is ahead by, the distance is off by no more than a reading
+        /// takes.
         #[test]
         fn the_distance_is_within_the_narrowest_reading(
             ahead in -1_i64 << 60..1 << 60,

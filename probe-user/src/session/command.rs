@@ -41,7 +41,8 @@ impl Command {
             Ok((child, cgroup)) => (child, Some(cgroup)),
             Err(error) => {
                 tracing::warn!(
-                    "the command gets no cgroup of its own ({error}): following its process tree instead"
+                    "the command gets no cgroup of its own ({error}): following its process tree \
+                     instead"
                 );
                 (Child::new(words, None)?, None)
             }
@@ -110,7 +111,8 @@ fn name(words: &[OsString]) -> String {
 }
 
 impl RunningCommand {
-    /// Waits for its end. Only the command itself is waited for, not what it left in the background.
+    /// Waits for its end. Only the command itself is waited for, not what it left in the
+    /// background.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! What reading a counter takes on this machine: some 50 ns where the core is asked, microseconds where
-//! a hypervisor answers for it.
+//! What reading a counter takes on this machine: some 50 ns where the core is asked, microseconds
+//! where a hypervisor answers for it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use crate::{plan::Plan, snapshot::ReadCost};
 /// The least of so many runs is that of a reading which nothing disturbed.
 const RUNS: u32 = 8;
 
-/// By kind of core, where the machine has several: each kind has counters, and a way to read them, of its own.
+/// By kind of core, where the machine has several: each kind has counters, and a way to read them,
+/// of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadCosts(BTreeMap<Option<usize>, ReadCost>);
 
@@ -24,8 +25,8 @@ impl ReadCosts {
 }
 
 impl Session {
-    /// Reads each counter of the first CPU of each kind of core a few times: those of a group in turns are counted
-    /// as the one that is live.
+    /// Reads each counter of the first CPU of each kind of core a few times: those of a group in
+    /// turns are counted as the one that is live.
     pub(super) fn measure_reads(&mut self) -> Result<(), SessionError> {
         let mut first = BTreeMap::new();
         for (at, counters) in self.counters.iter().enumerate() {

@@ -102,7 +102,8 @@ pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Erro
             let level = perf::paranoid().unwrap_or_else(|| "unknown".to_owned());
             format!(
                 "permission denied: CAP_PERFMON is needed to count all tasks of a CPU, and where \
-                 kernel.perf_event_paranoid is above 2 (here {level}) some distributions' kernels want \
+                 kernel.perf_event_paranoid is above 2 (here {level}) some distributions' kernels \
+                 want \
                  CAP_SYS_ADMIN instead: `sysctl kernel.perf_event_paranoid=2`"
             )
         }

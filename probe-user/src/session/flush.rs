@@ -4,12 +4,13 @@ use probe_common::{FLUSH_BUSY, FlushMode};
 
 use super::{Session, SessionError, object::FLUSH};
 
-/// A flush interrupts program `sched_exit` rarely, and then an interrupt that outlasts a try hardly ever.
+/// A flush interrupts program `sched_exit` rarely, and then an interrupt that outlasts a try hardly
+/// ever.
 const FLUSH_TRIES: u32 = 10_000;
 
 impl Session {
-    /// Runs the flush program on a CPU. From then on the first `events` slots behind the fixed groups'
-    /// hold the counters of the rotated group `live`.
+    /// Runs the flush program on a CPU. From then on the first `events` slots behind the fixed
+    /// groups' hold the counters of the rotated group `live`.
     pub(crate) fn flush(
         &mut self,
         cpu: u32,

@@ -47,7 +47,8 @@ pub(crate) enum SchedExitHook {
 /// Switches that the hook must have seen on each CPU before it is admitted.
 const ADMISSION_SWITCHES: u64 = 10;
 
-/// Times that a CPU gets the test load: something else may keep it from idling, or delay a nap until it is over.
+/// Times that a CPU gets the test load: something else may keep it from idling, or delay a nap
+/// until it is over.
 const ADMISSION_ROUNDS: u32 = 5;
 
 /// Attaches the default hook.
@@ -57,9 +58,9 @@ pub(crate) fn attach_sched_switch(object: &mut Object) -> Result<(), SessionErro
 
 impl Session {
     /// Has a second program see, right after them, the switches that the kernel does not show to
-    /// `sched_switch`. It costs a run of a program at every switch, so a session does this by itself only
-    /// once it has missed one; a caller who knows that its kernel hides some need not wait for that.
-    /// Nothing happens where the kernel has no tracepoint `sched_exit_tp`.
+    /// `sched_switch`. It costs a run of a program at every switch, so a session does this by
+    /// itself only once it has missed one; a caller who knows that its kernel hides some need not
+    /// wait for that. Nothing happens where the kernel has no tracepoint `sched_exit_tp`.
     ///
     /// # Errors
     ///
@@ -88,16 +89,19 @@ impl Session {
         match (self.exits, refused) {
             (SchedExitHook::NotNeeded, _) => {}
             (SchedExitHook::Watched, None) => tracing::info!(
-                "this kernel did not show a context switch to the program at sched_switch: a second one, at \
+                "this kernel did not show a context switch to the program at sched_switch: a \
+                 second one, at \
                  {exit}, sees such switches from here on"
             ),
             (SchedExitHook::Watched, Some(error)) => tracing::warn!(
-                "this kernel did not show a context switch to the program at sched_switch: a second one, at \
+                "this kernel did not show a context switch to the program at sched_switch: a \
+                 second one, at \
                  {exit}, sees such switches, but the slices before it could not be closed: {}",
                 chain(&error)
             ),
             (SchedExitHook::Unknown, refused) => tracing::warn!(
-                "this kernel did not show a context switch to the program at sched_switch, and {}: slices around \
+                "this kernel did not show a context switch to the program at sched_switch, and \
+                 {}: slices around \
                  such switches are split by estimate (--self says how many and how long)",
                 refused.map_or_else(
                     || format!("has no {exit} where it could be seen"),
@@ -182,14 +186,17 @@ impl CgroupSwitches {
                     ));
                 } else if seen < ADMISSION_SWITCHES {
                     why_incomplete = format!(
-                        "the kernel counted {seen} cgroup switches on CPU {cpu} where a test load made at \
-                         least {ADMISSION_SWITCHES} (is the perf_event controller on the cgroup2 hierarchy, \
+                        "the kernel counted {seen} cgroup switches on CPU {cpu} where a test load \
+                         made at \
+                         least {ADMISSION_SWITCHES} (is the perf_event controller on the cgroup2 \
+                         hierarchy, \
                          and its cgroup.subtree_control in use?)"
                     );
                     open.push(watch);
                 } else if state.is_none_or(|state| state.idle_runs == 0) {
                     why_incomplete = format!(
-                        "CPU {cpu} was never idle while a test load ran on it, so it was not shown that \
+                        "CPU {cpu} was never idle while a test load ran on it, so it was not \
+                         shown that \
                          the hook sees switches out of idle"
                     );
                     open.push(watch);

@@ -7,8 +7,8 @@ use probe_common::{CpuState, FlushMode, NO_GROUP};
 use super::{CpuCounters, Session, SessionError};
 use crate::sys::{descriptors, uevents::Messages};
 
-/// Nanoseconds in which the enabled time of a live counter cannot stand still: where a kernel does not
-/// trust the CPU's clock, its own advances by ticks, of 10 ms at most.
+/// Nanoseconds in which the enabled time of a live counter cannot stand still: where a kernel does
+/// not trust the CPU's clock, its own advances by ticks, of 10 ms at most.
 const CERTAINLY_ENABLED: u64 = 100_000_000;
 
 /// What the kernel says of CPUs that come and go.
@@ -38,7 +38,8 @@ impl Hotplug {
 }
 
 impl Session {
-    /// The descriptor that is readable when a CPU came or went, where there is one: call [`Self::drain`] then.
+    /// The descriptor that is readable when a CPU came or went, where there is one: call
+    /// [`Self::drain`] then.
     #[must_use]
     pub fn hotplug_fd(&self) -> Option<RawFd> {
         self.hotplug.messages.raw_fd()
@@ -103,7 +104,8 @@ impl Session {
             spe.open(&mut self.object, cpu)?;
         }
         if self.cgroup_switches.is_some() {
-            // The program's own events are dead there too, and nothing shows that new ones are complete.
+            // The program's own events are dead there too, and nothing shows that new ones are
+            // complete.
             tracing::warn!("CPU {cpu} came online: using hook sched-switch from here on");
             self.fall_back()?;
         }

@@ -1,5 +1,6 @@
-//! Session: everything that lives in the kernel for one run. It opens the counters, loads the programs and
-//! attaches them; dropping it takes it all out. [`Session::pull`] yields a [`Snapshot`](crate::snapshot::Snapshot).
+//! Session: everything that lives in the kernel for one run. It opens the counters, loads the
+//! programs and attaches them; dropping it takes it all out. [`Session::pull`] yields a
+//! [`Snapshot`](crate::snapshot::Snapshot).
 
 mod clock;
 mod command;
@@ -98,7 +99,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Loads and attaches everything, and starts counting on every online CPU of the running machine.
+    /// Loads and attaches everything, and starts counting on every online CPU of the running
+    /// machine.
     ///
     /// # Errors
     ///
@@ -206,7 +208,8 @@ impl Session {
         &self.config.plan
     }
 
-    /// The hook in use: `cgroup-switches` only where it was asked for, admitted, and has missed nothing since.
+    /// The hook in use: `cgroup-switches` only where it was asked for, admitted, and has missed
+    /// nothing since.
     #[must_use]
     pub fn hook(&self) -> Hook {
         if self.cgroup_switches.is_some() {
@@ -216,8 +219,8 @@ impl Session {
         }
     }
 
-    /// The id in the initial pid namespace, by which all that is counted goes, of a process that has
-    /// the id `pid` in ours.
+    /// The id in the initial pid namespace, by which all that is counted goes, of a process that
+    /// has the id `pid` in ours.
     ///
     /// # Errors
     ///
@@ -234,7 +237,8 @@ impl Session {
         }
     }
 
-    /// Charges what process `pid`, and every process it makes, does to [`probe_common::CgroupId::COMMAND`].
+    /// Charges what process `pid`, and every process it makes, does to
+    /// [`probe_common::CgroupId::COMMAND`].
     ///
     /// # Errors
     ///
@@ -284,8 +288,8 @@ impl Session {
     }
 }
 
-/// Rows for 2,048 owner-group pairs on every CPU, or 512 owners with all their groups: memory follows
-/// what ran, only the buckets are there at once.
+/// Rows for 2,048 owner-group pairs on every CPU, or 512 owners with all their groups: memory
+/// follows what ran, only the buckets are there at once.
 fn default_rows(cpus: usize, groups: usize) -> u32 {
     let on_a_cpu = groups.saturating_mul(512).max(2048);
     u32::try_from(cpus.saturating_mul(on_a_cpu))

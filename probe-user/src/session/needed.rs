@@ -41,8 +41,8 @@ impl Plan {
         cpus.iter().map(on).sum()
     }
 
-    /// One for each CPU of an uncore PMU's cpumask. Where a group moves to another CPU the new one is opened
-    /// before the old one is closed.
+    /// One for each CPU of an uncore PMU's cpumask. Where a group moves to another CPU the new one
+    /// is opened before the old one is closed.
     fn on_sockets(&self) -> usize {
         let units = |event: usize| match &self.uncore[event].counter.scope {
             Scope::Uncore { cpus } => cpus.len(),

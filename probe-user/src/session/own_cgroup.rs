@@ -19,9 +19,9 @@ const PURPOSES: [&str; 2] = ["stat", "admission"];
 
 /// A cgroup that this process made under its own, and removes.
 ///
-/// While its directory is locked (`flock(2)`) it is in use. A process id would not tell that: ids are
-/// given again, and that of another pid namespace means nothing here. The kernel takes the lock from a
-/// process that is killed.
+/// While its directory is locked (`flock(2)`) it is in use. A process id would not tell that: ids
+/// are given again, and that of another pid namespace means nothing here. The kernel takes the lock
+/// from a process that is killed.
 pub struct OwnCgroup {
     /// Its directory, opened and locked.
     pub directory: File,
@@ -31,8 +31,8 @@ pub struct OwnCgroup {
 }
 
 impl OwnCgroup {
-    /// Makes `pmuscope-<pid>-<purpose>` under the cgroup of this process; with a number behind where
-    /// another process made that one.
+    /// Makes `pmuscope-<pid>-<purpose>` under the cgroup of this process; with a number behind
+    /// where another process made that one.
     ///
     /// # Errors
     ///
@@ -73,7 +73,8 @@ impl OwnCgroup {
     }
 }
 
-/// Locks a cgroup; None where it was removed meanwhile, by a start that took it for one left behind.
+/// Locks a cgroup; None where it was removed meanwhile, by a start that took it for one left
+/// behind.
 fn hold(path: &Path) -> io::Result<Option<File>> {
     let removed = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let directory = match File::open(path) {
@@ -88,8 +89,8 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Removes the cgroups among `paths` that nobody holds: a pmuscope that was killed left them. One in
-/// which a command still runs stays.
+/// Removes the cgroups among `paths` that nobody holds: a pmuscope that was killed left them. One
+/// in which a command still runs stays.
 pub(crate) fn remove_left<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<Item = &'a str>) {
     let ours = paths.into_iter().filter(|path| is_ours(path));
     let mut left: Vec<PathBuf> = ours.filter_map(|path| hierarchy.directory(path)).collect();
@@ -103,7 +104,8 @@ pub(crate) fn remove_left<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<It
             ),
             Ok(false) => {}
             Err(error) => tracing::warn!(
-                "cannot remove {}, which a pmuscope that was killed left: {error}; remove it by rmdir",
+                "cannot remove {}, which a pmuscope that was killed left: {error}; remove it by \
+                 rmdir",
                 path.display()
             ),
         }
@@ -153,7 +155,8 @@ impl Drop for OwnCgroup {
     fn drop(&mut self) {
         let end = Instant::now() + LEAVING;
         while let Err(error) = fs::remove_dir(&self.path) {
-            // The kernel lists a process that was waited for no more, but lets go of it a moment later.
+            // The kernel lists a process that was waited for no more, but lets go of it a moment
+            // later.
             let empty = fs::read(self.path.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
             if error.kind() != io::ErrorKind::ResourceBusy || !empty || Instant::now() > end {
                 tracing::warn!(

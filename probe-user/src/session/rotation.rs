@@ -1,6 +1,6 @@
-//! Rotation: groups that the PMU cannot count at once take turns, so that the programs read only the
-//! live one. On each CPU every group has one turn in a round; the CPUs are staggered, so that at
-//! any moment every group is live somewhere (where there are as many CPUs as groups).
+//! Rotation: groups that the PMU cannot count at once take turns, so that the programs read only
+//! the live one. On each CPU every group has one turn in a round; the CPUs are staggered, so that
+//! at any moment every group is live somewhere (where there are as many CPUs as groups).
 //!
 //! docs/rotation.md has what a turn costs, and how this compares with the kernel's multiplexing.
 
@@ -26,7 +26,8 @@ pub(crate) struct Rotation {
     /// What a CPU had charged at its last turn: one that charged nothing since was asleep.
     charges: Vec<u64>,
     random: u64,
-    /// Added to the place of a group in this round, so that no rhythm of a container meets a group's.
+    /// Added to the place of a group in this round, so that no rhythm of a container meets a
+    /// group's.
     offset: u64,
 }
 
@@ -66,7 +67,8 @@ impl Rotation {
 }
 
 impl Session {
-    /// True where groups take turns: call [`Self::take_turn`] then, and again after as long as it says.
+    /// True where groups take turns: call [`Self::take_turn`] then, and again after as long as it
+    /// says.
     #[must_use]
     pub fn rotates(&self) -> bool {
         self.round() > 1
@@ -78,8 +80,8 @@ impl Session {
         self.counters.iter().map(turns).max().unwrap_or(0)
     }
 
-    /// Gives the next group its turn where the present turn has lasted for as long as it should: `fixed`,
-    /// or by what exchanges cost. Returns when to look again.
+    /// Gives the next group its turn where the present turn has lasted for as long as it should:
+    /// `fixed`, or by what exchanges cost. Returns when to look again.
     ///
     /// # Errors
     ///
@@ -96,8 +98,8 @@ impl Session {
         Ok(turn(self))
     }
 
-    /// Gives the next group its turn on every CPU, at once. A CPU that has slept since its last turn is left
-    /// asleep.
+    /// Gives the next group its turn on every CPU, at once. A CPU that has slept since its last
+    /// turn is left asleep.
     ///
     /// # Errors
     ///
@@ -142,8 +144,8 @@ impl Session {
         turns.get(place).copied()
     }
 
-    /// Exchanges the counters in the slots of one CPU. While they are exchanged no group is live; the
-    /// time goes to the new one's, without counts.
+    /// Exchanges the counters in the slots of one CPU. While they are exchanged no group is live;
+    /// the time goes to the new one's, without counts.
     fn exchange(&mut self, at: usize) -> Result<(), SessionError> {
         let counters = &self.counters[at];
         let cpu = counters.cpu;
@@ -166,7 +168,8 @@ impl Session {
         self.counters[at].start(&self.config.plan, new)
     }
 
-    /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one instant.
+    /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one
+    /// instant.
     pub(super) fn arm_all(&mut self) -> Result<(), SessionError> {
         let before = cpu_time();
         (0..self.counters.len()).try_for_each(|at| self.arm(at))?;

@@ -1,5 +1,5 @@
-//! Schedule: how long a turn of a counter group lasts. The first turns are short, so that a short command
-//! has values of many groups; they grow, and never cost more than a fixed share of one CPU.
+//! Schedule: how long a turn of a counter group lasts. The first turns are short, so that a short
+//! command has values of many groups; they grow, and never cost more than a fixed share of one CPU.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ impl Schedule {
         }
     }
 
-    /// How long a turn lasts at whose end the counters of so many CPUs are exchanged: all turns of a round
-    /// are equally long, but where there are more CPUs to pay for.
+    /// How long a turn lasts at whose end the counters of so many CPUs are exchanged: all turns of
+    /// a round are equally long, but where there are more CPUs to pay for.
     pub(crate) fn turn(&self, cpus: u32) -> Duration {
         let growth = 1_u32.checked_shl(self.rounds).unwrap_or(u32::MAX);
         let growing = FIRST.saturating_mul(growth).min(LONGEST);
@@ -58,7 +58,8 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    /// Turns on a machine where `cpus` are awake; what has run when each ended, and what exchanges took.
+    /// Turns on a machine where `cpus` are awake; what has run when each ended, and what exchanges
+    /// took.
     fn turns(
         cpus: u32,
         exchange: Duration,

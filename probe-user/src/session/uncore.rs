@@ -1,8 +1,8 @@
 //! Uncore counters: opened once for each CPU that the PMU's cpumask lists, never once per CPU.
 //!
 //! The drivers take any CPU of their part of the machine and move the event to the one of the
-//! cpumask, so a counter per CPU would count the same thing many times over. Events in braces are one
-//! group of the kernel's: they count over the same time, and what does not fit the PMU at once
+//! cpumask, so a counter per CPU would count the same thing many times over. Events in braces are
+//! one group of the kernel's: they count over the same time, and what does not fit the PMU at once
 //! is rotated by the kernel, as enabled and running time tell.
 
 use std::{
@@ -125,8 +125,8 @@ impl Uncore {
         cpus.iter().map(place).collect()
     }
 
-    /// The socket that a PMU counts for when it is read on this CPU: the CPU's own. Where the machine
-    /// does not tell, NVIDIA's drivers tell it in the PMU's name.
+    /// The socket that a PMU counts for when it is read on this CPU: the CPU's own. Where the
+    /// machine does not tell, NVIDIA's drivers tell it in the PMU's name.
     fn socket(&self, pmu: &str, cpu: u32) -> u32 {
         let named = machine::named_node(pmu);
         let socket = self.topology.socket(cpu);
@@ -135,7 +135,8 @@ impl Uncore {
             && self.topology.node(cpu) != Some(named)
         {
             tracing::warn!(
-                "{pmu} is named after NUMA node {named}, but its CPU {cpu} is not there: taking it for socket {socket}, \
+                "{pmu} is named after NUMA node {named}, but its CPU {cpu} is not there: taking \
+                 it for socket {socket}, \
                  the CPU's own"
             );
         }
@@ -225,7 +226,8 @@ impl Uncore {
         readings
     }
 
-    /// Opens anew what is not on the CPU that the cpumask names, and ends the series of PMUs that are gone.
+    /// Opens anew what is not on the CPU that the cpumask names, and ends the series of PMUs that
+    /// are gone.
     fn follow_cpumasks(&mut self, plan: &Plan) {
         let mut groups = std::mem::take(&mut self.groups);
         let mut gone = BTreeSet::new();

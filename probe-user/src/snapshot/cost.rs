@@ -1,4 +1,5 @@
-//! What counting takes of a CPU: by the programs' own samples, else by what reading the counters takes.
+//! What counting takes of a CPU: by the programs' own samples, else by what reading the counters
+//! takes.
 
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ pub struct ReadCost {
 }
 
 impl ReadCost {
-    /// Nanoseconds to read one counter: of hardware, where one is read. None where none is, and where
-    /// this kernel's clock does not tell so short a time.
+    /// Nanoseconds to read one counter: of hardware, where one is read. None where none is, and
+    /// where this kernel's clock does not tell so short a time.
     #[must_use]
     pub fn each(&self) -> Option<u64> {
         let hardware = self.hardware_nanos.checked_div(self.hardware.into());
@@ -96,8 +97,8 @@ impl CountingCost {
         u64::try_from(ppm).ok()
     }
 
-    /// Where counting takes more than 1% of a CPU: how many hardware counters would take less, and how
-    /// much they would, in parts per million.
+    /// Where counting takes more than 1% of a CPU: how many hardware counters would take less, and
+    /// how much they would, in parts per million.
     #[must_use]
     pub fn affordable(&self) -> Option<(u32, u64)> {
         self.ppm().filter(|ppm| *ppm > LIMIT)?;

@@ -21,7 +21,8 @@ pub struct Health {
     pub cost: CountingCost,
     /// Interrupts that this pull sent: CPUs flushed.
     pub flushes: u64,
-    /// Times the counters of a CPU were exchanged for those of the next group, since the session began.
+    /// Times the counters of a CPU were exchanged for those of the next group, since the session
+    /// began.
     pub exchanges: u64,
     /// Rows in the USAGE map.
     pub rows: usize,
@@ -41,11 +42,14 @@ pub struct Health {
     pub lost_events: u64,
     /// Switches that no program saw.
     pub missed_switches: u64,
-    /// Slices whose task another one moved to another cgroup while it ran: all of each is the old cgroup's.
+    /// Slices whose task another one moved to another cgroup while it ran: all of each is the old
+    /// cgroup's.
     pub moved_running: u64,
-    /// Switches that the kernel did not show to `sched_switch`, but to a second program, right after.
+    /// Switches that the kernel did not show to `sched_switch`, but to a second program, right
+    /// after.
     pub late_switches: u64,
-    /// Nanoseconds of the slices in which a switch between two owners was missed: whose they were is estimated.
+    /// Nanoseconds of the slices in which a switch between two owners was missed: whose they were
+    /// is estimated.
     pub estimated_nanos: u64,
 }
 

@@ -29,14 +29,14 @@ pub const OVERFLOW: CgroupId = CgroupId(u64::MAX - 2);
 /// Everything that was counted since the session began, at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The kernel's `CLOCK_MONOTONIC`, which is that of no time namespace but the initial one, at the
-    /// moment when all CPUs were flushed.
+    /// The kernel's `CLOCK_MONOTONIC`, which is that of no time namespace but the initial one, at
+    /// the moment when all CPUs were flushed.
     pub at: Duration,
     /// Counts since the session began (raw, not scaled). Rows of owners that ended are freed one
     /// flush later, after their last value was in a snapshot.
     pub rows: HashMap<UsageKey, UsageRow>,
-    /// Rows that were freed since the last snapshot, as they were at their end. A key may be there more
-    /// than once, and in `rows` too: [`UsageRow::made`] tells rows apart.
+    /// Rows that were freed since the last snapshot, as they were at their end. A key may be there
+    /// more than once, and in `rows` too: [`UsageRow::made`] tells rows apart.
     pub freed: Vec<(UsageKey, UsageRow)>,
     /// Uncore counts since the session began.
     pub uncore: Vec<UncoreReading>,
@@ -64,10 +64,11 @@ pub struct UncoreReading {
     /// Number among those of the same event on that socket: most PMUs have one, but some a cpumask
     /// with several CPUs of a socket. Their counts add up to the socket's.
     pub instance: u16,
-    /// Count since the session began, not scaled; None where the event could not be read, or its PMU is gone.
+    /// Count since the session began, not scaled; None where the event could not be read, or its
+    /// PMU is gone.
     pub count: Option<u64>,
-    /// The most that the counter moved between the reading and the moments at which the pull took what CPUs
-    /// had counted; 0 where nothing divides it by that.
+    /// The most that the counter moved between the reading and the moments at which the pull took
+    /// what CPUs had counted; 0 where nothing divides it by that.
     pub skew: u64,
     /// Nanoseconds enabled.
     pub enabled: u64,
@@ -76,7 +77,8 @@ pub struct UncoreReading {
 }
 
 impl UncoreReading {
-    /// The count for the whole time, where the counter was not always on the PMU; None where nothing is known.
+    /// The count for the whole time, where the counter was not always on the PMU; None where
+    /// nothing is known.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -113,6 +115,7 @@ pub enum Hook {
     /// Every context switch.
     #[default]
     SchedSwitch,
-    /// Only switches between cgroups; where the kernel runs it completely. Idle and system are one row.
+    /// Only switches between cgroups; where the kernel runs it completely. Idle and system are one
+    /// row.
     CgroupSwitches,
 }

@@ -28,21 +28,25 @@ impl Refused {
         let mut news = Vec::new();
         if before.full == 0 && self.full > 0 {
             news.push(format!(
-                "the map of rows is full ({max_rows}): what has no row is counted as `system (overflow)`; \
+                "the map of rows is full ({max_rows}): what has no row is counted as `system \
+                 (overflow)`; \
                  --max-rows makes it larger"
             ));
         }
         if before.no_memory == 0 && self.no_memory > 0 {
             news.push(
-                "the kernel had no memory at hand for a row: what has no row is counted as `system (overflow)`; \
+                "the kernel had no memory at hand for a row: what has no row is counted as \
+                 `system (overflow)`; \
                  free some memory if refused_rows_no_memory (--self) goes on growing"
                     .to_owned(),
             );
         }
         if before.contended == 0 && self.contended > 0 {
             news.push(
-                "the map of rows was locked when a row had to be made: what has no row is counted as \
-                 `system (overflow)`; please report it if refused_rows_locked (--self) goes on growing"
+                "the map of rows was locked when a row had to be made: what has no row is counted \
+                 as \
+                 `system (overflow)`; please report it if refused_rows_locked (--self) goes on \
+                 growing"
                     .to_owned(),
             );
         }

@@ -18,8 +18,8 @@ pub const UNATTRIBUTED: CgroupId = SpeKey::UNATTRIBUTED;
 pub enum SpeHook {
     /// fentry.
     Fentry,
-    /// A kprobe: it is left out while its CPU is in a bpf(2) call that reads or changes a map. What it
-    /// missed is read later (`spe_late_bytes`), or counted as lost (`spe_missed_bytes`).
+    /// A kprobe: it is left out while its CPU is in a bpf(2) call that reads or changes a map. What
+    /// it missed is read later (`spe_late_bytes`), or counted as lost (`spe_missed_bytes`).
     Kprobe,
 }
 
@@ -28,13 +28,13 @@ pub enum SpeHook {
 pub struct SpeCounts {
     /// As counted.
     pub row: SpeRow,
-    /// Operations that the samples stand for: each counts as the period that was in force, times the
-    /// cells that its CPU wrote for each that was decoded.
+    /// Operations that the samples stand for: each counts as the period that was in force, times
+    /// the cells that its CPU wrote for each that was decoded.
     pub operations: f64,
     /// Sum of the squares of those weights: the variance of `operations`.
     pub variance: f64,
-    /// Number of the reading that found the row first: tells it from one of the same key that was freed
-    /// before. 0 for sums.
+    /// Number of the reading that found the row first: tells it from one of the same key that was
+    /// freed before. 0 for sums.
     pub made: u64,
 }
 
@@ -52,8 +52,8 @@ impl SpeCounts {
 pub struct SpeReading {
     /// By owner, CPU and data source. Rows of owners that ended are freed one pull later.
     pub rows: HashMap<SpeKey, SpeCounts>,
-    /// Rows that were freed since the last snapshot, as they were at their end. A key may be there more
-    /// than once, and in `rows` too: [`SpeCounts::made`] tells rows apart.
+    /// Rows that were freed since the last snapshot, as they were at their end. A key may be there
+    /// more than once, and in `rows` too: [`SpeCounts::made`] tells rows apart.
     pub freed: Vec<(SpeKey, SpeCounts)>,
     /// Pages by process; empty where none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
@@ -70,20 +70,20 @@ pub struct SpeHealth {
     pub hook: SpeHook,
     /// Period in force, in operations.
     pub period: u64,
-    /// What became of everything that was written, all CPUs; `event`, `next`, `longest` and `switches` mean
-    /// nothing.
+    /// What became of everything that was written, all CPUs; `event`, `next`, `longest` and
+    /// `switches` mean nothing.
     pub sum: SpeCpu,
     /// Longest time that a chunk took, in ns.
     pub longest: u64,
     /// Rows in the map.
     pub rows: usize,
-    /// What the cores count of their sampling, where they do: operations, samples taken, kept, and dropped
-    /// because one was in flight; since the CPUs' events were opened.
+    /// What the cores count of their sampling, where they do: operations, samples taken, kept, and
+    /// dropped because one was in flight; since the CPUs' events were opened.
     pub sampler: BTreeMap<&'static str, u64>,
     /// Bytes of each CPU's AUX buffer.
     pub aux_size: usize,
-    /// Chunks of a size that nobody knows: the kernel's log had no room for them, which can be only where
-    /// the hook is a kprobe.
+    /// Chunks of a size that nobody knows: the kernel's log had no room for them, which can be only
+    /// where the hook is a kprobe.
     pub unlogged: u64,
     /// Nanoseconds in the program at the end of chunks as the kernel itself measured; None where
     /// `kernel.bpf_stats_enabled` is or was off.

@@ -33,8 +33,8 @@ pub(crate) struct Logged {
 
 impl AuxBuffer {
     /// Makes a buffer of `size` bytes, a power of two of pages, for a disabled event. Without a log
-    /// (`log` of 0 bytes) the kernel writes no record of what it did there; with one, it writes one per
-    /// chunk. It wakes nobody, because nobody waits.
+    /// (`log` of 0 bytes) the kernel writes no record of what it did there; with one, it writes one
+    /// per chunk. It wakes nobody, because nobody waits.
     pub(crate) fn new(event: BorrowedFd<'_>, size: usize, log: usize) -> io::Result<Self> {
         let log = Records::map(event, log)?;
         let _aux = log.map_aux(event, size, ProtFlags::READ)?;
@@ -52,8 +52,9 @@ impl AuxBuffer {
 }
 
 impl Logged {
-    /// Sums the records of a ring up (`linux/perf_event.h`, `enum perf_event_type`): 8 bytes of type, misc
-    /// and size; of an AUX record the offset, size and flags follow, of a LOST one an id and the number.
+    /// Sums the records of a ring up (`linux/perf_event.h`, `enum perf_event_type`): 8 bytes of
+    /// type, misc and size; of an AUX record the offset, size and flags follow, of a LOST one an id
+    /// and the number.
     fn of(mut records: &[u8]) -> Self {
         let mut sum = Self::default();
         while let Some((kind, size)) = head(records) {

@@ -1,9 +1,9 @@
 //! bpf(2) commands that aya 0.14 does not wrap: a perf event's descriptor as a map value
 //! (aya has it from 0.15), batch look-up, and look-up with deletion.
 //!
-//! The locks of hash maps and queues may be refused to a caller: where its CPU is in a call of the same
-//! map already (EBUSY), and from Linux 6.15 on after a quarter of a second or where waiting would be a
-//! deadlock (ETIMEDOUT, EDEADLK: rqspinlock). Such a call is made again.
+//! The locks of hash maps and queues may be refused to a caller: where its CPU is in a call of the
+//! same map already (EBUSY), and from Linux 6.15 on after a quarter of a second or where waiting
+//! would be a deadlock (ETIMEDOUT, EDEADLK: rqspinlock). Such a call is made again.
 
 use std::{
     io,
@@ -68,7 +68,8 @@ pub(crate) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
             return error;
         }
         let text = format!(
-            "its lock was held at each of {TRIES} tries ({error}); start pmuscope again, and please \
+            "its lock was held at each of {TRIES} tries ({error}); start pmuscope again, and \
+             please \
              report it if that does not help"
         );
         io::Error::new(error.kind(), text)
@@ -76,7 +77,8 @@ pub(crate) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
 }
 
 fn zeroed() -> bpf_attr {
-    // SAFETY: bpf_attr is a union of plain integers; all zeros is what the kernel wants of unused bytes.
+    // SAFETY: bpf_attr is a union of plain integers; all zeros is what the kernel wants of unused
+    // bytes.
     unsafe { std::mem::zeroed() }
 }
 
@@ -141,7 +143,8 @@ fn fetch<K: Pod, V: Pod>(
     let mut value = blank();
     let key = key.map_or(0, |key| std::ptr::from_ref(key) as u64);
     let mut attr = element(map, key, std::ptr::from_mut::<V>(&mut value) as u64);
-    // SAFETY: key and value are of the map's types (its users see to that) and outlive the call. A queue has no key.
+    // SAFETY: key and value are of the map's types (its users see to that) and outlive the call. A
+    // queue has no key.
     match again(|| unsafe { bpf(command, &mut attr) }) {
         Ok(_) => Ok(Some(value)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
@@ -197,7 +200,8 @@ fn batches<K: Pod, V: Pod>(
             Err(error) => match error.raw_os_error() {
                 // The end of the map; the last rows came with it.
                 Some(libc::ENOENT) => true,
-                // One bucket holds more rows than the buffer: nothing was read, ask again with more room.
+                // One bucket holds more rows than the buffer: nothing was read, ask again with more
+                // room.
                 Some(libc::ENOSPC) => {
                     chunk *= 2;
                     keys.resize(chunk, blank());
@@ -279,8 +283,8 @@ mod tests {
     impl Buckets<'_> {
         fn call(&mut self, attr: &mut bpf_attr) -> io::Result<i64> {
             let mut refusal = self.refusals.pop().flatten();
-            // SAFETY: the attributes are those of `batches`: the pointers are valid, the buffers hold
-            // `count` elements, and `in_batch` is null or the position.
+            // SAFETY: the attributes are those of `batches`: the pointers are valid, the buffers
+            // hold `count` elements, and `in_batch` is null or the position.
             unsafe {
                 let batch = &mut attr.batch;
                 let (room, mut total) = (batch.count, 0);

@@ -46,7 +46,8 @@ impl fmt::Display for Needed {
 /// The hard limit is below what a run needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this needs {} open files ({needed}; {open} others), and the hard limit of this process is {limit}: {}, or \
+    "this needs {} open files ({needed}; {open} others), and the hard limit of this process is \
+     {limit}: {}, or \
      ask for less", self.all(), remedy(self.all())
 )]
 pub struct TooFew {
@@ -68,12 +69,13 @@ impl TooFew {
 #[must_use]
 pub fn remedy(all: u64) -> String {
     format!(
-        "raise it (`ulimit -Hn {all} && ulimit -n {all}` as root; LimitNOFILE={all} in a systemd unit)"
+        "raise it (`ulimit -Hn {all} && ulimit -n {all}` as root; LimitNOFILE={all} in a systemd \
+         unit)"
     )
 }
 
-/// What `EMFILE` and `ENFILE` mean and what to do, where an error is one of them. The first comes only
-/// where something else in this process took what [`allow`] had found free.
+/// What `EMFILE` and `ENFILE` mean and what to do, where an error is one of them. The first comes
+/// only where something else in this process took what [`allow`] had found free.
 #[must_use]
 pub fn exhausted(errno: Option<i32>) -> Option<String> {
     match errno? {
@@ -86,7 +88,8 @@ pub fn exhausted(errno: Option<i32>) -> Option<String> {
             ))
         }
         libc::ENFILE => Some(
-            "the machine has as many open files as it may have: raise that (`sysctl fs.file-max` shows it)"
+            "the machine has as many open files as it may have: raise that (`sysctl fs.file-max` \
+             shows it)"
                 .to_owned(),
         ),
         _ => None,
@@ -158,8 +161,10 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "this needs 1700 open files (1152 for events on CPUs, 500 for uncore events; 48 others), and the \
-             hard limit of this process is 1024: raise it (`ulimit -Hn 1700 && ulimit -n 1700` as root; \
+            "this needs 1700 open files (1152 for events on CPUs, 500 for uncore events; 48 \
+             others), and the \
+             hard limit of this process is 1024: raise it (`ulimit -Hn 1700 && ulimit -n 1700` as \
+             root; \
              LimitNOFILE=1700 in a systemd unit), or ask for less"
         );
     }

@@ -1,4 +1,5 @@
-//! The system calls that no crate wraps, each in a safe function; limits and clocks of this process.
+//! The system calls that no crate wraps, each in a safe function; limits and clocks of this
+//! process.
 
 pub(crate) mod aux;
 pub(crate) mod bpf;

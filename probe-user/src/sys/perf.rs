@@ -61,8 +61,8 @@ pub(crate) fn open(
     open_attr(&mut attr, cpu, leader)
 }
 
-/// Opens the first event of a group that is read as a whole, by [`read_group`]; the others are opened by
-/// [`open`].
+/// Opens the first event of a group that is read as a whole, by [`read_group`]; the others are
+/// opened by [`open`].
 pub(crate) fn open_leader(event: &Attr, exclude: Exclude, cpu: u32) -> io::Result<OwnedFd> {
     let mut attr = attr(event);
     attr.set_exclude_user(exclude.user.into());
@@ -73,9 +73,9 @@ pub(crate) fn open_leader(event: &Attr, exclude: Exclude, cpu: u32) -> io::Resul
     open_attr(&mut attr, cpu, None)
 }
 
-/// Opens a counter of what this thread executes in user mode on one CPU, in the group of `leader` where
-/// there is one. A group counts from [`enable`] on, at once or, where counters are held, not at all; it
-/// is read by [`read_group`].
+/// Opens a counter of what this thread executes in user mode on one CPU, in the group of `leader`
+/// where there is one. A group counts from [`enable`] on, at once or, where counters are held, not
+/// at all; it is read by [`read_group`].
 pub(crate) fn open_own(
     event: &Attr,
     cpu: u32,
@@ -134,7 +134,8 @@ fn done(result: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the software event that fires when a CPU switches between tasks of two cgroups (kernel 5.13).
+/// Opens the software event that fires when a CPU switches between tasks of two cgroups (kernel
+/// 5.13).
 pub(crate) fn open_cgroup_switches(cpu: u32) -> io::Result<OwnedFd> {
     let mut attr = bindings::perf_event_attr {
         type_: bindings::PERF_TYPE_SOFTWARE,
@@ -156,8 +157,8 @@ pub(crate) fn read(event: BorrowedFd<'_>) -> io::Result<Reading> {
     })
 }
 
-/// Reads the counters of a group that [`open_leader`] began, all at one moment and in the order in which they
-/// were opened. After its CPU went offline a group is its leader alone.
+/// Reads the counters of a group that [`open_leader`] began, all at one moment and in the order in
+/// which they were opened. After its CPU went offline a group is its leader alone.
 pub(crate) fn read_group(leader: BorrowedFd<'_>, counters: usize) -> io::Result<Vec<Reading>> {
     let mut words = vec![0; 3 + counters];
     let read = read_words(leader, &mut words)?;
@@ -204,9 +205,9 @@ fn attr(event: &Attr) -> bindings::perf_event_attr {
 
 /// The first event of a group, which counts from [`enable`] on.
 ///
-/// Arm's driver leaves a disabled event out where it looks whether a group has room, unless an exec would enable
-/// it (`validate_event` of `drivers/perf/arm_pmu.c`): a group of one counter too many would open, and never run.
-/// None of these events is of a thread that makes an exec.
+/// Arm's driver leaves a disabled event out where it looks whether a group has room, unless an exec
+/// would enable it (`validate_event` of `drivers/perf/arm_pmu.c`): a group of one counter too many
+/// would open, and never run. None of these events is of a thread that makes an exec.
 fn set_leader(attr: &mut bindings::perf_event_attr) {
     attr.set_disabled(1);
     attr.set_enable_on_exec(1);

@@ -1,5 +1,5 @@
-//! Memory shared with the kernel's perf events: a control page with a ring of records behind it, and
-//! mappings in general (`perf_event_open(2)`).
+//! Memory shared with the kernel's perf events: a control page with a ring of records behind it,
+//! and mappings in general (`perf_event_open(2)`).
 
 use std::{
     ffi::c_void,

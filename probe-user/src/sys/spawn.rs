@@ -133,8 +133,8 @@ impl AsRawFd for Running {
     }
 }
 
-/// A child in `cgroup` sleeps `naps` times on each CPU: switches out of its cgroup and into it, which a
-/// hook that counts such switches must see.
+/// A child in `cgroup` sleeps `naps` times on each CPU: switches out of its cgroup and into it,
+/// which a hook that counts such switches must see.
 pub(crate) fn nap(cgroup: BorrowedFd<'_>, cpus: &[u32], naps: u64) -> io::Result<()> {
     // SAFETY: the child calls only async-signal-safe functions until it exits.
     match unsafe { clone_into(Some(cgroup)) }? {

@@ -1,9 +1,11 @@
-//! A loop that executes a known number of instructions: counters are tried with it, and tests compare with it.
+//! A loop that executes a known number of instructions: counters are tried with it, and tests
+//! compare with it.
 
 /// Instructions of a round.
 pub const PER_ROUND: u64 = 2;
 
-/// Executes [`PER_ROUND`] instructions in user mode for each of `rounds`, at least 1, and a few around them.
+/// Executes [`PER_ROUND`] instructions in user mode for each of `rounds`, at least 1, and a few
+/// around them.
 pub fn spin(rounds: u64) {
     // SAFETY: counts a register of its own down to 0, touches nothing else.
     #[cfg(target_arch = "aarch64")]

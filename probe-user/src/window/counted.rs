@@ -1,12 +1,16 @@
 //! What a group of counters says of an owner, for all of the time for which the owner ran.
 //!
-//! The group is on the PMU for a part of that time only, on some CPUs longer than on others. What the owner did
-//! in the rest is estimated for each CPU before anything is added up, by the owner's own rates and never by
-//! those of others (docs/accuracy.md says how large an error is stated for that):
+//! The group is on the PMU for a part of that time only, on some CPUs longer than on others. What
+//! the owner did in the rest is estimated for each CPU before anything is added up, by the owner's
+//! own rates and never by those of others (docs/accuracy.md says how large an error is stated for
+//! that):
 //!
-//! 1. by its rate on that CPU, where the group was live for a tenth of its time there, and for 1 ms;
-//! 2. else by its rate on all CPUs of that kind of core, where the group was live for 1 ms on them together;
-//! 3. what is left then, if it is at most half of the owner's time, by all that is known of the owner.
+//! 1. by its rate on that CPU, where the group was live for a tenth of its time there, and for 1
+//!    ms;
+//! 2. else by its rate on all CPUs of that kind of core, where the group was live for 1 ms on them
+//!    together;
+//! 3. what is left then, if it is at most half of the owner's time, by all that is known of the
+//!    owner.
 //!
 //! Time of which nothing is known stays unknown, and is added up like the counts.
 
@@ -109,8 +113,8 @@ impl Counted {
         self.running >= ENOUGH_NANOS && self.running >= self.enabled / ENOUGH_PART
     }
 
-    /// Estimates what was not counted in the unknown time; `together` is all the time that is estimated by
-    /// this same rate, whose error all of that shares.
+    /// Estimates what was not counted in the unknown time; `together` is all the time that is
+    /// estimated by this same rate, whose error all of that shares.
     fn fill(&mut self, rate: &Rate, together: u64) {
         if self.unknown == 0 {
             return;
@@ -147,8 +151,8 @@ impl Counted {
         }
     }
 
-    /// Of a counter: what was counted and what is estimated for the rest of the time. None where nobody ran,
-    /// and where more than half of the time is unknown.
+    /// Of a counter: what was counted and what is estimated for the rest of the time. None where
+    /// nobody ran, and where more than half of the time is unknown.
     #[must_use]
     pub fn estimate(&self, at: usize) -> Option<f64> {
         let known = self.enabled.saturating_sub(self.unknown);
@@ -167,8 +171,8 @@ impl Counted {
         self.covariance.is_none() && self.unknown == 0
     }
 
-    /// The covariance of the estimates of two counters of the group. Beside that of what was estimated it
-    /// has what was done in the unknown time, if that was as much as in the rest.
+    /// The covariance of the estimates of two counters of the group. Beside that of what was
+    /// estimated it has what was done in the unknown time, if that was as much as in the rest.
     #[must_use]
     pub fn covariance(&self, a: usize, b: usize) -> f64 {
         let estimated = self.covariance.as_ref().map_or(0.0, |sums| sums[a][b]);
@@ -181,13 +185,14 @@ impl Counted {
     }
 }
 
-/// What an owner does in a nanosecond, by some of its rows, and how far it may be from that at other times.
+/// What an owner does in a nanosecond, by some of its rows, and how far it may be from that at
+/// other times.
 struct Rate {
     per_ns: Vector,
     /// The covariance between the rows' own rates.
     spread: Matrix,
-    /// The sum of the squares of the rows' parts in the time: 1 of one row, 1/n of n equal ones. A row's rate
-    /// is off by all of itself as far as there are few of them, besides by their spread.
+    /// The sum of the squares of the rows' parts in the time: 1 of one row, 1/n of n equal ones. A
+    /// row's rate is off by all of itself as far as there are few of them, besides by their spread.
     concentration: f64,
 }
 
@@ -221,7 +226,8 @@ impl Rate {
         }
     }
 
-    /// By all that is known in `time`, estimated or counted: of the rest it says its order of magnitude.
+    /// By all that is known in `time`, estimated or counted: of the rest it says its order of
+    /// magnitude.
     fn of_known(all: &[Counted], time: u64) -> Self {
         let mut per_ns = Vector::default();
         for counted in all {

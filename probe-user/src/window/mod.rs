@@ -1,4 +1,5 @@
-//! Window: what happened between two [`Snapshot`]s, estimated for each CPU and then summed over CPUs.
+//! Window: what happened between two [`Snapshot`]s, estimated for each CPU and then summed over
+//! CPUs.
 
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
@@ -143,7 +144,8 @@ fn add_counted<K: Ord>(of: Entry<'_, K, Usage>, plan: &Plan, group: usize, count
     usage[group].get_or_insert_default().add(counted);
 }
 
-/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that does not.
+/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that
+/// does not.
 fn delta(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.unwrap_or(&UsageRow::ZERO);

@@ -98,7 +98,8 @@ impl SpeWindow {
     }
 }
 
-/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that does not.
+/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that
+/// does not.
 fn delta(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.copied().unwrap_or_default();
@@ -218,8 +219,8 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Rows grow, are freed and are made anew, with less in them than before or with more, also more than
-        /// once between two snapshots: the windows add up to all that was ever sampled.
+        /// Rows grow, are freed and are made anew, with less in them than before or with more, also
+        /// more than once between two snapshots: the windows add up to all that was ever sampled.
         #[test]
         fn rows_made_anew_are_told_by_their_number(
             steps in prop::collection::vec((1..1000_u32, any::<bool>(), any::<bool>()), 1..30),

@@ -119,8 +119,8 @@ proptest! {
         }
     }
 
-    /// Rows grow, are freed and are made anew, with less in them than before or with more: the windows add up
-    /// to all that was ever counted.
+    /// Rows grow, are freed and are made anew, with less in them than before or with more: the
+    /// windows add up to all that was ever counted.
     #[test]
     fn rows_made_anew_are_told_by_their_age(
         steps in vec((0_u64..1 << 40, any::<bool>()), 1..20)
@@ -144,7 +144,8 @@ proptest! {
         prop_assert_eq!(gained, counted);
     }
 
-    /// No gain is ever larger than what the later snapshot holds, also when rows were freed and made anew.
+    /// No gain is ever larger than what the later snapshot holds, also when rows were freed and
+    /// made anew.
     #[test]
     fn no_gain_is_made_up(a in any_rows(), b in any_rows()) {
         let window = Window::between(&snapshot(a), &snapshot(b.clone()), &plan(0));

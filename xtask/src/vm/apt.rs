@@ -207,8 +207,8 @@ impl Archive {
     }
 }
 
-/// Unpacks and removes a package file. Directories of Debian 12's packages that are links in Debian 13,
-/// such as /lib, stay links: `dpkg-deb --extract` would replace them.
+/// Unpacks and removes a package file. Directories of Debian 12's packages that are links in Debian
+/// 13, such as /lib, stay links: `dpkg-deb --extract` would replace them.
 fn unpack(deb: &Path, tree: &Path) -> Result<()> {
     fs::create_dir_all(tree)?;
     let mut read = sh::command("dpkg-deb");

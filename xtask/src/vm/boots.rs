@@ -1,13 +1,14 @@
 //! The guests that `cargo xtask vm` boots, as data: a new one is a row.
 //!
-//! CI boots one guest of each kernel series and architecture, in which everything runs that its options
-//! allow, and two short ones for what needs a guest of its own. Together they have every kind of test and every
-//! option, which a test checks: 16 KiB pages, UEFI, preemption everywhere, a PMU of QEMU's own or none, one
-//! CPU, a clock that runs alone or counts instructions. `--all` boots the other combinations too.
+//! CI boots one guest of each kernel series and architecture, in which everything runs that its
+//! options allow, and two short ones for what needs a guest of its own. Together they have every
+//! kind of test and every option, which a test checks: 16 KiB pages, UEFI, preemption everywhere, a
+//! PMU of QEMU's own or none, one CPU, a clock that runs alone or counts instructions. `--all`
+//! boots the other combinations too.
 //!
-//! What needs the time of a real machine (SPE's records, which take more than their share of a CPU whose
-//! every instruction takes nanoseconds, and the host tests) runs where the clock runs alone; metrics and
-//! shares, which compare with clocks, are told exactly where it counts instructions.
+//! What needs the time of a real machine (SPE's records, which take more than their share of a CPU
+//! whose every instruction takes nanoseconds, and the host tests) runs where the clock runs alone;
+//! metrics and shares, which compare with clocks, are told exactly where it counts instructions.
 
 use super::packages::Arch;
 
@@ -41,8 +42,8 @@ pub(super) struct Boot {
     pub(super) series: &'static str,
     pub(super) flavour: Flavour,
     pub(super) firmware: Firmware,
-    /// An instruction takes 2^N ns of guest time, which then does not run on while the host does something
-    /// else: counts of one CPU repeat to the digit, and arm64's PMU has `inst_retired`.
+    /// An instruction takes 2^N ns of guest time, which then does not run on while the host does
+    /// something else: counts of one CPU repeat to the digit, and arm64's PMU has `inst_retired`.
     pub(super) icount_shift: Option<u8>,
     /// Each on a socket of its own, so that uncore PMUs have two to count for.
     pub(super) cpus: u8,
@@ -82,8 +83,8 @@ const SPE: Tests = Tests {
     ],
 };
 
-/// From the test PMUs, which must be the only ones. Where the guest's clock runs on while its host does
-/// something else, what compares with it has a wide bound.
+/// From the test PMUs, which must be the only ones. Where the guest's clock runs on while its host
+/// does something else, what compares with it has a wide bound.
 const METRICS: Tests = Tests {
     binary: "vm",
     modules: &[
@@ -115,8 +116,8 @@ const NO_CSS: Tests = Tests {
     modules: &["smoke::", "hooks::without"],
 };
 
-/// Host tests that do not compare with clocks that emulation slows (the test PMU has the exact truth) nor
-/// with peers that the guest does not have.
+/// Host tests that do not compare with clocks that emulation slows (the test PMU has the exact
+/// truth) nor with peers that the guest does not have.
 const HOST: Tests = Tests {
     binary: "host",
     modules: &[

@@ -1,6 +1,6 @@
-//! A root of Debian 13 in which the test modules are built: kernel headers name the compiler that built
-//! the kernel, and their programs need that release's libraries. The kernels' packages are unpacked in the
-//! same root, so that their Makefiles and links hold as they are.
+//! A root of Debian 13 in which the test modules are built: kernel headers name the compiler that
+//! built the kernel, and their programs need that release's libraries. The kernels' packages are
+//! unpacked in the same root, so that their Makefiles and links hold as they are.
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
@@ -81,8 +81,8 @@ pub(super) fn complete(root: &Path) -> Result<()> {
 
 /// A program of `root` that sees nothing else of this machine than /dev and /proc.
 pub(super) fn command(root: &Path, program: &str) -> Command {
-    // The mounts end with the namespace. Where "/" is no mount point, as in a bare chroot, it cannot be
-    // made private, and who made that chroot has seen to it.
+    // The mounts end with the namespace. Where "/" is no mount point, as in a bare chroot, it
+    // cannot be made private, and who made that chroot has seen to it.
     const ENTER: &str = "mount --make-rprivate / 2>/dev/null
         mount --rbind /dev \"$0/dev\" && mount --rbind /proc \"$0/proc\" && exec chroot \"$0\" \"$@\"";
     let mut command = sh::command("unshare");

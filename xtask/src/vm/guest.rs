@@ -70,7 +70,8 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
         .arg(kernel)
         .arg("-initrd")
         .arg(initramfs);
-    // x86 kernels panic where the timer, emulated on a busy machine, ticks too late for their check of it.
+    // x86 kernels panic where the timer, emulated on a busy machine, ticks too late for their check
+    // of it.
     let timer = match boot.arch {
         Arch::Amd64 => "no_timer_check",
         Arch::Arm64 => "",

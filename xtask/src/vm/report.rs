@@ -15,7 +15,8 @@ use super::{
 /// How many of the last lines of a guest's console are shown if it died.
 const TAIL: usize = 60;
 
-/// How many of a failed test's last lines, or of a fault's first, are said again at the end of all guests.
+/// How many of a failed test's last lines, or of a fault's first, are said again at the end of all
+/// guests.
 const REASON: usize = 12;
 
 /// What is shown of what tests say.

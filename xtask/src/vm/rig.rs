@@ -119,8 +119,8 @@ fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
         (Arch::Amd64, _) | (Arch::Arm64, Firmware::Uefi) => "acpi",
         (Arch::Arm64, Firmware::Default) => "dt",
     };
-    // QEMU has one instruction counter for all CPUs: with two, inst_retired of one also counts what the
-    // other ran (thousands per tick).
+    // QEMU has one instruction counter for all CPUs: with two, inst_retired of one also counts what
+    // the other ran (thousands per tick).
     let icount = boot.icount_shift.filter(|_| boot.cpus == 1);
     let icount = icount.map(|shift| shift.to_string());
     let clock = boot.icount_shift.map_or("host", |_| "instructions");

@@ -1,4 +1,5 @@
-//! The programs of this machine that the guests need. What builds their modules is in [`super::buildroot`].
+//! The programs of this machine that the guests need. What builds their modules is in
+//! [`super::buildroot`].
 
 use anyhow::Result;
 

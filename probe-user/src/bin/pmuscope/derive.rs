@@ -17,7 +17,8 @@ use crate::print::{Format, to_stdout};
 /// Arguments of `derive`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Counts: output of perf stat -x, or -j, or lines event=value with the time as seconds=value; - is standard input
+    /// Counts: output of perf stat -x, or -j, or lines event=value with the time as seconds=value;
+    /// - is standard input
     #[arg(default_value = "-")]
     file: PathBuf,
     /// Where they were counted

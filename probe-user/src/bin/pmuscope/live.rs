@@ -1,5 +1,5 @@
-//! What `stat` and `mem` share: a session beside a command, pulled at every tick, until the command ends or
-//! Ctrl-C.
+//! What `stat` and `mem` share: a session beside a command, pulled at every tick, until the command
+//! ends or Ctrl-C.
 
 use std::{
     ffi::OsString,
@@ -93,7 +93,8 @@ pub(crate) struct Run<'a, S> {
     pub(crate) start: S,
 }
 
-/// Runs a session and shows every window; `look` sees each snapshot before. The exit code is the command's, or 0.
+/// Runs a session and shows every window; `look` sees each snapshot before. The exit code is the
+/// command's, or 0.
 pub(crate) fn run<S: FnOnce(bool) -> Result<Session>>(
     run: Run<'_, S>,
     mut look: impl FnMut(&Plan, &Snapshot),
@@ -191,7 +192,8 @@ impl Live {
         })
     }
 
-    /// Prints at every tick, until the command ends, Ctrl-C, or nobody reads what is counted for no command.
+    /// Prints at every tick, until the command ends, Ctrl-C, or nobody reads what is counted for no
+    /// command.
     async fn until_the_end(
         &mut self,
         look: &mut impl FnMut(&Plan, &Snapshot),

@@ -31,7 +31,8 @@ enum Command {
     List(list::Args),
     /// Check what this machine lacks for counting, and say what mends it
     Doctor(doctor::Args),
-    /// Sample memory accesses per container: where they were served and how long they took (Arm SPE)
+    /// Sample memory accesses per container: where they were served and how long they took (Arm
+    /// SPE)
     Mem(mem::Args),
     /// Metrics from counts taken elsewhere: output of perf stat -x, or -j, or lines event=value
     Derive(derive::Args),

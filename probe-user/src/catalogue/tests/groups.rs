@@ -129,7 +129,8 @@ fn what_is_not_there_is_said() {
         scf.groups(&pmus("spr"), &Settings::default())
             .unwrap_err()
             .to_string(),
-        "there is no PMU nvidia_scf_pmu_{socket}: its driver is not loaded, or the hardware does not have it"
+        "there is no PMU nvidia_scf_pmu_{socket}: its driver is not loaded, or the hardware does \
+         not have it"
     );
     // A machine with one socket has no peer, and one with an older driver not every event.
     let dir = tempfile::tempdir().unwrap();
@@ -261,7 +262,8 @@ fn a_link_to_a_cpu_counts_reads_only() {
     of("nvlink_c2c_in_read_latency").unwrap();
     assert_eq!(
         of("nvlink_c2c_in_write_latency").unwrap_err().to_string(),
-        "the peer of nvidia_nvlink_c2c_pmu_0 is another CPU, and of such a link the hardware counts reads only"
+        "the peer of nvidia_nvlink_c2c_pmu_0 is another CPU, and of such a link the hardware \
+         counts reads only"
     );
 }
 

@@ -194,7 +194,8 @@ fn another_core_has_no_neoverse_v2_metrics() {
     );
 }
 
-/// Without their drivers, Grace is told by its chip id and Vera by its core: doctor and metrics ask one function.
+/// Without their drivers, Grace is told by its chip id and Vera by its core: doctor and metrics ask
+/// one function.
 #[test]
 fn machines_without_their_drivers_are_told_all_the_same() {
     let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";

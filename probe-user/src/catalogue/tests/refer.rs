@@ -74,16 +74,19 @@ fn what_cannot_be_written_out_is_refused_with_a_sentence() {
     let refusal = |metrics: &[(&str, &str)]| merge(metrics).err().unwrap();
     assert_eq!(
         refusal(&[("a", "b + 1"), ("b", "c"), ("c", "a / CYCLES")]),
-        "catalogue mine.toml: metric a: its formula needs its own value: a -> b -> c -> a; write one of them \
+        "catalogue mine.toml: metric a: its formula needs its own value: a -> b -> c -> a; write \
+         one of them \
          over events"
     );
     assert_eq!(
         refusal(&[("a", "1 + a")]),
-        "catalogue mine.toml: metric a: its formula needs its own value: a -> a; write one of them over events"
+        "catalogue mine.toml: metric a: its formula needs its own value: a -> a; write one of \
+         them over events"
     );
     assert_eq!(
         refusal(&[("a", "1 + scf_cycles")]),
-        "catalogue mine.toml: metric a: scf_cycles is a metric, but not of all platforms of this file: a formula \
+        "catalogue mine.toml: metric a: scf_cycles is a metric, but not of all platforms of this \
+         file: a formula \
          cannot name it"
     );
     // Not in one group, so that no ratio of them is exact.

@@ -88,7 +88,8 @@ fn a_bandwidth_needs_its_factor() {
         ("B/s", "(2 * CMEM_RD_DATA + 30 * CMEM_RD_DATA) / seconds"),
         (
             "B",
-            "(CMEM_RD_DATA * 32 / duration_time) * (CMEM_RD_OUTSTANDING / CMEM_RD_ACCESS) / (CYCLES / duration_time)",
+            "(CMEM_RD_DATA * 32 / duration_time) * (CMEM_RD_OUTSTANDING / CMEM_RD_ACCESS) / \
+             (CYCLES / duration_time)",
         ),
         // Not a bandwidth: nothing is checked.
         ("beats/ns", "CMEM_RD_DATA / duration_time"),
@@ -186,7 +187,8 @@ fn formulas_are_checked_against_the_events() {
 fn events_of_two_pmus_are_no_metric() {
     let text = file("m", "x", "CYCLES / OTHER", "").replace(
         "[pmu.scf]",
-        "[pmu.other]\npattern = \"p_{unit}\"\nper = \"socket\"\nevents.OTHER = { perf = \"{pmu}/x/\", count = \"event\" }\n[pmu.scf]",
+        "[pmu.other]\npattern = \"p_{unit}\"\nper = \"socket\"\nevents.OTHER = { perf = \
+         \"{pmu}/x/\", count = \"event\" }\n[pmu.scf]",
     );
     assert!(refusal(&text).contains("its events are of two PMUs, scf and other"));
     let text = text.replace("CYCLES / OTHER", "seconds");
@@ -292,7 +294,8 @@ fn everything_else_that_can_be_wrong() {
     assert!(refusal(&twice).contains("m is a metric of mine already"));
     let event = good().replace(
         "[pmu.scf]",
-        "[pmu.other]\npattern = \"p\"\nper = \"socket\"\nevents.CYCLES = { perf = \"{pmu}/x/\", count = \"event\" }\n[pmu.scf]",
+        "[pmu.other]\npattern = \"p\"\nper = \"socket\"\nevents.CYCLES = { perf = \"{pmu}/x/\", \
+         count = \"event\" }\n[pmu.scf]",
     );
     assert!(refusal(&event).contains("event CYCLES is defined twice"));
 }
@@ -322,7 +325,8 @@ fn what_other_sockets_count_needs_how_far_it_may_be_off() {
     );
     assert_eq!(
         refusal(&text),
-        "metric m: from_sockets needs `mismatch` of PMU scf: how far source and destination may differ, in thousandths"
+        "metric m: from_sockets needs `mismatch` of PMU scf: how far source and destination may \
+         differ, in thousandths"
     );
     let scf = super::metric("nvidia-grace-scf", "cmem_read_bandwidth");
     assert_eq!(scf.pmu.mismatch, Some(79));

@@ -79,7 +79,8 @@ fn refusals_say_what_to_do() {
     );
     assert_eq!(
         refusal("group:ddio", Chip::named("other").unwrap()),
-        "there is no metric group ddio on generic; there are: branch, cache, cpu, cycles, faults, spe, switches, tlb"
+        "there is no metric group ddio on generic; there are: branch, cache, cpu, cycles, faults, \
+         spe, switches, tlb"
     );
     assert_eq!(
         refusal("ipc,,", Chip::named("other").unwrap()),

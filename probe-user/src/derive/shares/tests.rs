@@ -38,8 +38,8 @@ fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
     Plan::packed(&request, &pmus, &capacity).unwrap()
 }
 
-/// A window of one second. `uncore` counts by event and socket, `weights` by socket and cgroup: of the
-/// first weight all accesses and remote ones.
+/// A window of one second. `uncore` counts by event and socket, `weights` by socket and cgroup: of
+/// the first weight all accesses and remote ones.
 fn window(
     plan: &Plan,
     uncore: &dyn Fn(&str, u32) -> u64,
@@ -125,7 +125,8 @@ fn reads_of_a_graces_memory_are_of_both_sockets() {
         "cmem_read_bandwidth",
     );
     assert_eq!(plan.weights.len(), 1);
-    // 32 bytes a beat: socket 0 reads 32 GB/s, of which socket 1 sent 8; socket 1's memory is read by its own.
+    // 32 bytes a beat: socket 0 reads 32 GB/s, of which socket 1 sent 8; socket 1's memory is read
+    // by its own.
     let uncore = |event: &str, socket| match (event.contains("remote"), socket) {
         (false, 0) => 1_000_000_000,
         (false, _) => 500_000_000,
@@ -156,7 +157,8 @@ fn of_spr(one: bool) -> (Plan, Window) {
         Chip::named("sapphire-rapids").unwrap(),
         "memory_bandwidth_read",
     );
-    // Both channels and both slices of a socket are added up: 2 x 500,000 lines, of which 2 x 125,000.
+    // Both channels and both slices of a socket are added up: 2 x 500,000 lines, of which 2 x
+    // 125,000.
     let uncore = |event: &str, _| {
         if event.contains("imc") {
             500_000
@@ -269,7 +271,8 @@ fn without_weights_the_reason_is_said() {
     );
 }
 
-/// Who ran only while the weight was rotated out has a row with the reason; the rest have a larger error.
+/// Who ran only while the weight was rotated out has a row with the reason; the rest have a larger
+/// error.
 #[test]
 fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
     let plan = plan(
@@ -371,7 +374,8 @@ fn what_resctrl_counted_stands_beside_the_share() {
         }),
         bytes: [(0, bytes)].into(),
     };
-    // A control group with a monitoring group in it, both of the same container, and one of two containers.
+    // A control group with a monitoring group in it, both of the same container, and one of two
+    // containers.
     window.monitored = vec![
         group("/gold", &[7], 5_000),
         group("/gold/mon_groups/a", &[7], 3_000),

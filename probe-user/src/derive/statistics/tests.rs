@@ -1,4 +1,5 @@
-//! Known intervals, and properties of all: an interval holds its value, and the truth as often as it says.
+//! Known intervals, and properties of all: an interval holds its value, and the truth as often as
+//! it says.
 
 use proptest::prelude::*;
 

@@ -103,7 +103,8 @@ fn the_documents_table_of_vera_comes_back() {
         let (domain, bus) = (address.domain, address.bus);
         writeln!(
             table,
-            "{address}: Bus={bus:02x}, Segment={domain:02x}, RP={:02x}, RC={number:02x}, Socket={:02x}",
+            "{address}: Bus={bus:02x}, Segment={domain:02x}, RP={:02x}, RC={number:02x}, \
+             Socket={:02x}",
             port.number.unwrap(),
             complex.socket.unwrap()
         )
@@ -211,11 +212,13 @@ fn a_wrong_configuration_space_is_an_error_of_that_device_only() {
         ),
         (
             whole[..0x120].to_vec(),
-            "its configuration space ends at byte 0x120, in the middle of its extended capabilities",
+            "its configuration space ends at byte 0x120, in the middle of its extended \
+             capabilities",
         ),
         (
             whole[..0x100].to_vec(),
-            "its configuration space ends at byte 0x100, in the middle of its extended capabilities",
+            "its configuration space ends at byte 0x100, in the middle of its extended \
+             capabilities",
         ),
         (
             ring,
@@ -275,7 +278,8 @@ proptest! {
         prop_assert_eq!(address.to_string().parse::<Bdf>(), Ok(address));
     }
 
-    /// Whatever is in a configuration space: a register, none, or an error, but no panic and an end.
+    /// Whatever is in a configuration space: a register, none, or an error, but no panic and an
+    /// end.
     #[test]
     fn no_configuration_space_panics(
         start in 0_usize..4096,

@@ -76,7 +76,8 @@ pub(super) fn btf(structures: &[Structure]) -> Vec<u8> {
         strings.extend(text.bytes().chain([0]));
         at
     };
-    // Name, kind, bytes, and of integers their bits; of an array its type, its index' type and its length.
+    // Name, kind, bytes, and of integers their bits; of an array its type, its index' type and its
+    // length.
     let mut types = vec![name("int"), kind(1), 4, 32];
     types.extend([name("long"), kind(1), 8, 64]);
     types.extend([0, kind(2), INT]);

@@ -39,7 +39,8 @@ fn a_counter_that_counts_wrong() {
     let (found, lost) = said((&[1_000_000, 1_000_000, 200], 0));
     assert_eq!(
         found,
-        "counter 3 of the 3 that cpu has free counted 200 of 1000000 instructions: the first 2 are used"
+        "counter 3 of the 3 that cpu has free counted 200 of 1000000 instructions: the first 2 \
+         are used"
     );
     assert!(lost.starts_with("the counters from that one on"), "{lost}");
 }
@@ -61,7 +62,8 @@ fn counters_that_could_not_be_tried() {
     assert!(lost.starts_with("the proof"), "{lost}");
 }
 
-/// The events of each kind of core are counted on its own CPUs, and share slots with those of the other.
+/// The events of each kind of core are counted on its own CPUs, and share slots with those of the
+/// other.
 #[test]
 fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
     let machine = Machine::at(Roots {

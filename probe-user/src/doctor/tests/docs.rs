@@ -53,7 +53,8 @@ fn losses() -> Vec<(String, Loss)> {
     fixtures.iter().flat_map(lost).collect()
 }
 
-/// The command as the document writes it: inside a table, for any path, with N for what depends on the machine.
+/// The command as the document writes it: inside a table, for any path, with N for what depends on
+/// the machine.
 fn as_documented(command: &str) -> String {
     let command = command.replace("/usr/bin/pmuscope", "$PMUSCOPE");
     let command = command.replace(" | ", " \\| ");

@@ -202,8 +202,8 @@ fn prometheus_reads_it() {
     }
 }
 
-/// Names, helps and units are what Prometheus' conventions ask for. Its check reads the older format, where a
-/// counter's head has the name of its sample, and two types have other names.
+/// Names, helps and units are what Prometheus' conventions ask for. Its check reads the older
+/// format, where a counter's head has the name of its sample, and two types have other names.
 #[test]
 fn promtool_has_no_complaint() {
     let text = written(&report(), Format::OpenMetrics);

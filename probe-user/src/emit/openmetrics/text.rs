@@ -9,7 +9,8 @@ pub(super) struct Text<'a> {
     out: &'a mut Vec<u8>,
 }
 
-/// `name="value"`. Beside the escapes of the format, what acts on a terminal is written as Rust writes it.
+/// `name="value"`. Beside the escapes of the format, what acts on a terminal is written as Rust
+/// writes it.
 pub(super) fn label(name: &str, value: &str) -> String {
     let mut label = format!("{name}=\"");
     escape(&mut label, value, true);

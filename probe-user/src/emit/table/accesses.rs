@@ -1,4 +1,5 @@
-//! Sampled accesses: who accessed how much and how long it took, where it was served, and lists of pages.
+//! Sampled accesses: who accessed how much and how long it took, where it was served, and lists of
+//! pages.
 
 use comfy_table::Table;
 use probe_common::spe::Class;

@@ -15,7 +15,8 @@ use crate::{
 const NAMED: usize = 3;
 
 pub(super) fn write(out: &mut impl Write, report: &Report, groups: &[Group<'_>]) -> io::Result<()> {
-    // By event or metric, and reason, the rows; then those with the same rows and reason share a line.
+    // By event or metric, and reason, the rows; then those with the same rows and reason share a
+    // line.
     let mut notes: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
     for group in groups.iter().filter(|group| group.part != Part::Own) {
         // Too few samples are seen as such.

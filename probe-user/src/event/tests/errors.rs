@@ -31,19 +31,23 @@ fn the_text() {
             ),
             (
                 "cycles instructions",
-                "cannot read the events `cycles instructions` at column 8: expected `,` or the end of the list",
+                "cannot read the events `cycles instructions` at column 8: expected `,` or the \
+                 end of the list",
             ),
             (
                 "cycles,,cs",
-                "cannot read the events `cycles,,cs` at column 8: expected an event name, `pmu/term/` or `{`",
+                "cannot read the events `cycles,,cs` at column 8: expected an event name, \
+                 `pmu/term/` or `{`",
             ),
             (
                 "cycles,",
-                "cannot read the events `cycles,` at column 8: expected an event name, `pmu/term/` or `{`",
+                "cannot read the events `cycles,` at column 8: expected an event name, \
+                 `pmu/term/` or `{`",
             ),
             (
                 ",cycles",
-                "cannot read the events `,cycles` at column 1: expected an event name, `pmu/term/` or `{`",
+                "cannot read the events `,cycles` at column 1: expected an event name, \
+                 `pmu/term/` or `{`",
             ),
             (
                 "{}",
@@ -51,7 +55,8 @@ fn the_text() {
             ),
             (
                 "{cs,{cs}}",
-                "cannot read the events `{cs,{cs}}` at column 5: expected an event name or `pmu/term/`",
+                "cannot read the events `{cs,{cs}}` at column 5: expected an event name or \
+                 `pmu/term/`",
             ),
             (
                 "cpu/slots",
@@ -59,11 +64,13 @@ fn the_text() {
             ),
             (
                 "cpu//",
-                "cannot read the events `cpu//` at column 5: expected a term or an event of the PMU",
+                "cannot read the events `cpu//` at column 5: expected a term or an event of the \
+                 PMU",
             ),
             (
                 "cpu/slots,/",
-                "cannot read the events `cpu/slots,/` at column 11: expected a term or an event of the PMU",
+                "cannot read the events `cpu/slots,/` at column 11: expected a term or an event \
+                 of the PMU",
             ),
             (
                 "cpu/event=/",
@@ -71,15 +78,18 @@ fn the_text() {
             ),
             (
                 "cycles:",
-                "cannot read the events `cycles:` at column 8: expected a modifier such as `u` or `k`",
+                "cannot read the events `cycles:` at column 8: expected a modifier such as `u` or \
+                 `k`",
             ),
             (
                 "{cs}:",
-                "cannot read the events `{cs}:` at column 6: expected a modifier such as `u` or `k`",
+                "cannot read the events `{cs}:` at column 6: expected a modifier such as `u` or \
+                 `k`",
             ),
             (
                 "zyklen-übrig",
-                "cannot read the events `zyklen-übrig` at column 8: expected `,` or the end of the list",
+                "cannot read the events `zyklen-übrig` at column 8: expected `,` or the end of \
+                 the list",
             ),
         ],
     );
@@ -92,11 +102,13 @@ fn names() {
         &[
             (
                 "cylces",
-                "unknown event `cylces`; the nearest known ones are cycles, cpu-cycles, cache-misses",
+                "unknown event `cylces`; the nearest known ones are cycles, cpu-cycles, \
+                 cache-misses",
             ),
             (
                 "Page-Faults2",
-                "unknown event `Page-Faults2`; the nearest known ones are page-faults, faults, major-faults",
+                "unknown event `Page-Faults2`; the nearest known ones are page-faults, faults, \
+                 major-faults",
             ),
             (
                 "rxyz",
@@ -104,11 +116,13 @@ fn names() {
             ),
             (
                 "r10000000000000000",
-                "unknown event `r10000000000000000`; the nearest known ones are branches, LLC-stores, mem-stores",
+                "unknown event `r10000000000000000`; the nearest known ones are branches, \
+                 LLC-stores, mem-stores",
             ),
             (
                 "clockticks",
-                "`clockticks` is an event of uncore_imc_0, which is not the CPU's own PMU; write `uncore_imc_0/clockticks/`",
+                "`clockticks` is an event of uncore_imc_0, which is not the CPU's own PMU; write \
+                 `uncore_imc_0/clockticks/`",
             ),
             (
                 "tsc",
@@ -116,15 +130,18 @@ fn names() {
             ),
             (
                 "msr",
-                "`msr` is a PMU and not an event; write `msr/event/` (its events: aperf, mperf, smi)",
+                "`msr` is a PMU and not an event; write `msr/event/` (its events: aperf, mperf, \
+                 smi)",
             ),
             (
                 "uncore_imc/clockticks/",
-                "unknown PMU `uncore_imc` in `uncore_imc/clockticks/`; the nearest ones of this machine are uncore_imc_0, uncore_imc_1, uncore_cha_0",
+                "unknown PMU `uncore_imc` in `uncore_imc/clockticks/`; the nearest ones of this \
+                 machine are uncore_imc_0, uncore_imc_1, uncore_cha_0",
             ),
             (
                 "sched:sched_switch",
-                "`sched:sched_switch` looks like a tracepoint; pmuscope counts events of PMUs, software events and duration_time",
+                "`sched:sched_switch` looks like a tracepoint; pmuscope counts events of PMUs, \
+                 software events and duration_time",
             ),
             (
                 "iTLB-stores",
@@ -141,35 +158,44 @@ fn terms() {
         &[
             (
                 "nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x400/",
-                "0x400 does not fit the term `root_port` of `nvidia_pcie_pmu_0`, which has room for 10 bits (config1:0-9); the largest value is 0x3ff",
+                "0x400 does not fit the term `root_port` of `nvidia_pcie_pmu_0`, which has room \
+                 for 10 bits (config1:0-9); the largest value is 0x3ff",
             ),
             (
                 "nvidia_pcie_pmu_0/rd_bytes_loc,port=1/",
-                "`nvidia_pcie_pmu_0` has no term `port`; its terms are event, root_port, config, config1, config2, config3, config4, name",
+                "`nvidia_pcie_pmu_0` has no term `port`; its terms are event, root_port, config, \
+                 config1, config2, config3, config4, name",
             ),
             (
                 "nvidia_pcie_pmu_0/rd_byte_loc/",
-                "`nvidia_pcie_pmu_0` has no event or term `rd_byte_loc`; its nearest events are rd_bytes_loc, wr_bytes_loc, rd_req_loc, its terms event, root_port, config, config1, config2, config3, config4, name",
+                "`nvidia_pcie_pmu_0` has no event or term `rd_byte_loc`; its nearest events are \
+                 rd_bytes_loc, wr_bytes_loc, rd_req_loc, its terms event, root_port, config, \
+                 config1, config2, config3, config4, name",
             ),
             (
                 "nvidia_pcie_pmu_0/event=rd_byte_loc/",
-                "`nvidia_pcie_pmu_0` has no event `rd_byte_loc`; its nearest ones are rd_bytes_loc, wr_bytes_loc, rd_req_loc",
+                "`nvidia_pcie_pmu_0` has no event `rd_byte_loc`; its nearest ones are \
+                 rd_bytes_loc, wr_bytes_loc, rd_req_loc",
             ),
             (
                 "nvidia_pcie_pmu_0/rd_bytes_loc,root_port=first/",
-                "`first` is no value for the term `root_port` of `nvidia_pcie_pmu_0`; give a number of at most 64 bits, decimal or with 0x",
+                "`first` is no value for the term `root_port` of `nvidia_pcie_pmu_0`; give a \
+                 number of at most 64 bits, decimal or with 0x",
             ),
             (
                 "nvidia_pcie_pmu_0/config=0x10000000000000000/",
-                "`0x10000000000000000` is no value for the term `config` of `nvidia_pcie_pmu_0`; give a number of at most 64 bits, decimal or with 0x",
+                "`0x10000000000000000` is no value for the term `config` of `nvidia_pcie_pmu_0`; \
+                 give a number of at most 64 bits, decimal or with 0x",
             ),
             (
                 "nvidia_pcie_pmu_0/rd_bytes_loc=1/",
-                "`rd_bytes_loc` is an event of `nvidia_pcie_pmu_0` and takes no value; leave out the `=`",
+                "`rd_bytes_loc` is an event of `nvidia_pcie_pmu_0` and takes no value; leave out \
+                 the `=`",
             ),
             (
                 "nvidia_pcie_pmu_0/rd_bytes_loc,wr_bytes_loc/",
-                "`nvidia_pcie_pmu_0` is given two events at once, `rd_bytes_loc` and `wr_bytes_loc`; write them as two events of the list",
+                "`nvidia_pcie_pmu_0` is given two events at once, `rd_bytes_loc` and \
+                 `wr_bytes_loc`; write them as two events of the list",
             ),
             (
                 "nvidia_pcie_pmu_0/event=1,event=2/",
@@ -177,11 +203,13 @@ fn terms() {
             ),
             (
                 "armv8_pmuv3_0/cpu_cycles,period=1000/",
-                "the term `period` of `armv8_pmuv3_0` is for perf's sampling and task modes; pmuscope counts per CPU, so leave it out",
+                "the term `period` of `armv8_pmuv3_0` is for perf's sampling and task modes; \
+                 pmuscope counts per CPU, so leave it out",
             ),
             (
                 "armv8_pmuv3_0/cpu_cycles,percore/",
-                "the term `percore` of `armv8_pmuv3_0` is for perf's sampling and task modes; pmuscope counts per CPU, so leave it out",
+                "the term `percore` of `armv8_pmuv3_0` is for perf's sampling and task modes; \
+                 pmuscope counts per CPU, so leave it out",
             ),
         ],
     );
@@ -190,27 +218,33 @@ fn terms() {
         &[
             (
                 "split/stranger/",
-                "the event `stranger` of `split` asks for nosuch=0x1, which the format/ of its driver does not have; write the event's terms out",
+                "the event `stranger` of `split` asks for nosuch=0x1, which the format/ of its \
+                 driver does not have; write the event's terms out",
             ),
             (
                 "split/toowide/",
-                "the event `toowide` of `split` asks for event=0x1000, which the format/ of its driver does not have; write the event's terms out",
+                "the event `toowide` of `split` asks for event=0x1000, which the format/ of its \
+                 driver does not have; write the event's terms out",
             ),
             (
                 "noformat/event=1/",
-                "`noformat` has no term `event`; its terms are config, config1, config2, config3, config4, name",
+                "`noformat` has no term `event`; its terms are config, config1, config2, config3, \
+                 config4, name",
             ),
             (
                 "noformat/x/",
-                "`noformat` has no event or term `x`; its nearest events are none, its terms config, config1, config2, config3, config4, name",
+                "`noformat` has no event or term `x`; its nearest events are none, its terms \
+                 config, config1, config2, config3, config4, name",
             ),
             (
                 "split/event=0x1000/",
-                "0x1000 does not fit the term `event` of `split`, which has room for 12 bits (config:0-7,32-35); the largest value is 0xfff",
+                "0x1000 does not fit the term `event` of `split`, which has room for 12 bits \
+                 (config:0-7,32-35); the largest value is 0xfff",
             ),
             (
                 "split/flag=2/",
-                "0x2 does not fit the term `flag` of `split`, which has room for 1 bit (config:63); the largest value is 0x1",
+                "0x2 does not fit the term `flag` of `split`, which has room for 1 bit \
+                 (config:63); the largest value is 0x1",
             ),
         ],
     );
@@ -223,23 +257,29 @@ fn modifiers() {
         &[
             (
                 "cycles:pp",
-                "the modifier `p` of `cycles:pp` asks for precise samples, and pmuscope counts without sampling; the modifiers are u (user), k (kernel) and h (hypervisor)",
+                "the modifier `p` of `cycles:pp` asks for precise samples, and pmuscope counts \
+                 without sampling; the modifiers are u (user), k (kernel) and h (hypervisor)",
             ),
             (
                 "cycles:x",
-                "the modifier `x` of `cycles:x` is not known; the modifiers are u (user), k (kernel) and h (hypervisor)",
+                "the modifier `x` of `cycles:x` is not known; the modifiers are u (user), k \
+                 (kernel) and h (hypervisor)",
             ),
             (
                 "{cycles,cs}:D",
-                "the modifier `D` of `{cycles,cs}:D` changes how the kernel schedules a group, and pmuscope does that itself; the modifiers are u (user), k (kernel) and h (hypervisor)",
+                "the modifier `D` of `{cycles,cs}:D` changes how the kernel schedules a group, \
+                 and pmuscope does that itself; the modifiers are u (user), k (kernel) and h \
+                 (hypervisor)",
             ),
             (
                 "uncore_imc_0/clockticks/u",
-                "`uncore_imc_0/clockticks/u` cannot be narrowed to user or kernel: its PMU counts for the whole socket; leave out its modifiers",
+                "`uncore_imc_0/clockticks/u` cannot be narrowed to user or kernel: its PMU counts \
+                 for the whole socket; leave out its modifiers",
             ),
             (
                 "duration_time:u",
-                "`duration_time:u` cannot be narrowed to user or kernel: it is the wall clock; leave out its modifiers",
+                "`duration_time:u` cannot be narrowed to user or kernel: it is the wall clock; \
+                 leave out its modifiers",
             ),
         ],
     );
@@ -252,19 +292,25 @@ fn groups() {
         &[
             (
                 "{cycles,duration_time}",
-                "duration_time is the wall clock and no counter, so it cannot be in the group `{cycles,duration_time}`; put it beside the group",
+                "duration_time is the wall clock and no counter, so it cannot be in the group \
+                 `{cycles,duration_time}`; put it beside the group",
             ),
             (
                 "{cycles,nvidia_scf_pmu_0/cycles/}",
-                "the group `{cycles,nvidia_scf_pmu_0/cycles/}` mixes `cycles`, counted per CPU, with `nvidia_scf_pmu_0/cycles/`, counted per socket; put them in two groups",
+                "the group `{cycles,nvidia_scf_pmu_0/cycles/}` mixes `cycles`, counted per CPU, \
+                 with `nvidia_scf_pmu_0/cycles/`, counted per socket; put them in two groups",
             ),
             (
                 "{nvidia_scf_pmu_0/cycles/,task-clock}",
-                "the group `{nvidia_scf_pmu_0/cycles/,task-clock}` mixes `task-clock`, counted per CPU, with `nvidia_scf_pmu_0/cycles/`, counted per socket; put them in two groups",
+                "the group `{nvidia_scf_pmu_0/cycles/,task-clock}` mixes `task-clock`, counted \
+                 per CPU, with `nvidia_scf_pmu_0/cycles/`, counted per socket; put them in two \
+                 groups",
             ),
             (
                 "{nvidia_scf_pmu_0/cycles/,nvidia_scf_pmu_1/cycles/}",
-                "the group `{nvidia_scf_pmu_0/cycles/,nvidia_scf_pmu_1/cycles/}` has events of the PMUs nvidia_scf_pmu_0 and nvidia_scf_pmu_1, and the kernel groups counters of one PMU only; make a group of each",
+                "the group `{nvidia_scf_pmu_0/cycles/,nvidia_scf_pmu_1/cycles/}` has events of \
+                 the PMUs nvidia_scf_pmu_0 and nvidia_scf_pmu_1, and the kernel groups counters \
+                 of one PMU only; make a group of each",
             ),
         ],
     );
@@ -278,19 +324,24 @@ fn machines() {
         &[
             (
                 "emptymask/ok/",
-                "the cpumask of `emptymask` is empty, so there is no CPU to open `emptymask/ok/` on; bring a CPU of that part of the machine online",
+                "the cpumask of `emptymask` is empty, so there is no CPU to open `emptymask/ok/` \
+                 on; bring a CPU of that part of the machine online",
             ),
             (
                 "r11",
-                "`r11` means something else on each kind of CPU of this machine; write it as `pmu/config=0x11/` with one of armv8_cortex_a55, armv8_cortex_a76",
+                "`r11` means something else on each kind of CPU of this machine; write it as \
+                 `pmu/config=0x11/` with one of armv8_cortex_a55, armv8_cortex_a76",
             ),
             (
                 "cpu_cycles",
-                "`cpu_cycles` means something else on each kind of CPU of this machine; write it as `pmu/cpu_cycles/` with one of armv8_cortex_a55, armv8_cortex_a76",
+                "`cpu_cycles` means something else on each kind of CPU of this machine; write it \
+                 as `pmu/cpu_cycles/` with one of armv8_cortex_a55, armv8_cortex_a76",
             ),
             (
                 "{armv8_cortex_a55/cpu_cycles/,armv8_cortex_a76/cpu_cycles/}",
-                "the group `{armv8_cortex_a55/cpu_cycles/,armv8_cortex_a76/cpu_cycles/}` has events of the PMUs armv8_cortex_a55 and armv8_cortex_a76, and the kernel groups counters of one PMU only; make a group of each",
+                "the group `{armv8_cortex_a55/cpu_cycles/,armv8_cortex_a76/cpu_cycles/}` has \
+                 events of the PMUs armv8_cortex_a55 and armv8_cortex_a76, and the kernel groups \
+                 counters of one PMU only; make a group of each",
             ),
         ],
     );
@@ -308,7 +359,8 @@ fn no_core_pmu() {
         assert_eq!(
             refusal(event, &pmus),
             format!(
-                "`{event}` needs the CPU's own PMU, and this machine shows none; software events such as task-clock work without"
+                "`{event}` needs the CPU's own PMU, and this machine shows none; software events \
+                 such as task-clock work without"
             )
         );
     }
@@ -318,7 +370,8 @@ fn no_core_pmu() {
     assert_eq!(
         refusal("cycles", &pmus),
         format!(
-            "`cycles` needs the CPU's own PMU, and this machine shows none (not read: {}/cpu/type: does not hold a number); software events such as task-clock work without",
+            "`cycles` needs the CPU's own PMU, and this machine shows none (not read: \
+             {}/cpu/type: does not hold a number); software events such as task-clock work without",
             devices.display()
         )
     );

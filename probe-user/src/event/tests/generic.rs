@@ -128,7 +128,8 @@ fn cache_names() {
                     assert_eq!(
                         refusal(&name, &spr),
                         format!(
-                            "no hardware counts `{name}`: perf knows no {one} on {cache}; use {cache}-loads"
+                            "no hardware counts `{name}`: perf knows no {one} on {cache}; use \
+                             {cache}-loads"
                         )
                     );
                 }

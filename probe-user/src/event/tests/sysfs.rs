@@ -96,11 +96,13 @@ fn malformed_pmus() {
     for (pmu, reason) in [
         (
             "badformat",
-            "format/term: holds `config:7-0`: the bits of a format are numbers or rising ranges from 0 to 63, separated by commas",
+            "format/term: holds `config:7-0`: the bits of a format are numbers or rising ranges \
+             from 0 to 63, separated by commas",
         ),
         (
             "badword",
-            "format/term: holds `config5:0-7`: a format starts with config, config1, config2, config3 or config4 and a colon",
+            "format/term: holds `config5:0-7`: a format starts with config, config1, config2, \
+             config3 or config4 and a colon",
         ),
         ("badevent", "events/param: does not hold terms with numbers"),
         (
@@ -109,7 +111,8 @@ fn malformed_pmus() {
         ),
         (
             "badmask",
-            "cpumask: holds `0-1,all`, which is no list of CPUs: `all` is neither a CPU number nor a range of them",
+            "cpumask: holds `0-1,all`, which is no list of CPUs: `all` is neither a CPU number \
+             nor a range of them",
         ),
         ("badtype", "type: does not hold a number"),
         ("notype", "type: is missing"),
@@ -129,7 +132,8 @@ fn no_pmus_at_all() {
     let error = Pmus::read(Path::new("/nonexistent")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "/nonexistent/bus/event_source/devices: is missing: mount sysfs with `mount -t sysfs none /sys`"
+        "/nonexistent/bus/event_source/devices: is missing: mount sysfs with `mount -t sysfs none \
+         /sys`"
     );
 }
 

@@ -286,7 +286,8 @@ fn nothing_known_is_an_error() {
     );
     assert_eq!(
         error.unwrap_err().to_string(),
-        "none of the 2 events can be used on vera, the first is inst_retire: no event of this platform"
+        "none of the 2 events can be used on vera, the first is inst_retire: no event of this \
+         platform"
     );
 }
 

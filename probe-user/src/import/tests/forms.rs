@@ -225,7 +225,8 @@ fn a_wrong_line_is_named() {
         ),
         (
             "# c\nfoo bar",
-            "line 2 is not a line of `perf stat -x,` or `perf stat -j`, nor event=value: it has neither a comma nor `=`",
+            "line 2 is not a line of `perf stat -x,` or `perf stat -j`, nor event=value: it has \
+             neither a comma nor `=`",
         ),
         ("x=abc", "line 1 is not event=value: abc is no count"),
         ("x=-5\ny=1", "line 1 is not event=value: -5 is no count"),

@@ -24,9 +24,9 @@ impl Method {
 impl Weights {
     /// What the counters of a weight counted in a window, by socket and owner.
     ///
-    /// An owner that ran only while the counters were rotated out is unseen. Where such owners have more
-    /// than half of the CPU time, what the others did stands for less than it leaves open, and the whole
-    /// socket counts as rotated out.
+    /// An owner that ran only while the counters were rotated out is unseen. Where such owners have
+    /// more than half of the CPU time, what the others did stands for less than it leaves open, and
+    /// the whole socket counts as rotated out.
     #[must_use]
     pub fn counted(planned: &PlannedWeight, window: &Window) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();
@@ -84,14 +84,15 @@ impl Weights {
     }
 }
 
-/// Whether an owner's time is that of the idle task: the root cgroup's too, where the hook cannot tell
-/// them apart.
+/// Whether an owner's time is that of the idle task: the root cgroup's too, where the hook cannot
+/// tell them apart.
 fn is_idle(owner: Owner, window: &Window) -> bool {
     let merged = window.health.hook == Hook::CgroupSwitches;
     owner.cgroup == CgroupId::IDLE || merged && owner.cgroup == CgroupId::ROOT
 }
 
-/// The count for the whole time, and what was counted of it; `None` where most of the time is unknown.
+/// The count for the whole time, and what was counted of it; `None` where most of the time is
+/// unknown.
 fn estimate(row: &Counted, at: usize) -> Option<Weight> {
     if row.enabled == 0 {
         return Some(Weight::default());
@@ -177,7 +178,8 @@ mod tests {
         assert_eq!(samples, [100, 50]);
     }
 
-    /// A container that ran only while the weight was rotated out is neither without traffic nor forgotten.
+    /// A container that ran only while the weight was rotated out is neither without traffic nor
+    /// forgotten.
     #[test]
     fn who_had_no_turn_is_said() {
         let idle = CgroupId::IDLE.0;

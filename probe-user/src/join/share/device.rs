@@ -1,4 +1,5 @@
-//! Whose the traffic of devices is: by what cgroups moved on block devices, or by who alone holds the device.
+//! Whose the traffic of devices is: by what cgroups moved on block devices, or by who alone holds
+//! the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +79,8 @@ fn only_owner(
     view: &View,
 ) -> Result<Owner, NoShare> {
     let mut holders: BTreeSet<CgroupId> = BTreeSet::new();
-    // Functions of one card, such as the audio of a GPU, go together: held by who holds any of them.
+    // Functions of one card, such as the audio of a GPU, go together: held by who holds any of
+    // them.
     let card = |device: &Device| {
         (
             device.address.domain,

@@ -20,8 +20,8 @@ pub enum Method {
 }
 
 impl Method {
-    /// Standard error of a share besides that of its samples: the largest that was measured over the
-    /// loads of docs/accuracy.md. `None` where it was not measured.
+    /// Standard error of a share besides that of its samples: the largest that was measured over
+    /// the loads of docs/accuracy.md. `None` where it was not measured.
     fn measured_error(self) -> Option<f64> {
         match self {
             Self::LlcReadMisses | Self::BusReads | Self::WriteBacks => Some(COUNTER_ERROR),
@@ -50,9 +50,9 @@ impl Method {
 /// Of weights that are counted on the CPUs, by docs/accuracy.md.
 pub(super) const COUNTER_ERROR: f64 = 0.0056;
 
-/// Of weights that are sampled, by docs/accuracy.md: the largest root mean square over the shares of a load
-/// (1.15 %), of the time in which samples were taken. What the samples' number makes of it cannot be taken
-/// out, so that is stated twice rather than not at all.
+/// Of weights that are sampled, by docs/accuracy.md: the largest root mean square over the shares
+/// of a load (1.15 %), of the time in which samples were taken. What the samples' number makes of
+/// it cannot be taken out, so that is stated twice rather than not at all.
 pub(super) const SAMPLE_ERROR: f64 = 0.0116;
 
 /// As the label `method` carries it.
@@ -83,7 +83,8 @@ pub enum NoShare {
     OwnerUnseen,
     /// Of what was counted nothing is left that must be this owner's.
     #[error(
-        "its traffic is within what source and destination of the traffic between sockets count differently"
+        "its traffic is within what source and destination of the traffic between sockets count \
+         differently"
     )]
     WithinMismatch,
     /// The traffic itself, or a part of it that must be known first.
@@ -96,7 +97,8 @@ pub enum NoShare {
     ManySockets,
     /// CPUs of several sockets read the memory, and what each sent is not counted.
     #[error(
-        "CPUs of other sockets read this memory too, and how much they read is not counted on this kind of machine"
+        "CPUs of other sockets read this memory too, and how much they read is not counted on \
+         this kind of machine"
     )]
     OtherSockets,
     /// What the PMU counts is no device that is known.
@@ -112,23 +114,27 @@ pub enum NoShare {
     SeveralOwners,
     /// Several devices behind one count, not all block devices.
     #[error(
-        "several devices are counted together, and it is not known of each whose it is: `--device` counts one of them"
+        "several devices are counted together, and it is not known of each whose it is: \
+         `--device` counts one of them"
     )]
     SeveralDevices,
     /// A device whose traffic the kernel makes on behalf of anybody.
     #[error(
-        "the kernel drives the device for whoever asks, and nothing tells the containers' traffic apart"
+        "the kernel drives the device for whoever asks, and nothing tells the containers' traffic \
+         apart"
     )]
     ThroughKernel,
     /// The holders of devices were not looked up at both ends of this window.
     #[error(
-        "who holds the device was not looked up at both ends of this window, since that would take more than 2% of the time: \
+        "who holds the device was not looked up at both ends of this window, since that would \
+         take more than 2% of the time: \
          longer windows (-I) have a share"
     )]
     Stale,
     /// Some processes' descriptors cannot be seen.
     #[error(
-        "the descriptors of some processes cannot be read, so one of them may hold the device: CAP_SYS_PTRACE is needed"
+        "the descriptors of some processes cannot be read, so one of them may hold the device: \
+         CAP_SYS_PTRACE is needed"
     )]
     Unreadable,
     /// No cgroup moved anything on the block device.

@@ -1,8 +1,8 @@
-//! Shares: whose a socket's traffic is, by a weight that was measured for each owner on the same socket
-//! in the same window.
+//! Shares: whose a socket's traffic is, by a weight that was measured for each owner on the same
+//! socket in the same window.
 //!
-//! Only arithmetic is here. Every division is exact: the shares of all owners (system and idle are among
-//! them), what devices caused, and what nobody can be told for add up to what was measured.
+//! Only arithmetic is here. Every division is exact: the shares of all owners (system and idle are
+//! among them), what devices caused, and what nobody can be told for add up to what was measured.
 
 mod counted;
 mod device;
@@ -40,8 +40,8 @@ pub struct Part {
     pub samples: u64,
     /// How far `count` may be off, in the same counts, by what could not be seen.
     pub uncertainty: u64,
-    /// Why there may be more than `count`. Without any count nothing is known, which is not the same as
-    /// nothing done.
+    /// Why there may be more than `count`. Without any count nothing is known, which is not the
+    /// same as nothing done.
     pub why_incomplete: Option<NoShare>,
 }
 
@@ -64,11 +64,12 @@ pub struct SocketWeights {
     pub remote: BTreeMap<Owner, Weight>,
     /// Whether the method tells them apart.
     pub apart: bool,
-    /// Who ran only while the counters were rotated out, with the CPU time of each in ns: what these did
-    /// is not known, which is not the same as nothing. The idle task's time counts as none, since it
-    /// tells of no traffic.
+    /// Who ran only while the counters were rotated out, with the CPU time of each in ns: what
+    /// these did is not known, which is not the same as nothing. The idle task's time counts as
+    /// none, since it tells of no traffic.
     pub unseen: BTreeMap<Owner, u64>,
-    /// CPU time of all owners but the idle task, in ns; 0 where it does not matter, as nobody is unseen.
+    /// CPU time of all owners but the idle task, in ns; 0 where it does not matter, as nobody is
+    /// unseen.
     pub time: u64,
     /// The counters were rotated out for all owners, or for most of their time.
     pub rotated_out: bool,
@@ -88,15 +89,16 @@ pub struct Weights {
 pub struct Traffic {
     /// All of it.
     pub measured: u64,
-    /// The most of it that may lie outside of the window in which the weights were counted, at both ends.
+    /// The most of it that may lie outside of the window in which the weights were counted, at both
+    /// ends.
     pub skew: u64,
     /// The part of devices, where it is counted apart.
     pub io: u64,
     /// What the CPUs of each other socket say they sent here. Source and destination do not count
     /// the same ([`Self::mismatch`]), so these are no part of `measured` to the last count.
     pub from_sockets: BTreeMap<u32, u64>,
-    /// How far what the source of traffic between sockets counts may be from what its destination does, in
-    /// thousandths ([`crate::catalogue::PmuSpec::mismatch`]).
+    /// How far what the source of traffic between sockets counts may be from what its destination
+    /// does, in thousandths ([`crate::catalogue::PmuSpec::mismatch`]).
     pub mismatch: u64,
 }
 
@@ -132,14 +134,15 @@ impl Weights {
         Err(why)
     }
 
-    /// Whose reads the traffic to the memory of a socket is: devices' first, then that of other sockets by
-    /// their remote weights, the rest by the local weights of its own CPUs.
+    /// Whose reads the traffic to the memory of a socket is: devices' first, then that of other
+    /// sockets by their remote weights, the rest by the local weights of its own CPUs.
     ///
-    /// Of `r` counts that other sockets sent, up to `d = m r` more or fewer may be here, by the mismatch `m`.
-    /// So the first `d` of the rest are nobody's: they may be more of the same. To the `L` counts that are
-    /// left then, these may have to be added, and as many of the remote ones: an error of up to `2 d / L` of each
-    /// local share, and of `m` of each remote one. Where nothing is left (the source counts as much as the
-    /// destination, or more), of those with a local weight nothing is known.
+    /// Of `r` counts that other sockets sent, up to `d = m r` more or fewer may be here, by the
+    /// mismatch `m`. So the first `d` of the rest are nobody's: they may be more of the same. To
+    /// the `L` counts that are left then, these may have to be added, and as many of the remote
+    /// ones: an error of up to `2 d / L` of each local share, and of `m` of each remote one. Where
+    /// nothing is left (the source counts as much as the destination, or more), of those with a
+    /// local weight nothing is known.
     ///
     /// # Errors
     /// A socket that took part has no weights, or they were rotated out.
@@ -166,8 +169,8 @@ impl Weights {
         Ok(shares)
     }
 
-    /// Whose the traffic is that only CPUs of this socket caused: reads of remote memory by its remote
-    /// weights, those of any memory by both.
+    /// Whose the traffic is that only CPUs of this socket caused: reads of remote memory by its
+    /// remote weights, those of any memory by both.
     ///
     /// # Errors
     /// The socket has no weights, or they were rotated out.
@@ -194,7 +197,8 @@ impl Weights {
 }
 
 impl SocketWeights {
-    /// Of local and remote accesses together; where the method cannot tell them apart, both are all.
+    /// Of local and remote accesses together; where the method cannot tell them apart, both are
+    /// all.
     fn all(&self) -> BTreeMap<Owner, Weight> {
         if !self.apart {
             return self.local.clone();
@@ -261,14 +265,14 @@ impl Shares {
         owners + self.io + self.unattributed
     }
 
-    /// Standard error of a share, as a part of it; `None` where it has no samples or the method's own error is
-    /// not known.
+    /// Standard error of a share, as a part of it; `None` where it has no samples or the method's
+    /// own error is not known.
     ///
-    /// That of the method, of the number of samples, and of the window's edges: anything from none to all of
-    /// the traffic that came while the pull read one CPU after the other may lie outside, whose standard
-    /// deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the probability of that
-    /// one's share `p`, which makes it `sqrt((1 - p) / p)` of the share. What could not be seen
-    /// ([`Part::uncertainty`]) is off to one side, and is taken as it is.
+    /// That of the method, of the number of samples, and of the window's edges: anything from none
+    /// to all of the traffic that came while the pull read one CPU after the other may lie outside,
+    /// whose standard deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the
+    /// probability of that one's share `p`, which makes it `sqrt((1 - p) / p)` of the share. What
+    /// could not be seen ([`Part::uncertainty`]) is off to one side, and is taken as it is.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -290,9 +294,10 @@ impl Shares {
         Some(own.hypot(skew * others))
     }
 
-    /// The same as [`Self::divide`], of counts of which there may be `apart` more or fewer, and of which
-    /// owners that were not seen may have caused a part: if they caused traffic in proportion to their
-    /// CPU time, each of them that part of all, and the others have too much by the sum of it.
+    /// The same as [`Self::divide`], of counts of which there may be `apart` more or fewer, and of
+    /// which owners that were not seen may have caused a part: if they caused traffic in proportion
+    /// to their CPU time, each of them that part of all, and the others have too much by the sum of
+    /// it.
     fn divide_seen(
         &mut self,
         count: u64,
@@ -329,7 +334,8 @@ impl Shares {
         }
     }
 
-    /// Adds `count`, divided by these weights; to nobody where there are none. Returns what each got.
+    /// Adds `count`, divided by these weights; to nobody where there are none. Returns what each
+    /// got.
     fn divide(&mut self, count: u64, weights: &BTreeMap<Owner, Weight>) -> BTreeMap<Owner, u64> {
         let plain = weights
             .iter()
@@ -371,9 +377,9 @@ fn limited(most: u64, counts: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
     divide(most, counts).unwrap_or_default()
 }
 
-/// Divides `total` in proportion to the weights, to the last count: everyone gets the whole part of what
-/// is due, and what is left over goes one by one to the largest fractions (Hamilton's method). `None`
-/// where all weights are zero.
+/// Divides `total` in proportion to the weights, to the last count: everyone gets the whole part of
+/// what is due, and what is left over goes one by one to the largest fractions (Hamilton's method).
+/// `None` where all weights are zero.
 fn divide<K: Copy + Ord>(total: u64, weights: &BTreeMap<K, u64>) -> Option<BTreeMap<K, u64>> {
     let sum: u128 = weights.values().map(|weight| u128::from(*weight)).sum();
     if sum == 0 {

@@ -31,8 +31,8 @@ struct Counted {
     skew: u64,
 }
 
-/// The shares of every metric that can have any, for each socket that was read. A device is somebody's as
-/// the view has it: all containers of a pod are one owner where rows are pods.
+/// The shares of every metric that can have any, for each socket that was read. A device is
+/// somebody's as the view has it: all containers of a pod are one owner where rows are pods.
 #[must_use]
 pub fn of_window(plan: &Plan, window: &Window, view: &View) -> Vec<MetricShares> {
     let weights = weights(plan, window);
@@ -148,7 +148,8 @@ fn sockets(window: &Window) -> usize {
     uncore.chain(owners).collect::<BTreeSet<_>>().len()
 }
 
-/// What the other socket says it sent here. Of more than two, each counts what it sent to all others.
+/// What the other socket says it sent here. Of more than two, each counts what it sent to all
+/// others.
 fn from_sockets(
     planned: &PlannedMetric,
     event: &str,

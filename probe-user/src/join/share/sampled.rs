@@ -1,4 +1,5 @@
-//! Weights from SPE's samples: loads that memory served, which is what uncore counters of memory see.
+//! Weights from SPE's samples: loads that memory served, which is what uncore counters of memory
+//! see.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,9 @@ use crate::window::{Owner, Served, SpeUsage};
 const ENOUGH: u64 = 100;
 
 impl Weights {
-    /// What was sampled in a window ([`SpeWindow::on_socket`](crate::window::SpeWindow::on_socket)): loads that the socket's own memory served, and
-    /// those that another socket did. A socket with few samples has none.
+    /// What was sampled in a window
+    /// ([`SpeWindow::on_socket`](crate::window::SpeWindow::on_socket)): loads that the socket's own
+    /// memory served, and those that another socket did. A socket with few samples has none.
     #[must_use]
     pub fn sampled(on_socket: &BTreeMap<(u32, Owner), SpeUsage>) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();

@@ -173,8 +173,8 @@ fn parts(list: &[(u64, u64)]) -> BTreeMap<Owner, Part> {
     list.iter().map(part).collect()
 }
 
-/// Of 10 s of CPU time 1.5 are of two that nobody saw: the others may have too much by as much, and these two
-/// have no share, not none.
+/// Of 10 s of CPU time 1.5 are of two that nobody saw: the others may have too much by as much, and
+/// these two have no share, not none.
 #[test]
 fn who_was_not_seen_is_an_error_of_the_others() {
     let mixed = SocketWeights {
@@ -237,8 +237,8 @@ fn fewer_samples_are_a_larger_error() {
     assert!(error > shares.rel_error(part).unwrap());
 }
 
-/// At a window's edges one may have done all or nothing: who has a tenth of the traffic errs three times as
-/// much as the edge does, who has half as much; and the edge by `1 / sqrt(3)`.
+/// At a window's edges one may have done all or nothing: who has a tenth of the traffic errs three
+/// times as much as the edge does, who has half as much; and the edge by `1 / sqrt(3)`.
 #[test]
 fn edges_are_an_error_and_the_more_the_smaller_the_share() {
     let traffic = Traffic {
@@ -336,7 +336,8 @@ proptest! {
         prop_assert!(shares.unattributed >= fraction(remote, MISMATCH, 1000).min(left - remote));
     }
 
-    /// Of one division, everyone gets what is due to within one count; who did nothing gets nothing.
+    /// Of one division, everyone gets what is due to within one count; who did nothing gets
+    /// nothing.
     #[test]
     fn everyone_gets_what_is_due(total in 0..1_u64 << 50, list in any_weights()) {
         let sum: u128 = list.values().map(|weight| u128::from(weight.weight)).sum();

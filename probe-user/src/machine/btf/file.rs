@@ -1,5 +1,5 @@
-//! A BTF file (the kernel's Documentation/bpf/btf.rst), as far as offsets of structure members need it, and
-//! what those members are.
+//! A BTF file (the kernel's Documentation/bpf/btf.rst), as far as offsets of structure members need
+//! it, and what those members are.
 
 use std::fmt;
 
@@ -15,7 +15,8 @@ pub(super) enum BtfError {
 }
 
 const MAGIC: u16 = 0xeb9f;
-/// Bytes of the header that are needed: magic, version, flags, its length, then where types and strings are.
+/// Bytes of the header that are needed: magic, version, flags, its length, then where types and
+/// strings are.
 const HEADER: usize = 24;
 
 /// Bytes of a member of a structure.
@@ -32,8 +33,8 @@ const KIND_CONST: u32 = 10;
 const KIND_RESTRICT: u32 = 11;
 const KIND_TYPE_TAG: u32 = 18;
 
-/// Names and qualifiers around a type, and structures inside each other, go no deeper in any kernel; a file
-/// that refers to itself ends here.
+/// Names and qualifiers around a type, and structures inside each other, go no deeper in any
+/// kernel; a file that refers to itself ends here.
 const DEPTH: u32 = 16;
 
 /// A type of a file.
@@ -178,8 +179,8 @@ impl<'a> Types<'a> {
             .filter(move |it| it.kind == KIND_STRUCT && self.name(it.name) == name.as_bytes())
     }
 
-    /// Offset in bytes of a member of a structure, also of one inside an anonymous structure or union, and
-    /// what it is.
+    /// Offset in bytes of a member of a structure, also of one inside an anonymous structure or
+    /// union, and what it is.
     pub(super) fn member(&self, structure: &str, member: &str) -> Option<(u64, Shape<'a>)> {
         let found = self
             .structures(structure)

@@ -1,7 +1,7 @@
 //! Soundness: how many counters of a core PMU count right, by a loop whose instructions are known.
 //!
-//! Some virtual PMUs offer a counter that counts next to nothing. The kernel gives counters out from
-//! the first one on, so a PMU whose last counters are wrong can be used without them.
+//! Some virtual PMUs offer a counter that counts next to nothing. The kernel gives counters out
+//! from the first one on, so a PMU whose last counters are wrong can be used without them.
 
 use std::{
     io,
@@ -30,13 +30,15 @@ const ROUNDS: u64 = 500_000;
 /// What the loop executes.
 const EXECUTED: u64 = ROUNDS * PER_ROUND;
 
-/// A count may be off by one part in so many: that is more than the entry into the kernel and back adds.
+/// A count may be off by one part in so many: that is more than the entry into the kernel and back
+/// adds.
 const TOLERANCE: u64 = 100;
 
 /// More counters than any core PMU has.
 const MOST: usize = 64;
 
-/// A counter that another user, or the hypervisor, takes for a moment is there again at the next try.
+/// A counter that another user, or the hypervisor, takes for a moment is there again at the next
+/// try.
 const TRIES: usize = 3;
 
 /// Between two tries.
@@ -81,8 +83,9 @@ impl SoundCounters {
         self.counts.iter().any(|count| near(*count, self.executed))
     }
 
-    /// How many counters count right, from the first on. Where none does, the events of this PMU are
-    /// not what they are called (as those of an emulated one), and counters count alike, or not.
+    /// How many counters count right, from the first on. Where none does, the events of this PMU
+    /// are not what they are called (as those of an emulated one), and counters count alike, or
+    /// not.
     pub(crate) fn sound(&self) -> usize {
         let truth = if self.is_true() {
             self.executed
@@ -103,7 +106,8 @@ impl SoundCounters {
                 format!("{executed} instructions, and counter 1 {}", self.counts[0])
             };
             return Some(format!(
-                "counter {} of the {all} that {pmu} has free counted {wrong} of {truth}: the first {sound} are used",
+                "counter {} of the {all} that {pmu} has free counted {wrong} of {truth}: the \
+                 first {sound} are used",
                 sound + 1
             ));
         }
@@ -139,8 +143,8 @@ impl Counters {
         }
     }
 
-    /// Runs a known loop on one of the PMU's CPUs, in a thread of our own, with as many counters as can
-    /// be had there at one time; of a few runs, that in which most counters were right.
+    /// Runs a known loop on one of the PMU's CPUs, in a thread of our own, with as many counters as
+    /// can be had there at one time; of a few runs, that in which most counters were right.
     pub(crate) fn count(&self) -> Result<SoundCounters, Untried> {
         let run = || {
             let cpu = pin(&self.event.scope).ok_or(Untried::NoCpu)?;
@@ -268,7 +272,8 @@ mod tests {
         assert_eq!(last.sound(), 5);
         assert_eq!(
             last.fault("cpu").unwrap(),
-            "counter 6 of the 6 that cpu has free counted 2 of 1000000 instructions: the first 5 are used"
+            "counter 6 of the 6 that cpu has free counted 2 of 1000000 instructions: the first 5 \
+             are used"
         );
         // Those behind a wrong one cannot be had without it.
         assert_eq!(counted(&[right, 2, right]).sound(), 1);
@@ -293,7 +298,8 @@ mod tests {
         assert_eq!(last.sound(), 2);
         assert_eq!(
             last.fault("cpu").unwrap(),
-            "counter 3 of the 3 that cpu has free counted 9 of 1000000 instructions, and counter 1 5000000: \
+            "counter 3 of the 3 that cpu has free counted 9 of 1000000 instructions, and counter \
+             1 5000000: \
              the first 2 are used"
         );
     }

@@ -73,7 +73,8 @@ impl EventSet {
         Ok(event_sets)
     }
 
-    /// The events of a metric's group, those on its own PMU where generic events stand for those of each.
+    /// The events of a metric's group, those on its own PMU where generic events stand for those of
+    /// each.
     pub(super) fn parsed(
         group: &CounterGroup,
         pmus: &Pmus,

@@ -9,8 +9,8 @@ use crate::{catalogue::Metric, machine::Pmus, plan::RequestedEvent};
 /// A metric whose events are all among the user's, all with the same filters.
 pub(super) struct Offer<'a> {
     metric: &'a Metric,
-    /// Those of a core PMU, by the names of the formula: a ratio of them is that of one time. Of each kind
-    /// of core, where they differ.
+    /// Those of a core PMU, by the names of the formula: a ratio of them is that of one time. Of
+    /// each kind of core, where they differ.
     core: Vec<Vec<(String, RequestedEvent)>>,
     /// The others, and the user's columns that count them.
     beside: Vec<(String, usize)>,
@@ -75,7 +75,8 @@ impl<'a> Offer<'a> {
 }
 
 impl Plan {
-    /// Lists the offered metrics behind those that are asked for. Returns what should be counted together.
+    /// Lists the offered metrics behind those that are asked for. Returns what should be counted
+    /// together.
     pub(super) fn offer(&mut self, offers: &[Offer<'_>]) -> Vec<EventSet> {
         let mut event_sets = Vec::new();
         for offer in offers {
@@ -100,7 +101,8 @@ impl Plan {
         event_sets
     }
 
-    /// Gives the offered metrics, the last ones, the places of their other events, once all have places.
+    /// Gives the offered metrics, the last ones, the places of their other events, once all have
+    /// places.
     pub(super) fn join_offers(&mut self, offers: &[Offer<'_>]) {
         let first = self.metrics.list.len() - offers.len();
         for (offer, planned) in offers.iter().zip(&mut self.metrics.list[first..]) {

@@ -213,7 +213,8 @@ fn more_events_of_the_users_than_counters_take_turns() {
     every_metric_is_whole(&plan);
 }
 
-/// In the order of the events, the second one of the ratio would be in another group than the first.
+/// In the order of the events, the second one of the ratio would be in another group than the
+/// first.
 #[test]
 fn a_metric_of_the_users_events_is_of_one_group() {
     let events = "cache-references,instructions,branches,branch-misses,r11b,r11c,cache-misses";
@@ -224,7 +225,8 @@ fn a_metric_of_the_users_events_is_of_one_group() {
     assert_eq!(metric.sources.as_ref().unwrap()[0].events.len(), 2);
 }
 
-/// The user's own groups have no room for it, and further turns would be at the cost of what is asked for.
+/// The user's own groups have no room for it, and further turns would be at the cost of what is
+/// asked for.
 #[test]
 fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
     let events = "{cache-references,r11b,r11c,r11d,r11e},{cache-misses,r12b,r12c,r12d,r12e}";
@@ -344,8 +346,10 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
     let message = refused(by_device, Settings::default());
     assert_eq!(
         message,
-        "the device address of `nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/` would narrow `pcie_rc_read_bandwidth: \
-         nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=0xff/` too, since `nvidia_pcie_pmu_0_rc_4` has one such filter for \
+        "the device address of `nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/` would narrow \
+         `pcie_rc_read_bandwidth: \
+         nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=0xff/` too, since `nvidia_pcie_pmu_0_rc_4` \
+         has one such filter for \
          all its events; give both the same src_bdf, or count them one after the other"
     );
     // A port of the user's, a device of the metric; and two devices.
@@ -375,7 +379,8 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
     packed("", "group:pcie", to_device(0x2709)).unwrap();
 }
 
-/// Each kind of core has groups of its own, on its CPUs only, and no CPU of another kind looks for them.
+/// Each kind of core has groups of its own, on its CPUs only, and no CPU of another kind looks for
+/// them.
 #[test]
 fn two_kinds_of_core() {
     let (chip, metrics) = (Chip::named("other").unwrap(), "ipc,cpus_used");

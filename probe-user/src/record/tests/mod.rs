@@ -17,7 +17,8 @@ use super::{
     wire::{Stamp, build},
 };
 
-/// A record as a Neoverse core lays it out: PC, context, load, events, latencies, address, source, time.
+/// A record as a Neoverse core lays it out: PC, context, load, events, latencies, address, source,
+/// time.
 fn cell(tid: Option<u32>, address: u64, ticks: u64) -> [u8; 64] {
     let mut cell = [0; 64];
     let mut put = |at: usize, header: u8, payload: &[u8]| {
@@ -47,7 +48,8 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// Writes samples for a task; the record that announces them may not fit. False where the AUX area is full.
+    /// Writes samples for a task; the record that announces them may not fit. False where the AUX
+    /// area is full.
     fn samples(&mut self, ring: &Ring, cells: &[u8], tid: u32, flags: u64, announce: bool) -> bool {
         let announced = announce && {
             let body = build::words(&[self.head, cells.len() as u64, flags]);
@@ -319,7 +321,8 @@ fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
     );
 }
 
-/// A process that was made on one CPU and ran on another has its name there, whichever is read first.
+/// A process that was made on one CPU and ran on another has its name there, whichever is read
+/// first.
 #[test]
 fn names_come_from_all_rings_before_the_samples_of_any() {
     let mut areas = [area(0, 4096, 8192), area(1, 4096, 8192)];

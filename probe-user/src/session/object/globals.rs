@@ -1,5 +1,5 @@
-//! The globals of the object that are settings of a session. Those that are offsets in the kernel's structures are
-//! in `offsets`.
+//! The globals of the object that are settings of a session. Those that are offsets in the kernel's
+//! structures are in `offsets`.
 
 use std::marker::PhantomData;
 

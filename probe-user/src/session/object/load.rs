@@ -25,8 +25,8 @@ const MAX_THREADS: u32 = 1 << 20;
 const MAX_EXITED: u32 = 1 << 16;
 
 impl Object {
-    /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs. `possible`: CPUs that
-    /// the machine may have.
+    /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs.
+    /// `possible`: CPUs that the machine may have.
     pub(crate) fn load(
         config: &Config,
         machine: &Machine,

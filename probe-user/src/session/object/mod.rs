@@ -1,7 +1,8 @@
-//! The eBPF object as user space knows it: every map, program and global by a typed name. No other module spells
-//! one of their names, or looks one up.
+//! The eBPF object as user space knows it: every map, program and global by a typed name. No other
+//! module spells one of their names, or looks one up.
 //!
-//! `cargo nextest run -p probe-user object` compares the names and types here with the compiled object's.
+//! `cargo nextest run -p probe-user object` compares the names and types here with the compiled
+//! object's.
 
 mod globals;
 mod load;

@@ -1,4 +1,5 @@
-//! The globals of the object that are offsets of members in the kernel's structures: each has the name of one.
+//! The globals of the object that are offsets of members in the kernel's structures: each has the
+//! name of one.
 
 use std::path::Path;
 
@@ -87,14 +88,15 @@ const SPE_FIELDS: [Field; 7] = {
     ]
 };
 
-/// Members that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back to
-/// the moment of a switch.
+/// Members that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back
+/// to the moment of a switch.
 const RUN_QUEUE: [Field; 2] = [
     field("SCHED_ENTITY_CFS_RQ", ENTITY, "cfs_rq", Pointer),
     field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
 ];
 
-/// The name and value of every offset global, those of the programs for SPE included where they are loaded.
+/// The name and value of every offset global, those of the programs for SPE included where they are
+/// loaded.
 ///
 /// # Errors
 ///

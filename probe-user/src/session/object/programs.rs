@@ -169,8 +169,8 @@ impl Programs {
             .map_err(|error| refused(of(program.name), &error))
     }
 
-    /// Runs a loaded program with these arguments on this CPU. Returns what it returned; None where the CPU is
-    /// offline.
+    /// Runs a loaded program with these arguments on this CPU. Returns what it returned; None where
+    /// the CPU is offline.
     pub(crate) fn run(
         &mut self,
         program: OnDemand,

@@ -64,7 +64,8 @@ fn every_global_is_named_here_and_there() {
     assert_eq!(found.len(), named.len(), "one is named twice");
 }
 
-/// Name and size of every public symbol in the section `.rodata`. aya keeps to itself what it reads of those.
+/// Name and size of every public symbol in the section `.rodata`. aya keeps to itself what it reads
+/// of those.
 fn frozen_globals(elf: &[u8]) -> impl Iterator<Item = (&str, usize)> {
     let number = |at: usize, bytes: usize| {
         let bytes = elf[at..at + bytes].iter().rev();

@@ -1,4 +1,5 @@
-//! Which cgroups are gone, by a walk over the kernel's own tree: a mount may show a part of it only.
+//! Which cgroups are gone, by a walk over the kernel's own tree: a mount may show a part of it
+//! only.
 
 use std::collections::HashSet;
 

@@ -71,7 +71,8 @@ impl<R: Row> Default for Freed<R> {
 }
 
 impl<R: Row> Freed<R> {
-    /// All of it, for a snapshot of the rows that were made up to `snapshot`; from now on it is empty.
+    /// All of it, for a snapshot of the rows that were made up to `snapshot`; from now on it is
+    /// empty.
     pub(super) fn take(&mut self, snapshot: u64) -> Vec<(R::Key, R)> {
         self.snapshot = snapshot;
         let mut rows = mem::take(&mut self.rows);
@@ -79,8 +80,8 @@ impl<R: Row> Freed<R> {
         rows
     }
 
-    /// Adds rows. Where they become more than `limit`, the shorter half of the processes is summed, and true
-    /// is returned.
+    /// Adds rows. Where they become more than `limit`, the shorter half of the processes is summed,
+    /// and true is returned.
     pub(super) fn add(
         &mut self,
         rows: impl IntoIterator<Item = (R::Key, R)>,
@@ -91,8 +92,8 @@ impl<R: Row> Freed<R> {
             return false;
         }
         let snapshot = self.snapshot;
-        // Of rows that the last snapshot has, a window takes the difference: they stay as they are. There
-        // are no more of them than the map has room for.
+        // Of rows that the last snapshot has, a window takes the difference: they stay as they are.
+        // There are no more of them than the map has room for.
         let can_be_summed =
             |(key, row): &(R::Key, R)| R::process(key) != 0 && row.made() > snapshot;
         let mut sizes: HashMap<u32, u64> = HashMap::new();
@@ -158,13 +159,14 @@ mod tests {
             .iter()
             .map(|(key, row)| (key.tgid, row.counts[0]))
             .collect();
-        // A cgroup's row, one that was there at the last snapshot, one that ran longer than others, one that
-        // came after the sum, and the sum.
+        // A cgroup's row, one that was there at the last snapshot, one that ran longer than others,
+        // one that came after the sum, and the sum.
         assert_eq!(found, [(0, 1), (1, 1), (4, 1), (5, 1), (ENDED, 2)]);
         assert!(freed.take(200).is_empty());
     }
 
-    /// More lives of processes than the map has rows, freed over many pulls of one window, by two cgroups.
+    /// More lives of processes than the map has rows, freed over many pulls of one window, by two
+    /// cgroups.
     #[test]
     fn no_sample_is_lost_in_a_sum() {
         const LIMIT: usize = 64;

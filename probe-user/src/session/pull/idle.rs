@@ -19,8 +19,8 @@ const SOFTWARE: u32 = 1;
 pub(crate) struct IdleRows(HashMap<UsageKey, UsageRow>);
 
 impl Session {
-    /// Adds the open slices of CPUs that were idle before the flush, and so were not flushed, as far as
-    /// `until`.
+    /// Adds the open slices of CPUs that were idle before the flush, and so were not flushed, as
+    /// far as `until`.
     pub(super) fn add_idle(
         &mut self,
         rows: &mut HashMap<UsageKey, UsageRow>,
@@ -43,7 +43,8 @@ impl Session {
             {
                 let key = idle_key(counters.cpu, group);
                 if !same_slice {
-                    // It woke while the rows were read: the row may have been read before that charge.
+                    // It woke while the rows were read: the row may have been read before that
+                    // charge.
                     if let Some(row) = self.object.maps.usage.get(&key)? {
                         rows.insert(key, row);
                     }
@@ -66,7 +67,8 @@ impl Session {
             if let Some(last) = last.get(key) {
                 never_back(row, last);
             }
-            // It is one row from the start, also before its first charge makes it, and is never freed.
+            // It is one row from the start, also before its first charge makes it, and is never
+            // freed.
             row.made = 0;
             last.insert(*key, *row);
         }
@@ -83,14 +85,15 @@ fn idle_key(cpu: u32, group: usize) -> UsageKey {
     }
 }
 
-/// Nanoseconds of the open slice: by the clock of the switch that it began with, and since the counters were read.
+/// Nanoseconds of the open slice: by the clock of the switch that it began with, and since the
+/// counters were read.
 struct Open {
     clock: u64,
     live: u64,
 }
 
-/// Adds the open slice to what of the row is a clock. Of a group that hardware leads it is not known
-/// how long of them it was on the PMU: all of it comes with the next wake-up.
+/// Adds the open slice to what of the row is a clock. Of a group that hardware leads it is not
+/// known how long of them it was on the PMU: all of it comes with the next wake-up.
 fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: &Open) {
     let events = &plan.groups[group];
     if events

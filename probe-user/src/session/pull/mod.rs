@@ -105,15 +105,16 @@ impl Session {
         })
     }
 
-    /// The descriptor that is readable when cgroups or processes came or went: drain it by [`Self::drain`].
+    /// The descriptor that is readable when cgroups or processes came or went: drain it by
+    /// [`Self::drain`].
     #[must_use]
     pub fn lifecycle_fd(&self) -> std::os::fd::RawFd {
         self.object.maps.lifecycle.raw_fd()
     }
 
     /// Takes in what came and went: cgroups and processes, so that the ring does not fill between
-    /// pulls, CPUs, so that one that comes online counts at once, and that a switch was missed. Where
-    /// much has ended, its rows are freed, so that the map does not fill either.
+    /// pulls, CPUs, so that one that comes online counts at once, and that a switch was missed.
+    /// Where much has ended, its rows are freed, so that the map does not fill either.
     ///
     /// # Errors
     ///
@@ -183,9 +184,10 @@ impl Session {
         Ok(())
     }
 
-    /// Where records of cgroups that came or went were lost, walks tell: rows of those that are gone
-    /// are freed at the next pull, and those that the mount shows have their names. What comes or goes
-    /// during a walk has its record after it; if that is lost too, the next pull walks again.
+    /// Where records of cgroups that came or went were lost, walks tell: rows of those that are
+    /// gone are freed at the next pull, and those that the mount shows have their names. What comes
+    /// or goes during a walk has its record after it; if that is lost too, the next pull walks
+    /// again.
     fn heal(
         &mut self,
         states: &[CpuState],
@@ -214,8 +216,8 @@ impl Session {
         Ok(self.object.maps.usage.all()?.into_iter().collect())
     }
 
-    /// Whether so many owners ended that their rows may soon fill the map: an eighth of it, since each may
-    /// have rows on several CPUs, and its last ones are freed two times later.
+    /// Whether so many owners ended that their rows may soon fill the map: an eighth of it, since
+    /// each may have rows on several CPUs, and its last ones are freed two times later.
     fn counts_fill_up(&self, ended: usize) -> bool {
         ended * self.config.plan.groups.len() >= (self.max_rows as usize / 8).max(1)
     }

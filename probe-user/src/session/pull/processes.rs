@@ -15,7 +15,8 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// The names of those of `wanted` (ids in the initial pid namespace) that live, and who does not.
+    /// The names of those of `wanted` (ids in the initial pid namespace) that live, and who does
+    /// not.
     pub(super) fn names(
         &mut self,
         object: &mut Object,
@@ -49,8 +50,8 @@ impl Processes {
             map.take(&u64::from(tgid))?;
         }
         for tgid in wanted {
-            // There is room for as many processes as for rows. What finds none is asked about at the next
-            // pull, when others have left.
+            // There is room for as many processes as for rows. What finds none is asked about at
+            // the next pull, when others have left.
             if !self.asked.contains(&tgid) && map.put(&u64::from(tgid), &Process::ZERO).is_ok() {
                 self.asked.insert(tgid);
             }

@@ -45,8 +45,8 @@ pub(crate) struct SpeTotals {
     next_period: Option<u64>,
 }
 
-/// Rows that an owner may have: one for each place where its loads were served, one of stores, on each CPU
-/// where it was sampled. What lives so short that this matters was on one or two.
+/// Rows that an owner may have: one for each place where its loads were served, one of stores, on
+/// each CPU where it was sampled. What lives so short that this matters was on one or two.
 const ROWS_OF_AN_OWNER: usize = 8;
 
 impl Session {
@@ -56,8 +56,8 @@ impl Session {
         self.spe.is_some()
     }
 
-    /// Drains the buffers of a session that samples, for a caller that pulls rarely, and takes in what came
-    /// and went as [`Self::drain`].
+    /// Drains the buffers of a session that samples, for a caller that pulls rarely, and takes in
+    /// what came and went as [`Self::drain`].
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ impl Session {
         self.read_spe(&[]).map(drop)
     }
 
-    /// Drains and reads for a snapshot, and frees the rows of what ended; None where this session does not
-    /// sample.
+    /// Drains and reads for a snapshot, and frees the rows of what ended; None where this session
+    /// does not sample.
     pub(super) fn pull_spe(
         &mut self,
         ended: &[Arc<Ended>],
@@ -83,8 +83,8 @@ impl Session {
         Ok(Some(reading))
     }
 
-    /// Frees the rows of what ended between two snapshots: the next one has them. Returns whether processes
-    /// were summed up for that.
+    /// Frees the rows of what ended between two snapshots: the next one has them. Returns whether
+    /// processes were summed up for that.
     pub(super) fn free_spe(&mut self, ended: &[Arc<Ended>]) -> Result<bool, SessionError> {
         let Some(reading) = self.read_spe(ended)? else {
             return Ok(false);

@@ -8,11 +8,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Time over which a cost is believed.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 
-/// The shortest period that follows a budget: below it sampling disturbs what is measured, whatever it
-/// costs (NMO).
+/// The shortest period that follows a budget: below it sampling disturbs what is measured, whatever
+/// it costs (NMO).
 pub const LOWEST: u64 = 4096;
 
-/// Above it, at a billion operations per second and CPU, there are fewer than 60 samples per second.
+/// Above it, at a billion operations per second and CPU, there are fewer than 60 samples per
+/// second.
 const HIGHEST: u64 = 1 << 24;
 
 /// Part of the budget that halving the period may fill.
@@ -103,7 +104,8 @@ impl Budget {
             Some(Step {
                 period: shorter,
                 reason: format!(
-                    "decoding took {percent:.3}% of the busiest CPU for a minute, and twice that is within the budget of {budget}%"
+                    "decoding took {percent:.3}% of the busiest CPU for a minute, and twice that \
+                     is within the budget of {budget}%"
                 ),
             })
         } else {

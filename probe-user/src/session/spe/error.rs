@@ -64,7 +64,8 @@ pub enum SpeError {
     },
     /// Neither hook attaches.
     #[error(
-        "no program can be attached to perf_aux_output_end: as fentry {fentry}; as kprobe {kprobe}; SPE needs a \
+        "no program can be attached to perf_aux_output_end: as fentry {fentry}; as kprobe \
+         {kprobe}; SPE needs a \
          kernel with CONFIG_FUNCTION_TRACER=y and CONFIG_BPF_EVENTS=y, or CONFIG_KPROBES=y"
     )]
     Hook {
@@ -84,14 +85,20 @@ impl From<&SysfsError> for SpeError {
 /// What the kernel means by refusing the event.
 pub(super) fn refused(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::EBUSY) => "SPE is in exclusive use by another program, such as `perf record -e arm_spe_0//` \
+        Some(libc::EBUSY) => {
+            "SPE is in exclusive use by another program, such as `perf record -e arm_spe_0//` \
              or a second pmuscope: end it first"
-            .to_owned(),
-        Some(libc::EACCES | libc::EPERM) => "permission denied: CAP_PERFMON is needed to sample all tasks of a CPU, and \
-             where kernel.perf_event_paranoid is above 2 some distributions' kernels want CAP_SYS_ADMIN instead"
-            .to_owned(),
+                .to_owned()
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            "permission denied: CAP_PERFMON is needed to sample all tasks of a CPU, and \
+             where kernel.perf_event_paranoid is above 2 some distributions' kernels want \
+             CAP_SYS_ADMIN instead"
+                .to_owned()
+        }
         Some(libc::EOPNOTSUPP) => {
-            "this core's SPE has no such filter: leave out event_filter bits or min_latency".to_owned()
+            "this core's SPE has no such filter: leave out event_filter bits or min_latency"
+                .to_owned()
         }
         Some(libc::EINVAL) => "the driver takes no such settings".to_owned(),
         errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),

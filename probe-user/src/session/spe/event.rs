@@ -24,7 +24,8 @@ pub const DEFAULT_PERIOD: u64 = 32_768;
 /// The driver drops the low 8 bits of a period (`PMSIRR_EL1.INTERVAL`).
 pub(crate) const PERIOD_STEP: u64 = 256;
 
-/// What is sampled on which CPUs: one entry per SPE PMU, of which machines with several kinds of core have several.
+/// What is sampled on which CPUs: one entry per SPE PMU, of which machines with several kinds of
+/// core have several.
 #[derive(Clone, Debug)]
 pub struct SpeEvents {
     pmus: Vec<PmuEvent>,
@@ -44,10 +45,12 @@ struct PmuEvent {
 
 impl SpeEvents {
     /// Builds the settings of every SPE PMU of the machine. `filters` are terms as in
-    /// `arm_spe_0/load_filter=1,min_latency=100/`; timestamps are always on, owners of records need them.
+    /// `arm_spe_0/load_filter=1,min_latency=100/`; timestamps are always on, owners of records need
+    /// them.
     ///
     /// # Errors
-    /// There is no such PMU, its files cannot be read, it does not know a term, or allows no such period.
+    /// There is no such PMU, its files cannot be read, it does not know a term, or allows no such
+    /// period.
     pub fn resolve(pmus: &Pmus, filters: &str, period: u64) -> Result<Self, SpeError> {
         let names: Vec<&str> = pmus
             .names()
@@ -134,13 +137,14 @@ pub(crate) struct SpeCpuEvent {
 pub(crate) enum Drained {
     /// The CPU handed over what it had.
     Yes,
-    /// The event has not been enabled since the last drain: its CPU was offline in between, and it is dead.
+    /// The event has not been enabled since the last drain: its CPU was offline in between, and it
+    /// is dead.
     Dead,
 }
 
 impl SpeCpuEvent {
-    /// Opens the event of a CPU, not started; None where the CPU has no SPE. The sizes are those of its
-    /// buffer and of the kernel's log of that, in bytes.
+    /// Opens the event of a CPU, not started; None where the CPU has no SPE. The sizes are those of
+    /// its buffer and of the kernel's log of that, in bytes.
     pub(super) fn open(
         events: &SpeEvents,
         cpu: u32,
@@ -192,8 +196,8 @@ impl SpeCpuEvent {
         Ok(if grown { Drained::Yes } else { Drained::Dead })
     }
 
-    /// Samples on: with another period where one is given, and also where the hardware stopped after it
-    /// had lost data.
+    /// Samples on: with another period where one is given, and also where the hardware stopped
+    /// after it had lost data.
     pub(crate) fn go_on(&self, period: Option<u64>) -> Result<(), SpeError> {
         if let Some(period) = period {
             aux::set_period(&self.fd, period).map_err(self.failed("change the period of"))?;

@@ -1,7 +1,7 @@
 //! Arm SPE: opens its events, attaches the programs that decode and attribute what it writes.
 //!
-//! The buffers are mapped but never read here: the programs add every record to its owner's row, and
-//! user space reads the rows. See docs/spe.md for what that costs.
+//! The buffers are mapped but never read here: the programs add every record to its owner's row,
+//! and user space reads the rows. See docs/spe.md for what that costs.
 
 mod budget;
 mod clock;
@@ -38,10 +38,12 @@ use crate::{
     snapshot::SpeHook,
 };
 
-/// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64), for the size of buffers.
+/// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64), for the size
+/// of buffers.
 pub const ASSUMED_NANOS_PER_RECORD: u64 = 127;
 
-/// Bytes of the kernel's log of a buffer, 32 for each chunk: between two drains a CPU hands over fewer.
+/// Bytes of the kernel's log of a buffer, 32 for each chunk: between two drains a CPU hands over
+/// fewer.
 const LOG: usize = 64 << 10;
 
 /// What is sampled and how.
@@ -53,7 +55,8 @@ pub struct SpeConfig {
     pub irq_max: Duration,
     /// Bytes of each CPU's buffer, twice a chunk; see [`aux_size`].
     pub aux_size: usize,
-    /// Share of a CPU's time that decoding may cost, to which the period is adapted; None: the period stays.
+    /// Share of a CPU's time that decoding may cost, to which the period is adapted; None: the
+    /// period stays.
     pub budget: Option<f64>,
     /// Pages in the table of pages; 0: none is kept.
     pub pages: u32,
@@ -90,8 +93,8 @@ pub(crate) struct Spe {
 }
 
 impl SpeConfig {
-    /// An event on each of these CPUs that has SPE, what its core counts of the sampling, and the walk over
-    /// the tasks.
+    /// An event on each of these CPUs that has SPE, what its core counts of the sampling, and the
+    /// walk over the tasks.
     pub(super) fn descriptors(&self, machine: &Machine, cpus: &[u32]) -> usize {
         let sampler = sampler_events(machine);
         let sampled = cpus.iter().filter(|cpu| self.events.covers(**cpu));
@@ -233,8 +236,8 @@ pub const DEFAULT_BUDGET: f64 = 0.005;
 /// Longest time with interrupts off for a chunk, where the user does not set it.
 pub const DEFAULT_IRQ_MAX: Duration = Duration::from_micros(50);
 
-/// Buffers are drained at least that often: what exited is forgotten only then, the clocks are compared,
-/// and the period follows the cost.
+/// Buffers are drained at least that often: what exited is forgotten only then, the clocks are
+/// compared, and the period follows the cost.
 pub const UPKEEP: Duration = Duration::from_secs(2);
 
 impl SpeConfig {
@@ -265,16 +268,17 @@ impl SpeConfig {
         self.timeline == Timeline::On
     }
 
-    /// Rows that the map takes on so many CPUs: memory follows what was sampled, only the buckets are there
-    /// at once. Of the processes whose ends wait in the lifecycle ring each has room for 32.
+    /// Rows that the map takes on so many CPUs: memory follows what was sampled, only the buckets
+    /// are there at once. Of the processes whose ends wait in the lifecycle ring each has room for
+    /// 32.
     pub(super) fn rows(&self, possible: usize) -> u32 {
         let by_cpus = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
         self.max_rows.unwrap_or(by_cpus.clamp(65_536, 1 << 20))
     }
 }
 
-/// The buffer for a time with interrupts off: half of it is a chunk, what can be decoded in that time in
-/// a power of two of pages.
+/// The buffer for a time with interrupts off: half of it is a chunk, what can be decoded in that
+/// time in a power of two of pages.
 #[must_use]
 pub fn aux_size(irq_max: Duration) -> usize {
     let page = rustix::param::page_size();

@@ -9,8 +9,8 @@ use crate::{
     sys::perf,
 };
 
-/// Architected core PMU events (`SAMPLE_POP` 0x4000 to `SAMPLE_COLLISION` 0x4003), as their files are
-/// called. They count only while SPE runs on the CPU.
+/// Architected core PMU events (`SAMPLE_POP` 0x4000 to `SAMPLE_COLLISION` 0x4003), as their files
+/// are called. They count only while SPE runs on the CPU.
 const EVENTS: [&str; 4] = [
     "sample_pop",
     "sample_feed",

@@ -1,5 +1,5 @@
-//! The edges of a window: how far a counter that is shared out moved while a pull took the weights, so that
-//! nobody can tell whether that traffic is inside the window of the weights or outside.
+//! The edges of a window: how far a counter that is shared out moved while a pull took the weights,
+//! so that nobody can tell whether that traffic is inside the window of the weights or outside.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,8 +30,9 @@ impl Uncore {
         peek
     }
 
-    /// Tells each reading how far its counter moved while the pull that it belongs to took the weights:
-    /// between a peek before the first CPU was flushed and one after the last row was read.
+    /// Tells each reading how far its counter moved while the pull that it belongs to took the
+    /// weights: between a peek before the first CPU was flushed and one after the last row was
+    /// read.
     pub(crate) fn bound_skew(&self, readings: &mut [UncoreReading], before: &Peek, after: &Peek) {
         for reading in readings {
             let Some(count) = reading.count.filter(|_| self.divided.contains(&reading.at)) else {
@@ -49,7 +50,8 @@ impl Uncore {
     }
 }
 
-/// The events whose counts are divided by what CPUs counted: of those the moment of the reading matters.
+/// The events whose counts are divided by what CPUs counted: of those the moment of the reading
+/// matters.
 pub(super) fn divided(plan: &Plan) -> BTreeSet<usize> {
     let by_cpus = |apportion: Apportion| apportion != Apportion::None && !apportion.is_of_device();
     let metrics = plan.metrics.list.iter();

@@ -110,7 +110,8 @@ fn more_than_half_of_the_time_unknown_is_no_value() {
     let value = |unknown| sum(&[row(0, [8, 1], 30 * MS, 30 * MS), row(1, [0, 0], unknown, 0)]);
     assert!(value(30 * MS).estimate(0).is_some());
     assert_eq!(value(30 * MS + 1).estimate(0), None);
-    // A single row that was not live for 1 ms: by what it did itself, where that is half of its time.
+    // A single row that was not live for 1 ms: by what it did itself, where that is half of its
+    // time.
     near(sum(&[row(0, [8, 1], 8, 4)]).estimate(0).unwrap(), 64.0);
     assert_eq!(sum(&[row(0, [8, 1], 9, 4)]).estimate(0), None);
     assert_eq!(sum(&[row(0, [8, 1], 0, 0)]).estimate(0), None);
@@ -176,7 +177,8 @@ proptest! {
         }
     }
 
-    /// An estimate holds what was counted, the sum is that of its parts, and a part stays below its whole.
+    /// An estimate holds what was counted, the sum is that of its parts, and a part stays below its
+    /// whole.
     #[test]
     fn sums_and_parts(all in rows()) {
         let sum = sum(&all);
@@ -239,8 +241,8 @@ impl Random {
     }
 }
 
-/// How often the value lies within 1.96 stated errors of the truth, of an owner with so many rows that were
-/// live and some that were not, whose rates differ between CPUs by `spread`.
+/// How often the value lies within 1.96 stated errors of the truth, of an owner with so many rows
+/// that were live and some that were not, whose rates differ between CPUs by `spread`.
 fn coverage(live: usize, out: usize, spread: f64) -> f64 {
     const RUNS: u16 = 1000;
     let mut random = Random(1);

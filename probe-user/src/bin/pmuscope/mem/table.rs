@@ -1,4 +1,5 @@
-//! `pmuscope mem`: memory accesses per container, sampled by SPE: where they were served, how long they took.
+//! `pmuscope mem`: memory accesses per container, sampled by SPE: where they were served, how long
+//! they took.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -22,7 +23,8 @@ use crate::live;
 /// Arguments of `mem`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Operations from one sample to the next; without it the period begins at 32,768 and follows the budget
+    /// Operations from one sample to the next; without it the period begins at 32,768 and follows
+    /// the budget
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     period: Option<u64>,
     /// What is sampled, in the PMU's own terms (see `pmuscope list events arm_spe_0`)
@@ -37,7 +39,8 @@ pub(crate) struct Args {
     /// Longest time with interrupts off for a buffer's records, such as 50us
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
     spe_irq_max: Duration,
-    /// Share of a CPU's time that decoding may cost, such as 0.5%: the period is adapted to it, never below 4,096
+    /// Share of a CPU's time that decoding may cost, such as 0.5%: the period is adapted to it,
+    /// never below 4,096
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     spe_budget: Option<f64>,
     #[command(flatten)]
@@ -69,12 +72,15 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The period at first, and the budget that it follows. A period that is asked for without one stays.
+/// The period at first, and the budget that it follows. A period that is asked for without one
+/// stays.
 fn period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)> {
     match (period, budget) {
         (Some(period), Some(_)) if period < LOWEST_IN_BUDGET => bail!(
-            "--period {period} is below {LOWEST_IN_BUDGET}, the least that a period which follows a budget may be: \
-             give --period {LOWEST_IN_BUDGET} or more, or leave out --spe-budget and the period stays at {period}"
+            "--period {period} is below {LOWEST_IN_BUDGET}, the least that a period which follows \
+             a budget may be: \
+             give --period {LOWEST_IN_BUDGET} or more, or leave out --spe-budget and the period \
+             stays at {period}"
         ),
         (Some(period), budget) => Ok((period, budget)),
         (None, budget) => Ok((DEFAULT_PERIOD, budget.or(Some(DEFAULT_BUDGET)))),
@@ -109,7 +115,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn config(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Result<SpeConfig> {
     if args.filter.contains('/') {
         bail!(
-            "--filter takes terms such as load_filter=1,jitter=1, without the PMU's name and slashes"
+            "--filter takes terms such as load_filter=1,jitter=1, without the PMU's name and \
+             slashes"
         );
     }
     let mut filters = args.filter.clone();

@@ -10,7 +10,8 @@ pub(super) fn line(plan: &Plan, cost: &CountingCost) -> Option<String> {
     let (counters, ppm) = cost.affordable()?;
     let read = cost.read;
     let mut line = format!(
-        "counting takes {} of CPU {}: each change of owner reads {} counters of hardware, {} ns each",
+        "counting takes {} of CPU {}: each change of owner reads {} counters of hardware, {} ns \
+         each",
         percent(cost.ppm()?),
         cost.cpu,
         read.hardware,
@@ -92,7 +93,8 @@ mod tests {
         assert_eq!(line(&plan, &cost(500)), None);
         assert_eq!(
             line(&plan, &cost(1_000)).unwrap(),
-            "counting takes 1.74% of CPU 3: each change of owner reads 4 counters of hardware, 4200 ns each; \
+            "counting takes 1.74% of CPU 3: each change of owner reads 4 counters of hardware, \
+             4200 ns each; \
              with `-e cycles,instructions,task-clock` it would take 0.90%"
         );
         assert!(

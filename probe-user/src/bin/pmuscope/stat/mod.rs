@@ -40,13 +40,15 @@ pub(crate) struct Args {
     /// How long the counters of one group stay on a CPU, where there are more groups than fit
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(4..=3_600_000))]
     rotate: Option<u64>,
-    /// Only this PCI device in metrics of PCIe: a name such as nvme0, or an address (`pmuscope list devices`)
+    /// Only this PCI device in metrics of PCIe: a name such as nvme0, or an address (`pmuscope list
+    /// devices`)
     #[arg(long, value_name = "DEVICE", requires = "metric")]
     device: Option<String>,
     /// Kernel hook that accounts; cgroup-switches is used only where the kernel runs it completely
     #[arg(long, value_enum, default_value_t)]
     hook: Hook,
-    /// Rows that the kernel map takes (owners x CPUs x groups); what does not fit is shown as `system (overflow)`
+    /// Rows that the kernel map takes (owners x CPUs x groups); what does not fit is shown as
+    /// `system (overflow)`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_rows: Option<u32>,
     #[command(flatten)]
@@ -56,7 +58,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.run.by == By::Process && args.hook == Hook::CgroupSwitches {
         bail!(
-            "--by process needs --hook sched-switch: switches between processes of one cgroup are not cgroup switches"
+            "--by process needs --hook sched-switch: switches between processes of one cgroup are \
+             not cgroup switches"
         );
     }
     let machine = Arc::new(Machine::this());
@@ -146,7 +149,8 @@ fn settings(args: &Args, machine: &Machine, pmus: &Pmus) -> Result<Settings> {
     let narrowed = complex.narrowed(port, device);
     if narrowed.is_empty() {
         bail!(
-            "no PMU of this machine counts {name} by itself: `pmuscope list devices` shows which it can"
+            "no PMU of this machine counts {name} by itself: `pmuscope list devices` shows which \
+             it can"
         );
     }
     Ok(Settings {

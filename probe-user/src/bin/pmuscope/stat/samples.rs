@@ -8,8 +8,8 @@ use probe_user::{
     session::{Config, Session, SessionError, SpeConfig},
 };
 
-/// Starts a session that samples where its metrics need that. Where only shares gain by it, it does without
-/// if SPE cannot be had.
+/// Starts a session that samples where its metrics need that. Where only shares gain by it, it does
+/// without if SPE cannot be had.
 pub(crate) fn start(mut config: Config, machine: &Arc<Machine>) -> Result<Session> {
     let needed = config.plan.samples();
     if needed || config.plan.shares_reads() {

@@ -130,7 +130,8 @@ fn the_first_example_of_scf() {
         ("CMEM_WR_ACCESS", 0),
     ];
     let nanos = 168_225_760.0;
-    // 62.5 MHz is implausible for the fabric, and it is what the page prints: no plausibility bound.
+    // 62.5 MHz is implausible for the fabric, and it is what the page prints: no plausibility
+    // bound.
     near(scf("scf_frequency", nanos, &counts), 0.06251, 0.000_005);
     near(
         scf("cmem_write_utilization", nanos, &counts),

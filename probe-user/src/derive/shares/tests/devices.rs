@@ -76,7 +76,8 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
             .collect::<Vec<_>>()
     };
     let row = |whose: &str, value| (whose.to_owned(), value);
-    // The counts of local and remote memory together: 2 GB/s. What the device reads is written to it.
+    // The counts of local and remote memory together: 2 GB/s. What the device reads is written to
+    // it.
     assert_eq!(
         of("pcie_read_bandwidth"),
         [

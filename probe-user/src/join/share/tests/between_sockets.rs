@@ -33,8 +33,8 @@ fn source_and_destination_differ_and_the_difference_is_nobodys() {
     assert_eq!((counts(&less), less.unattributed), (vec![(7, 968)], 0));
 }
 
-/// The guide's example of writes: 3.3 % more at the destination. A small container on the idle socket gets
-/// none of that as its own, and no share that looks certain.
+/// The guide's example of writes: 3.3 % more at the destination. A small container on the idle
+/// socket gets none of that as its own, and no share that looks certain.
 #[test]
 fn a_small_local_weight_does_not_get_the_difference() {
     let (measured, sent) = (993_278_696, 961_728_219);
@@ -56,8 +56,8 @@ fn a_small_local_weight_does_not_get_the_difference() {
     );
 }
 
-/// The guide's example of reads: the source counts 7.9 % more than arrives. All of it may be its own, and
-/// whether somebody here read too cannot be told.
+/// The guide's example of reads: the source counts 7.9 % more than arrives. All of it may be its
+/// own, and whether somebody here read too cannot be told.
 #[test]
 fn where_the_source_counts_more_local_reads_are_not_known() {
     let (measured, sent) = (33_542_984, 36_189_087);
@@ -74,8 +74,8 @@ fn where_the_source_counts_more_local_reads_are_not_known() {
     assert_eq!((of(3).count, of(3).why_incomplete), (0, None));
 }
 
-/// What is local is all that is left, to the mismatch up or down, and the mismatch is taken off: a local part as
-/// large as the remote one errs by 15.8 %, one of a tenth of it by ten times as much.
+/// What is local is all that is left, to the mismatch up or down, and the mismatch is taken off: a
+/// local part as large as the remote one errs by 15.8 %, one of a tenth of it by ten times as much.
 #[test]
 fn local_shares_err_by_the_mismatch() {
     let local = [(2, 1_000_000_000), (3, 3_000_000_000)];

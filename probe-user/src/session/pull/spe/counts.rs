@@ -30,8 +30,8 @@ impl Row for SpeCounts {
     }
 }
 
-/// The rows as of the last reading. Only this process frees rows of the map, so it knows which were made anew:
-/// a time in each, as rows of USAGE have, would double the memory of a row.
+/// The rows as of the last reading. Only this process frees rows of the map, so it knows which were
+/// made anew: a time in each, as rows of USAGE have, would double the memory of a row.
 #[derive(Default)]
 pub(super) struct Weighed {
     rows: HashMap<SpeKey, Last>,
@@ -48,8 +48,8 @@ struct Last {
 }
 
 impl Weighed {
-    /// Adds what the samples since the last reading stand for, on each CPU as many operations as `weights` says,
-    /// to what those before did.
+    /// Adds what the samples since the last reading stand for, on each CPU as many operations as
+    /// `weights` says, to what those before did.
     #[expect(clippy::cast_precision_loss, reason = "samples of a window")]
     pub(super) fn add(
         &mut self,
@@ -114,8 +114,8 @@ mod tests {
     }
 
     proptest! {
-        /// Rows grow, are freed and are made anew, with fewer samples than before or with more, and seem to go
-        /// back otherwise: every sample stands for as much as its weight says, once.
+        /// Rows grow, are freed and are made anew, with fewer samples than before or with more, and
+        /// seem to go back otherwise: every sample stands for as much as its weight says, once.
         #[test]
         fn every_sample_is_weighed_once(
             steps in prop::collection::vec((0..1000_u16, any::<bool>(), 0..50_u64), 1..30),

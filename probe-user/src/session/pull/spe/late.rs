@@ -1,9 +1,9 @@
-//! What the program at the end of chunks was not called for: a kprobe's program is left out while its CPU
-//! is in a bpf(2) call that reads or changes a map, or runs another such program.
+//! What the program at the end of chunks was not called for: a kprobe's program is left out while
+//! its CPU is in a bpf(2) call that reads or changes a map, or runs another such program.
 //!
-//! A chunk that was missed lies in the buffer until it is overwritten, and the next call reads it too. So
-//! a drain that shows less than the kernel's log of the buffer is repeated; what is gone then is lost, and
-//! the log tells how many bytes that are.
+//! A chunk that was missed lies in the buffer until it is overwritten, and the next call reads it
+//! too. So a drain that shows less than the kernel's log of the buffer is repeated; what is gone
+//! then is lost, and the log tells how many bytes that are.
 
 use std::collections::btree_map::Entry;
 
@@ -27,8 +27,8 @@ pub(super) struct CpuLog {
     missed: u64,
 }
 
-/// Times that a CPU is drained where its program was not called: each call misses only what falls into
-/// somebody's bpf(2) call.
+/// Times that a CPU is drained where its program was not called: each call misses only what falls
+/// into somebody's bpf(2) call.
 const TRIES: u32 = 4;
 
 impl SpeTotals {
@@ -84,7 +84,8 @@ impl Spe {
         Ok(Drained::Yes)
     }
 
-    /// Puts what the logs say into the programs' account, which knows nothing of calls that it missed.
+    /// Puts what the logs say into the programs' account, which knows nothing of calls that it
+    /// missed.
     pub(super) fn add_logs(&mut self, cpus: &mut [SpeCpu]) {
         for (&number, log) in &mut self.totals.logs {
             if !self.events.iter().any(|event| event.cpu == number) {
@@ -103,7 +104,8 @@ impl Spe {
     }
 }
 
-/// Bytes that were written on a CPU, less those that its program was shown. Of a CPU that does not sample.
+/// Bytes that were written on a CPU, less those that its program was shown. Of a CPU that does not
+/// sample.
 fn missed(log: &CpuLog, account: &SpeCpu) -> u64 {
     log.sum.bytes.saturating_sub(account.bytes())
 }

@@ -1,6 +1,7 @@
-//! Reading the account of a CPU that samples. While the program serves a chunk the account is between two
-//! states: the cells of the chunk are in it, those that it will skip are not. So a CPU is looked at while it
-//! is stopped, when all that it wrote is handed over and no other chunk can come.
+//! Reading the account of a CPU that samples. While the program serves a chunk the account is
+//! between two states: the cells of the chunk are in it, those that it will skip are not. So a CPU
+//! is looked at while it is stopped, when all that it wrote is handed over and no other chunk can
+//! come.
 
 use probe_common::spe::SpeCpu;
 
@@ -53,8 +54,8 @@ impl Sampling for Account<'_> {
     }
 }
 
-/// The account of a CPU between two chunks; it samples on after, with `period` where one is given. It is
-/// made to hand over once more while `again` says so. None where its event is dead.
+/// The account of a CPU between two chunks; it samples on after, with `period` where one is given.
+/// It is made to hand over once more while `again` says so. None where its event is dead.
 pub(super) fn look<S: Sampling>(
     cpu: &mut S,
     period: Option<u64>,
@@ -100,7 +101,8 @@ mod tests {
         account: RefCell<SpeCpu>,
         /// Cells that the chunk that is served will skip.
         serving: Cell<Option<u64>>,
-        /// The chunks to come, cells and those skipped; between two calls a chunk begins or ends, or both.
+        /// The chunks to come, cells and those skipped; between two calls a chunk begins or ends,
+        /// or both.
         chunks: RefCell<Vec<(u64, u64, bool)>>,
     }
 
@@ -152,8 +154,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever chunk is being served when a CPU is looked at: what is decoded between two looks is what
-        /// was written less what was skipped.
+        /// Whatever chunk is being served when a CPU is looked at: what is decoded between two
+        /// looks is what was written less what was skipped.
         #[test]
         fn a_look_falls_between_two_chunks(
             chunks in prop::collection::vec((0..1000_u64, 0..1000_u64, any::<bool>()), 0..200),

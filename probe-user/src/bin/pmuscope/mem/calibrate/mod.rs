@@ -1,7 +1,7 @@
 //! `pmuscope mem calibrate`: on this machine and for this command, how accurate SPE sampling is and
-//! what it costs. The study of "Multi-level Memory-Centric Profiling on ARM Processors with ARM SPE"
-//! (NMO, section VII): runs are timed to the command's end, buffers are drained after it and what is
-//! in them counts.
+//! what it costs. The study of "Multi-level Memory-Centric Profiling on ARM Processors with ARM
+//! SPE" (NMO, section VII): runs are timed to the command's end, buffers are drained after it and
+//! what is in them counts.
 
 mod plot;
 mod study;
@@ -43,7 +43,8 @@ pub(crate) struct Args {
         default_value = "256K,1M,4M"
     )]
     aux: Vec<Size>,
-    /// Numbers of threads to try: the command gets them in `OMP_NUM_THREADS` and for {threads} in its words
+    /// Numbers of threads to try: the command gets them in `OMP_NUM_THREADS` and for {threads} in
+    /// its words
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     threads: Vec<u32>,
     /// Runs of each kind
@@ -155,10 +156,12 @@ impl Runner<'_> {
         match counter.read()? {
             Some(count) if count > 0.0 => Ok((count, time)),
             Some(_) => bail!(
-                "mem_access counted nothing: either the core does not count it (the kernel cannot tell), or the command does nothing"
+                "mem_access counted nothing: either the core does not count it (the kernel cannot \
+                 tell), or the command does nothing"
             ),
             None => bail!(
-                "mem_access was never on the PMU: something else holds its counters (the NMI watchdog, perf)"
+                "mem_access was never on the PMU: something else holds its counters (the NMI \
+                 watchdog, perf)"
             ),
         }
     }

@@ -124,7 +124,8 @@ pub(crate) fn svg(study: &Study) -> String {
     let height = PANEL.1 * all.len().max(1) as f64;
     let width = 2.0 * PANEL.0;
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" \
          font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     let mut top = 0.0;
@@ -175,7 +176,8 @@ fn panel(
     );
     let _ = writeln!(
         text,
-        "<rect x=\"{x0}\" y=\"{y0}\" width=\"{wide}\" height=\"{tall}\" fill=\"none\" stroke=\"gray\"/>"
+        "<rect x=\"{x0}\" y=\"{y0}\" width=\"{wide}\" height=\"{tall}\" fill=\"none\" \
+         stroke=\"gray\"/>"
     );
     for value in [low, (low + high) / 2.0, high] {
         let _ = writeln!(
@@ -196,7 +198,8 @@ fn panel(
         let (from, to) = (y(mean - deviation), y(mean + deviation));
         let _ = writeln!(
             text,
-            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\" stroke=\"steelblue\"/>"
+            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\" \
+             stroke=\"steelblue\"/>"
         );
         let _ = writeln!(
             text,

@@ -175,7 +175,8 @@ impl Study {
                 .map_or(String::new(), |n| format!(" with {n} threads"));
             let _ = writeln!(
                 text,
-                "without sampling{threads}: {:.3} s ± {:.3}; mem_access {:.0} ± {:.0} (counting it costs {:+.2}%)",
+                "without sampling{threads}: {:.3} s ± {:.3}; mem_access {:.0} ± {:.0} (counting \
+                 it costs {:+.2}%)",
                 time.mean,
                 time.deviation,
                 counted.mean,
@@ -227,13 +228,14 @@ impl Study {
         let _ = writeln!(text, "{table}");
         text.push_str(
             "means of all runs ± standard deviation; collisions and truncated are buffers, lost are records;\n\
-             invalid are the samples with an address or time of zero: as in NMO they are no part of the accuracy\n",
+             invalid are the samples with an address or time of zero: as in NMO they are no part \
+             of the accuracy\n",
         );
         text
     }
 
-    /// The setting to use, and why: of those as accurate as the best, and as cheap, the one with most
-    /// samples, in the smallest buffer.
+    /// The setting to use, and why: of those as accurate as the best, and as cheap, the one with
+    /// most samples, in the smallest buffer.
     pub(crate) fn recommendation(&self) -> String {
         // As accurate as the best: within a point of it, or within the two deviations.
         let best = self
@@ -272,18 +274,22 @@ impl Study {
         let cost = if none_is_cheap {
             "no setting that accurate costs less than 1%, and this one costs least"
         } else {
-            "the smallest period, so the most samples, whose cost is below 1% or below what the command's time varies by"
+            "the smallest period, so the most samples, whose cost is below 1% or below what the \
+             command's time varies by"
         };
         let mut text = format!(
-            "recommended: --period {period} --aux {aux}: accuracy {}, overhead {} (the command's own time varies by {noise:.2}%); \
-             accuracy is within a point, or within the deviations, of the best measured ({}); {cost}",
+            "recommended: --period {period} --aux {aux}: accuracy {}, overhead {} (the command's \
+             own time varies by {noise:.2}%); \
+             accuracy is within a point, or within the deviations, of the best measured ({}); \
+             {cost}",
             accuracy.percent(),
             overhead.percent(),
             best.percent(),
         );
         if best.mean < 0.9 {
             text.push_str(
-                "\nbeware: no setting reached an accuracy of 90%; see the collisions and truncations above, or try larger periods and buffers",
+                "\nbeware: no setting reached an accuracy of 90%; see the collisions and \
+                 truncations above, or try larger periods and buffers",
             );
         }
         text

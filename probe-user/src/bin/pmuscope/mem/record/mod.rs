@@ -24,7 +24,8 @@ pub(crate) struct Args {
     /// Write the samples as Parquet to FILE [default: pmuscope-mem.parquet, unless --raw is given]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Keep the buffers' bytes in FILE, in the form of perf.data: perf script and perf report read it
+    /// Keep the buffers' bytes in FILE, in the form of perf.data: perf script and perf report read
+    /// it
     #[arg(long, value_name = "FILE")]
     raw: Option<PathBuf>,
     /// Record this process, its threads and what it starts, until it ends or Ctrl-C
@@ -36,8 +37,9 @@ pub(crate) struct Args {
     /// A buffer for each thread in place of one for each CPU
     #[arg(long, conflicts_with = "cgroup")]
     per_thread: bool,
-    /// What is sampled, in terms of the PMU, or nothing for every operation: `load_filter`, `store_filter`,
-    /// `branch_filter`, `event_filter=BITS`, `jitter`, `pa_enable`, `pct_enable`, `ts_enable=0`
+    /// What is sampled, in terms of the PMU, or nothing for every operation: `load_filter`,
+    /// `store_filter`, `branch_filter`, `event_filter=BITS`, `jitter`, `pa_enable`, `pct_enable`,
+    /// `ts_enable=0`
     #[arg(long, value_name = "TERMS", default_value = "load_filter,store_filter")]
     filter: String,
     /// Only operations that took at least this many cycles
@@ -89,7 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     ];
     if !given.contains(&true) {
         bail!(
-            "nothing to record: give a command after --, a process with -p, or a cgroup with --cgroup"
+            "nothing to record: give a command after --, a process with -p, or a cgroup with \
+             --cgroup"
         );
     }
     let machine = Arc::new(Machine::this());

@@ -1,5 +1,5 @@
-//! A recording from its start to its end: drained when a buffer wants it and by a timer, ended by its
-//! target or by Ctrl-C.
+//! A recording from its start to its end: drained when a buffer wants it and by a timer, ended by
+//! its target or by Ctrl-C.
 
 use std::{
     io::{self, IsTerminal as _},
