@@ -23,7 +23,6 @@ use probe_user::{
 };
 
 use crate::{
-    guest::clock_runs_alone,
     spe_support,
     support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event as code},
@@ -232,9 +231,11 @@ fn loads() -> impl Iterator<Item = (String, Vec<u64>)> {
     two.chain(equal)
 }
 
-/// Weights are read at our hook of a switch, traffic is counted up to the test PMU's. Where the
-/// guest's clock runs on while its host does something else between the two, that is in one and not
-/// in the other: such a run says nothing about pmuscope, and another one is made, up to so many.
+/// Weights are read at our hook of a switch, traffic is counted up to the test PMU's. If QEMU stops
+/// the CPU between the two, the time until it goes on is in one and not in the other: for as long
+/// as its host does something else, or, where the clock is the guest's instructions, for the other
+/// CPU's turn (seen: 56 us of 300 ms). Such a run says nothing about pmuscope, and another one is
+/// made, up to so many. An error of pmuscope's own is in every one.
 const ROUNDS: usize = 3;
 
 #[test]
@@ -254,7 +255,7 @@ fn shares_are_near_the_truth() {
         let run = || quiet(&pmu, &on, || Counting::start(&events), weights);
         let mut errors = run();
         for _ in 1..ROUNDS {
-            if clock_runs_alone() && !errors.iter().all(near) {
+            if !errors.iter().all(near) {
                 println!("{load}: once more, after an error of {}", errors[0].largest);
                 errors = run();
             }
