@@ -37,14 +37,15 @@ fn main() -> Result<()> {
     .context("cannot build the eBPF programs; `cargo xtask setup` installs bpf-linker")
 }
 
-/// `FILES`: every file of `catalogue/` but the titles of documents, by name.
+/// `FILES`: every file of `catalogue/` with a family or a platform, by name.
 fn catalogue(out_dir: &Path) -> Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalogue");
     println!("cargo::rerun-if-changed={}", directory.display());
     let entries = fs::read_dir(&directory).context("cannot list catalogue/")?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names
-        .filter(|name| name.ends_with(".toml") && name != "documents.toml")
+        .filter(|name| name.ends_with(".toml"))
+        .filter(|name| !["documents.toml", "questions.toml"].contains(&name.as_str()))
         .collect();
     names.sort();
     let mut text = "const FILES: &[(&str, &str)] = &[\n".to_owned();

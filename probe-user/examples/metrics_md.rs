@@ -1,11 +1,14 @@
-//! Prints docs/metrics.md, for `cargo xtask docs`.
+//! Writes the pages on metrics below a directory, for `cargo xtask docs`.
 
-use std::io::Write as _;
+use std::{env, fs, path::PathBuf};
 
-use probe_user::catalogue::{Catalogue, markdown};
+use probe_user::catalogue::{Catalogue, pages};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let text = markdown(&Catalogue::builtin()?);
-    std::io::stdout().write_all(text.as_bytes())?;
+    let docs: PathBuf = env::args_os().nth(1).ok_or("usage: metrics_md DIR")?.into();
+    fs::create_dir_all(docs.join("metrics"))?;
+    for page in pages(&Catalogue::builtin()?) {
+        fs::write(docs.join(page.path), page.text)?;
+    }
     Ok(())
 }

@@ -46,7 +46,7 @@ enum Verb {
     Fresh,
     /// Formatting, lints, documentation and dependencies
     Check,
-    /// Write docs/metrics.md from the catalogue of metrics
+    /// Write docs/metrics.md and docs/metrics/ from the catalogue of metrics
     Docs,
     /// Run the benchmarks and print their tables
     Bench(bench::Args),

@@ -125,7 +125,7 @@ pub struct ChipSpec {
     pub gpus: Option<bool>,
     /// How many each socket has, by the chip's name.
     pub gpus_per_socket: Option<u32>,
-    /// Whether docs/metrics.md has a table of its metrics.
+    /// Whether docs/metrics/chips.md has a table of its metrics.
     #[serde(default)]
     pub coverage: bool,
 }

@@ -102,7 +102,7 @@ pub use self::{
         UncoreSpec, WeightSpec,
     },
     counts::Counts,
-    document::markdown,
+    document::{Page, pages},
     error::{CatalogueError, Problem, SelectError, Unavailable},
     groups::{CounterGroup, Place, Settings},
     model::{

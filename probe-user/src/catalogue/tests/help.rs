@@ -1,6 +1,11 @@
 //! The caveats of the documents are in the help text of the metrics that they are about.
 
-use super::{super::Kind, CATALOGUE, metric};
+use std::path::Path;
+
+use super::{
+    super::{Kind, pages},
+    CATALOGUE, metric,
+};
 
 /// Asserts that the help of every metric of `family` that `about` picks says all of `words`.
 fn says(family: &str, about: impl Fn(&str) -> bool, words: &[&str]) {
@@ -225,19 +230,32 @@ fn kinds_and_units_fit() {
     }
 }
 
-/// docs/metrics.md is made of the same data; `cargo xtask docs` writes it.
+/// The pages are made of the same data; `cargo xtask docs` writes them.
 #[test]
-fn the_document_is_what_the_catalogue_gives() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
-    let found = std::fs::read_to_string(path).unwrap();
-    assert!(
-        found == super::super::markdown(&CATALOGUE),
-        "docs/metrics.md has drifted: run `cargo xtask docs`"
-    );
+fn the_pages_are_what_the_catalogue_gives() {
+    let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
+    let pages = pages(&CATALOGUE);
+    let mut all = String::new();
+    for page in &pages {
+        let path = docs.join(&page.path);
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            found == page.text,
+            "{} has drifted: run `cargo xtask docs`",
+            path.display()
+        );
+        all.push_str(&found);
+    }
     for metric in CATALOGUE.metrics() {
-        assert!(found.contains(metric.formula.text()), "{}", metric.name);
+        assert!(all.contains(metric.formula.text()), "{}", metric.name);
         for note in &metric.notes {
-            assert!(found.contains(note), "{}: {note}", metric.name);
+            assert!(all.contains(note), "{}: {note}", metric.name);
         }
+    }
+    let entries = std::fs::read_dir(docs.join("metrics")).unwrap();
+    for entry in entries {
+        let path = entry.unwrap().path();
+        let known = pages.iter().any(|page| docs.join(&page.path) == path);
+        assert!(known, "{} is of no family: remove it", path.display());
     }
 }

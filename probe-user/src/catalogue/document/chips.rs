@@ -1,0 +1,134 @@
+//! The page of chips: how each is told, and which metrics have a value there.
+
+use super::{MADE, end, line};
+use crate::catalogue::{
+    Catalogue,
+    chip::{Chip, Hardware, Models, Platform},
+};
+
+const HEAD: &str = "\
+`--chip` says it. Without it, pmuscope goes by what this table has, the first column that tells first; what fits
+no row has the generic metrics only. Chips of one platform are told by their sockets and the GPUs on PCI; where
+these fit none, no metric is ruled out.
+
+| platform | chips (`--chip`) | PMUs | SoC | PMUs without a name | core or CPU |
+|---|---|---|---|---|---|
+";
+
+const NOT_BY_PMUS: &str = "
+The PMUs of Grace do not tell the chip: NVLink-C2C1 and CNVLINK are registered on chips that do not
+use them, and count zero there.
+
+";
+
+/// The whole page.
+pub(super) fn page(catalogue: &Catalogue) -> String {
+    let mut out = format!("# Which chip this is\n\n{MADE}\n\n{HEAD}");
+    for platform in Platform::all() {
+        line(&mut out, &tells(*platform));
+    }
+    out.push_str(NOT_BY_PMUS);
+    for chip in Chip::all().iter().filter(|chip| chip.spec().coverage) {
+        coverage(&mut out, catalogue, *chip);
+    }
+    end(out)
+}
+
+/// A row of the table of platforms; none for what nothing tells.
+fn tells(platform: Platform) -> String {
+    let spec = platform.spec();
+    let list = |items: Vec<String>| match items.is_empty() {
+        true => "-".to_owned(),
+        false => items.join(", "),
+    };
+    let chips = platform.chips().map(|chip| {
+        let spec = chip.spec();
+        let sockets = match spec.sockets {
+            None => String::new(),
+            Some((1, 1)) => ": 1 socket".to_owned(),
+            Some((least, most)) if least == most => format!(": {least} sockets"),
+            Some((least, most)) => format!(": {least} to {most} sockets"),
+        };
+        let gpus = match spec.gpus {
+            None => "",
+            Some(true) => ", with such GPUs",
+            Some(false) => ", without GPU",
+        };
+        format!("{} (`{chip}`{sockets}{gpus})", spec.title)
+    });
+    let midr = spec.midr.iter().map(|midr| format!("MIDR {midr:#x}"));
+    let cpus = spec.cpus.iter().map(|cpus| {
+        let models = cpus.models.iter().map(|models| match models {
+            Models::One(one) => format!("{one:#x}"),
+            Models::Range(first, last) => format!("{first:#x} to {last:#x}"),
+        });
+        let models = models.collect::<Vec<_>>().join(", ");
+        format!("{} family {:#x} model {models}", cpus.vendor, cpus.family)
+    });
+    let pmus = spec.pmus.iter().map(|pmu| format!("`{pmu}*`"));
+    let products = spec
+        .products
+        .iter()
+        .map(|product| format!("product {product:#x}"));
+    format!(
+        "| {} | {} | {} | {} | {} | {} |",
+        spec.title,
+        list(chips.collect()),
+        list(pmus.collect()),
+        list(spec.soc.iter().map(|soc| format!("`{soc}`")).collect()),
+        list(products.collect()),
+        list(midr.chain(cpus).collect()),
+    )
+}
+
+/// Which uncore metrics have a value on a chip of Grace.
+fn coverage(out: &mut String, catalogue: &Catalogue, chip: Chip) {
+    let machine = Hardware::of_chip(chip);
+    line(out, &format!("## {} (`{chip}`)\n", chip.title()));
+    line(
+        out,
+        "| PMU | metrics with a value | metrics without, and why |",
+    );
+    line(out, "|---|---|---|");
+    for family in catalogue.families() {
+        let metrics = catalogue
+            .on(&machine)
+            .into_iter()
+            .filter(|metric| metric.family.name == family.name && !metric.pmu.pattern.is_core());
+        let (mut with, mut without) = (Vec::new(), Vec::<(String, Vec<String>)>::new());
+        for metric in metrics {
+            let name = format!("`{}`", metric.name);
+            match (metric.not_on.get(&chip), metric.valid_on(&machine)) {
+                (Some(why), _) => match without.iter_mut().find(|(known, _)| known == why) {
+                    Some((_, names)) => names.push(name),
+                    None => without.push((why.clone(), vec![name])),
+                },
+                (None, _) => with.push(name),
+            }
+        }
+        if with.is_empty() && without.is_empty() {
+            continue;
+        }
+        let without: Vec<String> = without
+            .into_iter()
+            .map(|(why, names)| format!("{}: {why}", names.join(", ")))
+            .collect();
+        let or_none = |text: String| {
+            if text.is_empty() {
+                "-".to_owned()
+            } else {
+                text
+            }
+        };
+        line(
+            out,
+            &format!(
+                "| {} | {} | {} |",
+                family.title,
+                or_none(with.join(", ")),
+                or_none(without.join("; "))
+            ),
+        );
+    }
+    out.push('\n');
+}

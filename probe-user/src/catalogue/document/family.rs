@@ -1,0 +1,127 @@
+//! The page of a family: its metrics, then the events that they need.
+
+use std::fmt::Write as _;
+
+use super::{MADE, end, line};
+use crate::catalogue::{
+    Catalogue,
+    chip::{Chip, Platform},
+    model::{Family, Metric, Per, PmuSpec},
+};
+
+/// The whole page.
+pub(super) fn page(catalogue: &Catalogue, family: &Family) -> String {
+    let mut out = format!("# {}\n\n{MADE}\n\n", family.title);
+    let platforms = family.platforms.iter();
+    let platforms: Vec<&str> = platforms.map(|on| on.spec().title.as_str()).collect();
+    let everywhere = Platform::all().len() == platforms.len();
+    match everywhere {
+        true => line(&mut out, "On every platform.\n"),
+        false => line(&mut out, &format!("On {}.\n", platforms.join(", "))),
+    }
+    line(&mut out, "| metric | what it is | unit | group |");
+    line(&mut out, "|---|---|---|---|");
+    let metrics = catalogue.metrics();
+    let metrics: Vec<&Metric> = metrics
+        .filter(|metric| metric.family.name == family.name)
+        .collect();
+    for metric in &metrics {
+        let Metric {
+            name,
+            title,
+            unit,
+            group,
+            ..
+        } = metric;
+        line(
+            &mut out,
+            &format!("| [`{name}`](#{name}) | {title} | {unit} | `{group}` |"),
+        );
+    }
+    line(&mut out, "\n## Metrics\n");
+    for metric in metrics {
+        entry(&mut out, metric);
+    }
+    line(&mut out, "## Events\n");
+    for pmu in &family.pmus {
+        events(&mut out, pmu);
+    }
+    end(out)
+}
+
+fn events(out: &mut String, pmu: &PmuSpec) {
+    let per = match pmu.per {
+        Per::Cpu => "a value for each container",
+        Per::Socket => "a value for each socket",
+        Per::Device => "a value for each device",
+    };
+    let mut text = format!("PMU `{}`: {per}", pmu.pattern);
+    if let Some(counters) = pmu.counters {
+        let _ = write!(text, ", {counters} events at once");
+    }
+    if let Some(slots) = pmu.slots {
+        let _ = write!(text, ", {slots} slots per cycle");
+    }
+    for (filter, value) in &pmu.defaults {
+        let _ = write!(text, ", `{filter}` is {value:#x} unless asked otherwise");
+    }
+    line(out, &format!("{text}.\n"));
+    line(out, "| event | encoding | one count is | counters |");
+    line(out, "|---|---|---|---|");
+    for (name, event) in &pmu.events {
+        let counters = match (&event.counters, event.fixed) {
+            (_, true) => "its own".to_owned(),
+            (Some(counters), false) => {
+                let counters: Vec<String> = counters.iter().map(u8::to_string).collect();
+                counters.join(", ")
+            }
+            (None, false) => "any".to_owned(),
+        };
+        let row = format!(
+            "| `{name}` | `{}` | {} | {counters} |",
+            event.perf, event.count
+        );
+        line(out, &row);
+    }
+    out.push('\n');
+}
+
+fn entry(out: &mut String, metric: &Metric) {
+    line(out, &format!("### `{}`\n", metric.name));
+    line(
+        out,
+        &format!("{}, in {}.\n", metric.title, unit(&metric.unit)),
+    );
+    line(out, &format!("    {}\n", metric.formula.text()));
+    let mut facts = vec![format!("{}, group `{}`", metric.kind, metric.group)];
+    if let Some(bound) = metric.bound {
+        facts.push(format!("at most {bound}"));
+    }
+    if !metric.pmu.pattern.is_core() {
+        facts.push(format!("apportion: {}", metric.apportion));
+    }
+    if !metric.aliases.is_empty() {
+        facts.push(format!("also named `{}`", metric.aliases.join("`, `")));
+    }
+    line(out, &format!("- {}", facts.join("; ")));
+    line(
+        out,
+        &format!("- source: {}: {}", metric.document, metric.section),
+    );
+    let chips: Vec<&str> = metric.chips().into_iter().map(Chip::title).collect();
+    line(out, &format!("- valid on: {}", chips.join("; ")));
+    for note in &metric.notes {
+        line(out, &format!("- {note}"));
+    }
+    for (chip, why) in &metric.not_on {
+        line(out, &format!("- no value on {}: {why}", chip.title()));
+    }
+    out.push('\n');
+}
+
+fn unit(unit: &str) -> &str {
+    match unit {
+        "1" => "1 (a plain ratio)",
+        unit => unit,
+    }
+}

@@ -1,0 +1,109 @@
+//! What people ask, and the metrics that answer.
+
+use serde::Deserialize;
+
+use super::line;
+use crate::catalogue::{
+    Catalogue,
+    model::{Apportion, Metric, Per},
+};
+
+const QUESTIONS: &str = include_str!("../../../catalogue/questions.toml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    question: Vec<Question>,
+}
+
+/// A question.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Question {
+    ask: String,
+    /// What prints the answer.
+    command: String,
+    /// The groups of the metrics that answer.
+    groups: Vec<String>,
+    /// Their units; none named: any.
+    #[serde(default)]
+    units: Vec<String>,
+}
+
+impl Question {
+    pub(super) fn all() -> Vec<Self> {
+        let file: Result<File, _> = toml::from_str(QUESTIONS);
+        file.unwrap_or_else(|error| panic!("catalogue/questions.toml: {error}"))
+            .question
+    }
+
+    fn is_answered_by(&self, metric: &Metric) -> bool {
+        let group = self.groups.contains(&metric.group);
+        group && (self.units.is_empty() || self.units.contains(&metric.unit))
+    }
+
+    /// The question as a heading, the command, and the metrics that answer by family and by what
+    /// has a value.
+    pub(super) fn write(&self, out: &mut String, catalogue: &Catalogue) {
+        line(out, &format!("### {}\n", self.ask));
+        line(out, &format!("`{}`\n", self.command));
+        for family in catalogue.families() {
+            let page = format!("metrics/{}.md", family.name);
+            let mut answers: Vec<(&str, Vec<String>)> = Vec::new();
+            let metrics = catalogue.metrics();
+            let metrics = metrics.filter(|metric| metric.family.name == family.name);
+            for metric in metrics.filter(|metric| self.is_answered_by(metric)) {
+                let name = format!("[`{0}`]({page}#{0})", metric.name);
+                let of = of(metric);
+                match answers.iter_mut().find(|(known, _)| *known == of) {
+                    Some((_, names)) => names.push(name),
+                    None => answers.push((of, vec![name])),
+                }
+            }
+            for (of, names) in answers {
+                let (title, names) = (&family.title, names.join(", "));
+                line(out, &format!("- [{title}]({page}), {of}: {names}"));
+            }
+        }
+        out.push('\n');
+    }
+}
+
+/// What has a value of the metric.
+fn of(metric: &Metric) -> &'static str {
+    let shared = metric.apportion != Apportion::None;
+    match (metric.pmu.per, shared) {
+        (Per::Cpu, _) => "each container",
+        (Per::Socket, false) => "each socket",
+        (Per::Socket, true) => "each socket, and each container's share",
+        (Per::Device, false) => "each device",
+        (Per::Device, true) => "each device, and the share of its users",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_answers_a_question_and_every_question_has_an_answer() {
+        let catalogue = Catalogue::builtin().unwrap();
+        let questions = Question::all();
+        for metric in catalogue.metrics() {
+            let asked = questions
+                .iter()
+                .any(|question| question.is_answered_by(metric));
+            assert!(asked, "no question asks for {}", metric.name);
+        }
+        for question in &questions {
+            let answered = catalogue
+                .metrics()
+                .any(|metric| question.is_answered_by(metric));
+            assert!(answered, "{}", question.ask);
+            for group in &question.groups {
+                let known = catalogue.metrics().any(|metric| metric.group == *group);
+                assert!(known, "{}: no group {group}", question.ask);
+            }
+        }
+    }
+}
