@@ -209,6 +209,7 @@ fn snapshot(plan: &Plan, cgroups: u64, seconds: u64) -> Snapshot {
     }
     Snapshot {
         at: Duration::from_secs(seconds),
+        boot_time: Duration::ZERO,
         rows,
         freed: Vec::new(),
         uncore: Vec::new(),

@@ -4,6 +4,7 @@ use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
+    time::SystemTime,
 };
 
 use serde_json::json;
@@ -250,10 +251,24 @@ fn prometheus_reads_what_stat_writes() {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    let faults = r#"pmuscope_events_total{kind="command",name="sh",event="page-faults"} "#;
-    let faults = text.lines().find_map(|line| line.strip_prefix(faults));
-    let faults = faults.unwrap_or_else(|| panic!("{text}"));
-    assert!(faults.parse::<u64>().unwrap() > 0, "{text}");
+    let of = |name: &str, labels: &str| {
+        let start = format!(r#"pmuscope_{name}{{kind="command",name="sh"{labels}}} "#);
+        let value = text.lines().find_map(|line| line.strip_prefix(&start));
+        let value = value.unwrap_or_else(|| panic!("no {start} in\n{text}"));
+        value.parse::<f64>().unwrap()
+    };
+    let faults = of("events_total", r#",event="page-faults",group="0""#);
+    assert!(faults > 0.0, "{text}");
+    let estimated = of("events_estimated_total", r#",event="page-faults""#);
+    assert_eq!(estimated, faults, "software events are always live");
+    let [enabled, running] = ["enabled", "running"]
+        .map(|time| of(&format!("events_{time}_seconds_total"), r#",group="0""#));
+    assert_eq!(enabled, running);
+    assert!(enabled > 0.0, "{text}");
+    let created = of("events_created", r#",event="page-faults",group="0""#);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.unwrap().as_secs_f64();
+    assert!(created < now && now < created + 3600.0, "{created} {now}");
     let timed = text.lines().map(|line| match line.starts_with('#') {
         true => format!("{line}\n"),
         false => format!("{line} 1700000000\n"),

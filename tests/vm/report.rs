@@ -20,7 +20,7 @@ impl Row {
     pub(crate) fn of(report: &Report, group: &Group<'_>) -> Self {
         let (mut values, mut metrics) = (Vec::new(), Vec::new());
         for series in group.series {
-            match (report.metric(series).event, series.value.clone()) {
+            match (report.metric(series).is_event(), series.value.clone()) {
                 (true, Ok(Value::Counter(counter))) => values.push(Ok(counter)),
                 (false, Ok(Value::Gauge(gauge))) => metrics.push(Ok(gauge)),
                 (true, Err(reason)) => values.push(Err(reason)),

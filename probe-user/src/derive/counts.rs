@@ -1,13 +1,15 @@
 //! Counts of events: of entities, sockets and the machine.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use super::{Counter, Estimate, Kind, Metric, Reason, Report, Subject, Value};
+use super::{
+    Attributes, Counter, Counting, Estimate, Kind, LiveTime, Metric, Reason, Report, Subject, Value,
+};
 use crate::{
     formula::{Absent, NoValue},
-    join::{Gained, Joined},
     plan::{Column, CountSource, Plan},
-    window::{Counted, Usage, Window},
+    snapshot::UncoreReading,
+    window::{Counted, Gained, UncoreTotal, Usage, Window},
 };
 
 /// A count, or why there is none.
@@ -16,7 +18,14 @@ pub(super) type Count = Result<Counter, NoValue>;
 /// The events that are shown, with their metrics.
 pub(super) struct Columns<'a> {
     plan: &'a Plan,
-    list: Vec<(u32, &'a Column)>,
+    list: Vec<Shown<'a>>,
+}
+
+/// An event that is shown: indices in the report.
+struct Shown<'a> {
+    column: &'a Column,
+    metric: u32,
+    attributes: u32,
 }
 
 impl<'a> Columns<'a> {
@@ -25,14 +34,20 @@ impl<'a> Columns<'a> {
         let list = shown.map(|column| {
             let nanos = column.clock || column.place == CountSource::Duration;
             let unit = column.unit.clone();
-            let metric = report.add_metric(Metric {
-                name: column.name.clone(),
-                help: format!("What the event {} counted", column.name),
-                unit: unit.unwrap_or_else(|| if nanos { "ns" } else { "" }.to_owned()),
-                kind: Kind::Counter,
-                event: true,
-            });
-            (metric, column)
+            Shown {
+                column,
+                metric: report.add_metric(Metric {
+                    name: column.name.clone(),
+                    help: format!("What the event {} counted", column.name),
+                    unit: unit.unwrap_or_else(|| if nanos { "ns" } else { "" }.to_owned()),
+                    kind: Kind::Counter,
+                    counting: Counting::Event(column.scale),
+                }),
+                attributes: report.add_attributes(Attributes {
+                    group: group(plan, column.place),
+                    ..Attributes::default()
+                }),
+            }
         });
         Self {
             plan,
@@ -42,21 +57,23 @@ impl<'a> Columns<'a> {
 
     /// The events that are counted on CPUs, of one row.
     pub(super) fn add_row(&self, report: &mut Report, subject: u32, row: &Gained<Usage>) {
-        for (metric, column) in &self.list {
-            let CountSource::Core { group, at } = column.place else {
+        for shown in &self.list {
+            let CountSource::Core { group, at } = shown.column.place else {
                 continue;
             };
-            let Some(count) = core_count(self.plan, column, (group, at), &row.delta) else {
+            let start = report.start;
+            let Some(count) = core_count(self.plan, shown.column, (group, at), &row.delta, start)
+            else {
                 continue;
             };
             let total = row.total.get(group).and_then(Option::as_ref);
-            let total = total.and_then(|total| Some(total.estimate(at)? * column.scale));
-            push(report, [subject, *metric], count, total);
+            let total = total.and_then(|total| counted(shown.column, total, at, row.since).ok());
+            shown.push(report, subject, count, total);
         }
     }
 
     /// The events of sockets: instances of a PMU are added up.
-    pub(super) fn add_sockets(&self, report: &mut Report, window: &Window, joined: &Joined) {
+    pub(super) fn add_sockets(&self, report: &mut Report, window: &Window) {
         let mut last = None;
         for (socket, at, count) in self.socket_counts(window) {
             let subject = match last {
@@ -64,39 +81,36 @@ impl<'a> Columns<'a> {
                 _ => report.subject(Subject::Socket(socket)),
             };
             last = Some((socket, subject));
-            let (metric, column) = self.list[at];
-            let total = joined.on_socket(column.place, socket);
-            let total = total.map(|total| total * column.scale);
-            push(report, [subject, metric], count, total);
+            let shown = &self.list[at];
+            let mut totals = shown.totals(window);
+            let total = totals.find(|total| total.socket == socket);
+            shown.push(report, subject, count, total.map(|it| shown.total(it)));
         }
     }
 
     /// The events of the whole machine.
-    pub(super) fn add_machine(
-        &self,
-        report: &mut Report,
-        subject: u32,
-        window: &Window,
-        joined: &Joined,
-    ) {
-        self.add_row(report, subject, &joined.total);
+    pub(super) fn add_machine(&self, report: &mut Report, subject: u32, window: &Window) {
+        self.add_row(report, subject, &window.total);
         let sockets = self.socket_counts(window);
-        for (at, (metric, column)) in self.list.iter().enumerate() {
-            let (count, sum) = match column.place {
+        for (at, shown) in self.list.iter().enumerate() {
+            let (count, sum) = match shown.column.place {
                 CountSource::Core { .. } | CountSource::Sampled(_) => continue,
                 CountSource::Uncore { .. } => {
                     let here = sockets.iter().filter(|(_, column, _)| *column == at);
-                    let missing = || Err(NoValue::Missing(vec![column.name.clone()]));
-                    let sum = joined.on_sockets(column.place);
+                    let missing = || Err(NoValue::Missing(vec![shown.column.name.clone()]));
                     let count = total(here.map(|(.., count)| count)).unwrap_or_else(missing);
-                    (count, sum.map(|sum| sum * column.scale))
+                    let totals = shown.totals(window).map(|total| shown.total(total));
+                    (count, totals.reduce(sum_of))
                 }
                 CountSource::Duration => {
-                    let raw = nanos(window.length);
-                    (Ok(exact(raw)), Some(float(nanos(report.elapsed()))))
+                    let [window, all] = [report.length(), report.elapsed()].map(nanos);
+                    (
+                        Ok(exact(window, report.start)),
+                        Some(exact(all, report.began)),
+                    )
                 }
             };
-            push(report, [subject, *metric], count, sum);
+            shown.push(report, subject, count, sum);
         }
     }
 
@@ -106,12 +120,12 @@ impl<'a> Columns<'a> {
         for reading in &window.uncore {
             let place = CountSource::Uncore { at: reading.at };
             let mut columns = self.list.iter();
-            let Some(at) = columns.position(|(_, column)| column.place == place) else {
+            let Some(at) = columns.position(|shown| shown.column.place == place) else {
                 continue;
             };
-            let Column { name, scale, .. } = self.list[at].1;
+            let Column { name, scale, .. } = self.list[at].column;
             let value = match reading.count {
-                Some(count) => self::scale(count, reading.enabled, reading.running, *scale)
+                Some(_) => self::scale(reading, *scale, window.start)
                     .ok_or_else(|| NoValue::NeverRan(name.clone())),
                 None => Err(NoValue::Missing(vec![name.clone()])),
             };
@@ -126,9 +140,48 @@ impl<'a> Columns<'a> {
     }
 }
 
-fn push(report: &mut Report, [subject, metric]: [u32; 2], count: Count, total: Option<f64>) {
-    let value = count.map(Value::Counter).map_err(Reason::NoValue);
-    report.push([subject, metric, 0], value, total);
+impl Shown<'_> {
+    fn push(&self, report: &mut Report, subject: u32, count: Count, total: Option<Counter>) {
+        let value = count.map(Value::Counter).map_err(Reason::NoValue);
+        report.push([subject, self.metric, self.attributes], value, total);
+    }
+
+    /// What an uncore event counted since the session began, by socket.
+    fn totals<'a>(&self, window: &'a Window) -> impl Iterator<Item = &'a UncoreTotal> {
+        let place = self.column.place;
+        let totals = window.uncore_totals.iter();
+        totals.filter(move |total| place == CountSource::Uncore { at: total.at })
+    }
+
+    fn total(&self, total: &UncoreTotal) -> Counter {
+        let scale = self.column.scale;
+        Counter {
+            start: total.since,
+            raw: total.raw,
+            estimate: Estimate {
+                live: float(total.running) / float(total.enabled.max(1)),
+                error: Some(total.variance.sqrt() * scale),
+                ..Estimate::exact(total.estimate * scale)
+            },
+            time: Some(LiveTime {
+                enabled: total.enabled,
+                running: total.running,
+            }),
+        }
+    }
+}
+
+/// The number of an event's counter group.
+fn group(plan: &Plan, place: CountSource) -> Option<u32> {
+    let group = match place {
+        CountSource::Core { group, .. } => group,
+        CountSource::Uncore { at } => {
+            let mut groups = plan.uncore_groups.iter();
+            plan.groups.len() + groups.position(|group| group.contains(&at))?
+        }
+        CountSource::Duration | CountSource::Sampled(_) => return None,
+    };
+    u32::try_from(group).ok()
 }
 
 /// The value of a column that is counted on CPUs; None where it is not counted for such a row.
@@ -137,30 +190,38 @@ fn core_count(
     column: &Column,
     (group, at): (usize, usize),
     usage: &Usage,
+    start: Duration,
 ) -> Option<Count> {
-    let counted = usage.get(group)?.as_ref();
-    let counted = counted.filter(|it| it.enabled > 0);
+    let of_group = usage.get(group)?.as_ref();
+    let of_group = of_group.filter(|it| it.enabled > 0);
     let ran = || usage.iter().flatten().any(|it| it.enabled > 0);
-    if counted.is_none() && plan.is_of_one_kind(group) && ran() {
+    if of_group.is_none() && plan.is_of_one_kind(group) && ran() {
         // It ran, and never on a core of that kind: that is known.
-        return Some(Ok(exact(0)));
+        return Some(Ok(exact(0, start)));
     }
-    let value = |counted: &Counted| {
-        let estimate = estimate(counted, at).map_err(|why| match why {
-            Absent::MostlyUnknown => NoValue::MostlyUnknown,
-            Absent::Missing | Absent::NeverRan => NoValue::NeverRan(column.name.clone()),
-        })?;
-        Ok(Counter {
-            raw: counted.counts[at],
-            estimate: Estimate {
-                value: estimate * column.scale,
-                live: counted.live(),
-                interval: None,
-                error: Some(counted.covariance(at, at).sqrt() * column.scale),
-            },
-        })
-    };
-    Some(counted.ok_or(NoValue::DidNotRun).and_then(value))
+    let of_group = of_group.ok_or(NoValue::DidNotRun);
+    Some(of_group.and_then(|it| counted(column, it, at, start)))
+}
+
+/// What a group's counters say of one of them.
+fn counted(column: &Column, counted: &Counted, at: usize, start: Duration) -> Count {
+    let estimate = estimate(counted, at).map_err(|why| match why {
+        Absent::MostlyUnknown => NoValue::MostlyUnknown,
+        Absent::Missing | Absent::NeverRan => NoValue::NeverRan(column.name.clone()),
+    })?;
+    Ok(Counter {
+        start,
+        raw: counted.counts[at],
+        estimate: Estimate {
+            live: counted.live(),
+            error: Some(counted.covariance(at, at).sqrt() * column.scale),
+            ..Estimate::exact(estimate * column.scale)
+        },
+        time: Some(LiveTime {
+            enabled: counted.enabled,
+            running: counted.running,
+        }),
+    })
 }
 
 /// What is estimated of the first event, where it is one that is counted on CPUs.
@@ -169,7 +230,7 @@ pub(super) fn first(plan: &Plan, usage: &Usage) -> Option<f64> {
     let CountSource::Core { group, at } = column.place else {
         return None;
     };
-    let count = core_count(plan, column, (group, at), usage)?;
+    let count = core_count(plan, column, (group, at), usage, Duration::ZERO)?;
     Some(count.ok()?.estimate.value)
 }
 
@@ -183,63 +244,65 @@ pub(super) fn estimate(counted: &Counted, at: usize) -> Result<f64, Absent> {
 }
 
 /// Of an uncore counter. None where it never ran: nothing can be said then, least of all 0.
-pub(super) fn scale(raw: u64, enabled: u64, running: u64, scale: f64) -> Option<Counter> {
-    if running == 0 {
-        return None;
-    }
-    let live = float(running) / float(enabled.max(running));
-    let value = float(raw) / live * scale;
+pub(super) fn scale(reading: &UncoreReading, scale: f64, start: Duration) -> Option<Counter> {
+    let enabled = reading.enabled.max(reading.running);
     Some(Counter {
-        raw,
+        start,
+        raw: reading.count?,
         estimate: Estimate {
-            value,
-            live,
-            interval: None,
-            // What was not seen may be anything from nothing to twice as much.
-            error: Some(value * (1.0 - live)),
+            live: float(reading.running) / float(enabled),
+            error: Some(reading.error() * scale),
+            ..Estimate::exact(reading.estimate()? * scale)
         },
+        time: Some(LiveTime {
+            enabled,
+            running: reading.running,
+        }),
     })
 }
 
 /// The sum over sockets or instances; an error where one of them has no value, a part is not the
 /// whole. None of none.
 pub(super) fn total<'a>(counts: impl Iterator<Item = &'a Count>) -> Option<Count> {
-    let mut all: Option<Counter> = None;
-    for count in counts {
-        let count = match count {
-            Ok(count) => *count,
-            Err(reason) => return Some(Err(reason.clone())),
-        };
-        all = Some(all.map_or(count, |sum| {
-            Counter {
-                raw: sum.raw.wrapping_add(count.raw),
-                estimate: Estimate {
-                    value: sum.estimate.value + count.estimate.value,
-                    live: sum.estimate.live.min(count.estimate.live),
-                    interval: None,
-                    error: sum
-                        .estimate
-                        .error
-                        .zip(count.estimate.error)
-                        .map(|(a, b)| a.hypot(b)),
-                },
-            }
-        }));
-    }
-    all.map(Ok)
+    let counts: Result<Vec<Counter>, NoValue> = counts.cloned().collect();
+    counts
+        .map(|counts| counts.into_iter().reduce(sum_of))
+        .transpose()
 }
 
-fn exact(raw: u64) -> Counter {
+fn sum_of(a: Counter, b: Counter) -> Counter {
     Counter {
+        start: a.start.min(b.start),
+        raw: a.raw.wrapping_add(b.raw),
+        estimate: Estimate {
+            live: a.estimate.live.min(b.estimate.live),
+            error: a
+                .estimate
+                .error
+                .zip(b.estimate.error)
+                .map(|(a, b)| a.hypot(b)),
+            ..Estimate::exact(a.estimate.value + b.estimate.value)
+        },
+        time: a.time.zip(b.time).map(|(a, b)| LiveTime {
+            enabled: a.enabled + b.enabled,
+            running: a.running + b.running,
+        }),
+    }
+}
+
+fn exact(raw: u64, start: Duration) -> Counter {
+    Counter {
+        start,
         raw,
         estimate: Estimate {
             error: Some(0.0),
             ..Estimate::exact(float(raw))
         },
+        time: None,
     }
 }
 
-fn nanos(time: std::time::Duration) -> u64 {
+fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

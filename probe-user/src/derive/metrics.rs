@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Estimate, Kind, Metric, Reason, Report, Subject, Value, samples::SampledMetric};
+use super::{
+    Attributes, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject, Value,
+    samples::SampledMetric,
+};
 use crate::{
     catalogue::Counts,
     devices::Device,
@@ -28,7 +31,7 @@ fn described(planned: &PlannedMetric) -> Metric {
         help: planned.metric.title.clone(),
         unit: planned.metric.unit.clone(),
         kind: Kind::Gauge,
-        event: false,
+        counting: Counting::All,
     }
 }
 
@@ -37,6 +40,8 @@ pub(super) struct CoreMetrics<'a> {
     plan: &'a Plan,
     list: Vec<CoreMetric<'a>>,
     length: Duration,
+    /// The attributes of metrics that are estimated of samples.
+    sampled: u32,
 }
 
 struct CoreMetric<'a> {
@@ -62,6 +67,10 @@ impl<'a> CoreMetrics<'a> {
             plan,
             list: list.collect(),
             length: window.length,
+            sampled: report.add_attributes(Attributes {
+                method: Method::Sampled,
+                ..Attributes::default()
+            }),
         }
     }
 
@@ -75,12 +84,12 @@ impl<'a> CoreMetrics<'a> {
     ) {
         let ran = usage.iter().flatten().any(|row| row.enabled > 0);
         for metric in &self.list {
-            let value = match &metric.sampled {
-                Some(sampled) => sampled.value(samples),
-                None => self.counted(metric, usage, ran),
+            let (value, attributes) = match &metric.sampled {
+                Some(sampled) => (sampled.value(samples), self.sampled),
+                None => (self.counted(metric, usage, ran), 0),
             };
             let value = value.map(Value::Gauge).map_err(Reason::NoValue);
-            report.push([subject, metric.id, 0], value, None);
+            report.push([subject, metric.id, attributes], value, None);
         }
     }
 

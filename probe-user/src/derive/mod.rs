@@ -1,28 +1,31 @@
 //! Derive: values from counts, documented metrics from values, and the [`Report`] of all of them.
 
+mod accesses;
 mod counts;
 mod ddio;
 mod metrics;
 mod own;
+mod pages;
 mod report;
 mod samples;
+mod series;
 mod shares;
 mod spe;
 pub mod statistics;
+mod value;
 
-use self::{counts::Columns, metrics::CoreMetrics, spe::Accesses};
+use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics};
 pub use self::{
+    accesses::served_name,
     ddio::{Advice, Finding},
-    report::{
-        Attributes, Cell, Counter, Estimate, Group, Histogram, Kind, Metric, Part, Reason, Report,
-        Series, Subject, Table, Value,
-    },
-    spe::served_name,
+    report::{Cell, Group, Part, Report, Table},
+    series::{Attributes, Counting, Kind, Metric, Series, Subject},
+    value::{Counter, Estimate, Histogram, LiveTime, Method, Reason, Value},
 };
 use crate::{
-    join::{Entity, Gained, Joined, View},
+    join::{Entity, Joined, Rows, View},
     plan::Plan,
-    window::{SpeUsage, Usage, Window},
+    window::{Gained, SpeUsage, Usage, Window},
 };
 
 impl Report {
@@ -30,14 +33,14 @@ impl Report {
     /// of itself.
     #[must_use]
     pub fn new(plan: &Plan, window: &Window, joined: &Joined, view: &View) -> Self {
-        let mut report = Self::empty(joined.began, window.start, window.length);
+        let mut report = Self {
+            boot_time: window.boot_time,
+            ..Self::empty(window.began, window.start, window.length)
+        };
         let columns = Columns::new(&mut report, plan);
         let metrics = CoreMetrics::new(&mut report, plan, window);
         let accesses = view.accesses.map(|_| Accesses::new(&mut report));
-        let unused = Gained {
-            delta: vec![None; plan.groups.len()],
-            total: vec![None; plan.groups.len()],
-        };
+        let unused = Gained::first(vec![None; plan.groups.len()], window.start);
         let nothing = Gained::<SpeUsage>::default();
         let add = |report: &mut Self, subject: u32, row: &Row<'_>| {
             let samples = row.samples.unwrap_or(&nothing);
@@ -56,13 +59,13 @@ impl Report {
             columns.add_row(&mut report, subject, row.usage.unwrap_or(&unused));
             add(&mut report, subject, &row);
         }
-        columns.add_sockets(&mut report, window, joined);
+        columns.add_sockets(&mut report, window);
         let machine = report.subject(Subject::Machine);
-        columns.add_machine(&mut report, machine, window, joined);
+        columns.add_machine(&mut report, machine, window);
         let total = Row {
             entity: &Entity::System,
-            usage: Some(&joined.total),
-            samples: joined.samples.as_ref().map(|samples| &samples.total),
+            usage: Some(&window.total),
+            samples: window.samples.as_ref().map(|samples| &samples.total),
         };
         add(&mut report, machine, &total);
         metrics::add_missing(&mut report, machine, plan);
@@ -70,7 +73,7 @@ impl Report {
         shares::add(&mut report, plan, window, joined);
         own::add(&mut report, window);
         if let (Some(samples), Some(pages @ 1..)) = (&window.samples, view.accesses) {
-            report.tables.push(spe::hot_pages(&samples.pages, pages));
+            report.tables.push(pages::hot(&samples.pages, pages));
         }
         report.findings = ddio::findings(&report);
         report.advice = ddio::advice(&report);
@@ -94,7 +97,7 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
         usage: Some(usage),
         samples: samples.and_then(|samples| samples.of(entity)),
     });
-    let sampled = samples.into_iter().flat_map(|samples| &samples.rows);
+    let sampled = samples.into_iter().flat_map(Rows::iter);
     let known = |samples: &Gained<SpeUsage>| samples.total.values().any(|it| it.row.samples > 0);
     let only_sampled = sampled
         .filter(|(entity, samples)| joined.of(entity).is_none() && known(samples))

@@ -2,7 +2,7 @@
 
 use probe_common::SampledCost;
 
-use super::{Counter, Estimate, Kind, Metric, Reason, Report, Subject, Value};
+use super::{Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value};
 use crate::{
     snapshot::{Health, Hook},
     window::Window,
@@ -19,7 +19,7 @@ pub(super) fn add(report: &mut Report, window: &Window) {
             help: help.to_owned(),
             unit: unit.to_owned(),
             kind,
-            event: false,
+            counting: Counting::All,
         });
         report.push([subject, metric, 0], value, total);
     };
@@ -41,14 +41,22 @@ pub(super) fn add(report: &mut Report, window: &Window) {
     let help = "The kernel hook that accounts";
     add("hook", "", Kind::State, help, Ok(hook), None);
     let mut number = |(name, unit, kind, help, value): Line<'_>| {
-        let estimate = value.map(|value| Estimate::exact(float(value)));
-        let total = estimate.map(|estimate| estimate.value);
-        let value = value.zip(estimate).ok_or(Reason::NotMeasured);
-        let value = value.map(|(raw, estimate)| match kind {
-            Kind::Counter => Value::Counter(Counter { raw, estimate }),
-            _ => Value::Gauge(estimate),
+        let value = value.ok_or(Reason::NotMeasured).map(|raw| {
+            let estimate = Estimate::exact(float(raw));
+            match kind {
+                Kind::Counter => Value::Counter(Counter {
+                    start: window.began,
+                    raw,
+                    estimate,
+                    time: None,
+                }),
+                _ => Value::Gauge(estimate),
+            }
         });
-        let total = total.filter(|_| kind == Kind::Counter);
+        let total = match &value {
+            Ok(Value::Counter(counter)) => Some(*counter),
+            _ => None,
+        };
         add(name, unit, kind, help, value, total);
     };
     for line in accounting(&window.health) {

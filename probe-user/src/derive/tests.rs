@@ -10,14 +10,17 @@ use super::{
     *,
 };
 use crate::{
-    catalogue::{Catalogue, Chip, Hardware},
     event::{self, Exclude, Scope},
     formula::NoValue,
     join::By,
     machine::cpus::CpuList,
-    plan::{Column, CountSource, MetricSource, Planned, PlannedMetric},
+    plan::{Column, CountSource, Planned},
+    snapshot::UncoreReading,
     window::tests::snapshot,
 };
+
+mod metrics;
+mod totals;
 
 const MS: u64 = 1_000_000;
 
@@ -97,7 +100,7 @@ fn cgroup(id: u64) -> Subject {
 
 /// What the events of a subject counted, in the plan's order.
 fn counts(report: &Report, subject: &Subject) -> Vec<Result<Counter, Reason>> {
-    let events = report.metrics.iter().filter(|metric| metric.event);
+    let events = report.metrics.iter().filter(|metric| metric.is_event());
     let series = events.map(|event| report.of(subject, &event.name).next().unwrap());
     let counts = series.map(|series| match series.value.clone()? {
         Value::Counter(counter) => Ok(counter),
@@ -106,46 +109,59 @@ fn counts(report: &Report, subject: &Subject) -> Vec<Result<Counter, Reason>> {
     counts.collect()
 }
 
-/// A metric of a subject.
-fn gauge(report: &Report, subject: &Subject, metric: &str) -> Estimate {
-    *report
-        .of(subject, metric)
-        .next()
-        .unwrap()
-        .estimate()
-        .unwrap()
-}
-
 /// The rows of a report.
 fn entities(report: &Report) -> Vec<Subject> {
     let rows = report.groups().filter(|group| group.part == Part::Rows);
     rows.map(|group| group.subject.clone()).collect()
 }
 
+fn reading(count: u64, enabled: u64, running: u64) -> UncoreReading {
+    UncoreReading {
+        at: 0,
+        socket: 0,
+        instance: 0,
+        count: Some(count),
+        skew: 0,
+        enabled,
+        running,
+    }
+}
+
 #[test]
 fn an_uncore_counter_that_never_ran_has_no_value() {
-    assert_eq!(scale(0, 1_000, 0, 1.0), None);
-    assert_eq!(scale(0, 0, 0, 1.0), None);
+    assert_eq!(scale(&reading(0, 1_000, 0), 1.0, Duration::ZERO), None);
+    assert_eq!(scale(&reading(0, 0, 0), 1.0, Duration::ZERO), None);
 }
 
 #[test]
 fn an_uncore_counter_that_ran_part_of_the_time_is_scaled_and_says_so() {
-    let Counter { raw, estimate } = scale(250, 1_000, 250, 1.0).unwrap();
+    let counter = scale(&reading(250, 1_000, 250), 1.0, Duration::ZERO).unwrap();
+    let Estimate {
+        value, live, error, ..
+    } = counter.estimate;
     assert_eq!(
-        (raw, estimate.value, estimate.live, estimate.error),
+        (counter.raw, value, live, error),
         (250, 1_000.0, 0.25, Some(750.0))
     );
-    let Counter { raw, estimate } = scale(3, 10, 10, 64.0).unwrap();
-    assert_eq!((raw, estimate.value, estimate.live), (3, 192.0, 1.0));
-    assert_eq!(estimate.error, Some(0.0));
+    let time = LiveTime {
+        enabled: 1_000,
+        running: 250,
+    };
+    assert_eq!(counter.time, Some(time));
+    let counter = scale(&reading(3, 10, 10), 64.0, Duration::ZERO).unwrap();
+    let Estimate {
+        value, live, error, ..
+    } = counter.estimate;
+    assert_eq!(
+        (counter.raw, value, live, error),
+        (3, 192.0, 1.0, Some(0.0))
+    );
 }
 
 #[test]
 fn a_total_needs_every_socket() {
-    let one = Ok(Counter {
-        raw: 1,
-        estimate: Estimate::exact(1.0),
-    });
+    let counted = |count| scale(&reading(count, 10, 10), 1.0, Duration::ZERO);
+    let one = counted(1).ok_or(NoValue::DidNotRun);
     assert_eq!(total([&one, &one].into_iter()).unwrap().unwrap().raw, 2);
     let lost = Err(NoValue::DidNotRun);
     assert_eq!(total([&one, &lost].into_iter()), Some(lost));
@@ -243,89 +259,6 @@ proptest! {
     }
 }
 
-/// The plan with a metric of the catalogue, whose events are counted at these places.
-fn with_metric(mut plan: Plan, name: &str, events: &[(&str, CountSource)]) -> Plan {
-    let machine = Hardware::of_chip(Chip::named("other").unwrap());
-    let catalogue = Catalogue::builtin().unwrap();
-    let metric = catalogue.select(name, &machine).unwrap().remove(0).clone();
-    let events = events
-        .iter()
-        .map(|(name, place)| ((*name).to_owned(), *place));
-    plan.metrics.list.push(PlannedMetric {
-        metric,
-        sources: Ok(vec![MetricSource {
-            events: events.collect(),
-            units: 1,
-            ..MetricSource::default()
-        }]),
-        io: Vec::new(),
-    });
-    plan.metrics.machine = Some(machine);
-    plan
-}
-
-fn core(group: usize, at: usize) -> CountSource {
-    CountSource::Core { group, at }
-}
-
-/// The events of a group err together: their ratio is that of the time for which both were live.
-/// With the clock, which is always live, the part that was not seen is in the error.
-#[test]
-fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
-    let plan = with_metric(
-        plan(2, 0),
-        "ipc",
-        &[("instructions", core(1, 0)), ("cycles", core(1, 1))],
-    );
-    let plan = with_metric(
-        plan,
-        "frequency",
-        &[("cycles", core(1, 1)), ("run_time", core(0, 0))],
-    );
-    let rows = [
-        (key(7, 0, 0), usage([100 * MS, 0], 100 * MS, 100 * MS)),
-        (key(7, 0, 1), usage([40 * MS, 80 * MS], 100 * MS, 25 * MS)),
-    ];
-    let report = report(&plan, rows);
-    let [ipc, frequency] = ["ipc", "frequency"].map(|name| gauge(&report, &cgroup(7), name));
-    assert_eq!((ipc.value, ipc.live), (0.5, 0.25));
-    assert_eq!(ipc.error, Some(0.0));
-    assert_eq!((frequency.value, frequency.live), (3.2, 0.25));
-    assert!(
-        (frequency.rel_error().unwrap() - 0.75).abs() < 1e-6,
-        "{frequency:?}"
-    );
-}
-
-/// Of two CPUs the ratio has what their unequal weights may be off by.
-#[test]
-fn a_ratio_over_cpus_has_the_error_of_their_weights() {
-    let events = [("branch_misses", core(0, 0)), ("branches", core(0, 1))];
-    let plan = with_metric(plan(1, 0), "branch_miss_ratio", &events);
-    let of = |misses: [u64; 2]| {
-        let row = |cpu, misses| {
-            let counts = [misses * MS, 50 * MS];
-            (key(7, cpu, 0), usage(counts, 100 * MS, 50 * MS))
-        };
-        let report = report(&plan, [row(0, misses[0]), row(1, misses[1])]);
-        gauge(&report, &cgroup(7), "branch_miss_ratio")
-    };
-    // By hand: of 100 branches, 40 and 10 misses; what was not seen is half of them, so that the
-    // weight of each CPU is off by half: the root of (20 - 12.5)^2 and (5 - 12.5)^2 twice over, of
-    // 200.
-    let ratio = of([20, 5]);
-    assert!((ratio.value - 0.25).abs() < 1e-12);
-    let error = (2.0 * 7.5_f64.powi(2)).sqrt() / 200.0;
-    assert!(
-        (ratio.error.unwrap() / error - 1.0).abs() < 1e-3,
-        "{ratio:?} {error}"
-    );
-    // At its bound a share can be seen to change on one side only.
-    let ratio = of([50, 50]);
-    assert_eq!(ratio.value, 1.0);
-    assert_eq!(ratio.error, Some(0.0));
-}
-
 /// Of the other kind of core an owner has nothing, which is known; where cores are alike, what did
 /// not count is not known.
 #[test]
@@ -347,73 +280,4 @@ fn what_ran_on_one_kind_of_core_has_0_of_the_other() {
     plan.cores = Vec::new();
     let total = counts(&report(&plan, rows()), &Subject::Machine);
     assert_eq!(total[0], Err(Reason::NoValue(NoValue::DidNotRun)));
-}
-
-/// Totals are the sums of all windows, whatever they were scaled by, and end with the row.
-#[test]
-fn totals_go_on_from_window_to_window() {
-    let plan = plan(1, 0);
-    let view = View {
-        by: By::Cgroup,
-        ..View::default()
-    };
-    let at = |second, rows: &[(u64, [u64; 2], u64, u64)]| {
-        let rows = rows.iter().map(|(id, counts, enabled, running)| {
-            (key(*id, 0, 0), usage(*counts, *enabled, *running))
-        });
-        let mut snapshot = snapshot(rows);
-        snapshot.at = Duration::from_secs(second);
-        snapshot
-    };
-    let second = 1000 * MS;
-    let snapshots = [
-        at(1, &[]),
-        // Live for half of the time: 200 are estimated.
-        at(
-            2,
-            &[
-                (7, [100, 10], second, second / 2),
-                (8, [5, 5], second, second),
-            ],
-        ),
-        // And 50 more, all of which were counted.
-        at(
-            3,
-            &[
-                (7, [150, 10], 2 * second, 3 * second / 2),
-                (8, [5, 5], second, second),
-            ],
-        ),
-        at(4, &[(7, [150, 10], 2 * second, 3 * second / 2)]),
-    ];
-    let mut joined = None;
-    let mut shown = Vec::new();
-    for pair in snapshots.windows(2) {
-        let window = Window::between(&pair[0], &pair[1], &plan);
-        let now = view.join(&plan, &window, joined.as_ref());
-        let report = Report::new(&plan, &window, &now, &view);
-        let total = |id| {
-            report
-                .of(&cgroup(id), "e00")
-                .next()
-                .map(|series| series.total.unwrap())
-        };
-        let machine = report.of(&Subject::Machine, "e00").next().unwrap();
-        shown.push((
-            report.elapsed().as_secs(),
-            total(7),
-            total(8),
-            machine.total,
-        ));
-        joined = Some(now);
-    }
-    assert_eq!(
-        shown,
-        [
-            (1, Some(200.0), Some(5.0), Some(205.0)),
-            // Nothing is lost where a row did not run in a window.
-            (2, Some(250.0), Some(5.0), Some(255.0)),
-            (3, Some(250.0), None, Some(255.0)),
-        ]
-    );
 }

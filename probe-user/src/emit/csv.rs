@@ -7,9 +7,9 @@ use super::{
     label::{label, short},
     printable::printable,
 };
-use crate::derive::{Cell, Kind, Part, Report, Series, Subject, Value, served_name};
+use crate::derive::{Cell, Kind, Method, Part, Report, Series, Subject, Value, served_name};
 
-const HEADING: [&str; 19] = [
+const HEADING: [&str; 22] = [
     "elapsed_s",
     "duration_s",
     "kind",
@@ -29,6 +29,9 @@ const HEADING: [&str; 19] = [
     "operation",
     "source",
     "address",
+    "group",
+    "enabled_ns",
+    "running_ns",
 ];
 
 /// A line; what is not there is an empty field.
@@ -51,6 +54,9 @@ struct Line<'a> {
     operation: &'a str,
     source: String,
     address: String,
+    group: String,
+    enabled: String,
+    running_nanos: String,
 }
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
@@ -123,7 +129,11 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
     let attributes = report.attributes(series);
     let mut line = Line {
         socket: text(attributes.socket),
-        method: text(attributes.method),
+        method: match attributes.method {
+            Method::Counted => String::new(),
+            method => method.to_string(),
+        },
+        group: text(attributes.group),
         device: attributes.device.as_deref().unwrap_or_default(),
         operation: attributes
             .operation
@@ -132,7 +142,11 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
         ..Line::default()
     };
     match &series.value {
-        Err(reason) => line.reason = reason.to_string(),
+        // Nothing is known, by whatever method.
+        Err(reason) => {
+            line.method.clear();
+            line.reason = reason.to_string();
+        }
         Ok(Value::State(state, _)) => (*state).clone_into(&mut line.value),
         Ok(Value::Info(texts)) => {
             let texts = texts.iter().map(|(name, text)| format!("{name}={text}"));
@@ -144,11 +158,15 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
             };
             line.value = estimate.value.to_string();
             line.running = estimate.live.to_string();
-            line.raw = text(series.counter().map(|counter| counter.raw));
+            if let Some(counter) = series.counter() {
+                line.raw = counter.raw.to_string();
+                line.enabled = text(counter.time.map(|time| time.enabled));
+                line.running_nanos = text(counter.time.map(|time| time.running));
+            }
             ends(&mut line, estimate.interval);
             let error = estimate.rel_error();
             line.rel_error =
-                text(error.filter(|error| *error > 0.0 || attributes.method.is_some()));
+                text(error.filter(|error| *error > 0.0 || attributes.method.is_share()));
         }
     }
     line
@@ -192,6 +210,9 @@ impl Lines<'_> {
             line.operation,
             &line.source,
             &line.address,
+            &line.group,
+            &line.enabled,
+            &line.running_nanos,
         ];
         for field in fields {
             self.csv.write_field(printable(field).as_bytes())?;

@@ -1,9 +1,10 @@
 //! A report as `OpenMetrics` text 1.0, one exposition for each window.
 //!
-//! Counters are totals since the session began; metrics are those of the last window, in base
-//! units. What has no value is not there: `pmuscope_absent_values` counts it by reason. The
-//! machine's own values, and accesses by where they were served, have names of their own, so that a
-//! sum over a metric counts nothing twice.
+//! Counters are totals since their rows began: as counted, beside the time for which that was and
+//! the estimate for the whole time. Metrics are those of the last window, in base units; how far
+//! they can be trusted is in families beside them. What has no value is not there:
+//! `pmuscope_absent_values` counts it by reason. The machine's own values, and accesses by where
+//! they were served, have names of their own, so that a sum over a metric counts nothing twice.
 
 mod family;
 mod text;
@@ -11,92 +12,214 @@ mod text;
 use std::{collections::BTreeMap, io};
 
 use self::{
-    family::{Families, Level},
+    family::{Aspect, Families, Family, Level},
     text::Text,
 };
 use super::{
     Options,
     label::{label, pid, pod},
 };
-use crate::derive::{Attributes, Kind, Part, Report, Series, Subject, Value, served_name};
+use crate::derive::{
+    Attributes, Counter, Counting, Estimate, Group, Kind, Method, Part, Report, Series, Subject,
+    Value, served_name,
+};
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
-    let mut families = Families::new(report);
-    let mut absent: BTreeMap<String, u64> = BTreeMap::new();
-    // Series by family: all of one must stand together.
-    let mut by_family: Vec<Vec<&Series>> = Vec::new();
+    let mut samples = Samples::new(report);
     for group in report.groups() {
+        if group.part != Part::Own || options.with_self {
+            samples.add(&group);
+        }
+    }
+    let labels = Labels::of(report);
+    let mut text = Text::new(out);
+    for (family, samples) in samples.families.list().iter().zip(&samples.by_family) {
+        text.head(&family.name, family.type_name(), &family.unit, &family.help);
+        for (series, number) in samples {
+            sample(&mut text, report, family, &labels, series, *number);
+        }
+    }
+    if !samples.absent.is_empty() {
+        let name = "pmuscope_absent_values";
+        text.head(name, "gauge", "", "Series without a value, by the reason");
+        for (reason, count) in samples.absent {
+            let reason = text::label("reason", &reason);
+            #[expect(clippy::cast_precision_loss, reason = "a number of series")]
+            text.sample(name, "", &[&reason], count as f64);
+        }
+    }
+    text.end();
+    Ok(())
+}
+
+/// What is written, by family: all samples of one must stand together.
+struct Samples<'a> {
+    report: &'a Report,
+    families: Families<'a>,
+    by_family: Vec<Vec<(&'a Series, f64)>>,
+    /// How many series have no value, by the reason.
+    absent: BTreeMap<String, u64>,
+}
+
+impl<'a> Samples<'a> {
+    fn new(report: &'a Report) -> Self {
+        Self {
+            report,
+            families: Families::new(report),
+            by_family: Vec::new(),
+            absent: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, group: &Group<'a>) {
         let level = match group.part {
-            Part::Own if !options.with_self => continue,
             Part::Own => Level::Own,
             Part::Total | Part::Missing => Level::Machine,
             Part::Sockets => Level::Sockets,
             Part::Rows | Part::Places | Part::Shares => Level::Rows,
         };
+        // The times of a counter group are those of all its events.
+        let mut timed: Vec<u32> = Vec::new();
         for series in group.series {
             // Where a counter has a total, that the window has no value does not matter.
-            if let (Err(reason), None) = (&series.value, series.total) {
-                *absent.entry(reason.to_string()).or_default() += 1;
-                continue;
-            }
-            let by_source = report.attributes(series).source.is_some();
-            let family = families.of(series.metric, level, by_source);
-            if by_family.len() <= family {
-                by_family.resize_with(family + 1, Vec::new);
-            }
-            by_family[family].push(series);
-        }
-    }
-    let subjects: Vec<String> = report.subjects.iter().map(subject).collect();
-    let attributes: Vec<String> = report.attributes.iter().map(attributes).collect();
-    let mut text = Text::new(out);
-    for (family, series) in families.list().iter().zip(by_family) {
-        text.head(&family.name, family.type_name(), &family.unit, &family.help);
-        for series in series {
-            let event = families.event(series.metric);
-            let labels = [
-                &*subjects[series.subject as usize],
-                &attributes[series.attributes as usize],
-                event,
-            ];
-            match &series.value {
-                Ok(Value::Gauge(gauge)) => {
-                    text.sample(&family.name, "", labels, gauge.value * family.factor);
+            match (&series.value, self.report.total(series)) {
+                (_, Some(total)) => {
+                    let first = !timed.contains(&series.attributes);
+                    timed.extend(first.then_some(series.attributes));
+                    self.counter(series, level, total, first);
                 }
-                Ok(Value::Histogram(histogram)) => {
-                    text.histogram(&family.name, labels, histogram, family.factor);
-                }
-                Ok(Value::Info(texts)) => {
-                    let texts = texts.iter().map(|(name, value)| text::label(name, value));
-                    let texts = texts.collect::<Vec<_>>().join(",");
-                    text.sample(&family.name, "_info", [labels[0], &texts, ""], 1.0);
-                }
-                Ok(Value::State(now, all)) => {
-                    for state in *all {
-                        let own = text::label(&family.name, state);
-                        let is = f64::from(u8::from(state == now));
-                        text.sample(&family.name, "", [labels[0], &own, ""], is);
+                (Err(reason), None) => *self.absent.entry(reason.to_string()).or_default() += 1,
+                // Known to be nothing, for as long as nothing else was ever counted.
+                (Ok(Value::Counter(_)), None) => {}
+                (Ok(Value::Gauge(gauge)), None) => {
+                    self.push(series, level, Aspect::Value, gauge.value);
+                    self.trust(series, level, gauge);
+                    if gauge.live < 1.0 {
+                        self.push(series, level, Aspect::Live, gauge.live);
                     }
                 }
-                Ok(Value::Counter(_)) | Err(_) => {
-                    if let Some(total) = series.total {
-                        text.sample(&family.name, "_total", labels, total * family.factor);
-                    }
+                (Ok(Value::Histogram(_) | Value::Info(_) | Value::State(..)), None) => {
+                    self.push(series, level, Aspect::Value, f64::NAN);
                 }
             }
         }
     }
-    if !absent.is_empty() {
-        let name = "pmuscope_absent_values";
-        text.head(name, "gauge", "", "Series without a value, by the reason");
-        for (reason, count) in absent {
-            let reason = text::label("reason", &reason);
-            #[expect(clippy::cast_precision_loss, reason = "a number of series")]
-            text.sample(name, "", [&reason, "", ""], count as f64);
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the format's numbers have no better precision"
+    )]
+    fn counter(&mut self, series: &'a Series, level: Level, total: &Counter, first: bool) {
+        let raw = total.raw as f64;
+        match self.report.metric(series).counting {
+            Counting::All => return self.push(series, level, Aspect::Raw, raw),
+            Counting::Event(scale) => self.push(series, level, Aspect::Raw, raw * scale),
+            Counting::Samples => self.push(series, level, Aspect::Samples, raw),
+        }
+        if let Some(time) = total.time.filter(|_| first) {
+            self.push(series, level, Aspect::Enabled, time.enabled as f64);
+            self.push(series, level, Aspect::Running, time.running as f64);
+        }
+        self.push(series, level, Aspect::Estimated, total.estimate.value);
+        self.trust(series, level, &total.estimate);
+    }
+
+    /// How far a number may be off, where that is known and not nothing.
+    fn trust(&mut self, series: &'a Series, level: Level, estimate: &Estimate) {
+        if let Some((low, high)) = estimate.interval {
+            self.push(series, level, Aspect::Lower, low);
+            self.push(series, level, Aspect::Upper, high);
+        }
+        // Of a share it says too that it is exact.
+        let share = self.report.attributes(series).method.is_share();
+        if let Some(error) = estimate.error.filter(|error| *error > 0.0 || share) {
+            self.push(series, level, Aspect::Error, error);
         }
     }
-    text.end();
-    Ok(())
+
+    fn push(&mut self, series: &'a Series, level: Level, aspect: Aspect, number: f64) {
+        let by_source = self.report.attributes(series).source.is_some();
+        let family = self.families.of(series.metric, level, by_source, aspect);
+        if self.by_family.len() <= family {
+            self.by_family.resize_with(family + 1, Vec::new);
+        }
+        self.by_family[family].push((series, number));
+    }
+}
+
+/// The labels of everything that can be told apart, written once.
+struct Labels {
+    subjects: Vec<String>,
+    attributes: Vec<String>,
+    groups: Vec<String>,
+    events: Vec<String>,
+}
+
+impl Labels {
+    fn of(report: &Report) -> Self {
+        let group = |attributes: &Attributes| {
+            let group = attributes.group;
+            group.map_or_else(String::new, |it| text::label("group", &it.to_string()))
+        };
+        let events = report.metrics.iter().map(|metric| match metric.is_event() {
+            true => text::label("event", &metric.name),
+            false => String::new(),
+        });
+        Self {
+            subjects: report.subjects.iter().map(subject).collect(),
+            attributes: report.attributes.iter().map(attributes).collect(),
+            groups: report.attributes.iter().map(group).collect(),
+            events: events.collect(),
+        }
+    }
+}
+
+fn sample(
+    text: &mut Text<'_>,
+    report: &Report,
+    family: &Family,
+    labels: &Labels,
+    series: &Series,
+    number: f64,
+) {
+    let attributes = series.attributes as usize;
+    let subject = labels.subjects[series.subject as usize].as_str();
+    let event = labels.events[series.metric as usize].as_str();
+    let group = labels.groups[attributes].as_str();
+    let attributes = labels.attributes[attributes].as_str();
+    let labels: &[&str] = match family.aspect {
+        Aspect::Raw => &[subject, attributes, event, group],
+        Aspect::Enabled | Aspect::Running => &[subject, attributes, group],
+        _ => &[subject, attributes, event],
+    };
+    let created = |start| (report.boot_time + start).as_secs_f64();
+    match &series.value {
+        _ if family.kind == Kind::Counter => {
+            text.sample(&family.name, "_total", labels, number * family.factor);
+            if let Some(total) = report.total(series) {
+                text.sample(&family.name, "_created", labels, created(total.start));
+            }
+        }
+        Ok(Value::Histogram(histogram)) => {
+            text.histogram(&family.name, labels, histogram, family.factor);
+            text.sample(&family.name, "_created", labels, created(histogram.start));
+        }
+        Ok(Value::Info(texts)) => {
+            let texts = texts.iter().map(|(name, value)| text::label(name, value));
+            let texts = texts.collect::<Vec<_>>().join(",");
+            text.sample(&family.name, "_info", &[subject, &texts], 1.0);
+        }
+        Ok(Value::State(now, all)) => {
+            for state in *all {
+                let own = text::label(&family.name, state);
+                let is = f64::from(u8::from(state == now));
+                text.sample(&family.name, "", &[subject, &own], is);
+            }
+        }
+        Ok(Value::Gauge(_) | Value::Counter(_)) | Err(_) => {
+            text.sample(&family.name, "", labels, number * family.factor);
+        }
+    }
 }
 
 /// The labels of a subject.
@@ -128,18 +251,21 @@ fn subject(subject: &Subject) -> String {
     labels.join(",")
 }
 
+/// Those that belong to what a series is, and not to how its counters were scheduled.
 fn attributes(attributes: &Attributes) -> String {
     let Attributes {
         socket,
         device,
+        group: _,
         method,
         operation,
         source,
     } = attributes;
+    let method = (*method != Method::Counted).then(|| method.to_string());
     let labels = [
         ("socket", socket.map(|socket| socket.to_string())),
         ("device", device.clone()),
-        ("method", method.map(|method| method.to_string())),
+        ("method", method),
         (
             "operation",
             operation.map(|operation| operation.name().to_owned()),
@@ -149,17 +275,6 @@ fn attributes(attributes: &Attributes) -> String {
     let labels = labels.into_iter();
     let labels = labels.filter_map(|(name, value)| Some(text::label(name, &value?)));
     labels.collect::<Vec<_>>().join(",")
-}
-
-/// What the type of a metric is called.
-fn type_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
-        Kind::Info => "info",
-        Kind::State => "stateset",
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::io::{self, Write};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::{Options, interval::large, label::short, printable::printable};
-use crate::derive::{Counter, Estimate, Group, Kind, Metric, Part, Report, Series, Subject, Value};
+use crate::derive::{
+    Counter, Estimate, Group, Kind, Method, Metric, Part, Report, Series, Subject, Value,
+};
 
 /// Columns side by side; more metrics go into tables below.
 const METRICS_IN_A_ROW: usize = 6;
@@ -63,7 +65,7 @@ fn entities(report: &Report, groups: &[Group<'_>]) -> Vec<Table> {
     let rows: Vec<&Group<'_>> = groups.iter().filter(rows).collect();
     let mut used = vec![false; report.metrics.len()];
     for series in rows.iter().flat_map(|group| group.series) {
-        used[series.metric as usize] |= series.attributes == 0;
+        used[series.metric as usize] |= report.attributes(series).operation.is_none();
     }
     let used = report.metrics.iter().zip(used).enumerate();
     let used: Vec<(usize, Kind)> = used
@@ -94,7 +96,8 @@ fn matrix(report: &Report, rows: &[&Group<'_>], columns: &[usize]) -> Table {
         .map(|column| heading(&report.metrics[*column]));
     let mut table = headed(std::iter::once(String::new()).chain(heads));
     for group in rows {
-        let plain = group.series.iter().filter(|series| series.attributes == 0);
+        let plain = |series: &&Series| report.attributes(series).operation.is_none();
+        let plain = group.series.iter().filter(plain);
         let mut cells_of_row = vec!["-".to_owned(); columns.len()];
         let mut any = false;
         for series in plain {
@@ -165,11 +168,10 @@ fn shares(report: &Report, groups: &[Group<'_>]) -> Table {
                 right(&value(metric, series)),
                 left(&metric.unit),
                 right(&error),
-                left(
-                    &attributes
-                        .method
-                        .map_or_else(String::new, |method| method.to_string()),
-                ),
+                left(&match attributes.method {
+                    Method::Counted => String::new(),
+                    method => method.to_string(),
+                }),
             ]);
         }
     }

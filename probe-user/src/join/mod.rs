@@ -1,19 +1,19 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
+mod rows;
 pub mod share;
-mod spe;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use probe_common::CgroupId;
 
+pub use self::rows::Rows;
 use self::share::{MetricShares, Part, Shares};
-pub use self::spe::SpeJoined;
 use crate::{
     names::Claims,
-    plan::{CountSource, Plan},
-    snapshot::{ENDED, Names, OVERFLOW, UNATTRIBUTED, UncoreReading},
-    window::{Owner, Usage, Window},
+    plan::Plan,
+    snapshot::{ENDED, Names, OVERFLOW, UNATTRIBUTED},
+    window::{Gained, Owner, SpeUsage, Usage, Window},
 };
 
 /// What a row of the output stands for.
@@ -103,15 +103,6 @@ pub(crate) struct Naming<'a> {
     command_path: Option<&'a String>,
 }
 
-/// What was gained in a window, and what since the session began.
-#[derive(Clone, Debug, Default)]
-pub struct Gained<T> {
-    /// In the window.
-    pub delta: T,
-    /// Since the session began: the sum of all windows.
-    pub total: T,
-}
-
 /// Shares of one metric on one socket, by entity.
 #[derive(Debug)]
 pub struct EntityShares {
@@ -124,44 +115,21 @@ pub struct EntityShares {
 /// A window by entity.
 #[derive(Debug)]
 pub struct Joined {
-    /// When the session began.
-    pub began: Duration,
     /// By entity, in their order. The total of an entity that has no row any more is dropped.
-    pub rows: Vec<(Entity, Gained<Usage>)>,
-    /// The whole machine: the sum of every owner, also of those that are not shown.
-    pub total: Gained<Usage>,
+    pub rows: Rows<Usage>,
     /// What was sampled, in a session that samples.
-    pub samples: Option<SpeJoined>,
+    pub samples: Option<Rows<SpeUsage>>,
     /// Who caused what sockets counted.
     pub shares: Vec<EntityShares>,
     /// Bytes that resctrl counted, by entity and socket.
     pub monitored: BTreeMap<(Entity, u32), u64>,
-    /// Estimates since the session began, by uncore event and socket, not scaled.
-    uncore: BTreeMap<(usize, u32), f64>,
 }
 
 impl Joined {
     /// What an entity used.
     #[must_use]
     pub fn of(&self, entity: &Entity) -> Option<&Gained<Usage>> {
-        find(&self.rows, entity)
-    }
-
-    /// What an uncore event counted on a socket since the session began, estimated.
-    pub(crate) fn on_socket(&self, place: CountSource, socket: u32) -> Option<f64> {
-        let CountSource::Uncore { at } = place else {
-            return None;
-        };
-        self.uncore.get(&(at, socket)).copied()
-    }
-
-    /// The same on all sockets.
-    pub(crate) fn on_sockets(&self, place: CountSource) -> Option<f64> {
-        let CountSource::Uncore { at } = place else {
-            return None;
-        };
-        let sockets = self.uncore.range((at, 0)..=(at, u32::MAX));
-        sockets.map(|(_, sum)| *sum).reduce(|a, b| a + b)
+        self.rows.of(entity)
     }
 }
 
@@ -171,15 +139,6 @@ impl View {
     #[must_use]
     pub fn join(&self, plan: &Plan, window: &Window, before: Option<&Joined>) -> Joined {
         let naming = self.naming(&window.names);
-        let groups = plan.groups.len();
-        let nothing = || vec![None; groups];
-        let mut total = nothing();
-        for usage in window.usage.values() {
-            sum(&mut total, usage);
-        }
-        let named = |(owner, usage)| Some((naming.entity(owner)?, usage));
-        let owners = window.usage.iter().map(|(owner, usage)| (*owner, usage));
-        let rows = roll_up(owners.filter_map(named), nothing, sum);
         let shared = |of: MetricShares| {
             let entities = of.shares.as_ref().map(|shares| by_entity(&naming, shares));
             EntityShares {
@@ -188,20 +147,20 @@ impl View {
             }
         };
         let shares = share::of_window(plan, window, self).into_iter();
+        let shares = shares.map(shared).collect();
         Joined {
-            began: before.map_or(window.start, |before| before.began),
-            rows: with_totals(rows, before.map(|before| &*before.rows), sum),
-            total: with_total(total, before.map(|before| &before.total), sum),
+            rows: Rows::new(
+                &naming,
+                &window.usage,
+                window.start,
+                before.map(|before| &before.rows),
+            ),
             samples: window.samples.as_ref().map(|samples| {
-                SpeJoined::new(
-                    &naming,
-                    samples,
-                    before.and_then(|before| before.samples.as_ref()),
-                )
+                let before = before.and_then(|before| before.samples.as_ref());
+                Rows::new(&naming, &samples.usage, window.start, before)
             }),
-            shares: shares.map(shared).collect(),
+            shares,
             monitored: share::monitored(window, self),
-            uncore: uncore(&window.uncore, before),
         }
     }
 
@@ -287,83 +246,10 @@ fn below(path: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn sum(into: &mut Usage, usage: &Usage) {
-    for (into, row) in into.iter_mut().zip(usage) {
-        if let Some(row) = row {
-            into.get_or_insert_default().add(row);
-        }
-    }
-}
-
-/// The sums by entity, in their order.
-fn roll_up<'a, T: 'a>(
-    named: impl Iterator<Item = (Entity, &'a T)>,
-    nothing: impl Fn() -> T,
-    sum: impl Fn(&mut T, &T),
-) -> Vec<(Entity, T)> {
-    let mut named: Vec<(Entity, &T)> = named.collect();
-    named.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let mut rows: Vec<(Entity, T)> = Vec::with_capacity(named.len());
-    for (entity, part) in named {
-        match rows.last_mut() {
-            Some((last, row)) if *last == entity => sum(row, part),
-            _ => {
-                let mut row = nothing();
-                sum(&mut row, part);
-                rows.push((entity, row));
-            }
-        }
-    }
-    rows
-}
-
-/// Rows with what they had before.
-fn with_totals<T: Clone>(
-    rows: Vec<(Entity, T)>,
-    before: Option<&[(Entity, Gained<T>)]>,
-    sum: impl Fn(&mut T, &T),
-) -> Vec<(Entity, Gained<T>)> {
-    let before = before.unwrap_or_default();
-    let row = |(entity, delta)| {
-        let gained = with_total(delta, find(before, &entity), &sum);
-        (entity, gained)
-    };
-    rows.into_iter().map(row).collect()
-}
-
-fn with_total<T: Clone>(
-    delta: T,
-    before: Option<&Gained<T>>,
-    sum: impl Fn(&mut T, &T),
-) -> Gained<T> {
-    let mut total = delta.clone();
-    if let Some(before) = before {
-        sum(&mut total, &before.total);
-    }
-    Gained { delta, total }
-}
-
-/// The row of an entity among rows in the order of entities.
-fn find<'a, T>(rows: &'a [(Entity, T)], entity: &Entity) -> Option<&'a T> {
-    let found = rows.binary_search_by(|(known, _)| known.cmp(entity)).ok()?;
-    Some(&rows[found].1)
-}
-
 fn by_entity(naming: &Naming<'_>, shares: &Shares) -> Vec<(Entity, Part)> {
     let owners = shares.owners.iter();
     let named = owners.filter_map(|(owner, part)| Some((naming.entity(*owner)?, part)));
-    roll_up(named, Part::default, Part::add)
-}
-
-/// The estimates of all windows. Of a window in which an event could not be read nothing is added.
-fn uncore(readings: &[UncoreReading], before: Option<&Joined>) -> BTreeMap<(usize, u32), f64> {
-    let mut sums = before.map_or_else(BTreeMap::new, |before| before.uncore.clone());
-    for reading in readings {
-        if let Some(estimate) = reading.estimate() {
-            *sums.entry((reading.at, reading.socket)).or_default() += estimate;
-        }
-    }
-    sums
+    rows::roll_up(named, Part::add)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Both call it `CLOCK_MONOTONIC`, but in a time namespace user space gets another one (Linux 5.6,
 //! `time_namespaces(7)`): at a constant distance, which is measured.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{Object, SessionError, object::CLOCK};
 use crate::sys::clock::now;
@@ -33,6 +33,12 @@ impl KernelClock {
         Ok(Self {
             ahead: bounds.distance(),
         })
+    }
+
+    /// Unix time at which the programs' clock was 0, by the wall's clock of now.
+    pub(crate) fn boot_time(self) -> Duration {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        wall.unwrap_or_default().saturating_sub(self.now())
     }
 
     /// What the programs would stamp with now.

@@ -32,6 +32,8 @@ pub struct Snapshot {
     /// The kernel's `CLOCK_MONOTONIC`, which is that of no time namespace but the initial one, at
     /// the moment when all CPUs were flushed.
     pub at: Duration,
+    /// Unix time at which that clock was 0, by the wall's clock of now.
+    pub boot_time: Duration,
     /// Counts since the session began (raw, not scaled). Rows of owners that ended are freed one
     /// flush later, after their last value was in a snapshot.
     pub rows: HashMap<UsageKey, UsageRow>,
@@ -88,6 +90,19 @@ impl UncoreReading {
         let live = self.running as f64 / self.enabled.max(self.running) as f64;
         let count = self.count.filter(|_| self.running > 0)?;
         Some(count as f64 / live)
+    }
+
+    /// Standard error of [`Self::estimate`]: what was not seen may be anything from nothing to twice
+    /// as much. 0 where nothing is known.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "an error of more than 2^53 counts has no better precision"
+    )]
+    pub fn error(&self) -> f64 {
+        let dead = self.enabled.saturating_sub(self.running) as f64;
+        let all = self.enabled.max(self.running).max(1) as f64;
+        self.estimate().unwrap_or(0.0) * (dead / all)
     }
 }
 

@@ -37,16 +37,26 @@ type CpuRows = Vec<Option<UsageRow>>;
 /// What happened between two snapshots.
 #[derive(Clone, Debug)]
 pub struct Window {
+    /// `CLOCK_MONOTONIC` at the session's first snapshot.
+    pub began: Duration,
+    /// Unix time at which that clock was 0, as it was at the session's first snapshot: that of
+    /// later ones may have been set.
+    pub boot_time: Duration,
     /// `CLOCK_MONOTONIC` at the earlier snapshot.
     pub start: Duration,
     /// Time between the snapshots.
     pub length: Duration,
-    /// Gains by owner.
+    /// Gains by owner. Totals of rows are kept by the join, since a row outlives its owners, such
+    /// as a pod its containers.
     pub usage: BTreeMap<Owner, Usage>,
+    /// The whole machine: the sum of all owners.
+    pub total: Gained<Usage>,
     /// The same by the socket of the CPU, where uncore events are counted.
     pub on_socket: BTreeMap<(u32, Owner), Usage>,
     /// Gains of the uncore counters; None where one could not be read, or went back.
     pub uncore: Vec<UncoreReading>,
+    /// What these counted since the session began, by event and socket.
+    pub uncore_totals: Vec<UncoreTotal>,
     /// The use of devices, where metrics are about them.
     pub devices: Option<DeviceDeltas>,
     /// What resctrl counted, where memory traffic is shared out.
@@ -60,7 +70,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The difference of two snapshots of one session with this plan.
+    /// The first window of a session with this plan: the difference of two snapshots.
     ///
     /// A row of a rotated group holds as enabled time that of its own turns. Here each gets that of
     /// all groups which take turns on the same CPU: the time for which it could have been live.
@@ -93,12 +103,21 @@ impl Window {
                 }
             }
         }
+        let mut total: Usage = vec![None; plan.groups.len()];
+        for of_owner in usage.values() {
+            total.add_all(of_owner);
+        }
+        let uncore = uncore(&earlier.uncore, &later.uncore);
         Self {
+            began: earlier.at,
+            boot_time: earlier.boot_time,
             start: earlier.at,
             length: later.at.saturating_sub(earlier.at),
             usage,
+            total: Gained::first(total, earlier.at),
             on_socket,
-            uncore: uncore(&earlier.uncore, &later.uncore),
+            uncore_totals: totals::uncore(&uncore, earlier.at, &[]),
+            uncore,
             devices: earlier
                 .devices
                 .as_ref()
@@ -109,6 +128,20 @@ impl Window {
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }
+    }
+
+    /// The window after this one, whose totals go on.
+    #[must_use]
+    pub fn next(&self, earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
+        let mut next = Self::between(earlier, later, plan);
+        next.began = self.began;
+        next.boot_time = self.boot_time;
+        next.total.go_on(&self.total);
+        next.uncore_totals = totals::uncore(&next.uncore, next.start, &self.uncore_totals);
+        if let Some((next, before)) = next.samples.as_mut().zip(self.samples.as_ref()) {
+            next.total.go_on(&before.total);
+        }
+        next
     }
 }
 
@@ -202,7 +235,11 @@ mod counted;
 mod spe;
 #[cfg(test)]
 pub(crate) mod tests;
+mod totals;
 
 #[cfg(test)]
 pub(crate) use self::spe::tests::sampled as sampled_window;
-pub use self::spe::{Served, SpeUsage, SpeWindow};
+pub use self::{
+    spe::{Served, SpeUsage, SpeWindow},
+    totals::{Gained, Sum, UncoreTotal},
+};

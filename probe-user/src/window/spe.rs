@@ -8,7 +8,7 @@ use std::{
 
 use probe_common::spe::{Class, LatencySum, PageKey, PageRow, Source, SpeRow};
 
-use super::Owner;
+use super::{Gained, Owner, Sum as _};
 use crate::snapshot::{Names, Snapshot, SpeCounts, SpeHealth};
 
 /// Where an access was served.
@@ -34,6 +34,8 @@ pub struct SpeWindow {
     pub length: Duration,
     /// Gains by owner.
     pub usage: BTreeMap<Owner, SpeUsage>,
+    /// The whole machine: the sum of all owners.
+    pub total: Gained<SpeUsage>,
     /// The same by the socket of the CPU, where uncore events are counted.
     pub on_socket: BTreeMap<(u32, Owner), SpeUsage>,
     /// Gains by page; empty where none are kept.
@@ -86,7 +88,12 @@ impl SpeWindow {
             .iter()
             .map(|(key, row)| (*key, page_delta(pages_before.get(key), row)))
             .filter(|(_, row)| row.samples > 0);
+        let mut total = SpeUsage::new();
+        for of_owner in usage.values() {
+            total.add_all(of_owner);
+        }
         Some(Self {
+            total: Gained::first(total, earlier.at),
             start: earlier.at,
             length: later.at.saturating_sub(earlier.at),
             usage,
@@ -157,6 +164,7 @@ pub(crate) mod tests {
             start: Duration::ZERO,
             length: Duration::from_secs(1),
             usage: BTreeMap::new(),
+            total: Gained::default(),
             on_socket,
             pages: Vec::new(),
             names: Arc::clone(&crate::window::tests::empty().names),

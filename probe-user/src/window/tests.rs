@@ -46,6 +46,7 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
     let rows = rows.into_iter().collect();
     Snapshot {
         at: Duration::ZERO,
+        boot_time: Duration::ZERO,
         rows,
         freed: Vec::new(),
         spe: None,

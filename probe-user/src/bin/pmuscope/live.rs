@@ -117,7 +117,7 @@ struct Live {
     view: View,
     last: Snapshot,
     /// The window before, whose totals go on.
-    joined: Option<Joined>,
+    before: Option<(Window, Joined)>,
     emitter: Emitter<Box<dyn Write>>,
     timer: Option<Interval>,
     /// When to look whether the next counter group has its turn, where groups take turns.
@@ -183,7 +183,7 @@ impl Live {
             session,
             view,
             last,
-            joined: None,
+            before: None,
             emitter,
             command,
             interrupt,
@@ -254,10 +254,13 @@ impl Live {
         let now = self.session.pull()?;
         let plan = self.session.plan();
         look(plan, &now);
-        let window = Window::between(&self.last, &now, plan);
-        let joined = self.view.join(plan, &window, self.joined.as_ref());
+        let (window, joined) = match &self.before {
+            Some((window, joined)) => (window.next(&self.last, &now, plan), Some(joined)),
+            None => (Window::between(&self.last, &now, plan), None),
+        };
+        let joined = self.view.join(plan, &window, joined);
         let report = Report::new(plan, &window, &joined, &self.view);
-        self.joined = Some(joined);
+        self.before = Some((window, joined));
         let printed = self.emitter.write(&report);
         self.last = now;
         match printed {

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Attributes, Estimate, Kind, Metric, Reason, Report, Subject, Value, metrics};
+use super::{
+    Attributes, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject, Value, metrics,
+};
 use crate::{
     join::{
         EntityShares, Joined,
-        share::{Method, NoShare, Shares},
+        share::{self, NoShare, Shares},
     },
     plan::{Plan, PlannedMetric},
     window::Window,
@@ -22,7 +24,7 @@ struct ShareRow {
     socket: u32,
     /// What it is a share of, with the names of its devices, where that is not the whole socket.
     device: Option<String>,
-    method: Option<Method>,
+    method: Option<share::Method>,
     share: Result<Estimate, Reason>,
 }
 
@@ -35,13 +37,13 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
             help: format!("{}: the share of each", planned.metric.title),
             unit: planned.metric.unit.clone(),
             kind: Kind::Gauge,
-            event: false,
+            counting: Counting::All,
         });
         for row in rows(plan, window, shared) {
             let attributes = report.add_attributes(Attributes {
                 socket: Some(row.socket),
                 device: row.device,
-                method: row.method,
+                method: row.method.map(Method::Apportioned).unwrap_or_default(),
                 ..Attributes::default()
             });
             let subject = report.subject(row.whose);
@@ -60,7 +62,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
                     .to_owned(),
             unit: "GB/s".to_owned(),
             kind: Kind::Gauge,
-            event: false,
+            counting: Counting::All,
         });
         let attributes = report.add_attributes(Attributes {
             socket: Some(*socket),

@@ -243,8 +243,8 @@ fn samples_weigh_before_counters() {
     assert_eq!(
         shares,
         [
-            (Method::Spe, vec![(7, 750), (8, 250)]),
-            (Method::LlcReadMisses, vec![(7, 1000)]),
+            (share::Method::Spe, vec![(7, 750), (8, 250)]),
+            (share::Method::LlcReadMisses, vec![(7, 1000)]),
         ]
     );
 }

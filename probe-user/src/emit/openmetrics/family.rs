@@ -1,12 +1,9 @@
 //! Metric families: names by the conventions of Prometheus, with base units.
 
-use std::collections::HashMap;
-
-use super::{text, type_name};
 use crate::derive::{Kind, Metric, Report};
 
 /// Whose values a family holds, which is a part of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     /// Rows, sockets' metrics and shares.
     Rows,
@@ -18,6 +15,94 @@ pub(super) enum Level {
     Own,
 }
 
+/// What a family says of series, which is a part of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aspect {
+    /// What they are: of all but counters.
+    Value,
+    /// Of a counter: as counted.
+    Raw,
+    /// Of a counter of what samples stand for: how many samples.
+    Samples,
+    /// Of a counter group: the time for which it could have been live.
+    Enabled,
+    /// Of a counter group: the time for which it was.
+    Running,
+    /// Of a counter: for the whole time.
+    Estimated,
+    /// The lower end of the 95% interval.
+    Lower,
+    /// The upper end.
+    Upper,
+    /// The standard error.
+    Error,
+    /// The smallest share of the window for which one of the events was on the PMU.
+    Live,
+}
+
+/// How many there are.
+const ASPECTS: usize = Aspect::Live as usize + 1;
+const LEVELS: usize = Level::Own as usize + 1;
+
+impl Aspect {
+    /// The words of its own in the name, and what the help says of it; of a counter group all that
+    /// the help says.
+    fn words(self, kind: Kind) -> (&'static str, &'static str) {
+        match (self, kind) {
+            (Self::Value | Self::Raw, _) => ("", ""),
+            (Self::Samples, _) => ("samples", ": samples"),
+            (Self::Enabled, _) => (
+                "enabled",
+                "Time for which the events of a counter group were enabled, since the row began",
+            ),
+            (Self::Running, _) => (
+                "running",
+                "Time for which the events of a counter group were on the PMU, since the row began",
+            ),
+            (Self::Estimated, _) => ("estimated", ": estimate for the whole time"),
+            (Self::Lower, Kind::Counter) => (
+                "estimated_lower",
+                ": lower end of the 95% interval of the estimate",
+            ),
+            (Self::Upper, Kind::Counter) => (
+                "estimated_upper",
+                ": upper end of the 95% interval of the estimate",
+            ),
+            (Self::Error, Kind::Counter) => (
+                "estimated_standard_error",
+                ": standard error of the estimate",
+            ),
+            (Self::Lower, _) => ("lower", ": lower end of the 95% interval"),
+            (Self::Upper, _) => ("upper", ": upper end of the 95% interval"),
+            (Self::Error, _) => ("standard_error", ": standard error"),
+            (Self::Live, _) => (
+                "live",
+                ": smallest share of the window for which one of its events was on the PMU",
+            ),
+        }
+    }
+
+    /// The unit in the model, where that is none of the metric's.
+    fn unit(self) -> Option<&'static str> {
+        match self {
+            Self::Samples => Some(""),
+            Self::Enabled | Self::Running => Some("ns"),
+            Self::Live => Some("1"),
+            _ => None,
+        }
+    }
+
+    fn kind(self, of: Kind) -> Kind {
+        match self {
+            Self::Value => of,
+            Self::Raw | Self::Samples | Self::Enabled | Self::Running | Self::Estimated => {
+                Kind::Counter
+            }
+            Self::Lower | Self::Upper | Self::Error | Self::Live => Kind::Gauge,
+        }
+    }
+}
+
 /// Samples of one name.
 pub(super) struct Family {
     pub(super) name: String,
@@ -26,12 +111,22 @@ pub(super) struct Family {
     pub(super) unit: String,
     /// From the unit of the metric to the family's.
     pub(super) factor: f64,
-    kind: Kind,
+    pub(super) kind: Kind,
+    pub(super) aspect: Aspect,
+    /// Of several events.
+    events: bool,
 }
 
 impl Family {
+    /// What its type is called.
     pub(super) fn type_name(&self) -> &'static str {
-        type_name(self.kind)
+        match self.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Info => "info",
+            Kind::State => "stateset",
+        }
     }
 }
 
@@ -39,23 +134,16 @@ impl Family {
 pub(super) struct Families<'a> {
     report: &'a Report,
     list: Vec<Family>,
-    /// By metric, level, and whether it is told by where accesses were served.
-    known: HashMap<(u32, Level, bool), usize>,
-    /// The label of each event.
-    events: Vec<String>,
+    /// By metric, level, whether it is told by where accesses were served, and aspect.
+    known: Vec<Option<usize>>,
 }
 
 impl<'a> Families<'a> {
     pub(super) fn new(report: &'a Report) -> Self {
-        let event = |metric: &Metric| match metric.event {
-            true => text::label("event", &metric.name),
-            false => String::new(),
-        };
         Self {
             report,
             list: Vec::new(),
-            known: HashMap::new(),
-            events: report.metrics.iter().map(event).collect(),
+            known: vec![None; report.metrics.len() * LEVELS * 2 * ASPECTS],
         }
     }
 
@@ -63,22 +151,25 @@ impl<'a> Families<'a> {
         &self.list
     }
 
-    /// The label of an event; empty of a metric.
-    pub(super) fn event(&self, metric: u32) -> &str {
-        &self.events[metric as usize]
-    }
-
-    /// The family of a metric: its index.
-    pub(super) fn of(&mut self, metric: u32, level: Level, by_source: bool) -> usize {
-        if let Some(family) = self.known.get(&(metric, level, by_source)) {
-            return *family;
+    /// The family of an aspect of a metric: its index.
+    pub(super) fn of(
+        &mut self,
+        metric: u32,
+        level: Level,
+        by_source: bool,
+        aspect: Aspect,
+    ) -> usize {
+        let at = metric as usize * LEVELS + level as usize;
+        let at = (at * 2 + usize::from(by_source)) * ASPECTS + aspect as usize;
+        if let Some(family) = self.known[at] {
+            return family;
         }
         let described = &self.report.metrics[metric as usize];
-        let mut family = family(described, level, by_source);
+        let mut family = family(described, level, by_source, aspect);
         let same = |known: &Family| known.name == family.name;
         let found = match self.list.iter().position(same) {
             // Events of one unit are one family.
-            Some(found) if described.event => found,
+            Some(found) if family.events && self.list[found].events => found,
             found => {
                 // Names that differ only in what a name may not have.
                 if found.is_some() {
@@ -89,12 +180,12 @@ impl<'a> Families<'a> {
                 self.list.len() - 1
             }
         };
-        self.known.insert((metric, level, by_source), found);
+        self.known[at] = Some(found);
         found
     }
 }
 
-fn family(metric: &Metric, level: Level, by_source: bool) -> Family {
+fn family(metric: &Metric, level: Level, by_source: bool, aspect: Aspect) -> Family {
     let level = match level {
         Level::Rows => "",
         Level::Sockets => "socket_",
@@ -102,29 +193,40 @@ fn family(metric: &Metric, level: Level, by_source: bool) -> Family {
         Level::Own => "self_",
     };
     let by_source = if by_source { "by_source_" } else { "" };
-    let (name, help) = if metric.event {
-        ("events", "What events counted, since the session began")
-    } else {
-        (metric.name.as_str(), metric.help.as_str())
+    let events = metric.is_event();
+    let (name, help) = match events {
+        true => ("events", "What events counted since the row began"),
+        false => (metric.name.as_str(), metric.help.as_str()),
     };
-    let (unit, short, factor) = base_unit(&metric.unit);
-    // The unit comes last, in full.
+    let (own_unit, short, _) = base_unit(&metric.unit);
     let words = name
         .split('_')
         .filter(|word| *word != short || short.is_empty());
     let name = valid(&words.collect::<Vec<_>>().join("_"));
-    let unit = valid(&unit);
-    let name = match name.strip_suffix(&unit) {
-        _ if unit.is_empty() => name,
-        Some(rest) if rest.is_empty() || rest.ends_with('_') => name,
-        _ => format!("{name}_{unit}"),
+    // The unit comes last, in full.
+    let own_unit = valid(&own_unit);
+    let stem = match name.strip_suffix(&own_unit) {
+        Some(rest) if !own_unit.is_empty() && rest.ends_with('_') => rest.trim_end_matches('_'),
+        Some("") if !own_unit.is_empty() => "",
+        _ => &name,
     };
+    let (word, more) = aspect.words(metric.kind);
+    let (unit, _, factor) = base_unit(aspect.unit().unwrap_or(&metric.unit));
+    let unit = valid(&unit);
+    let parts = [stem, word, &unit];
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    let name = parts.collect::<Vec<_>>().join("_");
     Family {
         name: format!("pmuscope_{level}{by_source}{name}"),
-        help: help.to_owned(),
+        help: match aspect {
+            Aspect::Enabled | Aspect::Running => more.to_owned(),
+            _ => format!("{help}{more}"),
+        },
         unit,
         factor,
-        kind: metric.kind,
+        kind: aspect.kind(metric.kind),
+        aspect,
+        events,
     }
 }
 
@@ -175,6 +277,17 @@ fn valid(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::derive::Counting;
+
+    fn metric(name: &str, unit: &str, kind: Kind, counting: Counting) -> Metric {
+        Metric {
+            name: name.to_owned(),
+            help: String::new(),
+            unit: unit.to_owned(),
+            kind,
+            counting,
+        }
+    }
 
     #[test]
     fn names_end_in_their_base_unit() {
@@ -205,14 +318,38 @@ mod tests {
             ("plain", "", "pmuscope_plain"),
         ];
         for (name, unit, expected) in cases {
-            let metric = Metric {
-                name: name.to_owned(),
-                help: String::new(),
-                unit: unit.to_owned(),
-                kind: Kind::Gauge,
-                event: false,
-            };
-            assert_eq!(family(&metric, Level::Rows, false).name, expected);
+            let metric = metric(name, unit, Kind::Gauge, Counting::All);
+            let family = family(&metric, Level::Rows, false, Aspect::Value);
+            assert_eq!(family.name, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_beside_a_value_has_its_word_before_the_unit() {
+        let clock = metric("task-clock", "ns", Kind::Counter, Counting::Event(1.0));
+        let sampled = metric("spe_operations", "", Kind::Counter, Counting::Samples);
+        let latency = metric("latency_cycles", "cycles", Kind::Gauge, Counting::All);
+        let ratio = metric("miss_ratio", "1", Kind::Gauge, Counting::All);
+        let cases = [
+            (&clock, Aspect::Raw, "events_seconds"),
+            (&clock, Aspect::Running, "events_running_seconds"),
+            (&clock, Aspect::Estimated, "events_estimated_seconds"),
+            (
+                &clock,
+                Aspect::Error,
+                "events_estimated_standard_error_seconds",
+            ),
+            (&sampled, Aspect::Samples, "spe_operations_samples"),
+            (&sampled, Aspect::Lower, "spe_operations_estimated_lower"),
+            (&latency, Aspect::Value, "latency_cycles"),
+            (&latency, Aspect::Upper, "latency_upper_cycles"),
+            (&ratio, Aspect::Live, "miss_live_ratio"),
+            (&ratio, Aspect::Error, "miss_standard_error_ratio"),
+        ];
+        for (metric, aspect, expected) in cases {
+            let family = family(metric, Level::Rows, false, aspect);
+            assert_eq!(family.name, format!("pmuscope_{expected}"));
+            assert!(family.name.ends_with(&family.unit));
         }
     }
 }

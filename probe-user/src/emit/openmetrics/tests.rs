@@ -42,8 +42,8 @@ fn read(text: &str) -> Samples {
         let (of, type_name) = family.as_ref().expect("a head comes first");
         let suffix = name.strip_prefix(of.as_str()).expect("it is of its family");
         let suffixes: &[&str] = match type_name.as_str() {
-            "counter" => &["_total"],
-            "histogram" => &["_bucket", "_count", "_sum"],
+            "counter" => &["_total", "_created"],
+            "histogram" => &["_bucket", "_count", "_sum", "_created"],
             "info" => &["_info"],
             "gauge" | "stateset" => &[""],
             _ => panic!("{type_name}"),
@@ -116,20 +116,62 @@ fn every_kind_of_value_is_read_back() {
     let of = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
     let command = [("kind", "command"), ("name", "make")];
     let with = |more: &[(&'static str, &'static str)]| [&command[..], more].concat();
-    // Totals since the session began, in base units.
-    let seconds = of(
-        "pmuscope_events_seconds_total",
-        &with(&[("event", "task-clock")]),
-    );
+    // Totals since the row began, in base units: as counted, by counter group, and estimated.
+    let clock = ("event", "task-clock");
+    let cycles = ("event", "cycles");
+    let group = ("group", "0");
+    let seconds = of("pmuscope_events_seconds_total", &with(&[clock, group]));
     assert_eq!(seconds, Some(0.01));
-    let cycles = of("pmuscope_events_total", &with(&[("event", "cycles")]));
-    assert_eq!(cycles, Some(2_000.0));
+    let counted = of("pmuscope_events_total", &with(&[cycles, group]));
+    assert_eq!(counted, Some(500.0));
+    let estimated = of("pmuscope_events_estimated_total", &with(&[cycles]));
+    assert_eq!(estimated, Some(2_000.0));
+    let estimated = of("pmuscope_events_estimated_seconds_total", &with(&[clock]));
+    assert_eq!(estimated, Some(0.01));
+    // The group's events share its time.
+    for (name, seconds) in [("enabled", 2.0), ("running", 2.0)] {
+        let name = format!("pmuscope_events_{name}_seconds_total");
+        assert_eq!(of(&name, &with(&[group])), Some(seconds), "{name}");
+    }
+    let began = 1_700_000_100.0;
+    for (name, labels) in [
+        ("events_seconds_created", with(&[clock, group])),
+        ("events_estimated_created", with(&[cycles])),
+        ("events_running_seconds_created", with(&[group])),
+    ] {
+        let name = format!("pmuscope_{name}");
+        assert_eq!(of(&name, &labels), Some(began), "{name}");
+    }
+    // What was estimated may be off.
+    let error = of("pmuscope_events_estimated_standard_error", &with(&[cycles]));
+    assert!((error.unwrap() - 750.0 * 2.0_f64.sqrt()).abs() < 1e-9);
+    let name = "pmuscope_events_estimated_standard_error_seconds";
+    assert_eq!(of(name, &with(&[clock])), None, "nothing was estimated");
     assert_eq!(of("pmuscope_ipc_per_cycle", &command), Some(1.5));
     assert_eq!(of("pmuscope_machine_ipc_per_cycle", &[]), Some(1.25));
     let bandwidth = "pmuscope_read_bandwidth_bytes_per_second";
     assert_eq!(of(bandwidth, &[("socket", "0")]), Some(12.5e9));
-    let loads = with(&[("operation", "load")]);
-    assert_eq!(of("pmuscope_spe_operations_total", &loads), Some(1e6));
+    // Of turns their share of the window, and the error.
+    for (word, value) in [("live", 0.25), ("standard_error", 1.5 / 800.0)] {
+        let name = format!("pmuscope_branch_miss_{word}_ratio");
+        assert_eq!(of(&name, &command), Some(value), "{name}");
+    }
+    assert_eq!(of("pmuscope_ipc_live_ratio", &command), None);
+    // Of samples their number, what they stand for, and the interval of that.
+    let loads = with(&[("method", "sampled"), ("operation", "load")]);
+    for (name, value) in [
+        ("spe_operations_samples_total", 31.0),
+        ("spe_operations_estimated_total", 1e6),
+        ("spe_operations_estimated_lower", 0.75e6),
+        ("spe_operations_estimated_upper", 1.25e6),
+        ("spe_latency_mean_cycles", 64.0),
+        ("spe_latency_mean_lower_cycles", 48.0),
+        ("spe_latency_mean_upper_cycles", 80.0),
+        ("spe_latency_cycles_created", began),
+    ] {
+        let name = format!("pmuscope_{name}");
+        assert_eq!(of(&name, &loads), Some(value), "{name}");
+    }
     let histogram = "pmuscope_spe_latency_cycles";
     for (bound, count) in [("1.0", 1.0), ("3.0", 1.0), ("+Inf", 11.0)] {
         let labels = [&loads[..], &[("le", bound)]].concat();
@@ -146,9 +188,21 @@ fn every_kind_of_value_is_read_back() {
     // What has no value is counted, but a total stands.
     let lost = [("kind", "cgroup"), ("name", "id 99 (name lost)")];
     let event = |name| [&lost[..], &[("event", name)]].concat();
-    let total = of("pmuscope_events_seconds_total", &event("task-clock"));
+    let total = of(
+        "pmuscope_events_estimated_seconds_total",
+        &event("task-clock"),
+    );
     assert_eq!(total, Some(1.0));
-    assert_eq!(of("pmuscope_events_total", &event("cycles")), None);
+    assert_eq!(
+        of("pmuscope_events_estimated_total", &event("cycles")),
+        None
+    );
+    // It began with its own first window.
+    let created = of(
+        "pmuscope_events_estimated_seconds_created",
+        &event("task-clock"),
+    );
+    assert_eq!(created, Some(1_700_000_101.5));
     let reason = [("reason", "denominator zero: RD_REQ")];
     assert_eq!(of("pmuscope_absent_values", &reason), Some(1.0));
 }
@@ -213,7 +267,9 @@ fn promtool_has_no_complaint() {
         .collect();
     let older = text
         .lines()
-        .filter(|line| !line.starts_with("# UNIT") && *line != "# EOF");
+        .filter(|line| !line.starts_with("# UNIT") && *line != "# EOF")
+        // It has no times of creation.
+        .filter(|line| !line.contains("_created{") && !line.contains("_created "));
     let older = older.map(|line| {
         let Some(head) = line.strip_prefix("# ") else {
             return format!("{line}\n");

@@ -56,7 +56,7 @@ impl<'a> Text<'a> {
     }
 
     /// A sample; labels that are empty are left out.
-    pub(super) fn sample(&mut self, name: &str, suffix: &str, labels: [&str; 3], value: f64) {
+    pub(super) fn sample(&mut self, name: &str, suffix: &str, labels: &[&str], value: f64) {
         self.labelled(name, suffix, labels, "");
         self.number(value);
         self.out.push(b'\n');
@@ -66,7 +66,7 @@ impl<'a> Text<'a> {
     pub(super) fn histogram(
         &mut self,
         name: &str,
-        labels: [&str; 3],
+        labels: &[&str],
         histogram: &Histogram,
         factor: f64,
     ) {
@@ -91,10 +91,10 @@ impl<'a> Text<'a> {
         self.add(&["# EOF\n"]);
     }
 
-    fn labelled(&mut self, name: &str, suffix: &str, labels: [&str; 3], bound: &str) {
+    fn labelled(&mut self, name: &str, suffix: &str, labels: &[&str], bound: &str) {
         self.add(&[name, suffix]);
         let mut separator = "{";
-        for label in labels.into_iter().filter(|label| !label.is_empty()) {
+        for label in labels.iter().filter(|label| !label.is_empty()) {
             self.add(&[separator, label]);
             separator = ",";
         }

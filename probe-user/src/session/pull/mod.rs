@@ -93,6 +93,7 @@ impl Session {
         }
         Ok(Snapshot {
             at,
+            boot_time: self.clock.boot_time(),
             rows,
             freed,
             uncore,

@@ -100,7 +100,10 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
     );
     let (plan, mut window) = of_devices("pcie_read_bandwidth", ssd(), deltas.clone());
     let shared = share::of_window(&plan, &window, &View::default());
-    assert_eq!(shared[0].shares.as_ref().unwrap().method, Method::IoStat);
+    assert_eq!(
+        shared[0].shares.as_ref().unwrap().method,
+        share::Method::IoStat
+    );
     let processes = View {
         by: crate::join::By::Process,
         ..View::default()
@@ -149,7 +152,7 @@ fn a_device_that_one_container_holds_is_all_its_own() {
     );
     let shared = share::of_window(&plan, &window, &View::default());
     let of_gpu = shared[0].shares.as_ref().unwrap();
-    assert_eq!(of_gpu.method, Method::DeviceOwner);
+    assert_eq!(of_gpu.method, share::Method::DeviceOwner);
     let error = of_gpu.rel_error(&share::Part {
         count: 1,
         samples: 1,

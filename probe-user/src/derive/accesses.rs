@@ -1,0 +1,316 @@
+//! What samples of memory accesses say: how many accesses there were, where they were served, and
+//! how long they took, each with its 95% interval.
+
+use std::time::Duration;
+
+use probe_common::spe::{Class, LATENCY_BUCKETS};
+
+use super::{
+    Attributes, Counter, Counting, Histogram, Kind, Method, Metric, Reason, Report, Value,
+    spe::{self, REMOTE, of_samples},
+    statistics::{self, Interval},
+};
+use crate::{
+    formula::NoValue,
+    snapshot::SpeCounts,
+    window::{Gained, Served, SpeUsage},
+};
+
+/// The metrics of sampled accesses: their indices in a report.
+pub(super) struct Accesses {
+    operations: u32,
+    latency: [u32; 4],
+    issue: u32,
+    translation: u32,
+    walks: u32,
+    remote: u32,
+    share: u32,
+    histogram: u32,
+}
+
+impl Accesses {
+    pub(super) fn new(report: &mut Report) -> Self {
+        let mut metric = |name: &str, unit: &str, kind, help: &str| {
+            report.add_metric(Metric {
+                name: name.to_owned(),
+                help: help.to_owned(),
+                unit: unit.to_owned(),
+                kind,
+                counting: match kind {
+                    Kind::Counter => Counting::Samples,
+                    _ => Counting::All,
+                },
+            })
+        };
+        let cycles = "cycles";
+        Self {
+            operations: metric(
+                "spe_operations",
+                "",
+                Kind::Counter,
+                "Operations that the samples stand for",
+            ),
+            latency: [
+                (
+                    "spe_latency_mean_cycles",
+                    "Mean cycles from dispatch to completion",
+                ),
+                (
+                    "spe_latency_p50_cycles",
+                    "Median of the cycles from dispatch to completion",
+                ),
+                (
+                    "spe_latency_p90_cycles",
+                    "90th percentile of the cycles from dispatch to completion",
+                ),
+                (
+                    "spe_latency_p99_cycles",
+                    "99th percentile of the cycles from dispatch to completion",
+                ),
+            ]
+            .map(|(name, help)| metric(name, cycles, Kind::Gauge, help)),
+            issue: metric(
+                "spe_issue_latency_mean_cycles",
+                cycles,
+                Kind::Gauge,
+                "Mean cycles from dispatch to issue",
+            ),
+            translation: metric(
+                "spe_translation_latency_mean_cycles",
+                cycles,
+                Kind::Gauge,
+                "Mean cycles of address translation",
+            ),
+            walks: metric(
+                "spe_tlb_walk_share",
+                "1",
+                Kind::Gauge,
+                "Share that needed a translation table walk",
+            ),
+            remote: metric(
+                "spe_remote_share",
+                "1",
+                Kind::Gauge,
+                "Share served by another socket, of those whose source is known",
+            ),
+            share: metric(
+                "spe_source_share",
+                "1",
+                Kind::Gauge,
+                "Share of the operations of the class that were served there",
+            ),
+            histogram: metric(
+                "spe_latency_cycles",
+                cycles,
+                Kind::Histogram,
+                "Samples by their cycles from dispatch to completion",
+            ),
+        }
+    }
+
+    /// The accesses of one row: by what they did, and then by where they were served.
+    pub(super) fn add_row(&self, report: &mut Report, subject: u32, row: &Gained<SpeUsage>) {
+        let none = SpeCounts::default();
+        for class in Class::ALL {
+            let of_class = row
+                .total
+                .iter()
+                .filter(|((of, _), total)| *of == class && total.row.samples > 0);
+            let parts: Vec<(Served, &SpeCounts, &SpeCounts)> = of_class
+                .map(|(kind, total)| (kind.1, row.delta.get(kind).unwrap_or(&none), total))
+                .collect();
+            if parts.is_empty() {
+                continue;
+            }
+            let deltas = || parts.iter().map(|(served, delta, _)| (*served, *delta));
+            let all = spe::sum(deltas(), |_| true);
+            let total = spe::sum(
+                parts.iter().map(|(served, _, total)| (*served, *total)),
+                |_| true,
+            );
+            let mut add = Adding::new(report, subject, class, None);
+            self.add_counts(&mut add, &all, &total, row.since);
+            let timed = spe::timed(&all);
+            add.gauge(self.issue, statistics::mean(all.row.issue, timed));
+            if matches!(class, Class::Load | Class::Store) {
+                let translation = statistics::mean(all.row.translation, timed);
+                add.gauge(self.translation, translation);
+                add.gauge(self.walks, spe::walks(&all));
+            }
+            let remote = spe::sum(deltas(), spe::by(REMOTE));
+            if let Some(remote) = spe::share(&remote, &spe::sum(deltas(), spe::known)) {
+                add.gauge(self.remote, Some(remote));
+            }
+            for (served, delta, total) in &parts {
+                let mut add = Adding::new(report, subject, class, Some(*served));
+                self.add_counts(&mut add, delta, total, row.since);
+                add.gauge(self.share, spe::share(delta, &all));
+            }
+        }
+    }
+
+    fn add_counts(
+        &self,
+        add: &mut Adding<'_>,
+        delta: &SpeCounts,
+        total: &SpeCounts,
+        since: Duration,
+    ) {
+        let value = Value::Counter(counter(delta, add.report.start));
+        add.push(self.operations, Ok(value), Some(counter(total, since)));
+        let buckets = &delta.row.histogram;
+        let quantile = |q| statistics::quantile(buckets, q);
+        let latency = [
+            spe::mean_latency(delta),
+            quantile(0.5),
+            quantile(0.9),
+            quantile(0.99),
+        ];
+        for (metric, value) in self.latency.into_iter().zip(latency) {
+            add.gauge(metric, value);
+        }
+        let histogram = Value::Histogram(Box::new(histogram(total, since)));
+        add.push(self.histogram, Ok(histogram), None);
+    }
+}
+
+/// Series of one subject and kind of access that are being added.
+struct Adding<'a> {
+    report: &'a mut Report,
+    subject: u32,
+    attributes: u32,
+}
+
+impl<'a> Adding<'a> {
+    fn new(report: &'a mut Report, subject: u32, operation: Class, source: Option<Served>) -> Self {
+        let attributes = report.add_attributes(Attributes {
+            method: Method::Sampled,
+            operation: Some(operation),
+            source,
+            ..Attributes::default()
+        });
+        Self {
+            report,
+            subject,
+            attributes,
+        }
+    }
+
+    fn push(&mut self, metric: u32, value: Result<Value, Reason>, total: Option<Counter>) {
+        let ids = [self.subject, metric, self.attributes];
+        self.report.push(ids, value, total);
+    }
+
+    /// Of too few samples there is none.
+    fn gauge(&mut self, metric: u32, value: Option<Interval>) {
+        let value = value.map(|value| Value::Gauge(of_samples(value)));
+        let value = value.ok_or(Reason::NoValue(NoValue::TooFewSamples));
+        self.push(metric, value, None);
+    }
+}
+
+/// The operations that samples stand for.
+fn counter(counts: &SpeCounts, start: Duration) -> Counter {
+    Counter {
+        start,
+        raw: counts.row.samples,
+        estimate: of_samples(statistics::count(counts.operations, counts.variance)),
+        time: None,
+    }
+}
+
+/// The total latencies of samples.
+#[expect(clippy::cast_precision_loss, reason = "cycles of samples, below 2^53")]
+fn histogram(counts: &SpeCounts, start: Duration) -> Histogram {
+    let bounds = (0..LATENCY_BUCKETS - 1).map(|bucket| statistics::ends(bucket).1);
+    Histogram {
+        start,
+        bounds: bounds.collect(),
+        counts: counts.row.histogram.to_vec(),
+        sum: counts.row.total.cycles as f64,
+    }
+}
+
+/// The place as a metric label.
+#[must_use]
+pub fn served_name(served: Served) -> String {
+    match served {
+        Served::Number(number) => format!("source_{number:#x}"),
+        Served::NotSaid => "not_said".to_owned(),
+        Served::By(source) => source.name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_common::spe::Source;
+
+    use super::*;
+    use crate::derive::Subject;
+
+    fn counts(samples: u32, cycles: u64, walks: u64) -> SpeCounts {
+        let mut counts = SpeCounts::default();
+        counts.row.samples = u64::from(samples);
+        counts.row.walks = walks;
+        counts.row.total.cycles = cycles * u64::from(samples);
+        counts.row.total.squares = cycles * cycles * u64::from(samples);
+        let bucket = usize::try_from(cycles.ilog2()).unwrap();
+        counts.row.histogram[bucket] = u64::from(samples);
+        counts.operations = 1000.0 * f64::from(samples);
+        counts.variance = 1e6 * f64::from(samples);
+        counts
+    }
+
+    fn usage() -> SpeUsage {
+        [
+            ((Class::Load, Served::By(Source::L1d)), counts(90, 4, 0)),
+            (
+                (Class::Load, Served::By(Source::Remote)),
+                counts(10, 600, 5),
+            ),
+            ((Class::Store, Served::NotSaid), counts(20, 8, 2)),
+        ]
+        .into()
+    }
+
+    #[test]
+    fn loads_and_stores_are_estimated_apart() {
+        let mut report = Report::empty(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        let accesses = Accesses::new(&mut report);
+        let subject = report.subject(Subject::Machine);
+        let row = Gained::first(usage(), Duration::from_secs(3));
+        accesses.add_row(&mut report, subject, &row);
+        let value = |metric: &str, operation, source| {
+            let mut series = report.of(&Subject::Machine, metric);
+            let found = series.find(|series| {
+                let attributes = report.attributes(series);
+                (attributes.operation, attributes.source) == (Some(operation), source)
+            });
+            found.cloned()
+        };
+        let number = |metric, source| {
+            let series = value(metric, Class::Load, source).unwrap();
+            series.estimate().unwrap().value
+        };
+        let operations = value("spe_operations", Class::Load, None).unwrap();
+        let total = report.total(&operations).unwrap();
+        assert_eq!((total.start.as_secs(), total.raw), (3, 100));
+        assert!((total.estimate.value - 1e5).abs() < 1e-6);
+        assert!(total.estimate.interval.is_some());
+        let operations = *operations.counter().unwrap();
+        assert_eq!(operations.raw, 100);
+        assert!((operations.estimate.value - 1e5).abs() < 1e-6);
+        let (low, high) = operations.estimate.interval.unwrap();
+        assert!(low < 1e5 && high > 1e5);
+        assert!((number("spe_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
+        assert!((number("spe_tlb_walk_share", None) - 0.05).abs() < 1e-12);
+        assert!((number("spe_remote_share", None) - 0.1).abs() < 1e-12);
+        let l1d = Some(Served::By(Source::L1d));
+        assert!((number("spe_source_share", l1d) - 0.9).abs() < 1e-12);
+        // Of stores nobody says where they were served.
+        assert_eq!(value("spe_remote_share", Class::Store, None), None);
+        let not_said = Some(Served::NotSaid);
+        assert!(value("spe_operations", Class::Store, not_said).is_some());
+        assert_eq!(served_name(Served::NotSaid), "not_said");
+    }
+}

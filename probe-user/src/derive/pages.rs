@@ -1,0 +1,87 @@
+//! The most accessed pages of each process, of those that were sampled.
+
+use std::collections::BTreeMap;
+
+use probe_common::spe::{PageKey, PageRow};
+
+use super::{
+    Cell, Table,
+    spe::of_samples,
+    statistics::{self, Interval},
+};
+
+/// The most accessed pages of each process.
+pub(super) fn hot(pages: &[(PageKey, PageRow)], shown: usize) -> Table {
+    let row = |page: Page| {
+        vec![
+            Cell::Number(page.tgid.into()),
+            Cell::Address(page.address),
+            Cell::Number(page.samples),
+            Cell::Estimate(page.mean.map(of_samples)),
+        ]
+    };
+    Table {
+        name: "pages",
+        columns: vec!["pid", "address", "spe_samples", "spe_latency_mean_cycles"],
+        rows: hottest(pages, shown).into_iter().map(row).collect(),
+    }
+}
+
+/// A page of a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Page {
+    tgid: u32,
+    /// Of its first byte.
+    address: u64,
+    samples: u64,
+    /// Total latency, in cycles; none of fewer than two samples.
+    mean: Option<Interval>,
+}
+
+fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> Vec<Page> {
+    let mut processes: BTreeMap<u64, Vec<&(PageKey, PageRow)>> = BTreeMap::new();
+    for page in pages {
+        processes.entry(page.0.tgid).or_default().push(page);
+    }
+    let size = rustix::param::page_size() as u64;
+    let of_process = processes.into_values().flat_map(|mut pages| {
+        pages.sort_by_key(|(key, row)| (std::cmp::Reverse(row.samples), key.page));
+        pages.into_iter().take(shown).map(|(key, row)| Page {
+            tgid: u32::try_from(key.tgid).unwrap_or_default(),
+            address: key.page.wrapping_mul(size),
+            samples: row.samples,
+            mean: statistics::mean(row.total, row.timed),
+        })
+    });
+    of_process.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_process_the_hottest_pages() {
+        let page = |tgid, page, samples| {
+            // Latencies of 9 and 11 in turn; of the last sample it is not known.
+            let words = [
+                samples,
+                samples - 1,
+                10 * (samples - 1),
+                101 * (samples - 1),
+                1,
+            ];
+            (PageKey { page, tgid }, PageRow::from_words(&words))
+        };
+        let pages = [page(1, 5, 3), page(1, 6, 9), page(1, 7, 4), page(2, 5, 1)];
+        let hot = hottest(&pages, 2);
+        let shown: Vec<_> = hot.iter().map(|page| (page.tgid, page.samples)).collect();
+        assert_eq!(shown, [(1, 9), (1, 4), (2, 1)]);
+        // Eight of them: t(7) = 2.365, standard deviation 1.069.
+        let mean = hot[0].mean.unwrap();
+        assert!((mean.value - 10.0).abs() < 1e-12, "{mean:?}");
+        assert!((mean.high - 10.894).abs() < 0.01, "{mean:?}");
+        assert_eq!(hot[2].mean, None);
+        assert_eq!(hottest(&pages, 0), []);
+    }
+}

@@ -1,0 +1,131 @@
+//! Series: whom a value is about, what it says, and what tells it from others.
+
+use probe_common::spe::Class;
+
+use super::{Counter, Estimate, Method, Reason, Value};
+use crate::{catalogue::Place, join::Entity, window::Served};
+
+/// A value of a metric for a subject.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Index into [`Report::subjects`](super::Report::subjects).
+    pub subject: u32,
+    /// Index into [`Report::metrics`](super::Report::metrics).
+    pub metric: u32,
+    /// Index into [`Report::attributes`](super::Report::attributes).
+    pub attributes: u32,
+    /// The value, or why there is none.
+    pub value: Result<Value, Reason>,
+    /// Of a counter that counted before the window too: index into
+    /// [`Report::totals`](super::Report::totals).
+    pub total: Option<u32>,
+}
+
+/// Whom a value is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A row of the view.
+    Entity(Entity),
+    /// The whole machine: all rows, also those that are not shown.
+    Machine,
+    /// A socket.
+    Socket(u32),
+    /// What a PMU counts, where a metric says that: a socket, a device or a part of one, with the
+    /// names of the PCI devices there.
+    Place(Place, Vec<String>),
+    /// Of a share: devices.
+    Io,
+    /// Of a share: nobody that can be told.
+    Unattributed,
+    /// Of a share: nothing is known.
+    Unknown,
+    /// This program.
+    Pmuscope,
+}
+
+/// What a value says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Its name, unique among those of its kind of subject.
+    pub name: String,
+    /// One line.
+    pub help: String,
+    /// Unit of its values; empty for a number of occurrences.
+    pub unit: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Of a counter: what it counts.
+    pub counting: Counting,
+}
+
+/// What a counter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Counting {
+    /// Every occurrence, or nothing: it is no counter.
+    #[default]
+    All,
+    /// An event by the user's own name, which may be any text, with what one count stands for in
+    /// its unit.
+    Event(f64),
+    /// Samples, each of which stands for several occurrences.
+    Samples,
+}
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Occurrences: it only grows.
+    Counter,
+    /// A value of its own in every window.
+    Gauge,
+    /// How occurrences are distributed.
+    Histogram,
+    /// Text that does not change.
+    Info,
+    /// One of a few states.
+    State,
+}
+
+/// What tells series of one subject and metric apart, and how their values are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Of a share: the socket.
+    pub socket: Option<u32>,
+    /// Of a share: the device, with the names of its PCI devices, where that is not the whole
+    /// socket.
+    pub device: Option<String>,
+    /// Of an event: its counter group, whose counters share their time on the PMU. Those of uncore
+    /// events have the numbers after those of cores.
+    pub group: Option<u32>,
+    /// How the values are known.
+    pub method: Method,
+    /// Of a sampled access: what it did.
+    pub operation: Option<Class>,
+    /// Of a sampled access: where it was served; None of all places together.
+    pub source: Option<Served>,
+}
+
+impl Metric {
+    /// Whether it is an event by the user's own name.
+    #[must_use]
+    pub fn is_event(&self) -> bool {
+        matches!(self.counting, Counting::Event(_))
+    }
+}
+
+impl Series {
+    /// What was counted in the window, where it is a counter with a value.
+    #[must_use]
+    pub fn counter(&self) -> Option<&Counter> {
+        match &self.value {
+            Ok(Value::Counter(counter)) => Some(counter),
+            _ => None,
+        }
+    }
+
+    /// The number of the window, where there is one.
+    #[must_use]
+    pub fn estimate(&self) -> Option<&Estimate> {
+        self.value.as_ref().ok()?.estimate()
+    }
+}

@@ -1,0 +1,100 @@
+//! Metrics of rows, with their errors.
+
+use super::*;
+use crate::{
+    catalogue::{Catalogue, Chip, Hardware},
+    plan::{MetricSource, PlannedMetric},
+};
+
+/// A metric of a subject.
+fn gauge(report: &Report, subject: &Subject, metric: &str) -> Estimate {
+    *report
+        .of(subject, metric)
+        .next()
+        .unwrap()
+        .estimate()
+        .unwrap()
+}
+
+/// The plan with a metric of the catalogue, whose events are counted at these places.
+fn with_metric(mut plan: Plan, name: &str, events: &[(&str, CountSource)]) -> Plan {
+    let machine = Hardware::of_chip(Chip::named("other").unwrap());
+    let catalogue = Catalogue::builtin().unwrap();
+    let metric = catalogue.select(name, &machine).unwrap().remove(0).clone();
+    let events = events
+        .iter()
+        .map(|(name, place)| ((*name).to_owned(), *place));
+    plan.metrics.list.push(PlannedMetric {
+        metric,
+        sources: Ok(vec![MetricSource {
+            events: events.collect(),
+            units: 1,
+            ..MetricSource::default()
+        }]),
+        io: Vec::new(),
+    });
+    plan.metrics.machine = Some(machine);
+    plan
+}
+
+fn core(group: usize, at: usize) -> CountSource {
+    CountSource::Core { group, at }
+}
+
+/// The events of a group err together: their ratio is that of the time for which both were live.
+/// With the clock, which is always live, the part that was not seen is in the error.
+#[test]
+fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
+    let plan = with_metric(
+        plan(2, 0),
+        "ipc",
+        &[("instructions", core(1, 0)), ("cycles", core(1, 1))],
+    );
+    let plan = with_metric(
+        plan,
+        "frequency",
+        &[("cycles", core(1, 1)), ("run_time", core(0, 0))],
+    );
+    let rows = [
+        (key(7, 0, 0), usage([100 * MS, 0], 100 * MS, 100 * MS)),
+        (key(7, 0, 1), usage([40 * MS, 80 * MS], 100 * MS, 25 * MS)),
+    ];
+    let report = report(&plan, rows);
+    let [ipc, frequency] = ["ipc", "frequency"].map(|name| gauge(&report, &cgroup(7), name));
+    assert_eq!((ipc.value, ipc.live), (0.5, 0.25));
+    assert_eq!(ipc.error, Some(0.0));
+    assert_eq!((frequency.value, frequency.live), (3.2, 0.25));
+    assert!(
+        (frequency.rel_error().unwrap() - 0.75).abs() < 1e-6,
+        "{frequency:?}"
+    );
+}
+
+/// Of two CPUs the ratio has what their unequal weights may be off by.
+#[test]
+fn a_ratio_over_cpus_has_the_error_of_their_weights() {
+    let events = [("branch_misses", core(0, 0)), ("branches", core(0, 1))];
+    let plan = with_metric(plan(1, 0), "branch_miss_ratio", &events);
+    let of = |misses: [u64; 2]| {
+        let row = |cpu, misses| {
+            let counts = [misses * MS, 50 * MS];
+            (key(7, cpu, 0), usage(counts, 100 * MS, 50 * MS))
+        };
+        let report = report(&plan, [row(0, misses[0]), row(1, misses[1])]);
+        gauge(&report, &cgroup(7), "branch_miss_ratio")
+    };
+    // By hand: of 100 branches, 40 and 10 misses; what was not seen is half of them, so that the
+    // weight of each CPU is off by half: the root of (20 - 12.5)^2 and (5 - 12.5)^2 twice over, of
+    // 200.
+    let ratio = of([20, 5]);
+    assert!((ratio.value - 0.25).abs() < 1e-12);
+    let error = (2.0 * 7.5_f64.powi(2)).sqrt() / 200.0;
+    assert!(
+        (ratio.error.unwrap() / error - 1.0).abs() < 1e-3,
+        "{ratio:?} {error}"
+    );
+    // At its bound a share can be seen to change on one side only.
+    let ratio = of([50, 50]);
+    assert_eq!(ratio.value, 1.0);
+    assert_eq!(ratio.error, Some(0.0));
+}

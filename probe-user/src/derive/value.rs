@@ -1,0 +1,167 @@
+//! Values of series: numbers, with how far they can be trusted and how they are known.
+
+use std::{fmt, time::Duration};
+
+use crate::{formula::NoValue, join::share};
+
+/// The value of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Of the window.
+    Gauge(Estimate),
+    /// What was counted in the window; [`Report::total`](super::Report::total) has what was counted
+    /// before it too.
+    Counter(Counter),
+    /// Since the session began.
+    Histogram(Box<Histogram>),
+    /// Names and texts.
+    Info(Vec<(&'static str, String)>),
+    /// The state, and all that there are.
+    State(&'static str, &'static [&'static str]),
+}
+
+/// A number, and how far it can be trusted. How it is known is an attribute of its series
+/// ([`Attributes::method`](super::Attributes::method)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// In the metric's unit.
+    pub value: f64,
+    /// The smallest share of time for which one of its events was on the PMU: 1 where nothing was
+    /// scaled.
+    pub live: f64,
+    /// The ends of its 95% interval, where it is an estimate from samples.
+    pub interval: Option<(f64, f64)>,
+    /// Standard error of the value, as far as it is an estimate of what counters would have counted
+    /// while they were not live; None where it is not known.
+    pub error: Option<f64>,
+}
+
+/// How a value is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// Counted; where the counters took turns, for a part of the time ([`Estimate::live`]).
+    #[default]
+    Counted,
+    /// Estimated from samples.
+    Sampled,
+    /// A share of what was counted for several: by these weights.
+    Apportioned(share::Method),
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Counter {
+    /// `CLOCK_MONOTONIC` when it began: with the window, or of a total with its first window.
+    pub start: Duration,
+    /// As counted: events, or samples.
+    pub raw: u64,
+    /// Estimate for the whole time, where the counter was not always on the PMU: the sum of what is
+    /// estimated for each owner on each CPU; times the event's own scale. Of samples what they
+    /// stand for.
+    pub estimate: Estimate,
+    /// The time of which that is; None of what no PMU counts.
+    pub time: Option<LiveTime>,
+}
+
+/// For how long a counter could have counted, and for how long it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveTime {
+    /// Nanoseconds for which the owners ran with the event enabled, on all CPUs or PMUs together.
+    pub enabled: u64,
+    /// Nanoseconds of those for which it was on the PMU.
+    pub running: u64,
+}
+
+/// How occurrences are distributed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    /// `CLOCK_MONOTONIC` when it began.
+    pub start: Duration,
+    /// The largest value of each bucket; the last bucket has none.
+    pub bounds: Vec<f64>,
+    /// Occurrences by bucket, one more than bounds.
+    pub counts: Vec<u64>,
+    /// Sum of all values.
+    pub sum: f64,
+}
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// Its counts say nothing.
+    NoValue(NoValue),
+    /// Nobody can be told.
+    NoShare(share::NoShare),
+    /// It could not be planned on this machine.
+    NotPlanned(String),
+    /// Nothing of the kind was measured.
+    NotMeasured,
+}
+
+impl Estimate {
+    /// A value that is none but of what was measured.
+    #[must_use]
+    pub fn exact(value: f64) -> Self {
+        Self {
+            value,
+            live: 1.0,
+            interval: None,
+            error: None,
+        }
+    }
+
+    /// [`Self::error`] as a part of the value; None where it is not known, or of nothing.
+    #[must_use]
+    pub fn rel_error(&self) -> Option<f64> {
+        let error = self.error?;
+        (self.value != 0.0).then(|| error / self.value.abs())
+    }
+}
+
+impl Value {
+    /// The number of the window, where it is one.
+    #[must_use]
+    pub fn estimate(&self) -> Option<&Estimate> {
+        match self {
+            Self::Gauge(estimate) => Some(estimate),
+            Self::Counter(counter) => Some(&counter.estimate),
+            Self::Histogram(_) | Self::Info(_) | Self::State(..) => None,
+        }
+    }
+}
+
+impl Method {
+    /// Whether it is a share of what was counted for several.
+    #[must_use]
+    pub fn is_share(self) -> bool {
+        matches!(self, Self::Apportioned(_))
+    }
+}
+
+/// As the label `method` carries it.
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Counted => f.write_str("counted"),
+            Self::Sampled => f.write_str("sampled"),
+            Self::Apportioned(by) => by.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoValue(reason) => reason.fmt(f),
+            Self::NoShare(reason) => reason.fmt(f),
+            Self::NotPlanned(reason) => reason.fmt(f),
+            Self::NotMeasured => f.write_str("it was not measured"),
+        }
+    }
+}
+
+impl From<NoValue> for Reason {
+    fn from(reason: NoValue) -> Self {
+        Self::NoValue(reason)
+    }
+}

@@ -1,0 +1,260 @@
+//! A report that is being made up.
+
+use std::time::Duration;
+
+use probe_common::spe::Class;
+
+use crate::{
+    catalogue::Place,
+    derive::{
+        Attributes, Counter, Counting, Estimate, Histogram, Kind, LiveTime, Method, Metric, Reason,
+        Report, Subject, Value,
+    },
+    formula::NoValue,
+    join::{
+        Entity,
+        share::{self, NoShare},
+    },
+    window::Served,
+};
+
+/// A report that is being made up.
+pub(super) struct Fixture {
+    pub(super) report: Report,
+    pub(super) subject: u32,
+    pub(super) attributes: u32,
+}
+
+pub(super) type Described<'a> = (&'a str, &'a str, Kind);
+
+pub(super) const CLOCK: Described<'_> = ("task-clock", "ns", Kind::Counter);
+pub(super) const CYCLES: Described<'_> = ("cycles", "", Kind::Counter);
+pub(super) const UNCORE: Described<'_> = ("nvidia_scf_pmu_0/cycles/", "", Kind::Counter);
+const OPERATIONS: Described<'_> = ("spe_operations", "", Kind::Counter);
+
+/// When the session and the window began.
+pub(super) const BEGAN: Duration = Duration::from_secs(100);
+pub(super) const START: Duration = Duration::from_millis(101_500);
+
+/// The counter group of an event: two of them are on the cores and share theirs.
+fn group(described: Described<'_>) -> Option<u32> {
+    match described {
+        CLOCK | CYCLES => Some(0),
+        UNCORE => Some(1),
+        _ => None,
+    }
+}
+
+impl Fixture {
+    pub(super) fn about(&mut self, subject: Subject, attributes: Attributes) {
+        self.subject = self.report.subject(subject);
+        self.with(attributes);
+    }
+
+    pub(super) fn with(&mut self, attributes: Attributes) {
+        self.attributes = self.report.add_attributes(attributes);
+    }
+
+    pub(super) fn add(
+        &mut self,
+        described: Described<'_>,
+        value: Result<Value, Reason>,
+        total: Option<Counter>,
+    ) {
+        let (name, unit, kind) = described;
+        let group = group(described);
+        let metric = self.report.add_metric(Metric {
+            name: name.to_owned(),
+            help: format!("What \"{name}\" says"),
+            unit: unit.to_owned(),
+            kind,
+            counting: match described {
+                OPERATIONS => Counting::Samples,
+                _ if group.is_some() => Counting::Event(1.0),
+                _ => Counting::All,
+            },
+        });
+        let attributes = match group {
+            None => self.attributes,
+            group => self.report.add_attributes(Attributes {
+                group,
+                ..Attributes::default()
+            }),
+        };
+        let ids = [self.subject, metric, attributes];
+        self.report.push(ids, value, total);
+    }
+
+    /// What was not seen may be off by all of itself. As much was counted before.
+    pub(super) fn count(&mut self, described: Described<'_>, raw: u64, scaled: f64) {
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let live = if scaled == 0.0 {
+            1.0
+        } else {
+            raw as f64 / scaled
+        };
+        let estimate = Estimate {
+            live,
+            error: Some(scaled * (1.0 - live)),
+            ..Estimate::exact(scaled)
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "small numbers"
+        )]
+        let time = |enabled: u64| LiveTime {
+            enabled,
+            running: (live * 1e9) as u64 * (enabled / 1_000_000_000),
+        };
+        let time = |enabled| group(described).map(|_| time(enabled));
+        let counter = Counter {
+            start: START,
+            raw,
+            estimate,
+            time: time(1_000_000_000),
+        };
+        let total = Counter {
+            start: BEGAN,
+            raw: 2 * raw,
+            estimate: Estimate {
+                error: Some(scaled * (1.0 - live) * std::f64::consts::SQRT_2),
+                value: 2.0 * scaled,
+                ..estimate
+            },
+            time: time(2_000_000_000),
+        };
+        self.add(described, Ok(Value::Counter(counter)), Some(total));
+    }
+
+    pub(super) fn gauge(&mut self, name: &str, unit: &str, value: Estimate) {
+        self.add((name, unit, Kind::Gauge), Ok(Value::Gauge(value)), None);
+    }
+
+    pub(super) fn absent(&mut self, name: &str, unit: &str, reason: impl Into<Reason>) {
+        self.add((name, unit, Kind::Gauge), Err(reason.into()), None);
+    }
+
+    /// Ratios of counters, of which the second took turns, and of samples; one sample has no mean.
+    pub(super) fn metrics(&mut self, ipc: Option<f64>) {
+        match ipc {
+            Some(ipc) => {
+                self.gauge("ipc", "1/cycle", Estimate::exact(ipc));
+                let turns = Estimate {
+                    live: 0.25,
+                    error: Some(ipc / 800.0),
+                    ..Estimate::exact(ipc / 100.0)
+                };
+                self.gauge("branch_miss_ratio", "1", turns);
+            }
+            None => {
+                let never = || NoValue::NeverRan("cycles".to_owned());
+                self.absent("ipc", "1/cycle", never());
+                self.absent("branch_miss_ratio", "1", never());
+            }
+        }
+        let plain = self.attributes;
+        self.with(Attributes {
+            method: Method::Sampled,
+            ..Attributes::default()
+        });
+        self.gauge("spe_load_rate", "1/s", sampled(1e6));
+        self.gauge("spe_load_dram_ratio", "1", sampled(0.25));
+        self.absent("spe_load_latency", "cycles", NoValue::TooFewSamples);
+        self.attributes = plain;
+    }
+
+    pub(super) fn row(&mut self, entity: Entity, clock: u64, ipc: Option<f64>) {
+        self.about(Subject::Entity(entity), Attributes::default());
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        self.count(CLOCK, clock, clock as f64);
+        self.count(CYCLES, 250, 1_000.0);
+        self.metrics(ipc);
+    }
+
+    pub(super) fn accesses(
+        &mut self,
+        operation: Class,
+        source: Option<Served>,
+        samples: u64,
+        mean: Option<f64>,
+    ) {
+        self.with(Attributes {
+            method: Method::Sampled,
+            operation: Some(operation),
+            source,
+            ..Attributes::default()
+        });
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let counter = Counter {
+            start: START,
+            raw: samples,
+            estimate: sampled(32_768.0 * samples as f64),
+            time: None,
+        };
+        let total = Counter {
+            start: BEGAN,
+            raw: 31,
+            estimate: sampled(1e6),
+            time: None,
+        };
+        self.add(OPERATIONS, Ok(Value::Counter(counter)), Some(total));
+        match mean {
+            Some(mean) => self.gauge("spe_latency_mean_cycles", "cycles", sampled(mean)),
+            None => self.absent("spe_latency_mean_cycles", "cycles", NoValue::TooFewSamples),
+        }
+        let histogram = Value::Histogram(Box::new(Histogram {
+            start: BEGAN,
+            bounds: vec![1.0, 3.0],
+            counts: vec![1, 0, samples],
+            sum: 9.0,
+        }));
+        let described = ("spe_latency_cycles", "cycles", Kind::Histogram);
+        self.add(described, Ok(histogram), None);
+        if source.is_none() {
+            self.gauge("spe_tlb_walk_share", "1", sampled(0.25));
+        } else {
+            self.gauge("spe_source_share", "1", sampled(0.75));
+        }
+    }
+
+    pub(super) fn share(&mut self, whose: Subject, share: Result<(f64, Option<f64>), NoShare>) {
+        let attributes = Attributes {
+            socket: Some(1),
+            method: match share {
+                Ok(_) => Method::Apportioned(share::Method::LlcReadMisses),
+                Err(_) => Method::Counted,
+            },
+            ..Attributes::default()
+        };
+        self.about(whose, attributes);
+        let name = "cmem_read_bandwidth_apportioned";
+        match share {
+            Ok((value, error)) => {
+                let estimate = Estimate {
+                    error,
+                    ..Estimate::exact(value)
+                };
+                self.gauge(name, "GB/s", estimate);
+            }
+            Err(reason) => self.absent(name, "GB/s", Reason::NoShare(reason)),
+        }
+    }
+}
+
+pub(super) fn sampled(value: f64) -> Estimate {
+    Estimate {
+        interval: Some((value * 0.75, value * 1.25)),
+        ..Estimate::exact(value)
+    }
+}
+
+pub(super) fn place(device: Option<&str>, names: &[&str]) -> Subject {
+    let place = Place {
+        socket: Some(0),
+        device: device.map(str::to_owned),
+        ..Place::default()
+    };
+    let names = names.iter().map(|name| (*name).to_owned());
+    Subject::Place(place, names.collect())
+}

@@ -1,0 +1,172 @@
+//! A report with everything that can be in it.
+
+use std::time::Duration;
+
+use probe_common::spe::{Class, Source};
+
+use super::builder::{BEGAN, CLOCK, CYCLES, Fixture, START, UNCORE, place, sampled};
+use crate::{
+    derive::{
+        Advice, Attributes, Cell, Counter, Estimate, Finding, Kind, LiveTime, Reason, Report,
+        Subject, Table, Value,
+    },
+    formula::NoValue,
+    join::{Entity, share::NoShare},
+    window::Served,
+};
+
+pub(in crate::emit) fn report() -> Report {
+    let report = Report {
+        began: BEGAN,
+        start: START,
+        end: Duration::from_millis(102_500),
+        boot_time: Duration::from_secs(1_700_000_000),
+        attributes: vec![Attributes::default()],
+        ..Report::default()
+    };
+    let mut it = Fixture {
+        report,
+        subject: 0,
+        attributes: 0,
+    };
+    let id = "0123456789abcdef".repeat(4);
+    let pod = Some("7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f".to_owned());
+    it.row(Entity::Command("make".into()), 5_000_000, Some(1.5));
+    it.accesses(Class::Load, None, 10, Some(64.0));
+    it.accesses(Class::Load, Some(Served::By(Source::L1d)), 9, Some(4.0));
+    it.accesses(Class::Load, Some(Served::Number(77)), 1, None);
+    // Of another window: only totals are shown.
+    it.accesses(Class::Load, Some(Served::By(Source::Remote)), 0, None);
+    it.accesses(Class::Store, None, 1, None);
+    it.accesses(Class::Store, Some(Served::NotSaid), 1, None);
+    it.row(Entity::Container { id, pod }, 1, None);
+    let (tgid, name) = (42, None);
+    it.row(Entity::Process { tgid, name }, 0, None);
+    // Its total is known all the same.
+    it.about(Subject::Entity(Entity::Unnamed(99)), Attributes::default());
+    let unknown = || Err(Reason::NoValue(NoValue::MostlyUnknown));
+    let total = Counter {
+        start: START,
+        raw: 250_000_000,
+        estimate: Estimate {
+            live: 0.25,
+            error: Some(75e7),
+            ..Estimate::exact(1e9)
+        },
+        time: Some(LiveTime {
+            enabled: 1_000_000_000,
+            running: 250_000_000,
+        }),
+    };
+    it.add(CLOCK, unknown(), Some(total));
+    it.add(CYCLES, unknown(), None);
+    it.row(Entity::System, 7, Some(0.0));
+    it.row(Entity::Overflow, 7, None);
+    it.row(Entity::Idle, 8, None);
+    it.about(Subject::Socket(0), Attributes::default());
+    it.count(UNCORE, 640, 640.0);
+    it.about(Subject::Socket(1), Attributes::default());
+    it.add(
+        UNCORE,
+        Err(NoValue::Missing(vec![UNCORE.0.into()]).into()),
+        None,
+    );
+    it.about(Subject::Machine, Attributes::default());
+    it.count(CLOCK, 9, 9.0);
+    it.count(CYCLES, 10, 10.0);
+    it.metrics(Some(1.25));
+    it.accesses(Class::Load, None, 10, Some(64.0));
+    it.with(Attributes::default());
+    let reason = "there is no PMU of that name".to_owned();
+    it.absent("sve_ops", "1", Reason::NotPlanned(reason));
+    it.about(place(None, &[]), Attributes::default());
+    it.gauge("read_bandwidth", "GB/s", Estimate::exact(12.5));
+    let device = place(Some("nvidia_pcie_pmu_0"), &["nvme0", "eth0"]);
+    it.about(device, Attributes::default());
+    let zero = NoValue::DenominatorZero("RD_REQ".to_owned());
+    it.absent("pcie_read_latency", "ns", zero);
+    it.share(Subject::Entity(Entity::System), Ok((12.5, Some(0.25))));
+    let unseen = Subject::Entity(Entity::Unnamed(99));
+    it.share(unseen, Err(NoShare::OwnerUnseen));
+    it.share(Subject::Unattributed, Ok((0.5, None)));
+    it.share(Subject::Io, Ok((0.5, Some(0.0))));
+    it.share(Subject::Unknown, Err(NoShare::RotatedOut));
+    let of_socket = Attributes {
+        socket: Some(1),
+        ..Attributes::default()
+    };
+    it.about(Subject::Entity(Entity::System), of_socket);
+    it.gauge("resctrl_bandwidth", "GB/s", Estimate::exact(13.0));
+    it.about(Subject::Pmuscope, Attributes::default());
+    let version = vec![("version", "1.2.3".to_owned())];
+    it.add(("build", "", Kind::Info), Ok(Value::Info(version)), None);
+    let hook = Value::State("sched-switch", &["sched-switch", "cgroup-switches"]);
+    it.add(("hook", "", Kind::State), Ok(hook), None);
+    it.count(("runs", "", Kind::Counter), 4_096, 4_096.0);
+    it.gauge("ns_per_run_same_owner", "ns", Estimate::exact(62.0));
+    it.absent("ns_per_run_charging", "ns", Reason::NotMeasured);
+    it.gauge("spe_period", "", Estimate::exact(32_768.0));
+    it.report.tables.push(Table {
+        name: "pages",
+        columns: vec!["pid", "address", "spe_samples", "spe_latency_mean_cycles"],
+        rows: [(7, Some(12.5)), (1, None)]
+            .map(|(samples, mean)| {
+                vec![
+                    Cell::Number(42),
+                    Cell::Address(0x7f00_0000_1000 * samples),
+                    Cell::Number(samples),
+                    Cell::Estimate(mean.map(sampled)),
+                ]
+            })
+            .into(),
+    });
+    it.report.findings = vec![Finding {
+        socket: 0,
+        text: "writes of socket 0 go past the cache".to_owned(),
+    }];
+    it.report.advice = &[Advice {
+        what: "reuse buffers",
+        lowers: &["misses", "memory_bandwidth"],
+    }];
+    it.report
+}
+
+/// What a process may call itself.
+pub(in crate::emit) const HOSTILE: &str = "\u{1b}]0;gone\u{7}\u{9b}2J\r\nroot \u{202e}\"\\";
+
+/// The report with names that were chosen to do harm.
+pub(in crate::emit) fn hostile() -> Report {
+    let mut report = report();
+    let mut entities = report
+        .subjects
+        .iter_mut()
+        .filter_map(|subject| match subject {
+            Subject::Entity(entity) => Some(entity),
+            _ => None,
+        });
+    let (tgid, name) = (42, Some(HOSTILE.to_owned()));
+    let names = [
+        Entity::Command(HOSTILE.into()),
+        Entity::Cgroup(format!("/{HOSTILE}")),
+        Entity::Process { tgid, name },
+    ];
+    for name in names {
+        *entities.next().unwrap() = name;
+    }
+    for subject in &mut report.subjects {
+        if let Subject::Place(_, devices) = subject {
+            *devices = vec![HOSTILE.into()];
+        }
+    }
+    report.metrics[0].name = HOSTILE.into();
+    let mut attributes = report.attributes.iter_mut();
+    let share = attributes.find(|attributes| attributes.method.is_share());
+    share.unwrap().device = Some(HOSTILE.into());
+    report.findings[0].text = HOSTILE.into();
+    for series in &mut report.series {
+        if let Err(Reason::NotPlanned(reason)) = &mut series.value {
+            *reason = HOSTILE.into();
+        }
+    }
+    report
+}

@@ -1,0 +1,68 @@
+//! Rows of the output: what the owners of each entity gained together.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{Entity, Naming};
+use crate::window::{Gained, Owner, Sum};
+
+/// What each entity gained, in their order.
+#[derive(Debug)]
+pub struct Rows<T> {
+    list: Vec<(Entity, Gained<T>)>,
+}
+
+impl<T> Rows<T> {
+    /// What an entity gained.
+    #[must_use]
+    pub fn of(&self, entity: &Entity) -> Option<&Gained<T>> {
+        let found = self.list.binary_search_by(|(known, _)| known.cmp(entity));
+        Some(&self.list[found.ok()?].1)
+    }
+
+    /// All of them, in the order of entities.
+    pub fn iter(&self) -> impl Iterator<Item = (&Entity, &Gained<T>)> {
+        self.list.iter().map(|(entity, gained)| (entity, gained))
+    }
+}
+
+impl<T: Sum> Rows<T> {
+    /// The rows of a window that began at `start`; their totals go on from those of the window
+    /// before.
+    pub(super) fn new(
+        naming: &Naming<'_>,
+        usage: &BTreeMap<Owner, T>,
+        start: Duration,
+        before: Option<&Self>,
+    ) -> Self {
+        let owners = usage.iter();
+        let named = owners.filter_map(|(owner, usage)| Some((naming.entity(*owner)?, usage)));
+        let row = |(entity, delta)| {
+            let mut gained = Gained::first(delta, start);
+            if let Some(before) = before.and_then(|before| before.of(&entity)) {
+                gained.go_on(before);
+            }
+            (entity, gained)
+        };
+        let sums = roll_up(named, T::add_all);
+        Self {
+            list: sums.into_iter().map(row).collect(),
+        }
+    }
+}
+
+/// The sums by entity, in their order.
+pub(super) fn roll_up<'a, T: Clone + 'a>(
+    named: impl Iterator<Item = (Entity, &'a T)>,
+    sum: impl Fn(&mut T, &T),
+) -> Vec<(Entity, T)> {
+    let mut named: Vec<(Entity, &T)> = named.collect();
+    named.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut rows: Vec<(Entity, T)> = Vec::with_capacity(named.len());
+    for (entity, part) in named {
+        match rows.last_mut() {
+            Some((last, row)) if *last == entity => sum(row, part),
+            _ => rows.push((entity, part.clone())),
+        }
+    }
+    rows
+}

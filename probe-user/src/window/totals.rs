@@ -1,0 +1,114 @@
+//! What was gained since the session began, beside what was gained in a window.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{SpeUsage, Usage};
+use crate::snapshot::UncoreReading;
+
+/// What was gained in a window, and what since it began to be counted.
+#[derive(Clone, Debug, Default)]
+pub struct Gained<T> {
+    /// In the window.
+    pub delta: T,
+    /// The sum of all windows since `since`.
+    pub total: T,
+    /// `CLOCK_MONOTONIC` at the start of the first of these windows.
+    pub since: Duration,
+}
+
+/// What can be added up.
+pub trait Sum: Clone {
+    /// Adds those of another window or owner.
+    fn add_all(&mut self, other: &Self);
+}
+
+impl<T: Sum> Gained<T> {
+    /// The gain of the first window, which began at `since`.
+    pub(crate) fn first(delta: T, since: Duration) -> Self {
+        Self {
+            total: delta.clone(),
+            delta,
+            since,
+        }
+    }
+
+    /// Takes in the windows before.
+    pub(crate) fn go_on(&mut self, before: &Self) {
+        self.total.add_all(&before.total);
+        self.since = before.since;
+    }
+}
+
+impl Sum for Usage {
+    fn add_all(&mut self, other: &Self) {
+        for (into, row) in self.iter_mut().zip(other) {
+            if let Some(row) = row {
+                into.get_or_insert_default().add(row);
+            }
+        }
+    }
+}
+
+impl Sum for SpeUsage {
+    fn add_all(&mut self, other: &Self) {
+        for (kind, counts) in other {
+            self.entry(*kind).or_default().add(counts);
+        }
+    }
+}
+
+/// What an uncore event counted on a socket, all instances of its PMU there together. Of a window
+/// in which one could not be read nothing is added.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UncoreTotal {
+    /// Index into [`crate::plan::Plan::uncore`].
+    pub at: usize,
+    /// Socket, as [`crate::machine::topology::Topology`] numbers them.
+    pub socket: u32,
+    /// `CLOCK_MONOTONIC` at the start of the first window in which it was read.
+    pub since: Duration,
+    /// As counted.
+    pub raw: u64,
+    /// The sum of the windows' estimates.
+    pub estimate: f64,
+    /// The variance of `estimate`.
+    pub variance: f64,
+    /// Nanoseconds enabled, of all instances.
+    pub enabled: u64,
+    /// Nanoseconds on the PMU, of all instances.
+    pub running: u64,
+}
+
+/// The totals after a window with these gains, in the order of events and sockets.
+pub(super) fn uncore(
+    readings: &[UncoreReading],
+    start: Duration,
+    before: &[UncoreTotal],
+) -> Vec<UncoreTotal> {
+    let before = before
+        .iter()
+        .map(|total| ((total.at, total.socket), *total));
+    let mut totals: BTreeMap<(usize, u32), UncoreTotal> = before.collect();
+    for reading in readings {
+        let Some((count, estimate)) = reading.count.zip(reading.estimate()) else {
+            continue;
+        };
+        let (at, socket) = (reading.at, reading.socket);
+        let total = totals.entry((at, socket)).or_insert(UncoreTotal {
+            at,
+            socket,
+            since: start,
+            raw: 0,
+            estimate: 0.0,
+            variance: 0.0,
+            enabled: 0,
+            running: 0,
+        });
+        total.raw = total.raw.wrapping_add(count);
+        total.estimate += estimate;
+        total.variance += reading.error().powi(2);
+        total.enabled += reading.enabled.max(reading.running);
+        total.running += reading.running;
+    }
+    totals.into_values().collect()
+}
