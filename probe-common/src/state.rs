@@ -51,7 +51,7 @@ words! {
 
 words! {
     /// State of one CPU. Only programs running on that CPU write it.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct CpuState {
         /// Whom the open slice belongs to.
         pub owner: CgroupId,
@@ -108,6 +108,8 @@ words! {
         pub rebased: u64,
         /// Counter reads that the kernel refused.
         pub read_errors: u64,
+        /// Rows that were made.
+        pub rows_made: u64,
         /// Charges that went to the overflow row, since USAGE had no row for them and took none.
         pub overflowed: u64,
         /// Rows that USAGE did not take since it was full.

@@ -250,6 +250,7 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
         };
         let inserted = USAGE.insert(key, row, BPF_NOEXIST.into());
         if let Some(row) = USAGE.get_ptr_mut(key) {
+            state.rows_made += 1;
             return row;
         }
         match inserted.err() {

@@ -114,9 +114,9 @@ fn conserves(cgroups: usize) {
             low - high
         );
     }
-    assert_eq!(window.health.rebased, 0);
-    assert_eq!(window.health.read_errors, 0);
-    assert_eq!(window.health.overflowed, 0);
+    assert_eq!(window.health.sum.rebased, 0);
+    assert_eq!(window.health.sum.read_errors, 0);
+    assert_eq!(window.health.sum.overflowed, 0);
 }
 
 #[test]
@@ -150,9 +150,9 @@ fn with_a_map_that_is_too_small() {
     a.load("burn 0 400").finish();
     a.load("burst 0 20 20 1000").finish();
     let window = counting.window();
-    let full = window.health.refused.full;
-    println!("{} charges without a row", window.health.overflowed);
-    assert!(window.health.overflowed > 0 && full > 0);
+    let full = window.health.sum.full;
+    println!("{} charges without a row", window.health.sum.overflowed);
+    assert!(window.health.sum.overflowed > 0 && full > 0);
     // A CPU that has found it full tries again 10 ms later, and not at each charge.
     let tries = began.elapsed().as_millis() / 10 + 1;
     assert!(
@@ -239,4 +239,16 @@ fn rows_in_turns_never_go_back() {
         counting,
         &["wakes CPU 60000 CGROUP", "burst CPU 50 50 60000"],
     );
+}
+
+/// Every row of the map was made by the programs, and a new owner has one made.
+#[test]
+fn rows_that_are_made_are_counted() {
+    let Some(_machine) = machine() else { return };
+    let mut counting = Counting::start("task-clock");
+    let before = counting.session.pull().unwrap().health;
+    TestCgroup::new("made").load("burn 0 20").finish();
+    let after = counting.session.pull().unwrap().health;
+    assert!(after.sum.rows_made > before.sum.rows_made);
+    assert!(after.sum.rows_made >= after.rows as u64);
 }

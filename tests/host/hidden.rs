@@ -49,17 +49,19 @@ fn after_the_first_that_is_missed_all_are_seen() {
     };
     let other = TestCgroup::new("other");
     let mut counting = Counting::plain(plan("task-clock"), |_| {});
-    let Some(first) = pull_until(&mut counting, &other, |health| health.missed_switches > 0) else {
+    let Some(first) = pull_until(&mut counting, &other, |health| {
+        health.sum.missed_switches > 0
+    }) else {
         println!("skipped: this kernel hid no switch in {PATIENCE:?}");
         return;
     };
-    assert_eq!(first.late_switches, 0);
+    assert_eq!(first.sum.late, 0);
     // More may have been missed while that pull had the second program loaded.
     let before = counting.session.pull().unwrap().health;
-    let after = pull_until(&mut counting, &other, |health| health.late_switches > 2)
+    let after = pull_until(&mut counting, &other, |health| health.sum.late > 2)
         .expect("what was missed before comes again");
-    assert_eq!(after.missed_switches, before.missed_switches);
-    assert_eq!(after.estimated_nanos, before.estimated_nanos);
+    assert_eq!(after.sum.missed_switches, before.sum.missed_switches);
+    assert_eq!(after.sum.missed_nanos, before.sum.missed_nanos);
 }
 
 /// `stat` hears of the first one from the kernel: its only window is not over by then.

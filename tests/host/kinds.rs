@@ -50,7 +50,7 @@ fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
     load.go();
     load.finish();
     let window = counting.window();
-    assert_eq!(window.health.read_errors, 0);
+    assert_eq!(window.health.sum.read_errors, 0);
     let cost = window.health.cost;
     println!("{cost:?}");
     assert_eq!(cost.read.software, if cost.cpu == 0 { 3 } else { 1 });

@@ -51,7 +51,7 @@ fn five_hundred_short_cgroups_in_one_interval() {
             "{path}: {counted:?}"
         );
     }
-    assert_eq!(window.health.lost_events, 0);
+    assert_eq!(window.health.sum.lost_events, 0);
 
     // Their rows are freed a flush later, and the map is as small as before.
     let rows = |window: &Window| {
@@ -122,7 +122,7 @@ fn a_walk_makes_up_for_lost_records() {
     let late = TestCgroup::new("late");
     late.load("burn 0 10").finish();
     let window = counting.window();
-    assert!(window.health.lost_events > 0);
+    assert!(window.health.sum.lost_events > 0);
     assert_eq!(window.names.cgroups.get(&late.id), Some(&late.path));
     counting.window();
     let window = counting.window();
@@ -160,7 +160,7 @@ fn rows_of_cgroups_that_the_mount_does_not_show_are_freed() {
     flood_the_ring();
     drop(children);
     let window = counting.window();
-    assert!(window.health.lost_events > 0);
+    assert!(window.health.sum.lost_events > 0);
     counting.window();
     let window = counting.window();
     assert_eq!(rows(&counting, &window), 0);
@@ -284,5 +284,5 @@ fn exits_wake_the_reader_in_batches() {
     exits(2500);
     assert!(wake_ups.any(), "the ring fills, and nobody is told");
     let health = counting.session.pull().unwrap().health;
-    assert_eq!(health.lost_events, 0);
+    assert_eq!(health.sum.lost_events, 0);
 }

@@ -65,7 +65,7 @@ fn a_task_that_another_one_moves_while_it_runs_is_counted() {
     let end = Instant::now() + Duration::from_secs(30);
     for to in cgroups.iter().rev().cycle() {
         to.adopt(load.pid());
-        if counting.session.pull().unwrap().health.moved_running > 0 {
+        if counting.session.pull().unwrap().health.sum.moved > 0 {
             break;
         }
         // It may not have run at that moment.

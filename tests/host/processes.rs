@@ -86,7 +86,7 @@ fn rows_of_processes_whose_end_was_lost_are_freed() {
     flood_the_ring();
     storm.load("forks 50 1").finish();
     let window = counting.window();
-    assert!(window.health.lost_events > 0);
+    assert!(window.health.sum.lost_events > 0);
     assert!(processes(&window, &storm).len() >= 50);
     counting.window();
     assert_eq!(processes(&counting.window(), &storm), [0; 0]);
@@ -111,7 +111,7 @@ fn more_processes_than_rows_end_in_one_window() {
     }
     load.finish();
     let window = counting.window();
-    assert_eq!(window.health.overflowed, 0);
+    assert_eq!(window.health.sum.overflowed, 0);
     let processes = processes(&window, &storm);
     // What is summed is told apart no more.
     assert!(processes.contains(&ENDED) || processes.len() > FORKS as usize);

@@ -282,7 +282,7 @@ impl Counting {
     #[track_caller]
     pub(crate) fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
         let taken = self.taken();
-        let estimated = window.health.estimated_nanos - self.first.health.estimated_nanos;
+        let estimated = window.health.sum.missed_nanos - self.first.health.sum.missed_nanos;
         let allowed = truth.saturating_sub(estimated)..=truth + taken + estimated;
         let nearest = counted.clamp(*allowed.start(), *allowed.end());
         assert_within(what, counted, nearest, 1.0);

@@ -97,7 +97,7 @@ fn every_count_is_exact() {
         (&c, "execs 20"),
     ]);
     assert_exact(&pmu, &mut counting, &[&a, &b, &c]);
-    assert_eq!(counting.window().health.missed_switches, 0);
+    assert_eq!(counting.window().health.sum.missed_switches, 0);
 }
 
 /// Pulls while loads run do not disturb what is charged.

@@ -52,7 +52,7 @@ fn where_it_is_complete_it_counts_the_same() {
         let percent = 100.0 * clock_slack().min(0.1);
         assert_within(&cgroup.path, counted, pmu.core_time(cgroup.id), percent);
     }
-    assert_eq!(window.health.missed_switches, 0);
+    assert_eq!(window.health.sum.missed_switches, 0);
     assert_eq!(hook(&counting), Hook::CgroupSwitches);
 }
 
@@ -79,7 +79,7 @@ fn missed_switches_are_noticed() {
             (&a, "burst 0 200 200 300 fifo"),
             (&b, "burst 1 200 200 300 fifo"),
         ]);
-        let missed = counting.session.pull().unwrap().health.missed_switches;
+        let missed = counting.session.pull().unwrap().health.sum.missed_switches;
         println!("missed {missed}");
         if missed > 0 {
             break;

@@ -155,7 +155,7 @@ fn groups_take_turns_on_a_cpu_that_comes_back() {
         window.health.exchanges
     );
     assert!(counted <= time && counted > time / 2);
-    assert_eq!(window.health.rebased, 0);
+    assert_eq!(window.health.sum.rebased, 0);
 }
 
 /// Nanoseconds for which some group that takes turns could be live on a CPU, over all owners.
@@ -221,8 +221,11 @@ fn the_time_for_which_a_cpu_was_away_is_nobodys() {
         assert!(counted <= truth + edges, "{}", counted - truth);
         assert!(counted + moving + edges >= truth, "{}", truth - counted);
     }
-    assert_eq!(last.health.missed_switches, first.health.missed_switches);
-    assert_eq!(last.health.rebased, 0);
+    assert_eq!(
+        last.health.sum.missed_switches,
+        first.health.sum.missed_switches
+    );
+    assert_eq!(last.health.sum.rebased, 0);
 }
 
 fn nanos(since: Instant) -> u64 {

@@ -77,7 +77,7 @@ fn kinds_of_core_add_up() {
         assert_eq!(raw[2] + raw[3], 6 * time);
         assert!(raw[0] > 0);
     }
-    assert_eq!(window.health.read_errors, 0);
+    assert_eq!(window.health.sum.read_errors, 0);
     assert_eq!(window.health.exchanges, 0);
 }
 
@@ -95,8 +95,8 @@ fn events_of_one_kind_leave_the_other_alone() {
         counting.session.pull().unwrap();
     }
     let window = counting.window();
-    assert_eq!(window.health.read_errors, 0);
-    assert_eq!(window.health.rebased, 0);
+    assert_eq!(window.health.sum.read_errors, 0);
+    assert_eq!(window.health.sum.rebased, 0);
     run(&[(&cgroup, "burn 0 50")]);
     let (window, _) = settled(&pmu, &mut counting, &[&cgroup]);
     let values = row(&counting, &window, &cgroup).values;

@@ -443,5 +443,8 @@ fn by_rotation(chip: Chip, cpus: Cpus) {
     }
     println!("{} exchanges", window.health.exchanges);
     assert!(window.health.exchanges > 100);
-    assert_eq!((window.health.rebased, window.health.read_errors), (0, 0));
+    assert_eq!(
+        (window.health.sum.rebased, window.health.sum.read_errors),
+        (0, 0)
+    );
 }

@@ -34,7 +34,7 @@ fn five_thousand_cgroups() {
     }
     assert_eq!(charged, CGROUPS);
     assert_eq!(
-        (window.health.lost_events, window.health.overflowed),
+        (window.health.sum.lost_events, window.health.sum.overflowed),
         (0, 0)
     );
     println!(

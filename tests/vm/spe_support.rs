@@ -199,7 +199,7 @@ pub(crate) fn assert_exact(
 #[track_caller]
 pub(crate) fn assert_conserved(reading: &SpeReading) {
     let sum = &reading.health.sum;
-    println!("{:?}", reading.health.counts());
+    println!("{:?}", reading.health);
     let sampled: u64 = rows(reading).map(|(_, counts)| counts.row.samples).sum();
     let bad: u64 = sum.bad.iter().sum();
     assert_eq!(stat("written") * 64, stat("bytes"), "the PMU's own account");

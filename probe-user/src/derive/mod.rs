@@ -8,6 +8,7 @@ mod own;
 mod pages;
 mod report;
 mod samples;
+mod self_counters;
 mod series;
 mod shares;
 mod spe;

@@ -1,10 +1,15 @@
 //! This program's account of itself: what counting costs, and what could not be counted.
 
-use probe_common::SampledCost;
+use std::time::Duration;
 
-use super::{Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value};
+use probe_common::spe::{BadKind, Unattributed};
+
+use super::{
+    Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
+    self_counters::{COUNTING, SAMPLING, SelfCounter},
+};
 use crate::{
-    snapshot::{Health, Hook},
+    snapshot::{Hook, SpeHealth},
     window::Window,
 };
 
@@ -13,39 +18,56 @@ const HOOKS: &[&str] = &["sched-switch", "cgroup-switches"];
 /// Adds it. Counters are since the session began.
 pub(super) fn add(report: &mut Report, window: &Window) {
     let subject = report.subject(Subject::Pmuscope);
-    let mut add = |name: &str, unit: &str, kind, help: &str, value, total| {
-        let metric = report.add_metric(Metric {
-            name: name.to_owned(),
-            help: help.to_owned(),
-            unit: unit.to_owned(),
-            kind,
-            counting: Counting::All,
-        });
-        report.push([subject, metric, 0], value, total);
+    let began = window.began;
+    let mut own = Own {
+        report,
+        subject,
+        began,
     };
     let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-    let help = "This program";
-    add(
-        "build",
-        "",
-        Kind::Info,
-        help,
-        Ok(Value::Info(version)),
-        None,
-    );
+    let version = Ok(Value::Info(version));
+    own.add(("build", "", "This program"), Kind::Info, version);
     let hook = match window.health.hook {
         Hook::SchedSwitch => HOOKS[0],
         Hook::CgroupSwitches => HOOKS[1],
     };
-    let hook = Value::State(hook, HOOKS);
+    let hook = Ok(Value::State(hook, HOOKS));
     let help = "The kernel hook that accounts";
-    add("hook", "", Kind::State, help, Ok(hook), None);
-    let mut number = |(name, unit, kind, help, value): Line<'_>| {
+    own.add(("hook", "", help), Kind::State, hook);
+    own.add_table(COUNTING, &window.health);
+    if let Some(samples) = &window.samples {
+        own.add_table(SAMPLING, &samples.health);
+        for (name, count) in families(&samples.health) {
+            let described = (name.as_str(), "", "Of sampling: see docs/self.md");
+            own.add_number(described, Kind::Counter, Some(count));
+        }
+    }
+}
+
+/// Name, unit and help.
+type Described<'a> = (&'a str, &'a str, &'a str);
+
+struct Own<'a> {
+    report: &'a mut Report,
+    subject: u32,
+    /// When the session began.
+    began: Duration,
+}
+
+impl Own<'_> {
+    fn add_table<T>(&mut self, table: &[SelfCounter<T>], health: &T) {
+        for counter in table {
+            let described = (counter.name, counter.unit, counter.help);
+            self.add_number(described, counter.kind, (counter.value)(health));
+        }
+    }
+
+    fn add_number(&mut self, described: Described<'_>, kind: Kind, value: Option<u64>) {
         let value = value.ok_or(Reason::NotMeasured).map(|raw| {
             let estimate = Estimate::exact(float(raw));
             match kind {
                 Kind::Counter => Value::Counter(Counter {
-                    start: window.began,
+                    start: self.began,
                     raw,
                     estimate,
                     time: None,
@@ -53,177 +75,36 @@ pub(super) fn add(report: &mut Report, window: &Window) {
                 _ => Value::Gauge(estimate),
             }
         });
+        self.add(described, kind, value);
+    }
+
+    fn add(&mut self, (name, unit, help): Described<'_>, kind: Kind, value: Result<Value, Reason>) {
+        let metric = self.report.add_metric(Metric {
+            name: name.to_owned(),
+            help: help.to_owned(),
+            unit: unit.to_owned(),
+            kind,
+            counting: Counting::All,
+        });
         let total = match &value {
             Ok(Value::Counter(counter)) => Some(*counter),
             _ => None,
         };
-        add(name, unit, kind, help, value, total);
-    };
-    for line in accounting(&window.health) {
-        number(line);
-    }
-    if let Some(samples) = &window.samples {
-        for (name, value) in samples.health.counts() {
-            number(of_sampling(&format!("spe_{name}"), value));
-        }
+        self.report.push([self.subject, metric, 0], value, total);
     }
 }
 
-/// Name, unit, kind, help and value.
-type Line<'a> = (&'a str, &'a str, Kind, &'a str, Option<u64>);
-
-fn accounting(health: &Health) -> Vec<Line<'static>> {
-    let mean = |sampled: &SampledCost| sampled.nanos.checked_div(sampled.samples);
-    let count = |name, help, value| (name, "", Kind::Counter, help, Some(value));
-    let gauge = |name, unit, help, value| (name, unit, Kind::Gauge, help, value);
-    vec![
-        count("runs", "Runs of the hook", health.runs),
-        count("charges", "Times a slice was charged", health.charges),
-        gauge(
-            "ns_per_run_same_owner",
-            "ns",
-            "Mean cost of a run that charged nothing",
-            mean(&health.same),
-        ),
-        gauge(
-            "ns_per_run_charging",
-            "ns",
-            "Mean cost of a run that charged",
-            mean(&health.changed),
-        ),
-        count(
-            "sampled_runs",
-            "Runs whose cost was measured",
-            health.same.samples + health.changed.samples,
-        ),
-        gauge(
-            "ns_per_counter_read",
-            "ns",
-            "What reading one counter takes",
-            health.cost.read.each(),
-        ),
-        gauge(
-            "counting_ppm_of_busiest_cpu",
-            "ppm",
-            "Part of a CPU that counting takes, where it takes most",
-            health.cost.ppm(),
-        ),
-        gauge(
-            "ipis_per_pull",
-            "",
-            "Interrupts that the last pull sent",
-            Some(health.flushes),
-        ),
-        count(
-            "group_exchanges",
-            "Times a CPU went on to the next group of counters",
-            health.exchanges,
-        ),
-        gauge(
-            "rows",
-            "",
-            "Rows in the kernel's map",
-            Some(health.rows as u64),
-        ),
-        gauge(
-            "map_memory_bytes",
-            "B",
-            "Kernel memory of the maps, by arithmetic",
-            Some(health.memory.total() as u64),
-        ),
-        count(
-            "missed_switches",
-            "Switches that no program saw",
-            health.missed_switches,
-        ),
-        count(
-            "late_switches",
-            "Switches that only a second program saw",
-            health.late_switches,
-        ),
-        count(
-            "moved_while_running",
-            "Slices whose task was moved to another cgroup while it ran",
-            health.moved_running,
-        ),
-        (
-            "estimated_ns",
-            "ns",
-            Kind::Counter,
-            "Time of which it is estimated whose it was",
-            Some(health.estimated_nanos),
-        ),
-        count(
-            "overflowed_charges",
-            "Charges that no row had room for",
-            health.overflowed,
-        ),
-        count(
-            "refused_rows_full",
-            "Rows refused, as the map was full",
-            health.refused.full,
-        ),
-        count(
-            "refused_rows_no_memory",
-            "Rows refused, as there was no memory",
-            health.refused.no_memory,
-        ),
-        count(
-            "refused_rows_locked",
-            "Rows refused, as the map was locked",
-            health.refused.contended,
-        ),
-        count(
-            "rebased_counters",
-            "Counters that went back",
-            health.rebased,
-        ),
-        count(
-            "refused_reads",
-            "Counter reads that the kernel refused",
-            health.read_errors,
-        ),
-        count(
-            "map_retries",
-            "Map calls that were made again",
-            health.map_retries,
-        ),
-        count(
-            "lost_events",
-            "Events of cgroups and processes that were lost",
-            health.lost_events,
-        ),
-    ]
-}
-
-/// What is measured anew, of what SPE's account holds; all else only grows.
-const GAUGES: [&str; 6] = [
-    "spe_period",
-    "spe_aux_bytes",
-    "spe_rows",
-    "spe_irq_off_ns_max",
-    "spe_ns_per_record",
-    "spe_ns_per_record_by_bpf_stats",
-];
-
-fn of_sampling(name: &str, value: u64) -> Line<'_> {
-    let unit = match name {
-        name if name.ends_with("_bytes") => "B",
-        name if name.split('_').any(|word| word == "ns") => "ns",
-        _ => "",
-    };
-    let kind = if GAUGES.contains(&name) {
-        Kind::Gauge
-    } else {
-        Kind::Counter
-    };
-    (
-        name,
-        unit,
-        kind,
-        "Of sampling: see docs/spe.md",
-        Some(value),
-    )
+/// Counts of sampling whose names are made up of others: what the cores count of it, and records by
+/// what is wrong with them.
+fn families(health: &SpeHealth) -> impl Iterator<Item = (String, u64)> {
+    let sampler = health.sampler.iter();
+    let sampler = sampler.map(|(name, count)| (format!("spe_{name}"), *count));
+    let bad = BadKind::ALL.iter().zip(health.sum.bad);
+    let bad = bad.map(|(kind, count)| (format!("spe_bad_records_{}", kind.name()), count));
+    let unattributed = Unattributed::ALL.iter().zip(health.sum.unattributed);
+    let unattributed =
+        unattributed.map(|(kind, count)| (format!("spe_unattributed_{}", kind.name()), count));
+    sampler.chain(bad).chain(unattributed)
 }
 
 #[expect(

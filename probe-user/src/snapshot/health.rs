@@ -1,22 +1,17 @@
 //! What pmuscope's own programs cost and could not do.
 
-use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, SampledCost, UsageKey, UsageRow};
+use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, UsageKey, UsageRow};
 
-use super::{CountingCost, Hook, Refused};
+use super::{CountingCost, Hook};
 
 /// The programs' account of themselves since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// The hook in use.
     pub hook: Hook,
-    /// Runs of the hook, all CPUs.
-    pub runs: u64,
-    /// Times a slice was charged.
-    pub charges: u64,
-    /// Measured cost of runs that found the same owner.
-    pub same: SampledCost,
-    /// Measured cost of runs that charged.
-    pub changed: SampledCost,
+    /// What the programs counted, all CPUs, and switches that are known to be missed otherwise. Of
+    /// fields that are no counts the sum means nothing.
+    pub sum: CpuState,
     /// What counting takes of a CPU.
     pub cost: CountingCost,
     /// Interrupts that this pull sent: CPUs flushed.
@@ -28,29 +23,8 @@ pub struct Health {
     pub rows: usize,
     /// Kernel memory of the maps.
     pub memory: MapMemory,
-    /// Counters that went back and were taken as a new baseline.
-    pub rebased: u64,
-    /// Counter reads that the kernel refused.
-    pub read_errors: u64,
-    /// Charges that went to the overflow row.
-    pub overflowed: u64,
-    /// Rows that USAGE did not take.
-    pub refused: Refused,
     /// Map calls of this process that met a busy map and were made again.
     pub map_retries: u64,
-    /// cgroup and process events that were lost.
-    pub lost_events: u64,
-    /// Switches that no program saw.
-    pub missed_switches: u64,
-    /// Slices whose task another one moved to another cgroup while it ran: all of each is the old
-    /// cgroup's.
-    pub moved_running: u64,
-    /// Switches that the kernel did not show to `sched_switch`, but to a second program, right
-    /// after.
-    pub late_switches: u64,
-    /// Nanoseconds of the slices in which a switch between two owners was missed: whose they were
-    /// is estimated.
-    pub estimated_nanos: u64,
 }
 
 /// Kernel memory of the maps in bytes, by arithmetic.

@@ -14,12 +14,12 @@ pub struct Refused {
 }
 
 impl Refused {
-    pub(crate) fn of(states: &[CpuState]) -> Self {
-        let sum = |field: fn(&CpuState) -> u64| states.iter().map(field).sum();
+    /// Of the sum over CPUs.
+    pub(crate) fn of(sum: &CpuState) -> Self {
         Self {
-            full: sum(|state| state.full),
-            no_memory: sum(|state| state.no_memory),
-            contended: sum(|state| state.contended),
+            full: sum.full,
+            no_memory: sum.no_memory,
+            contended: sum.contended,
         }
     }
 

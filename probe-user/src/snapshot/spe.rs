@@ -7,7 +7,7 @@ use std::{
 
 use probe_common::{
     CgroupId, Field as _,
-    spe::{BadKind, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow, Unattributed},
+    spe::{PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow},
 };
 
 /// Rows of owners that are none of the machine's cgroups.
@@ -91,62 +91,9 @@ pub struct SpeHealth {
 }
 
 impl SpeHealth {
-    /// Names and values of all counts, as metrics.
-    #[must_use]
-    pub fn counts(&self) -> Vec<(String, u64)> {
-        let sum = &self.sum;
-        let mut counts: Vec<(String, u64)> = [
-            ("period", self.period),
-            ("aux_bytes", self.aux_size as u64),
-            ("rows", self.rows as u64),
-            ("chunks", sum.chunks),
-            ("cells", sum.cells),
-            ("records", sum.records),
-            ("padding", sum.padding),
-            ("skipped_records", sum.skipped),
-            ("invalid_records", sum.invalid),
-            ("overflowed_records", sum.overflowed),
-            ("missed_bytes", sum.missed_bytes),
-            ("late_bytes", sum.late_bytes),
-            ("unlogged_chunks", self.unlogged),
-            ("aux_buffers_truncated", sum.truncated),
-            ("aux_buffers_partial", sum.partial),
-            ("aux_buffers_with_collision", sum.collided),
-            ("unreadable_chunks", sum.unreadable),
-            ("decode_ns", sum.nanos),
-            ("irq_off_ns_max", self.longest),
-            ("unknown_threads", sum.unknown_threads),
-            ("lost_exits", sum.lost_exits),
-            ("unpaged_records", sum.unpaged),
-        ]
-        .map(|(name, count)| (name.to_owned(), count))
-        .into();
-        let decoded = sum.cells.saturating_sub(sum.skipped);
-        let per_record = |nanos: u64| nanos.checked_div(decoded);
-        let costs = [
-            ("ns_per_record", per_record(sum.nanos)),
-            (
-                "ns_per_record_by_bpf_stats",
-                self.bpf_stats.and_then(per_record),
-            ),
-        ];
-        let costs = costs.into_iter();
-        counts.extend(costs.filter_map(|(name, nanos)| Some((name.to_owned(), nanos?))));
-        let sampler = self.sampler.iter();
-        counts.extend(sampler.map(|(name, count)| ((*name).to_owned(), *count)));
-        counts.extend(
-            BadKind::ALL
-                .iter()
-                .zip(sum.bad)
-                .map(|(kind, n)| (format!("bad_records_{}", kind.name()), n)),
-        );
-        counts.extend(
-            Unattributed::ALL
-                .iter()
-                .zip(sum.unattributed)
-                .map(|(reason, n)| (format!("unattributed_{}", reason.name()), n)),
-        );
-        counts
+    /// What each decoded record took, of the nanoseconds for all of them.
+    pub(crate) fn per_record(&self, nanos: u64) -> Option<u64> {
+        nanos.checked_div(self.sum.cells.saturating_sub(self.sum.skipped))
     }
 }
 

@@ -1,13 +1,13 @@
 //! Windows over random histories of rows.
 
-use probe_common::{GROUP_COUNTERS, SampledCost, UsageKey};
+use probe_common::{GROUP_COUNTERS, UsageKey};
 use proptest::{
     collection::{hash_map, vec},
     prelude::*,
 };
 
 use super::*;
-use crate::snapshot::{Health, Hook, MapMemory, Refused};
+use crate::snapshot::Health;
 
 const GROUPS: usize = 2;
 
@@ -21,28 +21,6 @@ fn plan(rotated: usize) -> Plan {
 }
 
 pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Snapshot {
-    let health = Health {
-        hook: Hook::SchedSwitch,
-        runs: 0,
-        charges: 0,
-        same: SampledCost::default(),
-        changed: SampledCost::default(),
-        cost: crate::snapshot::CountingCost::default(),
-        flushes: 0,
-        exchanges: 0,
-        rows: 0,
-        memory: MapMemory { rows: 0, fixed: 0 },
-        rebased: 0,
-        read_errors: 0,
-        overflowed: 0,
-        refused: Refused::default(),
-        map_retries: 0,
-        lost_events: 0,
-        missed_switches: 0,
-        moved_running: 0,
-        late_switches: 0,
-        estimated_nanos: 0,
-    };
     let rows = rows.into_iter().collect();
     Snapshot {
         at: Duration::ZERO,
@@ -55,7 +33,7 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
         devices: None,
         monitored: Vec::new(),
         names: Arc::default(),
-        health,
+        health: Health::default(),
     }
 }
 

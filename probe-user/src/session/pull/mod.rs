@@ -19,7 +19,7 @@ pub(crate) use self::{
     freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes, spe::SpeTotals,
 };
 use super::{CgroupSwitches, Session, SessionError};
-use crate::snapshot::{OVERFLOW, Snapshot, SpeReading};
+use crate::snapshot::{OVERFLOW, Refused, Snapshot, SpeReading};
 
 impl Session {
     /// Flushes the CPUs and reads everything.
@@ -84,10 +84,11 @@ impl Session {
             self.fall_back()?;
         }
         let health = self.health(&after, live_rows, self.flushes - flushes);
-        for news in health.refused.news(self.refused, self.max_rows) {
+        let refused = Refused::of(&health.sum);
+        for news in refused.news(self.refused, self.max_rows) {
             tracing::warn!("{news}");
         }
-        self.refused = health.refused;
+        self.refused = refused;
         if after.iter().any(|state| state.missed_switches > 0) {
             self.react_to_missed();
         }

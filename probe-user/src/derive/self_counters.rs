@@ -1,0 +1,175 @@
+//! The self-counters, one row each: what the report says of this program and what docs/self.md has.
+//!
+//! What programs count is summed over CPUs field by field, so a row here is all that a new counter
+//! needs beside the field and the program that counts (CONTRIBUTING.md, "Add a self-counter").
+
+use probe_common::SampledCost;
+
+use super::Kind;
+use crate::snapshot::{Health, SpeHealth};
+
+/// A value of `--self`.
+pub(super) struct SelfCounter<T> {
+    pub(super) kind: Kind,
+    pub(super) name: &'static str,
+    /// Empty for a number of occurrences.
+    pub(super) unit: &'static str,
+    /// None where nothing was measured.
+    pub(super) value: fn(&T) -> Option<u64>,
+    /// What it says, in one line.
+    pub(super) help: &'static str,
+}
+
+macro_rules! self_counters {
+    ($(#[$meta:meta])* $table:ident of $type:ty {
+        $($kind:ident $name:literal $unit:literal = |$health:ident| $value:expr, $help:literal;)*
+    }) => {
+        $(#[$meta])*
+        pub(super) const $table: &[SelfCounter<$type>] = &[$(SelfCounter {
+            kind: Kind::$kind,
+            name: $name,
+            unit: $unit,
+            value: |$health| Option::from($value),
+            help: $help,
+        },)*];
+    };
+}
+
+fn mean(sampled: &SampledCost) -> Option<u64> {
+    sampled.nanos.checked_div(sampled.samples)
+}
+
+self_counters! {
+    /// Of counting.
+    COUNTING of Health {
+        Counter "runs" "" = |it| it.sum.runs, "Runs of the hook";
+        Counter "charges" "" = |it| it.sum.charges, "Times a slice was charged to its owner";
+        Gauge "ns_per_run_same_owner" "ns" = |it| mean(&it.sum.same),
+            "Mean cost of a run that found the same owner";
+        Gauge "ns_per_run_charging" "ns" = |it| mean(&it.sum.changed),
+            "Mean cost of a run that charged";
+        Counter "sampled_runs" "" = |it| it.sum.same.samples + it.sum.changed.samples,
+            "Runs whose cost was measured, one in 1,024";
+        Gauge "ns_per_counter_read" "ns" = |it| it.cost.read.each(),
+            "What reading one counter takes, measured at the start";
+        Gauge "counting_ppm_of_busiest_cpu" "ppm" = |it| it.cost.ppm(),
+            "Part of a CPU's time that the programs took, on the CPU where they took most";
+        Gauge "ipis_per_pull" "" = |it| it.flushes,
+            "Interrupts that the last pull sent: CPUs flushed";
+        Counter "group_exchanges" "" = |it| it.exchanges,
+            "Times a CPU went on to the next group of counters";
+        Gauge "rows" "" = |it| it.rows as u64, "Rows in the map of counts";
+        Counter "rows_made" "" = |it| it.sum.rows_made,
+            "Rows that were made: far more than `rows` where owners come and go";
+        Gauge "map_memory_bytes" "B" = |it| it.memory.total() as u64,
+            "Kernel memory of the maps, by arithmetic";
+        Counter "missed_switches" "" = |it| it.sum.missed_switches,
+            "Switches that no program saw";
+        Counter "late_switches" "" = |it| it.sum.late,
+            "Switches that only a second program saw, right after them";
+        Counter "moved_while_running" "" = |it| it.sum.moved,
+            "Slices whose task another one moved to another cgroup while it ran: all of each is \
+             the old one's";
+        Counter "estimated_ns" "ns" = |it| it.sum.missed_nanos,
+            "Time of slices in which a switch between two owners was missed: whose it was is \
+             estimated";
+        Counter "overflowed_charges" "" = |it| it.sum.overflowed,
+            "Charges that went to `system (overflow)` for want of a row";
+        Counter "refused_rows_full" "" = |it| it.sum.full,
+            "Rows that were not made since the map was full";
+        Counter "refused_rows_no_memory" "" = |it| it.sum.no_memory,
+            "Rows that were not made since there was no memory at hand";
+        Counter "refused_rows_locked" "" = |it| it.sum.contended,
+            "Rows that were not made since a part of the map was locked";
+        Counter "rebased_counters" "" = |it| it.sum.rebased,
+            "Counters that went back and were taken as a new baseline";
+        Counter "refused_reads" "" = |it| it.sum.read_errors,
+            "Counter reads that the kernel refused";
+        Counter "map_retries" "" = |it| it.map_retries,
+            "Map calls of pmuscope that met a busy map and were made again";
+        Counter "lost_events" "" = |it| it.sum.lost_events,
+            "Records of cgroups and processes that came or went, and were lost";
+    }
+}
+
+self_counters! {
+    /// Of sampling.
+    SAMPLING of SpeHealth {
+        Gauge "spe_period" "" = |it| it.period, "Operations between two samples, now";
+        Gauge "spe_aux_bytes" "B" = |it| it.aux_size as u64, "Size of each CPU's buffer";
+        Gauge "spe_rows" "" = |it| it.rows as u64, "Rows in the map of samples";
+        Counter "spe_chunks" "" = |it| it.sum.chunks, "Chunks of buffers that were handed over";
+        Counter "spe_cells" "" = |it| it.sum.cells, "Their cells of 64 bytes";
+        Counter "spe_records" "" = |it| it.sum.records, "Cells that held a record";
+        Counter "spe_padding" "" = |it| it.sum.padding, "Cells that held none";
+        Counter "spe_skipped_records" "" = |it| it.sum.skipped,
+            "Cells left out to bound the time with interrupts off";
+        Counter "spe_invalid_records" "" = |it| it.sum.invalid,
+            "Loads and stores with a zero address or timestamp";
+        Counter "spe_overflowed_records" "" = |it| it.sum.overflowed,
+            "Records that the map had no row for";
+        Counter "spe_missed_bytes" "B" = |it| it.sum.missed_bytes,
+            "Bytes that no program was shown";
+        Counter "spe_late_bytes" "B" = |it| it.sum.late_bytes,
+            "Bytes of chunks at whose end the program was not called: read at the end of the next \
+             one";
+        Counter "spe_unlogged_chunks" "" = |it| it.unlogged,
+            "Chunks of unknown size: the kernel's log had no room for them";
+        Counter "spe_aux_buffers_truncated" "" = |it| it.sum.truncated,
+            "Chunks in which the hardware lost data";
+        Counter "spe_aux_buffers_partial" "" = |it| it.sum.partial,
+            "Chunks whose last record may be cut";
+        Counter "spe_aux_buffers_with_collision" "" = |it| it.sum.collided,
+            "Chunks in which a sample was dropped because the one before it was in flight";
+        Counter "spe_unreadable_chunks" "" = |it| it.sum.unreadable,
+            "Chunks that could not be read";
+        Counter "spe_decode_ns" "ns" = |it| it.sum.nanos,
+            "Time spent on chunks, interrupts off";
+        Gauge "spe_irq_off_ns_max" "ns" = |it| it.longest, "The longest time spent on a chunk";
+        Counter "spe_unknown_threads" "" = |it| it.sum.unknown_threads,
+            "Threads that the map of threads had no room for";
+        Counter "spe_lost_exits" "" = |it| it.sum.lost_exits,
+            "Exits of threads that were not told in time";
+        Counter "spe_unpaged_records" "" = |it| it.sum.unpaged,
+            "Records that the table of pages did not take in";
+        Gauge "spe_ns_per_record" "ns" = |it| it.per_record(it.sum.nanos),
+            "Mean cost of a decoded record";
+        Gauge "spe_ns_per_record_by_bpf_stats" "ns" = |it| {
+            it.bpf_stats.and_then(|nanos| it.per_record(nanos))
+        }, "The same by the kernel's own clock, where `kernel.bpf_stats_enabled` is on";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn table<T>(counters: &[SelfCounter<T>]) -> String {
+        let row = |counter: &SelfCounter<T>| {
+            let (name, unit, help) = (counter.name, counter.unit, counter.help);
+            format!("| `{name}` | {unit} | {help} |\n")
+        };
+        let rows: String = counters.iter().map(row).collect();
+        format!("| name | unit | what it says |\n|---|---|---|\n{rows}")
+    }
+
+    #[test]
+    fn the_page_has_every_self_counter() {
+        let page = include_str!("../../../docs/self.md");
+        for table in [table(COUNTING), table(SAMPLING)] {
+            assert!(page.contains(&table), "docs/self.md lacks:\n\n{table}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `"));
+        assert_eq!(rows.count(), COUNTING.len() + SAMPLING.len());
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names = COUNTING.iter().map(|counter| counter.name);
+        let names = names.chain(SAMPLING.iter().map(|counter| counter.name));
+        let unique: BTreeSet<_> = names.collect();
+        assert_eq!(unique.len(), COUNTING.len() + SAMPLING.len());
+    }
+}
