@@ -1,17 +1,18 @@
 //! Emit: a [`Report`] as text. Each format is a function of the report, in a file of its own.
 
 mod csv;
-mod interval;
 mod json;
 mod label;
 mod openmetrics;
 pub mod printable;
+mod screen;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use std::io::{self, Write};
 
+pub use self::screen::Screen;
 use crate::derive::Report;
 
 /// The formats, each with the module whose `write` makes it.
@@ -53,6 +54,8 @@ struct Options {
     with_self: bool,
     /// The first window of this output.
     first: bool,
+    /// What a table is drawn on.
+    screen: Screen,
 }
 
 /// Writes reports of one session in one format.
@@ -73,12 +76,23 @@ impl<W: Write> Emitter<W> {
             options: Options {
                 with_self,
                 first: true,
+                screen: Screen::default(),
             },
             buffer: Vec::new(),
         }
     }
 
-    /// Writes one window.
+    /// Where it writes to.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
+    /// What the next tables are drawn on; without, what a file or a pipe is.
+    pub fn set_screen(&mut self, screen: Screen) {
+        self.options.screen = screen;
+    }
+
+    /// Writes one window, by one call of the writer.
     ///
     /// # Errors
     ///

@@ -4,21 +4,48 @@ use super::*;
 use crate::emit::printable::printable;
 
 mod builder;
+mod containers;
 mod fixture;
 
-pub(super) use self::fixture::{HOSTILE, hostile, report};
+pub(super) use self::{
+    containers::containers,
+    fixture::{HOSTILE, hostile, report},
+};
 
 pub(super) fn written(report: &Report, format: Format) -> String {
+    on(Screen::default(), report, format)
+}
+
+/// With a line for each row of a table.
+fn wide(report: &Report, format: Format) -> String {
+    let screen = Screen {
+        width: None,
+        ..Screen::default()
+    };
+    on(screen, report, format)
+}
+
+pub(super) fn on(screen: Screen, report: &Report, format: Format) -> String {
     let mut bytes = Vec::new();
-    Emitter::new(&mut bytes, format, true)
-        .write(report)
-        .unwrap();
+    let mut emitter = Emitter::new(&mut bytes, format, true);
+    emitter.set_screen(screen);
+    emitter.write(report).unwrap();
     String::from_utf8(bytes).unwrap()
 }
 
 #[test]
 fn table() {
     insta::assert_snapshot!(written(&report(), Format::Table));
+}
+
+#[test]
+fn wide_table_with_all_digits() {
+    let screen = Screen {
+        width: None,
+        exact: true,
+        ..Screen::default()
+    };
+    insta::assert_snapshot!(on(screen, &report(), Format::Table));
 }
 
 #[test]
@@ -54,9 +81,10 @@ fn names_with_escape_sequences() {
         Format::Json,
         Format::OpenMetrics,
     ] {
-        let text = written(&hostile(), format);
+        assert!(!written(&hostile(), format).contains(acts));
+        let [text, usual] = [hostile(), report()].map(|report| wide(&report, format));
         assert!(!text.contains(acts), "{text:?}");
-        assert_eq!(lines(&text), lines(&written(&report(), format)), "{text}");
+        assert_eq!(lines(&text), lines(&usual), "{text}");
         let shown = printable("\u{1b}]0;gone\u{7}");
         let shown = match format {
             Format::OpenMetrics => shown.replace('\\', r"\\"),

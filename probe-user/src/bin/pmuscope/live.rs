@@ -3,8 +3,7 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
-    io::{self, Write},
+    io,
     os::{fd::RawFd, unix::process::ExitStatusExt as _},
     path::PathBuf,
     process::{ExitCode, ExitStatus},
@@ -32,6 +31,8 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until},
 };
 
+use crate::terminal::Output;
+
 /// The command could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -56,7 +57,22 @@ pub(crate) struct Args {
     pub(crate) format: Format,
     /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
+    /// In a file or a pipe: tables with all columns side by side, and names in full
+    ///
+    /// On a terminal a table is as wide as the terminal, and rows that have no room on it are added
+    /// up in one line. In a file or a pipe it has every row and is 80 columns wide: what has no
+    /// room beside it stands in further blocks, whose lines begin with the row's name again, so
+    /// that `grep NAME` finds all values of a row. With --wide each row is one line (`| less -S`).
+    /// For programs there are --format json, csv and openmetrics.
+    #[arg(long)]
+    pub(crate) wide: bool,
+    /// On a terminal: a line for every row, also for those that it has no room for
+    #[arg(long)]
+    pub(crate) all_rows: bool,
+    /// In tables: all digits, in place of three with a prefix (47,038,780 for 47.0 M)
+    #[arg(long)]
+    pub(crate) exact: bool,
     /// Also print what pmuscope's own programs cost, and what became of all that was sampled
     #[arg(long = "self")]
     pub(crate) with_self: bool,
@@ -67,18 +83,6 @@ pub(crate) struct Args {
         value_name = "COMMAND"
     )]
     command: Vec<OsString>,
-}
-
-impl Args {
-    /// Where to write to: the file, or standard output.
-    fn output(&self) -> Result<Box<dyn Write>> {
-        Ok(match &self.output {
-            Some(path) => Box::new(
-                File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
-            ),
-            None => Box::new(io::stdout()),
-        })
-    }
 }
 
 /// What a verb asks of its run.
@@ -118,7 +122,7 @@ struct Live {
     last: Snapshot,
     /// The window before, whose totals go on.
     before: Option<(Window, Joined)>,
-    emitter: Emitter<Box<dyn Write>>,
+    emitter: Emitter<Output>,
     timer: Option<Interval>,
     /// When to look whether the next counter group has its turn, where groups take turns.
     rotation: Option<Instant>,
@@ -143,7 +147,7 @@ impl Live {
             accesses,
             start,
         } = run;
-        let emitter = Emitter::new(args.output()?, args.format, args.with_self);
+        let emitter = Emitter::new(Output::open(args)?, args.format, args.with_self);
         let below = args.cgroup.as_deref();
         let below = below.map(|path| hierarchy.resolve(path)).transpose()?;
         // From here on Ctrl-C ends the counting, not this process.
@@ -261,6 +265,8 @@ impl Live {
         let joined = self.view.join(plan, &window, joined);
         let report = Report::new(plan, &window, &joined, &self.view);
         self.before = Some((window, joined));
+        let screen = self.emitter.get_mut().screen();
+        self.emitter.set_screen(screen);
         let printed = self.emitter.write(&report);
         self.last = now;
         match printed {

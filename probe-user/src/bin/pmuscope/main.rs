@@ -7,6 +7,7 @@ mod live;
 mod mem;
 mod print;
 mod stat;
+mod terminal;
 
 use std::{fmt, process::ExitCode};
 

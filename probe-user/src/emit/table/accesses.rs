@@ -1,133 +1,195 @@
 //! Sampled accesses: who accessed how much and how long it took, where it was served, and lists of
 //! pages.
 
-use comfy_table::Table;
 use probe_common::spe::Class;
 
-use super::{cells, headed, large, short, thousands};
-use crate::derive::{self, Cell, Estimate, Group, Part, Report, Series, served_name};
+use super::{
+    Page,
+    entities::{cell, heading, one_of_many},
+    grid::{Cell, Column, Grid, Row},
+    number::{Form, Number},
+};
+use crate::derive::{self, Group, Part, Series, served_name};
 
-/// The columns of accesses, by metric, with the factor of what is shown.
-const COLUMNS: [(&str, &str, f64); 6] = [
-    ("spe_latency_mean_cycles", "cycles mean", 1.0),
-    ("spe_latency_p50_cycles", "p50", 1.0),
-    ("spe_latency_p90_cycles", "p90", 1.0),
-    ("spe_latency_p99_cycles", "p99", 1.0),
-    ("spe_tlb_walk_share", "TLB walk %", 100.0),
-    ("spe_remote_share", "remote %", 100.0),
+/// How a metric is shown.
+struct Shown {
+    metric: &'static str,
+    heading: &'static str,
+    unit: &'static str,
+    /// From the metric's unit to that one.
+    factor: f64,
+}
+
+const fn cycles(metric: &'static str, heading: &'static str) -> Shown {
+    Shown {
+        metric,
+        heading,
+        unit: "cycles",
+        factor: 1.0,
+    }
+}
+
+const fn percent(metric: &'static str, heading: &'static str) -> Shown {
+    Shown {
+        metric,
+        heading,
+        unit: "%",
+        factor: 100.0,
+    }
+}
+
+const MEAN_LATENCY: Shown = cycles("spe_latency_mean_cycles", "mean latency");
+
+/// The columns of accesses.
+const COLUMNS: [Shown; 6] = [
+    MEAN_LATENCY,
+    cycles("spe_latency_p50_cycles", "p50"),
+    cycles("spe_latency_p90_cycles", "p90"),
+    cycles("spe_latency_p99_cycles", "p99"),
+    percent("spe_tlb_walk_share", "TLB walk"),
+    percent("spe_remote_share", "remote"),
 ];
 
 /// Those of where loads were served.
-const SOURCE_COLUMNS: [(&str, &str, f64); 2] = [
-    ("spe_source_share", "% of loads", 100.0),
-    ("spe_latency_mean_cycles", "cycles mean", 1.0),
-];
+const SOURCE_COLUMNS: [Shown; 2] = [percent("spe_source_share", "of loads"), MEAN_LATENCY];
 
-/// Two tables, without rows where nothing was sampled.
-pub(super) fn tables(report: &Report, groups: &[Group<'_>]) -> [Table; 2] {
-    let mut accesses = columns(["", "class", "samples", "operations"], &COLUMNS);
-    let mut sources = columns(["", "served by", "samples", "loads"], &SOURCE_COLUMNS);
-    for group in groups
-        .iter()
-        .filter(|it| matches!(it.part, Part::Rows | Part::Total))
-    {
-        let name = short(group.subject);
-        for series in group.series.chunk_by(|a, b| a.attributes == b.attributes) {
-            let attributes = report.attributes(&series[0]);
-            let Some(class) = attributes.operation else {
-                continue;
-            };
-            match attributes.source {
-                None => add(
-                    &mut accesses,
-                    report,
-                    [&name, class.name()],
-                    series,
-                    &COLUMNS,
-                ),
-                // Stores and the rest have no sources.
-                Some(source) if class == Class::Load => {
-                    let labels = [&*name, &served_name(source)];
-                    add(&mut sources, report, labels, series, &SOURCE_COLUMNS);
+/// Who accessed how much, and where that was served.
+pub(super) fn grids(page: &Page<'_>) -> [Grid; 2] {
+    let (mut accesses, mut sources) = (Vec::new(), Vec::new());
+    let of_rows = |group: &&Group<'_>| matches!(group.part, Part::Rows | Part::Total);
+    for group in page.groups.iter().filter(of_rows) {
+        let kind = |series: &Series| {
+            let attributes = page.report.attributes(series);
+            Some((attributes.operation?, attributes.source))
+        };
+        for series in group.series.chunk_by(|a, b| kind(a) == kind(b)) {
+            match kind(&series[0]) {
+                Some((class, None)) => {
+                    let row = row(page, group, class.name(), series, &COLUMNS);
+                    accesses.extend(row);
                 }
-                Some(_) => {}
+                // Stores and the rest have no sources.
+                Some((Class::Load, Some(source))) => {
+                    let row = row(page, group, &served_name(source), series, &SOURCE_COLUMNS);
+                    sources.extend(row);
+                }
+                Some(_) | None => {}
             }
         }
     }
-    [accesses, sources]
-}
-
-/// A list of the report, as it is.
-pub(super) fn list(list: &derive::Table) -> Table {
-    let headings = list.columns.iter().map(|column| match *column {
-        "address" => "page",
-        "spe_samples" => "samples",
-        "spe_latency_mean_cycles" => "cycles mean",
-        column => column,
-    });
-    let mut table = headed(headings.map(str::to_owned));
-    for row in &list.rows {
-        table.add_row(cells(row.iter().map(|cell| match cell {
-            Cell::Number(number) => number.to_string(),
-            Cell::Address(address) => format!("{address:#x}"),
-            Cell::Estimate(estimate) => with_ends(estimate.as_ref(), 1.0),
-        })));
-    }
-    table
-}
-
-fn columns(first: [&str; 4], columns: &[(&str, &str, f64)]) -> Table {
-    let columns = columns.iter().map(|(_, heading, _)| *heading);
-    headed(first.into_iter().chain(columns).map(str::to_owned))
-}
-
-/// A line; none of what was not sampled in this window. The first of the series are the operations.
-fn add(
-    table: &mut Table,
-    report: &Report,
-    labels: [&str; 2],
-    series: &[Series],
-    columns: &[(&str, &str, f64)],
-) {
-    let Some(operations) = series[0].counter().filter(|operations| operations.raw > 0) else {
-        return;
+    let head = heading(page.groups.iter().map(|group| group.subject));
+    let grid = |second: &str, operations, shown, rows| Grid {
+        heads: vec![head.clone(), second.to_owned()],
+        columns: columns(page, operations, shown),
+        rows,
+        kept: 1,
     };
-    let of = |name: &str| {
-        let found = series
-            .iter()
-            .find(|series| report.metric(series).name == name);
-        found.and_then(Series::estimate)
-    };
-    let estimate = operations.estimate;
-    let counted = [
-        thousands_of(operations.raw),
-        large(
-            estimate.value,
-            estimate
-                .interval
-                .unwrap_or((estimate.value, estimate.value)),
-        ),
-    ];
-    let values = columns
-        .iter()
-        .map(|(name, _, factor)| with_ends(of(name), *factor));
-    let labels = labels.map(str::to_owned).into_iter();
-    table.add_row(cells(labels.chain(counted).chain(values)));
+    [
+        grid("class", "operations", &COLUMNS, accesses),
+        grid("served by", "loads", &SOURCE_COLUMNS, sources),
+    ]
 }
 
-/// A number with the ends of its interval.
-fn with_ends(estimate: Option<&Estimate>, factor: f64) -> String {
-    let ends = estimate.and_then(|estimate| Some((estimate.value, estimate.interval?)));
-    match ends {
-        Some((value, (low, high))) => {
-            let [value, low, high] = [value, low, high].map(|number| number * factor);
-            format!("{value:.1} [{low:.1}, {high:.1}]")
+fn columns(page: &Page<'_>, operations: &str, shown: &[Shown]) -> Vec<Column> {
+    let counts = ["samples", operations].map(|name| count(page, name));
+    counts
+        .into_iter()
+        .chain(shown.iter().map(|shown| shown.column(page)))
+        .collect()
+}
+
+impl Shown {
+    fn column(&self, page: &Page<'_>) -> Column {
+        Column {
+            name: self.heading.to_owned(),
+            under: vec![self.unit.to_owned()],
+            form: Form {
+                factor: self.factor,
+                whole: false,
+                exact: page.screen.exact,
+            },
+            adds_up: false,
         }
-        None => "-".to_owned(),
     }
+}
+
+/// A column of how many there were.
+fn count(page: &Page<'_>, name: &str) -> Column {
+    Column {
+        name: name.to_owned(),
+        under: Vec::new(),
+        form: Form {
+            factor: 1.0,
+            whole: true,
+            exact: page.screen.exact,
+        },
+        adds_up: true,
+    }
+}
+
+/// A row; None of what was not sampled in this window. The first of the series are the operations.
+fn row(
+    page: &Page<'_>,
+    group: &Group<'_>,
+    second: &str,
+    series: &[Series],
+    shown: &[Shown],
+) -> Option<Row> {
+    let operations = series[0]
+        .counter()
+        .filter(|operations| operations.raw > 0)?;
+    let labels = vec![page.name(group), second.to_owned()];
+    let mut row = Row::new(labels, 0, one_of_many(group.subject));
+    let samples = Number::plain(float(operations.raw));
+    row.cells = vec![
+        Cell::Number(samples),
+        Cell::Number(Number::of(&operations.estimate)),
+    ];
+    let metrics = shown.iter().map(|shown| {
+        let mut series = series.iter();
+        let found = series.find(|series| page.report.metric(series).name == shown.metric);
+        found.map_or(Cell::Empty, cell)
+    });
+    row.cells.extend(metrics);
+    Some(row)
+}
+
+/// A list of the report: whose and what a line is about, and its numbers.
+pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
+    let mut grid = Grid::default();
+    for name in &list.columns {
+        match *name {
+            "pid" => grid.heads.push("pid".to_owned()),
+            "address" => grid.heads.push("page".to_owned()),
+            "spe_samples" => grid.columns.push(count(page, "samples")),
+            "spe_latency_mean_cycles" => grid.columns.push(MEAN_LATENCY.column(page)),
+            name => grid.columns.push(count(page, name)),
+        }
+    }
+    let row = |cells: &Vec<derive::Cell>| {
+        let mut row = Row::new(Vec::new(), 0, true);
+        for (name, cell) in list.columns.iter().zip(cells) {
+            match cell {
+                derive::Cell::Number(number) if *name == "pid" => {
+                    row.labels.push(number.to_string());
+                }
+                derive::Cell::Address(address) => row.labels.push(format!("{address:#x}")),
+                derive::Cell::Number(number) => {
+                    row.cells.push(Cell::Number(Number::plain(float(*number))));
+                }
+                derive::Cell::Estimate(estimate) => {
+                    let number = estimate.as_ref().map(Number::of);
+                    row.cells.push(number.map_or(Cell::Absent, Cell::Number));
+                }
+            }
+        }
+        row
+    };
+    grid.rows = list.rows.iter().map(row).collect();
+    grid
 }
 
 #[expect(clippy::cast_precision_loss, reason = "samples, below 2^53")]
-fn thousands_of(count: u64) -> String {
-    thousands(count as f64)
+fn float(count: u64) -> f64 {
+    count as f64
 }

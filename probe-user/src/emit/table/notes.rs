@@ -1,73 +1,185 @@
-//! The lines below a table: why a metric shows a dash, and what values mean.
+//! The lines below the tables: why values are missing, a line for each cause, and what values mean.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write},
-};
+use std::collections::HashSet;
 
-use super::{share_place, short};
+use super::{Page, shares::place};
 use crate::{
-    derive::{Group, Part, Report, Subject},
+    derive::{Group, Part, Reason, Report, Series, Subject},
     emit::printable::printable,
+    formula::NoValue,
 };
 
-/// Rows that are named; of more, their number.
+/// Names of a kind that are given; of more, their number.
 const NAMED: usize = 3;
 
-pub(super) fn write(out: &mut impl Write, report: &Report, groups: &[Group<'_>]) -> io::Result<()> {
-    // By event or metric, and reason, the rows; then those with the same rows and reason share a
-    // line.
-    let mut notes: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
-    for group in groups.iter().filter(|group| group.part != Part::Own) {
+/// Reasons that are looked up before they are put in words.
+const KNOWN: usize = 64;
+
+/// Stands in the text of a cause for what differs.
+const OF: &str = "\u{fffc}";
+
+/// Why values are missing.
+#[derive(Default)]
+struct Cause<'a> {
+    /// In words, with [`OF`] in place of the events that it is about.
+    text: String,
+    events: Vec<String>,
+    /// Whose values are missing.
+    metrics: Vec<&'a str>,
+    rows: Vec<String>,
+}
+
+/// A line for each cause.
+pub(super) fn reasons(page: &Page<'_>) -> Vec<String> {
+    let report = page.report;
+    let mut causes: Vec<Cause<'_>> = Vec::new();
+    // Most reasons are those of many values.
+    let mut known: Vec<(&Reason, usize)> = Vec::new();
+    let mut seen = HashSet::new();
+    for (number, group) in page.groups.iter().enumerate() {
         // Too few samples are seen as such.
-        let plain = |series: &&crate::derive::Series| report.attributes(series).operation.is_none();
-        for series in group.series.iter().filter(plain) {
+        let told = |series: &&Series| {
+            group.part != Part::Own && report.attributes(series).operation.is_none()
+        };
+        for series in group.series.iter().filter(told) {
             let Err(reason) = &series.value else {
                 continue;
             };
-            let key = (report.metric(series).name.as_str(), reason.to_string());
-            let rows = notes.entry(key).or_default();
-            rows.extend(match (group.part, group.subject) {
-                (Part::Missing, _) => None,
-                (Part::Shares, Subject::Entity(_)) => Some(format!(
-                    "{} on {}",
-                    short(group.subject),
-                    share_place(report, series)
-                )),
-                (Part::Shares, _) => Some(share_place(report, series)),
-                _ => Some(short(group.subject)),
+            let same = known.iter().find(|(same, _)| *same == reason);
+            let at = same.map(|(_, at)| *at).unwrap_or_else(|| {
+                let at = find(&mut causes, reason);
+                known.push((reason, at));
+                known.truncate(KNOWN);
+                at
             });
+            let cause = &mut causes[at];
+            if seen.insert((at, Named::Metric(series.metric))) {
+                cause.metrics.push(&report.metric(series).name);
+            }
+            if group.part != Part::Missing && seen.insert((at, Named::Group(number))) {
+                let row = row(page, group, series);
+                if seen.insert((at, Named::Row(row.clone()))) {
+                    cause.rows.push(row);
+                }
+            }
         }
     }
-    let mut lines: BTreeMap<(String, Vec<String>), Vec<&str>> = BTreeMap::new();
-    for ((metric, reason), rows) in notes {
-        lines.entry((reason, rows)).or_default().push(metric);
-    }
-    for ((reason, rows), metrics) in lines {
-        let of = match rows.len() {
-            0 => String::new(),
-            1..=NAMED => format!(" ({})", rows.join(", ")),
-            many => format!(" ({many} rows)"),
-        };
-        let note = format!("{}{of}: {reason}", metrics.join(", "));
-        writeln!(out, " - {}", printable(&note))?;
-    }
-    Ok(())
+    let lines = causes
+        .iter()
+        .map(|cause| format!(" - {}", printable(&cause.line())));
+    lines.collect()
 }
 
-/// What the values say in words. Advice does not change, so it is given once.
-pub(super) fn findings(out: &mut impl Write, report: &Report, first: bool) -> io::Result<()> {
-    for finding in &report.findings {
-        writeln!(out, " ! {}", printable(&finding.text))?;
-    }
-    if first && !report.advice.is_empty() {
-        writeln!(
-            out,
-            " What lowers misses of devices (DDIO paper, section 4), and what should fall:"
-        )?;
-        for advice in report.advice {
-            writeln!(out, " * {}: {}", advice.what, advice.lowers.join(", "))?;
+/// What a cause has named.
+#[derive(PartialEq, Eq, Hash)]
+enum Named {
+    Metric(u32),
+    Group(usize),
+    Row(String),
+}
+
+/// The cause of a reason, which may be a new one.
+fn find(causes: &mut Vec<Cause<'_>>, reason: &Reason) -> usize {
+    let (text, events) = parts(reason);
+    let known = causes.iter().position(|cause| cause.text == text);
+    let at = known.unwrap_or_else(|| {
+        causes.push(Cause {
+            text,
+            ..Cause::default()
+        });
+        causes.len() - 1
+    });
+    let cause = &mut causes[at];
+    cause
+        .events
+        .extend(events.filter(|events| !cause.events.contains(events)));
+    at
+}
+
+/// The cause in words, and the events that it is about.
+fn parts(reason: &Reason) -> (String, Option<String>) {
+    let Reason::NoValue(why) = reason else {
+        return (reason.to_string(), None);
+    };
+    let events = match why {
+        NoValue::Missing(events) => events.join(", "),
+        NoValue::NeverRan(events) | NoValue::DenominatorZero(events) => events.clone(),
+        // Their numbers differ for each row.
+        NoValue::DenominatorTooSmall { .. } => {
+            let text = "denominator too small: so few counts cannot carry a share";
+            return (text.to_owned(), None);
         }
+        NoValue::AboveBound { .. } => {
+            let text = "impossible share: its events do not count the same things";
+            return (text.to_owned(), None);
+        }
+        NoValue::DidNotRun
+        | NoValue::MostlyUnknown
+        | NoValue::TooFewSamples
+        | NoValue::NotKnown(_)
+        | NoValue::NotOnChip { .. }
+        | NoValue::NotConfigured(_)
+        | NoValue::NotFinite => return (why.to_string(), None),
+    };
+    (why.to_string().replacen(&events, OF, 1), Some(events))
+}
+
+/// What a row with a missing value is called.
+fn row(page: &Page<'_>, group: &Group<'_>, series: &Series) -> String {
+    match (group.part, group.subject) {
+        (Part::Shares, Subject::Entity(_)) => {
+            format!("{} on {}", page.name(group), place(page.report, series))
+        }
+        (Part::Shares, _) => place(page.report, series),
+        _ => page.name(group),
     }
-    Ok(())
+}
+
+impl Cause<'_> {
+    /// `13 metrics spe_* (4 rows): the cause`.
+    fn line(&self) -> String {
+        let metrics = match self.metrics.len() {
+            0..=NAMED => self.metrics.join(", "),
+            many => format!("{many} metrics{}", family(&self.metrics)),
+        };
+        let rows = match self.rows.len() {
+            0 => String::new(),
+            1..=NAMED => format!(" ({})", self.rows.join(", ")),
+            many => format!(" ({many} rows)"),
+        };
+        let events = match self.events.len() {
+            0..=NAMED => self.events.join(", "),
+            many => format!(
+                "{} and {} more",
+                self.events[..NAMED].join(", "),
+                many - NAMED
+            ),
+        };
+        format!("{metrics}{rows}: {}", self.text.replacen(OF, &events, 1))
+    }
+}
+
+/// The words with which all names begin, as ` spe_*`.
+fn family(names: &[&str]) -> String {
+    let first = names.first().copied().unwrap_or_default();
+    let words = first.match_indices('_').map(|(at, _)| &first[..=at]);
+    let mut common = words.filter(|words| names.iter().all(|name| name.starts_with(words)));
+    common
+        .next_back()
+        .map_or_else(String::new, |words| format!(" {words}*"))
+}
+
+/// What the values say in words. Advice does not change: it is given where it is asked for.
+pub(super) fn findings(report: &Report, with_advice: bool) -> Vec<String> {
+    let findings = report.findings.iter();
+    let mut lines: Vec<String> = findings
+        .map(|finding| format!(" ! {}", printable(&finding.text)))
+        .collect();
+    if with_advice && !report.advice.is_empty() {
+        let head = " What lowers misses of devices (DDIO paper, section 4), and what should fall:";
+        lines.push(head.to_owned());
+        let advice = report.advice.iter();
+        lines.extend(advice.map(|it| format!(" * {}: {}", it.what, it.lowers.join(", "))));
+    }
+    lines
 }

@@ -45,6 +45,24 @@ fn group(described: Described<'_>) -> Option<u32> {
     }
 }
 
+impl Default for Fixture {
+    fn default() -> Self {
+        let report = Report {
+            began: BEGAN,
+            start: START,
+            end: Duration::from_millis(102_500),
+            boot_time: Duration::from_secs(1_700_000_000),
+            attributes: vec![Attributes::default()],
+            ..Report::default()
+        };
+        Self {
+            report,
+            subject: 0,
+            attributes: 0,
+        }
+    }
+}
+
 impl Fixture {
     pub(super) fn about(&mut self, subject: Subject, attributes: Attributes) {
         self.subject = self.report.subject(subject);

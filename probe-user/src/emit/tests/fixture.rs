@@ -1,10 +1,8 @@
 //! A report with everything that can be in it.
 
-use std::time::Duration;
-
 use probe_common::spe::{Class, Source};
 
-use super::builder::{BEGAN, CLOCK, CYCLES, Fixture, START, UNCORE, place, sampled};
+use super::builder::{CLOCK, CYCLES, Fixture, START, UNCORE, place, sampled};
 use crate::{
     derive::{
         Advice, Attributes, Cell, Counter, Estimate, Finding, Kind, LiveTime, Reason, Report,
@@ -16,19 +14,7 @@ use crate::{
 };
 
 pub(in crate::emit) fn report() -> Report {
-    let report = Report {
-        began: BEGAN,
-        start: START,
-        end: Duration::from_millis(102_500),
-        boot_time: Duration::from_secs(1_700_000_000),
-        attributes: vec![Attributes::default()],
-        ..Report::default()
-    };
-    let mut it = Fixture {
-        report,
-        subject: 0,
-        attributes: 0,
-    };
+    let mut it = Fixture::default();
     let id = "0123456789abcdef".repeat(4);
     let pod = Some("7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f".to_owned());
     it.row(Entity::Command("make".into()), 5_000_000, Some(1.5));
@@ -159,9 +145,9 @@ pub(in crate::emit) fn hostile() -> Report {
         }
     }
     report.metrics[0].name = HOSTILE.into();
-    let mut attributes = report.attributes.iter_mut();
-    let share = attributes.find(|attributes| attributes.method.is_share());
-    share.unwrap().device = Some(HOSTILE.into());
+    for attributes in &mut report.attributes {
+        attributes.device = attributes.socket.map(|_| HOSTILE.into());
+    }
     report.findings[0].text = HOSTILE.into();
     for series in &mut report.series {
         if let Err(Reason::NotPlanned(reason)) = &mut series.value {

@@ -1,0 +1,128 @@
+//! Events and metrics: a row for each entity, socket and the machine.
+
+use super::{
+    Page,
+    grid::{Cell, Column, Grid, Row},
+    names::kind,
+    number::{Form, Number},
+};
+use crate::{
+    derive::{Group, Kind, Metric, Part, Reason, Series, Subject, Value},
+    emit::printable::printable,
+    formula::NoValue,
+    join::Entity,
+};
+
+/// Whether an entity is one of any number.
+pub(super) fn one_of_many(subject: &Subject) -> bool {
+    match subject {
+        Subject::Entity(entity) => match entity {
+            Entity::Pod(_)
+            | Entity::Container { .. }
+            | Entity::Cgroup(_)
+            | Entity::Process { .. }
+            | Entity::EndedProcesses
+            | Entity::Unnamed(_) => true,
+            Entity::Command(_)
+            | Entity::System
+            | Entity::Overflow
+            | Entity::Unattributed
+            | Entity::Idle
+            | Entity::SystemAndIdle => false,
+        },
+        _ => false,
+    }
+}
+
+/// What the rows are, where that is known of the first of many.
+pub(super) fn heading<'a>(mut subjects: impl Iterator<Item = &'a Subject>) -> String {
+    let first = subjects.find(|subject| one_of_many(subject));
+    let kind = first.map_or("", |subject| match subject {
+        Subject::Entity(entity) => kind(entity),
+        _ => "",
+    });
+    kind.to_owned()
+}
+
+/// Events first, and then metrics.
+pub(super) fn entities(page: &Page<'_>) -> Grid {
+    let report = page.report;
+    let wanted =
+        |group: &&&Group<'_>| matches!(group.part, Part::Rows | Part::Sockets | Part::Total);
+    let groups: Vec<&Group<'_>> = page.groups.iter().filter(|group| wanted(&group)).collect();
+    let mut used = vec![false; report.metrics.len()];
+    for series in groups.iter().flat_map(|group| page.plain(group)) {
+        used[series.metric as usize] = true;
+    }
+    let mut columns: Vec<usize> = (0..used.len()).filter(|at| used[*at]).collect();
+    columns.sort_by_key(|at| report.metrics[*at].kind != Kind::Counter);
+    let mut places = vec![None; used.len()];
+    for (place, metric) in columns.iter().enumerate() {
+        places[*metric] = Some(place);
+    }
+    let rows = groups
+        .iter()
+        .filter(|group| page.plain(group).next().is_some());
+    let rows = rows.map(|group| {
+        let labels = vec![page.name(group)];
+        let mut row = Row::new(labels, columns.len(), one_of_many(group.subject));
+        for series in page.plain(group) {
+            if let Some(place) = places[series.metric as usize] {
+                row.cells[place] = cell(series);
+            }
+        }
+        row
+    });
+    Grid {
+        heads: vec![heading(groups.iter().map(|group| group.subject))],
+        rows: rows.collect(),
+        columns: columns
+            .into_iter()
+            .map(|at| page.column(&report.metrics[at]))
+            .collect(),
+        kept: 0,
+    }
+}
+
+/// A value, or that there is none.
+pub(super) fn cell(series: &Series) -> Cell {
+    match &series.value {
+        Err(Reason::NoValue(NoValue::DidNotRun)) => Cell::NotRun,
+        value => {
+            let estimate = value.as_ref().ok().and_then(Value::estimate);
+            estimate.map_or(Cell::Absent, |estimate| Cell::Number(Number::of(estimate)))
+        }
+    }
+}
+
+impl<'a> Page<'a> {
+    /// The series of a group but for sampled accesses, which have tables of their own.
+    fn plain(&self, group: &Group<'a>) -> impl Iterator<Item = &'a Series> {
+        let plain = |series: &&Series| self.report.attributes(series).operation.is_none();
+        group.series.iter().filter(plain)
+    }
+
+    /// The column of a metric. Clocks count nanoseconds; seconds are shown. A plain ratio has no
+    /// unit to show.
+    pub(super) fn column(&self, metric: &Metric) -> Column {
+        let exact = self.screen.exact;
+        let counter = metric.kind == Kind::Counter;
+        let clock = counter && metric.unit == "ns";
+        let (unit, factor) = match metric.unit.as_str() {
+            _ if clock && !exact => ("s", 1e-9),
+            "1" => ("", 1.0),
+            unit => (unit, 1.0),
+        };
+        let unit = (!unit.is_empty()).then(|| printable(unit).into_owned());
+        Column {
+            name: printable(&metric.name).into_owned(),
+            under: unit.into_iter().collect(),
+            form: Form {
+                factor,
+                whole: counter && (metric.unit.is_empty() || clock && exact),
+                exact,
+            },
+            adds_up: counter,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What rows are called in a table: long ids are cut to what tells them apart, and names for which
+//! there is no room lose what others have too.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::{
+    super::{label, printable::printable},
+    text::{cut, last_parts, width},
+};
+use crate::{
+    derive::{Report, Subject},
+    join::Entity,
+};
+
+/// Digits of a container's id that other tools show.
+const ID: usize = 12;
+
+/// Digits of a pod's uid: its first part.
+const UID: usize = 8;
+
+/// Shortest run of digits that is an id.
+const LONG: usize = 32;
+
+/// Groups of digits of a uid, and what stands between them in paths.
+const UID_LENGTH: usize = 36;
+const UID_BREAKS: [usize; 4] = [8, 13, 18, 23];
+
+/// By subject; in full, or with ids that are as long as they must be.
+pub(super) fn names(report: &Report, in_full: bool) -> Vec<String> {
+    let full: Vec<String> = report.subjects.iter().map(name).collect();
+    let short = if in_full { full } else { without_ids(&full) };
+    let printed = short.iter().map(|name| printable(name).into_owned());
+    printed.collect()
+}
+
+/// A container has its pod beside it; the heading says that it is one.
+fn name(subject: &Subject) -> String {
+    match subject {
+        Subject::Entity(Entity::Container { id, pod: Some(pod) }) => format!("{id} (pod {pod})"),
+        Subject::Entity(Entity::Container { id, pod: None }) => id.clone(),
+        _ => label::short(subject),
+    }
+}
+
+/// What the rows of an entity are, for a heading.
+pub(super) fn kind(entity: &Entity) -> &'static str {
+    match entity {
+        Entity::Container { .. } => "container",
+        Entity::Process { .. } => "process, pid",
+        Entity::Cgroup(_) => "cgroup",
+        _ => "",
+    }
+}
+
+/// The names with ids that are as long as it takes to tell them from all other ids.
+fn without_ids(names: &[String]) -> Vec<String> {
+    let ids: BTreeSet<&str> = names.iter().flat_map(|name| ids_in(name)).collect();
+    let before = [None].into_iter().chain(ids.iter().map(Some));
+    let after = ids.iter().skip(1).map(Some).chain([None]);
+    let apart = |id: &str, other: Option<&&str>| other.map_or(0, |other| common(id, other) + 1);
+    let lengths = ids
+        .iter()
+        .zip(before.zip(after))
+        .map(|(id, (before, after))| {
+            let least = if is_uid(id) { UID } else { ID };
+            let length = least.max(apart(id, before)).max(apart(id, after));
+            (*id, length.min(id.len()))
+        });
+    let lengths: BTreeMap<&str, usize> = lengths.collect();
+    let shortened = names.iter().map(|name| {
+        // In a path it is a part of a word.
+        let mark = if name.starts_with('/') { "…" } else { "" };
+        let mut short = name.clone();
+        for id in ids_in(name) {
+            if let Some(length) = lengths.get(id).filter(|length| **length < id.len()) {
+                short = short.replacen(id, &format!("{}{mark}", &id[..*length]), 1);
+            }
+        }
+        short
+    });
+    shortened.collect()
+}
+
+/// The ids in a name: long runs of hexadecimal digits, and uids.
+fn ids_in(name: &str) -> Vec<&str> {
+    let bytes = name.as_bytes();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let digits = bytes[at..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_hexdigit())
+            .count();
+        let length = match name.get(at..at + UID_LENGTH) {
+            Some(uid) if is_uid(uid) => UID_LENGTH,
+            _ if digits >= LONG => digits,
+            _ => 0,
+        };
+        if length > 0 {
+            found.push(&name[at..at + length]);
+        }
+        at += length.max(1);
+    }
+    found
+}
+
+fn is_uid(text: &str) -> bool {
+    let right = |(at, byte): (usize, u8)| match byte {
+        b'-' | b'_' => UID_BREAKS.contains(&at),
+        byte => byte.is_ascii_hexdigit() && !UID_BREAKS.contains(&at),
+    };
+    text.len() == UID_LENGTH && text.bytes().enumerate().all(right)
+}
+
+/// Bytes with which both begin.
+fn common(a: &str, b: &str) -> usize {
+    a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
+}
+
+/// The names in so many columns. Those that are wider lose directories, or their middle, in such a
+/// way that different names stay different.
+pub(super) fn fitted(names: &[&str], room: usize) -> Vec<String> {
+    let (fit, wide): (BTreeSet<&str>, BTreeSet<&str>) =
+        names.iter().copied().partition(|name| width(name) <= room);
+    let mut taken: HashSet<String> = fit.iter().map(|name| (*name).to_owned()).collect();
+    let mut short = BTreeMap::new();
+    for name in wide {
+        let middle = room / 2;
+        let cuts = [middle, 0, room].into_iter().chain(1..room);
+        let cuts = cuts.map(|beginning| cut(name, room, beginning));
+        let mut choices = last_parts(name, room).into_iter().chain(cuts);
+        let free = choices.find(|choice| !taken.contains(choice));
+        let free = free.unwrap_or_else(|| numbered(name, room, &taken));
+        taken.insert(free.clone());
+        short.insert(name, free);
+    }
+    let of = |name: &&str| {
+        short
+            .get(name)
+            .map_or_else(|| (*name).to_owned(), Clone::clone)
+    };
+    names.iter().map(of).collect()
+}
+
+/// A name that differs in what there is no room for.
+fn numbered(name: &str, room: usize, taken: &HashSet<String>) -> String {
+    let numbers = 2..=taken.len() + 2;
+    let mut choices = numbers.map(|number| {
+        let number = format!("~{number}");
+        let rest = room.saturating_sub(number.len());
+        format!("{}{number}", cut(name, rest, rest))
+    });
+    let free = choices.find(|choice| !taken.contains(choice));
+    free.expect("more numbers than names")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shortened(names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        without_ids(&names)
+    }
+
+    #[test]
+    fn ids_are_as_long_as_they_must_be() {
+        let id = |start: &str| format!("{start}{}", "0".repeat(64 - start.len()));
+        let (a, b) = (id("0123456789abcd"), id("0123456789abce"));
+        let uid = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
+        assert_eq!(
+            shortened(&[&a, &id("3f"), &format!("{b} (pod {uid})"), "abc", &a]),
+            [
+                "0123456789abcd",
+                "3f0000000000",
+                "0123456789abce (pod 7bbae5a3)",
+                "abc",
+                "0123456789abcd"
+            ]
+        );
+        let pod = uid.replace('-', "_");
+        let path = format!("/kubepods-pod{pod}.slice/cri-containerd-{}.scope", id("3f"));
+        let other = format!("/kubepods-pod{}.slice", pod.replace("4a7d", "4a7e"));
+        assert_eq!(
+            shortened(&[&path, &other]),
+            [
+                "/kubepods-pod7bbae5a3_01a3_4a7d….slice/cri-containerd-3f0000000000….scope",
+                "/kubepods-pod7bbae5a3_01a3_4a7e….slice"
+            ]
+        );
+    }
+
+    #[test]
+    fn wide_names_stay_different() {
+        let names = [
+            "/system.slice/containerd.service",
+            "/user.slice/containerd.service",
+            "/init.scope",
+            "/a/b/c/d/e/f/g/h",
+        ];
+        assert_eq!(
+            fitted(&names, 20),
+            [
+                "…/containerd.service",
+                "/user.slic…d.service",
+                "/init.scope",
+                "/a/b/c/d/e/f/g/h"
+            ]
+        );
+        assert_eq!(fitted(&["12345678", "1234x678"], 5), ["12…78", "…x678"]);
+        let inner = ["12345678", "123x5678", "12x45678"];
+        assert_eq!(fitted(&inner, 3), ["1…8", "…78", "12…"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_names_become_one(
+            names in prop::collection::btree_set("[ab/容]{0,12}", 0..40),
+            room in 8_usize..14,
+        ) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let short = fitted(&names, room);
+            let different: BTreeSet<&String> = short.iter().collect();
+            prop_assert_eq!(different.len(), names.len());
+            prop_assert!(short.iter().all(|name| width(name) <= room), "{short:?}");
+        }
+
+        #[test]
+        fn ids_that_differ_stay_different(
+            ids in prop::collection::btree_set("[01]{60}[0-9a-f]{4}", 0..20),
+        ) {
+            let names: Vec<String> = ids.into_iter().collect();
+            let short: BTreeSet<String> = without_ids(&names).into_iter().collect();
+            prop_assert_eq!(short.len(), names.len());
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Numbers as a table shows them: three significant digits with an SI prefix, or all digits; with
+//! what is known of their error.
+
+use crate::derive::Estimate;
+
+/// Widest interval that is shown as so many percent up and down.
+const WIDE: f64 = 0.2;
+
+/// How much nearer one end of such an interval may be.
+const UNEVEN: f64 = 0.8;
+
+/// Times, as many as they are.
+const PREFIXES: [(f64, &str); 7] = [
+    (1e18, " E"),
+    (1e15, " P"),
+    (1e12, " T"),
+    (1e9, " G"),
+    (1e6, " M"),
+    (1e3, " k"),
+    (1.0, ""),
+];
+
+/// What is shown of a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Number {
+    pub(super) value: f64,
+    /// The ends of its 95% interval.
+    pub(super) ends: Option<(f64, f64)>,
+    /// Standard error, where that is shown.
+    pub(super) error: Option<f64>,
+    /// The share of time for which it was counted.
+    pub(super) live: f64,
+    /// Of a sum a part is not known.
+    pub(super) at_least: bool,
+}
+
+impl Number {
+    /// A number that is known.
+    pub(super) fn plain(value: f64) -> Self {
+        Self::of(&Estimate::exact(value))
+    }
+
+    /// A value with its interval.
+    pub(super) fn of(estimate: &Estimate) -> Self {
+        Self {
+            value: estimate.value,
+            ends: estimate.interval,
+            error: None,
+            live: estimate.live,
+            at_least: false,
+        }
+    }
+
+    /// Adds another: intervals as those of independent samples, errors as if all were off the same
+    /// way.
+    pub(super) fn add(&mut self, other: &Self) {
+        let apart = |number: &Self| {
+            let (low, high) = number.ends.unwrap_or((number.value, number.value));
+            (number.value - low, high - number.value)
+        };
+        let ((low, high), (other_low, other_high)) = (apart(self), apart(other));
+        let value = self.value + other.value;
+        let ends = (value - low.hypot(other_low), value + high.hypot(other_high));
+        *self = Self {
+            value,
+            ends: self.ends.or(other.ends).map(|_| ends),
+            error: self.error.zip(other.error).map(|(a, b)| a + b),
+            live: self.live.min(other.live),
+            at_least: self.at_least || other.at_least,
+        };
+    }
+
+    /// The share of time for which it was counted, in percent; empty where that is all of it.
+    pub(super) fn percent_live(&self) -> String {
+        match self.live * 100.0 {
+            99.5.. => String::new(),
+            percent @ 0.5.. => format!("{percent:.0}"),
+            _ => "<1".to_owned(),
+        }
+    }
+}
+
+/// How the numbers of a column are written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Form {
+    /// From the metric's unit to the one that is shown.
+    pub(super) factor: f64,
+    /// Numbers of something: small ones have no digits behind the point.
+    pub(super) whole: bool,
+    /// All digits.
+    pub(super) exact: bool,
+}
+
+impl Form {
+    /// A number with what is known of its error: `1.50 M ±5.0%`, `32.8 [0.830, 182] k`.
+    pub(super) fn text(self, number: &Number) -> String {
+        let value = number.value * self.factor;
+        let (ends, error) = (number.ends, number.error);
+        let text = match (
+            ends.map(|(low, high)| (low * self.factor, high * self.factor)),
+            error,
+        ) {
+            (Some(ends), _) => self.with_ends(value, ends),
+            (None, Some(error)) if value != 0.0 => {
+                self.with_error(value, error * self.factor / value.abs())
+            }
+            (None, _) => self.plain(value),
+        };
+        if number.at_least {
+            format!("≥{text}")
+        } else {
+            text
+        }
+    }
+
+    fn with_error(self, value: f64, part: f64) -> String {
+        format!("{} ±{:.1}%", self.plain(value), part * 100.0)
+    }
+
+    fn with_ends(self, value: f64, (low, high): (f64, f64)) -> String {
+        let (below, above) = (value - low, high - value);
+        let (near, far) = (below.min(above), below.max(above));
+        if far <= WIDE * value && near >= UNEVEN * far {
+            return self.with_error(value, far / value);
+        }
+        if self.exact {
+            let [value, low, high] = [value, low, high].map(|number| self.all_digits(number));
+            return format!("{value} [{low}, {high}]");
+        }
+        let (factor, prefix) = prefix(if value == 0.0 { high } else { value });
+        let [value, low, high] = [value, low, high].map(|number| self.significant(number, factor));
+        format!("{value} [{low}, {high}]{prefix}")
+    }
+
+    fn plain(self, value: f64) -> String {
+        if self.exact {
+            return self.all_digits(value);
+        }
+        let (factor, prefix) = prefix(value);
+        format!("{}{prefix}", self.significant(value, factor))
+    }
+
+    fn significant(self, value: f64, factor: f64) -> String {
+        if self.whole && factor == 1.0 && value.fract() == 0.0 {
+            return format!("{value:.0}");
+        }
+        significant(value / factor)
+    }
+
+    fn all_digits(self, value: f64) -> String {
+        let text = if self.whole {
+            format!("{value:.0}")
+        } else {
+            value.to_string()
+        };
+        grouped(&text)
+    }
+}
+
+/// Whether the text of a number ends in a prefix.
+pub(super) fn has_prefix(text: &str) -> bool {
+    let mut prefixes = PREFIXES.iter().filter(|(_, prefix)| !prefix.is_empty());
+    prefixes.any(|(_, prefix)| text.ends_with(prefix))
+}
+
+/// The prefix with which a number has at most three digits before the point.
+fn prefix(value: f64) -> (f64, &'static str) {
+    // As it is rounded: 999.5 is 1.00 k.
+    let reaches = |(factor, _): &(f64, &str)| value.abs() >= 0.9995 * factor;
+    let found = PREFIXES.into_iter().find(reaches);
+    found.unwrap_or((1.0, ""))
+}
+
+/// Three digits.
+fn significant(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        99.95.. => format!("{value:.0}"),
+        9.995.. => format!("{value:.1}"),
+        0.9995.. => format!("{value:.2}"),
+        0.09995.. => format!("{value:.3}"),
+        0.009995.. => format!("{value:.4}"),
+        0.0009995.. => format!("{value:.5}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+/// 1234567.25 as 1,234,567.25.
+fn grouped(text: &str) -> String {
+    let (sign, digits) = text
+        .strip_prefix('-')
+        .map_or(("", text), |rest| ("-", rest));
+    let end = digits.find('.').unwrap_or(digits.len());
+    let mut grouped = sign.to_owned();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && at < end && (end - at) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const COUNT: Form = Form {
+        factor: 1.0,
+        whole: true,
+        exact: false,
+    };
+    const RATIO: Form = Form {
+        whole: false,
+        ..COUNT
+    };
+
+    fn exact(form: Form) -> Form {
+        Form {
+            exact: true,
+            ..form
+        }
+    }
+
+    fn with_ends(value: f64, low: f64, high: f64) -> Number {
+        Number {
+            ends: Some((low, high)),
+            ..Number::plain(value)
+        }
+    }
+
+    #[test]
+    fn three_digits_and_a_prefix() {
+        let cases = [
+            (47_038_780.0, "47.0 M"),
+            (1_234_567_890.0, "1.23 G"),
+            (999.0, "999"),
+            (999_499.0, "999 k"),
+            (999_500.0, "1.00 M"),
+            (7.0, "7"),
+            (7.25, "7.25"),
+            (0.0, "0"),
+            (2e21, "2000 E"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(COUNT.text(&Number::plain(value)), text);
+        }
+        let cases = [
+            (0.5, "0.500"),
+            (0.0123, "0.0123"),
+            (0.000_12, "1.20e-4"),
+            (12.0, "12.0"),
+            (999.96, "1.00 k"),
+            (-1_500.0, "-1.50 k"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(RATIO.text(&Number::plain(value)), text);
+        }
+        let seconds = Form {
+            factor: 1e-9,
+            ..RATIO
+        };
+        assert_eq!(seconds.text(&Number::plain(740_673_695.0)), "0.741");
+    }
+
+    #[test]
+    fn all_digits_where_they_are_asked_for() {
+        let of = |form, value| exact(form).text(&Number::plain(value));
+        assert_eq!(of(COUNT, 47_038_780.0), "47,038,780");
+        assert_eq!(of(COUNT, -123_456.0), "-123,456");
+        assert_eq!(of(RATIO, 1_234.567_89), "1,234.56789");
+        assert_eq!(of(RATIO, 0.5), "0.5");
+        let wide = with_ends(327_680.0, 245_760.0, 409_600.0);
+        assert_eq!(exact(COUNT).text(&wide), "327,680 [245,760, 409,600]");
+    }
+
+    #[test]
+    fn a_wide_or_uneven_interval_has_its_ends() {
+        let even = with_ends(1_500_000.0, 1_425_000.0, 1_575_000.0);
+        assert_eq!(COUNT.text(&even), "1.50 M ±5.0%");
+        let wide = with_ends(32_768.0, 830.0, 182_500.0);
+        assert_eq!(COUNT.text(&wide), "32.8 [0.830, 182] k");
+        let none = with_ends(0.0, 0.0, 120_259.0);
+        assert_eq!(COUNT.text(&none), "0 [0, 120] k");
+        let uneven = with_ends(100.0, 99.0, 119.0);
+        assert_eq!(RATIO.text(&uneven), "100 [99.0, 119]");
+        let share = Number {
+            error: Some(0.25),
+            ..Number::plain(12.5)
+        };
+        assert_eq!(RATIO.text(&share), "12.5 ±2.0%");
+    }
+
+    #[test]
+    fn sums_have_the_error_of_their_parts() {
+        let mut sum = with_ends(100.0, 97.0, 103.0);
+        sum.add(&with_ends(50.0, 46.0, 54.0));
+        assert_eq!(sum, with_ends(150.0, 145.0, 155.0));
+        sum.add(&Number {
+            live: 0.5,
+            ..Number::plain(10.0)
+        });
+        assert_eq!((sum.ends, sum.live), (Some((155.0, 165.0)), 0.5));
+    }
+
+    #[test]
+    fn the_live_share_is_said_where_it_is_not_all() {
+        let live = |live| {
+            let number = Number {
+                live,
+                ..Number::plain(1.0)
+            };
+            number.percent_live()
+        };
+        assert_eq!([1.0, 0.996, 0.25, 0.001].map(live), ["", "", "25", "<1"]);
+    }
+
+    proptest! {
+        /// What is shown is what it was, within half of its last digit.
+        #[test]
+        fn three_digits_are_right(value in 1e-9..1e19_f64) {
+            let text = RATIO.text(&Number::plain(value));
+            let (digits, name) = text.split_once(' ').unwrap_or((&text, ""));
+            let prefix = PREFIXES.iter().find(|(_, prefix)| prefix.trim() == name).unwrap();
+            let shown = digits.parse::<f64>().unwrap() * prefix.0;
+            prop_assert!((shown / value - 1.0).abs() < 0.00502, "{text}");
+            let significant = digits.split('e').next().unwrap();
+            let significant = significant.trim_start_matches(['0', '.']);
+            let significant = significant.chars().filter(char::is_ascii_digit).count();
+            prop_assert_eq!(significant, 3, "{}", text);
+            prop_assert_eq!(has_prefix(&text), !name.is_empty());
+        }
+
+        #[test]
+        fn all_digits_are_all(value in any::<f64>().prop_filter("finite", |it| it.is_finite())) {
+            let text = exact(RATIO).text(&Number::plain(value));
+            prop_assert_eq!(text.replace(',', "").parse::<f64>().unwrap(), value);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Tables on screens of several sizes.
+
+use proptest::prelude::*;
+
+use super::{
+    grid::{Cell, Column, Grid, Row},
+    number::{Form, Number},
+    text::width,
+};
+use crate::{
+    derive::{Report, Subject, Value},
+    emit::{
+        Format, Screen,
+        tests::{containers, on, report},
+    },
+    join::Entity,
+};
+
+fn screen(width: usize, height: Option<usize>) -> Screen {
+    Screen {
+        width: Some(width),
+        height,
+        ..Screen::default()
+    }
+}
+
+/// The table without this program's account of itself.
+fn table(report: &Report, screen: Screen) -> String {
+    let mut report = report.clone();
+    let own = |subject: u32| report.subjects[subject as usize] == Subject::Pmuscope;
+    report.series = report
+        .series
+        .iter()
+        .filter(|series| !own(series.subject))
+        .cloned()
+        .collect();
+    on(screen, &report, Format::Table)
+}
+
+/// What is asserted of a table that has room.
+#[track_caller]
+fn on_terminal(rows: u64, columns: usize, lines: usize) -> String {
+    let text = table(&containers(rows), screen(columns, Some(lines)));
+    assert!(text.lines().all(|line| width(line) <= columns), "{text}");
+    // The prompt is below it.
+    assert!(text.lines().count() < lines, "{text}");
+    text
+}
+
+#[test]
+fn three_rows_in_80_columns() {
+    insta::assert_snapshot!(on_terminal(3, 80, 50));
+}
+
+#[test]
+fn three_rows_in_120_columns() {
+    insta::assert_snapshot!(on_terminal(3, 120, 40));
+}
+
+#[test]
+fn three_rows_in_200_columns() {
+    insta::assert_snapshot!(on_terminal(3, 200, 40));
+}
+
+#[test]
+fn three_hundred_rows_in_80_columns() {
+    insta::assert_snapshot!(on_terminal(300, 80, 66));
+}
+
+#[test]
+fn three_hundred_rows_in_120_columns() {
+    insta::assert_snapshot!(on_terminal(300, 120, 40));
+}
+
+#[test]
+fn three_hundred_rows_in_200_columns() {
+    insta::assert_snapshot!(on_terminal(300, 200, 50));
+}
+
+/// Each block has room, not all together.
+#[test]
+fn a_table_that_is_scrolled() {
+    insta::assert_snapshot!(table(&containers(300), screen(80, Some(24))));
+}
+
+/// Samples, shares, lists and devices on a low screen.
+#[test]
+fn everything_on_a_low_screen() {
+    insta::assert_snapshot!(table(&report(), screen(100, Some(24))));
+}
+
+/// A file has every row, and no line is about the rows that have no room.
+#[test]
+fn a_file_has_every_row() {
+    let report = containers(300);
+    let text = table(&report, Screen::default());
+    assert!(!text.contains("--all-rows"), "{text}");
+    let names = super::names::names(&report, false);
+    for (subject, name) in report.subjects.iter().zip(names) {
+        if let Subject::Entity(Entity::Container { .. }) = subject {
+            assert!(text.matches(&name).count() > 1, "{name}");
+        }
+    }
+}
+
+/// Rows without a sum are counted all the same.
+#[test]
+fn ratios_have_no_sum() {
+    let mut report = containers(300);
+    let ratio = |metric: u32| report.metrics[metric as usize].name == "ipc";
+    report.series = report
+        .series
+        .iter()
+        .filter(|series| ratio(series.metric))
+        .cloned()
+        .collect();
+    let text = table(&report, screen(80, Some(12)));
+    let line = text.lines().find(|line| line.contains("--all-rows"));
+    assert_eq!(line, Some(" 295 more (--all-rows)"), "{text}");
+}
+
+/// Numbers that are told apart by their digits.
+fn cell() -> impl Strategy<Value = Cell> {
+    prop_oneof![
+        Just(Cell::Empty),
+        Just(Cell::Absent),
+        Just(Cell::NotRun),
+        (0..1_000_000_u32, 0.1..1.0_f64).prop_map(|(value, live)| {
+            Cell::Number(Number {
+                live,
+                ..Number::plain(f64::from(value))
+            })
+        }),
+    ]
+}
+
+const NAME: &str = "[a-z_/ 0-9容\u{301}\u{fe0f}👩]{0,50}";
+
+fn grid() -> impl Strategy<Value = Grid> {
+    (1..3_usize, 0..8_usize).prop_flat_map(|(labels, columns)| {
+        let column = (
+            NAME,
+            prop::collection::vec("[a-z/容]{0,20}", 0..3),
+            any::<bool>(),
+        );
+        let column = column.prop_map(|(name, under, exact)| Column {
+            name,
+            under,
+            form: Form {
+                factor: 1.0,
+                whole: true,
+                exact,
+            },
+            adds_up: true,
+        });
+        let labels_of_row = prop::collection::vec(NAME, labels);
+        let cells = prop::collection::vec(cell(), columns);
+        let row = (labels_of_row, cells, any::<bool>());
+        let row = row.prop_map(|(labels, cells, one_of_many)| Row {
+            labels,
+            cells,
+            one_of_many,
+        });
+        let heads = prop::collection::vec(NAME, labels);
+        let columns = prop::collection::vec(column, columns);
+        let rows = prop::collection::vec(row, 0..12);
+        (heads, columns, rows).prop_map(|(heads, columns, rows)| Grid {
+            heads,
+            columns,
+            rows,
+            kept: 0,
+        })
+    })
+}
+
+/// The sum of a column, and whether a part of it is not known.
+fn sum(rows: &[Row], column: usize) -> (f64, bool) {
+    let cells = rows.iter().map(|row| row.cells[column]);
+    cells.fold((0.0, false), |(sum, unknown), cell| match cell {
+        Cell::Number(number) => (sum + number.value, unknown || number.at_least),
+        Cell::Absent => (sum, true),
+        Cell::Empty | Cell::NotRun | Cell::NoSum => (sum, unknown),
+    })
+}
+
+proptest! {
+    /// A row of a label and a number has room in 60 columns; what has none is broken by the page.
+    #[test]
+    fn blocks_have_room(grid in grid(), room in 60_usize..200, most in 0_usize..12) {
+        for block in grid.blocks(Some(room), most) {
+            for line in block {
+                prop_assert!(width(&line) <= room, "{line:?} is wider than {room}");
+            }
+        }
+    }
+
+    /// No value is lost: it is in a block, or in the sum of the rows that have no room.
+    #[test]
+    fn every_value_is_shown_or_summed(grid in grid(), room in 60_usize..200, most in 0_usize..12) {
+        let summed = grid.summed(most);
+        for at in 0..grid.columns.len() {
+            prop_assert_eq!(sum(&summed, at), sum(&grid.rows, at));
+        }
+        let many = summed.iter().filter(|row| row.one_of_many).count();
+        prop_assert!(many <= most || summed.len() == grid.rows.len());
+        let text = grid.blocks(Some(room), most).concat().join("\n");
+        for row in summed.iter() {
+            for (column, cell) in grid.columns.iter().zip(&row.cells) {
+                if let Cell::Number(number) = cell {
+                    prop_assert!(text.contains(&column.form.text(number)), "{number:?} in {text}");
+                }
+            }
+        }
+    }
+
+    /// Whatever names, values and the screen are.
+    #[test]
+    fn no_line_is_wider_than_the_screen(
+        rows in 0_u64..12,
+        columns in 20_usize..220,
+        lines in prop::option::of(1_usize..60),
+        names in prop::collection::vec(NAME, 20),
+        scale in 1e-12..1e12_f64,
+        exact in any::<bool>(),
+    ) {
+        for mut report in [containers(rows), report()] {
+            let subjects = report.subjects.iter_mut();
+            for (subject, name) in subjects.zip(&names) {
+                if let Subject::Entity(entity @ Entity::Container { .. }) = subject {
+                    *entity = Entity::Cgroup(format!("/{name}"));
+                }
+            }
+            for (metric, name) in report.metrics.iter_mut().zip(&names) {
+                metric.name.clone_from(name);
+                metric.unit = name.chars().take(5).collect();
+            }
+            for series in &mut report.series {
+                match &mut series.value {
+                    Ok(Value::Gauge(estimate)) => estimate.value *= scale,
+                    Ok(Value::Counter(counter)) => counter.estimate.value *= scale,
+                    _ => {}
+                }
+            }
+            let screen = Screen { exact, ..screen(columns, lines) };
+            for line in table(&report, screen).lines() {
+                prop_assert!(width(line) <= columns, "{line:?} is wider than {columns}");
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Text in a limited number of columns of a terminal.
+
+use unicode_width::UnicodeWidthStr as _;
+
+/// What stands for what was left out.
+const LEFT_OUT: &str = "…";
+
+/// Columns that the text takes.
+pub(super) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// The text, filled up on the right.
+pub(super) fn left(text: &str, to: usize) -> String {
+    format!("{text}{}", spaces(to, text))
+}
+
+/// The text, filled up on the left.
+pub(super) fn right(text: &str, to: usize) -> String {
+    format!("{}{text}", spaces(to, text))
+}
+
+fn spaces(to: usize, text: &str) -> String {
+    " ".repeat(to.saturating_sub(width(text)))
+}
+
+/// The longest beginning that takes at most so many columns.
+fn head(text: &str, room: usize) -> &str {
+    let ends = text.char_indices().map(|(at, _)| at).skip(1);
+    let fits = |end: &usize| width(&text[..*end]) <= room;
+    let end = ends.chain([text.len()]).take_while(fits).last();
+    &text[..end.unwrap_or(0)]
+}
+
+/// The longest end that takes at most so many columns.
+fn tail(text: &str, room: usize) -> &str {
+    let starts = text.char_indices().rev().map(|(at, _)| at);
+    let fits = |start: &usize| width(&text[*start..]) <= room;
+    let start = starts.take_while(fits).last();
+    &text[start.unwrap_or(text.len())..]
+}
+
+/// A text with so many columns of its beginning, and what else there is room for of its end.
+pub(super) fn cut(text: &str, room: usize, beginning: usize) -> String {
+    let kept = room.saturating_sub(width(LEFT_OUT));
+    let beginning = head(text, beginning.min(kept));
+    let end = tail(text, kept - width(beginning));
+    format!("{beginning}{LEFT_OUT}{end}")
+}
+
+/// A path without the directories that it begins with, of which as many are left out as there is no
+/// room for; None where its last part has no room either.
+pub(super) fn last_parts(path: &str, room: usize) -> Option<String> {
+    let kept = room.checked_sub(width(LEFT_OUT))?;
+    let mut slashes = path.match_indices('/').map(|(at, _)| &path[at..]);
+    let parts = slashes.find(|parts| width(parts) <= kept)?;
+    (parts.len() > 1).then(|| format!("{LEFT_OUT}{parts}"))
+}
+
+/// Lines of at most `room` columns, from the second on indented: broken at spaces, or within a word
+/// that has no room in a line.
+pub(super) fn wrapped(text: &str, room: Option<usize>, indent: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = text.trim_end().to_owned();
+    while let Some(room) = room
+        && width(&rest) > room
+    {
+        let line = head(&rest, room);
+        // A break before the first word would be none.
+        let first = line.len() - line.trim_start().len();
+        let whole = rest[line.len()..].starts_with(' ');
+        let space = line.rfind(' ').filter(|at| *at > first && !whole);
+        let line = &line[..space.unwrap_or(line.len())];
+        let next = rest[line.len()..].trim_start();
+        let next = format!("{}{next}", " ".repeat(indent));
+        lines.push(line.trim_end().to_owned());
+        rest = next;
+    }
+    lines.push(rest);
+    lines
+}
+
+/// The lines of a name that is broken behind its punctuation, and within a part that has no room in
+/// a line.
+pub(super) fn broken(name: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for part in name.split_inclusive(['_', '-', '/', '.', ',', ':', ' ']) {
+        let mut part = part;
+        while !part.is_empty() {
+            let line = lines.last_mut().expect("it begins with one");
+            let joined = format!("{line}{part}");
+            if width(joined.trim_end()) <= room {
+                *line = joined;
+                break;
+            }
+            if line.is_empty() {
+                // One character at least, that this may end.
+                let first = part.chars().next().map_or(0, char::len_utf8);
+                let (piece, rest) = part.split_at(head(part, room).len().max(first));
+                line.push_str(piece);
+                part = rest;
+            }
+            lines.push(String::new());
+        }
+    }
+    lines.retain(|line| !line.is_empty());
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn lines_break_at_spaces() {
+        let text = " - ipc (4 rows): cycles never ran";
+        assert_eq!(wrapped(text, None, 3), [text]);
+        assert_eq!(
+            wrapped(text, Some(20), 3),
+            [" - ipc (4 rows):", "   cycles never ran"]
+        );
+        assert_eq!(wrapped("12345678", Some(5), 1), ["12345", " 678"]);
+        assert_eq!(wrapped("  123456", Some(5), 1), ["  123", " 456"]);
+        assert_eq!(wrapped("12345 678", Some(5), 0), ["12345", "678"]);
+    }
+
+    #[test]
+    fn names_break_behind_punctuation() {
+        assert_eq!(broken("branch_miss_ratio", 12), ["branch_miss_", "ratio"]);
+        assert_eq!(broken("mean latency", 8), ["mean", "latency"]);
+        assert_eq!(broken("abcdefgh_i", 4), ["abcd", "efgh", "_i"]);
+        assert_eq!(broken("容器", 1), ["容", "器"]);
+    }
+
+    #[test]
+    fn what_is_left_out_is_marked() {
+        assert_eq!(cut("abcdefgh", 5, 2), "ab…gh");
+        assert_eq!(cut("abcdefgh", 5, 0), "…efgh");
+        assert_eq!(cut("容器容器", 4, 2), "容…");
+        let path = "/system.slice/docker.service/init";
+        assert_eq!(last_parts(path, 22).unwrap(), "…/docker.service/init");
+        assert_eq!(last_parts(path, 8).unwrap(), "…/init");
+        assert_eq!(last_parts(path, 5), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_wider_than_its_room(
+            text in "(?s)[ a-z_/\u{300}\u{fe0f}容🇩👩1-3]{0,60}",
+            room in 20_usize..40,
+            indent in 0_usize..5,
+        ) {
+            let lines = wrapped(&text, Some(room), indent);
+            for line in &lines {
+                prop_assert!(width(line) <= room, "{line:?}");
+            }
+            let words = |text: &str| text.chars().filter(|char| *char != ' ').collect::<String>();
+            prop_assert_eq!(words(&lines.concat()), words(&text));
+            for line in broken(&text, room) {
+                prop_assert!(width(&line) <= room, "{line:?}");
+            }
+            prop_assert!(width(&cut(&text, room, indent)) <= room);
+        }
+    }
+}
