@@ -59,27 +59,27 @@ fn more_events_than_the_soft_limit_of_open_files() {
     let _pmu = TestPmu::load("set=grace,intel rates=0");
     // All different: what is asked for twice is opened once.
     let events =
-        (1..=500).map(|ports| format!("nvidia_pcie_pmu_0/rd_bytes_loc,root_port={ports}/"));
+        (1..=120).map(|ports| format!("nvidia_pcie_pmu_0/rd_bytes_loc,root_port={ports}/"));
     let events = events.collect::<Vec<_>>().join(",");
     let mut command = pmuscope();
     command.args(["stat", "-e", &events, "--format", "csv", "--", "true"]);
-    limit_files(&mut command, 256, 4096);
+    limit_files(&mut command, 64, 4096);
     let output = command.output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{log}");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.contains("nvidia_pcie_pmu_0/rd_bytes_loc,root_port=500/"),
+        said.contains("nvidia_pcie_pmu_0/rd_bytes_loc,root_port=120/"),
         "{said}"
     );
 
-    limit_files(&mut command, 256, 512);
+    limit_files(&mut command, 64, 128);
     let output = command.output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{log}");
     assert!(log.contains("for uncore events"), "{log}");
     assert!(
-        log.contains("the hard limit of this process is 512: raise it"),
+        log.contains("the hard limit of this process is 128: raise it"),
         "{log}"
     );
 }

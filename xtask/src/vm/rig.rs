@@ -4,9 +4,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     path::{Path, PathBuf},
+    thread,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 
 use super::{
     apt::Archive,
@@ -43,15 +44,26 @@ impl Rig {
         let archive = Archive::new(vm);
         archive.provide(&packages)?;
         let root = archive.tree(Tree::Root);
-        let mut test_modules = BTreeMap::new();
-        for kernel in &kernels {
-            test_modules.insert(kernel.release(), kmod::build(&root, kernel)?);
-        }
+        // Modules are built one file at a time, which leaves a CPU to cargo.
+        let modules = || {
+            let built = kernels.iter();
+            let built = built.map(|kernel| Ok((kernel.release(), kmod::build(&root, kernel)?)));
+            built.collect::<Result<BTreeMap<_, _>>>()
+        };
+        let (test_modules, binaries) = thread::scope(|scope| {
+            let modules = scope.spawn(modules);
+            let binaries = Binaries::build(boots);
+            let modules = modules.join();
+            (
+                modules.unwrap_or_else(|_| Err(anyhow!("a module's thread panicked"))),
+                binaries,
+            )
+        });
         Ok(Self {
             vm: vm.to_path_buf(),
             archive,
-            binaries: Binaries::build(boots)?,
-            test_modules,
+            binaries: binaries?,
+            test_modules: test_modules?,
             _lock: lock,
         })
     }
