@@ -20,4 +20,5 @@ mod peers;
 mod processes;
 mod rights;
 mod support;
+mod terminal;
 mod usage;

@@ -46,9 +46,12 @@ pub(crate) struct Args {
     /// What a row stands for
     #[arg(long, value_enum, default_value_t)]
     pub(crate) by: By,
-    /// Print every MS milliseconds
+    /// Print every MS milliseconds; on a terminal each table takes the place of the one before
+    ///
+    /// Tables follow each other where TERM is dumb, and beside a COMMAND, which may write to the
+    /// terminal too. Ctrl-C leaves the last one.
     #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
-    interval: Option<u64>,
+    pub(crate) interval: Option<u64>,
     /// Only rows of this cgroup and those below it
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
@@ -82,7 +85,7 @@ pub(crate) struct Args {
         allow_hyphen_values = true,
         value_name = "COMMAND"
     )]
-    command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 /// What a verb asks of its run.
@@ -110,7 +113,10 @@ pub(crate) fn run<S: FnOnce(bool) -> Result<Session>>(
     runtime.block_on(async {
         let mut live = Live::start(run)?;
         let ended = live.until_the_end(&mut look).await?;
-        live.print(&mut look)?;
+        let output = live.emitter.get_mut();
+        if !output.keeps_a_window().context("cannot write the output")? {
+            live.print(&mut look)?;
+        }
         Ok(ended.map_or(ExitCode::SUCCESS, exit_code))
     })
 }

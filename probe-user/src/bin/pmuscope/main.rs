@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         .with_env_filter(
             EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| EnvFilter::new("info")),
         )
-        .with_writer(std::io::stderr)
+        .with_writer(terminal::messages)
         .without_time()
         .fmt_fields(format::debug_fn(field).delimited(" "))
         .with_target(false)

@@ -1,24 +1,43 @@
-//! Where windows go: a file, a pipe, or a terminal.
+//! Where windows go: a file, a pipe, or a terminal, on which each may take the place of the one
+//! before.
+
+mod drawing;
 
 use std::{
+    env,
     fs::File,
     io::{self, IsTerminal as _, Write},
     os::fd::AsFd as _,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::{Context as _, Result};
 use probe_user::emit::{Format, Screen};
 use rustix::termios::tcgetwinsize;
 
+use self::drawing::{Drawing, Size};
 use crate::live;
 
-/// Where windows are written to.
+/// A message was written since the last window.
+static MESSAGE: AtomicBool = AtomicBool::new(false);
+
+/// Standard error, for a message: no window is drawn over it.
+pub(crate) fn messages() -> io::Stderr {
+    MESSAGE.store(true, Ordering::Relaxed);
+    io::stderr()
+}
+
+/// Where windows are written to, each by one call.
 pub(crate) struct Output {
     file: File,
     is_terminal: bool,
     wide: bool,
     all_rows: bool,
     exact: bool,
+    /// Of the terminal, at the last look; 0 where that is not known.
+    size: Size,
+    /// Where each window is drawn over the one before.
+    drawing: Option<Drawing>,
 }
 
 impl Output {
@@ -40,21 +59,26 @@ impl Output {
                 "--wide is for files and pipes: on a terminal tables are as wide as the terminal"
             );
         }
+        // A command may write to the terminal whenever it likes.
+        let alone = args.interval.is_some() && args.command.is_empty();
+        let drawn = is_terminal && table && alone && moves_the_cursor();
         Ok(Self {
             file,
             is_terminal,
             wide: args.wide,
             all_rows: args.all_rows,
             exact: args.exact,
+            size: Size::default(),
+            drawing: drawn.then(Drawing::default),
         })
     }
 
     /// What the next window is drawn on: a terminal may have another size than before.
-    pub(crate) fn screen(&self) -> Screen {
+    pub(crate) fn screen(&mut self) -> Screen {
         let usual = Screen::default();
         let screen = if self.is_terminal {
-            let size = tcgetwinsize(&self.file);
-            size.map_or(usual, |size| Screen::of_terminal(size.ws_col, size.ws_row))
+            self.size = size(&self.file);
+            Screen::of_terminal(self.size.columns, self.size.lines)
         } else {
             Screen {
                 width: usual.width.filter(|_| !self.wide),
@@ -64,17 +88,50 @@ impl Output {
         Screen {
             height: screen.height.filter(|_| !self.all_rows),
             exact: self.exact,
+            in_place: self.drawing.is_some() && self.size.is_known(),
             ..screen
         }
+    }
+
+    /// Whether a window is on the screen: it stays there.
+    pub(crate) fn keeps_a_window(&mut self) -> io::Result<bool> {
+        let Some(drawing) = self.drawing.as_ref().filter(|drawing| drawing.has_begun()) else {
+            return Ok(false);
+        };
+        let end = drawing.end(size(&self.file), message());
+        self.file.write_all(&end)?;
+        Ok(true)
     }
 }
 
 impl Write for Output {
     fn write(&mut self, window: &[u8]) -> io::Result<usize> {
-        self.file.write(window)
+        match &mut self.drawing {
+            Some(drawing) if self.size.is_known() => {
+                let drawn = drawing.draw(window, self.size, message());
+                self.file.write_all(&drawn)?;
+                Ok(window.len())
+            }
+            _ => self.file.write(window),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// Of a terminal.
+fn size(terminal: &File) -> Size {
+    tcgetwinsize(terminal).map_or_else(|_| Size::default(), Size::from)
+}
+
+/// Whether a message stands on the terminal since the last call.
+fn message() -> bool {
+    MESSAGE.swap(false, Ordering::Relaxed) && io::stderr().is_terminal()
+}
+
+/// Whether the terminal says that it is one that can.
+fn moves_the_cursor() -> bool {
+    env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
 }

@@ -1,0 +1,335 @@
+//! Windows that are drawn over each other, by the control sequences that every terminal knows
+//! (ECMA-48).
+
+use rustix::termios::Winsize;
+
+/// From the cursor to the end of its line.
+const ERASE_LINE: &[u8] = b"\x1b[K";
+/// From the cursor to the end of the screen.
+const ERASE_BELOW: &[u8] = b"\x1b[J";
+/// To the first column and line.
+const HOME: &[u8] = b"\x1b[H";
+
+/// Columns and lines of a terminal; 0 where they are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) columns: u16,
+    pub(super) lines: u16,
+}
+
+impl Size {
+    pub(super) fn is_known(self) -> bool {
+        self.columns > 0 && self.lines > 0
+    }
+}
+
+impl From<Winsize> for Size {
+    fn from(size: Winsize) -> Self {
+        Self {
+            columns: size.ws_col,
+            lines: size.ws_row,
+        }
+    }
+}
+
+/// What is on the screen.
+#[derive(Debug, Default)]
+pub(super) struct Drawing {
+    last: Option<Shown>,
+}
+
+#[derive(Debug)]
+struct Shown {
+    window: Vec<u8>,
+    /// How many of its lines are above the cursor.
+    lines: usize,
+    /// Not all of its lines are there.
+    is_cut: bool,
+    /// Of the terminal for which they were drawn.
+    size: Size,
+}
+
+impl Drawing {
+    /// Whether a window was drawn.
+    pub(super) fn has_begun(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// What draws a window over the one before: as much of it as the terminal has room for. It is
+    /// drawn below where a message stands after that; and on an empty page, the old one scrolled
+    /// away, where the terminal's size is another one: the lines may stand elsewhere then.
+    pub(super) fn draw(&mut self, window: &[u8], size: Size, message: bool) -> Vec<u8> {
+        let mut out = match &self.last {
+            Some(last) if last.size != size => new_page(size),
+            Some(last) if !message => last.back(),
+            Some(_) | None => Vec::new(),
+        };
+        let lines = || window.split_inclusive(|byte| *byte == b'\n');
+        let all = lines().count();
+        let room = usize::from(size.lines).saturating_sub(1);
+        let shown = if all <= room {
+            all
+        } else {
+            room.saturating_sub(1)
+        };
+        for line in lines().take(shown) {
+            // At its beginning: after the last column some terminals erase that.
+            out.extend(ERASE_LINE);
+            out.extend(line);
+        }
+        let lines = if shown < all {
+            let more = format!(" ... {} more lines: Ctrl-C shows them", all - shown);
+            out.extend(ERASE_LINE);
+            out.extend(more.bytes().take(size.columns.into()));
+            out.push(b'\n');
+            shown + 1
+        } else {
+            shown
+        };
+        out.extend(ERASE_BELOW);
+        self.last = Some(Shown {
+            window: window.to_vec(),
+            lines,
+            is_cut: shown < all,
+            size,
+        });
+        out
+    }
+
+    /// What leaves the last window on the screen, in full, and nothing of what was typed below it.
+    pub(super) fn end(&self, size: Size, message: bool) -> Vec<u8> {
+        let Some(last) = &self.last else {
+            return Vec::new();
+        };
+        let there = !message && last.size == size;
+        let mut out = if there { last.back() } else { b"\r".to_vec() };
+        out.extend(ERASE_BELOW);
+        if there || last.is_cut {
+            out.extend(&last.window);
+        }
+        out
+    }
+}
+
+impl Shown {
+    /// To its first line.
+    fn back(&self) -> Vec<u8> {
+        match self.lines {
+            0 => b"\r".to_vec(),
+            lines => format!("\r\x1b[{lines}A").into_bytes(),
+        }
+    }
+}
+
+/// Scrolls everything away.
+fn new_page(size: Size) -> Vec<u8> {
+    let mut out = format!("\x1b[{};1H", size.lines).into_bytes();
+    out.extend(vec![b'\n'; usize::from(size.lines)]);
+    out.extend(HOME);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As much of a terminal as is used: a screen, and the lines that left it at the top.
+    struct Terminal {
+        size: Size,
+        gone: Vec<String>,
+        screen: Vec<String>,
+        line: usize,
+        column: usize,
+    }
+
+    impl Terminal {
+        fn new(columns: u16, lines: u16) -> Self {
+            Self {
+                size: Size { columns, lines },
+                gone: Vec::new(),
+                screen: vec![String::new(); lines.into()],
+                line: 0,
+                column: 0,
+            }
+        }
+
+        fn feed(&mut self, bytes: &[u8]) {
+            let mut rest = std::str::from_utf8(bytes).unwrap();
+            while let Some(char) = rest.chars().next() {
+                rest = &rest[char.len_utf8()..];
+                match char {
+                    '\n' => {
+                        // The kernel puts a carriage return before it.
+                        self.column = 0;
+                        if self.line + 1 < self.screen.len() {
+                            self.line += 1;
+                        } else {
+                            self.gone.push(self.screen.remove(0));
+                            self.screen.push(String::new());
+                        }
+                    }
+                    '\r' => self.column = 0,
+                    '\x1b' => {
+                        let end = rest.find(|char: char| char.is_ascii_alphabetic()).unwrap();
+                        self.control(&rest[1..end], &rest[end..=end]);
+                        rest = &rest[end + 1..];
+                    }
+                    char => {
+                        self.screen[self.line].truncate(self.column);
+                        self.screen[self.line].push(char);
+                        self.column += 1;
+                        assert!(self.column <= self.size.columns.into());
+                    }
+                }
+            }
+        }
+
+        fn control(&mut self, number: &str, name: &str) {
+            match name {
+                "A" => self.line = self.line.saturating_sub(number.parse().unwrap()),
+                "K" => self.screen[self.line].truncate(self.column),
+                "J" => {
+                    self.screen[self.line].truncate(self.column);
+                    self.screen[self.line + 1..].fill(String::new());
+                }
+                "H" => {
+                    let line = number.split(';').next().unwrap();
+                    self.line = line.parse().unwrap_or(1) - 1;
+                    self.column = 0;
+                }
+                name => panic!("{name}"),
+            }
+        }
+
+        /// What is on the screen and above it.
+        fn all(&self) -> Vec<&str> {
+            let lines = self.gone.iter().chain(&self.screen[..self.line]);
+            lines.map(String::as_str).collect()
+        }
+
+        fn shown(&self) -> Vec<&str> {
+            let lines = self.screen[..self.line].iter();
+            lines.map(String::as_str).collect()
+        }
+    }
+
+    const SIZE: Size = Size {
+        columns: 20,
+        lines: 6,
+    };
+
+    fn drawn(windows: &[&str]) -> Terminal {
+        let mut terminal = Terminal::new(SIZE.columns, SIZE.lines);
+        let mut drawing = Drawing::default();
+        terminal.feed(b"$ pmuscope\n");
+        for window in windows {
+            terminal.feed(&drawing.draw(window.as_bytes(), SIZE, false));
+        }
+        terminal
+    }
+
+    #[test]
+    fn a_window_takes_the_place_of_the_one_before() {
+        let terminal = drawn(&["1 s\na long line of this\nb\n", "2 s\na\n"]);
+        assert_eq!(terminal.all(), ["$ pmuscope", "2 s", "a"]);
+        // At the bottom of the screen too.
+        let five = "1\n2\n3\n4\n5\n";
+        let terminal = drawn(&[five, "one\n", five, "six\nseven\n"]);
+        assert_eq!(terminal.all(), ["$ pmuscope", "six", "seven"]);
+    }
+
+    #[test]
+    fn what_has_no_room_is_shown_at_the_end() {
+        let mut terminal = drawn(&[]);
+        let mut drawing = Drawing::default();
+        terminal.feed(&drawing.draw(b"one\n", SIZE, false));
+        let window = "1\n2\n3\n4\n5\n6\n7\n";
+        for _ in 0..2 {
+            terminal.feed(&drawing.draw(window.as_bytes(), SIZE, false));
+            let all = ["$ pmuscope", "1", "2", "3", "4", " ... 3 more lines: C"];
+            assert_eq!(terminal.all(), all);
+        }
+        terminal.feed(b"^C");
+        terminal.feed(&drawing.end(SIZE, false));
+        let all = ["$ pmuscope", "1", "2", "3", "4", "5", "6", "7"];
+        assert_eq!(terminal.all(), all);
+    }
+
+    #[test]
+    fn a_message_stays() {
+        let mut terminal = drawn(&[]);
+        let mut drawing = Drawing::default();
+        terminal.feed(&drawing.draw(b"one\n", SIZE, true));
+        terminal.feed(b" WARN of something\n");
+        terminal.feed(&drawing.draw(b"two\n", SIZE, true));
+        terminal.feed(&drawing.draw(b"three\n", SIZE, false));
+        let all = ["$ pmuscope", "one", " WARN of something", "three"];
+        assert_eq!(terminal.all(), all);
+    }
+
+    #[test]
+    fn the_end_erases_no_message() {
+        let mut terminal = drawn(&[]);
+        let mut drawing = Drawing::default();
+        let window = "1\n2\n3\n4\n5\n6\n";
+        terminal.feed(&drawing.draw(b"one\n", SIZE, false));
+        terminal.feed(b" WARN of something\n^C");
+        terminal.feed(&drawing.end(SIZE, true));
+        assert_eq!(terminal.all(), ["$ pmuscope", "one", " WARN of something"]);
+        assert_eq!(terminal.screen[terminal.line], "");
+        // What has no room is below it.
+        drawing.draw(window.as_bytes(), SIZE, false);
+        assert!(drawing.end(SIZE, true).ends_with(window.as_bytes()));
+    }
+
+    #[test]
+    fn another_size_is_a_new_page() {
+        let mut terminal = drawn(&[]);
+        let mut drawing = Drawing::default();
+        terminal.feed(&drawing.draw(b"12345678901234567890\n", SIZE, false));
+        // As terminals do that break lines anew.
+        terminal.size = Size {
+            columns: 10,
+            lines: 6,
+        };
+        let lines = ["$ pmuscope", "1234567890", "1234567890", "", "", ""];
+        (terminal.screen, terminal.line) = (lines.map(str::to_owned).to_vec(), 3);
+        let size = terminal.size;
+        terminal.feed(&drawing.draw(b"two\n", size, false));
+        assert_eq!(terminal.shown(), ["two"]);
+        assert_eq!(terminal.gone[..3], lines[..3]);
+        terminal.feed(&drawing.draw(b"three\n", size, false));
+        assert_eq!(terminal.shown(), ["three"]);
+    }
+
+    #[test]
+    fn what_was_typed_goes() {
+        let mut terminal = drawn(&[]);
+        let mut drawing = Drawing::default();
+        terminal.feed(&drawing.draw(b"one\ntwo\n", SIZE, false));
+        terminal.feed(b"^C");
+        terminal.feed(&drawing.end(SIZE, false));
+        assert_eq!(terminal.screen[3], "");
+        assert_eq!(terminal.all(), ["$ pmuscope", "one", "two"]);
+    }
+
+    proptest! {
+        /// The last window is on the screen, and of those before nothing; what was there before is
+        /// above.
+        #[test]
+        fn only_the_last_window_is_shown(
+            windows in prop::collection::vec(prop::collection::vec("[a-z]{0,20}", 1..6), 1..8),
+        ) {
+            let windows: Vec<String> = windows
+                .iter()
+                .map(|lines| lines.iter().map(|line| format!("{line}\n")).collect())
+                .collect();
+            let terminal = drawn(&windows.iter().map(String::as_str).collect::<Vec<_>>());
+            let last = windows.last().unwrap().lines();
+            let expected: Vec<&str> = ["$ pmuscope"].into_iter().chain(last).collect();
+            prop_assert_eq!(terminal.all(), expected);
+        }
+    }
+}

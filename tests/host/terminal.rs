@@ -1,0 +1,130 @@
+//! `stat -I` on a terminal and into a pipe.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read as _},
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
+    process::{Child, Stdio},
+};
+
+use rustix::{
+    fs::OFlags,
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+
+use crate::support::{machine, pmuscope};
+
+/// A terminal: what is written to it, and its end for programs.
+struct Terminal {
+    written: File,
+    programs: File,
+}
+
+impl Terminal {
+    /// None, with a reason, where there are none.
+    fn open(columns: u16, lines: u16) -> Option<Self> {
+        let opened = || -> io::Result<(OwnedFd, File)> {
+            let written = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+            grantpt(&written)?;
+            unlockpt(&written)?;
+            let name = ptsname(&written, Vec::new())?;
+            let mut options = OpenOptions::new();
+            options.read(true).write(true);
+            options.custom_flags(OFlags::NOCTTY.bits().cast_signed());
+            Ok((written, options.open(name.to_string_lossy().as_ref())?))
+        };
+        let (written, programs) = match opened() {
+            Ok(opened) => opened,
+            Err(error) => {
+                println!("skipped: no pseudo-terminal can be opened here: {error}");
+                return None;
+            }
+        };
+        let size = Winsize {
+            ws_col: columns,
+            ws_row: lines,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&programs, size).unwrap();
+        let written = written.into();
+        Some(Self { written, programs })
+    }
+
+    fn stdio(&self) -> Stdio {
+        self.programs.try_clone().unwrap().into()
+    }
+
+    /// Reads until there is enough, or until the programs have ended.
+    fn read(&mut self, text: &mut String, enough: impl Fn(&str) -> bool) {
+        let mut bytes = [0; 4096];
+        while !enough(text) {
+            // At the end a terminal fails with EIO.
+            let Ok(read @ 1..) = self.written.read(&mut bytes) else {
+                return;
+            };
+            text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        }
+    }
+}
+
+/// What `stat -I` writes to a terminal until it has printed so many windows and is interrupted, or
+/// its command ends.
+fn written(term: &str, windows: usize, arguments: &[&str]) -> Option<String> {
+    let mut terminal = Terminal::open(80, 24)?;
+    let mut command = pmuscope();
+    command.args(["stat", "-I", "50", "-e", "task-clock"]);
+    command.args(arguments).env("TERM", term);
+    command.stdin(Stdio::null());
+    command.stdout(terminal.stdio()).stderr(terminal.stdio());
+    let child: Child = command.spawn().unwrap();
+    // What is left open here would keep it from ending.
+    drop(command);
+    terminal.programs = File::open("/dev/null").unwrap();
+    let mut text = String::new();
+    terminal.read(&mut text, |text| {
+        text.matches(" s, window ").count() >= windows
+    });
+    if arguments.is_empty() {
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    }
+    terminal.read(&mut text, |_| false);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{text}");
+    Some(text)
+}
+
+/// Up to the first line of the last window.
+const UP: &str = "A\u{1b}[K ";
+
+#[test]
+fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
+    let Some(_machine) = machine() else { return };
+    let Some(text) = written("xterm", 20, &[]) else {
+        return;
+    };
+    // But for the first ones, between messages of the start.
+    assert!(text.matches(UP).count() >= 10, "{text:?}");
+    // The last one stays.
+    let last = text.rsplit("\u{1b}[J").next().unwrap();
+    assert!(last.contains(" total "), "{text:?}");
+    assert!(
+        last.lines().all(|line| line.chars().count() <= 80),
+        "{text:?}"
+    );
+}
+
+#[test]
+fn windows_follow_each_other_where_nothing_can_be_drawn_over() {
+    let Some(_machine) = machine() else { return };
+    let beside = ["--", "sleep", "0.3"];
+    for (term, arguments) in [("dumb", &[][..]), ("xterm", &beside)] {
+        let Some(text) = written(term, 3, arguments) else {
+            return;
+        };
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        assert!(text.contains(" total "), "{text:?}");
+    }
+}
