@@ -3,24 +3,24 @@
 use std::{
     fs::File,
     io,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::AsFd as _,
     path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use perf_event_open_sys::{bindings, perf_event_open};
 use rustix::thread::CapabilitySet;
 
 use super::{Area, Finding, Loss, Subject};
 use crate::{
     catalogue::{Catalogue, Hardware, Settings},
-    event::{self},
+    event::{self, Counter, Exclude},
     machine::{Machine, Pmus, cgroup::Hierarchy, cpus::CpuList},
     plan::{self, Capacity, Counters, Plan, Request, Untried},
     session::{Config, Session, SessionError},
     snapshot::Hook,
+    sys::perf,
     window::Window,
 };
 
@@ -196,13 +196,12 @@ pub(super) struct Live {
 
 impl Trials for Live {
     fn open_on_cpu(&self, cpu: u32) -> io::Result<()> {
-        open(-1, cpu, 0).map(drop)
+        perf::open(&Counter::task_clock().attr(), Exclude::default(), cpu, None).map(drop)
     }
 
     fn open_in_cgroup(&self, directory: &Path) -> io::Result<()> {
         let directory = File::open(directory)?;
-        let flag = u64::from(bindings::PERF_FLAG_PID_CGROUP);
-        open(directory.as_raw_fd(), 0, flag).map(drop)
+        perf::open_in_cgroup(&Counter::task_clock().attr(), directory.as_fd(), 0).map(drop)
     }
 
     fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::SoundCounters, Untried>)> {
@@ -286,23 +285,4 @@ pub(super) fn plan(machine: &Machine, events: &str) -> Result<Plan, String> {
     // The session itself shows what the PMU takes.
     let capacity = Capacity::documented(&catalogue, &told, pmus, 0);
     Plan::packed(&request, pmus, &capacity).map_err(|error| error.to_string())
-}
-
-/// Opens task-clock for a target that `perf_event_open(2)` names by `pid` and `flags`.
-fn open(pid: i32, cpu: u32, flags: u64) -> io::Result<OwnedFd> {
-    let mut attr = bindings::perf_event_attr {
-        type_: bindings::PERF_TYPE_SOFTWARE,
-        config: u64::from(bindings::PERF_COUNT_SW_TASK_CLOCK),
-        ..Default::default()
-    };
-    attr.size = u32::try_from(size_of_val(&attr)).expect("the structure has some hundred bytes");
-    let flags = flags | u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: attr is a valid structure of the size it states; the kernel only reads and, on
-    // E2BIG, writes its size.
-    let fd = unsafe { perf_event_open(&mut attr, pid, cpu.cast_signed(), -1, flags) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

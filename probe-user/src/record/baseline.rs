@@ -2,15 +2,14 @@
 
 use std::{
     io,
-    os::fd::{FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
 };
 
-use perf_event_open_sys::{self as raw, bindings};
-
-use super::{RecordError, error::open_reason, options::ATTR_SIZE};
+use super::{RecordError, error::open_reason};
 use crate::{
     event::{self, Source},
     machine::Pmus,
+    sys::perf,
 };
 
 /// A counter of the memory accesses of a command and what it starts: Arm's `MEM_ACCESS`
@@ -30,34 +29,12 @@ impl AccessCounter {
         let Some(Source::Counter(counter)) = events.next().map(|event| event.source) else {
             unreachable!("a name that is no clock is one counter")
         };
-        let mut attr = bindings::perf_event_attr {
-            type_: counter.type_,
-            config: counter.config,
-            read_format: u64::from(
-                bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
-            ),
-            ..Default::default()
-        };
-        attr.config1 = counter.config1;
-        attr.config2 = counter.config2;
-        attr.size = ATTR_SIZE;
-        attr.set_disabled(1);
-        attr.set_inherit(1);
-        attr.set_enable_on_exec(1);
-        let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
-        // SAFETY: attr is a valid structure of the size it states; the kernel only reads and, on
-        // E2BIG, writes its size.
-        let fd = unsafe { raw::perf_event_open(&raw mut attr, pid.cast_signed(), -1, -1, flags) };
-        if fd < 0 {
-            let error = io::Error::last_os_error();
-            return Err(RecordError::Open {
-                pmu: "mem_access".to_owned(),
-                target: format!("process {pid}"),
-                reason: open_reason(&error),
-            });
-        }
-        // SAFETY: a new descriptor that nobody else owns.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let opened = perf::open_command(&counter.attr(), pid);
+        opened.map(Self).map_err(|error| RecordError::Open {
+            pmu: "mem_access".to_owned(),
+            target: format!("process {pid}"),
+            reason: open_reason(&error),
+        })
     }
 
     /// Accesses so far, scaled where the counter was shared with others; none where it never ran.
@@ -66,18 +43,15 @@ impl AccessCounter {
     ///
     /// Where it cannot be read.
     pub fn read(&self) -> Result<Option<f64>, RecordError> {
-        let mut bytes = [0; 24];
-        let size = rustix::io::read(&self.0, &mut bytes)
-            .map_err(|error| RecordError::Poll(error.into()))?;
-        if size != bytes.len() {
-            return Ok(None);
-        }
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_ne_bytes(word)
+        let perf::Reading {
+            count,
+            enabled,
+            running,
+        } = match perf::read(self.0.as_fd()) {
+            Ok(reading) => reading,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(RecordError::Poll(error)),
         };
-        let (count, enabled, running) = (word(0), word(8), word(16));
         if running == 0 {
             return Ok(None);
         }

@@ -4,14 +4,14 @@
 //! are the threads' own and live on; but a CPU that was offline when the recording began has none
 //! of them. A buffer of a thread is of no CPU.
 
-use std::{collections::BTreeSet, os::fd::RawFd, time::Instant};
-
-use super::{
-    RecordError, Recorder, Target,
-    open::{enable, lost},
-    target::threads,
+use std::{
+    collections::BTreeSet,
+    os::fd::{AsFd as _, RawFd},
+    time::Instant,
 };
-use crate::sys::uevents::Messages;
+
+use super::{RecordError, Recorder, Target, target::threads};
+use crate::sys::{perf, uevents::Messages};
 
 /// Which CPUs a recording knows to be online.
 pub(super) struct Cpus {
@@ -76,8 +76,8 @@ impl Recorder {
             .partition(|area| area.dead);
         self.areas = living;
         for area in dead {
-            let events = area.buffer.spe.iter().chain(&area.buffer.follow);
-            self.lost_before += events.filter_map(lost).sum::<u64>();
+            let lost = area.buffer.events().map(|event| perf::lost(event.as_fd()));
+            self.lost_before += lost.flatten().sum::<u64>();
         }
         if !self.config.per_thread {
             let sampled = self.sampled()?;
@@ -111,9 +111,8 @@ impl Recorder {
             }
         };
         let enabled = opened.and_then(|()| {
-            let events = self.areas[first..].iter().map(|area| &area.buffer);
-            let mut events = events.flat_map(|buffer| buffer.follow.iter().chain(&buffer.spe));
-            events.try_for_each(|event| enable(event).map_err(RecordError::Enable))
+            let mut new = self.areas[first..].iter();
+            new.try_for_each(|area| area.buffer.enable())
         });
         match enabled {
             Ok(()) => tracing::info!("CPU {cpu} came online"),

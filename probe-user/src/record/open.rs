@@ -1,12 +1,11 @@
 //! Opening the events of a recording and mapping their buffers.
 
 use std::{
-    fs::File,
     io,
-    os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
+    os::fd::{AsFd as _, OwnedFd},
 };
 
-use perf_event_open_sys::{self as raw, bindings};
+use perf_event_open_sys::bindings;
 
 use super::{
     Buffers, RecordError, Sampling, Size,
@@ -14,6 +13,7 @@ use super::{
     options::{SpeEvent, follow_attr, spe_attr},
     ring::{MapError, Ring},
 };
+use crate::sys::perf::{self, Whom};
 
 /// One buffer, and the events that write into it.
 pub(super) struct Buffer {
@@ -28,11 +28,17 @@ pub(super) struct Buffer {
     pub(super) follow: Vec<OwnedFd>,
 }
 
-/// Whom an event samples.
-#[derive(Clone, Copy)]
-pub(super) enum Whom<'a> {
-    Thread(u32),
-    Cgroup(&'a File),
+impl Buffer {
+    /// Its events: those that follow processes first, so that no sample comes before its process.
+    pub(super) fn events(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.follow.iter().chain(&self.spe)
+    }
+
+    /// Starts them.
+    pub(super) fn enable(&self) -> Result<(), RecordError> {
+        self.events()
+            .try_for_each(|event| perf::enable(event.as_fd()).map_err(RecordError::Enable))
+    }
 }
 
 /// How events are opened.
@@ -68,10 +74,10 @@ impl Opener<'_> {
                 reason: map_reason(&error),
             }
         })?;
-        redirect(&follow, &spe).map_err(RecordError::Enable)?;
+        perf::set_output(follow.as_fd(), spe.as_fd()).map_err(RecordError::Enable)?;
         let tid = match whom {
             Whom::Thread(tid) if cpu.is_none() => Some(tid),
-            Whom::Thread(_) | Whom::Cgroup(_) => None,
+            _ => None,
         };
         Ok(Some(Buffer {
             ring,
@@ -93,7 +99,7 @@ impl Opener<'_> {
             return Ok(false);
         };
         for event in [&spe, &follow] {
-            redirect(event, &buffer.spe[0]).map_err(RecordError::Enable)?;
+            perf::set_output(event.as_fd(), buffer.spe[0].as_fd()).map_err(RecordError::Enable)?;
         }
         buffer.spe.push(spe);
         buffer.follow.push(follow);
@@ -126,7 +132,7 @@ impl Opener<'_> {
                     let on = cpu.map_or(String::new(), |cpu| format!(" on CPU {cpu}"));
                     let target = match whom {
                         Whom::Thread(tid) => format!("thread {tid}{on}"),
-                        Whom::Cgroup(_) => format!("the cgroup{on}"),
+                        _ => format!("the cgroup{on}"),
                     };
                     return Err(RecordError::Open {
                         pmu: event.counter.pmu.clone().unwrap_or_default(),
@@ -141,73 +147,18 @@ impl Opener<'_> {
     }
 }
 
+/// The kernel counts the records that an event loses, where it can.
 fn open(
     attr: &mut bindings::perf_event_attr,
     whom: Whom<'_>,
     cpu: Option<u32>,
 ) -> io::Result<OwnedFd> {
-    let (pid, cgroup) = match whom {
-        Whom::Thread(tid) => (tid.cast_signed(), 0),
-        Whom::Cgroup(directory) => (directory.as_raw_fd(), bindings::PERF_FLAG_PID_CGROUP),
-    };
-    let cpu = cpu.map_or(-1, u32::cast_signed);
-    let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC | cgroup);
-    let mut open = |read_format: u64| -> RawFd {
-        attr.read_format = read_format;
-        // SAFETY: attr is a valid structure of the size it states; the kernel only reads and, on
-        // E2BIG, writes its size.
-        unsafe { raw::perf_event_open(attr, pid, cpu, -1, flags) }
-    };
-    let mut fd = open(u64::from(bindings::PERF_FORMAT_LOST));
-    if fd < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
-        // Kernels before 6.0 do not count lost records per event.
-        fd = open(0);
+    attr.read_format = perf::FORMAT_LOST;
+    let opened = perf::open_attr(attr, whom, cpu, None);
+    let too_old = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
+    if opened.as_ref().is_err_and(too_old) {
+        attr.read_format = 0;
+        return perf::open_attr(attr, whom, cpu, None);
     }
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// What the event writes goes into the buffer of `owner`.
-fn redirect(event: &OwnedFd, owner: &OwnedFd) -> io::Result<()> {
-    // SAFETY: both descriptors are perf events'.
-    check(unsafe { raw::ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) })
-}
-
-pub(super) fn enable(event: impl AsFd) -> io::Result<()> {
-    // SAFETY: the descriptor is a perf event's; the argument is plain.
-    check(unsafe { raw::ioctls::ENABLE(event.as_fd().as_raw_fd(), 0) })
-}
-
-pub(super) fn disable(event: impl AsFd) -> io::Result<()> {
-    // SAFETY: as above.
-    check(unsafe { raw::ioctls::DISABLE(event.as_fd().as_raw_fd(), 0) })
-}
-
-fn check(result: i32) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
-
-/// The number by which records name the event (`PERF_EVENT_IOC_ID`).
-pub(super) fn id(event: &OwnedFd) -> io::Result<u64> {
-    let mut id = 0;
-    // SAFETY: the kernel writes a word to the address.
-    check(unsafe { raw::ioctls::ID(event.as_raw_fd(), &raw mut id) })?;
-    Ok(id)
-}
-
-/// How many records of the event did not fit its ring, where the kernel counts them (6.0).
-pub(super) fn lost(event: &OwnedFd) -> Option<u64> {
-    let mut bytes = [0; 16];
-    // An event whose CPU has gone reads as end of file.
-    let size = rustix::io::read(event, &mut bytes).ok()?;
-    let (_, lost) = bytes.split_at(8);
-    let lost = lost.first_chunk().map(|word| u64::from_ne_bytes(*word));
-    lost.filter(|_| size == 16)
+    opened
 }

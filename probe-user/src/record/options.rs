@@ -8,6 +8,7 @@ use super::{RecordError, wire::SAMPLE_TYPE};
 use crate::{
     event::{self, Counter, EventError, Scope, Source},
     machine::{Pmu, Pmus, cpus::CpuList},
+    sys::perf::ATTR_SIZE,
 };
 
 /// A size in bytes, written with a suffix: `64K`, `1M`, `2G` are powers of 1024.
@@ -187,10 +188,6 @@ impl From<EventError> for RecordError {
         Self::Event(error)
     }
 }
-
-/// Size of the structure as this program knows it.
-#[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
-pub(super) const ATTR_SIZE: u32 = size_of::<perf_event_attr>() as u32;
 
 /// The attributes that all events here share: the trailer of their records.
 pub(super) fn base_attr() -> perf_event_attr {

@@ -18,13 +18,12 @@ use super::{
     cpu_buffer::{Attribution, CpuBuffer, DrainContext},
     follow::Cpus,
     machine::Sources,
-    open::{disable, enable, lost},
     options::{SpeEvent, follow_attr, spe_attr},
     target::threads,
     tasks::Tasks,
     wire::{Event, Task},
 };
-use crate::{event::Counter, machine::Machine};
+use crate::{event::Counter, machine::Machine, sys::perf};
 
 /// A recording as the user wants it.
 #[derive(Clone, Debug)]
@@ -146,9 +145,7 @@ impl Recorder {
             }
         }
         for area in &self.areas {
-            for event in area.buffer.follow.iter().chain(&area.buffer.spe) {
-                enable(event).map_err(RecordError::Enable)?;
-            }
+            area.buffer.enable()?;
         }
         Ok(())
     }
@@ -208,16 +205,14 @@ impl Recorder {
     pub fn finish(&mut self, sink: &mut dyn Sink) -> Result<(), RecordError> {
         for area in &self.areas {
             for event in area.buffer.spe.iter().chain(&area.buffer.follow) {
-                disable(event).map_err(RecordError::Enable)?;
+                perf::disable(event.as_fd()).map_err(RecordError::Enable)?;
             }
         }
         self.drain(sink, true)?;
         // The last ones lost have no record that says so.
-        let events = self
-            .areas
-            .iter()
-            .flat_map(|area| area.buffer.spe.iter().chain(&area.buffer.follow));
-        let lost = self.lost_before + events.filter_map(lost).sum::<u64>();
+        let events = self.areas.iter().flat_map(|area| area.buffer.events());
+        let lost = events.filter_map(|event| perf::lost(event.as_fd()));
+        let lost = self.lost_before + lost.sum::<u64>();
         self.counts.lost_ring_records = self.counts.lost_ring_records.max(lost);
         Ok(())
     }
@@ -270,8 +265,8 @@ impl Recorder {
             if std::mem::take(&mut area.stopped) {
                 self.counts.restarts += 1;
                 for event in &area.buffer.spe {
-                    disable(event).map_err(RecordError::Enable)?;
-                    enable(event).map_err(RecordError::Enable)?;
+                    perf::disable(event.as_fd()).map_err(RecordError::Enable)?;
+                    perf::enable(event.as_fd()).map_err(RecordError::Enable)?;
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io,
+    os::fd::AsFd as _,
     path::Path,
     sync::Arc,
 };
@@ -12,13 +13,16 @@ use rustix::event::epoll;
 use super::{
     RecordError, Recorder,
     cpu_buffer::CpuBuffer,
-    open::{Buffer, Opener, Whom, enable, id},
+    open::{Buffer, Opener},
     options::SpeEvent,
     present,
 };
 use crate::{
     machine::Machine,
-    sys::descriptors::{self, Needed},
+    sys::{
+        descriptors::{self, Needed},
+        perf::{self, Whom},
+    },
 };
 
 /// The SPE event and the one that follows processes.
@@ -143,7 +147,7 @@ impl Recorder {
         descriptors::allow(&Needed::default().with("events of a cgroup on CPUs", events))?;
         for &(cpu, kind) in cpus {
             let opener = self.opener(false);
-            let whom = Whom::Cgroup(&directory);
+            let whom = Whom::Cgroup(directory.as_fd());
             if let Some(buffer) = opener.buffer(&self.events[kind], whom, Some(cpu))? {
                 self.add(buffer, kind)?;
             }
@@ -197,7 +201,7 @@ impl Recorder {
             (&buffer.follow, &mut self.ids.1),
         ] {
             for event in events {
-                ids.push(id(event).map_err(RecordError::Enable)?);
+                ids.push(perf::id(event.as_fd()).map_err(RecordError::Enable)?);
             }
         }
         let number = self.buffers;
@@ -223,9 +227,7 @@ impl Recorder {
             }
             self.attach_all(pid)?;
             for area in &self.areas[first..] {
-                for event in area.buffer.follow.iter().chain(&area.buffer.spe) {
-                    enable(event).map_err(RecordError::Enable)?;
-                }
+                area.buffer.enable()?;
                 self.counts.unsampled_ns += area
                     .buffer
                     .tid

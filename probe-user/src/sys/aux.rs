@@ -1,13 +1,9 @@
 //! An AUX buffer that the kernel overwrites for ever: user space maps it, so that it exists, and
 //! never reads it.
 
-use std::{
-    io,
-    os::fd::{AsRawFd as _, BorrowedFd, OwnedFd},
-    ptr,
-};
+use std::{io, os::fd::BorrowedFd};
 
-use perf_event_open_sys::{bindings, ioctls};
+use perf_event_open_sys::bindings;
 use rustix::mm::ProtFlags;
 
 use super::ring::{Mapping, Records};
@@ -90,36 +86,6 @@ fn head(records: &[u8]) -> Option<(u32, usize)> {
 fn word(record: &[u8], at: usize) -> u64 {
     let bytes = record.get(at..).and_then(<[u8]>::first_chunk::<8>);
     bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-}
-
-/// The kernel's own number of an event.
-pub(crate) fn id(event: &OwnedFd) -> io::Result<u64> {
-    let mut id = 0;
-    // SAFETY: the descriptor is a perf event's; the kernel writes one word.
-    result(unsafe { ioctls::ID(event.as_raw_fd(), &raw mut id) })?;
-    Ok(id)
-}
-
-/// Stops an event: what it has in its buffer is handed over.
-pub(crate) fn disable(event: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the descriptor is a perf event's; the argument is plain.
-    result(unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) })
-}
-
-/// Changes the period of an event that does not run.
-pub(crate) fn set_period(event: &OwnedFd, period: u64) -> io::Result<()> {
-    // The argument is the address of the number.
-    let address = ptr::from_ref(&period) as u64;
-    // SAFETY: the descriptor is a perf event's; the kernel reads one word at the address.
-    result(unsafe { ioctls::PERIOD(event.as_raw_fd(), address) })
-}
-
-fn result(result: i32) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! `perf_event_open(2)`: counters of one CPU, for all tasks, never inherited.
+//! `perf_event_open(2)`, and what else the kernel does with the descriptors that it returns.
 
 use std::{
     io,
     os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    ptr,
 };
 
 use perf_event_open_sys::{self as raw, bindings};
@@ -29,6 +30,23 @@ pub(crate) struct Attr {
     pub(crate) type_: u32,
     /// `config` to `config4`
     pub(crate) config: [u64; 5],
+}
+
+/// Size of the structure as this program knows it.
+#[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
+pub(crate) const ATTR_SIZE: u32 = size_of::<bindings::perf_event_attr>() as u32;
+
+/// Whose doings an event is about.
+#[derive(Clone, Copy)]
+pub(crate) enum Whom<'a> {
+    /// All tasks of a CPU.
+    All,
+    /// The calling thread.
+    Own,
+    /// A thread.
+    Thread(u32),
+    /// The tasks of a cgroup on a CPU; by its directory.
+    Cgroup(BorrowedFd<'a>),
 }
 
 /// What the kernel says of a counter when it is read.
@@ -58,7 +76,26 @@ pub(crate) fn open(
     if leader.is_none() {
         set_leader(&mut attr);
     }
-    open_attr(&mut attr, cpu, leader)
+    open_attr(&mut attr, Whom::All, Some(cpu), leader)
+}
+
+/// Opens a counter of the tasks of a cgroup on one CPU.
+pub(crate) fn open_in_cgroup(
+    event: &Attr,
+    directory: BorrowedFd<'_>,
+    cpu: u32,
+) -> io::Result<OwnedFd> {
+    open_attr(&mut attr(event), Whom::Cgroup(directory), Some(cpu), None)
+}
+
+/// Opens a counter of a process that waits for its exec, and of what it starts, wherever they run.
+/// It counts from the exec on.
+pub(crate) fn open_command(event: &Attr, pid: u32) -> io::Result<OwnedFd> {
+    let mut attr = attr(event);
+    attr.set_disabled(1);
+    attr.set_inherit(1);
+    attr.set_enable_on_exec(1);
+    open_attr(&mut attr, Whom::Thread(pid), None, None)
 }
 
 /// Opens the first event of a group that is read as a whole, by [`read_group`]; the others are
@@ -69,8 +106,8 @@ pub(crate) fn open_leader(event: &Attr, exclude: Exclude, cpu: u32) -> io::Resul
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_exclude_hv(exclude.hv.into());
     set_leader(&mut attr);
-    attr.read_format = u64::from(bindings::PERF_FORMAT_GROUP);
-    open_attr(&mut attr, cpu, None)
+    attr.read_format |= u64::from(bindings::PERF_FORMAT_GROUP);
+    open_attr(&mut attr, Whom::All, Some(cpu), None)
 }
 
 /// Opens a counter of what this thread executes in user mode on one CPU, in the group of `leader`
@@ -87,9 +124,9 @@ pub(crate) fn open_own(
     if leader.is_none() {
         set_leader(&mut attr);
         attr.set_pinned(1);
-        attr.read_format = u64::from(bindings::PERF_FORMAT_GROUP);
+        attr.read_format |= u64::from(bindings::PERF_FORMAT_GROUP);
     }
-    open_attr_of(&mut attr, 0, cpu, leader)
+    open_attr(&mut attr, Whom::Own, Some(cpu), leader)
 }
 
 /// Opens a disabled event that samples all tasks of one CPU every `period` events.
@@ -104,7 +141,7 @@ pub(crate) fn open_sampling(
     attr.set_exclude_user(exclude.user.into());
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_disabled(1);
-    open_attr(&mut attr, cpu, None)
+    open_attr(&mut attr, Whom::All, Some(cpu), None)
 }
 
 /// `kernel.perf_event_paranoid`; None where it cannot be read.
@@ -120,10 +157,32 @@ pub(crate) fn enable(leader: BorrowedFd<'_>) -> io::Result<()> {
     done(unsafe { raw::ioctls::ENABLE(leader.as_raw_fd(), 0) })
 }
 
-/// Stops a group by its leader; its counts stay.
+/// Stops a group by its leader; its counts stay, and what it has in a buffer is handed over.
 pub(crate) fn disable(leader: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is a perf event's; the argument is plain.
     done(unsafe { raw::ioctls::DISABLE(leader.as_raw_fd(), 0) })
+}
+
+/// The kernel's own number of an event, by which records name it.
+pub(crate) fn id(event: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut id = 0;
+    // SAFETY: the descriptor is a perf event's; the kernel writes one word.
+    done(unsafe { raw::ioctls::ID(event.as_raw_fd(), &raw mut id) })?;
+    Ok(id)
+}
+
+/// Changes the period of an event that does not run.
+pub(crate) fn set_period(event: BorrowedFd<'_>, period: u64) -> io::Result<()> {
+    // The argument is the address of the number.
+    let address = ptr::from_ref(&period) as u64;
+    // SAFETY: the descriptor is a perf event's; the kernel reads one word at the address.
+    done(unsafe { raw::ioctls::PERIOD(event.as_raw_fd(), address) })
+}
+
+/// What `event` writes goes into the buffer of `owner`.
+pub(crate) fn set_output(event: BorrowedFd<'_>, owner: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors are perf events'.
+    done(unsafe { raw::ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) })
 }
 
 /// What a system call said that returns nothing else.
@@ -137,19 +196,20 @@ fn done(result: i32) -> io::Result<()> {
 /// Opens the software event that fires when a CPU switches between tasks of two cgroups (kernel
 /// 5.13).
 pub(crate) fn open_cgroup_switches(cpu: u32) -> io::Result<OwnedFd> {
-    let mut attr = bindings::perf_event_attr {
+    let event = Attr {
         type_: bindings::PERF_TYPE_SOFTWARE,
-        config: u64::from(bindings::PERF_COUNT_SW_CGROUP_SWITCHES),
-        ..Default::default()
+        config: [bindings::PERF_COUNT_SW_CGROUP_SWITCHES.into(), 0, 0, 0, 0],
     };
-    open_attr(&mut attr, cpu, None)
+    open_attr(&mut attr(&event), Whom::All, Some(cpu), None)
 }
 
 /// Reads a counter; of another CPU's, the kernel asks that CPU by an interrupt.
 pub(crate) fn read(event: BorrowedFd<'_>) -> io::Result<Reading> {
     let mut words = [0; 3];
-    read_words(event, &mut words)?;
-    let [count, enabled, running] = words;
+    let read = read_words(event, &mut words)?;
+    let &[count, enabled, running] = &words[..read] else {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    };
     Ok(Reading {
         count,
         enabled,
@@ -174,7 +234,21 @@ pub(crate) fn read_group(leader: BorrowedFd<'_>, counters: usize) -> io::Result<
     Ok(counts.iter().map(reading).collect())
 }
 
-/// Reads at least three words and returns how many.
+/// How many records of an event did not fit its ring; None where the kernel does not count them
+/// (before 6.0) or the event's CPU is gone. Of an event that was opened with [`FORMAT_LOST`].
+pub(crate) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
+    let mut words = [0; 2];
+    let read = read_words(event, &mut words).ok()?;
+    let &[_, lost] = &words[..read] else {
+        return None;
+    };
+    Some(lost)
+}
+
+/// `PERF_FORMAT_LOST` of `read_format` (kernel 6.0).
+pub(crate) const FORMAT_LOST: u64 = bindings::PERF_FORMAT_LOST as u64;
+
+/// Reads words and returns how many: none of an event in error state (its CPU or PMU is gone).
 fn read_words(event: BorrowedFd<'_>, words: &mut [u64]) -> io::Result<usize> {
     let mut bytes = vec![0; size_of_val(words)];
     let read = rustix::io::read(event, &mut bytes)?;
@@ -182,13 +256,10 @@ fn read_words(event: BorrowedFd<'_>, words: &mut [u64]) -> io::Result<usize> {
     for (word, bytes) in words.iter_mut().zip(chunks) {
         *word = u64::from_ne_bytes(*bytes);
     }
-    // An event in error state (its CPU or PMU is gone) reads as end of file.
-    if chunks.len() < 3 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
     Ok(chunks.len())
 }
 
+/// For a counter, which is read by [`read`].
 fn attr(event: &Attr) -> bindings::perf_event_attr {
     let [config, config1, config2, config3, config4] = event.config;
     let mut attr = bindings::perf_event_attr {
@@ -196,6 +267,9 @@ fn attr(event: &Attr) -> bindings::perf_event_attr {
         config,
         config3,
         config4,
+        read_format: u64::from(
+            bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
+        ),
         ..Default::default()
     };
     attr.config1 = config1;
@@ -213,31 +287,23 @@ fn set_leader(attr: &mut bindings::perf_event_attr) {
     attr.set_enable_on_exec(1);
 }
 
-fn open_attr(
+/// Opens any event: of a CPU, or of a thread wherever it runs (`cpu` None).
+pub(crate) fn open_attr(
     attr: &mut bindings::perf_event_attr,
-    cpu: u32,
+    whom: Whom<'_>,
+    cpu: Option<u32>,
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
-    open_attr_of(attr, ALL, cpu, leader)
-}
-
-/// All tasks.
-const ALL: i32 = -1;
-
-/// `pid` is a thread, 0 for this one, or [`ALL`].
-fn open_attr_of(
-    attr: &mut bindings::perf_event_attr,
-    pid: i32,
-    cpu: u32,
-    leader: Option<BorrowedFd<'_>>,
-) -> io::Result<OwnedFd> {
-    attr.size = u32::try_from(size_of_val(attr)).expect("the structure has some hundred bytes");
-    attr.read_format |= u64::from(
-        bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
-    );
-    let cpu = cpu.cast_signed();
+    attr.size = ATTR_SIZE;
+    let (pid, cgroup) = match whom {
+        Whom::All => (-1, 0),
+        Whom::Own => (0, 0),
+        Whom::Thread(tid) => (tid.cast_signed(), 0),
+        Whom::Cgroup(directory) => (directory.as_raw_fd(), bindings::PERF_FLAG_PID_CGROUP),
+    };
+    let cpu = cpu.map_or(-1, u32::cast_signed);
     let leader = leader.map_or(-1, |fd| fd.as_raw_fd());
-    let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
+    let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC | cgroup);
     // SAFETY: attr is a valid structure of the size it states; the kernel only reads and, on
     // E2BIG, writes its size.
     let fd = unsafe { raw::perf_event_open(attr, pid, cpu, leader, flags) };

@@ -10,7 +10,7 @@ use crate::{
     event::{self, Counter, Exclude, Scope, Source},
     machine::{Pmu, Pmus, cpus::CpuList},
     sys::{
-        aux::{self, AuxBuffer, Logged},
+        aux::{AuxBuffer, Logged},
         perf,
     },
 };
@@ -167,7 +167,7 @@ impl SpeCpuEvent {
                 cpu,
                 reason: no_buffer(&error),
             })?;
-        let id = aux::id(&fd).map_err(|source| SpeError::Control {
+        let id = perf::id(fd.as_fd()).map_err(|source| SpeError::Control {
             what: "identify",
             cpu,
             source,
@@ -188,7 +188,7 @@ impl SpeCpuEvent {
 
     /// Stops sampling: everything that lies in the buffer is handed over.
     pub(crate) fn stop(&mut self) -> Result<Drained, SpeError> {
-        aux::disable(&self.fd).map_err(self.failed("stop"))?;
+        perf::disable(self.fd.as_fd()).map_err(self.failed("stop"))?;
         // Its error means that the CPU, and with it the event, is gone.
         let enabled = perf::read(self.fd.as_fd()).map_or(self.enabled, |reading| reading.enabled);
         let grown = enabled > self.enabled;
@@ -200,7 +200,7 @@ impl SpeCpuEvent {
     /// after it had lost data.
     pub(crate) fn go_on(&self, period: Option<u64>) -> Result<(), SpeError> {
         if let Some(period) = period {
-            aux::set_period(&self.fd, period).map_err(self.failed("change the period of"))?;
+            perf::set_period(self.fd.as_fd(), period).map_err(self.failed("change the period of"))?;
         }
         self.enable()
     }
