@@ -11,8 +11,9 @@ use super::{
     machine::Sources,
     open::Buffer,
     tasks::Tasks,
-    wire::{Event, Events, Stamp},
+    wire::{Stamp, StampedEvents},
 };
+use crate::sys::records::Event;
 
 /// AUX bytes that the kernel has announced, and for whom.
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +103,9 @@ impl CpuBuffer {
 
     /// Third step: notes what the records say about AUX bytes; those about tasks go to `tasks`.
     pub(super) fn read<'a>(&'a mut self, counts: &mut Counts, tasks: &mut Vec<(Stamp, Event<'a>)>) {
-        let mut events = Events::new(&self.records);
-        for (event, stamp) in &mut events {
+        let mut events = StampedEvents::new(&self.records);
+        for (event, trailer) in &mut events {
+            let stamp = Stamp::of(trailer);
             match event {
                 Event::Aux {
                     offset,

@@ -6,6 +6,9 @@ use std::{fs, path::Path};
 use bytes::BufMut as _;
 use perf_event_open_sys::bindings;
 
+use super::wire::Stamp;
+use crate::sys::records::put;
+
 /// `PERF_RECORD_MISC_USER`: the mapping is of user space.
 const USER: u16 = 2;
 
@@ -13,6 +16,15 @@ const USER: u16 = 2;
 pub(super) fn records(proc: &Path, pid: u32, id: u64) -> Vec<u8> {
     let process = proc.join(pid.to_string());
     let mut records = Vec::new();
+    let mut add = |kind, misc, body: &[u8], tid| {
+        // Before everything: at time 0.
+        let stamp = Stamp {
+            pid,
+            tid,
+            ..Stamp::default()
+        };
+        put(&mut records, (kind, misc), body, &stamp.trailer(id));
+    };
     let threads = fs::read_dir(process.join("task")).into_iter().flatten();
     for thread in threads.flatten() {
         let tid = thread.file_name().to_str().and_then(|tid| tid.parse().ok());
@@ -23,28 +35,12 @@ pub(super) fn records(proc: &Path, pid: u32, id: u64) -> Vec<u8> {
             body.put_u32_ne(tid);
             body.put_slice(name.strip_suffix(b"\n").unwrap_or(&name));
             body.put_u8(0);
-            record(
-                &mut records,
-                bindings::PERF_RECORD_COMM,
-                0,
-                body,
-                pid,
-                tid,
-                id,
-            );
+            add(bindings::PERF_RECORD_COMM, 0, &body, tid);
         }
     }
     let maps = fs::read_to_string(process.join("maps")).unwrap_or_default();
     for body in maps.lines().filter_map(|line| mapping(pid, line)) {
-        record(
-            &mut records,
-            bindings::PERF_RECORD_MMAP2,
-            USER,
-            body,
-            pid,
-            pid,
-            id,
-        );
+        add(bindings::PERF_RECORD_MMAP2, USER, &body, pid);
     }
     records
 }
@@ -85,50 +81,23 @@ fn mapping(pid: u32, line: &str) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// One record with its trailer (wire.rs), at time 0: before everything.
-fn record(
-    records: &mut Vec<u8>,
-    kind: u32,
-    misc: u16,
-    mut body: Vec<u8>,
-    pid: u32,
-    tid: u32,
-    id: u64,
-) {
-    body.resize(body.len().next_multiple_of(8), 0);
-    body.put_u32_ne(pid);
-    body.put_u32_ne(tid);
-    // Time, CPU and padding.
-    body.put_u64_ne(0);
-    body.put_u64_ne(0);
-    body.put_u64_ne(id);
-    // A path is at most 4 KiB long.
-    let Ok(size) = u16::try_from(8 + body.len()) else {
-        return;
-    };
-    records.put_u32_ne(kind);
-    records.put_u16_ne(misc);
-    records.put_u16_ne(size);
-    records.put_slice(&body);
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::wire::{Event, Events},
-        *,
-    };
+    use super::{super::wire::StampedEvents, *};
+    use crate::sys::records::Event;
 
     #[test]
     fn this_process_has_its_name_and_its_program() {
         let pid = std::process::id();
         let bytes = records(Path::new("/proc"), pid, 8);
-        let mut events = Events::new(&bytes);
+        let mut events = StampedEvents::new(&bytes);
         let own = fs::read_to_string("/proc/self/comm").unwrap();
         let names: Vec<_> = events
             .by_ref()
-            .filter_map(|(event, stamp)| match event {
-                Event::Comm { pid, tid, name } => Some((pid, tid == stamp.tid, name.to_vec())),
+            .filter_map(|(event, trailer)| match event {
+                Event::Comm { pid, tid, name } => {
+                    Some((pid, tid == Stamp::of(trailer).tid, name.to_vec()))
+                }
                 _ => None,
             })
             .collect();

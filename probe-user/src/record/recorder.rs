@@ -21,9 +21,15 @@ use super::{
     options::{SpeEvent, follow_attr, spe_attr},
     target::threads,
     tasks::Tasks,
-    wire::{Event, Task},
 };
-use crate::{event::Counter, machine::Machine, sys::perf};
+use crate::{
+    event::Counter,
+    machine::Machine,
+    sys::{
+        perf,
+        records::{Event, Task},
+    },
+};
 
 /// A recording as the user wants it.
 #[derive(Clone, Debug)]

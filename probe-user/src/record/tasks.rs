@@ -8,7 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use super::wire::{Event, Stamp, Task};
+use super::wire::Stamp;
+use crate::sys::records::{Event, Task};
 
 /// A stretch of a thread's life under one name.
 #[derive(Clone, Debug)]

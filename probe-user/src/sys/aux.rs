@@ -6,7 +6,10 @@ use std::{io, os::fd::BorrowedFd};
 use perf_event_open_sys::bindings;
 use rustix::mm::ProtFlags;
 
-use super::ring::{Mapping, Records};
+use super::{
+    records::{Event, Events},
+    ring::{Mapping, Records},
+};
 
 /// The mapped buffer of an event, and the kernel's log of what it wrote there, where one is kept.
 pub(crate) struct AuxBuffer {
@@ -48,26 +51,19 @@ impl AuxBuffer {
 }
 
 impl Logged {
-    /// Sums the records of a ring up (`linux/perf_event.h`, `enum perf_event_type`): 8 bytes of
-    /// type, misc and size; of an AUX record the offset, size and flags follow, of a LOST one an id
-    /// and the number.
-    fn of(mut records: &[u8]) -> Self {
+    /// Sums the records of a ring up.
+    fn of(records: &[u8]) -> Self {
         let mut sum = Self::default();
-        while let Some((kind, size)) = head(records) {
-            let Some((record, rest)) = records.split_at_checked(size.max(8)) else {
-                break;
-            };
-            records = rest;
-            match kind {
-                bindings::PERF_RECORD_AUX => {
-                    let flags = word(record, 24);
+        for (event, _) in Events::<0>::new(records) {
+            match event {
+                Event::Aux { size, flags, .. } => {
                     let set = |flag: u32| u64::from(flags & u64::from(flag) != 0);
-                    sum.bytes += word(record, 16);
+                    sum.bytes += size;
                     sum.truncated += set(bindings::PERF_AUX_FLAG_TRUNCATED);
                     sum.partial += set(bindings::PERF_AUX_FLAG_PARTIAL);
                     sum.collided += set(bindings::PERF_AUX_FLAG_COLLISION);
                 }
-                bindings::PERF_RECORD_LOST => sum.lost += word(record, 16),
+                Event::Lost(count) => sum.lost += count,
                 _ => {}
             }
         }
@@ -75,30 +71,15 @@ impl Logged {
     }
 }
 
-/// Type and size of the record that begins here.
-fn head(records: &[u8]) -> Option<(u32, usize)> {
-    let kind = records.first_chunk::<4>()?;
-    let size = records.get(6..8)?.first_chunk::<2>()?;
-    Some((u32::from_ne_bytes(*kind), u16::from_ne_bytes(*size).into()))
-}
-
-/// The word at an offset; 0 where the record ends before.
-fn word(record: &[u8], at: usize) -> u64 {
-    let bytes = record.get(at..).and_then(<[u8]>::first_chunk::<8>);
-    bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::records;
 
     fn record(kind: u32, words: &[u64]) -> Vec<u8> {
-        let size = u16::try_from(8 + 8 * words.len()).unwrap();
-        let mut bytes = kind.to_ne_bytes().to_vec();
-        bytes.extend([0, 0]);
-        bytes.extend(size.to_ne_bytes());
-        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
-        bytes
+        let mut record = Vec::new();
+        records::put(&mut record, (kind, 0), &records::body::words(words), &[]);
+        record
     }
 
     #[test]
