@@ -184,9 +184,8 @@ fn parse(text: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
+    use crate::sys::tree::Tree;
 
     const GPU: &str = "0000:27:00.0";
     const NIC: &str = "0000:38:00.0";
@@ -195,58 +194,44 @@ mod tests {
 
     /// A machine whose device nodes are /dev/null (1:3), /dev/zero (1:5) and /dev/full (1:7) of
     /// this one.
-    struct Machine(tempfile::TempDir);
+    struct Machine(Tree);
 
     impl Machine {
         fn new() -> Self {
-            let machine = Self(tempfile::tempdir().unwrap());
+            let machine = Self(Tree::new());
             let device = |address: &str, rest: &str| {
                 format!("../../devices/pci0000:00/0000:00:01.0/{address}/{rest}")
             };
-            machine.link("sys/dev/char/1:3", &device(GPU, "drm/renderD128"));
-            machine.link("sys/dev/char/1:5", "../../devices/virtual/vfio/12");
-            machine.write("sys/class/vfio/12/dev", "1:5\n");
-            machine.link(
+            machine.0.link("sys/dev/char/1:3", &device(GPU, "drm/renderD128"));
+            machine.0.link("sys/dev/char/1:5", "../../devices/virtual/vfio/12");
+            machine.0.write("sys/class/vfio/12/dev", "1:5\n");
+            machine.0.link(
                 &format!("sys/kernel/iommu_groups/12/devices/{GIVEN}"),
                 "../../../../devices",
             );
-            machine.link("sys/class/net/eth0", &device(HOST_NIC, "net/eth0"));
-            machine.link("sys/class/net/lo", "../../devices/virtual/net/lo");
+            machine.0.link("sys/class/net/eth0", &device(HOST_NIC, "net/eth0"));
+            machine.0.link("sys/class/net/lo", "../../devices/virtual/net/lo");
             machine.process(1, "/init.scope", "host", &["/dev/full"]);
             machine
         }
 
-        fn path(&self, path: &str) -> PathBuf {
-            let path = self.0.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            path
-        }
-
-        fn write(&self, path: &str, text: &str) {
-            fs::write(self.path(path), text).unwrap();
-        }
-
-        fn link(&self, path: &str, target: &str) {
-            symlink(target, self.path(path)).unwrap();
-        }
-
         /// In a network namespace that is a file of `proc`.
         fn process(&self, pid: u32, cgroup: &str, namespace: &str, open: &[&str]) {
-            self.write(&format!("proc/{pid}/cgroup"), &format!("0::{cgroup}\n"));
-            self.write(&format!("proc/{namespace}"), "");
-            let namespace = self.0.path().join("proc").join(namespace);
-            self.link(&format!("proc/{pid}/ns/net"), namespace.to_str().unwrap());
-            self.write(&format!("proc/{pid}/fd/.keep"), "");
+            self.0.write(&format!("proc/{pid}/cgroup"), &format!("0::{cgroup}\n"));
+            self.0.write(&format!("proc/{namespace}"), "");
+            let namespace = self.0.join("proc").join(namespace);
+            self.0.link(&format!("proc/{pid}/ns/net"), namespace);
+            self.0.write(&format!("proc/{pid}/fd/.keep"), "");
             for (number, file) in open.iter().enumerate() {
-                self.link(&format!("proc/{pid}/fd/{number}"), file);
+                self.0.link(&format!("proc/{pid}/fd/{number}"), file);
             }
             if pid == 1 {
-                self.link("proc/self", "1");
+                self.0.link("proc/self", "1");
             }
         }
 
         fn holders(&self) -> Holders {
-            read(&self.0.path().join("proc"), &self.0.path().join("sys"))
+            read(&self.0.join("proc"), &self.0.join("sys"))
         }
 
         fn of(&self, address: &str) -> Vec<String> {
@@ -275,7 +260,7 @@ mod tests {
         machine.process(30, "/pod/pause", "other", &[]);
         machine.process(31, "/pod/a", "other", &[]);
         let link = format!("../../devices/pci0000:00/{NIC}/net/eth0");
-        machine.link("proc/31/root/sys/class/net/eth0", &link);
+        machine.0.link("proc/31/root/sys/class/net/eth0", &link);
         assert_eq!(machine.of(NIC), ["/pod/a", "/pod/pause"]);
         let kernel = machine.holders().by_kernel;
         assert_eq!(kernel, [HOST_NIC.parse().unwrap()].into());
@@ -286,7 +271,7 @@ mod tests {
         let machine = Machine::new();
         let information = "Model: \t NVIDIA GH200 480GB\nDevice Minor: \t 3\n";
         let file = format!("proc/driver/nvidia/gpus/{GPU}/information");
-        machine.write(&file, information);
+        machine.0.write(&file, information);
         let nodes = nodes(
             &machine.0.path().join("proc"),
             &machine.0.path().join("sys"),

@@ -128,6 +128,7 @@ fn above(path: &str, by_path: &BTreeMap<&str, CgroupId>) -> Option<CgroupId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::tree::Tree;
 
     const NVME: &str = "259:0";
 
@@ -192,9 +193,9 @@ mod tests {
 
     #[test]
     fn the_hierarchy_is_read_with_ids() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("a/b")).unwrap();
-        fs::write(root.path().join("a/io.stat"), "259:0 rbytes=7 wbytes=8\n").unwrap();
+        let root = Tree::new();
+        root.dir("a/b");
+        root.write("a/io.stat", "259:0 rbytes=7 wbytes=8\n");
         let hierarchy = Hierarchy {
             mount: root.path().to_owned(),
             root: "/".to_owned(),

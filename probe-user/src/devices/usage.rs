@@ -147,6 +147,7 @@ impl HeldBy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::tree::Tree;
 
     #[test]
     fn a_window_with_a_look_at_one_end_only_is_stale() {
@@ -163,10 +164,9 @@ mod tests {
     /// Looking took some time: nobody looks again before fifty times that have passed.
     #[test]
     fn the_pace_is_that_of_the_cost() {
-        let proc = tempfile::tempdir().unwrap();
-        fs::create_dir(proc.path().join("self")).unwrap();
+        let proc = Tree::new();
         let mount = "30 1 0:26 / /nowhere rw - cgroup2 cgroup2 rw\n";
-        fs::write(proc.path().join("self/mountinfo"), mount).unwrap();
+        proc.write("self/mountinfo", mount);
         let hierarchy = Hierarchy::find(proc.path()).unwrap();
         let mut reader = DeviceReader {
             roots: Roots::below(proc.path()),

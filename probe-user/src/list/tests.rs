@@ -6,6 +6,7 @@ use super::{Availability, EventItem, Inventory, Part};
 use crate::{
     event::{self, Counter},
     machine::Pmus,
+    sys::tree::Tree,
 };
 
 /// Refuses the generic event with that type and config, as a PMU does that does not count it.
@@ -63,10 +64,8 @@ fn everything_odd() {
 
 #[test]
 fn without_a_core_pmu_the_reason_is_said_once() {
-    let root = tempfile::tempdir().unwrap();
-    let software = root.path().join("bus/event_source/devices/software");
-    std::fs::create_dir_all(&software).unwrap();
-    std::fs::write(software.join("type"), "1\n").unwrap();
+    let root = Tree::new();
+    root.pmu("software", &[("type", "1\n")]);
     let pmus = Pmus::read(root.path()).unwrap();
     let inventory = Inventory::new(&pmus, &opens);
     insta::assert_snapshot!(text(&inventory, None));

@@ -188,6 +188,7 @@ fn unescape(field: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::tree::Tree;
 
     fn parse(line: &str) -> Option<(String, String)> {
         Hierarchy::parse(line).map(|h| (h.mount.display().to_string(), h.root))
@@ -211,15 +212,10 @@ mod tests {
 
     #[test]
     fn no_cgroup2_is_said_so() {
-        let proc = tempfile::tempdir().unwrap();
+        let proc = Tree::new();
         let missing = Hierarchy::find(proc.path()).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read "), "{missing}");
-        fs::create_dir(proc.path().join("self")).unwrap();
-        fs::write(
-            proc.path().join("self/mountinfo"),
-            "23 1 0:22 / /proc rw - proc proc rw\n",
-        )
-        .unwrap();
+        proc.write("self/mountinfo", "23 1 0:22 / /proc rw - proc proc rw\n");
         let unmounted = Hierarchy::find(proc.path()).unwrap_err().to_string();
         assert!(
             unmounted.contains("mount -t cgroup2 none /sys/fs/cgroup"),
@@ -229,10 +225,9 @@ mod tests {
 
     #[test]
     fn walks_and_resolves_a_tree() {
-        let tree = tempfile::tempdir().unwrap();
+        let tree = Tree::new();
         let mount = tree.path().to_path_buf();
-        fs::create_dir_all(mount.join("a.slice/b.scope")).unwrap();
-        fs::write(mount.join("a.slice/b.scope/cgroup.controllers"), "").unwrap();
+        tree.write("a.slice/b.scope/cgroup.controllers", "");
         let hierarchy = Hierarchy {
             mount: mount.clone(),
             root: "/".into(),

@@ -187,6 +187,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::sys::tree::Tree;
 
     fn list(text: &str) -> CpuList {
         text.parse().unwrap()
@@ -252,11 +253,9 @@ mod tests {
 
     #[test]
     fn reads_online_and_possible_of_a_tree() {
-        let root = tempfile::tempdir().unwrap();
-        let cpu = root.path().join("devices/system/cpu");
-        std::fs::create_dir_all(&cpu).unwrap();
-        std::fs::write(cpu.join("online"), "0-3\n").unwrap();
-        std::fs::write(cpu.join("possible"), "0-x\n").unwrap();
+        let root = Tree::new();
+        root.write("devices/system/cpu/online", "0-3\n");
+        root.write("devices/system/cpu/possible", "0-x\n");
 
         assert_eq!(online(root.path()).unwrap(), list("0-3"));
         assert_eq!(
@@ -264,7 +263,7 @@ mod tests {
             format!(
                 "{} holds `0-x`, which is no list of CPUs: `0-x` is neither a CPU number nor a \
                  range of them",
-                cpu.join("possible").display()
+                root.join("devices/system/cpu/possible").display()
             )
         );
     }

@@ -185,27 +185,23 @@ fn read_trimmed(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::tree::Tree;
 
     /// A file that appears later changes nothing of what was read, but CPUs come and go.
     #[test]
     fn what_does_not_change_is_read_once() {
-        let root = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let root = Tree::new();
         let machine = Machine::at(Roots::below(root.path()));
-        write("sys/devices/system/cpu/online", "0-3\n");
-        write("sys/bus/event_source/devices/software/type", "1\n");
+        root.write("sys/devices/system/cpu/online", "0-3\n");
+        root.write("sys/bus/event_source/devices/software/type", "1\n");
         let mount = |at: &str| format!("30 1 0:26 / {at} rw - cgroup2 cgroup2 rw\n");
-        write("proc/self/mountinfo", &mount("/first"));
+        root.write("proc/self/mountinfo", mount("/first"));
         assert_eq!(machine.pmus().unwrap().names().count(), 1);
         assert_eq!(machine.online().unwrap().len(), 4);
         assert_eq!(machine.hierarchy().unwrap().mount, Path::new("/first"));
-        write("sys/devices/system/cpu/online", "0-1\n");
-        write("sys/bus/event_source/devices/msr/type", "9\n");
-        write("proc/self/mountinfo", &mount("/second"));
+        root.write("sys/devices/system/cpu/online", "0-1\n");
+        root.write("sys/bus/event_source/devices/msr/type", "9\n");
+        root.write("proc/self/mountinfo", mount("/second"));
         assert_eq!(machine.pmus().unwrap().names().count(), 1);
         assert_eq!(machine.online().unwrap().len(), 2);
         assert_eq!(machine.hierarchy().unwrap().mount, Path::new("/first"));

@@ -200,14 +200,14 @@ fn caches(sysfs: &Path, topology: &Topology) -> BTreeMap<u32, u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Roots;
+    use crate::{machine::Roots, sys::tree::Tree};
 
-    struct Tree(tempfile::TempDir);
+    struct Fixture(Tree);
 
-    impl Tree {
+    impl Fixture {
         /// Two sockets with L3 caches 0 and 40, and a task 17 in a container.
         fn new() -> Self {
-            let tree = Self(tempfile::tempdir().unwrap());
+            let tree = Self(Tree::new());
             for (cpu, cache) in [(0, 0), (1, 40)] {
                 let dir = format!("sys/devices/system/cpu/cpu{cpu}/cache/index3");
                 tree.write(&format!("{dir}/level"), "3\n");
@@ -219,9 +219,7 @@ mod tests {
         }
 
         fn write(&self, file: &str, text: &str) {
-            let path = self.0.path().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+            self.0.write(file, text);
         }
 
         fn group(&self, path: &str, tasks: &str, bytes: [&str; 2]) {
@@ -237,7 +235,7 @@ mod tests {
 
         fn reader(&self) -> Option<Reader> {
             let hierarchy = Hierarchy {
-                mount: self.0.path().join("cgroup"),
+                mount: self.0.join("cgroup"),
                 root: "/".to_owned(),
             };
             let machine = Machine::at(Roots::below(self.0.path()));
@@ -262,7 +260,7 @@ mod tests {
 
     #[test]
     fn control_and_monitoring_groups_are_read_by_socket() {
-        let tree = Tree::new();
+        let tree = Fixture::new();
         assert!(tree.reader().is_none(), "not mounted");
         tree.group("mon_groups/a", "17\n", ["100\n", "7\n"]);
         assert!(tree.reader().is_none(), "a directory is no mount");

@@ -115,23 +115,22 @@ fn text(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::tree::Tree;
 
-    fn tree(packages: &[&str], nodes: &[&str]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        let write = |path: String, text: &str| {
-            let path = root.path().join("devices/system").join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+    fn tree(packages: &[&str], nodes: &[&str]) -> Tree {
+        let root = Tree::new();
+        let write = |path: &str, text: &str| {
+            root.write(&format!("devices/system/{path}"), text);
         };
-        write("cpu/online".into(), &format!("0-{}\n", packages.len() - 1));
+        write("cpu/online", &format!("0-{}\n", packages.len() - 1));
         for (cpu, package) in packages.iter().enumerate() {
             write(
-                format!("cpu/cpu{cpu}/topology/physical_package_id"),
+                &format!("cpu/cpu{cpu}/topology/physical_package_id"),
                 package,
             );
         }
         for (node, cpus) in nodes.iter().enumerate() {
-            write(format!("node/node{node}/cpulist"), cpus);
+            write(&format!("node/node{node}/cpulist"), cpus);
         }
         root
     }

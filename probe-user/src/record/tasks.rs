@@ -214,6 +214,7 @@ fn name_of(proc: &Path, tid: u32) -> Option<Arc<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::tree::Tree;
 
     fn stamp(time: u64) -> Stamp {
         Stamp {
@@ -241,19 +242,18 @@ mod tests {
         Some((who.pid, who.name.to_string()))
     }
 
-    fn place(proc: &Path, pid: u32, state: &str, cgroup: &str) {
-        let directory = proc.join(pid.to_string());
-        fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("comm"), "shell\n").unwrap();
+    fn place(proc: &Tree, pid: u32, state: &str, cgroup: &str) {
+        proc.write(&format!("{pid}/comm"), "shell\n");
         let status = format!("Name:\tshell\nState:\t{state}\nTgid:\t{pid}\n");
-        fs::write(directory.join("status"), status).unwrap();
-        fs::write(directory.join("cgroup"), format!("5:cpu:/x\n0::{cgroup}\n")).unwrap();
+        proc.write(&format!("{pid}/status"), status);
+        let cgroups = format!("5:cpu:/x\n0::{cgroup}\n");
+        proc.write(&format!("{pid}/cgroup"), cgroups);
     }
 
     #[test]
     fn a_name_holds_from_its_time_on() {
-        let proc = tempfile::tempdir().unwrap();
-        place(proc.path(), 10, "S (sleeping)", "/a");
+        let proc = Tree::new();
+        place(&proc, 10, "S (sleeping)", "/a");
         let mut tasks = Tasks::new(proc.path());
         assert_eq!(name(&mut tasks, 10, 5), Some((10, "shell".into())));
         fork(&mut tasks, 100, 20, 20, 10);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_known_until_its_last_records_were_read() {
-        let proc = tempfile::tempdir().unwrap();
+        let proc = Tree::new();
         let mut tasks = Tasks::new(proc.path());
         comm(&mut tasks, 1, 30, b"short");
         let task = Task {
@@ -289,26 +289,26 @@ mod tests {
 
     #[test]
     fn a_cgroup_is_asked_for_each_round_and_kept_when_the_process_is_gone() {
-        let proc = tempfile::tempdir().unwrap();
-        place(proc.path(), 40, "R (running)", "/a");
+        let proc = Tree::new();
+        place(&proc, 40, "R (running)", "/a");
         let mut tasks = Tasks::new(proc.path());
         let cgroup = |tasks: &mut Tasks| {
             let who = tasks.who(40, None).unwrap();
             who.cgroup.map(|path| path.to_string())
         };
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/a"));
-        place(proc.path(), 40, "R (running)", "/b");
+        place(&proc, 40, "R (running)", "/b");
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/a"));
         tasks.round_ends();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));
         // The kernel shows a zombie in the root.
-        place(proc.path(), 40, "Z (zombie)", "/");
+        place(&proc, 40, "Z (zombie)", "/");
         tasks.round_ends();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));
-        place(proc.path(), 40, "R (running)", "/");
+        place(&proc, 40, "R (running)", "/");
         tasks.round_ends();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/"));
-        fs::remove_dir_all(proc.path().join("40")).unwrap();
+        fs::remove_dir_all(proc.join("40")).unwrap();
         tasks.round_ends();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/"));
     }

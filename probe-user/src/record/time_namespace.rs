@@ -35,6 +35,7 @@ fn parse(offsets: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::tree::Tree;
 
     #[test]
     fn the_distance_is_that_of_the_monotonic_clock() {
@@ -51,9 +52,9 @@ mod tests {
 
     #[test]
     fn a_kernel_without_time_namespaces_is_no_missing_proc() {
-        let proc = tempfile::tempdir().unwrap();
+        let proc = Tree::new();
         assert_eq!(ahead(proc.path()), None);
-        fs::create_dir(proc.path().join("self")).unwrap();
+        proc.dir("self");
         assert_eq!(ahead(proc.path()), Some(0));
     }
 

@@ -11,4 +11,6 @@ pub(crate) mod ring;
 pub mod roots;
 pub(crate) mod spawn;
 pub mod spin;
+#[cfg(test)]
+pub(crate) mod tree;
 pub(crate) mod uevents;

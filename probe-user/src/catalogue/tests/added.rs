@@ -6,7 +6,10 @@ use super::{
     super::{Hardware, Platform, Settings, template::Pattern},
     CATALOGUE, fixture,
 };
-use crate::machine::{Machine, Roots};
+use crate::{
+    machine::{Machine, Roots},
+    sys::tree::Tree,
+};
 
 /// What its own metrics would open there.
 fn opened(name: &str) -> String {
@@ -49,11 +52,9 @@ fn intel_servers() {
 /// Desktops have the same cores, and other memory controllers.
 #[test]
 fn a_desktop_with_the_same_cores_is_no_server() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("sys/devices/system/cpu");
-    std::fs::create_dir_all(&dir).unwrap();
+    let root = Tree::new();
     let modalias = "cpu:type:x86,ven0002fam0019mod0061:feature:,0000\n";
-    std::fs::write(dir.join("modalias"), modalias).unwrap();
+    root.write("sys/devices/system/cpu/modalias", modalias);
     let told = Hardware::detect(&Machine::at(Roots::below(root.path())));
     assert_eq!(told.platform, Platform::generic());
 }

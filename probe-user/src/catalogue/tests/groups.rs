@@ -1,7 +1,10 @@
 //! What is opened for a metric on a machine.
 
 use super::{CATALOGUE, metric, pmus};
-use crate::catalogue::{Catalogue, CounterGroup, Narrowed, Per, Settings, Unavailable};
+use crate::{
+    catalogue::{Catalogue, CounterGroup, Narrowed, Per, Settings, Unavailable},
+    sys::tree::Tree,
+};
 
 fn texts(family: &str, name: &str, machine: &str) -> Vec<String> {
     let groups = metric(family, name).groups(&pmus(machine), &Settings::default());
@@ -133,17 +136,16 @@ fn what_is_not_there_is_said() {
          not have it"
     );
     // A machine with one socket has no peer, and one with an older driver not every event.
-    let dir = tempfile::tempdir().unwrap();
-    let pmu = dir.path().join("bus/event_source/devices/nvidia_scf_pmu_0");
-    for (file, text) in [
-        ("type", "20"),
-        ("cpumask", "0"),
-        ("format/event", "config:0-32"),
-        ("events/cycles", "event=0x100000000"),
-    ] {
-        std::fs::create_dir_all(pmu.join(file).parent().unwrap()).unwrap();
-        std::fs::write(pmu.join(file), text).unwrap();
-    }
+    let dir = Tree::new();
+    dir.pmu(
+        "nvidia_scf_pmu_0",
+        &[
+            ("type", "20"),
+            ("cpumask", "0"),
+            ("format/event", "config:0-32"),
+            ("events/cycles", "event=0x100000000"),
+        ],
+    );
     let one = crate::machine::Pmus::read(dir.path()).unwrap();
     scf.groups(&one, &Settings::default()).unwrap();
     let remote = metric("nvidia-grace-scf", "remote_read_latency");
@@ -241,22 +243,19 @@ fn a_device_narrows_the_pmus_that_count_it() {
 /// A link to another CPU has no write events.
 #[test]
 fn a_link_to_a_cpu_counts_reads_only() {
-    let dir = tempfile::tempdir().unwrap();
-    let pmu = dir
-        .path()
-        .join("bus/event_source/devices/nvidia_nvlink_c2c_pmu_0");
-    for (file, text) in [
-        ("type", "20"),
-        ("cpumask", "0"),
-        ("peer", "nr_cpu=1"),
-        ("format/event", "config:0-3"),
-        ("events/cycles", "event=0x0"),
-        ("events/in_rd_cum_outs", "event=0x1"),
-        ("events/in_rd_req", "event=0x2"),
-    ] {
-        std::fs::create_dir_all(pmu.join(file).parent().unwrap()).unwrap();
-        std::fs::write(pmu.join(file), text).unwrap();
-    }
+    let dir = Tree::new();
+    dir.pmu(
+        "nvidia_nvlink_c2c_pmu_0",
+        &[
+            ("type", "20"),
+            ("cpumask", "0"),
+            ("peer", "nr_cpu=1"),
+            ("format/event", "config:0-3"),
+            ("events/cycles", "event=0x0"),
+            ("events/in_rd_cum_outs", "event=0x1"),
+            ("events/in_rd_req", "event=0x2"),
+        ],
+    );
     let pmus = crate::machine::Pmus::read(dir.path()).unwrap();
     let of = |name: &str| metric("tegra410-nvlink-c2c", name).groups(&pmus, &Settings::default());
     of("nvlink_c2c_in_read_latency").unwrap();
@@ -269,20 +268,17 @@ fn a_link_to_a_cpu_counts_reads_only() {
 
 #[test]
 fn a_fabric_without_a_name_is_told_by_its_identifier() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Tree::new();
     for (n, identifier) in [(0, "2cf20000"), (3, "2cf20000"), (5, "10301000")] {
-        let pmu = dir
-            .path()
-            .join(format!("bus/event_source/devices/nvidia_uncore_pmu_{n}"));
-        for (file, text) in [
-            ("type", "20"),
-            ("cpumask", "0"),
-            ("identifier", identifier),
-            ("format/event", "config:0-32"),
-        ] {
-            std::fs::create_dir_all(pmu.join(file).parent().unwrap()).unwrap();
-            std::fs::write(pmu.join(file), text).unwrap();
-        }
+        dir.pmu(
+            &format!("nvidia_uncore_pmu_{n}"),
+            &[
+                ("type", "20"),
+                ("cpumask", "0"),
+                ("identifier", identifier),
+                ("format/event", "config:0-32"),
+            ],
+        );
     }
     let pmus = crate::machine::Pmus::read(dir.path()).unwrap();
     let groups = metric("vera-unnamed", "slc_refill_bandwidth").groups(&pmus, &Settings::default());

@@ -1,25 +1,21 @@
 //! The rule that tells the chip.
 
-use std::path::Path;
-
 use super::super::{Chip, Hardware, Platform};
-use crate::machine::{Machine, Roots};
+use crate::{
+    machine::{Machine, Roots},
+    sys::tree::Tree,
+};
 
-struct Tree(tempfile::TempDir);
+/// A sysfs that tells a machine.
+struct Sysfs(Tree);
 
-impl Tree {
+impl Sysfs {
     fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
+        Self(Tree::new())
     }
 
     fn file(self, path: &str, text: &str) -> Self {
-        let path = self.path().join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        self.0.write(path, text);
         self
     }
 
@@ -41,7 +37,7 @@ impl Tree {
     }
 
     fn machine(&self) -> Hardware {
-        let sys = self.path().to_owned();
+        let sys = self.0.path().to_owned();
         // What is not there cannot tell: this host's own procfs would.
         Hardware::detect(&Machine::at(Roots {
             sys,
@@ -66,19 +62,19 @@ const TWO: [&str; 3] = [
 
 #[test]
 fn sockets_and_gpus_tell_the_chip() {
-    let nic = |tree: Tree| tree.pci("0000:01:00.0", "0x15b3", "0x1021", "0x020000");
-    let chip = |tree: &Tree| (tree.machine().chip, tree.machine().gpus_per_socket);
-    let superchip = nic(Tree::new().pmus(&TWO));
+    let nic = |tree: Sysfs| tree.pci("0000:01:00.0", "0x15b3", "0x1021", "0x020000");
+    let chip = |tree: &Sysfs| (tree.machine().chip, tree.machine().gpus_per_socket);
+    let superchip = nic(Sysfs::new().pmus(&TWO));
     assert_eq!(
         chip(&superchip),
         (Some(Chip::named("grace-cpu-superchip").unwrap()), Some(0))
     );
-    let hopper = nic(Tree::new().pmus(&ONE)).gh200("0009:01:00.0");
+    let hopper = nic(Sysfs::new().pmus(&ONE)).gh200("0009:01:00.0");
     assert_eq!(
         chip(&hopper),
         (Some(Chip::named("grace-hopper").unwrap()), Some(1))
     );
-    let multi = Tree::new()
+    let multi = Sysfs::new()
         .pmus(&TWO)
         .gh200("0009:01:00.0")
         .gh200("0019:01:00.0");
@@ -86,7 +82,7 @@ fn sockets_and_gpus_tell_the_chip() {
         chip(&multi),
         (Some(Chip::named("grace-hopper-multi").unwrap()), Some(1))
     );
-    let uneven = Tree::new().pmus(&TWO).gh200("0009:01:00.0");
+    let uneven = Sysfs::new().pmus(&TWO).gh200("0009:01:00.0");
     assert_eq!(
         chip(&uneven),
         (Some(Chip::named("grace-hopper-multi").unwrap()), None)
@@ -96,12 +92,12 @@ fn sockets_and_gpus_tell_the_chip() {
 #[test]
 fn what_cannot_be_told_is_not_guessed() {
     for tree in [
-        Tree::new().pmus(&ONE),
+        Sysfs::new().pmus(&ONE),
         // Some other NVIDIA GPU: on PCIe or on NVLink-C2C.
-        Tree::new()
+        Sysfs::new()
             .pmus(&ONE)
             .pci("0009:01:00.0", "0x10de", "0x2941", "0x030200"),
-        Tree::new()
+        Sysfs::new()
             .pmus(&TWO)
             .pci("0009:01:00.0", "0x10de", "0x2331", "0x030200"),
     ] {
@@ -117,7 +113,7 @@ fn what_cannot_be_told_is_not_guessed() {
 #[test]
 fn vera_is_told_by_its_pmus() {
     for pmu in ["nvidia_ucf_pmu_0", "nvidia_cmem_latency_pmu_1"] {
-        let machine = Tree::new().pmus(&[pmu]).machine();
+        let machine = Sysfs::new().pmus(&[pmu]).machine();
         assert_eq!(machine, Hardware::of_chip(Chip::named("tegra410").unwrap()));
     }
 }
@@ -126,7 +122,7 @@ fn vera_is_told_by_its_pmus() {
 fn vera_without_named_pmus_is_told_by_their_identifier() {
     let tree = |identifier: &str| {
         let file = "bus/event_source/devices/nvidia_uncore_pmu_0/identifier";
-        Tree::new()
+        Sysfs::new()
             .pmus(&["nvidia_uncore_pmu_0"])
             .file(file, identifier)
     };
@@ -147,10 +143,10 @@ fn vera_without_named_pmus_is_told_by_their_identifier() {
 #[test]
 fn cores_are_told_by_their_ids() {
     let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
-    let v2 = Tree::new().file(midr, "0x00000000411fd4f1\n").machine();
+    let v2 = Sysfs::new().file(midr, "0x00000000411fd4f1\n").machine();
     assert_eq!(v2.platform, Platform::named("neoverse-v2").unwrap());
     assert_eq!(v2.midr, Some(0x410f_d4f0));
-    let n1 = Tree::new().file(midr, "0x00000000413fd0c1\n").machine();
+    let n1 = Sysfs::new().file(midr, "0x00000000413fd0c1\n").machine();
     assert_eq!(
         (n1.platform, n1.midr),
         (Platform::named("neoverse-n1").unwrap(), Some(0x410f_d0c0))
@@ -164,13 +160,13 @@ fn cores_are_told_by_their_ids() {
         ("0055", Platform::generic()),
     ] {
         let modalias = format!("cpu:type:x86,ven0000fam0006mod{model}:feature:,0000,0001\n");
-        let machine = Tree::new()
+        let machine = Sysfs::new()
             .file("devices/system/cpu/modalias", &modalias)
             .machine();
         assert_eq!(machine.platform, platform);
     }
     let amd = "cpu:type:x86,ven0002fam0019mod008F:feature:,0000\n";
-    let machine = Tree::new()
+    let machine = Sysfs::new()
         .file("devices/system/cpu/modalias", amd)
         .machine();
     assert_eq!(machine, Hardware::of_chip(Chip::named("other").unwrap()));
@@ -199,14 +195,14 @@ fn another_core_has_no_neoverse_v2_metrics() {
 #[test]
 fn machines_without_their_drivers_are_told_all_the_same() {
     let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
-    let v2 = |tree: Tree| tree.file(midr, "0x00000000410fd4f0\n");
-    let package = |tree: Tree, cpu: u32, package: u32| {
+    let v2 = |tree: Sysfs| tree.file(midr, "0x00000000410fd4f0\n");
+    let package = |tree: Sysfs, cpu: u32, package: u32| {
         let file = format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id");
         tree.file(&file, &format!("{package}\n"))
     };
     let soc = "jep106:036b:0241\n";
     let grace = || {
-        v2(Tree::new()
+        v2(Sysfs::new()
             .file("devices/soc0/soc_id", soc)
             .pmus(&["software"]))
     };
@@ -219,11 +215,11 @@ fn machines_without_their_drivers_are_told_all_the_same() {
     let two = grace().file("devices/system/cpu/online", "0-1\n");
     let two = package(package(two, 0, 36), 1, 2364);
     assert_eq!(two.machine().chip, Chip::named("grace-cpu-superchip"));
-    let other = v2(Tree::new().file("devices/soc0/soc_id", "jep106:0a52:0001\n"));
+    let other = v2(Sysfs::new().file("devices/soc0/soc_id", "jep106:0a52:0001\n"));
     assert_eq!(
         other.machine().platform,
         Platform::named("neoverse-v2").unwrap()
     );
-    let vera = Tree::new().file(midr, "0x000000004e0f0100\n").machine();
+    let vera = Sysfs::new().file(midr, "0x000000004e0f0100\n").machine();
     assert_eq!(vera.platform, Platform::named("vera").unwrap());
 }

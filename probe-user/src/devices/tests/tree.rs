@@ -1,19 +1,20 @@
 //! sysfs trees built from the tables of tests/fixtures/pci.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::path::Path;
 
 use crate::{
     devices::Devices,
     machine::{Bdf, Pmus, topology::Topology},
+    sys::tree,
 };
 
 /// A sysfs that grows.
-pub(super) struct Tree(tempfile::TempDir);
+pub(super) struct Tree(tree::Tree);
 
 impl Tree {
     /// With two CPUs, each a socket and a NUMA node.
     pub(super) fn new() -> Self {
-        let tree = Self(tempfile::tempdir().unwrap());
+        let tree = Self(tree::Tree::new());
         tree.write("devices/system/cpu/online", b"0-1\n");
         for n in 0..2 {
             let package = format!("devices/system/cpu/cpu{n}/topology/physical_package_id");
@@ -26,18 +27,12 @@ impl Tree {
     }
 
     pub(super) fn write(&self, file: &str, bytes: &[u8]) {
-        let path = self.0.path().join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, bytes).unwrap();
+        self.0.write(file, bytes);
     }
 
     pub(super) fn pmu(&self, name: &str, files: &[(&str, &str)]) {
-        let dir = format!("bus/event_source/devices/{name}");
-        self.write(&format!("{dir}/type"), b"50\n");
-        self.write(&format!("{dir}/cpumask"), b"0\n");
-        for (file, text) in files {
-            self.write(&format!("{dir}/{file}"), text.as_bytes());
-        }
+        self.0.pmu(name, &[("type", "50\n"), ("cpumask", "0\n")]);
+        self.0.pmu(name, files);
     }
 
     /// The functions of a table.
@@ -49,14 +44,12 @@ impl Tree {
             self.function(way, class, vendor, device);
             for name in words {
                 let (name, number) = name.split_once('=').unwrap_or((name, ""));
-                let dir = self.0.path().join("devices").join(way).join(name);
-                fs::create_dir_all(&dir).unwrap();
+                let dir = format!("devices/{way}/{name}");
+                self.0.dir(&dir);
                 if !number.is_empty() {
-                    fs::write(dir.join("dev"), number).unwrap();
+                    self.0.write(&format!("{dir}/dev"), number);
                 }
-                let link = self.0.path().join("class").join(name);
-                fs::create_dir_all(link.parent().unwrap()).unwrap();
-                symlink(dir, link).unwrap();
+                self.0.link(&format!("class/{name}"), self.0.join(&dir));
             }
         }
     }
@@ -70,19 +63,15 @@ impl Tree {
         file("vendor", &format!("0x{vendor}"));
         file("device", &format!("0x{device}"));
         file("numa_node", "0");
-        let bus = self.0.path().join("bus/pci/devices");
-        fs::create_dir_all(&bus).unwrap();
         let address = way.rsplit('/').next().unwrap();
-        symlink(self.0.path().join(&dir), bus.join(address)).unwrap();
+        let link = format!("bus/pci/devices/{address}");
+        self.0.link(&link, self.0.join(&dir));
     }
 
     /// The configuration space of a function that is there.
     pub(super) fn config(&self, address: Bdf, bytes: &[u8]) {
-        let file = self
-            .0
-            .path()
-            .join(format!("bus/pci/devices/{address}/config"));
-        fs::write(file, bytes).unwrap();
+        self.0
+            .write(&format!("bus/pci/devices/{address}/config"), bytes);
     }
 
     pub(super) fn path(&self) -> &Path {

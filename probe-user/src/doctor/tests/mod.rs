@@ -15,7 +15,6 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use rustix::thread::CapabilitySet;
-use tempfile::TempDir;
 
 use btf::{STRUCTURES, Structure, btf};
 
@@ -27,6 +26,7 @@ use super::{
 use crate::{
     machine::{Machine, Pmus, Roots},
     plan::{self, Untried},
+    sys::tree::Tree,
 };
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
@@ -101,7 +101,7 @@ fn process(arch: Arch) -> Process {
 
 /// A machine whose files are in a directory of the test's.
 struct Fixture {
-    root: TempDir,
+    root: Tree,
     process: Process,
     trials: Told,
 }
@@ -109,19 +109,16 @@ struct Fixture {
 impl Fixture {
     /// Lays the machine `name` over a tree of tests/fixtures/sysfs.
     fn new(sysfs: Option<&str>, name: &str, process: Process, trials: Told) -> Self {
-        let root = tempfile::tempdir().unwrap();
+        let root = Tree::new();
         let fixtures = Path::new(FIXTURES);
         if let Some(sysfs) = sysfs {
-            copy(
-                &fixtures.join("sysfs").join(sysfs),
-                &root.path().join("sys"),
-            );
+            copy(&fixtures.join("sysfs").join(sysfs), &root.join("sys"));
         }
         if name != "none" {
             copy(&fixtures.join("doctor").join(name), root.path());
         }
         for directory in ["proc", "sys", "boot"] {
-            fs::create_dir_all(root.path().join(directory)).unwrap();
+            root.dir(directory);
         }
         let fixture = Self {
             root,
@@ -135,15 +132,11 @@ impl Fixture {
     }
 
     fn write(&self, path: &str, content: &[u8]) {
-        let path = self.root.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
+        self.root.write(path, content);
     }
 
     fn link(&self, path: &str, target: &str) {
-        let path = self.root.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::os::unix::fs::symlink(self.root.path().join(target), path).unwrap();
+        self.root.link(path, self.root.join(target));
     }
 
     fn examine(&self) -> Diagnosis {

@@ -1,6 +1,7 @@
 //! What a wrong list is answered, word for word.
 
 use super::{Pmus, machine, refusal};
+use crate::sys::tree::Tree;
 
 fn check(pmus: &Pmus, table: &[(&str, &str)]) {
     for (text, sentence) in table {
@@ -350,10 +351,8 @@ fn machines() {
 /// A machine without a PMU of the CPU, such as most virtual machines.
 #[test]
 fn no_core_pmu() {
-    let root = tempfile::tempdir().unwrap();
-    let devices = root.path().join("bus/event_source/devices");
-    std::fs::create_dir_all(devices.join("software")).unwrap();
-    std::fs::write(devices.join("software/type"), "1\n").unwrap();
+    let root = Tree::new();
+    root.pmu("software", &[("type", "1\n")]);
     let pmus = Pmus::read(root.path()).unwrap();
     for event in ["cycles", "LLC-loads", "r1a"] {
         assert_eq!(
@@ -364,15 +363,14 @@ fn no_core_pmu() {
             )
         );
     }
-    std::fs::create_dir_all(devices.join("cpu")).unwrap();
-    std::fs::write(devices.join("cpu/type"), "four\n").unwrap();
+    root.pmu("cpu", &[("type", "four\n")]);
     let pmus = Pmus::read(root.path()).unwrap();
     assert_eq!(
         refusal("cycles", &pmus),
         format!(
             "`cycles` needs the CPU's own PMU, and this machine shows none (not read: \
              {}/cpu/type: does not hold a number); software events such as task-clock work without",
-            devices.display()
+            root.join("bus/event_source/devices").display()
         )
     );
 }

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use super::{Pmus, counter, event, fixture, machine, refusal};
-use crate::machine::{PmuKind, Word, cpus};
+use crate::{
+    machine::{PmuKind, Word, cpus},
+    sys::tree::Tree,
+};
 
 fn kind(machine: &Pmus, name: &str) -> PmuKind {
     machine.get(name).unwrap().unwrap().kind.clone()
@@ -37,15 +40,13 @@ fn kinds_of_pmu() {
 /// A test PMU may be registered under the type of raw events: then it is what they count on.
 #[test]
 fn the_raw_type_makes_a_core_pmu() {
-    let root = tempfile::tempdir().unwrap();
-    let pmu = root.path().join("bus/event_source/devices/armv9_fake");
-    std::fs::create_dir_all(&pmu).unwrap();
-    std::fs::write(pmu.join("type"), "4\n").unwrap();
+    let root = Tree::new();
+    root.pmu("armv9_fake", &[("type", "4\n")]);
     assert_eq!(
         kind(&Pmus::read(root.path()).unwrap(), "armv9_fake"),
         PmuKind::Core
     );
-    std::fs::write(pmu.join("cpumask"), "0\n").unwrap();
+    root.pmu("armv9_fake", &[("cpumask", "0\n")]);
     let uncore = Pmus::read(root.path()).unwrap();
     assert_eq!(
         uncore.cores().count(),

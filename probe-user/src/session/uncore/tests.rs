@@ -7,44 +7,39 @@ use super::*;
 use crate::{
     event::{self},
     machine::{Pmus, Roots},
+    sys::tree::Tree,
 };
 
 const EVENTS: &str =
     "{nvidia_scf_pmu_0/clock/,nvidia_scf_pmu_0/clock,name=twice/},uncore_imc_0/clock/";
 
 struct Fixture {
-    root: tempfile::TempDir,
+    root: Tree,
 }
 
 impl Fixture {
     /// Two PMUs on CPU 0, which has a socket of its own, as CPU 1 has.
     fn new() -> Self {
-        let machine = Self {
-            root: tempfile::tempdir().unwrap(),
-        };
+        let machine = Self { root: Tree::new() };
         for pmu in ["nvidia_scf_pmu_0", "uncore_imc_0"] {
-            let dir = format!("bus/event_source/devices/{pmu}");
-            machine.write(&format!("{dir}/type"), "1\n");
-            machine.write(&format!("{dir}/cpumask"), "0\n");
-            machine.write(&format!("{dir}/format/event"), "config:0-7\n");
-            machine.write(&format!("{dir}/events/clock"), "event=0x00\n");
+            let files = [
+                ("type", "1\n"),
+                ("cpumask", "0\n"),
+                ("format/event", "config:0-7\n"),
+                ("events/clock", "event=0x00\n"),
+            ];
+            machine.root.pmu(pmu, &files);
         }
-        machine.write("devices/system/cpu/online", "0-1\n");
+        machine.root.write("devices/system/cpu/online", "0-1\n");
         for cpu in ["0", "1"] {
             let file = format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id");
-            machine.write(&file, "0\n");
+            machine.root.write(&file, "0\n");
         }
         machine
     }
 
-    fn write(&self, file: &str, text: &str) {
-        let path = self.root.path().join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
     fn cpumask(&self, pmu: &str, cpus: &str) {
-        self.write(&format!("bus/event_source/devices/{pmu}/cpumask"), cpus);
+        self.root.pmu(pmu, &[("cpumask", cpus)]);
     }
 
     fn open(&self) -> (Plan, Result<Uncore, SessionError>) {
@@ -97,7 +92,7 @@ fn a_cpumask_that_moves_is_followed_and_keeps_what_was_counted() {
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
     // Whatever socket that CPU is in: it is the same hardware.
-    machine.write(
+    machine.root.write(
         "devices/system/cpu/cpu1/topology/physical_package_id",
         "1\n",
     );
@@ -120,7 +115,7 @@ fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
     let dir = "bus/event_source/devices/nvidia_scf_pmu_0";
-    fs::remove_dir_all(machine.root.path().join(dir)).unwrap();
+    fs::remove_dir_all(machine.root.join(dir)).unwrap();
     uncore.look = true;
     let after = read(&mut uncore, &plan);
     assert_eq!(after[..2], [None, None]);
@@ -158,7 +153,7 @@ fn cpus_of_one_socket_are_its_instances_and_those_of_others_are_theirs() {
             .collect()
     };
     assert_eq!(places(&mut uncore.unwrap())[2..], [(2, 0, 0), (2, 0, 1)]);
-    machine.write(
+    machine.root.write(
         "devices/system/cpu/cpu1/topology/physical_package_id",
         "1\n",
     );
@@ -248,7 +243,9 @@ fn an_empty_cpumask_names_the_cpus_that_would_do() {
     let machine = Fixture::new();
     machine.cpumask("nvidia_scf_pmu_0", "\n");
     let dir = "bus/event_source/devices/nvidia_scf_pmu_0";
-    machine.write(&format!("{dir}/associated_cpus"), "72-143\n");
+    machine
+        .root
+        .write(&format!("{dir}/associated_cpus"), "72-143\n");
     let pmus = Pmus::read(machine.root.path()).unwrap();
     let error = event::parse("nvidia_scf_pmu_0/clock/", &pmus).unwrap_err();
     assert_eq!(
