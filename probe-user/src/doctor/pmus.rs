@@ -4,6 +4,7 @@ use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch
 use crate::{
     catalogue::{Driver, Hardware, PlatformSpec, UncoreSpec},
     devices::{ConfigError, Devices},
+    event::spe::is_spe,
     list::family,
     machine::{
         Pmu, PmuKind, Pmus,
@@ -105,7 +106,7 @@ fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
         .iter()
         .filter(|pmu| matches!(pmu.kind, PmuKind::Uncore { .. }))
         // It has a cpumask too; see the checks of SPE.
-        .filter(|pmu| !pmu.name.starts_with("arm_spe_"))
+        .filter(|pmu| !is_spe(&pmu.name))
         .collect();
     let of = |prefix: &str| -> Vec<&Pmu> {
         let same = all.iter().copied();

@@ -5,6 +5,7 @@ use rustix::thread::CapabilitySet;
 use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch};
 use crate::{
     catalogue::Driver,
+    event::spe::{self, NoSpe},
     machine::{
         Pmu, Pmus,
         kernel_config::{Built, KernelConfig},
@@ -42,19 +43,14 @@ pub(super) fn check(
     let Ok(pmus) = pmus else {
         return Vec::new();
     };
-    let found: Vec<&Pmu> = pmus
-        .iter()
-        .filter(|pmu| pmu.name.starts_with("arm_spe_"))
-        .collect();
-    if found.is_empty() {
-        let names = pmus.names();
-        let mut broken = names.filter(|name| name.starts_with("arm_spe_"));
-        if let Some(Err(reason)) = broken.find_map(|name| pmus.get(name)) {
+    let found = match spe::pmus(pmus) {
+        Ok(found) => found,
+        Err(NoSpe::Unreadable(reason)) => {
             let loss = Loss::of(LOST).advise("see PMU files above");
             return vec![AREA.missing("driver", reason.to_string(), loss)];
         }
-        return vec![missing(subject, config)];
-    }
+        Err(_) => return vec![missing(subject, config)],
+    };
     let names: Vec<String> = found.iter().map(|pmu| describe(pmu)).collect();
     vec![
         AREA.ok("driver", names.join(", ")),

@@ -10,6 +10,7 @@ mod generic;
 mod modifier;
 mod nearest;
 mod resolve;
+pub mod spe;
 mod syntax;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,9 @@
 //! The PMUs of the machine.
 
-use crate::machine::{Pmu, PmuKind, Pmus};
+use crate::{
+    event::spe::is_spe,
+    machine::{Pmu, PmuKind, Pmus},
+};
 
 /// PMUs whose events carry data for tracing.
 const TRACING: [&str; 4] = ["breakpoint", "kprobe", "tracepoint", "uprobe"];
@@ -20,7 +23,7 @@ impl PmuItem {
     pub fn kind(&self) -> &'static str {
         match &self.pmu {
             Err(_) => "unreadable",
-            Ok(_) if self.name.starts_with("arm_spe_") => "sampling",
+            Ok(_) if is_spe(&self.name) => "sampling",
             Ok(_) if TRACING.contains(&self.name.as_str()) => "tracing",
             Ok(pmu) => match pmu.kind {
                 PmuKind::Core => "core",

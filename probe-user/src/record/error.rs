@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use super::Size;
 use crate::{
-    event::EventError,
+    event::{EventError, spe::NoSpe},
     machine::{SysfsError, cgroup::CgroupError, cpus::CpuListError},
     sys::descriptors::{self, TooFew},
 };
@@ -13,21 +13,12 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The machine has no SPE, or hides it.
-    #[error(
-        "this machine has no arm_spe PMU, so its loads and stores cannot be sampled; `pmuscope \
-         doctor` says why"
-    )]
-    NoSpe,
-    /// Its PMU cannot be read.
-    #[error("{0}")]
-    Unreadable(String),
-    /// The PMU does not say on which CPUs it is.
-    #[error("{0} has no cpumask file in sysfs, so the CPUs to open it on are not known")]
-    NoCpumask(String),
-    /// A term that the PMU does not have, or that its field does not hold; no `mem_access`.
-    #[error("{0}")]
-    Event(EventError),
+    /// The machine has no SPE that can be used.
+    #[error(transparent)]
+    NoSpe(#[from] NoSpe),
+    /// The core PMU has no `mem_access`.
+    #[error(transparent)]
+    Event(#[from] EventError),
     /// A size that cannot be.
     #[error("{what} {size}: {reason}")]
     Size {

@@ -10,10 +10,13 @@ use perf_event_open_sys::bindings;
 use super::{
     Buffers, RecordError, Sampling, Size,
     error::{map_reason, open_reason},
-    options::{SpeEvent, follow_attr, spe_attr},
+    options::{follow_attr, spe_attr},
     ring::{MapError, Ring},
 };
-use crate::sys::perf::{self, Whom};
+use crate::{
+    event::spe::SpeEvent,
+    sys::perf::{self, Whom},
+};
 
 /// One buffer, and the events that write into it.
 pub(super) struct Buffer {
@@ -135,7 +138,7 @@ impl Opener<'_> {
                         _ => format!("the cgroup{on}"),
                     };
                     return Err(RecordError::Open {
-                        pmu: event.counter.pmu.clone().unwrap_or_default(),
+                        pmu: event.pmu.clone(),
                         target,
                         reason: open_reason(&error),
                     });

@@ -6,8 +6,11 @@ use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{RecordError, wire::SAMPLE_TYPE};
 use crate::{
-    event::{self, Counter, EventError, Scope, Source},
-    machine::{Pmu, Pmus, cpus::CpuList},
+    event::{
+        Counter,
+        spe::{self, PERIOD_STEP, SpeEvent},
+    },
+    machine::Pmus,
     sys::perf::ATTR_SIZE,
 };
 
@@ -101,29 +104,6 @@ pub struct Sampling {
     pub terms: String,
 }
 
-/// The SPE of some CPUs, and the event to open there.
-#[derive(Clone, Debug)]
-pub(super) struct SpeEvent {
-    pub(super) cpus: CpuList,
-    pub(super) counter: Counter,
-}
-
-/// The SPE PMUs of a machine; several where cores differ in kind.
-fn spe_pmus(pmus: &Pmus) -> Result<Vec<&Pmu>, RecordError> {
-    let found: Vec<&Pmu> = pmus
-        .iter()
-        .filter(|pmu| pmu.name.starts_with("arm_spe_"))
-        .collect();
-    if !found.is_empty() {
-        return Ok(found);
-    }
-    let mut names = pmus.names().filter(|name| name.starts_with("arm_spe_"));
-    match names.find_map(|name| pmus.get(name)?.err()) {
-        Some(reason) => Err(RecordError::Unreadable(reason.to_string())),
-        None => Err(RecordError::NoSpe),
-    }
-}
-
 impl Sampling {
     /// The core's least interval (`caps/min_interval`); of several kinds of core the largest.
     ///
@@ -131,10 +111,8 @@ impl Sampling {
     ///
     /// Where the machine has no SPE that can be read.
     pub fn least_period(pmus: &Pmus) -> Result<u64, RecordError> {
-        let least = spe_pmus(pmus)?
-            .into_iter()
-            .filter_map(|pmu| pmu.caps.get("min_interval")?.parse().ok());
-        Ok(least.max().unwrap_or(0))
+        let least = spe::pmus(pmus)?.into_iter().map(spe::min_interval);
+        Ok(least.max().unwrap_or(PERIOD_STEP))
     }
 
     /// The period that the driver makes of `period` (`drivers/perf/arm_spe_pmu.c`, `PMSIRR_EL1`).
@@ -160,32 +138,7 @@ impl Sampling {
 
     /// The events to open, one for each SPE PMU.
     pub(super) fn events(&self, pmus: &Pmus) -> Result<Vec<SpeEvent>, RecordError> {
-        spe_pmus(pmus)?
-            .into_iter()
-            .map(|pmu| {
-                let text = format!("{}/{}/", pmu.name, self.terms);
-                let counter = only(event::parse(&text, pmus)?);
-                let cpus = match &counter.scope {
-                    Scope::Uncore { cpus } | Scope::Cpus(cpus) => cpus.clone(),
-                    Scope::Cpu => return Err(RecordError::NoCpumask(pmu.name.clone())),
-                };
-                Ok(SpeEvent { cpus, counter })
-            })
-            .collect()
-    }
-}
-
-fn only(groups: Vec<event::EventGroup>) -> Counter {
-    let mut events = groups.into_iter().flat_map(|group| group.events);
-    match events.next().map(|event| event.source) {
-        Some(Source::Counter(counter)) => counter,
-        Some(Source::DurationTime) | None => unreachable!("the text names one event of a PMU"),
-    }
-}
-
-impl From<EventError> for RecordError {
-    fn from(error: EventError) -> Self {
-        Self::Event(error)
+        Ok(spe::events(pmus, &self.terms)?)
     }
 }
 

@@ -18,12 +18,12 @@ use super::{
     cpu_buffer::{Attribution, CpuBuffer, DrainContext},
     follow::Cpus,
     machine::Sources,
-    options::{SpeEvent, follow_attr, spe_attr},
+    options::{follow_attr, spe_attr},
     target::threads,
     tasks::Tasks,
 };
 use crate::{
-    event::Counter,
+    event::{Counter, spe::SpeEvent},
     machine::Machine,
     sys::{
         perf,

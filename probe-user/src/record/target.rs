@@ -14,10 +14,10 @@ use super::{
     RecordError, Recorder,
     cpu_buffer::CpuBuffer,
     open::{Buffer, Opener},
-    options::SpeEvent,
     present,
 };
 use crate::{
+    event::spe::SpeEvent,
     machine::Machine,
     sys::{
         descriptors::{self, Needed},

@@ -2,26 +2,18 @@
 
 use std::io;
 
-use crate::{event::EventError, machine::SysfsError, sys::descriptors};
+use crate::{event::spe::NoSpe, sys::descriptors};
 
 /// Why SPE cannot be used. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpeError {
-    /// The machine has none.
-    #[error(
-        "this machine has no SPE (no PMU arm_spe_*): `pmuscope doctor` says why and what mends it"
-    )]
-    NoPmu,
+    /// The machine has none that can be used.
+    #[error(transparent)]
+    NoSpe(#[from] NoSpe),
     /// It has none on a CPU that is online.
     #[error("no CPU that is online has SPE")]
     NoCpu,
-    /// What the PMU's files say cannot be read, or the filters are not its.
-    #[error("cannot sample with SPE: {0}")]
-    Event(#[from] EventError),
-    /// The PMU's files.
-    #[error("cannot read {0}; `pmuscope doctor` says more")]
-    Sysfs(String),
     /// A period out of the hardware's range.
     #[error("period {period} is below the {min} operations that {pmu} allows at least")]
     Period {
@@ -74,12 +66,6 @@ pub enum SpeError {
         /// The answer to the kprobe.
         kprobe: String,
     },
-}
-
-impl From<&SysfsError> for SpeError {
-    fn from(error: &SysfsError) -> Self {
-        Self::Sysfs(error.to_string())
-    }
 }
 
 /// What the kernel means by refusing the event.

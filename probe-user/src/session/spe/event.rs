@@ -7,8 +7,8 @@ use super::{
     sampler::Sampler,
 };
 use crate::{
-    event::{self, Counter, Exclude, Scope, Source},
-    machine::{Pmu, Pmus, cpus::CpuList},
+    event::spe::{self, PERIOD_STEP, SpeEvent},
+    machine::Pmus,
     sys::{
         aux::{AuxBuffer, Logged},
         perf,
@@ -21,26 +21,15 @@ pub const DEFAULT_FILTERS: &str = "load_filter=1,store_filter=1,jitter=1";
 /// Operations from one sample to the next (NMO: avoid below 2,000; 10,000 to 50,000 suggested).
 pub const DEFAULT_PERIOD: u64 = 32_768;
 
-/// The driver drops the low 8 bits of a period (`PMSIRR_EL1.INTERVAL`).
-pub(crate) const PERIOD_STEP: u64 = 256;
-
 /// What is sampled on which CPUs: one entry per SPE PMU, of which machines with several kinds of
 /// core have several.
 #[derive(Clone, Debug)]
 pub struct SpeEvents {
-    pmus: Vec<PmuEvent>,
+    events: Vec<SpeEvent>,
     /// Operations from one sample to the next when sampling begins.
     pub period: u64,
     /// The shortest period that all of them allow.
     pub(crate) floor: u64,
-}
-
-#[derive(Clone, Debug)]
-struct PmuEvent {
-    pmu: String,
-    counter: Counter,
-    exclude: Exclude,
-    cpus: CpuList,
 }
 
 impl SpeEvents {
@@ -52,70 +41,28 @@ impl SpeEvents {
     /// There is no such PMU, its files cannot be read, it does not know a term, or allows no such
     /// period.
     pub fn resolve(pmus: &Pmus, filters: &str, period: u64) -> Result<Self, SpeError> {
-        let names: Vec<&str> = pmus
-            .names()
-            .filter(|name| name.starts_with("arm_spe_"))
-            .collect();
-        if names.is_empty() {
-            return Err(SpeError::NoPmu);
-        }
         let period = period - period % PERIOD_STEP;
-        let mut resolved = Vec::new();
         let mut floor = PERIOD_STEP;
-        for name in names {
-            let pmu = match pmus.get(name) {
-                Some(Ok(pmu)) => pmu,
-                Some(Err(error)) => return Err(error.as_ref().into()),
-                None => continue,
-            };
-            if period < min_period(pmu) {
-                return Err(SpeError::Period {
-                    period,
-                    min: min_period(pmu),
-                    pmu: name.to_owned(),
-                });
+        for pmu in spe::pmus(pmus)? {
+            let min = spe::min_interval(pmu);
+            if period < min {
+                let pmu = pmu.name.clone();
+                return Err(SpeError::Period { period, min, pmu });
             }
-            floor = floor.max(min_period(pmu));
-            let comma = if filters.is_empty() { "" } else { "," };
-            let text = format!("{name}/ts_enable=1{comma}{filters}/");
-            for group in event::parse(&text, pmus)? {
-                for event in group.events {
-                    let Source::Counter(counter) = event.source else {
-                        continue;
-                    };
-                    let Scope::Uncore { cpus } = counter.scope.clone() else {
-                        continue;
-                    };
-                    resolved.push(PmuEvent {
-                        pmu: name.to_owned(),
-                        counter,
-                        exclude: event.exclude,
-                        cpus,
-                    });
-                }
-            }
+            floor = floor.max(min);
         }
+        let comma = if filters.is_empty() { "" } else { "," };
         Ok(Self {
-            pmus: resolved,
+            events: spe::events(pmus, &format!("ts_enable=1{comma}{filters}"))?,
             period,
             floor,
         })
     }
-}
 
-impl SpeEvents {
     /// Whether this CPU is sampled.
     pub(super) fn covers(&self, cpu: u32) -> bool {
-        self.pmus.iter().any(|event| event.cpus.contains(cpu))
+        self.events.iter().any(|event| event.cpus.contains(cpu))
     }
-}
-
-/// `caps/min_interval`; architected as at least 256.
-fn min_period(pmu: &Pmu) -> u64 {
-    let stated = pmu.caps.get("min_interval");
-    stated
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(PERIOD_STEP)
 }
 
 /// The SPE event of one CPU; closing it ends the sampling there.
@@ -151,7 +98,7 @@ impl SpeCpuEvent {
         period: u64,
         [aux_size, log]: [usize; 2],
     ) -> Result<Option<Self>, SpeError> {
-        let Some(event) = events.pmus.iter().find(|event| event.cpus.contains(cpu)) else {
+        let Some(event) = events.events.iter().find(|event| event.cpus.contains(cpu)) else {
             return Ok(None);
         };
         let fd = perf::open_sampling(&event.counter.attr(), event.exclude, cpu, period).map_err(
@@ -200,7 +147,8 @@ impl SpeCpuEvent {
     /// after it had lost data.
     pub(crate) fn go_on(&self, period: Option<u64>) -> Result<(), SpeError> {
         if let Some(period) = period {
-            perf::set_period(self.fd.as_fd(), period).map_err(self.failed("change the period of"))?;
+            perf::set_period(self.fd.as_fd(), period)
+                .map_err(self.failed("change the period of"))?;
         }
         self.enable()
     }

@@ -1,0 +1,148 @@
+//! Arm's Statistical Profiling Extension (SPE) among the PMUs: which they are, and the events that
+//! sample with them. Machines with several kinds of core have a PMU for each.
+
+use std::sync::Arc;
+
+use super::{Counter, EventError, Exclude, Scope, Source, parse};
+use crate::machine::{Pmu, Pmus, SysfsError, cpus::CpuList};
+
+/// The driver drops the low 8 bits of a period (`PMSIRR_EL1.INTERVAL`).
+pub const PERIOD_STEP: u64 = 256;
+
+/// Why nothing can be sampled with SPE here.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSpe {
+    /// The machine has none, or hides it.
+    #[error(
+        "this machine has no SPE (no PMU arm_spe_*), so its loads and stores cannot be sampled: \
+         `pmuscope doctor` says why and what mends it"
+    )]
+    NoPmu,
+    /// Files of a PMU cannot be read. Without it, what its cores do would be missing.
+    #[error("cannot read {0}; `pmuscope doctor` says more")]
+    Unreadable(Arc<SysfsError>),
+    /// A PMU does not say on which CPUs it is.
+    #[error("{0} has no cpumask file in sysfs, so the CPUs to open it on are not known")]
+    NoCpumask(String),
+    /// A term that a PMU does not have, or that its field does not hold.
+    #[error("cannot sample with SPE: {0}")]
+    Event(#[from] EventError),
+}
+
+/// The event that samples with one PMU.
+#[derive(Clone, Debug)]
+pub struct SpeEvent {
+    /// The PMU.
+    pub pmu: String,
+    /// What to open.
+    pub counter: Counter,
+    /// At which levels nothing is sampled.
+    pub exclude: Exclude,
+    /// The CPUs that have this PMU.
+    pub cpus: CpuList,
+}
+
+/// Whether a PMU of this name is SPE's.
+#[must_use]
+pub fn is_spe(name: &str) -> bool {
+    name.starts_with("arm_spe_")
+}
+
+/// SPE's PMUs, at least one.
+///
+/// # Errors
+/// There is none, or one of them cannot be read.
+pub fn pmus(pmus: &Pmus) -> Result<Vec<&Pmu>, NoSpe> {
+    let names = pmus.names().filter(|name| is_spe(name));
+    let found: Result<Vec<&Pmu>, _> = names.filter_map(|name| pmus.get(name)).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(NoSpe::NoPmu),
+        Ok(found) => Ok(found),
+        Err(error) => Err(NoSpe::Unreadable(Arc::clone(error))),
+    }
+}
+
+/// The shortest period that a PMU allows, in operations (`caps/min_interval`); architected as at
+/// least 256.
+#[must_use]
+pub fn min_interval(pmu: &Pmu) -> u64 {
+    let stated = pmu.caps.get("min_interval");
+    let stated = stated.and_then(|text| text.parse().ok());
+    stated.unwrap_or(PERIOD_STEP)
+}
+
+/// The event of every PMU, with terms as in `arm_spe_0/load_filter=1,min_latency=100/`.
+///
+/// # Errors
+/// There is no PMU, or one of them cannot be used or does not know a term.
+pub fn events(all: &Pmus, terms: &str) -> Result<Vec<SpeEvent>, NoSpe> {
+    let mut resolved = Vec::new();
+    for pmu in pmus(all)? {
+        let groups = parse(&format!("{}/{terms}/", pmu.name), all)?;
+        for event in groups.into_iter().flat_map(|group| group.events) {
+            let Source::Counter(counter) = event.source else {
+                continue;
+            };
+            let cpus = match &counter.scope {
+                Scope::Uncore { cpus } | Scope::Cpus(cpus) => cpus.clone(),
+                Scope::Cpu => return Err(NoSpe::NoCpumask(pmu.name.clone())),
+            };
+            resolved.push(SpeEvent {
+                pmu: pmu.name.clone(),
+                counter,
+                exclude: event.exclude,
+                cpus,
+            });
+        }
+    }
+    Ok(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::tree::Tree;
+
+    fn refused(root: &Tree) -> String {
+        let all = Pmus::read(root.path()).unwrap();
+        let error = events(&all, "load_filter").unwrap_err().to_string();
+        error.replace(root.path().to_str().unwrap(), "SYS")
+    }
+
+    /// All of SPE is sampled or none of it: cores that are left out would show no memory accesses.
+    #[test]
+    fn a_pmu_that_cannot_be_used_is_never_left_out() {
+        let root = Tree::new();
+        root.pmu("software", &[("type", "1\n")]);
+        assert!(refused(&root).starts_with("this machine has no SPE (no PMU arm_spe_*)"));
+        let files = [("cpumask", "0-3\n"), ("format/load_filter", "config:33\n")];
+        root.pmu("arm_spe_0", &files);
+        root.pmu(
+            "arm_spe_0",
+            &[("type", "20\n"), ("caps/min_interval", "1024\n")],
+        );
+        let all = Pmus::read(root.path()).unwrap();
+        let [event] = &events(&all, "load_filter").unwrap()[..] else {
+            panic!("one PMU, one event")
+        };
+        assert_eq!(
+            (event.pmu.as_str(), event.cpus.to_string()),
+            ("arm_spe_0", "0-3".into())
+        );
+        assert_eq!((event.counter.type_, event.counter.config), (20, 1 << 33));
+        assert_eq!(min_interval(pmus(&all).unwrap()[0]), 1024);
+
+        root.pmu("arm_spe_1", &files[1..]);
+        root.pmu("arm_spe_1", &[("type", "no number\n")]);
+        assert_eq!(
+            refused(&root),
+            "cannot read SYS/bus/event_source/devices/arm_spe_1/type: does not hold a number; \
+             `pmuscope doctor` says more"
+        );
+        root.pmu("arm_spe_1", &[("type", "21\n")]);
+        assert_eq!(
+            refused(&root),
+            "arm_spe_1 has no cpumask file in sysfs, so the CPUs to open it on are not known"
+        );
+    }
+}
