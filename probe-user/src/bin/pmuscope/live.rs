@@ -4,7 +4,7 @@
 use std::{
     ffi::OsString,
     io,
-    os::{fd::RawFd, unix::process::ExitStatusExt as _},
+    os::fd::RawFd,
     path::PathBuf,
     process::{ExitCode, ExitStatus},
     time::Duration,
@@ -18,7 +18,7 @@ use probe_user::{
     join::{By, CommandOwner, Joined, View},
     machine::cgroup::Hierarchy,
     plan::Plan,
-    session::{Command, RunningCommand, Session, spe::UPKEEP},
+    session::{Command, Session, spe::UPKEEP},
     snapshot::{Hook, Snapshot},
     window::Window,
 };
@@ -27,16 +27,13 @@ use tokio::{
         Interest,
         unix::{AsyncFd, AsyncFdReadyGuard},
     },
-    signal::unix::{Signal, SignalKind, signal},
     time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until},
 };
 
-use crate::terminal::Output;
-
-/// The command could not be started.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct NotStarted(pub(crate) io::Error);
+use crate::{
+    ending::{Ending, NotStarted, exit_code, runtime},
+    terminal::Output,
+};
 
 /// What the user asks of a run, whatever it counts.
 #[derive(clap::Args)]
@@ -106,18 +103,14 @@ pub(crate) fn run<S: FnOnce(bool) -> Result<Session>>(
     run: Run<'_, S>,
     mut look: impl FnMut(&Plan, &Snapshot),
 ) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the timers")?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let mut live = Live::start(run)?;
         let ended = live.until_the_end(&mut look).await?;
         let output = live.emitter.get_mut();
         if !output.keeps_a_window().context("cannot write the output")? {
             live.print(&mut look)?;
         }
-        Ok(ended.map_or(ExitCode::SUCCESS, exit_code))
+        Ok(exit_code(ended))
     })
 }
 
@@ -136,10 +129,7 @@ struct Live {
     turn: Option<Duration>,
     /// Of samples, where there are any.
     upkeep: Option<Interval>,
-    command: Option<RunningCommand>,
-    /// Ctrl-C, and what service managers and container runtimes send.
-    interrupt: Signal,
-    terminate: Signal,
+    ending: Ending,
     /// Whoever read the output has seen enough (`| head`).
     unread: bool,
 }
@@ -156,9 +146,7 @@ impl Live {
         let emitter = Emitter::new(Output::open(args)?, args.format, args.with_self);
         let below = args.cgroup.as_deref();
         let below = below.map(|path| hierarchy.resolve(path)).transpose()?;
-        // From here on Ctrl-C ends the counting, not this process.
-        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let mut ending = Ending::listen()?;
         let command = match args.command.as_slice() {
             [] => None,
             words => Some(Command::prepare(words, hierarchy).map_err(NotStarted)?),
@@ -181,10 +169,7 @@ impl Live {
             accesses,
         };
         let last = session.pull()?;
-        let command = command
-            .map(Command::start)
-            .transpose()
-            .map_err(NotStarted)?;
+        ending.start(command)?;
         Ok(Self {
             timer: args.interval.map(Duration::from_millis).map(every),
             rotation: session.rotates().then(Instant::now),
@@ -195,9 +180,7 @@ impl Live {
             last,
             before: None,
             emitter,
-            command,
-            interrupt,
-            terminate,
+            ending,
             unread: false,
         })
     }
@@ -220,12 +203,11 @@ impl Live {
             .map(|fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) })
             .transpose()
             .context("cannot listen for CPUs that come and go")?;
-        let mut asked = false;
         loop {
             tokio::select! {
                 () = tick(&mut self.timer) => {
                     self.print(look)?;
-                    if self.unread && self.command.is_none() {
+                    if self.unread && !self.ending.is_of_command() {
                         return Ok(None);
                     }
                 }
@@ -234,15 +216,7 @@ impl Live {
                     self.rotation = Some(Instant::now() + left);
                 }
                 () = tick(&mut self.upkeep) => self.session.upkeep()?,
-                status = ended(self.command.as_ref()) => return Ok(Some(status?)),
-                () = asked_to_end(&mut self.interrupt, &mut self.terminate) => match &self.command {
-                    Some(command) if !asked => {
-                        asked = true;
-                        command.terminate().context("cannot end the command")?;
-                    }
-                    // No command, or one that does not want to end.
-                    _ => return Ok(None),
-                },
+                ended = self.ending.wait() => return ended,
                 ready = lifecycle.readable() => {
                     ready.context("cannot listen for cgroups that come and go")?.clear_ready();
                     self.session.drain()?;
@@ -285,14 +259,6 @@ impl Live {
     }
 }
 
-/// As a shell has it.
-pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
-}
-
 fn every(period: Duration) -> Interval {
     let mut timer = interval_at(Instant::now() + period, period);
     timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -313,25 +279,11 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-async fn asked_to_end(interrupt: &mut Signal, terminate: &mut Signal) {
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-}
-
 pub(crate) async fn readable(
     fd: Option<&AsyncFd<RawFd>>,
 ) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
     match fd {
         Some(fd) => fd.readable().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
-    match command {
-        Some(command) => command.ended().await,
         None => std::future::pending().await,
     }
 }

@@ -2,6 +2,7 @@
 
 mod derive;
 mod doctor;
+mod ending;
 mod list;
 mod live;
 mod mem;
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
         eprintln!("pmuscope: {}", printable_lines(&sentence(&error)));
         // As a shell says of a command that it cannot start.
         let code = match error
-            .downcast_ref::<live::NotStarted>()
+            .downcast_ref::<ending::NotStarted>()
             .map(|error| error.0.kind())
         {
             Some(std::io::ErrorKind::NotFound) => 127,

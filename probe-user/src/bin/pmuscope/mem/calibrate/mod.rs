@@ -27,7 +27,7 @@ use self::{
     study::{Base, Point, Study, Trial, points},
 };
 use super::record::run::{End, Ended, until_the_end};
-use crate::live::NotStarted;
+use crate::ending::{NotStarted, runtime};
 
 /// Arguments of `mem calibrate`.
 #[derive(clap::Args)]
@@ -81,11 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
     });
     let plot = plot.transpose()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the timers")?;
-    let study = runtime.block_on(runner.study())?;
+    let study = runtime()?.block_on(runner.study())?;
     print!("{}{}", study.table(), text_plots(&study));
     if let Some(mut file) = plot {
         use std::io::Write as _;

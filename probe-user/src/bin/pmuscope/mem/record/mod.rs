@@ -5,7 +5,7 @@ pub(super) mod run;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use probe_user::{
     machine::Machine,
     record::{Buffers, Config, Recorder, Sampling, Size, Target},
@@ -14,9 +14,9 @@ use probe_user::{
 
 use self::{
     files::Paths,
-    run::{End, exit_code, until_the_end},
+    run::{End, until_the_end},
 };
-use crate::live::NotStarted;
+use crate::ending::{NotStarted, exit_code, runtime};
 
 /// Arguments of `mem record`.
 #[derive(clap::Args)]
@@ -99,10 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let sampling = args.sampling();
     // Before a process is made for the command.
     sampling.check(machine.pmus()?)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the timers")?;
+    let runtime = runtime()?;
     let _guard = runtime.enter();
     let command = match &args.command[..] {
         [] => None,
@@ -149,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         "pmuscope: {} samples into {paths}; {losses}",
         counts.samples
     );
-    Ok(exit_code(ended))
+    Ok(exit_code(ended.map(|ended| ended.status)))
 }
 
 /// What the file says of how it was made.

@@ -4,23 +4,22 @@
 use std::{
     io::{self, IsTerminal as _},
     os::fd::{AsRawFd as _, OwnedFd, RawFd},
-    process::{ExitCode, ExitStatus},
+    process::ExitStatus,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
 use probe_user::{
     record::{RecordError, Recorder, Sink, Target},
-    session::{Command, RunningCommand},
+    session::Command,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    signal::unix::{SignalKind, signal},
     time::{MissedTickBehavior, interval},
 };
 
-use crate::live::{self, NotStarted};
+use crate::{ending::Ending, live};
 
 /// What ends a recording, besides Ctrl-C.
 pub(crate) enum End {
@@ -54,25 +53,20 @@ pub(crate) async fn until_the_end(
     end: End,
     progress: bool,
 ) -> Result<Option<Ended>> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut ending = Ending::listen()?;
     let hotplug = recorder.hotplug_fd().map(|fd| listen(fd, recorder));
     let hotplug = hotplug.transpose()?;
     let poll = listen(recorder.poll().as_raw_fd(), recorder)?;
     let start = Instant::now();
-    let command = command
-        .map(Command::start)
-        .transpose()
-        .map_err(NotStarted)?;
+    ending.start(command)?;
     let mut timer = interval(recorder.pace());
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut progress = Progress::new(progress);
-    let mut asked = false;
     let ended = loop {
         tokio::select! {
-            status = ended(command.as_ref()) => {
-                let status = status?;
-                break Some(Ended { status, time: start.elapsed() });
+            ended = ending.wait() => {
+                let time = start.elapsed();
+                break ended?.map(|status| Ended { status, time });
             }
             process = gone(&end) => {
                 process?;
@@ -91,13 +85,6 @@ pub(crate) async fn until_the_end(
                 recorder.round(sink)?;
                 progress.show(recorder);
             }
-            asked_again = asked_to_end(&mut interrupt, &mut terminate, asked) => match &command {
-                Some(command) if !asked_again => {
-                    asked = true;
-                    command.terminate().context("cannot end the command")?;
-                }
-                _ => break None,
-            }
         }
     };
     drop((poll, hotplug));
@@ -114,11 +101,6 @@ pub(crate) struct Ended {
     pub(crate) time: Duration,
 }
 
-/// The command's exit code; success without a command.
-pub(crate) fn exit_code(ended: Option<Ended>) -> ExitCode {
-    ended.map_or(ExitCode::SUCCESS, |ended| live::exit_code(ended.status))
-}
-
 /// One of the recorder's descriptors, which outlive the `AsyncFd` made of it here.
 fn listen(fd: RawFd, _owner: &Recorder) -> Result<AsyncFd<RawFd>> {
     // SAFETY: the recorder owns the descriptor, and its caller drops the AsyncFd first.
@@ -126,29 +108,10 @@ fn listen(fd: RawFd, _owner: &Recorder) -> Result<AsyncFd<RawFd>> {
     listening.context("cannot wait for the buffers")
 }
 
-async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
-    match command {
-        Some(command) => command.ended().await,
-        None => std::future::pending().await,
-    }
-}
-
 async fn gone(end: &End) -> io::Result<()> {
     match end {
         End::Process(fd) => fd.readable().await.map(drop),
         End::Command => std::future::pending().await,
-    }
-}
-
-/// Ctrl-C or SIGTERM; gives back whether that was asked for before.
-async fn asked_to_end(
-    interrupt: &mut tokio::signal::unix::Signal,
-    terminate: &mut tokio::signal::unix::Signal,
-    before: bool,
-) -> bool {
-    tokio::select! {
-        _ = interrupt.recv() => before,
-        _ = terminate.recv() => before,
     }
 }
 
