@@ -21,9 +21,10 @@ use probe_user::{
     plan::{CountSource, Plan},
     session::{Config, Session},
     snapshot::{Hook, Snapshot},
+    sys::descriptors,
     window::{Owner, Window},
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// The machine, for one test at a time: loads of another test would be noise, and its programs
 /// cost to ours. None, with a reason, where this process may not load programs and make cgroups.
@@ -33,9 +34,7 @@ pub(crate) fn machine() -> Option<File> {
         return None;
     }
     // Loads by the thousand have two pipes each: take what the hard limit gives.
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let current = maximum;
-    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    descriptors::allow_most();
     let lock = File::create(std::env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
     lock.lock().unwrap();
     Some(lock)

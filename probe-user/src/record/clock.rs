@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::time_namespace;
+use crate::sys::clock::{at_one_moment, nanos, now, timer};
 
 /// From ticks to ns of perf's clock, by `time_zero`, `time_mult` and `time_shift` of the ring's
 /// control page (`linux/perf_event.h` says how).
@@ -80,16 +79,9 @@ impl Clock {
         let Some(namespace) = self.namespace else {
             return;
         };
-        // The narrowest of a few tries: an interrupt between two reads widens one.
-        let tries = (0..5).filter_map(|_| {
-            let before = monotonic();
-            let ticks = timer()?;
-            let after = monotonic();
-            Some((after - before, before + (after - before) / 2, ticks))
-        });
-        if let Some((_, now, ticks)) = tries.min() {
-            self.add(ticks, now.wrapping_add_signed(namespace.wrapping_neg()));
-        }
+        let ticks = || timer().unwrap_or_default();
+        let (now, ticks) = at_one_moment(|| nanos(now()), ticks);
+        self.add(ticks, now.wrapping_add_signed(namespace.wrapping_neg()));
     }
 
     fn add(&mut self, ticks: u64, monotonic: u64) {
@@ -114,31 +106,6 @@ impl Clock {
         let ahead = old.ahead.wrapping_add(i64::try_from(part).unwrap_or(0));
         Some(at.wrapping_add_signed(ahead))
     }
-}
-
-/// That of our time namespace.
-fn monotonic() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    // Time since boot: neither part is negative.
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
-}
-
-/// The generic timer's virtual count, which is what records carry.
-#[cfg(target_arch = "aarch64")]
-#[expect(clippy::unnecessary_wraps, reason = "other architectures have none")]
-fn timer() -> Option<u64> {
-    let ticks;
-    // SAFETY: Linux lets user space read this register; the barrier keeps the read in its place.
-    unsafe {
-        std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
-    }
-    Some(ticks)
-}
-
-/// Only Arm has SPE, and the timer that its records count.
-#[cfg(not(target_arch = "aarch64"))]
-fn timer() -> Option<u64> {
-    None
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::{Object, SessionError, object::CLOCK};
-use crate::sys::clock::now;
+use crate::sys::clock::{nanos, now};
 
 /// The programs' clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,10 +76,6 @@ impl Bounds {
             self.least.midpoint(self.most)
         }
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use probe_common::{CpuState, FlushMode, NO_GROUP};
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::{CpuCounters, Session, SessionError, schedule::Schedule};
-use crate::{snapshot::Hook, sys::clock::now};
+use crate::{
+    snapshot::Hook,
+    sys::clock::{now, thread_time},
+};
 
 /// Where the rotation stands.
 pub(crate) struct Rotation {
@@ -110,7 +111,8 @@ impl Session {
     }
 
     fn exchange_all(&mut self, states: &[CpuState]) -> Result<(), SessionError> {
-        let before = (cpu_time(), self.rotation.exchanges);
+        // Of CPU time: an exchange that waits for a CPU costs nothing.
+        let before = (thread_time(), self.rotation.exchanges);
         let awake = self.awake(states);
         self.rotation.next(self.round().max(1));
         let charges = states.iter().map(|state| state.charges);
@@ -118,7 +120,7 @@ impl Session {
         awake.into_iter().try_for_each(|at| self.exchange(at))?;
         self.rotation.began = now();
         let exchanges = self.rotation.exchanges - before.1;
-        let took = cpu_time().saturating_sub(before.0);
+        let took = thread_time().saturating_sub(before.0);
         let exchanges = u32::try_from(exchanges).unwrap_or(u32::MAX);
         self.rotation.schedule.exchanged(exchanges, took);
         Ok(())
@@ -171,11 +173,11 @@ impl Session {
     /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one
     /// instant.
     pub(super) fn arm_all(&mut self) -> Result<(), SessionError> {
-        let before = cpu_time();
+        let before = thread_time();
         (0..self.counters.len()).try_for_each(|at| self.arm(at))?;
         // Much the same is done as at an exchange: what it costs until one was measured.
         let cpus = u32::try_from(self.counters.len()).unwrap_or(u32::MAX);
-        let took = cpu_time().saturating_sub(before);
+        let took = thread_time().saturating_sub(before);
         self.rotation.schedule = Schedule::new(took.checked_div(cpus).unwrap_or_default());
         self.rotation.began = now();
         Ok(())
@@ -214,12 +216,6 @@ impl Session {
             Hook::CgroupSwitches => FlushMode::ChargeAndForget,
         }
     }
-}
-
-/// What this thread has taken of a CPU: an exchange that waits for one costs nothing.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 fn asleep(state: &CpuState) -> bool {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use probe_common::{CpuState, SampledCost};
 
+use crate::sys::clock::nanos;
+
 /// A share of a CPU above which fewer events are worth a thought, in parts per million.
 const LIMIT: u64 = 10_000;
 
@@ -71,7 +73,7 @@ impl CountingCost {
             Self {
                 read,
                 cpu,
-                elapsed: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+                elapsed: nanos(elapsed),
                 charges: state.charges,
                 // A short run has no samples of its own.
                 charging: changed.max(read.all()),

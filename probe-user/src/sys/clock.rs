@@ -1,4 +1,4 @@
-//! The clock of differences.
+//! Clocks: the kernel's, and the timer that SPE stamps its records with.
 
 use std::time::Duration;
 
@@ -9,4 +9,93 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::try_from(time).expect("the monotonic clock starts at 0")
+}
+
+/// CPU time of this thread.
+pub(crate) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// A time in nanoseconds, the most that the type holds (584 years) where it is longer.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The virtual count of Arm's generic timer, which SPE's records carry (`pct_enable` off). None on
+/// other architectures, which have no SPE.
+#[cfg(target_arch = "aarch64")]
+#[expect(clippy::unnecessary_wraps, reason = "other architectures have none")]
+pub(crate) fn timer() -> Option<u64> {
+    let ticks: u64;
+    // SAFETY: reads a counter that Linux lets user space read; the barrier keeps the read in its
+    // place.
+    unsafe { std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks) };
+    Some(ticks)
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) fn timer() -> Option<u64> {
+    None
+}
+
+/// Ticks of that timer in a second, as the firmware states them.
+#[cfg(target_arch = "aarch64")]
+#[expect(clippy::unnecessary_wraps, reason = "other architectures have none")]
+pub(crate) fn timer_frequency() -> Option<u64> {
+    let frequency: u64;
+    // SAFETY: as above.
+    unsafe { std::arch::asm!("mrs {}, cntfrq_el0", out(reg) frequency) };
+    Some(frequency.max(1))
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) fn timer_frequency() -> Option<u64> {
+    None
+}
+
+/// Readings of two clocks: an interrupt between them puts some apart.
+const READINGS: usize = 8;
+
+/// Two clocks at one moment: `(nanos, other)` of the readings that lie closest together.
+pub(crate) fn at_one_moment(nanos: impl Fn() -> u64, other: impl Fn() -> u64) -> (u64, u64) {
+    let read = || {
+        let before = nanos();
+        let other = other();
+        let apart = nanos().saturating_sub(before);
+        (apart, before + apart / 2, other)
+    };
+    let mut closest = read();
+    for _ in 1..READINGS {
+        closest = closest.min(read());
+    }
+    (closest.1, closest.2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Each reading of either clock takes as long as it is told.
+    #[test]
+    fn of_several_readings_the_closest_counts() {
+        let (time, read) = (Cell::new(0), Cell::new(0));
+        let nanos = || {
+            time.set(time.get() + 10);
+            time.get()
+        };
+        let other = || {
+            // The third is the one without an interrupt.
+            read.set(read.get() + 1);
+            let pause = if read.get() == 3 { 0 } else { 1000 };
+            time.set(time.get() + pause);
+            time.get() + 7_000_000
+        };
+        let (nanos, other) = at_one_moment(nanos, other);
+        assert_eq!(read.get(), READINGS);
+        // Ten after each reading of ns: the other one was read in the middle.
+        assert_eq!(other - nanos, 7_000_000 - 5);
+    }
 }

@@ -8,6 +8,7 @@ use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 use crate::{
     plan::Plan,
     session::{Session, SessionError},
+    sys::clock::nanos,
 };
 
 /// `PERF_TYPE_SOFTWARE`: such a group is always on, so its times are the clock's too.
@@ -28,7 +29,7 @@ impl Session {
         after: &[CpuState],
         until: Duration,
     ) -> Result<(), SessionError> {
-        let time = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        let time = nanos(until);
         for counters in &self.counters {
             let cpu = counters.cpu as usize;
             let (Some(before), Some(after)) = (before.get(cpu), after.get(cpu)) else {

@@ -19,7 +19,10 @@ pub(crate) use self::{
     freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes, spe::SpeTotals,
 };
 use super::{CgroupSwitches, Session, SessionError};
-use crate::snapshot::{OVERFLOW, Refused, Snapshot, SpeReading};
+use crate::{
+    snapshot::{OVERFLOW, Refused, Snapshot, SpeReading},
+    sys::clock::nanos,
+};
 
 impl Session {
     /// Flushes the CPUs and reads everything.
@@ -60,9 +63,7 @@ impl Session {
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
         self.free(&mut rows, &ended)?;
-        let freed = self
-            .freed
-            .take(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX));
+        let freed = self.freed.take(nanos(at));
         self.heal(&after, &rows, spe.as_ref())?;
         if self.config.by_process {
             let sampled = spe.iter().flat_map(|spe| spe.rows.keys());

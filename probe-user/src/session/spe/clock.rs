@@ -2,7 +2,10 @@
 
 use probe_common::spe::SpeClock;
 
-use crate::session::KernelClock;
+use crate::{
+    session::KernelClock,
+    sys::clock::{at_one_moment, nanos, timer, timer_frequency},
+};
 
 /// Both clocks at one moment, and their ratio as it was measured.
 pub(crate) struct Clock {
@@ -19,13 +22,14 @@ const LONG_ENOUGH: u64 = 1_000_000_000;
 
 impl Clock {
     pub(crate) fn calibrate(kernel: KernelClock) -> Self {
-        let (ticks, nanos) = both(kernel);
+        let (nanos, ticks) = both(kernel);
         Self {
             kernel,
             current: SpeClock {
                 ticks,
                 nanos,
-                mult: (1_000_000_000 << SpeClock::SHIFT) / frequency(),
+                mult: (1_000_000_000 << SpeClock::SHIFT)
+                    / timer_frequency().unwrap_or(1_000_000_000),
             },
             first: (ticks, nanos),
             slot: 0,
@@ -34,7 +38,7 @@ impl Clock {
 
     /// Takes both clocks anew, for the other of the kernel's two places.
     pub(crate) fn again(&mut self) {
-        let (ticks, nanos) = both(self.kernel);
+        let (nanos, ticks) = both(self.kernel);
         let (first_ticks, first_nanos) = self.first;
         let (gone, passed) = (
             ticks.saturating_sub(first_ticks),
@@ -54,43 +58,9 @@ impl Clock {
     }
 }
 
-/// Both clocks: the closest of a few readings.
+/// Nanoseconds of the kernel's clock and ticks of the timer.
 fn both(kernel: KernelClock) -> (u64, u64) {
-    let nanos = || u64::try_from(kernel.now().as_nanos()).unwrap_or(u64::MAX);
-    let read = |_| {
-        let before = nanos();
-        let ticks = ticks(kernel);
-        let after = nanos();
-        (after - before, ticks, before + (after - before) / 2)
-    };
-    let closest = (0..8).map(read).min_by_key(|(distance, ..)| *distance);
-    closest.map_or((0, 0), |(_, ticks, nanos)| (ticks, nanos))
-}
-
-/// The virtual count of the generic timer, which SPE stamps with (`pct_enable` off).
-#[cfg(target_arch = "aarch64")]
-fn ticks(_: KernelClock) -> u64 {
-    let ticks: u64;
-    // SAFETY: reads a counter that Linux lets user space read.
-    unsafe { std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks) };
-    ticks
-}
-
-#[cfg(target_arch = "aarch64")]
-fn frequency() -> u64 {
-    let frequency: u64;
-    // SAFETY: as above.
-    unsafe { std::arch::asm!("mrs {}, cntfrq_el0", out(reg) frequency) };
-    frequency.max(1)
-}
-
-/// Other architectures have no SPE. The test PMU stamps with `CLOCK_MONOTONIC` there.
-#[cfg(not(target_arch = "aarch64"))]
-fn ticks(kernel: KernelClock) -> u64 {
-    u64::try_from(kernel.now().as_nanos()).unwrap_or(u64::MAX)
-}
-
-#[cfg(not(target_arch = "aarch64"))]
-fn frequency() -> u64 {
-    1_000_000_000
+    let nanos = || nanos(kernel.now());
+    // Other architectures have no SPE. The test PMU stamps with `CLOCK_MONOTONIC` there.
+    at_one_moment(nanos, || timer().unwrap_or_else(nanos))
 }

@@ -36,6 +36,7 @@ use crate::{
     machine::{Machine, Pmus, kernel_config::Built},
     session::pull::SpeTotals,
     snapshot::SpeHook,
+    sys::clock::nanos,
 };
 
 /// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64), for the size
@@ -128,7 +129,7 @@ impl Spe {
         programs::attach_tasks(object)?;
         let clock = Clock::calibrate(kernel);
         set_clock(object, &clock)?;
-        let irq_max = u64::try_from(config.irq_max.as_nanos()).unwrap_or(u64::MAX);
+        let irq_max = nanos(config.irq_max);
         let settings = &mut object.maps.spe_settings;
         settings.set(SpeSetting::Nanos as u32, &irq_max)?;
         object.programs.load(SPE_PREALLOCATE_ROWS)?;
