@@ -19,7 +19,7 @@ use std::{
 use probe_common::spe::{
     Cell, Events, InstructionAddress, Operation, Record, Records, VirtualAddress, decode_record,
 };
-use support::{perf, random::Random};
+use support::{fields::Fields, perf, random::Random};
 
 const RECORDS: usize = 500_000;
 const ROUNDS: usize = 15;
@@ -87,48 +87,52 @@ fn main() {
     }
 }
 
-/// The packets that Neoverse cores were seen to write first, of any operation: 14
-/// bytes of PC and padding, the context.
-fn beginning(random: &mut Random) -> Vec<u8> {
-    let mut bytes = vec![0xb0];
-    bytes.extend((random.word() >> 16).to_le_bytes());
-    bytes.extend([0; 5]);
-    bytes.push(0x65);
-    bytes.extend((random.single() & 0xf_ffff).to_le_bytes());
-    bytes
+/// What is in the record of any operation.
+fn any(random: &mut Random) -> Fields {
+    Fields {
+        pc: Some(random.word() >> 16),
+        context_el2: Some(random.single() & 0xf_ffff),
+        issue_latency: Some(random.byte().into()),
+        total_latency: Some(256 + u16::from(random.byte())),
+        timestamp: Some(random.word() >> 8),
+        ..Fields::default()
+    }
 }
 
 /// A load or store with all options on, in the packet order of Neoverse cores.
 fn access(random: &mut Random, store: bool) -> [u8; 64] {
-    let mut bytes = beginning(random);
-    bytes.extend([0x49, u8::from(store), 0x52, 0x16, 0x00]);
-    bytes.extend([0x99, random.byte(), 0, 0x98, random.byte(), 1]);
-    bytes.push(0xb2);
-    bytes.extend((random.word() >> 16).to_le_bytes());
-    bytes.extend([0x9a, random.byte() & 7, 0]);
-    bytes.push(0xb3);
-    bytes.extend((random.word() >> 20).to_le_bytes());
     let source = [0, 8, 9, 0xb, 0xe][usize::from(random.byte() % 5)];
-    bytes.extend(if store { [0; 4] } else { [0x43, source, 0, 0] });
-    end(random, bytes)
+    Fields {
+        operation: Some((1, store.into())),
+        events: Some((1, 0x16)),
+        virtual_address: Some(random.word() >> 16),
+        translation_latency: Some((random.byte() & 7).into()),
+        physical_address: Some(random.word() >> 20),
+        data_source: (!store).then_some((0, source)),
+        ..any(random)
+    }
+    .neoverse()
 }
 
 /// A branch, in the packet order of Neoverse cores.
 fn branch(random: &mut Random) -> [u8; 64] {
-    let mut bytes = beginning(random);
-    bytes.extend([0x4a, random.byte() & 3, 0x52, 0x02, 0x00]);
-    bytes.extend([0x99, random.byte(), 0, 0x98, random.byte(), 1]);
-    bytes.push(0xb1);
-    bytes.extend((random.word() >> 16).to_le_bytes());
-    end(random, bytes)
+    Fields {
+        operation: Some((2, random.byte() & 3)),
+        events: Some((1, 0x02)),
+        branch_target: Some(random.word() >> 16),
+        ..any(random)
+    }
+    .neoverse()
 }
 
-/// Neither: what is in every record.
+/// Neither.
 fn other(random: &mut Random) -> [u8; 64] {
-    let mut bytes = beginning(random);
-    bytes.extend([0x48, random.byte() & 1, 0x52, 0x02, 0x00]);
-    bytes.extend([0x99, random.byte(), 0, 0x98, random.byte(), 1]);
-    end(random, bytes)
+    Fields {
+        operation: Some((0, random.byte() & 1)),
+        events: Some((1, 0x02)),
+        ..any(random)
+    }
+    .neoverse()
 }
 
 /// A third loads, a sixth each stores and branches, a third the rest.
@@ -139,14 +143,6 @@ fn any_operation(random: &mut Random) -> [u8; 64] {
         3 => branch(random),
         _ => other(random),
     }
-}
-
-/// The record with its timestamp in the last nine bytes.
-fn end(random: &mut Random, mut bytes: Vec<u8>) -> [u8; 64] {
-    bytes.resize(55, 0);
-    bytes.push(0x71);
-    bytes.extend((random.word() >> 8).to_le_bytes());
-    bytes.try_into().unwrap()
 }
 
 /// What a load/store consumer looks at, so that nothing of the decoding is dropped.

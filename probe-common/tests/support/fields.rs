@@ -138,4 +138,36 @@ impl Fields {
             None => vec![0x01],
         }
     }
+
+    /// The record as Neoverse cores lay it out: each packet has its place in a cell.
+    ///
+    /// # Panics
+    /// Where they have no place for a packet.
+    #[must_use]
+    pub fn neoverse(&self) -> [u8; 64] {
+        let mut cell = [0; 64];
+        for packet in self.packets(|| false).into_iter().chain([self.end()]) {
+            let at = match packet[0] {
+                // PC, context, operation, events.
+                0xb0 => 0,
+                0x64 | 0x65 => 14,
+                0x48..=0x4b => 19,
+                0x42 | 0x52 | 0x62 | 0x72 => 21,
+                // Latencies: issue, total, translation.
+                0x99 => 24,
+                0x98 => 27,
+                0x9a => 39,
+                // A branch's target or the virtual address, and the physical one.
+                0xb1 | 0xb2 => 30,
+                0xb3 => 42,
+                // Data source, timestamp, end.
+                0x43 => 51,
+                0x71 => 55,
+                0x01 => 63,
+                header => panic!("a packet {header:#x} has no place"),
+            };
+            cell[at..at + packet.len()].copy_from_slice(&packet);
+        }
+        cell
+    }
 }

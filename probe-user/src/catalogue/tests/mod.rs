@@ -31,6 +31,23 @@ fn pmus(machine: &str) -> Pmus {
     Pmus::read(&fixture("sysfs").join(machine)).unwrap()
 }
 
+/// A catalogue with the metrics of a user's file.
+fn merged(text: &str) -> Result<Catalogue, String> {
+    let mut catalogue = CATALOGUE.clone();
+    let merged = catalogue.merge("mine.toml", text);
+    merged
+        .map(|()| catalogue)
+        .map_err(|error| error.to_string())
+}
+
+/// A metric of such a file; `more` are further lines of it.
+fn metric_text(name: &str, [unit, kind]: [&str; 2], formula: &str, more: &str) -> String {
+    format!(
+        "[[metric]]\nname = \"{name}\"\ntitle = \"Mine\"\nunit = \"{unit}\"\nkind = \"{kind}\"\n\
+         group = \"mine\"\nformula = \"{formula}\"\nsection = \"1\"\n{more}"
+    )
+}
+
 fn metric(family: &str, name: &str) -> &'static Metric {
     let mut metrics = CATALOGUE.metrics();
     metrics

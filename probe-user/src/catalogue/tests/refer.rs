@@ -2,7 +2,7 @@
 
 use super::{
     super::{Catalogue, Chip, Hardware, Metric},
-    CATALOGUE,
+    merged, metric_text,
 };
 
 const HEAD: &str = r#"
@@ -22,16 +22,9 @@ MISSES = { perf = "cache-misses", count = "event" }
 fn merge(metrics: &[(&str, &str)]) -> Result<Catalogue, String> {
     let mut text = HEAD.to_owned();
     for (name, formula) in metrics {
-        text += &format!(
-            "[[metric]]\nname = \"{name}\"\ntitle = \"Mine\"\nunit = \"1\"\nkind = \"ratio\"\n\
-             group = \"mine\"\nformula = \"{formula}\"\nsection = \"1\"\n"
-        );
+        text += &metric_text(name, ["1", "ratio"], formula, "");
     }
-    let mut catalogue = CATALOGUE.clone();
-    let merged = catalogue.merge("mine.toml", &text);
-    merged
-        .map(|()| catalogue)
-        .map_err(|error| error.to_string())
+    merged(&text)
 }
 
 fn metric(catalogue: &Catalogue, name: &str) -> Metric {

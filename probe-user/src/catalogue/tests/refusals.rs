@@ -1,8 +1,8 @@
 //! Files that are refused, each with a sentence; and user files that are taken.
 
 use super::{
-    super::{Catalogue, Chip, Hardware},
-    CATALOGUE,
+    super::{Chip, Hardware},
+    CATALOGUE, merged, metric_text,
 };
 
 const HEAD: &str = r#"
@@ -26,21 +26,15 @@ CMEM_RD_ACCESS = { perf = "{pmu}/cmem_rd_access/", count = "request" }
 
 fn file(name: &str, unit: &str, formula: &str, more: &str) -> String {
     format!(
-        "{HEAD}\n[[metric]]\nname = \"{name}\"\ntitle = \"Mine\"\nunit = \"{unit}\"\nkind = \"rate\"\n\
-         group = \"mine\"\nformula = \"{formula}\"\nsection = \"1\"\n{more}"
+        "{HEAD}\n{}",
+        metric_text(name, [unit, "rate"], formula, more)
     )
 }
 
-fn merge(text: &str) -> Result<Catalogue, String> {
-    let mut catalogue = CATALOGUE.clone();
-    let merged = catalogue.merge("mine.toml", text);
-    merged
-        .map(|()| catalogue)
-        .map_err(|error| error.to_string())
-}
-
 fn refusal(text: &str) -> String {
-    let error = merge(text).err().unwrap_or_else(|| panic!("taken: {text}"));
+    let error = merged(text)
+        .err()
+        .unwrap_or_else(|| panic!("taken: {text}"));
     let sentence = error.strip_prefix("catalogue mine.toml: ");
     sentence.unwrap_or_else(|| panic!("{error}")).to_owned()
 }
@@ -53,7 +47,7 @@ fn a_file_of_the_same_format_adds_metrics() {
         "CMEM_RD_DATA * 32 / duration_time",
         "notes = [\"known\"]",
     );
-    let catalogue = merge(&text).unwrap();
+    let catalogue = merged(&text).unwrap();
     let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
     let metric = catalogue.select("my_rd", &machine).unwrap()[0];
     assert_eq!(metric.document, "my notes");
@@ -94,7 +88,7 @@ fn a_bandwidth_needs_its_factor() {
         // Not a bandwidth: nothing is checked.
         ("beats/ns", "CMEM_RD_DATA / duration_time"),
     ] {
-        merge(&file("m", unit, formula, "")).unwrap_or_else(|error| panic!("{error}"));
+        merged(&file("m", unit, formula, "")).unwrap_or_else(|error| panic!("{error}"));
     }
     assert_eq!(
         refusal(&file("m", "GB/s", "CMEM_RD_DATA / duration_time", "")),

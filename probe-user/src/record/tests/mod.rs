@@ -1,9 +1,17 @@
 //! The way of a sample through rings in plain memory: attribution, losses, order.
 
+#[path = "../../../../probe-common/tests/support/fields.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the tests of the decoder use the rest of it"
+)]
+mod fields;
 mod files;
 
 use std::{io, path::Path};
 
+use fields::Fields;
 use perf_event_open_sys::bindings;
 use proptest::prelude::*;
 
@@ -17,27 +25,22 @@ use super::{
     wire::{Stamp, build},
 };
 
-/// A record as a Neoverse core lays it out: PC, context, load, events, latencies, address, source,
-/// time.
+/// The record of a load on a Neoverse core.
 fn cell(tid: Option<u32>, address: u64, ticks: u64) -> [u8; 64] {
-    let mut cell = [0; 64];
-    let mut put = |at: usize, header: u8, payload: &[u8]| {
-        cell[at] = header;
-        cell[at + 1..=at + payload.len()].copy_from_slice(payload);
-    };
-    put(0, 0xb0, &(0x40_1000_u64 | 1 << 63).to_le_bytes());
-    if let Some(tid) = tid {
-        put(14, 0x65, &tid.to_le_bytes());
+    Fields {
+        pc: Some(0x40_1000 | 1 << 63),
+        context_el2: tid,
+        operation: Some((1, 0)),
+        events: Some((1, 0x16)),
+        issue_latency: Some(4),
+        total_latency: Some(11),
+        translation_latency: Some(1),
+        virtual_address: Some(address),
+        data_source: Some((0, 0x0e)),
+        timestamp: Some(ticks),
+        ..Fields::default()
     }
-    put(19, 0x49, &[0]);
-    put(21, 0x52, &[0x16, 0]);
-    put(24, 0x99, &[4, 0]);
-    put(27, 0x98, &[11, 0]);
-    put(30, 0xb2, &address.to_le_bytes());
-    put(39, 0x9a, &[1, 0]);
-    put(51, 0x43, &[0x0e]);
-    put(55, 0x71, &ticks.to_le_bytes());
-    cell
+    .neoverse()
 }
 
 /// A CPU's buffer and the kernel's side of it.
