@@ -1,18 +1,17 @@
 //! The inventory of the fixture machines (tests/fixtures/sysfs).
 
-use std::{collections::BTreeSet, io, path::Path};
+use std::{collections::BTreeSet, io};
 
 use super::{Availability, EventItem, Inventory, Part};
 use crate::{
     event::{self, Counter},
     machine::Pmus,
-    sys::tree::Tree,
+    sys::tree::{Tree, fixture},
 };
 
 /// Refuses the generic event with that type and config, as a PMU does that does not count it.
 fn inventory(tree: &str, open: &dyn Fn(&Counter) -> io::Result<()>) -> (Pmus, Inventory) {
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
-    let pmus = Pmus::read(&Path::new(fixtures).join(tree)).unwrap();
+    let pmus = Pmus::read(&fixture("sysfs").join(tree)).unwrap();
     let inventory = Inventory::new(&pmus, open);
     (pmus, inventory)
 }
@@ -57,7 +56,8 @@ fn everything_odd() {
             _ => Ok(()),
         }
     });
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
+    let fixtures = fixture("");
+    let fixtures = fixtures.to_str().unwrap().trim_end_matches('/');
     let text = text(&inventory, None).replace(fixtures, "");
     insta::assert_snapshot!(text);
 }

@@ -138,18 +138,16 @@ impl Chosen {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::{
         catalogue::{Catalogue, Chip, Hardware, Settings},
         plan::{Plan, planner::Request},
+        sys::tree::fixture,
     };
 
     /// On a core that counts six events and its cycles.
     fn chosen(reserve: usize) -> (Chosen, Plan) {
-        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
-        let pmus = Pmus::read(&Path::new(fixtures).join("grace")).unwrap();
+        let pmus = Pmus::read(&fixture("sysfs/grace")).unwrap();
         let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
         let catalogue = Catalogue::builtin().unwrap();
         let capacity = Capacity::documented(&catalogue, &machine, &pmus, reserve);

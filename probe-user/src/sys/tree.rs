@@ -1,10 +1,15 @@
-//! Trees of files that tests put in place of sysfs and procfs.
+//! Trees of files that tests put in place of sysfs and procfs: made up, or recorded.
 
 use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
+
+/// A file or directory of `tests/fixtures`.
+pub(crate) fn fixture(path: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")).join(path)
+}
 
 /// A directory that grows, and goes with this value.
 pub(crate) struct Tree(tempfile::TempDir);

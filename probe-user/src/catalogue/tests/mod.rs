@@ -13,18 +13,13 @@ mod refusals;
 mod select;
 mod unchanged;
 
-use std::{path::PathBuf, sync::LazyLock};
+use std::sync::LazyLock;
 
 use super::{Catalogue, Metric};
-use crate::machine::Pmus;
+use crate::{machine::Pmus, sys::tree::fixture};
 
 static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| Catalogue::builtin().unwrap_or_else(|error| panic!("{error}")));
-
-/// A file or directory of `tests/fixtures`.
-fn fixture(path: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")).join(path)
-}
 
 /// The PMUs of one of the machines in `tests/fixtures/sysfs`.
 fn pmus(machine: &str) -> Pmus {

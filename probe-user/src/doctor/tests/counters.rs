@@ -1,10 +1,8 @@
 //! What doctor says of counters that were tried with a known loop.
 
-use std::path::Path;
-
 use super::{
     super::{State, trials},
-    Arch, COUNTS, FIXTURES, Fixture, Machine, Roots, Told, process,
+    Arch, COUNTS, Fixture, Machine, Roots, Told, fixture, process,
 };
 
 /// The finding about counters: its state, what was found, and what is lost.
@@ -67,7 +65,7 @@ fn counters_that_could_not_be_tried() {
 #[test]
 fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
     let machine = Machine::at(Roots {
-        sys: Path::new(FIXTURES).join("sysfs/hybrid"),
+        sys: fixture("sysfs/hybrid"),
         ..Roots::default()
     });
     let plan = trials::plan(&machine, trials::COUNTED).unwrap();

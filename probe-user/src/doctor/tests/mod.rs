@@ -26,10 +26,8 @@ use super::{
 use crate::{
     machine::{Machine, Pmus, Roots},
     plan::{self, Untried},
-    sys::tree::Tree,
+    sys::tree::{Tree, fixture},
 };
-
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
 
 /// A kernel that answers as it is told.
 #[derive(Clone, Copy)]
@@ -110,12 +108,11 @@ impl Fixture {
     /// Lays the machine `name` over a tree of tests/fixtures/sysfs.
     fn new(sysfs: Option<&str>, name: &str, process: Process, trials: Told) -> Self {
         let root = Tree::new();
-        let fixtures = Path::new(FIXTURES);
         if let Some(sysfs) = sysfs {
-            copy(&fixtures.join("sysfs").join(sysfs), &root.join("sys"));
+            copy(&fixture("sysfs").join(sysfs), &root.join("sys"));
         }
         if name != "none" {
-            copy(&fixtures.join("doctor").join(name), root.path());
+            copy(&fixture("doctor").join(name), root.path());
         }
         for directory in ["proc", "sys", "boot"] {
             root.dir(directory);

@@ -8,15 +8,8 @@ mod resolve;
 mod strings;
 mod sysfs;
 
-use std::path::PathBuf;
-
 use super::{Counter, Event, Source, parse};
-use crate::machine::Pmus;
-
-/// A file or directory of `tests/fixtures`.
-fn fixture(path: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")).join(path)
-}
+use crate::{machine::Pmus, sys::tree::fixture};
 
 /// The PMUs of one of the recorded machines.
 fn machine(name: &str) -> Pmus {

@@ -5,21 +5,20 @@ mod forms;
 mod names;
 mod properties;
 
-use std::{path::PathBuf, sync::LazyLock};
+use std::sync::LazyLock;
 
 use super::{Derived, Reading, Row, derive, read};
-use crate::catalogue::{Catalogue, Chip, Hardware};
+use crate::{
+    catalogue::{Catalogue, Chip, Hardware},
+    sys::tree,
+};
 
 static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| Catalogue::builtin().unwrap_or_else(|error| panic!("{error}")));
 
 /// A file of `tests/fixtures/derive`.
 fn fixture(name: &str) -> String {
-    let dir = PathBuf::from(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/derive"
-    ));
-    std::fs::read_to_string(dir.join(name)).unwrap()
+    std::fs::read_to_string(tree::fixture("derive").join(name)).unwrap()
 }
 
 fn readings(text: &str) -> Vec<Reading> {

@@ -1,13 +1,15 @@
 //! Plans on the fixture machines (tests/fixtures/sysfs), by the documents alone.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use super::*;
-use crate::catalogue::{Catalogue, Chip, Narrowed};
+use crate::{
+    catalogue::{Catalogue, Chip, Narrowed},
+    sys::tree::fixture,
+};
 
 fn pmus(tree: &str) -> Pmus {
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
-    Pmus::read(&Path::new(fixtures).join(tree)).unwrap()
+    Pmus::read(&fixture("sysfs").join(tree)).unwrap()
 }
 
 /// A plan for `-e events -M metrics` on a chip.
