@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::names::address_of;
-use crate::machine::Bdf;
+use crate::machine::{Bdf, cgroup::of_process};
 
 /// Major number of NVIDIA's driver (Documentation/admin-guide/devices.txt), which has no class in
 /// sysfs.
@@ -58,7 +58,7 @@ pub(super) fn read(proc: &Path, sysfs: &Path) -> Holders {
         if held.is_empty() && namespace.is_none() {
             continue;
         }
-        let Some(cgroup) = cgroup(&process) else {
+        let Ok(cgroup) = of_process(&process) else {
             // It has exited.
             continue;
         };
@@ -117,12 +117,6 @@ fn opened(directory: &Path) -> Result<impl Iterator<Item = (u32, u32)>, Errno> {
 
 fn namespace(process: &Path) -> Option<u64> {
     Some(fs::metadata(process.join("ns/net")).ok()?.ino())
-}
-
-fn cgroup(process: &Path) -> Option<String> {
-    let text = fs::read_to_string(process.join("cgroup")).ok()?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-    Some(path.to_owned())
 }
 
 /// The PCI functions behind the interfaces of a `class/net`.
@@ -198,26 +192,28 @@ mod tests {
 
     impl Machine {
         fn new() -> Self {
-            let machine = Self(Tree::new());
+            let tree = Tree::new();
             let device = |address: &str, rest: &str| {
                 format!("../../devices/pci0000:00/0000:00:01.0/{address}/{rest}")
             };
-            machine.0.link("sys/dev/char/1:3", &device(GPU, "drm/renderD128"));
-            machine.0.link("sys/dev/char/1:5", "../../devices/virtual/vfio/12");
-            machine.0.write("sys/class/vfio/12/dev", "1:5\n");
-            machine.0.link(
+            tree.link("sys/dev/char/1:3", device(GPU, "drm/renderD128"));
+            tree.link("sys/dev/char/1:5", "../../devices/virtual/vfio/12");
+            tree.write("sys/class/vfio/12/dev", "1:5\n");
+            tree.link(
                 &format!("sys/kernel/iommu_groups/12/devices/{GIVEN}"),
                 "../../../../devices",
             );
-            machine.0.link("sys/class/net/eth0", &device(HOST_NIC, "net/eth0"));
-            machine.0.link("sys/class/net/lo", "../../devices/virtual/net/lo");
+            tree.link("sys/class/net/eth0", device(HOST_NIC, "net/eth0"));
+            tree.link("sys/class/net/lo", "../../devices/virtual/net/lo");
+            let machine = Self(tree);
             machine.process(1, "/init.scope", "host", &["/dev/full"]);
             machine
         }
 
         /// In a network namespace that is a file of `proc`.
         fn process(&self, pid: u32, cgroup: &str, namespace: &str, open: &[&str]) {
-            self.0.write(&format!("proc/{pid}/cgroup"), &format!("0::{cgroup}\n"));
+            self.0
+                .write(&format!("proc/{pid}/cgroup"), format!("0::{cgroup}\n"));
             self.0.write(&format!("proc/{namespace}"), "");
             let namespace = self.0.join("proc").join(namespace);
             self.0.link(&format!("proc/{pid}/ns/net"), namespace);

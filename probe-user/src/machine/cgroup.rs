@@ -158,17 +158,25 @@ impl Hierarchy {
     ///
     /// Where `<proc>/self/cgroup` cannot be read or names no cgroup2 (`0::`).
     pub fn own(proc: &Path) -> Result<String, CgroupError> {
-        let path = proc.join("self/cgroup");
-        let read = |source| CgroupError::Read {
-            path: path.clone(),
+        let process = proc.join("self");
+        of_process(&process).map_err(|source| CgroupError::Read {
+            path: process.join("cgroup"),
             source: Arc::new(source),
-        };
-        let text = fs::read_to_string(&path).map_err(read)?;
-        text.lines()
-            .find_map(|line| line.strip_prefix("0::"))
-            .map(str::to_owned)
-            .ok_or_else(|| read(io::Error::other("it has no line for cgroup2 (0::)")))
+        })
     }
+}
+
+/// The path of a process's cgroup, by the directory of the process in procfs; also of a cgroup that
+/// is gone, in which the process died or lives on.
+///
+/// # Errors
+///
+/// Where its file `cgroup` cannot be read or names no cgroup2 (`0::`).
+pub(crate) fn of_process(process: &Path) -> io::Result<String> {
+    let text = fs::read_to_string(process.join("cgroup"))?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"));
+    let path = path.ok_or_else(|| io::Error::other("it has no line for cgroup2 (0::)"))?;
+    Ok(path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())
 }
 
 /// The id of a cgroup is the inode number of its directory.
@@ -221,6 +229,22 @@ mod tests {
             unmounted.contains("mount -t cgroup2 none /sys/fs/cgroup"),
             "{unmounted}"
         );
+    }
+
+    #[test]
+    fn the_cgroup_of_a_process_is_known_after_its_removal() {
+        let proc = Tree::new();
+        let of = |text: &str| {
+            proc.write("20/cgroup", text);
+            of_process(&proc.join("20")).map_err(|error| error.to_string())
+        };
+        assert_eq!(of("5:cpu:/x\n0::/pod/a\n"), Ok("/pod/a".to_owned()));
+        assert_eq!(of("0::/pod/a (deleted)\n"), Ok("/pod/a".to_owned()));
+        assert_eq!(
+            of("5:cpu:/x\n"),
+            Err("it has no line for cgroup2 (0::)".to_owned())
+        );
+        of_process(&proc.join("21")).unwrap_err();
     }
 
     #[test]

@@ -18,7 +18,11 @@ use std::{
 
 use probe_common::CgroupId;
 
-use super::{Machine, cgroup::Hierarchy, topology::Topology};
+use super::{
+    Machine,
+    cgroup::{Hierarchy, of_process},
+    topology::Topology,
+};
 
 /// How old the list of groups and of their tasks may be.
 const TASKS_EVERY: Duration = Duration::from_secs(5);
@@ -122,9 +126,8 @@ impl Reader {
     fn cgroups(&self, group: &Path) -> BTreeSet<CgroupId> {
         let tasks = fs::read_to_string(group.join("tasks")).unwrap_or_default();
         let cgroup = |task: &str| {
-            let text = fs::read_to_string(self.proc.join(task).join("cgroup")).ok()?;
-            let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-            let directory = self.hierarchy.directory(path)?;
+            let path = of_process(&self.proc.join(task)).ok()?;
+            let directory = self.hierarchy.directory(&path)?;
             Some(CgroupId(fs::metadata(directory).ok()?.ino()))
         };
         tasks.lines().filter_map(cgroup).collect()

@@ -9,7 +9,10 @@ use std::{
 };
 
 use super::wire::Stamp;
-use crate::sys::records::{Event, Task};
+use crate::{
+    machine::cgroup::of_process,
+    sys::records::{Event, Task},
+};
 
 /// A stretch of a thread's life under one name.
 #[derive(Clone, Debug)]
@@ -148,12 +151,8 @@ impl Tasks {
         if let Some(place) = self.places.get(&pid).filter(fresh) {
             return place.path.clone();
         }
-        let text = fs::read_to_string(self.proc.join(format!("{pid}/cgroup")));
-        let read = text.ok().and_then(|text| {
-            let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-            // The cgroup is gone: the process is dead, or lives on after its removal.
-            Some(Arc::from(path.strip_suffix(" (deleted)").unwrap_or(path)))
-        });
+        let read = of_process(&self.proc.join(pid.to_string()));
+        let read: Option<Arc<str>> = read.ok().map(Arc::from);
         // A process that has died is moved to the root, unless it was seen before.
         let dead = || process_of(&self.proc, pid).is_none();
         let round = self.round;
