@@ -389,6 +389,7 @@ pub(crate) fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
     };
     attr.size = u32::try_from(size_of_val(&attr)).unwrap();
     // SAFETY: a valid structure of the size it states.
+    #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
     let fd = unsafe { perf_event_open(&mut attr, -1, cpu.cast_signed(), -1, 0) };
     assert!(fd >= 0, "{}", std::io::Error::last_os_error());
     // SAFETY: a new descriptor.

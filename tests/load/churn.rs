@@ -102,6 +102,7 @@ fn task_clock() -> io::Result<File> {
     };
     attr.size = u32::try_from(size_of_val(&attr)).unwrap_or(0);
     // SAFETY: a valid structure of the size it states.
+    #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
     let event = unsafe { perf_event_open(&mut attr, 0, -1, -1, 0) };
     if event < 0 {
         return Err(Error::last_os_error());

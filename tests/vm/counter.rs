@@ -46,6 +46,7 @@ impl Counter {
         };
         let flags = flags | PERF_FLAG_FD_CLOEXEC;
         // SAFETY: attr is a valid attribute of the size it states.
+        #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
         let fd: RawFd = unsafe {
             perf_event_open_sys::perf_event_open(&raw mut attr, pid, cpu, -1, flags.into())
         };

@@ -306,6 +306,7 @@ pub(crate) fn open_attr(
     let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC | cgroup);
     // SAFETY: attr is a valid structure of the size it states; the kernel only reads and, on
     // E2BIG, writes its size.
+    #[expect(clippy::disallowed_methods, reason = "the one place that opens events")]
     let fd = unsafe { raw::perf_event_open(attr, pid, cpu, leader, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
