@@ -7,6 +7,7 @@
 mod attribution;
 mod command;
 mod conservation;
+mod descriptors;
 mod doctor;
 mod hidden;
 mod kinds;

@@ -5,6 +5,8 @@
 //! other, what else runs. How well a core's misses stand for a socket's traffic is not.
 //! `cargo xtask vm --filter arm64-6.12-shares` prints the tables of docs/accuracy.md.
 
+mod errors;
+
 use std::{collections::BTreeMap, path::Path, thread::sleep, time::Duration};
 
 use probe_common::{
@@ -22,6 +24,7 @@ use probe_user::{
     window::{Owner, Served, Window},
 };
 
+use self::errors::Errors;
 use crate::{
     spe_support,
     support::{Counting, Load, TestCgroup, machine},
@@ -80,56 +83,6 @@ fn shares(weights: Weights, traffic: &Traffic) -> Shares {
     let shares = best.cpu_reads(0, traffic).unwrap();
     assert_eq!(shares.measured(), traffic.measured, "conservation");
     shares
-}
-
-/// Errors of shares, as parts of the truth.
-#[derive(Default)]
-struct Errors {
-    squares: f64,
-    largest: f64,
-    shares: u32,
-    /// Of the errors as parts of `rel_error`.
-    in_units: f64,
-    /// Each `rel_error`.
-    stated: Vec<f64>,
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of a test")]
-impl Errors {
-    /// Takes in the share of a container that truly had `truth`.
-    fn add(&mut self, shares: &Shares, cgroup: CgroupId, truth: u64) {
-        let share = shares.owners.get(&owner(cgroup)).copied();
-        let share = share.unwrap_or_default();
-        let error = (share.count as f64 / truth as f64 - 1.0).abs();
-        // Without a count nothing is stated: then all of it is missing.
-        let stated = shares.rel_error(&share).unwrap_or(1.0);
-        self.squares += error * error;
-        self.largest = self.largest.max(error);
-        self.in_units += (error / stated).powi(2);
-        self.stated.push(stated);
-        self.shares += 1;
-    }
-
-    fn mean(&self, squares: f64) -> f64 {
-        assert!(self.shares > 0, "nothing to compare");
-        (squares / f64::from(self.shares)).sqrt()
-    }
-
-    fn median(&self) -> f64 {
-        let mut stated = self.stated.clone();
-        stated.sort_by(f64::total_cmp);
-        stated[stated.len() / 2]
-    }
-
-    fn print(&self, load: &str, method: &str) {
-        println!(
-            "| {load} | {method} | {:.2} % | {:.2} % | {:.2} % | {:.2} |",
-            100.0 * self.mean(self.squares),
-            100.0 * self.largest,
-            100.0 * self.median(),
-            self.mean(self.in_units),
-        );
-    }
 }
 
 /// Containers on CPU 0, each on for so many microseconds of `period`.

@@ -4,10 +4,7 @@
 //! of that count in the metric's unit. That needs no algebra of units, and no way to write the
 //! factor is better than another.
 
-use super::{
-    error::MetricProblem,
-    model::{EventSpec, Metric},
-};
+use super::{error::MetricProblem, event_spec::EventSpec, model::Metric};
 use crate::formula::{Absent, Formula, Implicit, Input, Sample};
 
 /// Units of bytes per second, with the bytes per second of one.

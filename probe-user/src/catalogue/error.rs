@@ -1,6 +1,6 @@
 //! What can be wrong with a catalogue file, a selection of metrics, or a machine.
 
-use super::{chip::Platform, model::CountOf};
+use super::{chip::Platform, event_spec::CountOf};
 use crate::{
     event::{EventError, Nearest},
     formula::FormulaError,

@@ -6,7 +6,8 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     chip::{Arch, Chip, Platform},
-    model::{Apportion, EventSpec, Kind, Per, Requirement},
+    event_spec::EventSpec,
+    model::{Apportion, Kind, Per, Requirement},
 };
 
 #[derive(Deserialize)]

@@ -82,6 +82,7 @@ mod document;
 
 mod error;
 mod evaluate;
+mod event_spec;
 mod file;
 mod files;
 mod groups;
@@ -104,11 +105,9 @@ pub use self::{
     counts::Counts,
     document::{Page, pages},
     error::{CatalogueError, Problem, SelectError, Unavailable},
+    event_spec::{CountOf, EventSpec, Sampled},
     groups::{CounterGroup, Place, Settings},
-    model::{
-        Apportion, CountOf, EventSpec, Family, Kind, Metric, Of, Per, PmuSpec, Requirement,
-        Sampled, WeightKind,
-    },
+    model::{Apportion, Family, Kind, Metric, Of, Per, PmuSpec, Requirement, WeightKind},
     narrowed::Narrowed,
     template::{Instance, Pattern},
 };

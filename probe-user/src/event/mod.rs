@@ -1,8 +1,9 @@
 //! The event lists of `-e`, in perf's syntax, resolved against the PMUs of the machine.
 //!
-//! `syntax` reads the text, `resolve` joins it and the machine's PMUs with the tables of `generic`,
-//! and `encode` fills the bit fields. Nothing is opened here.
+//! `syntax` reads the text, `resolve` and `bare` join it and the machine's PMUs with the tables of
+//! `generic`, and `encode` fills the bit fields. Nothing is opened here.
 
+mod bare;
 mod encode;
 mod error;
 mod filters;

@@ -1,8 +1,12 @@
 //! What doctor says of counters that were tried with a known loop.
 
 use super::{
-    super::{State, trials},
-    Arch, COUNTS, Fixture, Machine, Roots, Told, fixture, process,
+    super::{State, subject::Arch, trials},
+    machine::{COUNTS, Fixture, Told, process},
+};
+use crate::{
+    machine::{Machine, Roots},
+    sys::tree::fixture,
 };
 
 /// The finding about counters: its state, what was found, and what is lost.

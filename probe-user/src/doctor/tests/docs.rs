@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{
     super::{Loss, config::driver_remedies, subject::Arch},
-    COUNTS, Fixture, Told, grace, process,
+    grace,
+    machine::{COUNTS, Fixture, Told, process},
 };
 use crate::catalogue::Platform;
 

@@ -1,0 +1,139 @@
+//! Studies whose values are known.
+
+use std::time::Duration;
+
+use super::*;
+
+const M: Size = Size(1 << 20);
+
+fn trial(seconds: f64, samples: u64) -> Trial {
+    Trial {
+        time: Duration::from_secs_f64(seconds),
+        counts: Counts {
+            samples,
+            ..Counts::default()
+        },
+    }
+}
+
+/// 100 million accesses in 10 s ± 0.01.
+fn study(points: &[(u64, Size, f64, u64)]) -> Study {
+    Study {
+        bases: vec![Base {
+            threads: None,
+            times: vec![9.99, 10.01],
+            accesses: vec![99e6, 101e6],
+            counted_times: vec![10.1, 10.1],
+        }],
+        points: points
+            .iter()
+            .map(|&(period, aux, seconds, samples)| Tried {
+                point: Point {
+                    period,
+                    aux,
+                    threads: None,
+                },
+                trials: vec![trial(seconds, samples); 2],
+            })
+            .collect(),
+    }
+}
+
+#[test]
+fn accuracy_is_the_papers_formula() {
+    assert!((accuracy(1e6, 976, 1024) - 0.999_424).abs() < 1e-9);
+    // Too many is as wrong as too few.
+    assert!((accuracy(1000.0, 9, 100) - 0.9).abs() < 1e-9);
+    assert!((accuracy(1000.0, 11, 100) - 0.9).abs() < 1e-9);
+    assert!((accuracy(1000.0, 0, 100)).abs() < 1e-9);
+    assert!(accuracy(1000.0, 30, 100) < 0.0);
+}
+
+#[test]
+fn invalid_samples_are_shown_and_no_part_of_the_accuracy() {
+    let mut study = study(&[(8192, M, 10.0, 13_207)]);
+    let without = study.accuracy(&study.points[0]);
+    study.points[0].trials[0].counts.invalid = 1000;
+    study.points[0].trials[1].counts.invalid = 1001;
+    let accuracy = study.accuracy(&study.points[0]);
+    assert!((without.mean - 0.918).abs() < 1e-3, "{without:?}");
+    assert!((accuracy.mean - 1.0).abs() < 1e-3, "{accuracy:?}");
+    let table = study.table();
+    assert!(table.contains(" 1000.5 "), "{table}");
+    assert!(table.contains("no part of the accuracy"), "{table}");
+}
+
+#[test]
+fn means_and_deviations() {
+    let Mean { mean, deviation } = Mean::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
+    assert!((mean - 5.0).abs() < 1e-12);
+    // Of a sample, so divided by n - 1.
+    assert!((deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+    let one = Mean::of(&[3.0]);
+    assert!((one.mean, one.deviation) == (3.0, 0.0));
+}
+
+#[test]
+fn the_study_varies_one_thing_at_a_time() {
+    let all = points(&[1, 2, 3], &[Size(10), M], &[1, 8]);
+    let plain: Vec<_> = all
+        .iter()
+        .map(|p| (p.period, p.aux.0, p.threads.unwrap()))
+        .collect();
+    assert_eq!(
+        plain,
+        [
+            (1, 1 << 20, 8),
+            (2, 1 << 20, 8),
+            (3, 1 << 20, 8),
+            (2, 10, 8),
+            (2, 1 << 20, 1)
+        ]
+    );
+    let study = Study::new(all);
+    let bases: Vec<_> = study.bases.iter().map(|base| base.threads).collect();
+    assert_eq!(bases, [Some(8), Some(1)]);
+    assert_eq!(points(&[5], &[M], &[]).len(), 1);
+}
+
+#[test]
+fn the_smallest_good_and_cheap_period_is_recommended() {
+    let study = study(&[
+        // Collides.
+        (1024, M, 10.0, 60_000),
+        // Good, dear.
+        (4096, M, 10.5, 24_300),
+        // Good and cheap.
+        (8192, M, 10.05, 12_180),
+        (8192, Size(4 << 20), 10.05, 12_200),
+        (16384, M, 10.0, 6_100),
+    ]);
+    let text = study.recommendation();
+    assert!(
+        text.starts_with(
+            "recommended: --period 8192 --aux 1M: accuracy 99.78% ± 0.00, overhead 0.50% ± 0.00"
+        ),
+        "{text}"
+    );
+    assert!(!text.contains("beware"), "{text}");
+}
+
+#[test]
+fn where_all_are_dear_the_cheapest_is_taken_and_said() {
+    let study = study(&[(4096, M, 12.0, 20_000), (8192, M, 11.0, 10_000)]);
+    let text = study.recommendation();
+    assert!(text.starts_with("recommended: --period 8192"), "{text}");
+    assert!(text.contains("costs least"), "{text}");
+    assert!(text.contains("beware"), "{text}");
+}
+
+#[test]
+fn the_table_has_a_row_for_each_point() {
+    let table = study(&[(4096, M, 10.5, 24_300), (8192, M, 10.05, 12_180)]).table();
+    assert!(
+        table.contains("mem_access 100000000 ± 1414214 (counting it costs +1.00%)"),
+        "{table}"
+    );
+    assert!(table.contains("99.53% ± 0.00"), "{table}");
+    assert!(table.contains("5.00% ± 0.00"), "{table}");
+}

@@ -1,0 +1,135 @@
+//! An event of the catalogue: how to open it, and what it counts.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// An event as the file has it: how to open it, and what it counts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventSpec {
+    /// perf's `-e` string, with placeholders.
+    pub perf: String,
+    /// What of the event's samples it is; `None`: its count.
+    pub sampled: Option<Sampled>,
+    /// The value of its term `event`, by which a raw encoding is known.
+    pub id: Option<u64>,
+    /// What one count is.
+    pub count: CountOf,
+    /// Other names under which tools print it.
+    #[serde(default)]
+    pub also: Vec<String>,
+    /// The only counters that can count it; `None`: any.
+    pub counters: Option<Vec<u8>>,
+    /// It has a counter of its own, and takes none of the others.
+    #[serde(default)]
+    pub fixed: bool,
+}
+
+/// What is estimated of SPE's samples. Places are those of [`probe_common::spe::Source`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sampled {
+    /// Loads.
+    Loads,
+    /// Cycles from their dispatch to completion.
+    LoadCycles,
+    /// Loads with a translation table walk.
+    LoadWalks,
+    /// Loads of which it is known where they were served.
+    SourcedLoads,
+    /// Loads that the level 1 data cache served.
+    L1Loads,
+    /// Loads that the level 2 cache served.
+    L2Loads,
+    /// Loads that another core's cache served.
+    PeerLoads,
+    /// Loads that a cache of a cluster served.
+    ClusterLoads,
+    /// Loads that the level 3 or system cache of the socket served.
+    SystemCacheLoads,
+    /// Loads that the memory of the socket served.
+    DramLoads,
+    /// Loads that another socket served.
+    RemoteLoads,
+    /// Stores, and atomics that read and write.
+    Stores,
+    /// Cycles from their dispatch to completion.
+    StoreCycles,
+    /// Stores with a translation table walk.
+    StoreWalks,
+}
+
+/// What one count of an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountOf {
+    /// A byte.
+    Byte,
+    /// A word of 4 bytes.
+    Word4,
+    /// A data beat of up to 32 bytes.
+    Beat32,
+    /// A cache line of 64 bytes.
+    Line64,
+    /// A request of whatever size.
+    Request,
+    /// A request of 32 bytes.
+    Request32,
+    /// A request that waits for one cycle.
+    Outstanding,
+    /// A cycle.
+    Cycle,
+    /// A slot that an operation could have taken.
+    Slot,
+    /// An instruction.
+    Instruction,
+    /// An operation (micro-operation).
+    Operation,
+    /// An occurrence of anything else.
+    Event,
+    /// A nanosecond.
+    Ns,
+}
+
+impl CountOf {
+    /// The bytes that one count stands for; `None` where it tells nothing about bytes.
+    #[must_use]
+    pub fn bytes(self) -> Option<u32> {
+        match self {
+            Self::Byte => Some(1),
+            Self::Word4 => Some(4),
+            Self::Beat32 | Self::Request32 => Some(32),
+            Self::Line64 => Some(64),
+            Self::Request
+            | Self::Outstanding
+            | Self::Cycle
+            | Self::Slot
+            | Self::Instruction
+            | Self::Operation
+            | Self::Event
+            | Self::Ns => None,
+        }
+    }
+}
+
+/// In words, as in "one count is a cycle".
+impl fmt::Display for CountOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Byte => "a byte",
+            Self::Word4 => "a word of 4 bytes",
+            Self::Beat32 => "a beat of up to 32 bytes",
+            Self::Line64 => "a line of 64 bytes",
+            Self::Request => "a request",
+            Self::Request32 => "a request of 32 bytes",
+            Self::Outstanding => "a request waiting for a cycle",
+            Self::Cycle => "a cycle",
+            Self::Slot => "a slot",
+            Self::Instruction => "an instruction",
+            Self::Operation => "an operation",
+            Self::Event => "an event",
+            Self::Ns => "a nanosecond",
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! A machine that is examined: files of tests/fixtures, and a kernel that answers as it is told.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use flate2::{Compression, write::GzEncoder};
+use rustix::thread::CapabilitySet;
+
+use super::{
+    super::{
+        Diagnosis, Subject, examine,
+        subject::{Arch, Process},
+        trials::{Counted, Trials},
+    },
+    btf::{STRUCTURES, btf},
+};
+use crate::{
+    machine::{Machine, Pmus, Roots},
+    plan::{self, Untried},
+    sys::tree::{Tree, fixture},
+};
+
+/// A kernel that answers as it is told.
+#[derive(Clone, Copy)]
+pub(super) struct Told {
+    /// Error of `perf_event_open` for all tasks of a CPU from this one on.
+    pub(super) cpu: Option<(u32, i32)>,
+    /// Error of `perf_event_open` for a cgroup.
+    pub(super) cgroup: Option<i32>,
+    pub(super) session: Result<Counted, &'static str>,
+    /// What each counter of PMU `cpu` counted of a million instructions, and how many others held.
+    pub(super) counters: Option<(&'static [u64], usize)>,
+}
+
+pub(super) const COUNTS: Told = Told {
+    cpu: None,
+    cgroup: None,
+    session: Ok(Counted {
+        owners: 12,
+        percent: 100,
+        within: 2,
+        read: Some(52),
+        ppm: Some(310),
+    }),
+    counters: None,
+};
+
+fn answer(error: Option<i32>) -> io::Result<()> {
+    error.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))
+}
+
+impl Trials for Told {
+    fn open_on_cpu(&self, cpu: u32) -> io::Result<()> {
+        let refused = self.cpu.filter(|(first, _)| cpu >= *first);
+        answer(refused.map(|(_, error)| error))
+    }
+
+    fn open_in_cgroup(&self, directory: &Path) -> io::Result<()> {
+        assert!(directory.is_dir(), "{}", directory.display());
+        answer(self.cgroup)
+    }
+
+    fn counters(&self, _: &Pmus) -> Vec<(String, Result<plan::SoundCounters, Untried>)> {
+        let tried = self.counters.map(|(counts, held)| {
+            let counted = plan::SoundCounters {
+                executed: 1_000_000,
+                counts: counts.to_vec(),
+                held,
+            };
+            let tried = (!counts.is_empty()).then_some(counted).ok_or(Untried::Held);
+            ("cpu".to_owned(), tried)
+        });
+        tried.into_iter().collect()
+    }
+
+    fn count(&self) -> Result<Counted, String> {
+        self.session.map_err(str::to_owned)
+    }
+}
+
+pub(super) fn process(arch: Arch) -> Process {
+    Process {
+        arch,
+        capabilities: CapabilitySet::all(),
+        page_size: 4096,
+        descriptors: None,
+        binary: PathBuf::from("/usr/bin/pmuscope"),
+    }
+}
+
+/// A machine whose files are in a directory of the test's.
+pub(super) struct Fixture {
+    pub(super) root: Tree,
+    pub(super) process: Process,
+    pub(super) trials: Told,
+}
+
+impl Fixture {
+    /// Lays the machine `name` over a tree of tests/fixtures/sysfs.
+    pub(super) fn new(sysfs: Option<&str>, name: &str, process: Process, trials: Told) -> Self {
+        let root = Tree::new();
+        if let Some(sysfs) = sysfs {
+            copy(&fixture("sysfs").join(sysfs), &root.join("sys"));
+        }
+        if name != "none" {
+            copy(&fixture("doctor").join(name), root.path());
+        }
+        for directory in ["proc", "sys", "boot"] {
+            root.dir(directory);
+        }
+        let fixture = Self {
+            root,
+            process,
+            trials,
+        };
+        if name != "old" {
+            fixture.write("sys/kernel/btf/vmlinux", &btf(&STRUCTURES));
+        }
+        fixture
+    }
+
+    pub(super) fn write(&self, path: &str, content: &[u8]) {
+        self.root.write(path, content);
+    }
+
+    pub(super) fn link(&self, path: &str, target: &str) {
+        self.root.link(path, self.root.join(target));
+    }
+
+    pub(super) fn examine(&self) -> Diagnosis {
+        // A machine is read once: each examination takes another.
+        examine(&Subject {
+            machine: Arc::new(self.machine()),
+            process: self.process.clone(),
+            trials: Box::new(self.trials),
+        })
+    }
+
+    pub(super) fn machine(&self) -> Machine {
+        Machine::at(Roots::below(self.root.path()))
+    }
+
+    /// The report, with paths as the machine has them.
+    pub(super) fn report(&self) -> String {
+        let mut text = Vec::new();
+        self.examine().write_text(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        text.replace(self.root.path().to_str().unwrap(), "")
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (source, name) = (entry.path(), entry.file_name());
+        if source.is_dir() {
+            copy(&source, &to.join(name));
+        } else if name == "config.gz.txt" {
+            let file = File::create(to.join("config.gz")).unwrap();
+            let mut gzip = GzEncoder::new(file, Compression::default());
+            gzip.write_all(&fs::read(source).unwrap()).unwrap();
+            gzip.finish().unwrap();
+        } else {
+            fs::copy(source, to.join(name)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Events without a PMU before them: names of the kernel's tables, of the core PMU's events, and raw
+//! codes.
+
+use super::{Scope, Source, encode, error::EventError, generic, nearest::Nearest, resolve::Found};
+use crate::{
+    machine::{Pmu, Pmus},
+    sys::perf::TYPE_RAW,
+};
+
+/// An event without a PMU before it: a name of the kernel's tables, an event of the core PMU, or a
+/// raw code, in this order.
+pub(super) fn bare(name: &str, kind: Option<&Pmu>, pmus: &Pmus) -> Result<Found, EventError> {
+    if name == generic::DURATION_TIME {
+        let clock = Found {
+            source: Source::DurationTime,
+            name: None,
+            unit: None,
+            scale: None,
+        };
+        return Ok(clock.in_nanoseconds());
+    }
+    if let Some(config) = generic::software(name) {
+        let event = Found::numbered(Some("software"), generic::TYPE_SOFTWARE, config);
+        // The two clocks count nanoseconds, the others occurrences.
+        return Ok(if name.ends_with("-clock") {
+            event.in_nanoseconds()
+        } else {
+            event
+        });
+    }
+    if name == generic::BPF_OUTPUT {
+        let event = name.to_owned();
+        return Err(EventError::NotACount { event });
+    }
+    if let Some(config) = generic::hardware(name) {
+        return generic_event(name, generic::TYPE_HARDWARE, config, kind, pmus);
+    }
+    match generic::cache(name) {
+        Some(Ok(config)) => {
+            return generic_event(name, generic::TYPE_HW_CACHE, config, kind, pmus);
+        }
+        Some(Err(no)) => {
+            return Err(EventError::CacheOperation {
+                event: name.to_owned(),
+                cache: no.cache,
+                operation: no.operation,
+            });
+        }
+        None => {}
+    }
+    let with_event: Vec<&Pmu> = pmus
+        .cores()
+        .filter(|pmu| pmu.event(name).is_some())
+        .collect();
+    if !with_event.is_empty() {
+        let pmu = only(&with_event, name, name)?;
+        if let Some(event) = pmu.event(name) {
+            let words = encode::encode_event(pmu, name, event)?;
+            return Ok(Found::on(pmu, words, Some(event), None));
+        }
+    }
+    if let Some(config) = raw_code(name) {
+        // PERF_TYPE_RAW is the x86 PMU's own type; elsewhere the kernel would have to guess.
+        let pmu = only(&cores(name, pmus)?, name, &format!("config={config:#x}"))?;
+        return Ok(Found::numbered(Some(&pmu.name), pmu.type_, config));
+    }
+    Err(unknown(name, pmus))
+}
+
+/// Type and number of a generic hardware event.
+pub(super) fn numbered(name: &str) -> Option<(u32, u64)> {
+    let cache = || Some((generic::TYPE_HW_CACHE, generic::cache(name)?.ok()?));
+    let hardware = generic::hardware(name).map(|config| (generic::TYPE_HARDWARE, config));
+    hardware.or_else(cache)
+}
+
+/// A generic hardware event, of one kind of core where they differ.
+fn generic_event(
+    name: &str,
+    type_: u32,
+    config: u64,
+    kind: Option<&Pmu>,
+    pmus: &Pmus,
+) -> Result<Found, EventError> {
+    match (kind, &cores(name, pmus)?[..]) {
+        (Some(kind), _) => Ok(of_kind(kind, type_, config, pmus)),
+        (None, [pmu]) => Ok(Found::numbered(Some(&pmu.name), type_, config)),
+        (None, _) => Ok(Found::numbered(None, type_, config)),
+    }
+}
+
+/// A generic event on the CPUs of one kind of core. The kernel finds the PMU by the CPU, unless one
+/// has the type of raw events (Intel's): it would be taken for all, so each is named in the upper
+/// half.
+pub(super) fn of_kind(kind: &Pmu, type_: u32, config: u64, pmus: &Pmus) -> Found {
+    let by_type = pmus.cores().any(|pmu| pmu.type_ == TYPE_RAW);
+    let pmu = if by_type {
+        u64::from(kind.type_) << 32
+    } else {
+        0
+    };
+    let mut found = Found::numbered(Some(&kind.name), type_, config | pmu);
+    if let (Source::Counter(counter), Some(cpus)) = (&mut found.source, &kind.cpus) {
+        counter.scope = Scope::Cpus(cpus.clone());
+    }
+    found
+}
+
+/// The core PMUs, of which `event` needs one.
+fn cores<'p>(event: &str, pmus: &'p Pmus) -> Result<Vec<&'p Pmu>, EventError> {
+    let cores: Vec<&Pmu> = pmus.cores().collect();
+    if !cores.is_empty() {
+        return Ok(cores);
+    }
+    let reasons: Vec<String> = pmus.unreadable().map(ToString::to_string).collect();
+    let unreadable = if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(" (not read: {})", reasons.join("; "))
+    };
+    Err(EventError::NoCorePmu {
+        event: event.to_owned(),
+        unreadable,
+    })
+}
+
+/// The one PMU of `candidates`; `term` is what the user may write for `event` on each of several.
+fn only<'p>(candidates: &[&'p Pmu], event: &str, term: &str) -> Result<&'p Pmu, EventError> {
+    match candidates {
+        [pmu] => Ok(pmu),
+        several => {
+            let names: Vec<&str> = several.iter().map(|pmu| pmu.name.as_str()).collect();
+            Err(EventError::SeveralCorePmus {
+                event: event.to_owned(),
+                term: term.to_owned(),
+                pmus: names.join(", "),
+            })
+        }
+    }
+}
+
+/// The code of `rNNNN`, one to sixteen hexadecimal digits.
+fn raw_code(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix('r')?;
+    let hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
+    hex.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// What to say about a name that is no event by itself.
+fn unknown(name: &str, pmus: &Pmus) -> EventError {
+    let event = name.to_owned();
+    if let Some(pmu) = pmus.iter().find(|pmu| pmu.event(name).is_some()) {
+        let pmu = pmu.name.clone();
+        return EventError::NeedsPmu { event, pmu };
+    }
+    match pmus.get(name) {
+        Some(Ok(pmu)) => EventError::PmuAlone {
+            pmu: event,
+            nearest: Nearest::to("", pmu.events.keys()),
+        },
+        Some(Err(reason)) => EventError::UnreadablePmu {
+            pmu: event,
+            reason: reason.clone(),
+        },
+        None => {
+            let core_events = pmus.cores().flat_map(|pmu| pmu.events.keys().cloned());
+            let nearest = Nearest::to(name, generic::names().chain(core_events));
+            EventError::UnknownEvent { event, nearest }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A plan whose every event counts at a rate of its own, and what its metrics must be.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use probe_user::{
+    catalogue::{Catalogue, Chip, Hardware, Metric, Settings},
+    event::{self, Counter, Source},
+    formula::{Absent, Implicit, Input, Sample},
+    machine::Pmus,
+    plan::{Capacity, CountSource, Plan, PlannedMetric, Request},
+    window::Counted,
+};
+
+use crate::{
+    guest::value,
+    support::{online, online_cpus},
+    testpmu::{TestPmu, core},
+};
+
+/// The metrics that are counted per container.
+fn core_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a Metric> {
+    let all = catalogue.select("all", machine).unwrap();
+    let core = |metric: &&Metric| metric.pmu.pattern.is_core();
+    all.into_iter().filter(core).collect()
+}
+
+/// Gives every event of the metrics a rate of its own, in counts per ns, by its raw code. What is a
+/// part of something else counts less, so that no share is above its bound.
+fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> {
+    let part = [
+        "REFILL", "MISS", "WALK", "MIS_PRED", "STALL", "RETIRED", "misses",
+    ];
+    let whole = [
+        "CPU_CYCLES",
+        "CPU_CLK_UNHALTED.THREAD",
+        "cycles",
+        "OP_SPEC",
+        "INST_SPEC",
+    ];
+    let (core, _) = core();
+    let mut rates = BTreeMap::new();
+    for metric in metrics {
+        for group in metric.groups(pmus, &Settings::default()).unwrap() {
+            for (name, perf) in &group.events {
+                let found = event::parse(perf, pmus).unwrap();
+                let Source::Counter(counter) = &found[0].events[0].source else {
+                    panic!("{name} is no counter")
+                };
+                let Some(code) = code(counter) else { continue };
+                let number = u64::try_from(rates.len()).unwrap();
+                let rate = if whole.contains(&name.as_str()) {
+                    // Some shares are sums of several events.
+                    100_000 + number
+                } else if part.iter().any(|word| name.contains(word)) {
+                    1 + number
+                } else {
+                    1_000 + number
+                };
+                // A generic event and one of the same code are one counter.
+                rates.entry(code).or_insert_with(|| {
+                    pmu.control(&format!("rate {core} {code:#x} 0 0 {}", rate * 1_000_000));
+                    rate
+                });
+            }
+        }
+    }
+    rates
+}
+
+/// The raw code under which the test PMU counts an event; none for those that the kernel counts
+/// itself.
+pub(super) fn code(counter: &Counter) -> Option<u64> {
+    if counter.pmu.as_deref() == Some("software") {
+        return None;
+    }
+    if counter.type_ > 3 {
+        return Some(counter.config);
+    }
+    // The kernel's numbers: cycles, instructions, cache references and misses, branches and misses.
+    let codes = if value("ARCH") == "arm64" {
+        [0x11, 0x08, 0x04, 0x03, 0x21, 0x22]
+    } else {
+        [0x3c, 0xc0, 0x4f2e, 0x412e, 0xc4, 0xc5]
+    };
+    let at = usize::try_from(counter.config).unwrap();
+    assert!(
+        counter.type_ == 0 && at < codes.len(),
+        "type {} config {at}",
+        counter.type_
+    );
+    Some(codes[at])
+}
+
+/// Of which every count and every metric is known beforehand.
+pub(super) struct Planned {
+    machine: Hardware,
+    pub(super) plan: Plan,
+    /// Counts per ns by raw code.
+    rates: BTreeMap<u64, u64>,
+}
+
+/// A plan of all core metrics of a chip that the test PMU can count.
+pub(super) fn plan(pmu: &TestPmu, chip: Chip) -> Planned {
+    let catalogue = Catalogue::builtin().unwrap();
+    let machine = Hardware::of_chip(chip);
+    let pmus = Pmus::read(Path::new("/sys")).unwrap();
+    let mut metrics = core_metrics(&catalogue, &machine);
+    // Generic cache events by number 3: the test PMU has none of them.
+    metrics.retain(|metric| !metric.name.starts_with("dtlb_load_m"));
+    assert!(metrics.len() > 8, "{} metrics", metrics.len());
+    let rates = rates(pmu, &pmus, &metrics);
+    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
+    let request = Request {
+        events: &[],
+        metrics: &metrics,
+        offered: &[],
+        machine,
+        cpus: online_cpus().len(),
+        settings: Settings::default(),
+    };
+    let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
+    for group in &plan.groups {
+        let names: Vec<&str> = group
+            .iter()
+            .map(|planned| plan.columns[planned.column].name.as_str())
+            .collect();
+        println!("group {}", names.join(","));
+    }
+    Planned {
+        machine,
+        plan,
+        rates,
+    }
+}
+
+impl Planned {
+    /// Counts per ns of an event of a group.
+    pub(super) fn rate(&self, group: usize, at: usize) -> Option<u64> {
+        let code = code(&self.plan.groups[group][at].counter)?;
+        Some(self.rates[&code])
+    }
+
+    /// For how long the PMU counted a group, ns: every event of the group must say the same, to the
+    /// count.
+    pub(super) fn live(&self, group: usize, row: &Counted) -> u64 {
+        let events = 0..self.plan.groups[group].len();
+        let times = events.filter_map(|at| Some((row.counts[at], self.rate(group, at)?)));
+        let times: Vec<(u64, u64)> = times.map(|(n, rate)| (n / rate, n % rate)).collect();
+        let first = times[0];
+        assert_eq!(first.1, 0, "group {group}: {times:?}");
+        assert!(
+            times.iter().all(|time| *time == first),
+            "group {group}: {times:?}"
+        );
+        first.0
+    }
+
+    /// The time for which a group would have to count to have an estimate, ns: the same by every
+    /// event.
+    pub(super) fn estimated(&self, group: usize, row: &Counted) -> f64 {
+        let events = 0..self.plan.groups[group].len();
+        let times = events.filter_map(|at| Some((row.estimate(at)?, self.rate(group, at)?)));
+        #[expect(clippy::cast_precision_loss, reason = "rates of a test")]
+        let times: Vec<f64> = times.map(|(n, rate)| n / rate as f64).collect();
+        let same = |time: &f64| (time / times[0] - 1.0).abs() < 1e-12;
+        assert!(times.iter().all(same), "group {group}: {times:?}");
+        times[0]
+    }
+
+    /// What a metric must be, with the counts of its events from `count`: group, and place in it.
+    pub(super) fn expected(
+        &self,
+        metric: &PlannedMetric,
+        window: Duration,
+        count: impl Fn(usize, usize) -> f64,
+    ) -> f64 {
+        let mut known = Known {
+            counts: BTreeMap::new(),
+            cpus: f64::from(u32::try_from(online_cpus().len()).unwrap()),
+            window,
+        };
+        for (event, place) in &metric.sources.as_ref().unwrap()[0].events {
+            let CountSource::Core { group, at } = place else {
+                panic!("{event} is not counted on CPUs")
+            };
+            *known.counts.entry(event.clone()).or_default() += count(*group, *at);
+        }
+        let value = metric.metric.evaluate(&self.machine, &known);
+        value.unwrap().value
+    }
+}
+
+/// Counts for all of the time on some CPUs.
+struct Known {
+    counts: BTreeMap<String, f64>,
+    cpus: f64,
+    window: Duration,
+}
+
+impl Input for Known {
+    fn event(&self, name: &str) -> Result<Sample, Absent> {
+        let count = *self.counts.get(name).ok_or(Absent::Missing)?;
+        Ok(Sample { count, live: 1.0 })
+    }
+
+    fn implicit(&self, implicit: Implicit) -> Option<f64> {
+        match implicit {
+            Implicit::DurationTime => Some(self.window.as_secs_f64() * 1e9),
+            Implicit::Seconds => Some(self.window.as_secs_f64()),
+            Implicit::NumCpus => Some(self.cpus),
+            _ => None,
+        }
+    }
+}
