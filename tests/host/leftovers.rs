@@ -107,7 +107,7 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     let stat = |by: &str, format: &str, row: &str| {
         let mut stat = pmuscope();
         stat.args(["stat", "-e", "task-clock", "--by", by, "--format", format]);
-        stat.args(["--", "sleep", "0.2"]);
+        stat.args(["--wide", "--", "sleep", "0.2"]);
         let seen = (0..50).find_map(|_| {
             let output = stat.output().unwrap();
             assert!(output.status.success(), "{output:?}");

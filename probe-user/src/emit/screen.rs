@@ -3,13 +3,10 @@
 /// Columns of a screen whose size is not known.
 const USUAL_WIDTH: usize = 80;
 
-/// A line has at least so many columns, however narrow the screen is.
-const LEAST_WIDTH: usize = 20;
-
 /// What a table is drawn on; other formats do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
-    /// Columns of characters, 20 at least; None for lines of any length, with names in full.
+    /// Columns of characters; None for lines of any length, with names in full.
     pub width: Option<usize>,
     /// Lines; None for every row.
     pub height: Option<usize>,
@@ -32,6 +29,9 @@ impl Default for Screen {
 }
 
 impl Screen {
+    /// A line of a table may have so many columns, however narrow the screen is.
+    pub const LEAST_WIDTH: usize = 20;
+
     /// A terminal of so many columns and lines; 0 where that is not known.
     #[must_use]
     pub fn of_terminal(columns: u16, lines: u16) -> Self {
@@ -45,6 +45,6 @@ impl Screen {
 
     /// How long a line may be.
     pub(super) fn line(&self) -> Option<usize> {
-        self.width.map(|width| width.max(LEAST_WIDTH))
+        self.width.map(|width| width.max(Self::LEAST_WIDTH))
     }
 }

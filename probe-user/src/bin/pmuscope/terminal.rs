@@ -88,7 +88,7 @@ impl Output {
         Screen {
             height: screen.height.filter(|_| !self.all_rows),
             exact: self.exact,
-            in_place: self.drawing.is_some() && self.size.is_known(),
+            in_place: self.drawing.is_some() && self.size.has_room(),
             ..screen
         }
     }
@@ -107,7 +107,7 @@ impl Output {
 impl Write for Output {
     fn write(&mut self, window: &[u8]) -> io::Result<usize> {
         match &mut self.drawing {
-            Some(drawing) if self.size.is_known() => {
+            Some(drawing) if self.size.has_room() => {
                 let drawn = drawing.draw(window, self.size, message());
                 self.file.write_all(&drawn)?;
                 Ok(window.len())

@@ -1,6 +1,7 @@
 //! Windows that are drawn over each other, by the control sequences that every terminal knows
 //! (ECMA-48).
 
+use probe_user::emit::Screen;
 use rustix::termios::Winsize;
 
 /// From the cursor to the end of its line.
@@ -18,8 +19,9 @@ pub(super) struct Size {
 }
 
 impl Size {
-    pub(super) fn is_known(self) -> bool {
-        self.columns > 0 && self.lines > 0
+    /// Whether it is known how many lines of the terminal a window takes.
+    pub(super) fn has_room(self) -> bool {
+        usize::from(self.columns) >= Screen::LEAST_WIDTH && self.lines > 0
     }
 }
 
