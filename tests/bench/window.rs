@@ -12,8 +12,12 @@
 )]
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, HashMap},
     hint::black_box,
+    io::{self, Write},
+    process::Command,
+    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -36,15 +40,21 @@ const CPUS: u16 = 2;
 /// Events that are shown; what is beyond are metrics of the catalogue.
 const EVENTS: usize = 5;
 
+/// Each size is measured in a process of its own, so that its peak of memory is its own.
 fn main() {
+    let sizes: Vec<u64> = std::env::args().filter_map(|it| it.parse().ok()).collect();
+    if let [cgroups, metrics] = sizes[..] {
+        return measure(cgroups, usize::try_from(metrics).unwrap());
+    }
     println!(
-        "{:>8} {:>8} {:>8} | {:>9} {:>14} {:>9} | {:>22} {:>24} {:>22} | {:>8}",
+        "{:>8} {:>8} {:>8} | {:>9} {:>14} {:>9} {:>8} | {:>22} {:>24} {:>22} | {:>8}",
         "cgroups",
         "metrics",
         "values",
         "window ms",
         "join+derive ms",
         "ns/value",
+        "peak MB",
         "json MB, ms, MB/s",
         "openmetrics MB, ms, MB/s",
         "csv MB, ms, MB/s",
@@ -52,7 +62,9 @@ fn main() {
     );
     for metrics in [5, 50] {
         for cgroups in [100, 1_000, 10_000] {
-            measure(cgroups, metrics);
+            let size = [cgroups, metrics].map(|it| it.to_string());
+            let mut own = Command::new(std::env::current_exe().unwrap());
+            assert!(own.args(size).status().unwrap().success());
         }
     }
 }
@@ -71,20 +83,22 @@ fn measure(cgroups: u64, metrics: usize) {
         let joined = view.join(&plan, &window, None);
         Report::new(&plan, &window, &joined, &view)
     });
+    let without_text = peak_megabytes();
     let write = |format| {
+        // As in a session: its buffer is kept from window to window.
+        let written = Rc::new(Cell::new(0));
+        let mut emitter = Emitter::new(Length(Rc::clone(&written)), format, false);
         let (time, bytes) = fastest(|| {
-            let mut bytes = Vec::new();
-            let mut emitter = Emitter::new(&mut bytes, format, false);
             emitter.write(&report).unwrap();
-            bytes.len()
+            written.get()
         });
         let (megabytes, seconds) = (bytes as f64 / 1e6, time.as_secs_f64());
         let rate = megabytes / seconds;
         format!("{megabytes:.2}, {:.2}, {rate:.0}", seconds * 1e3)
     };
     println!(
-        "{cgroups:>8} {metrics:>8} {values:>8} | {:>9.2} {:>14.2} {:>9.0} | {:>22} {:>24} {:>22} \
-         | {:>8.1}",
+        "{cgroups:>8} {metrics:>8} {values:>8} | {:>9.2} {:>14.2} {:>9.0} {without_text:>8.1} | \
+         {:>22} {:>24} {:>22} | {:>8.1}",
         between.as_secs_f64() * 1e3,
         derive.as_secs_f64() * 1e3,
         derive.as_secs_f64() * 1e9 / values as f64,
@@ -93,6 +107,20 @@ fn measure(cgroups: u64, metrics: usize) {
         write(Format::Csv),
         peak_megabytes()
     );
+}
+
+/// Where text goes of which only the length matters: that of the last window.
+struct Length(Rc<Cell<usize>>);
+
+impl Write for Length {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.set(text.len());
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn fastest<T>(mut run: impl FnMut() -> T) -> (Duration, T) {

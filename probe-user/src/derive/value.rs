@@ -160,6 +160,19 @@ impl fmt::Display for Reason {
     }
 }
 
+impl Reason {
+    /// The reason in a word, without its numbers and names: one of a few, for labels.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::NoValue(reason) => reason.word(),
+            Self::NoShare(reason) => reason.word(),
+            Self::NotPlanned(_) => "not_planned",
+            Self::NotMeasured => "not_measured",
+        }
+    }
+}
+
 impl From<NoValue> for Reason {
     fn from(reason: NoValue) -> Self {
         Self::NoValue(reason)

@@ -43,7 +43,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io:
         let name = "pmuscope_absent_values";
         text.head(name, "gauge", "", "Series without a value, by the reason");
         for (reason, count) in samples.absent {
-            let reason = text::label("reason", &reason);
+            let reason = text::label("reason", reason);
             #[expect(clippy::cast_precision_loss, reason = "a number of series")]
             text.sample(name, "", &[&reason], count as f64);
         }
@@ -58,7 +58,7 @@ struct Samples<'a> {
     families: Families<'a>,
     by_family: Vec<Vec<(&'a Series, f64)>>,
     /// How many series have no value, by the reason.
-    absent: BTreeMap<String, u64>,
+    absent: BTreeMap<&'static str, u64>,
 }
 
 impl<'a> Samples<'a> {
@@ -88,7 +88,7 @@ impl<'a> Samples<'a> {
                     timed.extend(first.then_some(series.attributes));
                     self.counter(series, level, total, first);
                 }
-                (Err(reason), None) => *self.absent.entry(reason.to_string()).or_default() += 1,
+                (Err(reason), None) => *self.absent.entry(reason.word()).or_default() += 1,
                 // Known to be nothing, for as long as nothing else was ever counted.
                 (Ok(Value::Counter(_)), None) => {}
                 (Ok(Value::Gauge(gauge)), None) => {

@@ -113,6 +113,27 @@ pub enum NoValue {
     NotFinite,
 }
 
+impl NoValue {
+    /// The reason in a word, without its numbers and names.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Missing(_) => "not_counted",
+            Self::DidNotRun => "did_not_run",
+            Self::NeverRan(_) => "never_on_pmu",
+            Self::MostlyUnknown => "mostly_unknown",
+            Self::TooFewSamples => "too_few_samples",
+            Self::NotKnown(_) => "not_known",
+            Self::DenominatorZero(_) => "denominator_zero",
+            Self::DenominatorTooSmall { .. } => "denominator_too_small",
+            Self::AboveBound { .. } => "above_bound",
+            Self::NotOnChip { .. } => "not_on_chip",
+            Self::NotConfigured(_) => "not_configured",
+            Self::NotFinite => "not_finite",
+        }
+    }
+}
+
 /// One evaluation: what it saw on its way.
 pub(super) struct Evaluation<'a, I> {
     input: &'a I,

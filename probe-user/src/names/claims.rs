@@ -5,7 +5,10 @@
 //! Its counts must not go to that other, so an id belongs to the cgroups that the least dependent
 //! authority made where runtimes make theirs; where that does not tell, to none of them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap, HashSet},
+};
 
 use super::{Kind, Named, directories, named};
 
@@ -54,19 +57,25 @@ pub(crate) struct Claims<'a> {
 impl<'a> Claims<'a> {
     /// Looks at all cgroups there are.
     pub(crate) fn of(paths: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut claims: HashMap<(Kind, String), BTreeSet<Claim<'a>>> = HashMap::new();
+        let paths = paths.into_iter();
+        let mut first: HashMap<(Kind, Cow<'a, str>), &'a str> =
+            HashMap::with_capacity(paths.size_hint().0);
+        // Only where several directories bear an id it matters who made them.
+        let mut rivals: HashMap<(Kind, Cow<'a, str>), BTreeSet<&'a str>> = HashMap::new();
         for path in paths {
-            for found in named(path) {
-                let claim = claim(path, &found);
-                claims
-                    .entry((found.kind, found.id))
-                    .or_default()
-                    .insert(claim);
+            for Named { kind, id, depth } in named(path) {
+                let directory = &path[..depth];
+                let first = *first.entry((kind, id.clone())).or_insert(directory);
+                if first != directory {
+                    let rivals = rivals.entry((kind, id)).or_default();
+                    rivals.extend([first, directory]);
+                }
             }
         }
         let mut refused = HashSet::new();
-        for claims in claims.values() {
-            refused.extend(without_right(claims));
+        for ((kind, _), directories) in rivals {
+            let claims = directories.into_iter().map(|it| claim(it, kind)).collect();
+            refused.extend(without_right(&claims));
         }
         Self { refused }
     }
@@ -81,13 +90,13 @@ impl<'a> Claims<'a> {
                 Kind::Container => container = Some((found.id, pod.clone())),
             }
         }
-        container
+        container.map(|(id, pod)| (id.into_owned(), pod.map(Cow::into_owned)))
     }
 
     /// The innermost pod of a path, of those that are what they say.
     pub(crate) fn pod(&self, path: &str) -> Option<String> {
         let pods = self.granted(path).filter(|found| found.kind == Kind::Pod);
-        pods.last().map(|found| found.id)
+        pods.last().map(|found| found.id.into_owned())
     }
 
     /// The outermost directory of a path that bears the id of another.
@@ -98,10 +107,8 @@ impl<'a> Claims<'a> {
             .find(|path| self.refused.contains(path))
     }
 
-    fn granted(&self, path: &str) -> impl Iterator<Item = Named> {
-        named(path)
-            .into_iter()
-            .filter(|found| !self.refused.contains(&path[..found.depth]))
+    fn granted<'p>(&self, path: &'p str) -> impl Iterator<Item = Named<'p>> {
+        named(path).filter(|found| !self.refused.contains(&path[..found.depth]))
     }
 }
 
@@ -122,25 +129,26 @@ fn without_right<'a>(claims: &BTreeSet<Claim<'a>>) -> impl Iterator<Item = &'a s
     refused.map(|claim| claim.directory)
 }
 
-fn claim<'a>(path: &'a str, found: &Named) -> Claim<'a> {
-    let directory = &path[..found.depth];
+/// What a directory's bearing the id of such a thing rests on.
+fn claim(directory: &str, kind: Kind) -> Claim<'_> {
     let above = &directory[..directory.rfind('/').unwrap_or_default()];
+    let containers = named(above).filter(|found| found.kind == Kind::Container);
+    let containers: Vec<usize> = containers.map(|found| found.depth).collect();
     // systemd gives services and scopes what is below them (Delegate=), runtimes their containers.
-    let container = |path: &str, depth: usize| {
-        named(path)
-            .iter()
-            .any(|found| found.kind == Kind::Container && found.depth == depth)
-    };
     let given = directories(above).filter(|(depth, name)| {
         let unit = name.ends_with(".service") || name.ends_with(".scope");
-        (unit && !RUNTIME_SERVICES.contains(name)) || container(above, *depth)
+        (unit && !RUNTIME_SERVICES.contains(name)) || containers.contains(depth)
     });
     let (given, depth) = given.fold((0, 0), |(given, _), (depth, _)| (given + 1, depth));
-    let unusual = !usual(&above[depth..], &directory[above.len()..], found.kind);
+    let unusual = !usual(&above[depth..], &directory[above.len()..], kind);
     Claim {
         given,
         unusual,
-        authority: if unusual { directory } else { &path[..depth] },
+        authority: if unusual {
+            directory
+        } else {
+            &directory[..depth]
+        },
         directory,
     }
 }
@@ -176,8 +184,8 @@ fn usual(above: &str, name: &str, kind: Kind) -> bool {
 
 /// Whether a directory that a path names is where runtimes make it.
 #[cfg(test)]
-pub(super) fn sure(path: &str, found: &Named) -> bool {
-    !claim(path, found).unusual
+pub(super) fn sure(path: &str, found: &Named<'_>) -> bool {
+    !claim(&path[..found.depth], found.kind).unusual
 }
 
 #[cfg(test)]
@@ -228,7 +236,8 @@ mod tests {
     }
 
     fn given(path: &str) -> usize {
-        claim(path, named(path).last().unwrap()).given
+        let last = named(path).last().unwrap();
+        claim(&path[..last.depth], last.kind).given
     }
 
     #[test]

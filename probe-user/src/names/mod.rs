@@ -5,6 +5,8 @@
 
 mod claims;
 
+use std::borrow::Cow;
+
 pub(crate) use self::claims::Claims;
 
 /// What a directory of a cgroup path bears in its name.
@@ -18,29 +20,26 @@ pub enum Kind {
 
 /// A pod or container that a directory names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct Named<'a> {
     /// Which of them.
     pub kind: Kind,
     /// The pod's uid, or the runtime's id: 64 hex digits.
-    pub id: String,
+    pub id: Cow<'a, str>,
     /// Bytes of the path up to and with the directory.
     pub depth: usize,
 }
 
 /// The pods and containers that the directories of a path name, the outermost first.
-#[must_use]
-pub fn named(path: &str) -> Vec<Named> {
-    let mut found = Vec::new();
-    for (depth, name) in directories(path) {
+pub fn named(path: &str) -> impl Iterator<Item = Named<'_>> {
+    directories(path).flat_map(|(depth, name)| {
         // containerd with a driver mismatch writes three fields into one name: slice:prefix:name.
-        for part in name.split(':') {
+        name.split(':').flat_map(move |part| {
             let pod = pod_uid(part).map(|id| (Kind::Pod, id));
-            let container = container_id(part).map(|id| (Kind::Container, id.to_owned()));
+            let container = container_id(part).map(|id| (Kind::Container, Cow::Borrowed(id)));
             let named = [pod, container].into_iter().flatten();
-            found.extend(named.map(|(kind, id)| Named { kind, id, depth }));
-        }
-    }
-    found
+            named.map(move |(kind, id)| Named { kind, id, depth })
+        })
+    })
 }
 
 /// Every directory name of a path, with the length of the path up to its end.
@@ -66,13 +65,17 @@ fn container_id(name: &str) -> Option<&str> {
 
 /// `pod<uid>` (cgroupfs) or `...-pod<uid>.slice` (systemd, which writes the uid's dashes as `_`);
 /// the uid of a static pod is 32 hex digits.
-fn pod_uid(name: &str) -> Option<String> {
+fn pod_uid(name: &str) -> Option<Cow<'_, str>> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
     let name = name
         .rsplit_once('-')
         .filter(|(_, last)| last.starts_with("pod"))
         .map_or(name, |(_, last)| last);
-    let uid = name.strip_prefix("pod")?.replace('_', "-");
+    let uid = name.strip_prefix("pod")?;
+    let uid = match uid.contains('_') {
+        true => Cow::Owned(uid.replace('_', "-")),
+        false => Cow::Borrowed(uid),
+    };
     let bare = uid.len() == 32 && is_hex(&uid);
     let groups = || uid.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && uid.split('-').all(is_hex);
     (bare || groups()).then_some(uid)
@@ -87,8 +90,8 @@ mod tests {
     use super::claims::{Claims, sure};
     use super::*;
 
-    fn last(path: &str, kind: Kind) -> Option<Named> {
-        named(path).into_iter().rfind(|named| named.kind == kind)
+    fn last(path: &str, kind: Kind) -> Option<Named<'_>> {
+        named(path).filter(|named| named.kind == kind).last()
     }
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -207,7 +210,7 @@ mod tests {
             let found = last(&path, Kind::Container)
                 .unwrap_or_else(|| panic!("{form}: no container in {path}"));
             assert_eq!(found.id, ID, "{form}");
-            let pod = last(&path, Kind::Pod).map(|found| found.id);
+            let pod = last(&path, Kind::Pod).map(|found| found.id.into_owned());
             assert_eq!(pod.as_deref(), pod_uid, "{form}");
             assert!(
                 path[..found.depth].ends_with(ID) || path[..found.depth].ends_with(".scope"),
@@ -242,8 +245,9 @@ mod tests {
 
     #[test]
     fn a_pod_outside_its_containers_is_still_the_pod() {
-        let pod = last(&format!("/kubepods/burstable/pod{UID}"), Kind::Pod);
-        assert_eq!(pod.map(|found| found.id).as_deref(), Some(UID));
+        let path = format!("/kubepods/burstable/pod{UID}");
+        let pod = last(&path, Kind::Pod);
+        assert_eq!(pod.unwrap().id, UID);
         assert_eq!(last("/kubepods/podium", Kind::Pod), None);
     }
 }

@@ -53,15 +53,19 @@ pub(super) struct CpuRow {
     pub(super) row: UsageRow,
 }
 
-/// The rows of one owner and group, each for all of its time.
-pub(super) fn estimate(rows: &[CpuRow]) -> Vec<Counted> {
-    let mut all: Vec<Counted> = rows.iter().map(|it| Counted::seen(&it.row)).collect();
+/// The rows of one owner and group, each for all of its time: into `all`, which is reused.
+pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<Counted>) {
+    all.clear();
+    all.extend(rows.iter().map(|it| Counted::seen(&it.row)));
+    let unknown = |all: &[Counted]| -> u64 { all.iter().map(|it| it.unknown).sum() };
+    if unknown(all) == 0 {
+        return;
+    }
     for (counted, it) in all.iter_mut().zip(rows) {
         if counted.stands_for_itself() {
             counted.fill(&Rate::of(&[&it.row]), counted.unknown);
         }
     }
-    let unknown = |all: &[Counted]| -> u64 { all.iter().map(|it| it.unknown).sum() };
     let poor = all.iter().zip(rows).filter(|(it, _)| it.unknown > 0);
     let kinds: BTreeSet<Option<usize>> = poor.map(|(_, it)| it.kind).collect();
     for kind in kinds {
@@ -78,15 +82,14 @@ pub(super) fn estimate(rows: &[CpuRow]) -> Vec<Counted> {
             counted.fill(&rate, together);
         }
     }
-    let left = unknown(&all);
+    let left = unknown(all);
     let time: u64 = all.iter().map(|it| it.enabled).sum();
     if left > 0 && left <= time - left {
-        let rate = Rate::of_known(&all, time - left);
-        for counted in &mut all {
+        let rate = Rate::of_known(all, time - left);
+        for counted in all {
             counted.fill(&rate, left);
         }
     }
-    all
 }
 
 impl Counted {
@@ -106,7 +109,9 @@ impl Counted {
     #[cfg(test)]
     pub(crate) fn of(row: &UsageRow) -> Self {
         let (cpu, kind, row) = (0, None, *row);
-        estimate(&[CpuRow { cpu, kind, row }]).remove(0)
+        let mut all = Vec::new();
+        estimate(&[CpuRow { cpu, kind, row }], &mut all);
+        all.remove(0)
     }
 
     fn stands_for_itself(&self) -> bool {

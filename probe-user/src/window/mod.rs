@@ -2,16 +2,15 @@
 //! CPUs.
 
 use std::{
-    collections::{BTreeMap, HashMap, btree_map::Entry},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
 
-use probe_common::{CgroupId, UsageRow};
+use probe_common::CgroupId;
 
 pub use self::counted::Counted;
-use self::counted::CpuRow;
-
+use self::usage::Gains;
 use crate::{
     devices::DeviceDeltas,
     machine::resctrl::{self, Monitored},
@@ -30,9 +29,6 @@ pub struct Owner {
 
 /// What an owner used: one entry per counter group, None for a group that it had no row of.
 pub type Usage = Vec<Option<Counted>>;
-
-/// Gains of one owner on one CPU: one row per counter group.
-type CpuRows = Vec<Option<UsageRow>>;
 
 /// What happened between two snapshots.
 #[derive(Clone, Debug)]
@@ -71,38 +67,9 @@ pub struct Window {
 
 impl Window {
     /// The first window of a session with this plan: the difference of two snapshots.
-    ///
-    /// A row of a rotated group holds as enabled time that of its own turns. Here each gets that of
-    /// all groups which take turns on the same CPU: the time for which it could have been live.
     #[must_use]
     pub fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
-        let mut owners: BTreeMap<Owner, BTreeMap<u32, CpuRows>> = BTreeMap::new();
-        let freed = later.freed.iter().map(|(key, row)| (key, row));
-        for (key, now) in later.rows.iter().chain(freed) {
-            let delta = delta(earlier.rows.get(key), now);
-            let owner = Owner {
-                cgroup: key.cgroup,
-                tgid: key.tgid,
-            };
-            let rows = owners.entry(owner).or_default().entry(key.cpu.into());
-            let rows = rows.or_insert_with(|| vec![None; plan.groups.len()]);
-            charge(rows, plan, key.cpu.into(), key.group.into(), &delta);
-        }
-        let mut usage: BTreeMap<Owner, Usage> = BTreeMap::new();
-        let mut on_socket: BTreeMap<(u32, Owner), Usage> = BTreeMap::new();
-        for (owner, cpus) in &owners {
-            for group in 0..plan.groups.len() {
-                let rows = cpu_rows(cpus, group, plan);
-                for (row, counted) in rows.iter().zip(counted::estimate(&rows)) {
-                    add_counted(usage.entry(*owner), plan, group, &counted);
-                    if let Some(topology) = &later.topology {
-                        // Where the machine does not tell, it is one socket.
-                        let socket = topology.socket(row.cpu).unwrap_or(0);
-                        add_counted(on_socket.entry((socket, *owner)), plan, group, &counted);
-                    }
-                }
-            }
-        }
+        let Gains { usage, on_socket } = Gains::between(earlier, later, plan);
         let mut total: Usage = vec![None; plan.groups.len()];
         for of_owner in usage.values() {
             total.add_all(of_owner);
@@ -145,60 +112,6 @@ impl Window {
     }
 }
 
-/// Adds the gain of a row to those of its owner on that CPU.
-fn charge(rows: &mut CpuRows, plan: &Plan, cpu: u32, group: usize, delta: &UsageRow) {
-    let mut own = *delta;
-    if (plan.fixed()..rows.len()).contains(&group) {
-        for other in plan.turns(cpu) {
-            rows[other].get_or_insert(UsageRow::ZERO).enabled += delta.enabled;
-        }
-        own.enabled = 0;
-    }
-    if let Some(row) = rows.get_mut(group) {
-        add(row.get_or_insert(UsageRow::ZERO), &own);
-    }
-}
-
-/// The rows of one owner and group.
-fn cpu_rows(cpus: &BTreeMap<u32, CpuRows>, group: usize, plan: &Plan) -> Vec<CpuRow> {
-    let rows = cpus.iter().filter_map(|(cpu, rows)| {
-        Some(CpuRow {
-            cpu: *cpu,
-            kind: plan.kind_of_core(*cpu),
-            row: rows[group]?,
-        })
-    });
-    rows.collect()
-}
-
-/// Adds what was counted on one CPU to an owner's.
-fn add_counted<K: Ord>(of: Entry<'_, K, Usage>, plan: &Plan, group: usize, counted: &Counted) {
-    let usage = of.or_insert_with(|| vec![None; plan.groups.len()]);
-    usage[group].get_or_insert_default().add(counted);
-}
-
-/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that
-/// does not.
-fn delta(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
-    let same = earlier.filter(|earlier| earlier.made == now.made);
-    let before = same.unwrap_or(&UsageRow::ZERO);
-    UsageRow {
-        counts: std::array::from_fn(|at| now.counts[at].saturating_sub(before.counts[at])),
-        enabled: now.enabled.saturating_sub(before.enabled),
-        running: now.running.saturating_sub(before.running),
-        made: 0,
-    }
-}
-
-/// Sums wrap at 2^64 like the counters themselves.
-fn add(sum: &mut UsageRow, row: &UsageRow) {
-    for (sum, count) in sum.counts.iter_mut().zip(row.counts) {
-        *sum = sum.wrapping_add(count);
-    }
-    sum.enabled = sum.enabled.wrapping_add(row.enabled);
-    sum.running = sum.running.wrapping_add(row.running);
-}
-
 /// What tells one uncore counter from another.
 fn key(reading: &UncoreReading) -> (usize, u32, u16) {
     (reading.at, reading.socket, reading.instance)
@@ -236,6 +149,7 @@ mod spe;
 #[cfg(test)]
 pub(crate) mod tests;
 mod totals;
+mod usage;
 
 #[cfg(test)]
 pub(crate) use self::spe::tests::sampled as sampled_window;

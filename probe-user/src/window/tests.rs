@@ -1,12 +1,12 @@
 //! Windows over random histories of rows.
 
-use probe_common::{GROUP_COUNTERS, UsageKey};
+use probe_common::{GROUP_COUNTERS, UsageKey, UsageRow};
 use proptest::{
     collection::{hash_map, vec},
     prelude::*,
 };
 
-use super::*;
+use super::{usage::add, *};
 use crate::snapshot::Health;
 
 const GROUPS: usize = 2;

@@ -146,3 +146,28 @@ pub enum NoShare {
     )]
     NotOfProcesses,
 }
+
+impl NoShare {
+    /// The reason in a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NoWeight => "no_weight",
+            Self::RotatedOut => "weight_rotated_out",
+            Self::OwnerUnseen => "weight_rotated_out_for_owner",
+            Self::WithinMismatch => "within_mismatch",
+            Self::NotMeasured => "traffic_not_counted",
+            Self::ManySockets => "many_sockets",
+            Self::OtherSockets => "other_sockets",
+            Self::NoDevice => "no_device",
+            Self::NoOwner => "no_owner",
+            Self::SeveralOwners => "several_owners",
+            Self::SeveralDevices => "several_devices",
+            Self::ThroughKernel => "through_kernel",
+            Self::Stale => "holders_stale",
+            Self::Unreadable => "holders_unreadable",
+            Self::NoBytes => "no_bytes",
+            Self::NotOfProcesses => "not_of_processes",
+        }
+    }
+}

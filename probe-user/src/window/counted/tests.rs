@@ -6,6 +6,12 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
+fn estimate(rows: &[CpuRow]) -> Vec<Counted> {
+    let mut all = Vec::new();
+    super::estimate(rows, &mut all);
+    all
+}
+
 /// A row of a core of kind `kind` that counts `rates` per ns.
 fn row(kind: usize, rates: [u64; 2], enabled: u64, running: u64) -> CpuRow {
     let mut row = UsageRow {

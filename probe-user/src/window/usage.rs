@@ -1,0 +1,177 @@
+//! What each owner gained between two snapshots, from rows in one order instead of trees.
+
+use std::collections::BTreeMap;
+
+use probe_common::{UsageKey, UsageRow};
+
+use super::{
+    Owner, Usage,
+    counted::{self, Counted, CpuRow},
+};
+use crate::{machine::topology::Topology, plan::Plan, snapshot::Snapshot};
+
+/// By owner, and by socket of the CPU and owner, where the snapshot tells sockets.
+#[derive(Debug, Default)]
+pub(super) struct Gains {
+    pub(super) usage: BTreeMap<Owner, Usage>,
+    pub(super) on_socket: BTreeMap<(u32, Owner), Usage>,
+}
+
+impl Gains {
+    /// The difference of two snapshots of one session with this plan.
+    ///
+    /// A row of a rotated group holds as enabled time that of its own turns. Here each gets that of
+    /// all groups which take turns on the same CPU: the time for which it could have been live.
+    pub(super) fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
+        let freed = later.freed.iter().map(|(key, row)| (*key, row));
+        let rows = later.rows.iter().map(|(key, row)| (*key, row));
+        let mut rows: Vec<(UsageKey, &UsageRow)> = rows.chain(freed).collect();
+        rows.sort_unstable_by_key(|(key, _)| order(key));
+        let mut usage: Vec<(Owner, Usage)> = Vec::new();
+        let mut on_socket: Vec<((u32, Owner), Usage)> = Vec::new();
+        let mut of_owner = OfOwner::new(plan, later.topology.as_deref());
+        for rows in rows.chunk_by(|(a, _), (b, _)| owner(a) == owner(b)) {
+            of_owner.clear();
+            for (key, now) in rows {
+                let delta = delta(earlier.rows.get(key), now);
+                of_owner.charge(key.cpu.into(), key.group.into(), &delta);
+            }
+            let owner = owner(&rows[0].0);
+            let sockets = on_socket.len();
+            let sum = of_owner.sum(|socket, group, counted| {
+                let mut known = on_socket[sockets..].iter();
+                let known = known.position(|((of, _), _)| *of == socket);
+                let at = sockets + known.unwrap_or(on_socket.len() - sockets);
+                if at == on_socket.len() {
+                    on_socket.push(((socket, owner), vec![None; plan.groups.len()]));
+                }
+                let sum = on_socket[at].1[group].get_or_insert_with(Counted::default);
+                sum.add(counted);
+            });
+            usage.push((owner, sum));
+        }
+        Self {
+            usage: usage.into_iter().collect(),
+            on_socket: on_socket.into_iter().collect(),
+        }
+    }
+}
+
+/// Rows of one owner together, in the order of CPUs.
+fn order(key: &UsageKey) -> u128 {
+    let place = u64::from(key.tgid) << 32 | u64::from(key.cpu) << 16 | u64::from(key.group);
+    u128::from(key.cgroup.0) << 64 | u128::from(place)
+}
+
+fn owner(key: &UsageKey) -> Owner {
+    Owner {
+        cgroup: key.cgroup,
+        tgid: key.tgid,
+    }
+}
+
+/// The gains of one owner at a time.
+struct OfOwner<'a> {
+    plan: &'a Plan,
+    topology: Option<&'a Topology>,
+    /// The CPUs that it has rows on, with the kind of their cores.
+    cpus: Vec<(u32, Option<usize>)>,
+    /// For each of these a row per counter group.
+    rows: Vec<Option<UsageRow>>,
+    /// The groups that take turns on a CPU.
+    turns: BTreeMap<u32, Vec<usize>>,
+    /// The rows of one group, and what is made of them.
+    of_group: Vec<CpuRow>,
+    estimates: Vec<Counted>,
+}
+
+impl<'a> OfOwner<'a> {
+    fn new(plan: &'a Plan, topology: Option<&'a Topology>) -> Self {
+        Self {
+            plan,
+            topology,
+            cpus: Vec::new(),
+            rows: Vec::new(),
+            turns: BTreeMap::new(),
+            of_group: Vec::new(),
+            estimates: Vec::new(),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.cpus.clear();
+        self.rows.clear();
+    }
+
+    /// Adds the gain of a row. Those of one CPU come together.
+    fn charge(&mut self, cpu: u32, group: usize, delta: &UsageRow) {
+        let Self { plan, turns, .. } = self;
+        let groups = plan.groups.len();
+        if self.cpus.last().is_none_or(|(last, _)| *last != cpu) {
+            self.cpus.push((cpu, plan.kind_of_core(cpu)));
+            self.rows.resize(self.rows.len() + groups, None);
+        }
+        let at = self.rows.len() - groups;
+        let rows = &mut self.rows[at..];
+        let mut own = *delta;
+        if (plan.fixed()..groups).contains(&group) {
+            let turns = turns
+                .entry(cpu)
+                .or_insert_with(|| plan.turns(cpu).collect());
+            for other in turns {
+                rows[*other].get_or_insert(UsageRow::ZERO).enabled += delta.enabled;
+            }
+            own.enabled = 0;
+        }
+        if let Some(row) = rows.get_mut(group) {
+            add(row.get_or_insert(UsageRow::ZERO), &own);
+        }
+    }
+
+    /// The sum over CPUs. `on_socket` is told what was counted on each CPU, where the machine tells
+    /// sockets.
+    fn sum(&mut self, mut on_socket: impl FnMut(u32, usize, &Counted)) -> Usage {
+        let groups = self.plan.groups.len();
+        let mut usage = vec![None; groups];
+        for (group, sum) in usage.iter_mut().enumerate() {
+            let rows = self.rows.iter().skip(group).step_by(groups);
+            let rows = self.cpus.iter().zip(rows);
+            self.of_group.clear();
+            self.of_group.extend(rows.filter_map(|((cpu, kind), row)| {
+                let (cpu, kind, row) = (*cpu, *kind, (*row)?);
+                Some(CpuRow { cpu, kind, row })
+            }));
+            counted::estimate(&self.of_group, &mut self.estimates);
+            for (row, counted) in self.of_group.iter().zip(&self.estimates) {
+                sum.get_or_insert_with(Counted::default).add(counted);
+                if let Some(topology) = self.topology {
+                    // Where the machine does not tell, it is one socket.
+                    on_socket(topology.socket(row.cpu).unwrap_or(0), group, counted);
+                }
+            }
+        }
+        usage
+    }
+}
+
+/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that
+/// does not.
+fn delta(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
+    let same = earlier.filter(|earlier| earlier.made == now.made);
+    let before = same.unwrap_or(&UsageRow::ZERO);
+    UsageRow {
+        counts: std::array::from_fn(|at| now.counts[at].saturating_sub(before.counts[at])),
+        enabled: now.enabled.saturating_sub(before.enabled),
+        running: now.running.saturating_sub(before.running),
+        made: 0,
+    }
+}
+
+/// Sums wrap at 2^64 like the counters themselves.
+pub(super) fn add(sum: &mut UsageRow, row: &UsageRow) {
+    for (sum, count) in sum.counts.iter_mut().zip(row.counts) {
+        *sum = sum.wrapping_add(count);
+    }
+    sum.enabled = sum.enabled.wrapping_add(row.enabled);
+    sum.running = sum.running.wrapping_add(row.running);
+}
