@@ -55,6 +55,11 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     /// The events that are counted on CPUs, of one row.
     pub(super) fn add_row(&self, report: &mut Report, subject: u32, row: &Gained<Usage>) {
         for shown in &self.list {

@@ -74,6 +74,11 @@ impl<'a> CoreMetrics<'a> {
         }
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     /// The values of one entity, of what is estimated for all of its time; time is the wall's.
     pub(super) fn add_row(
         &self,

@@ -55,7 +55,9 @@ impl Report {
                 accesses.add_row(report, subject, samples);
             }
         };
-        for row in rows(plan, joined) {
+        let rows = rows(plan, joined);
+        report.reserve(rows.len(), columns.len(), metrics.len());
+        for row in rows {
             let subject = report.subject(Subject::Entity(row.entity.clone()));
             columns.add_row(&mut report, subject, row.usage.unwrap_or(&unused));
             add(&mut report, subject, &row);

@@ -165,6 +165,13 @@ impl Report {
         }
     }
 
+    /// Makes room for so many subjects with these series each.
+    pub(super) fn reserve(&mut self, subjects: usize, counters: usize, gauges: usize) {
+        self.subjects.reserve(subjects);
+        self.series.reserve(subjects * (counters + gauges));
+        self.totals.reserve(subjects * counters);
+    }
+
     /// Adds a subject: its index.
     pub(crate) fn subject(&mut self, subject: Subject) -> u32 {
         self.subjects.push(subject);

@@ -58,17 +58,25 @@ impl<'a> Claims<'a> {
     /// Looks at all cgroups there are.
     pub(crate) fn of(paths: impl IntoIterator<Item = &'a str>) -> Self {
         let paths = paths.into_iter();
-        let mut first: HashMap<(Kind, Cow<'a, str>), &'a str> =
-            HashMap::with_capacity(paths.size_hint().0);
+        let number = paths.size_hint().0;
+        let mut pods: HashMap<Cow<'a, str>, &'a str> = HashMap::with_capacity(number);
+        let mut containers = HashMap::with_capacity(number);
         // Only where several directories bear an id it matters who made them.
         let mut rivals: HashMap<(Kind, Cow<'a, str>), BTreeSet<&'a str>> = HashMap::new();
         for path in paths {
             for Named { kind, id, depth } in named(path) {
                 let directory = &path[..depth];
-                let first = *first.entry((kind, id.clone())).or_insert(directory);
-                if first != directory {
-                    let rivals = rivals.entry((kind, id)).or_default();
-                    rivals.extend([first, directory]);
+                let first = match kind {
+                    Kind::Pod => &mut pods,
+                    Kind::Container => &mut containers,
+                };
+                match first.get(&id) {
+                    None => drop(first.insert(id, directory)),
+                    Some(first) if *first == directory => {}
+                    Some(first) => {
+                        let rivals = rivals.entry((kind, id)).or_default();
+                        rivals.extend([*first, directory]);
+                    }
                 }
             }
         }

@@ -67,22 +67,36 @@ fn container_id(name: &str) -> Option<&str> {
 /// the uid of a static pod is 32 hex digits.
 fn pod_uid(name: &str) -> Option<Cow<'_, str>> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
-    let name = name
-        .rsplit_once('-')
-        .filter(|(_, last)| last.starts_with("pod"))
-        .map_or(name, |(_, last)| last);
-    let uid = name.strip_prefix("pod")?;
-    let uid = match uid.contains('_') {
+    let of_length = |length: usize| {
+        let (before, uid) = name.split_at_checked(name.len().checked_sub(length)?)?;
+        // A name before it is divided from it, and it has no dashes then.
+        let whole = before == "pod" || before.ends_with("-pod") && !uid.contains('-');
+        (whole && is_uid(uid)).then_some(uid)
+    };
+    let uid = of_length(UID).or_else(|| of_length(BARE_UID))?;
+    Some(match uid.contains('_') {
         true => Cow::Owned(uid.replace('_', "-")),
         false => Cow::Borrowed(uid),
-    };
-    let bare = uid.len() == 32 && is_hex(&uid);
-    let groups = || uid.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && uid.split('-').all(is_hex);
-    (bare || groups()).then_some(uid)
+    })
+}
+
+/// Bytes of a pod's uid, with what divides its groups, and of a static pod's.
+const UID: usize = 36;
+const BARE_UID: usize = 32;
+
+fn is_uid(text: &str) -> bool {
+    let divides = |at: usize| text.len() == UID && matches!(at, 8 | 13 | 18 | 23);
+    let mut bytes = text.bytes().enumerate();
+    bytes.all(|(at, byte)| match divides(at) {
+        true => matches!(byte, b'-' | b'_'),
+        false => byte.is_ascii_hexdigit(),
+    })
 }
 
 fn is_hex(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    // Without a branch for each digit.
+    text.bytes()
+        .fold(true, |all, byte| all & byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
