@@ -8,6 +8,7 @@ use super::{
     chip::{Arch, Chip, Platform},
     event_spec::EventSpec,
     model::{Apportion, Kind, Per, Requirement},
+    pci::DeviceSpec,
 };
 
 #[derive(Deserialize)]
@@ -49,6 +50,7 @@ pub(super) struct Pmu {
     pub(super) slots: Option<u32>,
     #[serde(default)]
     pub(super) defaults: BTreeMap<String, u64>,
+    pub(super) devices: Option<DeviceSpec>,
     pub(super) events: BTreeMap<String, EventSpec>,
 }
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use super::{
     error::Unavailable,
     model::{Metric, Per, PmuSpec},
+    pci::DeviceSpec,
     template,
 };
 use crate::{
@@ -32,9 +33,11 @@ impl Settings {
     }
 
     /// The filters of one PMU, over those that are always written.
-    fn filters(&self, pmu: &str, defaults: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    fn filters(&self, pmu: &str, spec: &PmuSpec) -> BTreeMap<String, u64> {
+        let devices = spec.devices.as_ref();
         let asked = |name: &String| self.filters.get(name).copied();
-        let mut filters: BTreeMap<String, u64> = defaults
+        let mut filters: BTreeMap<String, u64> = spec
+            .defaults
             .iter()
             .map(|(name, value)| (name.clone(), asked(name).unwrap_or(*value)))
             .collect();
@@ -43,11 +46,17 @@ impl Settings {
             .iter()
             .flat_map(|narrowed| &narrowed.filters)
         {
-            if *name == "src_bdf" {
+            if let Some(DeviceSpec {
+                ports: Some(ports),
+                requester: Some(requester),
+                ..
+            }) = devices
+                && name == requester
+            {
                 // The hardware has one or the other.
-                filters.insert("src_rp_mask".to_owned(), 0);
+                filters.insert(ports.clone(), 0);
             }
-            filters.insert((*name).to_owned(), *value);
+            filters.insert(name.clone(), *value);
         }
         filters
     }
@@ -89,11 +98,10 @@ impl CounterGroup {
 }
 
 impl Place {
-    /// The root ports that its filter selects; `None` where it has no such filter.
+    /// The root ports that the filter of its PMU selects; `None` where it has no such filter.
     #[must_use]
-    pub fn ports(&self) -> Option<u32> {
-        let masks = ["root_port", "src_rp_mask", "dst_rp_mask"];
-        let mask = masks.iter().find_map(|mask| self.filters.get(*mask));
+    pub fn ports(&self, pmu: &PmuSpec) -> Option<u32> {
+        let mask = self.filters.get(pmu.ports_term()?);
         // Zero where it selects by device address in place of ports.
         mask.filter(|mask| **mask != 0)
             .map(|mask| mask.count_ones())
@@ -123,6 +131,11 @@ fn writes(group: &CounterGroup) -> bool {
 }
 
 impl PmuSpec {
+    /// The term that picks root ports, or parts of a stack.
+    fn ports_term(&self) -> Option<&str> {
+        self.devices.as_ref()?.ports.as_deref()
+    }
+
     /// An event without filters, on every unit of the PMU, as an `-e` string.
     pub fn on_each<'a>(
         &'a self,
@@ -199,7 +212,7 @@ impl Metric {
             let place = Place {
                 socket: instance.socket,
                 device: (self.pmu.per == Per::Device).then(|| pmu.clone()),
-                filters: settings.filters(pmu, &self.pmu.defaults),
+                filters: settings.filters(pmu, &self.pmu),
                 ..Place::default()
             };
             let mut places = vec![place];
@@ -218,14 +231,15 @@ impl Metric {
                     part: Some(part),
                     ..place.clone()
                 };
-                let mask = places[0].filters.get("ch_mask").copied();
+                let term = self.pmu.ports_term().unwrap_or_default();
+                let mask = places[0].filters.get(term).copied();
                 let asked = |part: &u32| mask.is_none_or(|mask| mask >> part & 1 == 1);
                 places = places
                     .iter()
                     .flat_map(|place| PARTS.filter(asked).map(move |number| part(place, number)))
                     .collect();
                 for place in &mut places {
-                    place.filters.remove("ch_mask");
+                    place.filters.remove(term);
                 }
             }
             groups.extend(places.into_iter().map(|place| self.group(pmu, place)));

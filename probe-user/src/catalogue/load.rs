@@ -157,6 +157,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         counters,
         slots,
         defaults,
+        devices,
         events,
     } = pmu;
     let pattern = Pattern::parse(&pattern).map_err(|why| Problem::Pattern {
@@ -187,6 +188,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         counters,
         slots,
         defaults,
+        devices,
         events,
     }))
 }

@@ -30,6 +30,7 @@
 //! counters = 8                       # optional: how many events fit at once
 //! slots = 8                          # optional: `slots` where sysfs does not tell
 //! defaults = { root_port = 0x3ff }   # optional: filters that are always written
+//! devices = { by = "domain", ports = "root_port" }   # optional: the PCI devices that it counts
 //!
 //! [pmu.scf.events]
 //! # count: what one count is. id: the value of the term `event`. fixed: has a counter of its own.
@@ -89,6 +90,7 @@ mod groups;
 mod load;
 mod model;
 mod narrowed;
+mod pci;
 mod refer;
 mod select;
 mod template;
@@ -109,6 +111,7 @@ pub use self::{
     groups::{CounterGroup, Place, Settings},
     model::{Apportion, Family, Kind, Metric, Of, Per, PmuSpec, Requirement, WeightKind},
     narrowed::Narrowed,
+    pci::{DeviceSpec, FoundBy},
     template::{Instance, Pattern},
 };
 

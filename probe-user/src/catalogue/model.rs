@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::{
     chip::{Chip, Platform},
     event_spec::EventSpec,
+    pci::DeviceSpec,
     template::Pattern,
 };
 use crate::formula::Formula;
@@ -49,6 +50,8 @@ pub struct PmuSpec {
     pub slots: Option<u32>,
     /// Filters that are always written, with their values unless asked otherwise.
     pub defaults: BTreeMap<String, u64>,
+    /// The PCI devices that it counts.
+    pub devices: Option<DeviceSpec>,
     /// By the name that formulas use.
     pub events: BTreeMap<String, EventSpec>,
 }

@@ -8,7 +8,7 @@ pub struct Narrowed {
     /// The PMU.
     pub pmu: String,
     /// Terms with their values, such as `root_port` = 0x100.
-    pub filters: Vec<(&'static str, u64)>,
+    pub filters: Vec<(String, u64)>,
 }
 
 /// In event syntax, with a place for the event.

@@ -364,7 +364,7 @@ fn place_value(
             }
         }
     }
-    if let Some(ports) = source.place.ports() {
+    if let Some(ports) = source.place.ports(&planned.metric.pmu) {
         counts.set(Implicit::NumPorts, f64::from(ports));
     }
     counts.set(Implicit::NumUnits, number(units));

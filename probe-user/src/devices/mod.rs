@@ -22,7 +22,10 @@ mod usage;
 
 use std::collections::BTreeMap;
 
-use crate::{catalogue::Narrowed, machine::Bdf};
+use crate::{
+    catalogue::{DeviceSpec, Narrowed},
+    machine::Bdf,
+};
 
 pub(crate) use self::usage::DeviceReader;
 pub use self::{
@@ -37,6 +40,8 @@ pub use self::{
 pub struct Devices {
     /// By socket, then by number.
     pub complexes: Vec<Complex>,
+    /// PMUs of links to GPUs.
+    pub links: Vec<GpuLink>,
     /// Root ports that do not tell where they belong, with the reason.
     pub problems: BTreeMap<Bdf, ConfigError>,
 }
@@ -48,20 +53,39 @@ pub struct Complex {
     pub socket: Option<u32>,
     /// What it is.
     pub kind: ComplexKind,
-    /// The uncore PMUs that count its traffic, by their names in sysfs.
-    pub pmus: Vec<String>,
+    /// The uncore PMUs that count its traffic.
+    pub pmus: Vec<PciePmu>,
     /// Its ports, by address.
     pub ports: Vec<Port>,
+}
+
+/// An uncore PMU that counts the traffic of PCI devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PciePmu {
+    /// Its name in sysfs.
+    pub name: String,
+    /// The terms that pick devices.
+    pub spec: DeviceSpec,
+}
+
+/// An uncore PMU that counts what goes over a link between a socket and its GPUs, which are on PCI
+/// for the kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuLink {
+    /// Its name in sysfs.
+    pub pmu: String,
+    /// PCI vendor id of the GPUs.
+    pub vendor: u16,
 }
 
 /// What a [`Complex`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComplexKind {
-    /// All root ports of a Grace socket.
-    GraceSocket,
-    /// Root complex of a Tegra410 socket, by its number.
+    /// All root ports of a socket.
+    RootPorts,
+    /// Root complex of a socket, by its number.
     RootComplex(u32),
-    /// IIO stack of an Intel socket, by the number of its PMU.
+    /// Stack of a socket, by the number of its PMU.
     Stack(u32),
     /// A PCI root bus (domain and bus) that no PMU is known to count.
     RootBus(u32, u8),
@@ -118,57 +142,68 @@ impl Devices {
     }
 
     /// The devices whose traffic a PMU counts on a socket with these filters (by their names in
-    /// `format/`).
+    /// `format/`), on one part of a stack or on all.
     #[must_use]
     pub fn counted_by(
         &self,
         pmu: &str,
         socket: u32,
         filters: &BTreeMap<String, u64>,
+        part: Option<u32>,
     ) -> Vec<&Device> {
-        let filter = |name: &str| filters.get(name).copied();
-        let selected = |complex: &Complex, port: &Port, device: &Device| {
-            if filter("src_bdf_en") == Some(1) {
-                return filter("src_bdf") == Some(u64::from(device.address.requester()));
-            }
-            let mask = complex
-                .kind
-                .port_filters()
-                .iter()
-                .find_map(|name| filter(name));
-            match (mask, port.number) {
-                (Some(mask), Some(number)) => mask >> number & 1 == 1,
-                // Without a filter, or with an empty one, all ports count.
-                (None | Some(0), _) => true,
-                (Some(_), None) => false,
+        let link = self.links.iter().find(|link| link.pmu == pmu);
+        let counted = |complex: &Complex, port: &Port, device: &Device| match link {
+            Some(link) => device.vendor == link.vendor && device.kind() == "GPU",
+            None => {
+                let by_pmu = complex.pmus.iter().find(|known| known.name == pmu);
+                by_pmu.is_some_and(|pmu| pmu.selects(port, device, filters, part))
             }
         };
-        // NVLink-C2C joins a socket to its GPU, which is on PCI for the kernel.
-        let is_link = pmu.starts_with("nvidia_nvlink_c2c");
         self.iter()
             .filter(|(complex, port, device)| {
-                let counted = if is_link {
-                    device.is_nvidia_gpu()
-                } else {
-                    let by_pmu = complex.pmus.iter().any(|known| known == pmu);
-                    by_pmu && selected(complex, port, device)
-                };
-                complex.socket == Some(socket) && counted
+                complex.socket == Some(socket) && counted(complex, port, device)
             })
             .map(|(_, _, device)| device)
             .collect()
     }
 }
 
-impl ComplexKind {
-    /// The terms that select ports of such a complex.
-    fn port_filters(self) -> &'static [&'static str] {
-        match self {
-            Self::GraceSocket => &["root_port"],
-            Self::RootComplex(_) => &["src_rp_mask", "dst_rp_mask"],
-            Self::Stack(_) => &["ch_mask"],
-            Self::RootBus(..) => &[],
+impl PciePmu {
+    fn selects(
+        &self,
+        port: &Port,
+        device: &Device,
+        filters: &BTreeMap<String, u64>,
+        part: Option<u32>,
+    ) -> bool {
+        let filter = |name: &Option<String>| filters.get(name.as_ref()?).copied();
+        if filter(&self.spec.requester_on()) == Some(1) {
+            let requester = u64::from(device.address.requester());
+            return filter(&self.spec.requester) == Some(requester);
         }
+        let mask = part.map_or_else(|| filter(&self.spec.ports), |part| Some(1 << part));
+        match (mask, port.number) {
+            (Some(mask), Some(number)) => mask >> number & 1 == 1,
+            // Without a filter, or with an empty one, all ports count.
+            (None | Some(0), _) => true,
+            (Some(_), None) => false,
+        }
+    }
+
+    /// The filters with which it counts this device alone; `alone` where nothing else is on its
+    /// port. `None` where it has no such filter.
+    fn filters(&self, port: &Port, device: &Device, alone: bool) -> Option<Vec<(String, u64)>> {
+        let by_port = || {
+            let number = port.number.filter(|_| alone)?;
+            let mask = 1_u64.checked_shl(number)?;
+            Some(vec![(self.spec.ports.clone()?, mask)])
+        };
+        let by_requester = || {
+            let requester = u64::from(device.address.requester());
+            let term = self.spec.requester.clone()?;
+            Some(vec![(term, requester), (self.spec.requester_on()?, 1)])
+        };
+        by_port().or_else(by_requester)
     }
 }
 
@@ -180,26 +215,10 @@ impl Complex {
         // The functions of one card are one device to the port.
         let card = |device: &Device| (device.address.bus, device.address.device);
         let alone = port.devices.iter().all(|other| card(other) == card(device));
-        let by_port = |filter| {
-            let number = port.number.filter(|_| alone)?;
-            Some(vec![(filter, 1_u64.checked_shl(number)?)])
-        };
-        let filters = |pmu: &String| match self.kind {
-            ComplexKind::GraceSocket => by_port("root_port"),
-            ComplexKind::Stack(_) => by_port("ch_mask"),
-            ComplexKind::RootComplex(_) if pmu.starts_with("nvidia_pcie_tgt_") => {
-                by_port("dst_rp_mask")
-            }
-            ComplexKind::RootComplex(_) => by_port("src_rp_mask").or_else(|| {
-                let requester = u64::from(device.address.requester());
-                Some(vec![("src_bdf", requester), ("src_bdf_en", 1)])
-            }),
-            ComplexKind::RootBus(..) => None,
-        };
-        let narrowed = |pmu: &String| {
+        let narrowed = |pmu: &PciePmu| {
             Some(Narrowed {
-                pmu: pmu.clone(),
-                filters: filters(pmu)?,
+                pmu: pmu.name.clone(),
+                filters: pmu.filters(port, device, alone)?,
             })
         };
         self.pmus.iter().filter_map(narrowed).collect()
@@ -207,10 +226,6 @@ impl Complex {
 }
 
 impl Device {
-    fn is_nvidia_gpu(&self) -> bool {
-        self.vendor == 0x10de && self.kind() == "GPU"
-    }
-
     /// What people call it: its first name, or its address.
     #[must_use]
     pub fn name(&self) -> String {

@@ -60,7 +60,7 @@ impl Devices {
 fn complex_text(out: &mut impl Write, complex: &Complex) -> io::Result<()> {
     write!(out, "  {}", complex.kind)?;
     if !complex.pmus.is_empty() {
-        write!(out, ": {}", complex.pmus.join(", "))?;
+        write!(out, ": {}", names(complex).join(", "))?;
     }
     writeln!(out)?;
     for port in complex.ports.iter().filter(|port| !port.devices.is_empty()) {
@@ -80,6 +80,11 @@ fn complex_text(out: &mut impl Write, complex: &Complex) -> io::Result<()> {
     Ok(())
 }
 
+fn names(complex: &Complex) -> Vec<&str> {
+    let pmus = complex.pmus.iter();
+    pmus.map(|pmu| pmu.name.as_str()).collect()
+}
+
 fn complex_json(complex: &Complex) -> Value {
     let ports: Vec<Value> = complex
         .ports
@@ -89,7 +94,7 @@ fn complex_json(complex: &Complex) -> Value {
     json!({
         "socket": complex.socket,
         "name": complex.kind.to_string(),
-        "pmus": complex.pmus,
+        "pmus": names(complex),
         "ports": ports,
     })
 }
@@ -120,7 +125,7 @@ impl ComplexKind {
     fn port_word(self) -> &'static str {
         match self {
             Self::Stack(_) => "part",
-            Self::GraceSocket | Self::RootComplex(_) | Self::RootBus(..) => "port",
+            Self::RootPorts | Self::RootComplex(_) | Self::RootBus(..) => "port",
         }
     }
 }
@@ -128,7 +133,7 @@ impl ComplexKind {
 impl fmt::Display for ComplexKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::GraceSocket => f.write_str("root ports"),
+            Self::RootPorts => f.write_str("root ports"),
             Self::RootComplex(number) => write!(f, "root complex {number}"),
             Self::Stack(number) => write!(f, "IIO stack {number}"),
             Self::RootBus(domain, bus) => write!(f, "PCI {domain:04x}:{bus:02x}"),

@@ -7,11 +7,14 @@ use std::{
 };
 
 use super::{
-    Complex, ComplexKind, Device, Devices, Port,
+    Complex, ComplexKind, Device, Devices, GpuLink, PciePmu, Port,
     config_space::{self, ConfigError},
     names,
 };
-use crate::machine::{Bdf, Pmus, topology::Topology};
+use crate::{
+    catalogue::{Catalogue, FoundBy},
+    machine::{Bdf, Machine, Pmus},
+};
 
 /// Class of bridges, host bridges too.
 const BRIDGE: u32 = 0x06;
@@ -28,13 +31,17 @@ struct Function {
 }
 
 impl Devices {
-    /// Reads the tree below `sysfs`, which is `/sys` on a live machine. On Tegra410 the root
-    /// complexes of devices are found with `CAP_SYS_ADMIN` only, so this comes before rights
+    /// Reads the tree of a machine; the catalogue tells which PMUs count devices. On Tegra410 the
+    /// root complexes of devices are found with `CAP_SYS_ADMIN` only, so this comes before rights
     /// are dropped.
     #[must_use]
-    pub fn read(sysfs: &Path, pmus: &Pmus, topology: &Topology) -> Self {
-        let mut devices = Self::default();
-        let pcie = PciePmus::of(sysfs, pmus);
+    pub fn read(machine: &Machine, pmus: &Pmus, catalogue: &Catalogue) -> Self {
+        let (sysfs, topology) = (machine.sysfs(), machine.topology());
+        let pcie = PciePmus::of(sysfs, pmus, catalogue);
+        let mut devices = Self {
+            links: pcie.links.clone(),
+            ..Self::default()
+        };
         let mut places: BTreeMap<(u32, ComplexKind), Complex> = BTreeMap::new();
         for (socket, kind, pmu) in pcie.known() {
             let complex = places
@@ -104,57 +111,65 @@ impl Complex {
 /// The PMUs that count `PCIe` traffic here, which tell how to find their devices.
 #[derive(Debug, Default)]
 struct PciePmus {
-    /// Grace: by socket.
-    sockets: BTreeMap<u32, Vec<String>>,
-    /// Tegra410: by socket and root complex.
-    root_complexes: BTreeMap<(u32, u32), Vec<String>>,
-    /// Intel: PMU, stack and die by root bus.
-    stacks: BTreeMap<(u32, u8), (String, u32, u32)>,
+    /// By socket, where the domain tells.
+    sockets: BTreeMap<u32, Vec<PciePmu>>,
+    /// By socket and root complex, where a register of the root port tells.
+    root_complexes: BTreeMap<(u32, u32), Vec<PciePmu>>,
+    /// PMU, stack and die by root bus, where the PMU tells.
+    stacks: BTreeMap<(u32, u8), (PciePmu, u32, u32)>,
+    links: Vec<GpuLink>,
 }
 
 /// Socket, complex, and number of the port in it.
 type Place = (Option<u32>, ComplexKind, Option<u32>);
 
 impl PciePmus {
-    fn of(sysfs: &Path, pmus: &Pmus) -> Self {
-        let mut platform = Self::default();
+    fn of(sysfs: &Path, pmus: &Pmus, catalogue: &Catalogue) -> Self {
+        let mut found = Self::default();
         for pmu in pmus.iter() {
-            let name = pmu.alias.as_deref().unwrap_or(&pmu.name);
-            let pcie = ["nvidia_pcie_pmu_", "nvidia_pcie_tgt_pmu_"];
-            if let Some(rest) = pcie.iter().find_map(|prefix| name.strip_prefix(prefix)) {
-                match rest.split_once("_rc_") {
-                    Some((socket, complex)) => {
-                        if let (Ok(socket), Ok(complex)) = (socket.parse(), complex.parse()) {
-                            let of_complex = platform.root_complexes.entry((socket, complex));
-                            of_complex.or_default().push(name.to_owned());
-                        }
-                    }
-                    None => {
-                        if let Ok(socket) = rest.parse() {
-                            let of_socket = platform.sockets.entry(socket);
-                            of_socket.or_default().push(name.to_owned());
-                        }
+            let name = pmu.alias.as_ref().unwrap_or(&pmu.name);
+            let Some((spec, instance)) = catalogue.devices_of(name) else {
+                continue;
+            };
+            let unit = PciePmu {
+                name: name.clone(),
+                spec: spec.clone(),
+            };
+            match (
+                spec.by,
+                instance.socket,
+                instance.root_complex,
+                instance.unit,
+            ) {
+                (FoundBy::Domain, Some(socket), ..) => {
+                    found.sockets.entry(socket).or_default().push(unit);
+                }
+                (FoundBy::Register, Some(socket), Some(complex), _) => {
+                    let of_complex = found.root_complexes.entry((socket, complex));
+                    of_complex.or_default().push(unit);
+                }
+                (FoundBy::DieFiles, _, _, Some(stack)) => {
+                    let dir = sysfs.join("bus/event_source/devices").join(&pmu.name);
+                    for (die, bus) in dies(&dir) {
+                        found.stacks.insert(bus, (unit.clone(), stack, die));
                     }
                 }
-            } else if let Some(stack) = name
-                .strip_prefix("uncore_iio_")
-                .and_then(|stack| stack.parse().ok())
-            {
-                let dir = sysfs.join("bus/event_source/devices").join(&pmu.name);
-                for (die, bus) in dies(&dir) {
-                    let unit = (name.to_owned(), stack, die);
-                    platform.stacks.insert(bus, unit);
-                }
+                (FoundBy::Gpus { vendor }, ..) => found.links.push(GpuLink {
+                    pmu: name.clone(),
+                    vendor,
+                }),
+                // A name without the numbers that tell.
+                (FoundBy::Domain | FoundBy::Register | FoundBy::DieFiles, ..) => {}
             }
         }
-        platform
+        found
     }
 
     /// The complexes that have PMUs, whether or not a device is found behind them.
-    fn known(&self) -> Vec<(u32, ComplexKind, String)> {
+    fn known(&self) -> Vec<(u32, ComplexKind, PciePmu)> {
         let sockets = self.sockets.iter().flat_map(|(socket, pmus)| {
             let pmus = pmus.iter();
-            pmus.map(|pmu| (*socket, ComplexKind::GraceSocket, pmu.clone()))
+            pmus.map(|pmu| (*socket, ComplexKind::RootPorts, pmu.clone()))
         });
         let complexes = self.root_complexes.iter();
         let complexes = complexes.flat_map(|((socket, number), pmus)| {
@@ -190,10 +205,10 @@ impl PciePmus {
                 (Some(found.socket.into()), kind, Some(found.port.into()))
             }));
         }
-        // Ten root ports, 0 to 9; other domains are none of a Grace socket's.
+        // Ten root ports, 0 to 9; other domains are none of the socket's.
         let (socket, number) = (port.domain >> 4, port.domain & 0xf);
         if self.sockets.contains_key(&socket) && number < 10 {
-            return Ok(Some((Some(socket), ComplexKind::GraceSocket, Some(number))));
+            return Ok(Some((Some(socket), ComplexKind::RootPorts, Some(number))));
         }
         Ok(None)
     }

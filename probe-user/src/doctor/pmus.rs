@@ -2,7 +2,7 @@
 
 use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch};
 use crate::{
-    catalogue::{Driver, Hardware, PlatformSpec, UncoreSpec},
+    catalogue::{Catalogue, Driver, Hardware, PlatformSpec, UncoreSpec},
     devices::{ConfigError, Devices},
     event::spe::is_spe,
     list::family,
@@ -142,7 +142,8 @@ fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
 /// On Tegra410, what ties root complexes to devices is readable with a right only.
 fn devices(subject: &Subject, pmus: &Pmus) -> Option<Finding> {
     let machine = &subject.machine;
-    let devices = Devices::read(machine.sysfs(), pmus, machine.topology());
+    let catalogue = Catalogue::builtin().ok()?;
+    let devices = Devices::read(machine, pmus, &catalogue);
     let hidden = devices.problems.values();
     let hidden = hidden.filter(|problem| **problem == ConfigError::NoRight);
     let loss = Loss::of("the names of devices in PCIe counts: root complexes keep their numbers")

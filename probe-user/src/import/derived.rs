@@ -339,7 +339,7 @@ fn assemble(
             time(&mut counts, *implicit, *value);
         }
     }
-    if let Some(ports) = key.place.ports() {
+    if let Some(ports) = key.place.ports(pmu) {
         counts.set(Implicit::NumPorts, f64::from(ports));
     }
     if let Ok(units) = u32::try_from(own.units.len())

@@ -63,7 +63,7 @@ impl Inventory {
             Capacity::documented(catalogue, told, pmus, 0)
         };
         Ok(Self {
-            devices: Devices::read(machine.sysfs(), pmus, machine.topology()),
+            devices: Devices::read(machine, pmus, catalogue),
             metrics: metrics::items(catalogue, told, pmus, &capacity, permitted),
             ..Self::new(pmus, &|counter| {
                 // One of those that it counts on, where cores differ in kind.

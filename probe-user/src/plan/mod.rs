@@ -9,7 +9,7 @@ mod planner;
 mod sampled;
 mod weights;
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
 
@@ -23,7 +23,7 @@ pub use self::{
 };
 pub use crate::catalogue::WeightKind;
 use crate::{
-    catalogue::Sampled,
+    catalogue::{self, Sampled},
     devices::{Device, Devices},
     event::{Counter, Event, EventGroup, Exclude, Scope, Source},
     machine::cpus::CpuList,
@@ -191,11 +191,8 @@ impl Plan {
         let Some(pmu) = source.place.device.as_deref().or(pmu) else {
             return Vec::new();
         };
-        let mut filters: BTreeMap<String, u64> = source.place.filters.clone();
-        if let Some(part) = source.place.part {
-            filters.insert("ch_mask".to_owned(), 1 << part);
-        }
-        self.devices.counted_by(pmu, socket, &filters)
+        let catalogue::Place { filters, part, .. } = &source.place;
+        self.devices.counted_by(pmu, socket, filters, *part)
     }
 
     /// Whether a group is opened on this CPU.

@@ -77,7 +77,12 @@ fn the_root_ports_are_always_written() {
         groups[1].text(),
         "{nvidia_pcie_pmu_1/cycles,root_port=0x103/}"
     );
-    assert_eq!(groups[1].place.ports(), Some(3));
+    assert_eq!(
+        groups[1]
+            .place
+            .ports(&metric("nvidia-grace-pcie", "pcie_frequency").pmu),
+        Some(3)
+    );
     assert_eq!(groups[1].place.to_string(), "socket 1 root_port=0x103");
 }
 
@@ -188,10 +193,13 @@ fn constraints_are_data() {
 /// Such as the read bandwidth of one drive.
 #[test]
 fn a_device_narrows_the_pmus_that_count_it() {
-    let texts = |family, name, machine, device: &[(&str, &[(&'static str, u64)])]| -> Vec<String> {
-        let narrowed = |(pmu, filters): &(&str, &[(&'static str, u64)])| Narrowed {
+    let texts = |family, name, machine, device: &[(&str, &[(&str, u64)])]| -> Vec<String> {
+        let narrowed = |(pmu, filters): &(&str, &[(&str, u64)])| Narrowed {
             pmu: (*pmu).to_owned(),
-            filters: filters.to_vec(),
+            filters: filters
+                .iter()
+                .map(|(term, value)| ((*term).to_owned(), *value))
+                .collect(),
         };
         let settings = Settings {
             device: device.iter().map(narrowed).collect(),
@@ -211,7 +219,7 @@ fn a_device_narrows_the_pmus_that_count_it() {
         ),
         ["{nvidia_pcie_pmu_1/cycles,root_port=0x100/}"]
     );
-    let by_address: &[(&'static str, u64)] = &[("src_bdf", 0x4200), ("src_bdf_en", 1)];
+    let by_address: &[(&str, u64)] = &[("src_bdf", 0x4200), ("src_bdf_en", 1)];
     assert_eq!(
         texts(
             "tegra410-pcie",

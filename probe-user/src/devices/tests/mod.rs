@@ -148,7 +148,7 @@ fn a_pmu_and_its_filters_tell_the_devices() {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), *value));
         let devices = tree.read();
-        let counted = devices.counted_by(pmu, socket, &filters.collect());
+        let counted = devices.counted_by(pmu, socket, &filters.collect(), None);
         counted
             .iter()
             .filter_map(|device| device.names.first().cloned())

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use crate::{
+    catalogue::Catalogue,
     devices::Devices,
-    machine::{Bdf, Pmus, topology::Topology},
-    sys::tree,
+    machine::{Bdf, Machine, Pmus},
+    sys::{roots::Roots, tree},
 };
 
 /// A sysfs that grows.
@@ -80,7 +81,11 @@ impl Tree {
 
     pub(super) fn read(&self) -> Devices {
         let pmus = Pmus::read(self.path()).unwrap();
-        Devices::read(self.path(), &pmus, &Topology::read(self.path()))
+        let machine = Machine::at(Roots {
+            sys: self.path().to_path_buf(),
+            ..Roots::default()
+        });
+        Devices::read(&machine, &pmus, &Catalogue::builtin().unwrap())
     }
 }
 

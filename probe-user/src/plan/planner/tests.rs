@@ -337,7 +337,7 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
     let to_device = |bdf: u64| Settings {
         device: vec![Narrowed {
             pmu: "nvidia_pcie_pmu_0_rc_4".to_owned(),
-            filters: vec![("src_bdf", bdf), ("src_bdf_en", 1)],
+            filters: vec![("src_bdf".to_owned(), bdf), ("src_bdf_en".to_owned(), 1)],
         }],
         ..Settings::default()
     };

@@ -127,22 +127,27 @@ fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
         offered: &general.collect::<Vec<_>>(),
         machine: told,
         cpus,
-        settings: settings(args, machine, pmus)?,
+        settings: settings(args, machine, pmus, &catalogue)?,
     };
     let mut plan = Plan::packed(&request, pmus, &capacity)?;
     let of_devices = |metric: &&Metric| metric.apportion.is_of_device();
     if metrics.iter().any(of_devices) {
-        plan.devices = Arc::new(Devices::read(machine.sysfs(), pmus, machine.topology()));
+        plan.devices = Arc::new(Devices::read(machine, pmus, &catalogue));
     }
     Ok(plan)
 }
 
 /// The filters that narrow PMUs to the device of `--device`.
-fn settings(args: &Args, machine: &Machine, pmus: &Pmus) -> Result<Settings> {
+fn settings(
+    args: &Args,
+    machine: &Machine,
+    pmus: &Pmus,
+    catalogue: &Catalogue,
+) -> Result<Settings> {
     let Some(name) = &args.device else {
         return Ok(Settings::default());
     };
-    let devices = Devices::read(machine.sysfs(), pmus, machine.topology());
+    let devices = Devices::read(machine, pmus, catalogue);
     let Some((complex, port, device)) = devices.find(name) else {
         bail!("there is no PCI device {name}: `pmuscope list devices` shows those of this machine");
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    devices::{Complex, ComplexKind, Device, DeviceDeltas, Devices, Moved, Port},
+    devices::{Complex, ComplexKind, Device, DeviceDeltas, Devices, Moved, PciePmu, Port},
     snapshot::Names,
 };
 
@@ -31,10 +31,14 @@ fn of_devices(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, 
         number: Some(number),
         devices: vec![device],
     };
+    let catalogue = Catalogue::builtin().unwrap();
     let complex = Complex {
         socket: Some(0),
-        kind: ComplexKind::GraceSocket,
-        pmus: vec!["nvidia_pcie_pmu_0".to_owned()],
+        kind: ComplexKind::RootPorts,
+        pmus: vec![PciePmu {
+            name: "nvidia_pcie_pmu_0".to_owned(),
+            spec: catalogue.devices_of("nvidia_pcie_pmu_0").unwrap().0.clone(),
+        }],
         ports: (0..).zip(list).map(port).collect(),
     };
     plan.devices = Arc::new(Devices {
