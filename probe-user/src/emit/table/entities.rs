@@ -1,5 +1,7 @@
 //! Events and metrics: a row for each entity, socket and the machine.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::{
     Page,
     grid::{Cell, Column, Grid, Row},
@@ -44,42 +46,42 @@ pub(super) fn heading<'a>(mut subjects: impl Iterator<Item = &'a Subject>) -> St
     kind.to_owned()
 }
 
-/// Events first, and then metrics.
+/// What tells the columns apart, in their order: events first, and then metrics. An event may be in
+/// several counter groups, and in one more than once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    is_metric: bool,
+    metric: u32,
+    group: Option<u32>,
+    before: usize,
+}
+
+/// A row for each entity, socket and the machine.
 pub(super) fn entities(page: &Page<'_>) -> Grid {
-    let report = page.report;
     let wanted =
-        |group: &&&Group<'_>| matches!(group.part, Part::Rows | Part::Sockets | Part::Total);
-    let groups: Vec<&Group<'_>> = page.groups.iter().filter(|group| wanted(&group)).collect();
-    let mut used = vec![false; report.metrics.len()];
-    for series in groups.iter().flat_map(|group| page.plain(group)) {
-        used[series.metric as usize] = true;
-    }
-    let mut columns: Vec<usize> = (0..used.len()).filter(|at| used[*at]).collect();
-    columns.sort_by_key(|at| report.metrics[*at].kind != Kind::Counter);
-    let mut places = vec![None; used.len()];
-    for (place, metric) in columns.iter().enumerate() {
-        places[*metric] = Some(place);
-    }
-    let rows = groups
-        .iter()
-        .filter(|group| page.plain(group).next().is_some());
-    let rows = rows.map(|group| {
+        |group: &&Group<'_>| matches!(group.part, Part::Rows | Part::Sockets | Part::Total);
+    let groups = || page.groups.iter().filter(wanted);
+    let keys: BTreeSet<Key> = groups()
+        .flat_map(|group| page.keyed(group).into_keys())
+        .collect();
+    let columns: Vec<Key> = keys.into_iter().collect();
+    let rows = groups().filter_map(|group| {
+        let values = page.keyed(group);
         let labels = vec![page.name(group)];
-        let mut row = Row::new(labels, columns.len(), one_of_many(group.subject));
-        for series in page.plain(group) {
-            if let Some(place) = places[series.metric as usize] {
-                row.cells[place] = cell(series);
-            }
-        }
-        row
+        let mut row = Row::new(labels, 0, one_of_many(group.subject));
+        let cells = columns
+            .iter()
+            .map(|key| values.get(key).copied().map_or(Cell::Empty, cell));
+        row.cells = cells.collect();
+        (!values.is_empty()).then_some(row)
     });
+    let described = columns
+        .iter()
+        .map(|key| &page.report.metrics[key.metric as usize]);
     Grid {
-        heads: vec![heading(groups.iter().map(|group| group.subject))],
+        heads: vec![heading(groups().map(|group| group.subject))],
         rows: rows.collect(),
-        columns: columns
-            .into_iter()
-            .map(|at| page.column(&report.metrics[at]))
-            .collect(),
+        columns: described.map(|metric| page.column(metric)).collect(),
         kept: 0,
     }
 }
@@ -96,10 +98,26 @@ pub(super) fn cell(series: &Series) -> Cell {
 }
 
 impl<'a> Page<'a> {
-    /// The series of a group but for sampled accesses, which have tables of their own.
-    fn plain(&self, group: &Group<'a>) -> impl Iterator<Item = &'a Series> {
-        let plain = |series: &&Series| self.report.attributes(series).operation.is_none();
-        group.series.iter().filter(plain)
+    /// The series of a group by column, but for sampled accesses, which have tables of their own.
+    fn keyed(&self, group: &Group<'a>) -> BTreeMap<Key, &'a Series> {
+        let mut keyed = BTreeMap::new();
+        for series in group.series {
+            let attributes = self.report.attributes(series);
+            if attributes.operation.is_some() {
+                continue;
+            }
+            let mut key = Key {
+                is_metric: self.report.metric(series).kind != Kind::Counter,
+                metric: series.metric,
+                group: attributes.group,
+                before: 0,
+            };
+            while keyed.contains_key(&key) {
+                key.before += 1;
+            }
+            keyed.insert(key, series);
+        }
+        keyed
     }
 
     /// The column of a metric. Clocks count nanoseconds; seconds are shown. A plain ratio has no
