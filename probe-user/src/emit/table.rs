@@ -102,14 +102,10 @@ impl<'a> Page<'a> {
             }
             Some(shown)
         };
-        let on_screen = largest(&|page| page.lines.len() < height);
-        let scrolled = || {
-            let not = self.screen.in_place;
-            (!not)
-                .then(|| largest(&|page| page.highest < height))
-                .flatten()
+        let shown = match largest(&|page| page.lines.len() < height) {
+            None if !self.screen.in_place => largest(&|page| page.highest < height),
+            shown => shown,
         };
-        let shown = on_screen.or_else(scrolled);
         shown.unwrap_or_else(|| draw(LEAST_ROWS)).lines
     }
 
