@@ -16,6 +16,7 @@ mod run;
 mod setup;
 mod sh;
 mod test;
+mod tools;
 mod vm;
 
 use clap::{Parser, Subcommand};

@@ -2,14 +2,11 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::sh;
-
-/// The newest bpf-linker that links with the LLVM inside rustc 1.95; later ones want a system LLVM.
-const BPF_LINKER: &str = "0.10.3";
+use crate::{sh, tools::BPF_LINKER};
 
 pub(crate) fn run() -> Result<()> {
     toolchain()?;
-    bpf_linker()
+    BPF_LINKER.provide()
 }
 
 /// rust-toolchain.toml names the components and targets; rustup installs what is missing of them.
@@ -34,22 +31,4 @@ fn toolchain() -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn bpf_linker() -> Result<()> {
-    let wanted = format!("bpf-linker {BPF_LINKER}");
-    let found = sh::output(sh::command("bpf-linker").arg("--version"));
-    if found.is_some_and(|version| version.trim() == wanted) {
-        return Ok(());
-    }
-    println!("xtask: installing {wanted} into target/tools (about a minute)");
-    let tools = sh::target_dir().join("tools");
-    let mut install = sh::cargo();
-    install
-        .args(["install", "--locked", "--quiet", "--root"])
-        .arg(&tools)
-        .args(["--version", BPF_LINKER, "bpf-linker"])
-        .env("CARGO_TARGET_DIR", tools.join("build"));
-    sh::check(&mut install).with_context(|| format!("cannot install {wanted}"))?;
-    std::fs::remove_dir_all(tools.join("build")).context("cannot remove the linker's build files")
 }
