@@ -1,8 +1,8 @@
 //! What pmuscope's eBPF programs and its user space share: map keys and values.
 //!
 //! Everything but the decoder in [`spe`] is plain old data made of 64-bit words: user space reads
-//! the maps as arrays of words and converts them by [`Plain`]. No I/O, no allocation, no
-//! dependency.
+//! the maps as arrays of words and converts them by [`Plain`]. No I/O, no allocation, and no
+//! dependency but serde in user space, which records them in files (feature `serde`).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -8,6 +8,7 @@ use crate::{
 /// A cgroup of the default hierarchy (cgroup2): the inode number of its directory, `kernfs_node.id`
 /// in the kernel. Two values that no cgroup has stand for owners that are not cgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(transparent)]
 pub struct CgroupId(pub u64);
 

@@ -158,6 +158,7 @@ macro_rules! words {
         $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)*
     }) => {
         $(#[$meta])*
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[repr(C)]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*

@@ -60,6 +60,7 @@ impl Class {
 
 /// Class and data-source number of a row, in 16 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(transparent)]
 pub struct Access(pub(super) u16);
 

@@ -63,6 +63,7 @@ pub struct Origin {
 
 /// Which data-source table holds for a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SourceTable {
     /// Arm's Neoverse N1, N2, V1, V2 and Cortex A720, A720AE, A725, X1C, X3, X925.
     Common,

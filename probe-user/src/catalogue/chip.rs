@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::LazyLock};
 
-use serde::{Deserialize, de};
+use serde::{Deserialize, Serialize, de, ser};
 
 use super::{
     files,
@@ -59,7 +59,7 @@ pub struct PlatformSpec {
 }
 
 /// An architecture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arch {
     /// 64-bit Arm.
@@ -319,6 +319,12 @@ macro_rules! handle {
             }
         }
 
+        impl Serialize for $handle {
+            fn serialize<S: ser::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
         impl clap::ValueEnum for $handle {
             fn value_variants<'a>() -> &'a [Self] {
                 Self::all()
@@ -336,7 +342,7 @@ handle!(Platform, "platform");
 handle!(Chip, "chip");
 
 /// What is known of the hardware that metrics are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
     /// Which families hold.
     pub platform: Platform,

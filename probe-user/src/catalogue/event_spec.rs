@@ -2,32 +2,35 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// An event as the file has it: how to open it, and what it counts.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventSpec {
     /// perf's `-e` string, with placeholders.
     pub perf: String,
     /// What of the event's samples it is; `None`: its count.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
     /// The value of its term `event`, by which a raw encoding is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
     /// What one count is.
     pub count: CountOf,
     /// Other names under which tools print it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
     /// The only counters that can count it; `None`: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Vec<u8>>,
     /// It has a counter of its own, and takes none of the others.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fixed: bool,
 }
 
 /// What is estimated of SPE's samples. Places are those of [`probe_common::spe::Source`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampled {
     /// Loads.
@@ -61,7 +64,7 @@ pub enum Sampled {
 }
 
 /// What one count of an event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountOf {
     /// A byte.

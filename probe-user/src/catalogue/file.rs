@@ -1,8 +1,8 @@
-//! A catalogue file as TOML has it, before anything is checked.
+//! A catalogue file as TOML has it, before anything is checked; recordings have the same in JSON.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, de::IgnoredAny};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{
     chip::{Arch, Chip, Platform},
@@ -11,73 +11,85 @@ use super::{
     pci::DeviceSpec,
 };
 
-#[derive(Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) name: String,
     pub(super) title: String,
     /// Absent: all, or those of `arch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) platforms: Option<Vec<Platform>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) arch: Option<Arch>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) midr: Vec<u32>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) fallback: bool,
     pub(super) document: String,
     #[serde(default)]
     pub(super) pmu: BTreeMap<String, Pmu>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) notes: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) metric: Vec<Metric>,
     /// These are read before any family.
-    #[serde(default, rename = "order")]
-    _order: IgnoredAny,
-    #[serde(default)]
+    #[serde(default, rename = "order", skip_serializing)]
+    pub(super) _order: IgnoredAny,
+    #[serde(default, skip_serializing)]
     pub(super) platform: Option<IgnoredAny>,
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub(super) driver: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Pmu {
     pub(super) pattern: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) product: Option<u32>,
     pub(super) per: Per,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mismatch: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) counters: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) slots: Option<u32>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) defaults: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) devices: Option<DeviceSpec>,
     pub(super) events: BTreeMap<String, EventSpec>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Metric {
     pub(super) name: String,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) aliases: Vec<String>,
     pub(super) title: String,
     pub(super) unit: String,
     pub(super) kind: Kind,
     pub(super) group: String,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) also_in: Vec<String>,
     pub(super) formula: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) document: Option<String>,
     pub(super) section: String,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Apportion::is_none")]
     pub(super) apportion: Apportion,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) from_sockets: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) io: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bound: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) requires: Option<Requirement>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) not_on: BTreeMap<Chip, String>,
 }
 

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     error::Unavailable,
     model::{Metric, Per, PmuSpec},
@@ -74,7 +76,7 @@ pub struct CounterGroup {
 }
 
 /// What a value is for. Counts of groups with equal places are added up.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     /// From the PMU's name; where the name has no socket, that of the CPU that is read.
     pub socket: Option<u32>,

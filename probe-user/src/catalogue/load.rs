@@ -68,7 +68,10 @@ fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), Catalo
     Ok(())
 }
 
-fn load(catalogue: &Catalogue, file: file::File) -> Result<(Arc<Family>, Vec<Metric>), Problem> {
+pub(super) fn load(
+    catalogue: &Catalogue,
+    file: file::File,
+) -> Result<(Arc<Family>, Vec<Metric>), Problem> {
     let file::File {
         name,
         title,

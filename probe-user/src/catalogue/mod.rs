@@ -84,6 +84,7 @@ mod document;
 mod error;
 mod evaluate;
 mod event_spec;
+mod excerpt;
 mod file;
 mod files;
 mod groups;
@@ -108,6 +109,7 @@ pub use self::{
     document::{Page, pages},
     error::{CatalogueError, Problem, SelectError, Unavailable},
     event_spec::{CountOf, EventSpec, Sampled},
+    excerpt::Excerpt,
     groups::{CounterGroup, Place, Settings},
     model::{Apportion, Family, Kind, Metric, Of, Per, PmuSpec, Requirement, WeightKind},
     narrowed::Narrowed,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     chip::{Chip, Platform},
@@ -57,7 +57,7 @@ pub struct PmuSpec {
 }
 
 /// What one value stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {
     /// Counted per CPU, so that a container has a value of its own.
@@ -69,7 +69,7 @@ pub enum Per {
 }
 
 /// What a value is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A number of something.
@@ -94,7 +94,7 @@ impl fmt::Display for Kind {
 }
 
 /// How a value of a socket or device is shared out to containers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Apportion {
     /// Reads of a socket's memory by CPUs, of whatever socket.
@@ -119,6 +119,11 @@ pub enum Apportion {
 }
 
 impl Apportion {
+    /// Whether it is not shared out at all.
+    pub(super) fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+
     /// The traffic whose weights its shares need; `None` where they go by something else.
     #[must_use]
     pub fn needs(self) -> Option<Of> {
@@ -162,7 +167,7 @@ impl fmt::Display for Apportion {
 }
 
 /// Traffic of a socket's memory, for whose shares weights are needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
     /// Reads by CPUs.
@@ -172,7 +177,7 @@ pub enum Of {
 }
 
 /// What a weight counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WeightKind {
     /// Reads that missed the last-level cache.
@@ -184,7 +189,7 @@ pub enum WeightKind {
 }
 
 /// A configuration that a formula is stated for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Requirement {
     /// One GPU for each Grace.

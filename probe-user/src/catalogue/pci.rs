@@ -1,11 +1,11 @@
 //! Which PCI devices an uncore PMU counts: data of its entry in the catalogue.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Catalogue, template::Instance};
 
 /// How the devices that an instance of a PMU counts are found, and the terms that pick some.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {
     /// Where it is written which devices these are.
@@ -18,7 +18,7 @@ pub struct DeviceSpec {
 }
 
 /// Where it is written which devices a PMU counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FoundBy {
     /// In their PCI domain: the socket times 16 plus the number of the root port (NVIDIA Grace

@@ -1,5 +1,7 @@
 //! Counts and metrics of windows whose truth is known.
 
+mod rows;
+
 use std::{collections::HashMap, time::Duration};
 
 use probe_common::{CgroupId, UsageKey, UsageRow};

@@ -8,11 +8,12 @@
 use std::{collections::BTreeMap, fs};
 
 use probe_common::CgroupId;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::cgroup::{CgroupError, Hierarchy};
 
 /// Bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// Read from the block device.
     pub read: u64,
@@ -21,7 +22,7 @@ pub struct Moved {
 }
 
 /// The file of one cgroup.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupIo {
     /// The cgroup.
     pub id: CgroupId,

@@ -22,6 +22,8 @@ mod usage;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     catalogue::{DeviceSpec, Narrowed},
     machine::Bdf,
@@ -36,18 +38,20 @@ pub use self::{
 };
 
 /// The PCI devices of a machine, by what counts their traffic.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Devices {
     /// By socket, then by number.
     pub complexes: Vec<Complex>,
     /// PMUs of links to GPUs.
     pub links: Vec<GpuLink>,
-    /// Root ports that do not tell where they belong, with the reason.
+    /// Root ports that do not tell where they belong, with the reason; not recorded, since nothing
+    /// is computed of it.
+    #[serde(skip)]
     pub problems: BTreeMap<Bdf, ConfigError>,
 }
 
 /// A root complex, or what a platform has in its place: the devices that one PMU counts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Complex {
     /// Where it is.
     pub socket: Option<u32>,
@@ -60,7 +64,7 @@ pub struct Complex {
 }
 
 /// An uncore PMU that counts the traffic of PCI devices.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PciePmu {
     /// Its name in sysfs.
     pub name: String,
@@ -70,7 +74,7 @@ pub struct PciePmu {
 
 /// An uncore PMU that counts what goes over a link between a socket and its GPUs, which are on PCI
 /// for the kernel.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GpuLink {
     /// Its name in sysfs.
     pub pmu: String,
@@ -79,7 +83,7 @@ pub struct GpuLink {
 }
 
 /// What a [`Complex`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ComplexKind {
     /// All root ports of a socket.
     RootPorts,
@@ -92,7 +96,7 @@ pub enum ComplexKind {
 }
 
 /// A root port, or a device on the root bus itself.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Port {
     /// Its own address.
     pub address: Bdf,
@@ -103,7 +107,7 @@ pub struct Port {
 }
 
 /// A PCI function that is no bridge.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// Its address.
     pub address: Bdf,

@@ -10,6 +10,7 @@ use std::{
 };
 
 use probe_common::CgroupId;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Devices,
@@ -25,7 +26,7 @@ use crate::machine::{
 const COST: u32 = 50;
 
 /// What is known of the use of devices at one moment.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceUse {
     /// Bytes that cgroups moved on block devices since they were made.
     pub io: Vec<CgroupIo>,
@@ -36,7 +37,7 @@ pub struct DeviceUse {
 }
 
 /// Who holds which device, by the ids of cgroups.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBy {
     by_device: BTreeMap<Bdf, BTreeSet<CgroupId>>,
     by_kernel: BTreeSet<Bdf>,

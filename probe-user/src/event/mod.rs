@@ -16,6 +16,8 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use self::filters::check as check_filters;
 pub use self::{error::EventError, nearest::Nearest};
 pub use crate::sys::perf::Exclude;
@@ -68,7 +70,7 @@ pub enum Source {
 }
 
 /// What to open, in the terms of `perf_event_attr`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
     /// The PMU that counts it; `None` where the kernel is left to find one.
     pub pmu: Option<String>,
@@ -103,7 +105,7 @@ impl Counter {
 }
 
 /// The CPUs to open a counter on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
     /// Every online CPU, each counting for itself.
     Cpu,

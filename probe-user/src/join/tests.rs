@@ -1,6 +1,11 @@
 //! Rows of cgroups by their names.
 
+use std::time::Duration;
+
+use probe_common::spe::Class;
+
 use super::*;
+use crate::{snapshot::SpeCounts, window::Served};
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -45,4 +50,185 @@ fn a_cgroup_with_the_id_of_a_container_has_a_row_of_its_own() {
             ]
         );
     }
+}
+
+fn names(cgroups: &[(u64, &str)]) -> Names {
+    let cgroups = cgroups.iter();
+    Names {
+        cgroups: cgroups
+            .map(|(id, path)| (CgroupId(*id), (*path).to_owned()))
+            .collect(),
+        processes: [(42, "make".to_owned())].into(),
+    }
+}
+
+/// What a view shows of an owner.
+fn shown(view: &View, names: &Names, cgroup: CgroupId, tgid: u32) -> Option<Entity> {
+    view.naming(names).entity(Owner { cgroup, tgid })
+}
+
+fn cgroup(path: &str) -> Option<Entity> {
+    Some(Entity::Cgroup(path.to_owned()))
+}
+
+/// They are the machine's, whatever part of it is asked for.
+#[test]
+fn owners_that_are_no_cgroups_have_rows_of_their_own() {
+    let names = names(&[(1, "/"), (3, "/a")]);
+    let mut view = View {
+        by: By::Cgroup,
+        below: Some("/a".to_owned()),
+        ..View::default()
+    };
+    let of = |view: &View, cgroup| shown(view, &names, cgroup, 0);
+    assert_eq!(of(&view, CgroupId::IDLE), Some(Entity::Idle));
+    assert_eq!(of(&view, OVERFLOW), Some(Entity::Overflow));
+    assert_eq!(of(&view, UNATTRIBUTED), Some(Entity::Unattributed));
+    assert_eq!(of(&view, CgroupId::ROOT), None);
+    view.merged_idle = true;
+    assert_eq!(of(&view, CgroupId::ROOT), Some(Entity::SystemAndIdle));
+    assert_eq!(of(&view, CgroupId(3)), cgroup("/a"));
+    view.below = None;
+    view.merged_idle = false;
+    assert_eq!(of(&view, CgroupId::ROOT), cgroup("/"));
+}
+
+#[test]
+fn below_is_a_cgroup_with_those_in_it() {
+    let names = names(&[(3, "/a"), (4, "/a/b"), (5, "/ab"), (6, "/c/a")]);
+    let mut view = View {
+        by: By::Cgroup,
+        ..View::default()
+    };
+    let all = |view: &View| [3, 4, 5, 6, 99].map(|id| shown(view, &names, CgroupId(id), 0));
+    assert_eq!(
+        all(&view),
+        [
+            cgroup("/a"),
+            cgroup("/a/b"),
+            cgroup("/ab"),
+            cgroup("/c/a"),
+            Some(Entity::Unnamed(99))
+        ]
+    );
+    for path in ["/a", "/a/"] {
+        view.below = Some(path.to_owned());
+        // Where one without a name was is not known.
+        assert_eq!(
+            all(&view),
+            [cgroup("/a"), cgroup("/a/b"), None, None, None],
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn a_command_is_its_cgroup_with_those_below_or_its_process_tree() {
+    let names = names(&[(3, "/a"), (6, "/run"), (7, "/run/child"), (8, "/runner")]);
+    let command = |owner| {
+        let name = "make".to_owned();
+        Some(CommandOwner { name, owner })
+    };
+    let make = || Some(Entity::Command("make".to_owned()));
+    let mut view = View {
+        by: By::Cgroup,
+        command: command(CgroupId(6)),
+        // Whatever else is asked for.
+        below: Some("/a".to_owned()),
+        ..View::default()
+    };
+    let of = |view: &View, id| shown(view, &names, CgroupId(id), 0);
+    assert_eq!([6, 7].map(|id| of(&view, id)), [make(), make()]);
+    assert_eq!([3, 8].map(|id| of(&view, id)), [cgroup("/a"), None]);
+    view.command = command(CgroupId::COMMAND);
+    assert_eq!(shown(&view, &names, CgroupId::COMMAND, 0), make());
+    assert_eq!([3, 6].map(|id| of(&view, id)), [cgroup("/a"), None]);
+}
+
+#[test]
+fn processes_have_their_names_and_those_that_ended_one_row() {
+    let names = names(&[(3, "/a")]);
+    let view = View {
+        by: By::Process,
+        ..View::default()
+    };
+    let of = |tgid| shown(&view, &names, CgroupId(3), tgid);
+    let process = |tgid, name: Option<&str>| {
+        let name = name.map(str::to_owned);
+        Some(Entity::Process { tgid, name })
+    };
+    assert_eq!(of(42), process(42, Some("make")));
+    assert_eq!(of(43), process(43, None));
+    assert_eq!(of(ENDED), Some(Entity::EndedProcesses));
+}
+
+#[test]
+fn containers_have_their_pod_and_pods_have_their_containers() {
+    let uid = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
+    let in_pod = format!("/kubepods/pod{uid}/{ID}");
+    let paths = [
+        (3, in_pod.as_str()),
+        (4, &format!("/kubepods/pod{uid}")),
+        (5, &format!("/docker/{}", ID.replace('0', "f"))),
+        (6, "/system.slice"),
+    ];
+    let names = names(&paths);
+    let of = |by| {
+        let view = View {
+            by,
+            ..View::default()
+        };
+        [3, 4, 5, 6].map(|id| shown(&view, &names, CgroupId(id), 0).unwrap())
+    };
+    let container = |id: &str, pod: Option<&str>| Entity::Container {
+        id: id.to_owned(),
+        pod: pod.map(str::to_owned),
+    };
+    let alone = || container(&ID.replace('0', "f"), None);
+    assert_eq!(
+        of(By::Container),
+        [
+            container(ID, Some(uid)),
+            Entity::System,
+            alone(),
+            Entity::System
+        ]
+    );
+    let pod = || Entity::Pod(uid.to_owned());
+    assert_eq!(of(By::Pod), [pod(), pod(), alone(), Entity::System]);
+}
+
+/// Samples are rolled up as counts are, and their totals go on.
+#[test]
+fn samples_are_rolled_up_and_go_on() {
+    let names = names(&[(3, "/a"), (4, "/a/b"), (5, "/c")]);
+    let view = View {
+        by: By::Container,
+        below: Some("/a".to_owned()),
+        ..View::default()
+    };
+    let kind = (Class::Load, Served::NotSaid);
+    let samples = |rows: &Rows<SpeUsage>, entity: &Entity| {
+        let row = rows.of(entity)?;
+        let count = |usage: &SpeUsage| usage[&kind].row.samples;
+        Some((count(&row.delta), count(&row.total), row.since.as_secs()))
+    };
+    let mut usage = BTreeMap::new();
+    for (cgroup, samples) in [(3, 1), (4, 2), (5, 4)] {
+        let mut counts = SpeCounts::default();
+        counts.row.samples = samples;
+        let owner = Owner {
+            cgroup: CgroupId(cgroup),
+            tgid: 0,
+        };
+        usage.insert(owner, SpeUsage::from([(kind, counts)]));
+    }
+    let naming = view.naming(&names);
+    let at = Duration::from_secs;
+    let first = Rows::new(&naming, &usage, at(5), None);
+    let second = Rows::new(&naming, &usage, at(6), Some(&first));
+    assert_eq!(samples(&first, &Entity::System), Some((3, 3, 5)));
+    assert_eq!(samples(&second, &Entity::System), Some((3, 6, 5)));
+    assert_eq!(samples(&second, &Entity::Idle), None);
+    assert_eq!(second.iter().count(), 1);
 }

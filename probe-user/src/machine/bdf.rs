@@ -2,8 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 /// The address of a PCI function: `0005:c1:00.0` in sysfs and `lspci -D`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Bdf {
     /// Domain, which the documents of NVIDIA also call segment; 0 where none is written.
     pub domain: u32,
@@ -35,6 +38,20 @@ impl fmt::Display for Bdf {
             function,
         } = self;
         write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function}")
+    }
+}
+
+impl From<Bdf> for String {
+    fn from(address: Bdf) -> Self {
+        address.to_string()
+    }
+}
+
+impl TryFrom<String> for Bdf {
+    type Error = ParseBdfError;
+
+    fn try_from(text: String) -> Result<Self, ParseBdfError> {
+        text.parse()
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
     str::FromStr,
 };
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// No kernel is built for more CPUs than this, so a larger number is a damaged file. The bound also
@@ -14,7 +15,8 @@ use thiserror::Error;
 const MAX_CPU: u32 = 65_535;
 
 /// An ordered set of CPU numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct CpuList(Vec<u32>);
 
 impl CpuList {
@@ -80,6 +82,20 @@ impl fmt::Display for CpuList {
             }
         }
         Ok(())
+    }
+}
+
+impl From<CpuList> for String {
+    fn from(cpus: CpuList) -> Self {
+        cpus.to_string()
+    }
+}
+
+impl TryFrom<String> for CpuList {
+    type Error = ParseCpuListError;
+
+    fn try_from(text: String) -> Result<Self, ParseCpuListError> {
+        text.parse()
     }
 }
 

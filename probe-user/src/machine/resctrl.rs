@@ -17,6 +17,7 @@ use std::{
 };
 
 use probe_common::CgroupId;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Machine,
@@ -28,7 +29,7 @@ use super::{
 const TASKS_EVERY: Duration = Duration::from_secs(5);
 
 /// A monitoring group, or a control group, which is monitored too.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// Its directory; that of a monitoring group is below its control group's, whose counts include
     /// it.
@@ -38,7 +39,7 @@ pub struct Group {
 }
 
 /// Bytes that a group moved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Monitored {
     /// The group.
     pub group: Arc<Group>,

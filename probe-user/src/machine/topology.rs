@@ -9,10 +9,12 @@ use std::{
     path::Path,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::machine::cpus::{self, CpuList};
 
 /// The sockets and NUMA nodes of the CPUs that were online.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     sockets: BTreeMap<u32, u32>,
     nodes: BTreeMap<u32, CpuList>,

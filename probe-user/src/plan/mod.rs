@@ -6,12 +6,14 @@ mod defaults;
 mod error;
 mod pack;
 mod planner;
+mod recorded;
 mod sampled;
 mod weights;
 
 use std::{ops::Range, sync::Arc};
 
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::capacity::{Counters, SoundCounters, Untried};
 pub use self::{
@@ -37,7 +39,7 @@ const HARDWARE_GROUP: usize = 4;
 pub(crate) const SOFTWARE: u32 = 1;
 
 /// An event with the place its counts come from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Column {
     /// As the user wrote it.
     pub name: String,
@@ -54,7 +56,7 @@ pub struct Column {
 }
 
 /// Where the counts of an event come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CountSource {
     /// Counter `at` of counter group `group`: per owner.
     Core {
@@ -75,7 +77,7 @@ pub enum CountSource {
 }
 
 /// A counter and what it leaves out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Planned {
     /// Index into [`Plan::columns`].
     pub column: usize,
@@ -101,7 +103,7 @@ impl PartialEq for RequestedEvent {
 }
 
 /// All that is counted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// The events in the user's order.
     pub columns: Vec<Column>,

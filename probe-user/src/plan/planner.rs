@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Column, CountSource, Plan, Planned, RequestedEvent,
     capacity::Capacity,
     pack::{Packed, pack},
+    recorded::Recorded,
     sampled,
     weights::PlannedWeight,
 };
@@ -40,7 +43,8 @@ pub struct Request<'a> {
 }
 
 /// The metrics of a plan.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(into = "Recorded", try_from = "Recorded")]
 pub struct PlannedMetrics {
     /// In the order of the request.
     pub list: Vec<PlannedMetric>,
@@ -62,7 +66,7 @@ pub struct PlannedMetric {
 }
 
 /// The counts of one value of a metric.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricSource {
     /// What the value is for.
     pub place: catalogue::Place,

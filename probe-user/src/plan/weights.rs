@@ -1,5 +1,7 @@
 //! The counters on CPUs that tell who caused a socket's traffic.
 
+use serde::{Deserialize, Serialize};
+
 use super::CountSource;
 use crate::{
     catalogue::{Metric, Of, Platform, WeightKind, WeightSpec},
@@ -7,7 +9,7 @@ use crate::{
 };
 
 /// A weight, and where its counters are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedWeight {
     /// What is counted.
     pub kind: WeightKind,

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use probe_common::{CpuState, SampledCost};
+use serde::{Deserialize, Serialize};
 
 use crate::sys::clock::nanos;
 
@@ -11,7 +12,7 @@ use crate::sys::clock::nanos;
 const LIMIT: u64 = 10_000;
 
 /// What the counters that are read at a charge take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadCost {
     /// Counters of hardware that are read.
     pub hardware: u32,
@@ -41,7 +42,7 @@ impl ReadCost {
 }
 
 /// What the programs took of the CPU on which they took most, since the session began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountingCost {
     /// What the counters take that are read at a charge there.
     pub read: ReadCost,

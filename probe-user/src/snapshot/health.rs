@@ -1,11 +1,12 @@
 //! What pmuscope's own programs cost and could not do.
 
 use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, UsageKey, UsageRow};
+use serde::{Deserialize, Serialize};
 
 use super::{CountingCost, Hook};
 
 /// The programs' account of themselves since the session began.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     /// The hook in use.
     pub hook: Hook,
@@ -28,7 +29,7 @@ pub struct Health {
 }
 
 /// Kernel memory of the maps in bytes, by arithmetic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapMemory {
     /// Rows of USAGE, which follow what ran.
     pub rows: usize,

@@ -2,12 +2,15 @@
 
 mod cost;
 mod health;
+mod pairs;
+pub mod recording;
 mod refused;
 mod spe;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use probe_common::{CgroupId, UsageKey, UsageRow};
+use serde::{Deserialize, Serialize};
 
 pub use self::{
     cost::{CountingCost, ReadCost},
@@ -27,7 +30,7 @@ pub const ENDED: u32 = u32::MAX;
 pub const OVERFLOW: CgroupId = CgroupId(u64::MAX - 2);
 
 /// Everything that was counted since the session began, at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The kernel's `CLOCK_MONOTONIC`, which is that of no time namespace but the initial one, at
     /// the moment when all CPUs were flushed.
@@ -36,6 +39,7 @@ pub struct Snapshot {
     pub boot_time: Duration,
     /// Counts since the session began (raw, not scaled). Rows of owners that ended are freed one
     /// flush later, after their last value was in a snapshot.
+    #[serde(with = "pairs")]
     pub rows: HashMap<UsageKey, UsageRow>,
     /// Rows that were freed since the last snapshot, as they were at their end. A key may be there
     /// more than once, and in `rows` too: [`UsageRow::made`] tells rows apart.
@@ -57,7 +61,7 @@ pub struct Snapshot {
 }
 
 /// An uncore count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncoreReading {
     /// Index into [`crate::plan::Plan::uncore`].
     pub at: usize,
@@ -107,11 +111,13 @@ impl UncoreReading {
 }
 
 /// What cgroups and processes are called.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// Path from the root of the cgroup2 hierarchy, as in /proc/PID/cgroup.
+    #[serde(with = "pairs")]
     pub cgroups: HashMap<CgroupId, String>,
     /// Command name by process id of the initial pid namespace.
+    #[serde(with = "pairs")]
     pub processes: HashMap<u32, String>,
 }
 
@@ -125,7 +131,7 @@ impl Names {
 }
 
 /// Which kernel hook accounts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Hook {
     /// Every context switch.
     #[default]

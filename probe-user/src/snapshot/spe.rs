@@ -9,12 +9,15 @@ use probe_common::{
     CgroupId, Field as _,
     spe::{PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow},
 };
+use serde::{Deserialize, Serialize};
+
+use super::pairs;
 
 /// Rows of owners that are none of the machine's cgroups.
 pub const UNATTRIBUTED: CgroupId = SpeKey::UNATTRIBUTED;
 
 /// How the program is attached to the end of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SpeHook {
     /// fentry.
     Fentry,
@@ -24,7 +27,7 @@ pub enum SpeHook {
 }
 
 /// Samples of one row, and what they stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SpeCounts {
     /// As counted.
     pub row: SpeRow,
@@ -48,9 +51,10 @@ impl SpeCounts {
 }
 
 /// Everything that SPE sampled since the session began.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpeReading {
     /// By owner, CPU and data source. Rows of owners that ended are freed one pull later.
+    #[serde(with = "pairs")]
     pub rows: HashMap<SpeKey, SpeCounts>,
     /// Rows that were freed since the last snapshot, as they were at their end. A key may be there
     /// more than once, and in `rows` too: [`SpeCounts::made`] tells rows apart.
@@ -58,13 +62,13 @@ pub struct SpeReading {
     /// Pages by process; empty where none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
     /// Data-source tables by CPU.
-    pub tables: Arc<HashMap<u32, SourceTable>>,
+    pub tables: Arc<BTreeMap<u32, SourceTable>>,
     /// What the programs say of themselves.
     pub health: SpeHealth,
 }
 
 /// The programs' account of themselves since the session began.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpeHealth {
     /// The hook in use.
     pub hook: SpeHook,
@@ -79,7 +83,7 @@ pub struct SpeHealth {
     pub rows: usize,
     /// What the cores count of their sampling, where they do: operations, samples taken, kept, and
     /// dropped because one was in flight; since the CPUs' events were opened.
-    pub sampler: BTreeMap<&'static str, u64>,
+    pub sampler: BTreeMap<String, u64>,
     /// Bytes of each CPU's AUX buffer.
     pub aux_size: usize,
     /// Chunks of a size that nobody knows: the kernel's log had no room for them, which can be only

@@ -7,11 +7,12 @@ use std::{
 };
 
 use perf_event_open_sys::{self as raw, bindings};
+use serde::{Deserialize, Serialize};
 
 use super::roots::Roots;
 
 /// The `exclude_*` bits of `perf_event_attr`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exclude {
     /// `exclude_user`
     pub user: bool,

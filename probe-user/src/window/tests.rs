@@ -256,3 +256,64 @@ fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
         (200, 170, 170)
     );
 }
+
+/// Of windows one after the other: what was estimated in each is added up, by event and socket.
+#[test]
+fn totals_of_sockets_go_on() {
+    let reading = |at, socket, instance, count, live| UncoreReading {
+        at,
+        socket,
+        instance,
+        count,
+        skew: 0,
+        enabled: 100,
+        running: live,
+    };
+    let windows = |seconds: u64, readings: &[UncoreReading]| {
+        let mut snapshot = snapshot([]);
+        snapshot.at = Duration::from_secs(seconds);
+        // Each window gains the same.
+        let times = seconds - 5;
+        let sum = |reading: &UncoreReading| UncoreReading {
+            count: reading.count.map(|count| count * times),
+            enabled: reading.enabled * times,
+            running: reading.running * times,
+            ..*reading
+        };
+        snapshot.uncore = readings.iter().map(sum).collect();
+        snapshot
+    };
+    let mut readings = vec![
+        reading(0, 0, 0, Some(10), 100),
+        reading(0, 0, 1, Some(20), 50),
+        reading(0, 1, 0, Some(3), 100),
+        // It never ran: nothing is known of it.
+        reading(1, 0, 0, Some(0), 0),
+        reading(2, 1, 0, Some(7), 100),
+    ];
+    let [a, b] = [5, 6].map(|seconds| windows(seconds, &readings));
+    let mut c = windows(7, &readings);
+    readings[0].count = None;
+    c.uncore[0].count = None;
+    let first = Window::between(&a, &b, &plan(0));
+    let second = first.next(&b, &c, &plan(0));
+    let totals = |window: &Window| -> Vec<_> {
+        let totals = window.uncore_totals.iter();
+        let known = totals.map(|it| (it.at, it.socket, it.raw, it.estimate, it.variance));
+        known.collect()
+    };
+    // 20 in half of the time are 40, or any number up to 20 more or fewer.
+    let [two, four] = [(0, 1, 3, 3.0, 0.0), (2, 1, 7, 7.0, 0.0)];
+    assert_eq!(totals(&first), [(0, 0, 30, 50.0, 400.0), two, four]);
+    let [two, four] = [(0, 1, 6, 6.0, 0.0), (2, 1, 14, 14.0, 0.0)];
+    assert_eq!(totals(&second), [(0, 0, 50, 90.0, 800.0), two, four]);
+    let time = |window: &Window| {
+        let total = window.uncore_totals[0];
+        (total.enabled, total.running, total.since.as_secs())
+    };
+    assert_eq!(
+        (time(&first), time(&second)),
+        ((200, 150, 5), (300, 200, 5))
+    );
+    assert_eq!((second.began, second.start.as_secs()), (first.start, 6));
+}

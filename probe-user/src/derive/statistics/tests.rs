@@ -44,6 +44,66 @@ fn a_mean_knows_its_error() {
     assert_eq!(mean(sum, 1), None);
 }
 
+/// By Abramowitz and Stegun 26.7.5, computed apart. Of two it is low: Student's own is 12.706.
+#[test]
+fn the_mean_of_few_has_the_t_of_its_degrees_of_freedom() {
+    let of_n = [
+        (2_u32, 9.710_584),
+        (3, 4.171_205),
+        (4, 3.158_993),
+        (5, 2.769_373),
+        (11, 2.227_972),
+    ];
+    for (n, t) in of_n {
+        // Of mean 1,000 and standard deviation 1.
+        let sum = LatencySum {
+            cycles: 1000 * u64::from(n),
+            squares: 1_000_000 * u64::from(n) + u64::from(n) - 1,
+        };
+        let estimate = mean(sum, n.into()).unwrap();
+        let half = t / f64::from(n).sqrt();
+        for (end, expected) in [
+            (estimate.low, 1000.0 - half),
+            (estimate.high, 1000.0 + half),
+        ] {
+            assert!((end - expected).abs() < 1e-5, "{n}: {estimate:?} {half}");
+        }
+    }
+}
+
+/// By Byar's formula, computed apart.
+#[test]
+fn the_ends_of_a_count_are_byars() {
+    for (n, low, high) in [(1.0, 0.013_072, 5.563_755), (10.0, 4.787_450, 18.391_458)] {
+        let estimate = count(n, n);
+        assert!((estimate.low - low).abs() < 1e-5, "{estimate:?}");
+        assert!((estimate.high - high).abs() < 1e-5, "{estimate:?}");
+    }
+    assert!((nothing(2.0).high - 2.0 * 3.668_012).abs() < 1e-5);
+}
+
+/// Ranks are spread evenly over a bucket.
+#[test]
+fn a_quantile_is_interpolated_in_its_bucket() {
+    let mut histogram = [0; LATENCY_BUCKETS];
+    (histogram[2], histogram[3]) = (4, 4);
+    let value = |q| quantile(&histogram, q).unwrap().value;
+    assert_eq!(
+        [0.0, 0.25, 0.5, 0.75, 1.0].map(value),
+        [4.0, 5.5, 7.0, 11.5, 15.0]
+    );
+}
+
+#[test]
+fn buckets_follow_each_other_up_to_what_a_counter_can_hold() {
+    assert_eq!(
+        (ends(0), ends(1), ends(2)),
+        ((0.0, 1.0), (2.0, 3.0), (4.0, 7.0))
+    );
+    assert_eq!(ends(13), (8192.0, 16_383.0));
+    assert_eq!(ends(14), (16_384.0, 65_535.0));
+}
+
 #[test]
 fn a_quantile_lies_in_its_bucket() {
     let mut histogram = [0; LATENCY_BUCKETS];

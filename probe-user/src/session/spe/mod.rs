@@ -10,7 +10,7 @@ mod event;
 mod programs;
 mod sampler;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use probe_common::{
     CgroupId,
@@ -86,7 +86,7 @@ pub(crate) struct Spe {
     pub(crate) period: u64,
     pub(crate) clock: Clock,
     /// Data-source table of each CPU's core, where one is known.
-    pub(crate) tables: Arc<HashMap<u32, SourceTable>>,
+    pub(crate) tables: Arc<BTreeMap<u32, SourceTable>>,
     pub(crate) budget: Option<Budget>,
     pub(crate) totals: SpeTotals,
     /// Rows that the map takes.

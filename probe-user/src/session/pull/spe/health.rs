@@ -17,7 +17,7 @@ impl Spe {
         }
         let mut sampler = BTreeMap::new();
         for (name, count) in self.events.iter().flat_map(|event| event.sampler.read()) {
-            *sampler.entry(name).or_default() += count;
+            *sampler.entry(name.to_owned()).or_default() += count;
         }
         SpeHealth {
             hook: self.hook,

@@ -1,0 +1,137 @@
+//! Excerpts of the catalogue: some metrics with all that they need, in the form of the catalogue's
+//! own files. A recording has one, so that its metrics are computed as they were when it was made.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Catalogue, file, load,
+    model::{Metric, PmuSpec},
+};
+
+/// Metrics in the form of files: for each family and PMU one, with the events that they need.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Excerpt(Vec<file::File>);
+
+impl Excerpt {
+    /// Of these metrics.
+    #[must_use]
+    pub fn of<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Self {
+        let mut parts: Vec<(&Metric, file::File)> = Vec::new();
+        for metric in metrics {
+            let same = |(first, _): &(&Metric, _)| {
+                Arc::ptr_eq(&first.family, &metric.family) && Arc::ptr_eq(&first.pmu, &metric.pmu)
+            };
+            let at = parts.iter().position(same).unwrap_or_else(|| {
+                parts.push((metric, head(metric)));
+                parts.len() - 1
+            });
+            add(&mut parts[at].1, metric);
+        }
+        Self(parts.into_iter().map(|(_, file)| file).collect())
+    }
+
+    /// The metrics, checked as those of any file are.
+    ///
+    /// # Errors
+    /// What is wrong with one of them, or a platform or chip that this program does not know.
+    pub fn metrics(&self) -> Result<Vec<Metric>, super::CatalogueError> {
+        // Each stands alone: formulas are written out.
+        let nothing = Catalogue {
+            families: Vec::new(),
+            metrics: Vec::new(),
+            documents: BTreeMap::new(),
+        };
+        let mut all = Vec::new();
+        for file in &self.0 {
+            let loaded = load::load(&nothing, file.clone());
+            let (_, metrics) = loaded.map_err(|problem| super::CatalogueError {
+                file: file.name.clone(),
+                problem,
+            })?;
+            all.extend(metrics);
+        }
+        Ok(all)
+    }
+}
+
+fn head(metric: &Metric) -> file::File {
+    let family = &metric.family;
+    file::File {
+        name: family.name.clone(),
+        title: family.title.clone(),
+        platforms: Some(family.platforms.clone()),
+        arch: None,
+        midr: family.midr.clone(),
+        fallback: family.fallback,
+        document: metric.document.clone(),
+        pmu: BTreeMap::new(),
+        notes: BTreeMap::new(),
+        metric: Vec::new(),
+        _order: serde::de::IgnoredAny,
+        platform: None,
+        driver: None,
+    }
+}
+
+fn add(file: &mut file::File, metric: &Metric) {
+    for event in metric.events() {
+        add_event(file, &metric.pmu, event);
+    }
+    if let Some((pmu, event)) = &metric.io {
+        add_event(file, pmu, event);
+    }
+    let notes = &mut file.notes;
+    let mut note = |text: &String| {
+        let known = notes.iter().find(|(_, known)| *known == text);
+        if let Some((key, _)) = known {
+            return key.clone();
+        }
+        let key = format!("n{}", notes.len());
+        notes.insert(key.clone(), text.clone());
+        key
+    };
+    file.metric.push(file::Metric {
+        name: metric.name.clone(),
+        aliases: metric.aliases.clone(),
+        title: metric.title.clone(),
+        unit: metric.unit.clone(),
+        kind: metric.kind,
+        group: metric.group.clone(),
+        also_in: metric.also_in.clone(),
+        formula: metric.formula.text().to_owned(),
+        document: (metric.document != file.document).then(|| metric.document.clone()),
+        section: metric.section.clone(),
+        apportion: metric.apportion,
+        from_sockets: metric.from_sockets.clone(),
+        io: metric.io.as_ref().map(|(_, event)| event.clone()),
+        bound: metric.bound,
+        requires: metric.requires,
+        notes: metric.notes.iter().map(&mut note).collect(),
+        not_on: metric
+            .not_on
+            .iter()
+            .map(|(chip, why)| (*chip, note(why)))
+            .collect(),
+    });
+}
+
+fn add_event(file: &mut file::File, pmu: &PmuSpec, event: &str) {
+    let own = file.pmu.entry(pmu.key.clone());
+    let own = own.or_insert_with(|| file::Pmu {
+        pattern: pmu.pattern.to_string(),
+        product: pmu.product,
+        per: pmu.per,
+        mismatch: pmu.mismatch,
+        counters: pmu.counters,
+        slots: pmu.slots,
+        devices: pmu.devices.clone(),
+        defaults: pmu.defaults.clone(),
+        events: BTreeMap::new(),
+    });
+    if let Some(spec) = pmu.events.get(event) {
+        own.events.insert(event.to_owned(), spec.clone());
+    }
+}

@@ -1,0 +1,203 @@
+//! Rows and their order, sockets, and the machine.
+
+use std::collections::BTreeMap;
+
+use probe_common::spe::Class;
+
+use super::*;
+use crate::{
+    snapshot::{SpeCounts, UncoreReading},
+    window::{Owner, Served, Sum as _, sampled_window},
+};
+
+/// The plan with an uncore event of half a MiB, one that only metrics need, and the clock.
+fn with_uncore() -> Plan {
+    let mut plan = plan(1, 0);
+    let uncore = |at| CountSource::Uncore { at };
+    for (name, unit, scale, place, shown) in [
+        ("bytes", Some("MiB"), 0.5, uncore(0), true),
+        ("hidden", None, 1.0, uncore(1), false),
+        ("duration_time", None, 1.0, CountSource::Duration, true),
+    ] {
+        plan.columns.push(Column {
+            name: name.to_owned(),
+            unit: unit.map(str::to_owned),
+            scale,
+            place,
+            clock: false,
+            shown,
+        });
+    }
+    plan
+}
+
+/// Two seconds in which these were read: event, socket, instance, count and part of the time.
+fn of_sockets(readings: &[(usize, u32, u16, Option<u64>, u64)]) -> Report {
+    let at = |seconds, part: u64| {
+        let mut snapshot = snapshot([(key(7, 0, 0), usage([5 * part, 0], 9 * part, 9 * part))]);
+        snapshot.at = Duration::from_secs(seconds);
+        let readings = readings.iter();
+        let reading =
+            |(at, socket, instance, count, live): &(usize, u32, u16, Option<u64>, u64)| {
+                UncoreReading {
+                    at: *at,
+                    socket: *socket,
+                    instance: *instance,
+                    count: count.map(|count| count * part),
+                    skew: 0,
+                    enabled: 100 * part,
+                    running: live * part,
+                }
+            };
+        snapshot.uncore = readings.map(reading).collect();
+        snapshot
+    };
+    let (plan, view) = (with_uncore(), View::default());
+    let [first, second, third] = [at(10, 0), at(11, 1), at(13, 2)];
+    let before = Window::between(&first, &second, &plan);
+    let window = before.next(&second, &third, &plan);
+    let before = view.join(&plan, &before, None);
+    let joined = view.join(&plan, &window, Some(&before));
+    Report::new(&plan, &window, &joined, &view)
+}
+
+#[test]
+fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets() {
+    let report = of_sockets(&[
+        (0, 0, 0, Some(40), 100),
+        (0, 0, 1, Some(8), 50),
+        (1, 0, 0, Some(1), 100),
+        (0, 1, 0, Some(6), 100),
+    ]);
+    let of = |subject: Subject| {
+        let series = report.of(&subject, "bytes").next().unwrap();
+        let Counter { raw, estimate, .. } = *series.counter().unwrap();
+        let total = report.total(series).map(|total| total.estimate.value);
+        (raw, estimate.value, estimate.live, estimate.error, total)
+    };
+    // 8 in half of the time are 16, or any number up to that more or fewer.
+    assert_eq!(
+        of(Subject::Socket(0)),
+        (48, 28.0, 0.5, Some(4.0), Some(56.0))
+    );
+    assert_eq!(of(Subject::Socket(1)), (6, 3.0, 1.0, Some(0.0), Some(6.0)));
+    assert_eq!(of(Subject::Machine), (54, 31.0, 0.5, Some(4.0), Some(62.0)));
+    let bytes = report.metrics.iter().find(|metric| metric.name == "bytes");
+    assert_eq!(bytes.unwrap().unit, "MiB");
+    assert!(report.metrics.iter().all(|metric| metric.name != "hidden"));
+    // Each socket is one subject, of whatever counts.
+    let sockets = report.groups().filter(|group| group.part == Part::Sockets);
+    assert_eq!(sockets.count(), 2);
+    let time = report
+        .of(&Subject::Machine, "duration_time")
+        .next()
+        .unwrap();
+    assert_eq!(time.counter().unwrap().raw, 2_000_000_000);
+    assert_eq!(time.counter().unwrap().estimate.error, Some(0.0));
+    assert_eq!(report.total(time).unwrap().estimate.value, 3e9);
+    let unit = |name: &str| {
+        let mut metrics = report.metrics.iter();
+        metrics
+            .find(|metric| metric.name == name)
+            .unwrap()
+            .unit
+            .clone()
+    };
+    assert_eq!([unit("duration_time"), unit("e00")], ["ns", ""]);
+}
+
+#[test]
+fn a_socket_without_a_count_says_why_and_the_machine_has_none() {
+    let report = of_sockets(&[(0, 0, 0, None, 100), (0, 1, 0, Some(6), 100)]);
+    let of = |subject: Subject| report.of(&subject, "bytes").next().unwrap().value.clone();
+    let missing = || Err(Reason::NoValue(NoValue::Missing(vec!["bytes".to_owned()])));
+    assert_eq!(of(Subject::Socket(0)), missing());
+    assert!(of(Subject::Socket(1)).is_ok());
+    assert_eq!(of(Subject::Machine), missing());
+    let report = of_sockets(&[(0, 0, 0, Some(0), 0)]);
+    let value = &report.of(&Subject::Machine, "bytes").next().unwrap().value;
+    let never = NoValue::NeverRan("bytes".to_owned());
+    assert_eq!(*value, Err(Reason::NoValue(never)));
+    // Nobody read it at all.
+    let report = of_sockets(&[]);
+    let value = report
+        .of(&Subject::Machine, "bytes")
+        .next()
+        .unwrap()
+        .value
+        .clone();
+    assert_eq!(value, missing());
+}
+
+/// Rows of one kind stand by what they used of the first event, the most first.
+#[test]
+fn rows_stand_in_their_order() {
+    let row = |id, count| (key(id, 0, 0), usage([count, 9], MS, MS));
+    let rows = [
+        row(7, 5),
+        row(8, 9),
+        row(9, 7),
+        row(0, 99),
+        (key(6, 0, 0), UsageRow::ZERO),
+    ];
+    let report = report(&plan(1, 0), rows);
+    let expected = [8, 9, 7, 6].map(cgroup).into_iter();
+    let idle = std::iter::once(Subject::Entity(Entity::Idle));
+    assert_eq!(entities(&report), expected.chain(idle).collect::<Vec<_>>());
+}
+
+/// What was sampled and never counted has a row too, by its accesses among its kind, as long as it
+/// has any in total.
+#[test]
+fn who_was_only_sampled_has_a_row() {
+    let plan = plan(1, 0);
+    let mut window = Window::between(
+        &snapshot([]),
+        &snapshot([(key(7, 0, 0), usage([5, 5], MS, MS))]),
+        &plan,
+    );
+    let mut samples = sampled_window(BTreeMap::new());
+    for (id, count) in [(7, 1_u32), (8, 2), (9, 3), (10, 0)] {
+        let mut counts = SpeCounts::default();
+        counts.row.samples = count.into();
+        (counts.operations, counts.variance) = (f64::from(count), f64::from(count));
+        let owner = Owner {
+            cgroup: CgroupId(id),
+            tgid: 0,
+        };
+        samples
+            .usage
+            .insert(owner, [((Class::Load, Served::NotSaid), counts)].into());
+    }
+    let mut total = SpeUsage::new();
+    samples
+        .usage
+        .values()
+        .for_each(|usage| total.add_all(usage));
+    samples.total = Gained::first(total, Duration::ZERO);
+    window.samples = Some(samples);
+    let view = View {
+        accesses: Some(0),
+        ..View::default()
+    };
+    let joined = view.join(&plan, &window, None);
+    let report = Report::new(&plan, &window, &joined, &view);
+    assert_eq!(entities(&report), [7, 9, 8].map(cgroup));
+    let operations = |id| {
+        let subject = cgroup(id);
+        let series = report.of(&subject, "spe_operations").next().unwrap();
+        series.counter().unwrap().raw
+    };
+    assert_eq!([7, 8, 9].map(operations), [1, 2, 3]);
+    let machine = report
+        .of(&Subject::Machine, "spe_operations")
+        .next()
+        .unwrap();
+    assert_eq!(machine.counter().unwrap().raw, 6);
+    // No pages were asked for.
+    assert_eq!(report.tables, []);
+    // Of a row that was not counted every event says so.
+    let nine = cgroup(9);
+    let of_9 = report.of(&nine, "e00").next().unwrap();
+    assert_eq!(of_9.value, Err(Reason::NoValue(NoValue::DidNotRun)));
+}

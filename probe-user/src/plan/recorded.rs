@@ -1,0 +1,87 @@
+//! The metrics of a plan as a recording has them: an excerpt of the catalogue, and each metric by
+//! its name in it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CountSource, MetricSource, PlannedMetric, PlannedMetrics};
+use crate::catalogue::{CatalogueError, Excerpt, Hardware};
+
+/// [`PlannedMetrics`], with the definitions apart.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Recorded {
+    machine: Option<Hardware>,
+    cpus: usize,
+    catalogue: Excerpt,
+    list: Vec<RecordedMetric>,
+}
+
+/// [`PlannedMetric`], with its metric by name.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct RecordedMetric {
+    family: String,
+    metric: String,
+    sources: Result<Vec<MetricSource>, String>,
+    io: Vec<CountSource>,
+}
+
+/// Why the metrics of a recording cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RecordedError {
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    #[error("its plan has metric {metric} of {family}, and its catalogue has none of that name")]
+    Metric { family: String, metric: String },
+}
+
+impl From<PlannedMetrics> for Recorded {
+    fn from(planned: PlannedMetrics) -> Self {
+        Self {
+            machine: planned.machine,
+            cpus: planned.cpus,
+            catalogue: Excerpt::of(planned.list.iter().map(|planned| &planned.metric)),
+            list: planned.list.into_iter().map(RecordedMetric::of).collect(),
+        }
+    }
+}
+
+impl RecordedMetric {
+    fn of(planned: PlannedMetric) -> Self {
+        Self {
+            family: planned.metric.family.name.clone(),
+            metric: planned.metric.name,
+            sources: planned.sources,
+            io: planned.io,
+        }
+    }
+}
+
+impl TryFrom<Recorded> for PlannedMetrics {
+    type Error = RecordedError;
+
+    fn try_from(recorded: Recorded) -> Result<Self, RecordedError> {
+        let metrics = recorded.catalogue.metrics()?;
+        let planned = |one: RecordedMetric| {
+            let mut metrics = metrics.iter();
+            let same = metrics
+                .find(|metric| metric.name == one.metric && metric.family.name == one.family);
+            let Some(metric) = same.cloned() else {
+                let RecordedMetric { family, metric, .. } = one;
+                return Err(RecordedError::Metric { family, metric });
+            };
+            Ok(PlannedMetric {
+                metric,
+                sources: one.sources,
+                io: one.io,
+            })
+        };
+        Ok(Self {
+            list: recorded
+                .list
+                .into_iter()
+                .map(planned)
+                .collect::<Result<_, _>>()?,
+            machine: recorded.machine,
+            cpus: recorded.cpus,
+        })
+    }
+}
