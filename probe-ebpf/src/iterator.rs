@@ -1,10 +1,15 @@
-//! What the programs of iterators share: they do all at their first call.
+//! What the programs of iterators share: a walk, all of it at the first call.
+//!
+//! Walks run in an iterator, since that runs in the context of whoever reads, and can be preempted.
+//! What it iterates over does not matter.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::{helpers::generated::bpf_loop, maps::Array};
 
 /// Steps of a walk: the most that `bpf_loop` makes, and more than there can be threads and
 /// processes.
-pub(crate) const MAX_STEPS: u32 = 1 << 23;
+const MAX_STEPS: u32 = 1 << 23;
 
 /// What an iterator's program gets first (`struct bpf_iter_meta`).
 #[repr(C)]
@@ -18,10 +23,40 @@ struct Meta {
 ///
 /// `ctx` is the context of an iterator's program.
 #[inline(always)]
-pub(crate) unsafe fn is_first_call(ctx: *mut c_void) -> bool {
+unsafe fn is_first_call(ctx: *mut c_void) -> bool {
     // SAFETY: the context begins with a pointer to the iterator's meta data, never null.
     unsafe {
         let meta = ctx.cast::<*const Meta>().read();
         (&raw const (*meta).number).read_volatile() == 0
     }
+}
+
+/// The walk that is under way, in the map of one value that holds it: there is one at a time.
+#[inline(always)]
+pub(crate) fn under_way<W>(walk: &'static Array<W>) -> Option<&'static mut W> {
+    // SAFETY: nobody else touches it during a walk.
+    walk.get_ptr_mut(0).map(|walk| unsafe { &mut *walk })
+}
+
+/// Walks, where this is the first call: `begin` says where, and `step` is called until it returns
+/// 1. What the walk comes by is not freed meanwhile, and what is taken out of a list still leads
+/// on: an iterator's program runs under RCU.
+///
+/// # Safety
+///
+/// `ctx` is the context of an iterator's program.
+#[inline(always)]
+pub(crate) unsafe fn walk(
+    ctx: *mut c_void,
+    begin: impl FnOnce() -> Option<()>,
+    step: extern "C" fn(u32, *mut c_void) -> i64,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    if unsafe { is_first_call(ctx) } && begin().is_some() {
+        // SAFETY: the callback is a function of the type that the helper calls.
+        unsafe {
+            bpf_loop(MAX_STEPS, step as *mut c_void, ptr::null_mut::<c_void>(), 0);
+        }
+    }
+    0
 }

@@ -3,25 +3,24 @@
 //! It goes by the kernel's own tree: a mount inside a container shows a part of it only, and so do
 //! the kernel's look-ups by id in a cgroup namespace.
 
-use core::{ffi::c_void, ptr};
+use core::ffi::c_void;
 
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
-    helpers::generated::bpf_loop,
     macros::map,
     maps::{Array, HashMap},
 };
 use probe_common::Tree;
 
 use crate::{
-    iterator::{MAX_STEPS, is_first_call},
+    iterator::{self, under_way},
     kernel::{
         CGROUP_KN, CGROUP_ROOT, CGROUP_ROOT_CGRP, CGROUP_SELF, CSS_CHILDREN, CSS_FLAGS, CSS_PARENT,
         CSS_SIBLING, KERNFS_NODE_ID, Task, TaskAt, read,
     },
 };
 
-/// The walk that is under way: one at a time.
+/// The walk that is under way.
 #[map]
 static TREE: Array<Tree> = Array::with_max_entries(1, 0);
 
@@ -33,40 +32,31 @@ static CGROUPS: HashMap<u64, u64> = HashMap::with_max_entries(Tree::ASKED, BPF_F
 /// charges it.
 const ONLINE: u32 = 1 << 1;
 
-/// As `walk` of the processes.
+/// One walk over all cgroups.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map")]
 fn cgroups(ctx: *mut c_void) -> i32 {
     // SAFETY: it is the context of an iterator.
-    if !unsafe { is_first_call(ctx) } {
-        return 0;
-    }
-    // SAFETY: nobody else touches it during a walk.
-    let Some(tree) = TREE.get_ptr_mut(0).map(|tree| unsafe { &mut *tree }) else {
-        return 0;
-    };
-    let own = TaskAt(Task::current().address()).cgroup_address();
-    let Some(root) = own.and_then(|own| read::<u64>(own.wrapping_add(CGROUP_ROOT.load()))) else {
-        return 0;
-    };
+    unsafe { iterator::walk(ctx, begin, step) }
+}
+
+/// At the root; None where that cannot be found.
+#[inline(always)]
+fn begin() -> Option<()> {
+    let tree = under_way(&TREE)?;
+    let own = TaskAt(Task::current().address()).cgroup_address()?;
+    let root: u64 = read(own.wrapping_add(CGROUP_ROOT.load()))?;
     tree.root = root
         .wrapping_add(CGROUP_ROOT_CGRP.load())
         .wrapping_add(CGROUP_SELF.load());
     (tree.at, tree.left) = (tree.root, 0);
-    // SAFETY: the callback is a function of the type that the helper calls. An iterator's program
-    // runs under RCU: what the walk comes by is not freed meanwhile, and what is taken out of a
-    // list still leads on.
-    unsafe {
-        bpf_loop(MAX_STEPS, step as *mut c_void, ptr::null_mut::<c_void>(), 0);
-    }
-    0
+    Some(())
 }
 
 /// Enters a cgroup, or goes on from one that was left; 1 after the last.
 #[inline(never)]
 extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
-    // SAFETY: as above.
-    let Some(tree) = TREE.get_ptr_mut(0).map(|tree| unsafe { &mut *tree }) else {
+    let Some(tree) = under_way(&TREE) else {
         return 1;
     };
     let next = if tree.left == 0 {

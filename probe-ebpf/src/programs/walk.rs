@@ -4,18 +4,18 @@
 //! namespace of whoever reads only, and its ids. Inside a container those are other processes' ids
 //! to every program here.
 
-use core::{ffi::c_void, ptr};
+use core::ffi::c_void;
 
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
-    helpers::{bpf_probe_read_kernel, generated::bpf_loop},
+    helpers::bpf_probe_read_kernel,
     macros::map,
     maps::{Array, HashMap},
 };
 use probe_common::{Process, Walk};
 
 use crate::{
-    iterator::{MAX_STEPS, is_first_call},
+    iterator::{self, under_way},
     kernel::{
         SIGNAL_LIVE, SIGNAL_THREAD_HEAD, TASK_COMM, TASK_PID, TASK_SIGNAL, TASK_TASKS, TASK_TGID,
         TASK_THREAD_NODE, Task, TaskAt, read,
@@ -23,7 +23,7 @@ use crate::{
     spe::tasks,
 };
 
-/// The walk that is under way: one at a time.
+/// The walk that is under way.
 #[map]
 static WALK: Array<Walk> = Array::with_max_entries(1, 0);
 
@@ -32,41 +32,30 @@ static WALK: Array<Walk> = Array::with_max_entries(1, 0);
 #[map]
 static PROCESSES: HashMap<u64, Process> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// An iterator, since those run in the context of whoever reads, and can be preempted. What it
-/// iterates over does not matter: all is done at its first call.
+/// One walk over all processes.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map")]
 fn walk(ctx: *mut c_void) -> i32 {
     // SAFETY: it is the context of an iterator.
-    if !unsafe { is_first_call(ctx) } {
-        return 0;
-    }
-    // SAFETY: nobody else touches it during a walk.
-    let Some(walk) = WALK.get_ptr_mut(0).map(|walk| unsafe { &mut *walk }) else {
-        return 0;
-    };
-    // This process stays in the list while its program runs.
+    unsafe { iterator::walk(ctx, begin, step) }
+}
+
+/// At this process, which stays in the list while its program runs.
+#[inline(always)]
+fn begin() -> Option<()> {
+    let walk = under_way(&WALK)?;
     let leader = TaskAt(Task::current().leader().address());
-    let Some((namespace, level)) = leader.namespace() else {
-        return 0;
-    };
-    (walk.namespace, walk.level) = (namespace, level);
+    (walk.namespace, walk.level) = leader.namespace()?;
     walk.first = leader.0.wrapping_add(TASK_TASKS.load());
     walk.node = walk.first;
     (walk.head, walk.thread) = (0, 0);
-    // SAFETY: the callback is a function of the type that the helper calls. An iterator's program
-    // runs under RCU, so no task that the list leads to is freed meanwhile.
-    unsafe {
-        bpf_loop(MAX_STEPS, step as *mut c_void, ptr::null_mut::<c_void>(), 0);
-    }
-    0
+    Some(())
 }
 
 /// One thread, or one process; 1 after the last.
 #[inline(never)]
 extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
-    // SAFETY: as in `walk`.
-    let Some(walk) = WALK.get_ptr_mut(0).map(|walk| unsafe { &mut *walk }) else {
+    let Some(walk) = under_way(&WALK) else {
         return 1;
     };
     let visited = if walk.thread != walk.head {
