@@ -11,12 +11,17 @@ use std::{
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
 };
-use probe_user::sys::spin::spin;
+use probe_user::{
+    session::{Config, Session},
+    snapshot::Hook,
+    sys::spin::spin,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
     counter::{Counter, Target, pmu_type},
     guest::{skip, value},
+    support::{plan, this_machine},
 };
 
 #[test]
@@ -87,6 +92,23 @@ fn pmuscope_runs() {
     // The file loads and starts on this architecture; what it says is for other tests.
     let status = Command::new(binary).arg("--version").status();
     assert!(status.expect("it can be executed").code().is_some());
+}
+
+/// This kernel's verifier takes the programs that account. Those of SPE are for its own tests.
+#[test]
+fn programs_are_loaded() {
+    for by_process in [false, true] {
+        let config = Config {
+            plan: plan("task-clock"),
+            hook: Hook::SchedSwitch,
+            by_process,
+            follow_command: by_process,
+            max_rows: None,
+            spe: None,
+        };
+        let mut session = Session::start(config, &this_machine()).unwrap();
+        session.pull().unwrap();
+    }
 }
 
 #[test]
