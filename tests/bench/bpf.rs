@@ -3,13 +3,13 @@
 
 use std::{
     fs, io,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
 };
 
 use aya::Btf;
 use aya_obj::{
     btf::BtfKind,
-    generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_type},
+    generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type, bpf_prog_type},
 };
 
 /// A program on `sched_switch` that does nothing: what it costs is the kernel's way into any
@@ -96,14 +96,14 @@ fn zeroed() -> bpf_attr {
     unsafe { std::mem::zeroed() }
 }
 
-/// Calls bpf(2) for a new descriptor.
+/// Calls bpf(2).
 ///
 /// # Safety
 ///
 /// Every pointer in `attr` is valid for what `command` reads through it.
-unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
+unsafe fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
     // SAFETY: the caller's promise; the size is that of the union.
-    let fd = unsafe {
+    let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             command as libc::c_long,
@@ -111,10 +111,55 @@ unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
             size_of::<bpf_attr>(),
         )
     };
-    if fd < 0 {
+    if result < 0 {
         return Err(io::Error::last_os_error());
     }
+    Ok(result)
+}
+
+/// Calls bpf(2) for a new descriptor.
+///
+/// # Safety
+///
+/// As of [`call`].
+unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { call(command, attr) }?;
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
     // SAFETY: a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A hash map of this process with keys and values of these types (`proc(5)`, fdinfo).
+pub(crate) fn hash_map<K, V>() -> io::Result<RawFd> {
+    let wanted = [
+        ("map_type:", bpf_map_type::BPF_MAP_TYPE_HASH as usize),
+        ("key_size:", size_of::<K>()),
+        ("value_size:", size_of::<V>()),
+    ];
+    for fd in fs::read_dir("/proc/self/fdinfo")? {
+        let fd = fd?;
+        let text = fs::read_to_string(fd.path()).unwrap_or_default();
+        let is = |(name, value): &(&str, usize)| {
+            let found = text.lines().find_map(|line| line.strip_prefix(name));
+            found.and_then(|found| found.trim().parse().ok()) == Some(*value)
+        };
+        if wanted.iter().all(is) {
+            let number = fd.file_name().into_string().unwrap_or_default();
+            return number.parse().map_err(io::Error::other);
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::NotFound))
+}
+
+/// Puts a row into a map of [`hash_map`].
+pub(crate) fn put<K, V>(map: RawFd, key: &K, value: &V) -> io::Result<()> {
+    let mut attr = zeroed();
+    // SAFETY: writing plain integers to the union's fields.
+    let element = unsafe { &mut attr.__bindgen_anon_2 };
+    element.map_fd = map.cast_unsigned();
+    element.key = std::ptr::from_ref(key) as u64;
+    element.__bindgen_anon_1.value = std::ptr::from_ref(value) as u64;
+    // SAFETY: key and value are of the map's sizes and outlive the call.
+    unsafe { call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
 }

@@ -14,6 +14,7 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
+#[allow(dead_code, reason = "the other benchmarks use the rest")]
 mod bpf;
 #[path = "../host/support.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]

@@ -165,11 +165,14 @@ impl Report {
         }
     }
 
-    /// Makes room for so many subjects with these series each.
-    pub(super) fn reserve(&mut self, subjects: usize, counters: usize, gauges: usize) {
-        self.subjects.reserve(subjects);
-        self.series.reserve(subjects * (counters + gauges));
-        self.totals.reserve(subjects * counters);
+    /// Makes room for so many rows with these series each, and for what comes after them: one more
+    /// would have all of them copied.
+    pub(super) fn reserve(&mut self, rows: usize, counters: usize, gauges: usize) {
+        const OTHERS: usize = 256;
+        let subjects = rows + 1;
+        self.subjects.reserve(subjects + OTHERS);
+        self.series.reserve(subjects * (counters + gauges) + OTHERS);
+        self.totals.reserve(subjects * counters + OTHERS);
     }
 
     /// Adds a subject: its index.
