@@ -18,6 +18,7 @@ mod metrics;
 mod metrics_stat;
 mod metrics_uncore;
 mod pmus;
+mod recordings;
 mod report;
 mod scale;
 mod shares;

@@ -203,7 +203,7 @@ impl<'a> Counted<'a> {
             let count = (float(self.rate(reading)) * live).round() as u64;
             counts.add(event, count, running, running);
         }
-        if let Some(ports) = source.place.ports() {
+        if let Some(ports) = source.place.ports(&metric.pmu) {
             counts.set(Implicit::NumPorts, f64::from(ports));
         }
         counts.set(Implicit::NumUnits, f64::from(units));

@@ -11,6 +11,7 @@ mod deps;
 mod docs;
 mod fresh;
 mod layers;
+mod mutants;
 mod paths;
 mod run;
 mod setup;
@@ -51,6 +52,8 @@ enum Verb {
     Docs,
     /// Run the benchmarks and print their tables
     Bench(bench::Args),
+    /// Change the sources in small ways, and tell which changes no test notices
+    Mutants(mutants::Args),
 }
 
 fn main() {
@@ -64,6 +67,7 @@ fn main() {
         Verb::Check => check::run(),
         Verb::Docs => docs::run(),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Mutants(args) => mutants::run(&args),
     };
     if let Err(error) = result {
         eprintln!("xtask: {error:#}");

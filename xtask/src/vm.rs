@@ -17,7 +17,7 @@ mod rig;
 mod tools;
 mod totals;
 
-use std::{fs, time::Instant};
+use std::{fs, path::PathBuf, time::Instant};
 
 use anyhow::{Result, bail, ensure};
 
@@ -26,9 +26,12 @@ use self::{
     fleet::Selection,
     packages::Arch,
     report::Show,
-    rig::Rig,
+    rig::{Rig, Run},
 };
 use crate::{debian, setup, sh};
+
+/// What the tests that make recordings have in their names.
+const RECORDINGS: &str = "recordings::";
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
@@ -47,6 +50,10 @@ pub(crate) struct Args {
     /// Boot the first guest that matches with a shell on this terminal
     #[arg(long)]
     shell: bool,
+    /// Write the recordings that the guests make (tests/vm/recordings.rs) into this directory, and
+    /// run nothing else
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["all", "filter", "shell"])]
+    record: Option<PathBuf>,
     /// Leave out guests that passed before and in which nothing has changed.
     #[arg(skip)]
     changed: bool,
@@ -90,12 +97,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     if args.shell {
         let boot = boots[0];
-        let initramfs = rig.initramfs(boot, "", true)?;
+        let initramfs = rig.initramfs(boot, Run::Shell)?;
         return guest::shell(boot, &rig.kernel(boot), &initramfs);
     }
     let selection = Selection {
         filter,
         changed: args.changed,
+        record: args.record.as_deref(),
         // Whoever asks by name wants to see what is said; of the whole fleet that is thousands of
         // lines.
         show: match args.filter {
@@ -128,6 +136,10 @@ fn select(args: &Args) -> Result<(Vec<&'static Boot>, &str)> {
     );
     let filter = args.filter.as_deref().unwrap_or_default();
     boots.retain(|boot| boot.ci || args.all || boot.name == filter);
+    if args.record.is_some() {
+        boots.retain(|boot| boot.records());
+        return Ok((boots, RECORDINGS));
+    }
     if !boots.iter().any(|boot| boot.name.contains(filter)) {
         return Ok((boots, filter));
     }
@@ -162,6 +174,17 @@ mod tests {
         assert_eq!(names(&all).len(), BOOTS.len());
         assert_eq!(names(&filter("smoke::")).len(), ci.len());
         assert_eq!(names(&filter("arm64-6.12")), ["arm64-6.12"]);
+    }
+
+    #[test]
+    fn recordings_are_made_in_one_guest() {
+        let args = Args {
+            record: Some("x".into()),
+            ..Args::default()
+        };
+        let (boots, filter) = select(&args).unwrap();
+        assert_eq!(boots.len(), 1);
+        assert_eq!(filter, "recordings::");
     }
 
     #[test]

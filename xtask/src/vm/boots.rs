@@ -59,6 +59,14 @@ pub(super) struct Boot {
     pub(super) tests: &'static [Tests],
 }
 
+impl Boot {
+    /// Whether recordings are made in it.
+    pub(super) fn records(&self) -> bool {
+        let mut modules = self.tests.iter().flat_map(|tests| tests.modules);
+        modules.any(|module| RECORDINGS.modules.contains(module))
+    }
+}
+
 /// Whatever the guest's clock and PMUs.
 const BASE: Tests = Tests {
     binary: "vm",
@@ -103,6 +111,12 @@ const METRICS: Tests = Tests {
 const SHARES: Tests = Tests {
     binary: "vm",
     modules: &["shares::shares_by_samples", "shares::the_stated_error"],
+};
+
+/// What tests without a kernel work on.
+const RECORDINGS: Tests = Tests {
+    binary: "vm",
+    modules: &["recordings::"],
 };
 
 /// What is known by the instructions that a container executed.
@@ -207,7 +221,7 @@ pub(super) const BOOTS: &[Boot] = &[
         name: "arm64-7.3",
         ci: true,
         firmware: Firmware::Uefi,
-        tests: &[BASE, METRICS, SHARES],
+        tests: &[BASE, METRICS, SHARES, RECORDINGS],
         ..ARM64_EXACT
     },
     Boot {
@@ -265,7 +279,7 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "arm64-6.12-shares",
         series: "6.12",
-        tests: &[BASE, METRICS, SHARES],
+        tests: &[BASE, METRICS, SHARES, RECORDINGS],
         ..ARM64_EXACT
     },
     Boot {

@@ -14,7 +14,7 @@ use super::{
     guest,
     passed::Passed,
     report::{Report, Show},
-    rig::Rig,
+    rig::{Rig, Run},
     totals::Totals,
 };
 
@@ -26,6 +26,8 @@ pub(super) struct Selection<'a> {
     /// Leave out guests that passed before and in which nothing has changed.
     pub(super) changed: bool,
     pub(super) show: Show,
+    /// Where to write what the tests record.
+    pub(super) record: Option<&'a Path>,
 }
 
 /// Boots every guest and prints its results as they come; the first in the list begin first.
@@ -65,7 +67,11 @@ fn run_one(vm: &Path, rig: &Rig, boot: &Boot, selection: Selection<'_>) -> Resul
     let mut totals = Totals::default();
     let name = boot.name;
     let kernel = rig.kernel(boot);
-    let initramfs = rig.initramfs(boot, selection.filter, false)?;
+    let run = Run::Tests {
+        filter: selection.filter,
+        record: selection.record.is_some(),
+    };
+    let initramfs = rig.initramfs(boot, run)?;
     let passed = Passed::of(vm, boot, &kernel, &initramfs)?;
     if selection.changed && passed.before() {
         println!("[{name}] passed before, and nothing in it has changed");
@@ -76,6 +82,9 @@ fn run_one(vm: &Path, rig: &Rig, boot: &Boot, selection: Selection<'_>) -> Resul
     let all = selection.filter.is_empty();
     let mut report = Report::new(name, &mut totals, all, selection.show);
     guest::run(boot, &kernel, &initramfs, &mut report)?;
+    if let Some(directory) = selection.record {
+        report.write_recordings(directory)?;
+    }
     let (planned, seconds) = (report.planned(), since.elapsed().as_secs_f32());
     println!("[{name}] {planned} tests in {seconds:.1} s");
     if all && totals.failed.is_empty() {

@@ -2,10 +2,13 @@
 //! own lines.
 
 use std::{
-    collections::VecDeque,
-    mem,
+    collections::{BTreeMap, VecDeque},
+    fs, mem,
+    path::Path,
     time::{Duration, Instant},
 };
+
+use anyhow::{Context as _, Result};
 
 use super::{
     klog,
@@ -52,6 +55,8 @@ pub(super) struct Report<'a> {
     log: Vec<String>,
     ended: bool,
     tail: VecDeque<String>,
+    /// Text by name: lines `recording NAME TEXT` of a test.
+    recordings: BTreeMap<String, String>,
 }
 
 impl<'a> Report<'a> {
@@ -72,6 +77,7 @@ impl<'a> Report<'a> {
             log: Vec::new(),
             ended: false,
             tail: VecDeque::new(),
+            recordings: BTreeMap::new(),
         }
     }
 
@@ -103,6 +109,15 @@ impl<'a> Report<'a> {
                 .map_or(line, str::trim_start),
             None => line,
         };
+        if let Some((name, text)) = said
+            .strip_prefix("recording ")
+            .and_then(|rest| rest.split_once(' '))
+        {
+            let recording = self.recordings.entry(name.to_owned()).or_default();
+            recording.push_str(text);
+            recording.push('\n');
+            return Vec::new();
+        }
         running.passed |= said.starts_with("test result: ok. 1 passed;");
         running.skipped |= said.starts_with("skipped: ") || said == "ignored";
         let noise = ["", "ok", "ignored", "FAILED", "running 1 test", "failures:"].contains(&said)
@@ -259,6 +274,17 @@ impl<'a> Report<'a> {
         format!("FAILED  {what}")
     }
 
+    /// Writes what the tests recorded, each into a file of its own.
+    pub(super) fn write_recordings(&self, directory: &Path) -> Result<()> {
+        fs::create_dir_all(directory)?;
+        for (name, text) in &self.recordings {
+            let file = directory.join(name).with_extension("jsonl");
+            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            println!("[{}] wrote {}", self.guest, file.display());
+        }
+        Ok(())
+    }
+
     /// How many tests the guest announced.
     pub(super) fn planned(&self) -> usize {
         self.planned
@@ -375,6 +401,21 @@ mod tests {
         assert_eq!((totals.passed, totals.failed.len()), (1, 2));
         assert_eq!(totals.failed[1].reason, ["    kernel: BUG: x"]);
         assert!(shown.contains(&"    kernel: BUG: x".to_owned()));
+    }
+
+    #[test]
+    fn what_a_test_records_is_kept_and_not_shown() {
+        let tests = test("a", "recording r {1}\r\nsaid\nrecording r {2}\nok", 0);
+        let mut totals = Totals::default();
+        let mut report = Report::new("guest", &mut totals, true, Show::All);
+        let console = format!("@@ plan vm a\n{tests}@@ end\n");
+        let shown: Vec<_> = console.lines().flat_map(|l| report.line(l)).collect();
+        assert_eq!(shown[0], "    said");
+        assert!(
+            shown.len() == 2 && shown[1].starts_with("ok      a"),
+            "{shown:?}"
+        );
+        assert_eq!(report.recordings["r"], "{1}\n{2}\n");
     }
 
     #[test]

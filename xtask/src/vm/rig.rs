@@ -18,6 +18,19 @@ use super::{
     packages::{Arch, Kernel, Package, Tree},
 };
 
+/// What a guest does once it has booted.
+#[derive(Clone, Copy)]
+pub(super) enum Run<'a> {
+    /// The tests of its row with this in their names; empty: all.
+    Tests {
+        filter: &'a str,
+        /// Whether they print what they record.
+        record: bool,
+    },
+    /// A shell on its console.
+    Shell,
+}
+
 pub(super) struct Rig {
     vm: PathBuf,
     archive: Archive,
@@ -74,7 +87,7 @@ impl Rig {
     }
 
     /// Writes the root file system of a boot.
-    pub(super) fn initramfs(&self, boot: &Boot, filter: &str, shell: bool) -> Result<PathBuf> {
+    pub(super) fn initramfs(&self, boot: &Boot, run: Run<'_>) -> Result<PathBuf> {
         let kernel = Kernel::of(boot);
         let tree = self.archive.tree(Tree::Root);
         let mut root = Initramfs::default();
@@ -90,6 +103,10 @@ impl Rig {
             let binary = self.binaries.get(boot.arch, name)?;
             root.copy(&format!("/tests/{name}"), binary)?;
         }
+        let filter = match run {
+            Run::Tests { filter, .. } => filter,
+            Run::Shell => "",
+        };
         let mut plan = String::new();
         for tests in boot.tests {
             let modules = tests.modules.join("|");
@@ -118,7 +135,7 @@ impl Rig {
             };
             root.copy(&format!("{directory}/{name}"), module)?;
         }
-        root.file("/etc/vm.env", environment(boot, &kernel, shell).as_bytes());
+        root.file("/etc/vm.env", environment(boot, &kernel, run).as_bytes());
         let path = self.vm.join(format!("{}.cpio", boot.name));
         root.write(&path)?;
         Ok(path)
@@ -126,7 +143,7 @@ impl Rig {
 }
 
 /// What the init and the tests know of their boot, as shell assignments.
-fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
+fn environment(boot: &Boot, kernel: &Kernel, run: Run<'_>) -> String {
     let firmware = match (boot.arch, &boot.firmware) {
         (Arch::Amd64, _) | (Arch::Arm64, Firmware::Uefi) => "acpi",
         (Arch::Arm64, Firmware::Default) => "dt",
@@ -142,6 +159,12 @@ fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
     } else {
         ""
     };
+    let record = if let Run::Tests { record: true, .. } = run {
+        "1"
+    } else {
+        ""
+    };
+    let shell = if let Run::Shell = run { "1" } else { "" };
     let controllers = if boot.controllers { "1" } else { "" };
     [
         ("PMUSCOPE_VM_BOOT", boot.name),
@@ -156,7 +179,8 @@ fn environment(boot: &Boot, kernel: &Kernel, shell: bool) -> String {
         ("PMUSCOPE_VM_MODULES", &boot.modules.join(",")),
         ("PMUSCOPE_BIN", "/bin/pmuscope"),
         ("PMUSCOPE_LOAD", "/bin/load"),
-        ("VM_SHELL", if shell { "1" } else { "" }),
+        ("PMUSCOPE_VM_RECORD", record),
+        ("VM_SHELL", shell),
     ]
     .map(|(name, value)| format!("export {name}='{value}'\n"))
     .concat()

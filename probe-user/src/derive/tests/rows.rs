@@ -82,6 +82,16 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
     );
     assert_eq!(of(Subject::Socket(1)), (6, 3.0, 1.0, Some(0.0), Some(6.0)));
     assert_eq!(of(Subject::Machine), (54, 31.0, 0.5, Some(4.0), Some(62.0)));
+    // Of both windows 300 of 400 ns; the errors of the windows are independent.
+    let total = |subject: Subject| {
+        let series = report.of(&subject, "bytes").next().unwrap();
+        let estimate = report.total(series).unwrap().estimate;
+        (estimate.live, (estimate.error.unwrap() * 1e6).round())
+    };
+    let error = (4.0 * 2.0_f64.sqrt() * 1e6).round();
+    assert_eq!(total(Subject::Socket(0)), (0.75, error));
+    assert_eq!(total(Subject::Socket(1)), (1.0, 0.0));
+    assert_eq!(total(Subject::Machine), (0.75, error));
     let bytes = report.metrics.iter().find(|metric| metric.name == "bytes");
     assert_eq!(bytes.unwrap().unit, "MiB");
     assert!(report.metrics.iter().all(|metric| metric.name != "hidden"));

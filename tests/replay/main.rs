@@ -1,0 +1,110 @@
+//! Recorded sessions (tests/fixtures/recordings) through window, join, derive and every format, with
+//! no kernel: what is shown of them is golden.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs::File,
+    io::BufReader,
+    path::{Path, PathBuf},
+};
+
+use clap::ValueEnum as _;
+use probe_user::{
+    derive::Report,
+    emit::{Emitter, Format},
+    join::{By, Joined, View},
+    snapshot::{Hook, Snapshot, recording::Reader},
+    window::Window,
+};
+
+fn fixture(name: &str) -> PathBuf {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/recordings");
+    fixtures.join(name).with_extension("jsonl")
+}
+
+/// The reports of a recording's windows, as a live session makes them.
+fn reports(name: &str, mut view: View) -> Vec<Report> {
+    let file = fixture(name);
+    let name = file.display().to_string();
+    let mut reader = Reader::new(BufReader::new(File::open(&file).unwrap()), &name).unwrap();
+    let plan = reader.plan().clone();
+    let mut last: Snapshot = reader.next().unwrap().unwrap();
+    let mut before: Option<(Window, Joined)> = None;
+    let mut reports = Vec::new();
+    for now in reader.map(Result::unwrap) {
+        view.merged_idle = now.health.hook == Hook::CgroupSwitches;
+        let (window, joined) = match &before {
+            None => {
+                let window = Window::between(&last, &now, &plan);
+                let joined = view.join(&plan, &window, None);
+                (window, joined)
+            }
+            Some((before, joined)) => {
+                let window = before.next(&last, &now, &plan);
+                let joined = view.join(&plan, &window, Some(joined));
+                (window, joined)
+            }
+        };
+        reports.push(Report::new(&plan, &window, &joined, &view));
+        before = Some((window, joined));
+        last = now;
+    }
+    reports
+}
+
+/// Compares every format's text with the golden one.
+fn shows(name: &str, view: View) {
+    let reports = reports(name, view);
+    assert!(reports.len() >= 2, "{name} has {} windows", reports.len());
+    for format in Format::value_variants() {
+        let mut text = Vec::new();
+        let mut emitter = Emitter::new(&mut text, *format, true);
+        for report in &reports {
+            emitter.write(report).unwrap();
+        }
+        let text = String::from_utf8(text).unwrap();
+        let format = format.to_possible_value().unwrap();
+        insta::assert_snapshot!(format!("{name}.{}", format.get_name()), text);
+    }
+}
+
+fn by(by: By) -> View {
+    View {
+        by,
+        ..View::default()
+    }
+}
+
+#[test]
+fn grace_by_container() {
+    shows("grace", by(By::Container));
+}
+
+#[test]
+fn vera_by_cgroup() {
+    shows("vera", by(By::Cgroup));
+}
+
+#[test]
+fn sapphire_rapids_by_pod() {
+    shows("sapphire-rapids", by(By::Pod));
+}
+
+#[test]
+fn turns_by_process() {
+    shows("turns", by(By::Process));
+}
+
+#[test]
+fn samples_by_container_with_pages() {
+    let view = View {
+        accesses: Some(4),
+        ..by(By::Container)
+    };
+    shows("spe", view);
+}
+
+#[test]
+fn hotplug_by_cgroup() {
+    shows("hotplug", by(By::Cgroup));
+}

@@ -1,0 +1,278 @@
+//! Recordings of sessions on the test PMUs, for tests/fixtures/recordings: from them the pure stages
+//! are tested without a kernel (tests/replay). `cargo xtask vm --record tests/fixtures/recordings`
+//! writes them anew; in any other run they must only read back as they are.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use probe_user::{
+    catalogue::{Catalogue, Chip, DeviceSpec, FoundBy, Hardware, Settings},
+    devices::{Complex, ComplexKind, Device, Devices, PciePmu, Port},
+    event,
+    plan::{Capacity, Plan, Request},
+    session::Config,
+    snapshot::{
+        Snapshot,
+        recording::{Reader, Writer},
+    },
+};
+
+use crate::{
+    guest::value,
+    hotplug::set_online,
+    spe_support,
+    support::{Counting, Load, TestCgroup, machine, online, this_machine},
+    testpmu::TestPmu,
+};
+
+/// A cgroup with a container's name, in a pod's. It goes before those above it.
+struct Container {
+    cgroup: TestCgroup,
+    _above: [TestCgroup; 2],
+}
+
+impl Container {
+    /// `digit` makes its id and its pod's.
+    fn new(digit: char) -> Self {
+        let digits = |count: usize| digit.to_string().repeat(count);
+        let root = TestCgroup::new("kubepods");
+        let uid = [8, 4, 4, 4, 12].map(digits).join("-");
+        let pod = root.child(&format!("pod{uid}"));
+        Self {
+            cgroup: pod.child(&digits(64)),
+            _above: [pod, root],
+        }
+    }
+}
+
+/// What `stat -e EVENTS -M METRICS --chip CHIP` counts.
+fn plan(chip: &str, events: &str, metrics: &str) -> Plan {
+    let machine = this_machine();
+    let pmus = machine.pmus().unwrap();
+    let catalogue = Catalogue::builtin().unwrap();
+    let hardware = Hardware::of_chip(Chip::named(chip).unwrap());
+    let general = catalogue.metrics().filter(|metric| metric.family.fallback);
+    let request = Request {
+        events: &event::parse(events, pmus).unwrap(),
+        metrics: &catalogue.select(metrics, &hardware).unwrap(),
+        offered: &general.collect::<Vec<_>>(),
+        machine: hardware,
+        cpus: online().len(),
+        settings: Settings::default(),
+    };
+    let capacity = Capacity::of_this_machine(&catalogue, &hardware, pmus, online(), 1);
+    Plan::packed(&request, pmus, &capacity).unwrap()
+}
+
+/// Three snapshots, with the loads between them: two windows.
+fn snapshots(
+    plan: &Plan,
+    loads: [&[(&TestCgroup, &str)]; 2],
+    change: impl FnOnce(&mut Config),
+) -> Vec<Snapshot> {
+    let mut counting = Counting::plain(plan.clone(), change);
+    let mut all = vec![counting.session.pull().unwrap()];
+    for loads in loads {
+        run(&mut counting, loads);
+        all.push(counting.session.pull().unwrap());
+    }
+    all
+}
+
+/// Runs loads to their end, while groups take turns where they do.
+fn run(counting: &mut Counting, loads: &[(&TestCgroup, &str)]) {
+    let started = |(cgroup, words): &(&TestCgroup, &str)| cgroup.load(words);
+    let mut loads: Vec<Load> = loads.iter().map(started).collect();
+    loads.iter_mut().for_each(Load::go);
+    while !loads.iter_mut().all(Load::has_ended) {
+        thread::sleep(Duration::from_millis(10));
+        if counting.session.rotates() {
+            counting.session.rotate().unwrap();
+        }
+    }
+}
+
+/// Prints a recording where one is asked for, and reads it back.
+#[track_caller]
+fn record(name: &str, plan: &Plan, snapshots: &[Snapshot]) {
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out, plan).unwrap();
+    for snapshot in snapshots {
+        writer.write(snapshot).unwrap();
+    }
+    let reader = Reader::new(out.as_slice(), name).unwrap();
+    let read: Vec<Snapshot> = reader.map(Result::unwrap).collect();
+    assert!(read == snapshots, "{name} reads back as something else");
+    if !value("RECORD").is_empty() {
+        // xtask takes such lines from the console (xtask/src/vm/report.rs).
+        for line in String::from_utf8(out).unwrap().lines() {
+            println!("recording {name} {line}");
+        }
+    }
+}
+
+/// Shares of two sockets' memory by the cores' reads, beside metrics of the socket and of cores.
+#[test]
+fn grace() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=grace,core");
+    pmu.control("rate nvidia_scf_pmu_* 0x1a5 0 0 50000");
+    let plan = plan(
+        "grace-hopper-multi",
+        "task-clock,context-switches,nvidia_scf_pmu_0/cmem_rd_data/",
+        "cmem_read_bandwidth,remote_read_bandwidth,cmem_write_bandwidth,cmem_read_latency,\
+         pcie_read_bandwidth,ipc,ll_cache_read_miss_ratio",
+    );
+    let [a, b] = ['a', 'b'].map(Container::new);
+    let first: &[_] = &[
+        (&a.cgroup, "burst 0 3000 1000 120"),
+        (&b.cgroup, "burn 1 60"),
+        (&b.cgroup, "burst 0 1000 3000 120"),
+    ];
+    let second: &[_] = &[(&b.cgroup, "burn 0 40")];
+    let all = snapshots(&plan, [first, second], |_| {});
+    record("grace", &plan, &all);
+}
+
+/// Every uncore PMU of Vera, without a core PMU: what has no events says why.
+#[test]
+fn vera() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=tegra410");
+    let plan = plan(
+        "tegra410",
+        "task-clock,page-faults",
+        "group:memory,pcie_rc_read_bandwidth,pcie_rc_read_latency,cpus_used",
+    );
+    let a = TestCgroup::new("a");
+    let loads: [&[_]; 2] = [&[(&a, "burn 0 50")], &[(&a, "touch 100")]];
+    record("vera", &plan, &snapshots(&plan, loads, |_| {}));
+}
+
+/// Memory and IIO stacks of two sockets, with a disk that nobody uses on one of them.
+#[test]
+fn sapphire_rapids() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=intel,core core=intel iio=1 cha=2 imc=2");
+    let mut plan = plan(
+        "sapphire-rapids",
+        "task-clock,{cycles,instructions}",
+        "group:memory,io_inbound_read_bandwidth,io_inbound_write_bandwidth,\
+         io_percent_of_inbound_reads_that_miss_l3,io_read_tor_latency,ipc,memory_stall_share",
+    );
+    let port = |number: u32, name: &str, class, blocks| Port {
+        address: format!("0000:16:0{}.0", number + 1).parse().unwrap(),
+        number: Some(number),
+        devices: vec![Device {
+            address: format!("0000:1{}:00.0", number + 7).parse().unwrap(),
+            vendor: 0x8086,
+            device: 0x0a54,
+            class,
+            names: vec![name.to_owned()],
+            blocks,
+        }],
+    };
+    plan.devices = Arc::new(Devices {
+        complexes: vec![Complex {
+            socket: Some(0),
+            kind: ComplexKind::Stack(0),
+            pmus: vec![PciePmu {
+                name: "uncore_iio_0".to_owned(),
+                spec: DeviceSpec {
+                    by: FoundBy::DieFiles,
+                    ports: Some("ch_mask".to_owned()),
+                    requester: None,
+                },
+            }],
+            ports: vec![
+                port(0, "nvme0", 0x01_08_02, vec!["259:0".to_owned()]),
+                port(1, "eth0", 0x02_00_00, Vec::new()),
+            ],
+        }],
+        ..Devices::default()
+    });
+    let [a, b] = ['a', 'b'].map(Container::new);
+    let first: &[_] = &[(&a.cgroup, "burn 0 60"), (&b.cgroup, "burst 1 900 300 60")];
+    let second: &[_] = &[(&a.cgroup, "burst 1 500 500 60")];
+    let all = snapshots(&plan, [first, second], |_| {});
+    record("sapphire-rapids", &plan, &all);
+}
+
+/// Groups of the core PMU in turns, by process; some processes live for one turn.
+#[test]
+fn turns() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=core core=intel");
+    let plan = plan(
+        "sapphire-rapids",
+        "task-clock,cache-references,cache-misses,branches,branch-misses",
+        "ipc,memory_stall_share,dispatch_stall_share,l2_miss_latency_cycles,branch_miss_ratio",
+    );
+    assert!(plan.rotated >= 2, "{} groups take turns", plan.rotated);
+    let [a, b] = ["a", "b"].map(TestCgroup::new);
+    let first: &[_] = &[
+        (&a, "burn 0 150"),
+        (&b, "burst 1 900 300 150"),
+        (&b, "forks 3 5"),
+    ];
+    let second: &[_] = &[(&a, "burst 0 5000 15000 150")];
+    let all = snapshots(&plan, [first, second], |config| config.by_process = true);
+    record("turns", &plan, &all);
+}
+
+/// Samples of loads and stores by two containers, with the pages they were of.
+#[test]
+fn spe() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=grace,spe");
+    pmu.control("spe clear");
+    pmu.control("spe op 0 5 load 0x00 0x0 4 3 2 1 0x0016");
+    pmu.control("spe op 0 3 load 0x00 0x8 12 8 2 1 0x001e");
+    pmu.control("spe op 0 2 load 0x00 0xe 300 200 2 40 0x003e");
+    pmu.control("spe op 0 1 load 0x00 0xd 500 200 2 1 0x001e");
+    pmu.control("spe op 0 1 load 0x00 0x77 50 0 2 1 0x001e");
+    pmu.control("spe op 0 2 store 0x01 - 6 6 2 1 0x0016");
+    let plan = plan(
+        "grace-hopper-multi",
+        "task-clock",
+        "cmem_read_bandwidth,spe_load_rate,spe_load_latency,spe_store_latency,\
+         spe_load_dram_ratio,spe_load_l1_ratio,spe_load_tlb_walk_ratio",
+    );
+    let [a, b] = ['a', 'b'].map(Container::new);
+    let first: &[_] = &[(&a.cgroup, "burn 0 60"), (&b.cgroup, "burst 1 900 300 60")];
+    let second: &[_] = &[(&b.cgroup, "burn 0 20")];
+    let all = snapshots(&plan, [first, second], |config| {
+        config.spe = spe_support::config().spe;
+        if let Some(spe) = &mut config.spe {
+            spe.pages = 1024;
+        }
+    });
+    let samples = all.last().and_then(|last| last.spe.as_ref()).unwrap();
+    assert!(samples.health.sum.records > 100, "{:?}", samples.health);
+    record("spe", &plan, &all);
+}
+
+/// The only CPU of socket 1 leaves in the first window and comes back in the second.
+#[test]
+fn hotplug() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=grace,core");
+    let plan = plan(
+        "grace-hopper-multi",
+        "task-clock,cycles",
+        "cmem_read_bandwidth,remote_read_bandwidth,scf_frequency,ipc",
+    );
+    let a = TestCgroup::new("a");
+    let mut counting = Counting::plain(plan.clone(), |_| {});
+    let mut all = vec![counting.session.pull().unwrap()];
+    run(&mut counting, &[(&a, "burn 0 30"), (&a, "burn 1 30")]);
+    for is_online in [false, true] {
+        set_online(1, is_online);
+        counting.session.drain().unwrap();
+        run(&mut counting, &[(&a, "burn 0 30")]);
+        all.push(counting.session.pull().unwrap());
+    }
+    run(&mut counting, &[(&a, "burn 1 30")]);
+    all.push(counting.session.pull().unwrap());
+    drop(counting);
+    record("hotplug", &plan, &all);
+}

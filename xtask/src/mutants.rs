@@ -1,0 +1,160 @@
+//! `cargo xtask mutants`: changes the sources in small ways, one at a time, and tells which changes
+//! no test notices. Only the tests that need no kernel and no guest count: unit tests, those of the
+//! binary's verbs on files, and recordings.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::sh;
+
+/// The version whose mutants the figures of the project are of.
+const CARGO_MUTANTS: &str = "27.1.0";
+
+/// The least part of the mutants that tests must catch, in percent.
+const CAUGHT: usize = 90;
+
+/// The tests that count: nothing else is built.
+const TESTS: [&str; 4] = ["--lib", "--bins", "--test=derive", "--test=replay"];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Sources to change, such as probe-user/src/join/mod.rs or 'probe-user/src/derive/**'; without,
+    /// those of probe-user that differ from the branch main
+    files: Vec<String>,
+    /// The N-th of M equal samples of the mutants, from 0 on
+    #[arg(long, value_name = "N/M")]
+    shard: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let files = match args.files.as_slice() {
+        [] => changed()?,
+        files => files.to_vec(),
+    };
+    if files.is_empty() {
+        println!("xtask: no source of probe-user differs from main: nothing to change");
+        return Ok(());
+    }
+    install()?;
+    let output = sh::target_dir().join("mutants");
+    fs::create_dir_all(&output)?;
+    let mut cargo = sh::cargo();
+    cargo.args([
+        "mutants",
+        "--package",
+        "probe-user",
+        "--test-tool",
+        "nextest",
+    ]);
+    cargo.args(["--jobs", "1", "--profile", "mutants", "--cap-lints", "true"]);
+    cargo.arg("--output").arg(&output);
+    // Each run changes a copy of the tree; what others depend on is built once for all of them.
+    cargo.env("CARGO_TARGET_DIR", output.join("build"));
+    for tests in TESTS {
+        cargo.arg(format!("--cargo-arg={tests}"));
+    }
+    for file in &files {
+        cargo.args(["--file", file]);
+    }
+    if let Some(shard) = &args.shard {
+        cargo.args(["--sharding", "round-robin", "--shard", shard]);
+    }
+    // Missed mutants are an exit code other than 0: they are counted here.
+    let status = cargo.status().context("cannot start cargo mutants")?;
+    let report = output.join("mutants.out/outcomes.json");
+    let counts = counts(&report).with_context(|| format!("cargo mutants ended with {status}"))?;
+    let total = counts.caught + counts.missed;
+    println!("xtask: {} of {total} mutants caught", counts.caught);
+    ensure!(
+        counts.caught * 100 >= total * CAUGHT,
+        "tests must catch {CAUGHT}% of the mutants; the others are in {}",
+        output.join("mutants.out/missed.txt").display()
+    );
+    Ok(())
+}
+
+struct Counts {
+    caught: usize,
+    missed: usize,
+}
+
+/// What became of the mutants that could be built.
+fn counts(report: &PathBuf) -> Result<Counts> {
+    let text =
+        fs::read_to_string(report).with_context(|| format!("cannot read {}", report.display()))?;
+    let report: Value = serde_json::from_str(&text)?;
+    let count = |name: &str| {
+        let count = report[name].as_u64();
+        usize::try_from(count.with_context(|| format!("outcomes.json has no {name}"))?)
+            .context("too many mutants")
+    };
+    // A test that never ends notices the change, too.
+    Ok(Counts {
+        caught: count("caught")? + count("timeout")?,
+        missed: count("missed")?,
+    })
+}
+
+/// Sources of probe-user that differ from the point where this branch left main, uncommitted
+/// changes included.
+fn changed() -> Result<Vec<String>> {
+    let git = |args: &[&str]| {
+        sh::output(sh::command("git").args(args))
+            .with_context(|| format!("git {} fails: is there a branch main?", args.join(" ")))
+    };
+    let base = git(&["merge-base", "HEAD", "main"])?;
+    let names = git(&["diff", "--name-only", "--diff-filter=d", base.trim()])?;
+    Ok(names
+        .lines()
+        .filter(|name| is_source(name))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Whether tests without a kernel can say something about a file.
+fn is_source(name: &str) -> bool {
+    let tests = name.ends_with("/tests.rs") || name.contains("/tests/");
+    name.starts_with("probe-user/src/") && name.ends_with(".rs") && !tests
+}
+
+fn install() -> Result<()> {
+    let wanted = format!("cargo-mutants {CARGO_MUTANTS}");
+    let found = sh::output(sh::command("cargo-mutants").args(["mutants", "--version"]));
+    if found.is_some_and(|version| version.trim() == wanted) {
+        return Ok(());
+    }
+    if sh::output(sh::cargo().args(["nextest", "--version"])).is_none() {
+        bail!("cargo-nextest is not installed: it runs each test in a process of its own");
+    }
+    println!("xtask: installing {wanted} into target/tools (about ten minutes)");
+    let tools = sh::target_dir().join("tools");
+    let mut install = sh::cargo();
+    install
+        .args(["install", "--locked", "--quiet", "--root"])
+        .arg(&tools)
+        .args(["--version", CARGO_MUTANTS, "cargo-mutants"])
+        .env("CARGO_TARGET_DIR", tools.join("build"));
+    sh::check(&mut install).with_context(|| format!("cannot install {wanted}"))?;
+    fs::remove_dir_all(tools.join("build")).context("cannot remove its build files")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_and_other_crates_are_not_changed() {
+        assert!(is_source("probe-user/src/join/mod.rs"));
+        for other in [
+            "probe-user/src/join/tests.rs",
+            "probe-user/src/derive/shares/tests/devices.rs",
+            "probe-user/catalogue/grace.toml",
+            "xtask/src/mutants.rs",
+            "tests/vm/spe.rs",
+        ] {
+            assert!(!is_source(other), "{other}");
+        }
+    }
+}
