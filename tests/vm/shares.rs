@@ -26,6 +26,7 @@ use probe_user::{
 
 use self::errors::Errors;
 use crate::{
+    guest::clock_runs_alone,
     spe_support,
     support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event as code},
@@ -188,8 +189,12 @@ fn loads() -> impl Iterator<Item = (String, Vec<u64>)> {
 /// the CPU between the two, the time until it goes on is in one and not in the other: for as long
 /// as its host does something else, or, where the clock is the guest's instructions, for the other
 /// CPU's turn (seen: 56 us of 300 ms). Such a run says nothing about pmuscope, and another one is
-/// made, up to so many. An error of pmuscope's own is in every one.
+/// made, up to so many.
 const ROUNDS: usize = 3;
+
+/// Where the clock is the guest's instructions that is seldom: so many runs may be made again over
+/// all loads.
+const SELDOM: usize = 2;
 
 #[test]
 fn shares_are_near_the_truth() {
@@ -203,12 +208,18 @@ fn shares_are_near_the_truth() {
         let weights = COUNTED.map(|weight| counted(weight, plan, window));
         weights.to_vec()
     };
+    let mut again = if clock_runs_alone() {
+        usize::MAX
+    } else {
+        SELDOM
+    };
     for (load, on) in loads() {
         let near = |errors: &Errors| errors.largest < 1e-4;
         let run = || quiet(&pmu, &on, || Counting::start(&events), weights);
         let mut errors = run();
         for _ in 1..ROUNDS {
-            if !errors.iter().all(near) {
+            if again > 0 && !errors.iter().all(near) {
+                again -= 1;
                 println!("{load}: once more, after an error of {}", errors[0].largest);
                 errors = run();
             }

@@ -1,6 +1,10 @@
 //! Counts of events: of entities, sockets and the machine.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter::once,
+    time::Duration,
+};
 
 use super::{
     Attributes, Counter, Counting, Estimate, Kind, LiveTime, Metric, Reason, Report, Subject, Value,
@@ -9,7 +13,8 @@ use crate::{
     formula::{Absent, NoValue},
     plan::{Column, CountSource, Plan},
     snapshot::UncoreReading,
-    window::{Counted, Gained, UncoreTotal, Usage, Window},
+    sys::clock::nanos,
+    window::{Counted, Gained, UncoreTotal, Usage, Window, float},
 };
 
 /// A count, or why there is none.
@@ -30,29 +35,32 @@ struct Shown<'a> {
 
 impl<'a> Columns<'a> {
     pub(super) fn new(report: &mut Report, plan: &'a Plan) -> Self {
-        let shown = plan.columns.iter().filter(|column| column.shown);
-        let list = shown.map(|column| {
+        let mut list: Vec<Shown<'_>> = Vec::new();
+        let mut names = BTreeSet::new();
+        for column in plan.columns.iter().filter(|column| column.shown) {
+            if list.iter().any(|other| is_same(other.column, column)) {
+                continue;
+            }
+            let group = group(plan, column.place);
+            let name = unique(&column.name, group, &mut names);
             let nanos = column.clock || column.place == CountSource::Duration;
             let unit = column.unit.clone();
-            Shown {
+            list.push(Shown {
                 column,
                 metric: report.add_metric(Metric {
-                    name: column.name.clone(),
-                    help: format!("What the event {} counted", column.name),
+                    help: format!("What the event {name} counted"),
+                    name,
                     unit: unit.unwrap_or_else(|| if nanos { "ns" } else { "" }.to_owned()),
                     kind: Kind::Counter,
                     counting: Counting::Event(column.scale),
                 }),
                 attributes: report.add_attributes(Attributes {
-                    group: group(plan, column.place),
+                    group,
                     ..Attributes::default()
                 }),
-            }
-        });
-        Self {
-            plan,
-            list: list.collect(),
+            });
         }
+        Self { plan, list }
     }
 
     /// How many there are.
@@ -124,20 +132,19 @@ impl<'a> Columns<'a> {
         let mut instances: BTreeMap<(u32, usize), Vec<Count>> = BTreeMap::new();
         for reading in &window.uncore {
             let place = CountSource::Uncore { at: reading.at };
-            let mut columns = self.list.iter();
-            let Some(at) = columns.position(|shown| shown.column.place == place) else {
-                continue;
-            };
-            let Column { name, scale, .. } = self.list[at].column;
-            let value = match reading.count {
-                Some(_) => self::scale(reading, *scale, window.start)
-                    .ok_or_else(|| NoValue::NeverRan(name.clone())),
-                None => Err(NoValue::Missing(vec![name.clone()])),
-            };
-            instances
-                .entry((reading.socket, at))
-                .or_default()
-                .push(value);
+            let columns = self.list.iter().enumerate();
+            for (at, shown) in columns.filter(|(_, shown)| shown.column.place == place) {
+                let Column { name, scale, .. } = shown.column;
+                let value = match reading.count {
+                    Some(_) => self::scale(reading, *scale, window.start)
+                        .ok_or_else(|| NoValue::NeverRan(name.clone())),
+                    None => Err(NoValue::Missing(vec![name.clone()])),
+                };
+                instances
+                    .entry((reading.socket, at))
+                    .or_default()
+                    .push(value);
+            }
         }
         let sums = instances.into_iter();
         sums.filter_map(|((socket, at), counts)| Some((socket, at, total(counts.iter())?)))
@@ -172,6 +179,28 @@ impl Shown<'_> {
                 enabled: total.enabled,
                 running: total.running,
             }),
+        }
+    }
+}
+
+/// Whether two columns show the same count under the same name: an event asked for twice is counted
+/// once.
+fn is_same(a: &Column, b: &Column) -> bool {
+    (&a.name, a.place, &a.unit) == (&b.name, b.place, &b.unit)
+        && a.scale.to_bits() == b.scale.to_bits()
+}
+
+/// The name of an event, which is in several counter groups where several sets of the user's have
+/// it: each has a count of its own, so all but the first say which group they are of.
+fn unique(name: &str, group: Option<u32>, taken: &mut BTreeSet<String>) -> String {
+    let in_group = group.map(|group| format!("{name} group {group}"));
+    let numbered = (2..).map(|number| format!("{name} #{number}"));
+    let mut names = once(name.to_owned()).chain(in_group).chain(numbered);
+    loop {
+        if let Some(name) = names.next()
+            && taken.insert(name.clone())
+        {
+            return name;
         }
     }
 }
@@ -305,16 +334,4 @@ fn exact(raw: u64, start: Duration) -> Counter {
         },
         time: None,
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "an estimate of more than 2^53 counts or ns has no better precision"
-)]
-fn float(count: u64) -> f64 {
-    count as f64
 }

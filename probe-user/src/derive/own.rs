@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     snapshot::{Hook, SpeHealth},
-    window::Window,
+    window::{Window, float},
 };
 
 const HOOKS: &[&str] = &["sched-switch", "cgroup-switches"];
@@ -105,12 +105,4 @@ fn families(health: &SpeHealth) -> impl Iterator<Item = (String, u64)> {
     let unattributed =
         unattributed.map(|(kind, count)| (format!("spe_unattributed_{}", kind.name()), count));
     sampler.chain(bad).chain(unattributed)
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a count of more than 2^53 has no better precision"
-)]
-fn float(count: u64) -> f64 {
-    count as f64
 }

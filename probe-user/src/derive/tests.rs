@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod metrics;
+mod names;
 mod totals;
 
 const MS: u64 = 1_000_000;

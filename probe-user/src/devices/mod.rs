@@ -1,14 +1,15 @@
-//! Devices: which `PCIe` device the counts of an uncore PMU are about.
+//! Devices: which `PCIe` device the counts of an uncore PMU are about. The catalogue says of each PMU
+//! where that is written ([`FoundBy`](crate::catalogue::FoundBy)):
 //!
-//! - Grace: the PCI domain is the socket times 16 plus the root port (performance guide, "`PCIe`
-//!   Traffic Management": 0018 is root port 8 of socket 1). One PMU for each socket, filter
-//!   `root_port`.
-//! - Tegra410: the root port's own configuration space tells socket, root complex and port
-//!   (`config_space`). One PMU for each root complex, filters `src_rp_mask` and `src_bdf`.
-//! - Intel: `uncore_iio_<n>/die<d>` holds the root bus that stack n of die d leads to
+//! - `domain` (Grace): the PCI domain is the socket times 16 plus the root port (performance guide,
+//!   "`PCIe` Traffic Management": 0018 is root port 8 of socket 1).
+//! - `register` (Tegra410): the root port's own configuration space tells socket, root complex and
+//!   port (`config_space`).
+//! - `die_files` (Intel): `<pmu>/die<d>` holds the root bus that the stack of die d leads to
 //!   (Documentation/ABI/testing/sysfs-devices-mapping); root port device d is part d - 1 of the
-//!   stack (as PCM has it for Sapphire Rapids). Filter `ch_mask`.
-//! - Elsewhere: the tree of PCI root buses, with the socket of their NUMA node.
+//!   stack (as PCM has it for Sapphire Rapids).
+//!
+//! Elsewhere there is the tree of PCI root buses, with the socket of their NUMA node.
 
 mod config_space;
 mod holders;

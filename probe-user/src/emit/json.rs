@@ -12,7 +12,10 @@ use self::{
     value::{OfCell, Own},
 };
 use super::{Options, printable::PrintableJson};
-use crate::derive::{Finding, Group, Part, Report, Subject, Table};
+use crate::{
+    derive::{Finding, Group, Part, Report, Subject, Table},
+    sys::clock::nanos,
+};
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
     let mut json = serde_json::Serializer::with_formatter(&mut *out, PrintableJson);
@@ -55,7 +58,6 @@ struct Line<'a> {
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { report, options } = self;
-        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let groups: Vec<Group<'_>> = report.groups().collect();
         let of = |part| groups.iter().filter(move |group| group.part == part);
         let rows = |part| {

@@ -166,8 +166,9 @@ impl Hierarchy {
     }
 }
 
-/// The path of a process's cgroup, by the directory of the process in procfs; also of a cgroup that
-/// is gone, in which the process died or lives on.
+/// The path of a process's cgroup, by the directory of the process in procfs, as the kernel writes
+/// it: one that is gone, in which the process died or lives on, ends with [`GONE`], so that it is
+/// not taken for another one of that path.
 ///
 /// # Errors
 ///
@@ -176,8 +177,11 @@ pub(crate) fn of_process(process: &Path) -> io::Result<String> {
     let text = fs::read_to_string(process.join("cgroup"))?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::"));
     let path = path.ok_or_else(|| io::Error::other("it has no line for cgroup2 (0::)"))?;
-    Ok(path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())
+    Ok(path.to_owned())
 }
+
+/// What the kernel writes behind the path of a cgroup that is gone.
+pub(crate) const GONE: &str = " (deleted)";
 
 /// The id of a cgroup is the inode number of its directory.
 fn id(metadata: &Metadata) -> CgroupId {
@@ -232,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn the_cgroup_of_a_process_is_known_after_its_removal() {
+    fn a_cgroup_that_is_gone_is_not_its_successor() {
         let proc = Tree::new();
         let of = |text: &str| {
             proc.write("20/cgroup", text);
             of_process(&proc.join("20")).map_err(|error| error.to_string())
         };
         assert_eq!(of("5:cpu:/x\n0::/pod/a\n"), Ok("/pod/a".to_owned()));
-        assert_eq!(of("0::/pod/a (deleted)\n"), Ok("/pod/a".to_owned()));
+        assert_eq!(of("0::/pod/a (deleted)\n"), Ok(format!("/pod/a{GONE}")));
         assert_eq!(
             of("5:cpu:/x\n"),
             Err("it has no line for cgroup2 (0::)".to_owned())

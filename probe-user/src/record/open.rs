@@ -78,9 +78,9 @@ impl Opener<'_> {
             }
         })?;
         perf::set_output(follow.as_fd(), spe.as_fd()).map_err(RecordError::Enable)?;
-        let tid = match whom {
-            Whom::Thread(tid) if cpu.is_none() => Some(tid),
-            _ => None,
+        let tid = match (whom, cpu) {
+            (Whom::Thread(tid), None) => Some(tid),
+            (Whom::Thread(_), Some(_)) | (Whom::All | Whom::Own | Whom::Cgroup(_), _) => None,
         };
         Ok(Some(Buffer {
             ring,
@@ -135,7 +135,9 @@ impl Opener<'_> {
                     let on = cpu.map_or(String::new(), |cpu| format!(" on CPU {cpu}"));
                     let target = match whom {
                         Whom::Thread(tid) => format!("thread {tid}{on}"),
-                        _ => format!("the cgroup{on}"),
+                        Whom::Cgroup(_) => format!("the cgroup{on}"),
+                        Whom::All => format!("all tasks{on}"),
+                        Whom::Own => format!("this thread{on}"),
                     };
                     return Err(RecordError::Open {
                         pmu: event.pmu.clone(),

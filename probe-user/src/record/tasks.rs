@@ -10,7 +10,7 @@ use std::{
 
 use super::wire::Stamp;
 use crate::{
-    machine::cgroup::of_process,
+    machine::cgroup::{GONE, of_process},
     sys::records::{Event, Task},
 };
 
@@ -152,7 +152,8 @@ impl Tasks {
             return place.path.clone();
         }
         let read = of_process(&self.proc.join(pid.to_string()));
-        let read: Option<Arc<str>> = read.ok().map(Arc::from);
+        let read = read.as_deref().ok();
+        let read = read.map(|path| Arc::from(path.strip_suffix(GONE).unwrap_or(path)));
         // A process that has died is moved to the root, unless it was seen before.
         let dead = || process_of(&self.proc, pid).is_none();
         let round = self.round;

@@ -26,7 +26,7 @@ pub(crate) struct Logged {
     pub(crate) truncated: u64,
     pub(crate) partial: u64,
     pub(crate) collided: u64,
-    /// Entries that the log had no room for.
+    /// Entries that the log had no room for, or that are damaged.
     pub(crate) lost: u64,
 }
 
@@ -54,7 +54,8 @@ impl Logged {
     /// Sums the records of a ring up.
     fn of(records: &[u8]) -> Self {
         let mut sum = Self::default();
-        for (event, _) in Events::<0>::new(records) {
+        let mut events = Events::<0>::new(records);
+        for (event, _) in events.by_ref() {
             match event {
                 Event::Aux { size, flags, .. } => {
                     let set = |flag: u32| u64::from(flags & u64::from(flag) != 0);
@@ -67,6 +68,8 @@ impl Logged {
                 _ => {}
             }
         }
+        // Whatever they said is missing.
+        sum.lost += u64::from(events.damaged > 0);
         sum
     }
 }
@@ -99,7 +102,11 @@ mod tests {
             lost: 3,
         };
         assert_eq!(Logged::of(&log.concat()), expected);
-        // What ends in the middle of a record is left alone.
-        assert_eq!(Logged::of(&log.concat()[..30]), Logged::default());
+        // What ends in the middle of a record says nothing, and that is counted.
+        let damaged = Logged {
+            lost: 1,
+            ..Logged::default()
+        };
+        assert_eq!(Logged::of(&log.concat()[..30]), damaged);
     }
 }

@@ -248,11 +248,12 @@ impl Rate {
     }
 }
 
+/// A count or time to reckon with.
 #[expect(
     clippy::cast_precision_loss,
     reason = "an estimate of more than 2^53 counts or ns has no better precision"
 )]
-fn float(count: u64) -> f64 {
+pub(crate) fn float(count: u64) -> f64 {
     count as f64
 }
 

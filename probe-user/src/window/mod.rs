@@ -10,6 +10,7 @@ use std::{
 use probe_common::CgroupId;
 
 pub use self::counted::Counted;
+pub(crate) use self::counted::float;
 use self::usage::Gains;
 use crate::{
     devices::DeviceDeltas,

@@ -9,7 +9,10 @@ use super::{
     grid::{Cell, Column, Grid, Row},
     number::{Form, Number},
 };
-use crate::derive::{self, Group, Part, Series, served_name};
+use crate::{
+    derive::{self, Group, Part, Series, served_name},
+    window::float,
+};
 
 /// How a metric is shown.
 struct Shown {
@@ -187,9 +190,4 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
     };
     grid.rows = list.rows.iter().map(row).collect();
     grid
-}
-
-#[expect(clippy::cast_precision_loss, reason = "samples, below 2^53")]
-fn float(count: u64) -> f64 {
-    count as f64
 }

@@ -1,7 +1,5 @@
 //! Events and metrics: a row for each entity, socket and the machine.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{
     Page,
     grid::{Cell, Column, Grid, Row},
@@ -46,38 +44,35 @@ pub(super) fn heading<'a>(mut subjects: impl Iterator<Item = &'a Subject>) -> St
     kind.to_owned()
 }
 
-/// What tells the columns apart, in their order: events first, and then metrics. An event may be in
-/// several counter groups, and in one more than once.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    is_metric: bool,
-    metric: u32,
-    group: Option<u32>,
-    before: usize,
-}
-
 /// A row for each entity, socket and the machine.
 pub(super) fn entities(page: &Page<'_>) -> Grid {
     let wanted =
         |group: &&Group<'_>| matches!(group.part, Part::Rows | Part::Sockets | Part::Total);
     let groups = || page.groups.iter().filter(wanted);
-    let keys: BTreeSet<Key> = groups()
-        .flat_map(|group| page.keyed(group).into_keys())
-        .collect();
-    let columns: Vec<Key> = keys.into_iter().collect();
+    let metrics = &page.report.metrics;
+    let mut is_shown = vec![false; metrics.len()];
+    for series in groups().flat_map(|group| page.shown(group)) {
+        is_shown[series.metric as usize] = true;
+    }
+    // Events first, and then metrics.
+    let mut columns: Vec<usize> = (0..metrics.len()).filter(|at| is_shown[*at]).collect();
+    columns.sort_by_key(|at| metrics[*at].kind != Kind::Counter);
+    let mut column_of = vec![0; metrics.len()];
+    for (column, metric) in columns.iter().enumerate() {
+        column_of[*metric] = column;
+    }
     let rows = groups().filter_map(|group| {
-        let values = page.keyed(group);
         let labels = vec![page.name(group)];
         let mut row = Row::new(labels, 0, one_of_many(group.subject));
-        let cells = columns
-            .iter()
-            .map(|key| values.get(key).copied().map_or(Cell::Empty, cell));
-        row.cells = cells.collect();
-        (!values.is_empty()).then_some(row)
+        row.cells = columns.iter().map(|_| Cell::Empty).collect();
+        let mut is_empty = true;
+        for series in page.shown(group) {
+            row.cells[column_of[series.metric as usize]] = cell(series);
+            is_empty = false;
+        }
+        (!is_empty).then_some(row)
     });
-    let described = columns
-        .iter()
-        .map(|key| &page.report.metrics[key.metric as usize]);
+    let described = columns.iter().map(|at| &metrics[*at]);
     Grid {
         heads: vec![heading(groups().map(|group| group.subject))],
         rows: rows.collect(),
@@ -98,26 +93,10 @@ pub(super) fn cell(series: &Series) -> Cell {
 }
 
 impl<'a> Page<'a> {
-    /// The series of a group by column, but for sampled accesses, which have tables of their own.
-    fn keyed(&self, group: &Group<'a>) -> BTreeMap<Key, &'a Series> {
-        let mut keyed = BTreeMap::new();
-        for series in group.series {
-            let attributes = self.report.attributes(series);
-            if attributes.operation.is_some() {
-                continue;
-            }
-            let mut key = Key {
-                is_metric: self.report.metric(series).kind != Kind::Counter,
-                metric: series.metric,
-                group: attributes.group,
-                before: 0,
-            };
-            while keyed.contains_key(&key) {
-                key.before += 1;
-            }
-            keyed.insert(key, series);
-        }
-        keyed
+    /// The series of a group, but for sampled accesses, which have tables of their own.
+    fn shown(&self, group: &Group<'a>) -> impl Iterator<Item = &'a Series> {
+        let series = group.series.iter();
+        series.filter(|series| self.report.attributes(series).operation.is_none())
     }
 
     /// The column of a metric. Clocks count nanoseconds; seconds are shown. A plain ratio has no

@@ -8,7 +8,7 @@ use super::{
     text::width,
 };
 use crate::{
-    derive::{Attributes, Report, Subject, Value},
+    derive::{Report, Subject, Value},
     emit::{
         Format, Screen,
         tests::{containers, on, report},
@@ -100,35 +100,6 @@ fn a_file_has_every_row() {
         if let Subject::Entity(Entity::Container { .. }) = subject {
             assert!(text.matches(&name).count() > 1, "{name}");
         }
-    }
-}
-
-/// As by `-e {cycles,instructions},{cycles,cycles}`.
-#[test]
-fn an_event_in_two_groups_has_a_column_for_each() {
-    let mut report = containers(1);
-    let cycles = |metric: u32| report.metrics[metric as usize].name == "cycles";
-    let first = report
-        .series
-        .iter()
-        .position(|series| cycles(series.metric));
-    let first = report.series[first.unwrap()].clone();
-    let attributes = Attributes {
-        group: Some(7),
-        ..Attributes::default()
-    };
-    let attributes = report.add_attributes(attributes);
-    for value in [123_000_000, 124_000_000] {
-        let mut again = first.clone();
-        again.attributes = attributes;
-        if let Ok(Value::Counter(counter)) = &mut again.value {
-            counter.estimate.value = f64::from(value);
-        }
-        report.series.insert(1, again);
-    }
-    let text = table(&report, screen(200, None));
-    for value in ["123 M", "124 M", "2.79 G"] {
-        assert_eq!(text.matches(value).count(), 1, "{value} in {text}");
     }
 }
 
