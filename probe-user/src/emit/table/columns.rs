@@ -53,11 +53,12 @@ impl Drawn {
         let live = live.collect();
         let used = cells.iter().map(|cell| *cell != Cell::Empty).collect();
         let values = widest(&texts);
-        let name = match narrow {
-            Some(narrow) => broken(&column.name, narrow.max(values)),
-            None => vec![column.name.clone()],
+        let lines = |text: &String| match narrow {
+            Some(narrow) => broken(text, narrow.max(values)),
+            None => vec![text.clone()],
         };
-        let under = column.under.clone();
+        let name = lines(&column.name);
+        let under: Vec<String> = column.under.iter().flat_map(lines).collect();
         Self {
             width: values.max(widest(&name)).max(widest(&under)),
             name,

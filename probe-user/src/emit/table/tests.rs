@@ -119,6 +119,36 @@ fn ratios_have_no_sum() {
     assert_eq!(line, Some(" 295 more (--all-rows)"), "{text}");
 }
 
+/// A unit of wide characters is broken into lines, as names of columns are.
+#[test]
+fn a_wide_unit_has_room() {
+    let number = Number {
+        live: 0.1,
+        ..Number::plain(0.0)
+    };
+    let labels = ["_a容👩 ", "_0a/a0 a容aaaa"].map(str::to_owned);
+    let mut row = Row::new(labels.to_vec(), 1, false);
+    row.cells[0] = Cell::Number(number);
+    let grid = Grid {
+        heads: vec![String::new(); 2],
+        columns: vec![Column {
+            name: String::new(),
+            under: vec!["容/容容容容a容容aa容a容aaa容a容".to_owned()],
+            form: Form {
+                factor: 1.0,
+                whole: true,
+                exact: false,
+            },
+            adds_up: true,
+        }],
+        rows: vec![row],
+        kept: 0,
+    };
+    for line in grid.blocks(Some(62), 9).concat() {
+        assert!(width(&line) <= 62, "{line:?}");
+    }
+}
+
 /// Numbers that are told apart by their digits.
 fn cell() -> impl Strategy<Value = Cell> {
     prop_oneof![
