@@ -118,6 +118,10 @@ impl Form {
     }
 
     fn with_ends(self, value: f64, (low, high): (f64, f64)) -> String {
+        if [value, low, high] == [0.0; 3] {
+            // No part of nothing can be said in percent.
+            return self.plain(value);
+        }
         let (below, above) = (value - low, high - value);
         let (near, far) = (below.min(above), below.max(above));
         if far <= WIDE * value && near >= UNEVEN * far {
@@ -284,6 +288,8 @@ mod tests {
         assert_eq!(COUNT.text(&wide), "32.8 [0.830, 182] k");
         let none = with_ends(0.0, 0.0, 120_259.0);
         assert_eq!(COUNT.text(&none), "0 [0, 120] k");
+        assert_eq!(COUNT.text(&with_ends(0.0, 0.0, 0.0)), "0");
+        assert_eq!(exact(COUNT).text(&with_ends(0.0, 0.0, 0.0)), "0");
         let uneven = with_ends(100.0, 99.0, 119.0);
         assert_eq!(RATIO.text(&uneven), "100 [99.0, 119]");
         let share = Number {
