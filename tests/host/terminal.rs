@@ -70,12 +70,12 @@ impl Terminal {
     }
 }
 
-/// What `stat -I` writes to a terminal until it has printed so many windows and is interrupted, or
+/// What `stat -I INTERVAL` writes to a terminal until it has printed so many windows and is interrupted, or
 /// its command ends.
-fn written(term: &str, windows: usize, arguments: &[&str]) -> Option<String> {
+fn written(term: &str, interval: &str, windows: usize, arguments: &[&str]) -> Option<String> {
     let mut terminal = Terminal::open(80, 24)?;
     let mut command = pmuscope();
-    command.args(["stat", "-I", "50", "-e", "task-clock"]);
+    command.args(["stat", "-I", interval, "-e", "task-clock"]);
     command.args(arguments).env("TERM", term);
     command.stdin(Stdio::null());
     command.stdout(terminal.stdio()).stderr(terminal.stdio());
@@ -102,7 +102,7 @@ const UP: &str = "A\u{1b}[K ";
 #[test]
 fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
     let Some(_machine) = machine() else { return };
-    let Some(text) = written("xterm", 20, &[]) else {
+    let Some(text) = written("xterm", "50", 20, &[]) else {
         return;
     };
     // But for the first ones, between messages of the start.
@@ -116,12 +116,27 @@ fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
     );
 }
 
+/// An interval that is longer than the run: the one window drawn at a tick, and the rest.
+#[test]
+fn the_end_draws_what_was_counted_since_the_last_window() {
+    let Some(_machine) = machine() else { return };
+    let Some(text) = written("xterm", "500", 1, &[]) else {
+        return;
+    };
+    let elapsed = text.lines().filter_map(|line| {
+        let (elapsed, _) = line.split_once(" s, window ")?;
+        elapsed.split_whitespace().last()?.parse::<f64>().ok()
+    });
+    let elapsed: Vec<f64> = elapsed.collect();
+    assert!(elapsed.last() > elapsed.first(), "{text:?}");
+}
+
 #[test]
 fn windows_follow_each_other_where_nothing_can_be_drawn_over() {
     let Some(_machine) = machine() else { return };
     let beside = ["--", "sleep", "0.3"];
     for (term, arguments) in [("dumb", &[][..]), ("xterm", &beside)] {
-        let Some(text) = written(term, 3, arguments) else {
+        let Some(text) = written(term, "50", 3, arguments) else {
             return;
         };
         assert!(!text.contains('\u{1b}'), "{text:?}");

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Print every MS milliseconds; on a terminal each table takes the place of the one before
     ///
     /// Tables follow each other where TERM is dumb, and beside a COMMAND, which may write to the
-    /// terminal too. Ctrl-C leaves the last one.
+    /// terminal too. Ctrl-C leaves the last one, which is as short as the time since the one before.
     #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
     pub(crate) interval: Option<u64>,
     /// Only rows of this cgroup and those below it
@@ -106,10 +106,9 @@ pub(crate) fn run<S: FnOnce(bool) -> Result<Session>>(
     runtime()?.block_on(async {
         let mut live = Live::start(run)?;
         let ended = live.until_the_end(&mut look).await?;
+        live.print(&mut look)?;
         let output = live.emitter.get_mut();
-        if !output.keeps_a_window().context("cannot write the output")? {
-            live.print(&mut look)?;
-        }
+        output.end().context("cannot write the output")?;
         Ok(exit_code(ended))
     })
 }

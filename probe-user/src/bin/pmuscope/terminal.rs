@@ -93,26 +93,25 @@ impl Output {
         }
     }
 
-    /// Whether a window is on the screen: it stays there.
-    pub(crate) fn keeps_a_window(&mut self) -> io::Result<bool> {
-        let Some(drawing) = self.drawing.as_ref().filter(|drawing| drawing.has_begun()) else {
-            return Ok(false);
+    /// Leaves the last window on the screen, in full.
+    pub(crate) fn end(&mut self) -> io::Result<()> {
+        let Some(drawing) = &self.drawing else {
+            return Ok(());
         };
         let end = drawing.end(size(&self.file), message());
-        self.file.write_all(&end)?;
-        Ok(true)
+        self.file.write_all(&end)
     }
 }
 
 impl Write for Output {
     fn write(&mut self, window: &[u8]) -> io::Result<usize> {
         match &mut self.drawing {
-            Some(drawing) if self.size.has_room() => {
+            Some(drawing) => {
                 let drawn = drawing.draw(window, self.size, message());
                 self.file.write_all(&drawn)?;
                 Ok(window.len())
             }
-            _ => self.file.write(window),
+            None => self.file.write(window),
         }
     }
 

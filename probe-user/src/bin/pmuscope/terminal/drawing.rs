@@ -52,15 +52,15 @@ struct Shown {
 }
 
 impl Drawing {
-    /// Whether a window was drawn.
-    pub(super) fn has_begun(&self) -> bool {
-        self.last.is_some()
-    }
-
     /// What draws a window over the one before: as much of it as the terminal has room for. It is
     /// drawn below where a message stands after that; and on an empty page, the old one scrolled
-    /// away, where the terminal's size is another one: the lines may stand elsewhere then.
+    /// away, where the terminal's size is another one: the lines may stand elsewhere then. On a terminal that is
+    /// too narrow it is written as it is, and the next one below it.
     pub(super) fn draw(&mut self, window: &[u8], size: Size, message: bool) -> Vec<u8> {
+        if !size.has_room() {
+            self.last = None;
+            return window.to_vec();
+        }
         let mut out = match &self.last {
             Some(last) if last.size != size => new_page(size),
             Some(last) if !message => last.back(),
@@ -260,6 +260,38 @@ mod tests {
     }
 
     #[test]
+    fn a_terminal_too_narrow_ends_the_drawing() {
+        let mut terminal = drawn(&["one\n"]);
+        let mut drawing = Drawing::default();
+        terminal.feed(&drawing.draw(b"two\n", SIZE, false));
+        let narrow = Size { columns: 1, ..SIZE };
+        assert_eq!(drawing.draw(b"three\n", narrow, false), b"three\n");
+        terminal.feed(b"three\n");
+        assert_eq!(drawing.end(narrow, false), b"");
+        terminal.feed(&drawing.draw(b"four\n", SIZE, false));
+        assert_eq!(
+            terminal.all(),
+            ["$ pmuscope", "one", "two", "three", "four"]
+        );
+    }
+
+    #[test]
+    fn the_last_window_is_drawn_over_what_was_typed() {
+        for (message, all) in [
+            (false, &["$ pmuscope", "two"][..]),
+            (true, &["$ pmuscope", "one", "two"]),
+        ] {
+            let mut terminal = drawn(&[]);
+            let mut drawing = Drawing::default();
+            terminal.feed(&drawing.draw(b"one\n", SIZE, false));
+            terminal.feed(b"^C");
+            terminal.feed(&drawing.draw(b"two\n", SIZE, message));
+            terminal.feed(&drawing.end(SIZE, false));
+            assert_eq!(terminal.all(), all);
+        }
+    }
+
+    #[test]
     fn a_message_stays() {
         let mut terminal = drawn(&[]);
         let mut drawing = Drawing::default();
@@ -288,21 +320,22 @@ mod tests {
 
     #[test]
     fn another_size_is_a_new_page() {
-        let mut terminal = drawn(&[]);
-        let mut drawing = Drawing::default();
-        terminal.feed(&drawing.draw(b"12345678901234567890\n", SIZE, false));
-        // As terminals do that break lines anew.
-        terminal.size = Size {
-            columns: 10,
-            lines: 6,
+        let wide = Size {
+            columns: 30,
+            ..SIZE
         };
-        let lines = ["$ pmuscope", "1234567890", "1234567890", "", "", ""];
+        let mut terminal = Terminal::new(wide.columns, wide.lines);
+        let mut drawing = Drawing::default();
+        terminal.feed(b"$ pmuscope\n");
+        terminal.feed(&drawing.draw(b"1234567890123456789012345\n", wide, false));
+        // As terminals do that break lines anew.
+        terminal.size = SIZE;
+        let lines = ["$ pmuscope", "12345678901234567890", "12345", "", "", ""];
         (terminal.screen, terminal.line) = (lines.map(str::to_owned).to_vec(), 3);
-        let size = terminal.size;
-        terminal.feed(&drawing.draw(b"two\n", size, false));
+        terminal.feed(&drawing.draw(b"two\n", SIZE, false));
         assert_eq!(terminal.shown(), ["two"]);
         assert_eq!(terminal.gone[..3], lines[..3]);
-        terminal.feed(&drawing.draw(b"three\n", size, false));
+        terminal.feed(&drawing.draw(b"three\n", SIZE, false));
         assert_eq!(terminal.shown(), ["three"]);
     }
 
