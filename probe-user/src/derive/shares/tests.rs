@@ -382,6 +382,7 @@ fn what_resctrl_counted_stands_beside_the_share() {
         group("/mon_groups/a", &[7], 20),
         group("/mon_groups/both", &[7, 8], 1),
     ];
+    window.length = Duration::from_secs(2);
     let view = View::default();
     let joined = view.join(&plan, &window, None);
     let report = Report::new(&plan, &window, &joined, &view);
@@ -391,5 +392,5 @@ fn what_resctrl_counted_stands_beside_the_share() {
         assert_eq!(report.attributes(series).socket, Some(0));
         Some(series.estimate()?.value)
     };
-    assert_eq!((rate(7), rate(8)), (Some(5_020.0 / 1e9), None));
+    assert_eq!((rate(7), rate(8)), (Some(2_510.0 / 1e9), None));
 }

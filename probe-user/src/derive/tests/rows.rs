@@ -139,6 +139,24 @@ fn a_socket_without_a_count_says_why_and_the_machine_has_none() {
     assert_eq!(value, missing());
 }
 
+/// An event's own scale is that of its values, errors and totals.
+#[test]
+fn a_scale_is_of_all_that_is_said_of_an_event() {
+    let mut plan = plan(1, 0);
+    plan.columns[0].scale = 0.5;
+    let report = report(&plan, [(key(7, 0, 0), usage([100, 7], 10 * MS, 5 * MS))]);
+    let seven = cgroup(7);
+    let series = report.of(&seven, "e00").next().unwrap();
+    let counters = [series.counter(), report.total(series)].map(Option::unwrap);
+    for Counter { raw, estimate, .. } in counters {
+        assert_eq!((*raw, estimate.value), (100, 100.0));
+        assert!(
+            (estimate.error.unwrap() - 50.0).abs() < 1e-9,
+            "{estimate:?}"
+        );
+    }
+}
+
 /// Rows of one kind stand by what they used of the first event, the most first.
 #[test]
 fn rows_stand_in_their_order() {

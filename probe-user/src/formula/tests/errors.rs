@@ -56,6 +56,9 @@ fn empty_long_and_deep_texts_are_refused() {
         Formula::parse(&long),
         Err(FormulaError::TooLong(2 * MAX_LENGTH - 1))
     );
+    assert!(Formula::parse(&"A".repeat(MAX_LENGTH)).is_ok());
+    let one_more = Formula::parse(&"A".repeat(MAX_LENGTH + 1));
+    assert_eq!(one_more, Err(FormulaError::TooLong(MAX_LENGTH + 1)));
     let nested = |depth: usize| format!("{}A{}", "(".repeat(depth), ")".repeat(depth));
     assert!(Formula::parse(&nested(MAX_DEPTH)).is_ok());
     let (column, expected) = refusal(&nested(MAX_DEPTH + 1));

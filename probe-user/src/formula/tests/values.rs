@@ -102,6 +102,8 @@ fn division_by_zero_names_the_divisor() {
     let table = Table::new(&[("A", 1.0), ("B", 0.0)]);
     let reason = value("100 * A / (8 * B)", &table).unwrap_err();
     assert_eq!(reason.to_string(), "denominator zero: 8.0 * B");
+    let reason = value("A / (-B * -A)", &table).unwrap_err();
+    assert_eq!(reason.to_string(), "denominator zero: -B * -A");
     // 0/0 is no number either.
     assert_eq!(
         value("B / B", &table),

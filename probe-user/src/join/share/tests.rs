@@ -75,6 +75,40 @@ fn the_last_counts_go_to_the_largest_fractions() {
     assert_eq!(counts(&shares), [(2, 2), (3, 2), (4, 6)]);
 }
 
+/// Who read from memory of both kinds has the samples of both behind a share of all.
+#[test]
+fn reads_of_any_memory_weigh_together() {
+    let socket = SocketWeights {
+        remote: weights(&[(7, 30), (9, 70)]),
+        apart: true,
+        ..local(&[(7, 70), (8, 30)])
+    };
+    let weights = sockets(vec![socket]);
+    let own = |of_remote| -> Vec<_> {
+        let shares = weights.own(0, &all_of(1000), of_remote).unwrap();
+        let owners = shares.owners.iter();
+        let parts = owners.map(|(owner, part)| (owner.cgroup.0, part.count, part.samples));
+        parts.collect()
+    };
+    assert_eq!(own(false), [(7, 500, 100), (8, 150, 30), (9, 350, 70)]);
+    assert_eq!(own(true), [(7, 300, 30), (9, 700, 70)]);
+}
+
+#[test]
+fn owners_of_one_row_add_up() {
+    let part = |count, samples, uncertainty, why_incomplete| Part {
+        count,
+        samples,
+        uncertainty,
+        why_incomplete,
+    };
+    let mut sum = part(1, 2, 3, None);
+    sum.add(&part(10, 20, u64::MAX, Some(NoShare::OwnerUnseen)));
+    sum.add(&part(0, 0, 0, Some(NoShare::WithinMismatch)));
+    // The first reason is said.
+    assert_eq!(sum, part(11, 22, u64::MAX, Some(NoShare::OwnerUnseen)));
+}
+
 #[test]
 fn devices_come_first_and_are_nobodys() {
     let traffic = Traffic {

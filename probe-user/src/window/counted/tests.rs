@@ -93,6 +93,14 @@ fn a_row_that_was_hardly_live_takes_the_rate_of_its_kind() {
     }
 }
 
+/// 1 ms is enough, whatever part of the time it is.
+#[test]
+fn what_was_live_for_1_ms_on_a_kind_of_core_stands_for_it() {
+    let counted = |live| sum(&[row(0, [2, 1], 20 * MS, live)]);
+    near(counted(MS).estimate(0).unwrap(), 40e6);
+    assert_eq!(counted(MS - 1).estimate(0), None);
+}
+
 /// Many groups have turns of less than a tenth each: the owner's rows are all there is.
 #[test]
 fn rows_that_were_all_hardly_live_stand_for_each_other() {
