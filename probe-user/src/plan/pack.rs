@@ -1,10 +1,10 @@
 //! Packing: events that must be counted together into as few groups as the PMU can run.
 
-/// Groups, and where each bundle went.
+/// Groups, and where each event set went.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Packed<E> {
     pub(crate) groups: Vec<Vec<E>>,
-    /// By bundle: the group that holds all of it; None for one that does not fit even alone.
+    /// By event set: the group that holds all of it; None for one that does not fit even alone.
     pub(crate) of: Vec<Option<usize>>,
 }
 
@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_bundle_is_whole_and_every_group_fits(
+        fn every_event_set_is_whole_and_every_group_fits(
             event_sets in prop::collection::vec(prop::collection::vec(0_u8..20, 1..7), 0..30),
             counters in 1_usize..8,
         ) {

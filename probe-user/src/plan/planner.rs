@@ -135,7 +135,7 @@ impl Plan {
         let mut event_sets: Vec<EventSet> = Vec::new();
         for event in &group.events {
             let column = self.columns.len();
-            // Until its bundle is placed.
+            // Until its event set is placed.
             self.columns.push(Column::of(event, CountSource::Duration));
             let Some(wanted) = wanted(event) else {
                 continue;
@@ -350,7 +350,7 @@ fn choose<'a>(
     (chosen, left)
 }
 
-/// Every bundle as a whole in one group.
+/// Every event set as a whole in one group.
 fn packed(event_sets: &[&EventSet], capacity: &Capacity) -> Packed<RequestedEvent> {
     let wanted: Vec<Vec<RequestedEvent>> = event_sets
         .iter()

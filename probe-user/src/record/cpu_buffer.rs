@@ -35,8 +35,8 @@ struct Piece {
 pub(super) struct Attribution {
     /// Context packets hold thread ids of this process's pid namespace.
     pub(super) by_context: bool,
-    /// A stretch ends where its task leaves the CPU.
-    pub(super) by_stretch: bool,
+    /// The AUX bytes of one record are of the task that left the CPU at their end.
+    pub(super) by_aux_record: bool,
 }
 
 /// A buffer, and how far it was read.
@@ -217,8 +217,8 @@ impl CpuBuffer {
             .zip(ticks)
             .map(|(clock, ticks)| clock.ticks.nanos(ticks));
         let context = record.thread().filter(|_| attribution.by_context);
-        let by_stretch = stamp.filter(|_| attribution.by_stretch).map(|s| s.tid);
-        let tid = self.buffer.tid.or(context).or(by_stretch);
+        let by_aux_record = stamp.filter(|_| attribution.by_aux_record).map(|s| s.tid);
+        let tid = self.buffer.tid.or(context).or(by_aux_record);
         let who = tid.and_then(|tid| tasks.who(tid, perf_time.or(stamp.map(|s| s.time))));
         counts.samples += 1;
         counts.invalid += u64::from(Class::of(&record).is_invalid(&record));

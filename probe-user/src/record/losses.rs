@@ -13,14 +13,14 @@ pub struct Counts {
     pub invalid: u64,
     /// Bytes taken from AUX areas, padding included.
     pub aux_bytes: u64,
-    /// `PERF_RECORD_AUX`: stretches of AUX bytes that the kernel announced.
+    /// `PERF_RECORD_AUX`: AUX bytes that the kernel announced.
     pub aux_buffers: u64,
     /// Of those, with `PERF_AUX_FLAG_TRUNCATED`: the area was full and sampling stopped, or the
     /// core lost data.
     pub truncated: u64,
     /// With `PERF_AUX_FLAG_PARTIAL`: the core lost data, the last record may be damaged.
     pub partial: u64,
-    /// With `PERF_AUX_FLAG_COLLISION`: in this stretch a sample was dropped because the one before
+    /// With `PERF_AUX_FLAG_COLLISION`: in these bytes a sample was dropped because the one before
     /// was still in flight. How many were dropped the hardware does not say.
     pub collided: u64,
     /// With `PERF_AUX_FLAG_OVERWRITE`: older bytes were written over.
@@ -34,7 +34,7 @@ pub struct Counts {
     pub unannounced_bytes: u64,
     /// Bytes that are no SPE record, by kind.
     pub bad: BadCounts,
-    /// Samples without a thread id of their own, given to the task whose stretch of AUX bytes they
+    /// Samples without a thread id of their own, given to the task whose AUX bytes they
     /// are in.
     pub thread_by_buffer: u64,
     /// Samples whose thread is not known at all.
@@ -58,7 +58,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts the flags of a stretch of AUX bytes.
+    /// Counts the flags of a record about AUX bytes.
     pub(super) fn add_flags(&mut self, flags: u64) {
         let has = |flag: u32| u64::from(flags & u64::from(flag) != 0);
         self.aux_buffers += 1;

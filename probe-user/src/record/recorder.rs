@@ -96,12 +96,12 @@ impl Recorder {
             // The kernel writes ids of the initial namespace (PROC_PID_INIT_INO in
             // linux/proc_ns.h).
             by_context: namespace.as_deref() == Some(initial),
-            by_stretch: !matches!(config.target, Target::Cgroup(_)),
+            by_aux_record: !matches!(config.target, Target::Cgroup(_)),
         };
         if !attribution.by_context {
             tracing::warn!(
                 "samples carry thread ids of the initial pid namespace and this is another one: {}",
-                if attribution.by_stretch {
+                if attribution.by_aux_record {
                     "each goes to the task whose buffer it is in"
                 } else {
                     "those of a cgroup have no thread"

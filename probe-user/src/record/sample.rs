@@ -27,7 +27,7 @@ pub struct Sample {
     pub record: Record,
 }
 
-/// Which stretch of which AUX area bytes are from.
+/// Which part of which AUX area bytes are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuxPlace {
     /// Number of the area, from 0.

@@ -14,7 +14,7 @@ use crate::{
     sys::records::{Event, Task},
 };
 
-/// A stretch of a thread's life under one name.
+/// The time for which a thread had one name.
 #[derive(Clone, Debug)]
 struct Life {
     /// ns of perf's clock.

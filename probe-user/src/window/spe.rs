@@ -105,7 +105,7 @@ impl SpeWindow {
     }
 }
 
-/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that
+/// A row that was made anew in between counts as a whole. Rows only grow; nothing is made of one that
 /// does not.
 fn delta(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
     let same = earlier.filter(|earlier| earlier.made == now.made);
@@ -256,7 +256,7 @@ pub(crate) mod tests {
             prop_assert_eq!(gained(&snapshots), counts(all, 0));
         }
 
-        /// Whatever the numbers do otherwise, a row's history is never a window's gain.
+        /// Whatever the numbers do otherwise, a row's history is never a window's delta.
         #[test]
         fn a_row_that_went_back_was_not_made_anew(before in 1..1000_u32, now in 0..1000_u32) {
             let at = |samples| snapshot(HashMap::from([(KEY, counts(samples, 1))]), Vec::new());

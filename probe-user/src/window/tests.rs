@@ -123,7 +123,7 @@ proptest! {
         prop_assert_eq!(gained, counted);
     }
 
-    /// No gain is ever larger than what the later snapshot holds, also when rows were freed and
+    /// No delta is ever larger than what the later snapshot holds, also when rows were freed and
     /// made anew.
     #[test]
     fn no_gain_is_made_up(a in any_rows(), b in any_rows()) {
@@ -148,7 +148,7 @@ fn a_freed_row_is_no_loss() {
     assert_eq!(first(&window, 7, 0), None);
 }
 
-/// Its history would be one window's gain.
+/// Its history would be one window's delta.
 #[test]
 fn a_row_that_went_back_was_not_made_anew() {
     let window = Window::between(

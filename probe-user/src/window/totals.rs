@@ -23,7 +23,7 @@ pub trait Sum: Clone {
 }
 
 impl<T: Sum> Gained<T> {
-    /// The gain of the first window, which began at `since`.
+    /// The delta of the first window, which began at `since`.
     pub(crate) fn first(delta: T, since: Duration) -> Self {
         Self {
             total: delta.clone(),

@@ -103,7 +103,7 @@ impl<'a> OfOwner<'a> {
         self.rows.clear();
     }
 
-    /// Adds the gain of a row. Those of one CPU come together.
+    /// Adds the delta of a row. Those of one CPU come together.
     fn charge(&mut self, cpu: u32, group: usize, delta: &UsageRow) {
         let Self { plan, turns, .. } = self;
         let groups = plan.groups.len();
@@ -154,7 +154,7 @@ impl<'a> OfOwner<'a> {
     }
 }
 
-/// Of a row that was made anew in between all is gain. Rows only grow; nothing is made of one that
+/// A row that was made anew in between counts as a whole. Rows only grow; nothing is made of one that
 /// does not.
 fn delta(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
     let same = earlier.filter(|earlier| earlier.made == now.made);

@@ -31,7 +31,7 @@ pub(super) enum Whose {
     Weight(WeightKind),
 }
 
-/// On which PMU a bundle counts.
+/// On which PMU an event set counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// Always live: software events, and PMUs per CPU that are not the core's.

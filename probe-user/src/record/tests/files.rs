@@ -192,7 +192,7 @@ fn perf_reads_the_raw_file() {
                 let nanos = 1_000_000_000 + ticks * 40;
                 expected.push((nanos, tid, address));
             }
-            // perf's clock at the end of the stretch.
+            // perf's clock at the end of the AUX bytes.
             let stamp = Stamp {
                 pid: 50,
                 tid,

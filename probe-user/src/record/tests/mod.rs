@@ -104,7 +104,7 @@ impl Rounds {
             counts: Counts::default(),
             attribution: Attribution {
                 by_context,
-                by_stretch: true,
+                by_aux_record: true,
             },
             bytes: Vec::new(),
         }
