@@ -184,8 +184,8 @@ impl Live {
         })
     }
 
-    /// Prints at every tick, until the command ends, Ctrl-C, or nobody reads what is counted for no
-    /// command.
+    /// Prints at every tick until the command ends or Ctrl-C. Without a command it also ends when
+    /// nobody reads the output any more.
     async fn until_the_end(
         &mut self,
         look: &mut impl FnMut(&Plan, &Snapshot),

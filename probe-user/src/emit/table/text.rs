@@ -40,7 +40,8 @@ fn tail(text: &str, room: usize) -> &str {
     &text[start.unwrap_or(text.len())..]
 }
 
-/// A text with so many columns of its beginning, and what else there is room for of its end.
+/// The text in at most `room` columns: `beginning` columns of its beginning, a mark, and as much of
+/// its end as has room.
 pub(super) fn cut(text: &str, room: usize, beginning: usize) -> String {
     let kept = room.saturating_sub(width(LEFT_OUT));
     let beginning = head(text, beginning.min(kept));
@@ -48,8 +49,8 @@ pub(super) fn cut(text: &str, room: usize, beginning: usize) -> String {
     format!("{beginning}{LEFT_OUT}{end}")
 }
 
-/// A path without the directories that it begins with, of which as many are left out as there is no
-/// room for; None where its last part has no room either.
+/// A path without its first directories, in at most `room` columns; None where not even its last
+/// part has room.
 pub(super) fn last_parts(path: &str, room: usize) -> Option<String> {
     let kept = room.checked_sub(width(LEFT_OUT))?;
     let mut slashes = path.match_indices('/').map(|(at, _)| &path[at..]);
