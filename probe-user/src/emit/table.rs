@@ -23,7 +23,7 @@ use self::{
 use super::{Options, Screen};
 use crate::derive::{Group, Part, Report, Series, Subject, Value};
 
-/// Of rows that are one of many each grid shows so many, however low the screen is.
+/// How many rows that are one of many each grid shows at least, however low the screen is.
 const LEAST_ROWS: usize = 3;
 
 /// Columns of the names and values of this program's account of itself.
@@ -45,6 +45,8 @@ struct Page<'a> {
     screen: Screen,
     /// What subjects are called.
     names: Vec<String>,
+    /// What the rows of entities are.
+    heading: &'static str,
 }
 
 /// A page with some of its rows.
@@ -61,6 +63,7 @@ impl<'a> Page<'a> {
             groups: report.groups().collect(),
             screen,
             names: names::names(report, screen.width.is_none()),
+            heading: names::heading(report),
         }
     }
 
@@ -69,8 +72,8 @@ impl<'a> Page<'a> {
         self.names[group.series[0].subject as usize].clone()
     }
 
-    /// All lines: with as many of many rows as leave the screen's last line free; where a few are
-    /// too many, as have room in a block, since the lines are scrolled then.
+    /// All lines. As many rows are shown as leave the screen's last line free. Where not even
+    /// [`LEAST_ROWS`] do, the page is scrolled: then each block fits on the screen by itself.
     fn drawn(&self, options: Options) -> Vec<String> {
         let (above, grids, below) = (self.above(), self.grids(), self.below(options));
         let room = self.screen.line();
@@ -89,8 +92,13 @@ impl<'a> Page<'a> {
         };
         let all = grids.iter().map(Grid::many).max().unwrap_or(0);
         let largest = |fits: &dyn Fn(&Drawn) -> bool| {
+            // The label of a sum may be wider than all others: the page without one comes first.
+            let complete = (all < height).then(|| draw(usize::MAX));
+            if let Some(complete) = complete.filter(fits) {
+                return Some(complete);
+            }
             let mut shown = Some(draw(LEAST_ROWS)).filter(fits)?;
-            let (mut most, mut too_many) = (LEAST_ROWS, all.min(height) + 1);
+            let (mut most, mut too_many) = (LEAST_ROWS, all.min(height));
             while most + 1 < too_many {
                 let middle = most.midpoint(too_many);
                 let tried = draw(middle);

@@ -5,8 +5,9 @@ use probe_common::spe::Class;
 
 use super::{
     Page,
-    entities::{cell, heading, one_of_many},
+    entities::cell,
     grid::{Cell, Column, Grid, Row},
+    names::one_of_many,
     number::{Form, Number},
 };
 use crate::{
@@ -80,9 +81,8 @@ pub(super) fn grids(page: &Page<'_>) -> [Grid; 2] {
             }
         }
     }
-    let head = heading(page.groups.iter().map(|group| group.subject));
     let grid = |second: &str, operations, shown, rows| Grid {
-        heads: vec![head.clone(), second.to_owned()],
+        heads: vec![page.heading.to_owned(), second.to_owned()],
         columns: columns(page, operations, shown),
         rows,
         kept: 1,

@@ -3,46 +3,14 @@
 use super::{
     Page,
     grid::{Cell, Column, Grid, Row},
-    names::kind,
+    names::one_of_many,
     number::{Form, Number},
 };
 use crate::{
-    derive::{Group, Kind, Metric, Part, Reason, Series, Subject, Value},
+    derive::{Group, Kind, Metric, Part, Reason, Series},
     emit::printable::printable,
     formula::NoValue,
-    join::Entity,
 };
-
-/// Whether an entity is one of any number.
-pub(super) fn one_of_many(subject: &Subject) -> bool {
-    match subject {
-        Subject::Entity(entity) => match entity {
-            Entity::Pod(_)
-            | Entity::Container { .. }
-            | Entity::Cgroup(_)
-            | Entity::Process { .. }
-            | Entity::EndedProcesses
-            | Entity::Unnamed(_) => true,
-            Entity::Command(_)
-            | Entity::System
-            | Entity::Overflow
-            | Entity::Unattributed
-            | Entity::Idle
-            | Entity::SystemAndIdle => false,
-        },
-        _ => false,
-    }
-}
-
-/// What the rows are, where that is known of the first of many.
-pub(super) fn heading<'a>(mut subjects: impl Iterator<Item = &'a Subject>) -> String {
-    let first = subjects.find(|subject| one_of_many(subject));
-    let kind = first.map_or("", |subject| match subject {
-        Subject::Entity(entity) => kind(entity),
-        _ => "",
-    });
-    kind.to_owned()
-}
 
 /// A row for each entity, socket and the machine.
 pub(super) fn entities(page: &Page<'_>) -> Grid {
@@ -74,7 +42,7 @@ pub(super) fn entities(page: &Page<'_>) -> Grid {
     });
     let described = columns.iter().map(|at| &metrics[*at]);
     Grid {
-        heads: vec![heading(groups().map(|group| group.subject))],
+        heads: vec![page.heading.to_owned()],
         rows: rows.collect(),
         columns: described.map(|metric| page.column(metric)).collect(),
         kept: 0,
@@ -86,8 +54,8 @@ pub(super) fn cell(series: &Series) -> Cell {
     match &series.value {
         Err(Reason::NoValue(NoValue::DidNotRun)) => Cell::NotRun,
         value => {
-            let estimate = value.as_ref().ok().and_then(Value::estimate);
-            estimate.map_or(Cell::Absent, |estimate| Cell::Number(Number::of(estimate)))
+            let number = value.as_ref().ok().and_then(Number::of_value);
+            number.map_or(Cell::Absent, Cell::Number)
         }
     }
 }

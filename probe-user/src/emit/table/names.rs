@@ -12,6 +12,9 @@ use crate::{
     join::Entity,
 };
 
+/// The heading of containers, whose names do not say that they are.
+const CONTAINER: &str = "container";
+
 /// Digits of a container's id that other tools show.
 const ID: usize = 12;
 
@@ -25,30 +28,69 @@ const LONG: usize = 32;
 const UID_LENGTH: usize = 36;
 const UID_BREAKS: [usize; 4] = [8, 13, 18, 23];
 
-/// By subject; in full, or with ids that are as long as they must be.
+/// The names of all subjects, in their order: in full, or with ids cut to what tells them apart.
 pub(super) fn names(report: &Report, in_full: bool) -> Vec<String> {
-    let full: Vec<String> = report.subjects.iter().map(name).collect();
+    let heading = heading(report);
+    let names = report.subjects.iter().map(|subject| name(subject, heading));
+    let full: Vec<String> = names.collect();
     let short = if in_full { full } else { without_ids(&full) };
     let printed = short.iter().map(|name| printable(name).into_owned());
     printed.collect()
 }
 
-/// A container has its pod beside it; the heading says that it is one.
-fn name(subject: &Subject) -> String {
+/// The name of a subject: with its kind, where the heading does not say it.
+fn name(subject: &Subject, heading: &str) -> String {
     match subject {
-        Subject::Entity(Entity::Container { id, pod: Some(pod) }) => format!("{id} (pod {pod})"),
-        Subject::Entity(Entity::Container { id, pod: None }) => id.clone(),
+        Subject::Entity(Entity::Container { id, pod }) => {
+            let kind = if heading == CONTAINER {
+                ""
+            } else {
+                "container "
+            };
+            match pod {
+                Some(pod) => format!("{kind}{id} (pod {pod})"),
+                None => format!("{kind}{id}"),
+            }
+        }
         _ => label::short(subject),
     }
 }
 
-/// What the rows of an entity are, for a heading.
-pub(super) fn kind(entity: &Entity) -> &'static str {
+/// What every row that is one of many is; empty where they differ, and their names say it. What a
+/// cgroup is whose name was lost is not known.
+pub(super) fn heading(report: &Report) -> &'static str {
+    let is_lost = |subject: &&Subject| matches!(subject, Subject::Entity(Entity::Unnamed(_)));
+    let subjects = report.subjects.iter().filter(|subject| !is_lost(subject));
+    let mut kinds = subjects.filter_map(kind);
+    let first = kinds.next().unwrap_or_default();
+    if kinds.all(|kind| kind == first) {
+        first
+    } else {
+        ""
+    }
+}
+
+/// Whether there can be any number of such rows.
+pub(super) fn one_of_many(subject: &Subject) -> bool {
+    kind(subject).is_some()
+}
+
+/// What a row is for a heading, where it is one of many; empty where its name says it.
+fn kind(subject: &Subject) -> Option<&'static str> {
+    let Subject::Entity(entity) = subject else {
+        return None;
+    };
     match entity {
-        Entity::Container { .. } => "container",
-        Entity::Process { .. } => "process, pid",
-        Entity::Cgroup(_) => "cgroup",
-        _ => "",
+        Entity::Container { .. } => Some(CONTAINER),
+        Entity::Process { .. } | Entity::EndedProcesses => Some("process, pid"),
+        Entity::Cgroup(_) | Entity::Unnamed(_) => Some("cgroup"),
+        Entity::Pod(_) => Some(""),
+        Entity::Command(_)
+        | Entity::System
+        | Entity::Overflow
+        | Entity::Unattributed
+        | Entity::Idle
+        | Entity::SystemAndIdle => None,
     }
 }
 

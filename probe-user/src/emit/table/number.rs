@@ -1,7 +1,10 @@
 //! Numbers as a table shows them: three significant digits with an SI prefix, or all digits; with
 //! what is known of their error.
 
-use crate::derive::Estimate;
+use crate::{
+    derive::{Estimate, LiveTime, Value},
+    window::float,
+};
 
 /// Widest interval that is shown as so many percent up and down.
 const WIDE: f64 = 0.2;
@@ -9,7 +12,7 @@ const WIDE: f64 = 0.2;
 /// How much nearer one end of such an interval may be.
 const UNEVEN: f64 = 0.8;
 
-/// Times, as many as they are.
+/// SI prefixes and their factors, the largest first.
 const PREFIXES: [(f64, &str); 7] = [
     (1e18, " E"),
     (1e15, " P"),
@@ -30,6 +33,8 @@ pub(super) struct Number {
     pub(super) error: Option<f64>,
     /// The share of time for which it was counted.
     pub(super) live: f64,
+    /// The time of which that is the share, where it is known.
+    pub(super) time: Option<LiveTime>,
     /// Of a sum a part is not known.
     pub(super) at_least: bool,
 }
@@ -47,12 +52,26 @@ impl Number {
             ends: estimate.interval,
             error: None,
             live: estimate.live,
+            time: None,
             at_least: false,
         }
     }
 
-    /// Adds another: intervals as those of independent samples, errors as if all were off the same
-    /// way.
+    /// The number of a value, where it is one.
+    pub(super) fn of_value(value: &Value) -> Option<Self> {
+        let time = match value {
+            Value::Counter(counter) => counter.time,
+            _ => None,
+        };
+        value.estimate().map(|estimate| Self {
+            time,
+            ..Self::of(estimate)
+        })
+    }
+
+    /// Adds another. Intervals are combined as those of independent samples, errors as if all were
+    /// off the same way. Live shares are weighed by their times; where these are not known the
+    /// smallest one stands for the sum.
     pub(super) fn add(&mut self, other: &Self) {
         let apart = |number: &Self| {
             let (low, high) = number.ends.unwrap_or((number.value, number.value));
@@ -61,11 +80,20 @@ impl Number {
         let ((low, high), (other_low, other_high)) = (apart(self), apart(other));
         let value = self.value + other.value;
         let ends = (value - low.hypot(other_low), value + high.hypot(other_high));
+        let time = self.time.zip(other.time).map(|(a, b)| LiveTime {
+            enabled: a.enabled + b.enabled,
+            running: a.running + b.running,
+        });
+        let live = match time {
+            Some(LiveTime { enabled, running }) if enabled > 0 => float(running) / float(enabled),
+            _ => self.live.min(other.live),
+        };
         *self = Self {
             value,
             ends: self.ends.or(other.ends).map(|_| ends),
             error: self.error.zip(other.error).map(|(a, b)| a + b),
-            live: self.live.min(other.live),
+            live,
+            time,
             at_least: self.at_least || other.at_least,
         };
     }
@@ -309,6 +337,31 @@ mod tests {
             ..Number::plain(10.0)
         });
         assert_eq!((sum.ends, sum.live), (Some((155.0, 165.0)), 0.5));
+    }
+
+    /// A row that hardly ran says little of the sum.
+    #[test]
+    fn the_live_share_of_a_sum_is_weighed_by_time() {
+        let counted = |live, enabled, running| Number {
+            live,
+            time: Some(LiveTime { enabled, running }),
+            ..Number::plain(1.0)
+        };
+        let mut sum = counted(1.0, 9_900, 9_900);
+        sum.add(&counted(0.01, 100, 1));
+        assert_eq!(
+            sum,
+            Number {
+                value: 2.0,
+                ..counted(0.9901, 10_000, 9_901)
+            }
+        );
+        // Of shares no time is known.
+        sum.add(&Number {
+            live: 0.5,
+            ..Number::plain(1.0)
+        });
+        assert_eq!((sum.live, sum.time), (0.5, None));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use super::{
     Page,
-    entities::{heading, one_of_many},
     grid::{Cell, Grid, Row},
+    names::one_of_many,
     number::Number,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 pub(super) fn grid(page: &Page<'_>) -> Grid {
     let report = page.report;
     let mut grid = Grid {
-        heads: vec![String::new(), "of".to_owned()],
+        heads: vec![page.heading.to_owned(), "of".to_owned()],
         kept: 1,
         ..Grid::default()
     };
@@ -27,7 +27,6 @@ pub(super) fn grid(page: &Page<'_>) -> Grid {
             .iter()
             .filter(|group| group.part == Part::Shares)
     };
-    grid.heads[0] = heading(groups().map(|group| group.subject));
     let mut columns = HashMap::new();
     let mut rows = HashMap::<_, Vec<usize>>::new();
     let mut cells = HashMap::new();
