@@ -1,7 +1,7 @@
 //! What rows are called in a table: long ids are cut to what tells them apart, and names for which
 //! there is no room lose what others have too.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{
     super::{label, printable::printable},
@@ -164,14 +164,14 @@ pub(super) fn fitted(names: &[&str], room: usize) -> Vec<String> {
     let (fit, wide): (BTreeSet<&str>, BTreeSet<&str>) =
         names.iter().copied().partition(|name| width(name) <= room);
     let mut taken: HashSet<String> = fit.iter().map(|name| (*name).to_owned()).collect();
-    let mut short = BTreeMap::new();
+    let (mut short, mut next) = (BTreeMap::new(), HashMap::new());
     for name in wide {
         let middle = room / 2;
         let cuts = [middle, 0, room].into_iter().chain(1..room);
         let cuts = cuts.map(|beginning| cut(name, room, beginning));
         let mut choices = last_parts(name, room).into_iter().chain(cuts);
         let free = choices.find(|choice| !taken.contains(choice));
-        let free = free.unwrap_or_else(|| numbered(name, room, &taken));
+        let free = free.unwrap_or_else(|| numbered(name, room, &taken, &mut next));
         taken.insert(free.clone());
         short.insert(name, free);
     }
@@ -183,16 +183,28 @@ pub(super) fn fitted(names: &[&str], room: usize) -> Vec<String> {
     names.iter().map(of).collect()
 }
 
-/// A name that differs in what there is no room for.
-fn numbered(name: &str, room: usize, taken: &HashSet<String>) -> String {
-    let numbers = 2..=taken.len() + 2;
-    let mut choices = numbers.map(|number| {
-        let number = format!("~{number}");
-        let rest = room.saturating_sub(number.len());
-        format!("{}{number}", cut(name, rest, rest))
-    });
-    let free = choices.find(|choice| !taken.contains(choice));
-    free.expect("more numbers than names")
+/// The beginning of a name with a number, where names differ only in what has no room. `next` has
+/// the next number for each beginning: of thousands of such names none counts from 2 again.
+fn numbered(
+    name: &str,
+    room: usize,
+    taken: &HashSet<String>,
+    next: &mut HashMap<String, usize>,
+) -> String {
+    let (mut digits, mut first, mut end) = (1, 2, 10);
+    loop {
+        let rest = room.saturating_sub(1 + digits);
+        let beginning = cut(name, rest, rest);
+        let number = next.entry(beginning.clone()).or_insert(first);
+        while *number < end {
+            let choice = format!("{beginning}~{number}");
+            *number += 1;
+            if !taken.contains(&choice) {
+                return choice;
+            }
+        }
+        (digits, first, end) = (digits + 1, end, end * 10);
+    }
 }
 
 #[cfg(test)]
@@ -253,6 +265,25 @@ mod tests {
         assert_eq!(fitted(&["12345678", "1234x678"], 5), ["12…78", "…x678"]);
         let inner = ["12345678", "123x5678", "12x45678"];
         assert_eq!(fitted(&inner, 3), ["1…8", "…78", "12…"]);
+    }
+
+    #[test]
+    fn names_that_differ_in_what_is_cut_have_numbers() {
+        // Their ends are the same too.
+        let names = |count: usize| -> Vec<String> {
+            let middles =
+                (0..count).map(|at| format!("{}{at:05}{}", "a".repeat(20), "z".repeat(20)));
+            middles.collect()
+        };
+        let names = names(1_200);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let short = fitted(&names, 12);
+        let numbered: Vec<&String> = short.iter().filter(|name| name.contains('~')).collect();
+        assert_eq!(numbered[0], "aaaaaaaaa…~2");
+        assert_eq!(numbered[7..9], ["aaaaaaaaa…~9", "aaaaaaaa…~10"]);
+        let last = numbered.len() + 1;
+        assert_eq!(*numbered[numbered.len() - 1], format!("aaaaaa…~{last}"));
+        assert_eq!(short.iter().collect::<BTreeSet<_>>().len(), names.len());
     }
 
     proptest! {
