@@ -2,14 +2,14 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
     os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
     process::{Child, Stdio},
 };
 
 use rustix::{
     fs::OFlags,
-    process::{Pid, Signal, kill_process},
+    process::{Pid, Signal, WaitOptions, kill_process, waitpid},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
 };
@@ -129,6 +129,38 @@ fn the_end_draws_what_was_counted_since_the_last_window() {
     });
     let elapsed: Vec<f64> = elapsed.collect();
     assert!(elapsed.last() > elapsed.first(), "{text:?}");
+}
+
+/// What a shell writes between Ctrl-Z and `fg` stays.
+#[test]
+fn after_a_stop_a_window_is_drawn_below_what_others_wrote() {
+    let Some(_machine) = machine() else { return };
+    let Some(mut terminal) = Terminal::open(80, 24) else {
+        return;
+    };
+    let mut command = pmuscope();
+    command.args(["stat", "-I", "50", "-e", "task-clock"]);
+    command.env("TERM", "xterm").stdin(Stdio::null());
+    command.stdout(terminal.stdio()).stderr(terminal.stdio());
+    let child: Child = command.spawn().unwrap();
+    drop(command);
+    let pid = Pid::from_child(&child);
+    let mut text = String::new();
+    terminal.read(&mut text, |text| text.matches(UP).count() >= 2);
+    kill_process(pid, Signal::STOP).unwrap();
+    waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+    terminal.programs.write_all(b"$ fg\n").unwrap();
+    terminal.read(&mut text, |text| text.contains("$ fg\r\n"));
+    kill_process(pid, Signal::CONT).unwrap();
+    terminal.programs = File::open("/dev/null").unwrap();
+    let after = |text: &str| text.split("$ fg\r\n").nth(1).unwrap_or_default().to_owned();
+    terminal.read(&mut text, |text| after(text).contains(UP));
+    kill_process(pid, Signal::INT).unwrap();
+    terminal.read(&mut text, |_| false);
+    assert!(child.wait_with_output().unwrap().status.success(), "{text}");
+    let after = after(&text);
+    let (first, _) = after.split_once(UP).unwrap();
+    assert!(first.contains(" s, window "), "{text:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::{
     os::fd::RawFd,
     path::PathBuf,
     process::{ExitCode, ExitStatus},
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -22,11 +23,14 @@ use probe_user::{
     snapshot::{Hook, Snapshot},
     window::Window,
 };
+use rustix::process::Signal as SignalName;
 use tokio::{
     io::{
         Interest,
         unix::{AsyncFd, AsyncFdReadyGuard},
     },
+    signal::unix::{Signal, SignalKind, signal},
+    task::yield_now,
     time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until},
 };
 
@@ -106,7 +110,7 @@ pub(crate) fn run<S: FnOnce(bool) -> Result<Session>>(
     runtime()?.block_on(async {
         let mut live = Live::start(run)?;
         let ended = live.until_the_end(&mut look).await?;
-        live.print(&mut look)?;
+        live.print(&mut look).await?;
         let output = live.emitter.get_mut();
         output.end().context("cannot write the output")?;
         Ok(exit_code(ended))
@@ -129,6 +133,8 @@ struct Live {
     /// Of samples, where there are any.
     upkeep: Option<Interval>,
     ending: Ending,
+    /// SIGCONT: after Ctrl-Z the shell has written to the terminal.
+    resumed: Signal,
     /// Whoever read the output has seen enough (`| head`).
     unread: bool,
 }
@@ -180,6 +186,8 @@ impl Live {
             before: None,
             emitter,
             ending,
+            resumed: signal(SignalKind::from_raw(SignalName::CONT.as_raw()))
+                .context("cannot listen for SIGCONT")?,
             unread: false,
         })
     }
@@ -205,7 +213,7 @@ impl Live {
         loop {
             tokio::select! {
                 () = tick(&mut self.timer) => {
-                    self.print(look)?;
+                    self.print(look).await?;
                     if self.unread && !self.ending.is_of_command() {
                         return Ok(None);
                     }
@@ -228,9 +236,17 @@ impl Live {
         }
     }
 
-    fn print(&mut self, look: &mut impl FnMut(&Plan, &Snapshot)) -> Result<()> {
+    async fn print(&mut self, look: &mut impl FnMut(&Plan, &Snapshot)) -> Result<()> {
         if self.unread {
             return Ok(());
+        }
+        // Lets tokio read the signals: after a stop the tick may come before them.
+        yield_now().await;
+        let resumed = self
+            .resumed
+            .poll_recv(&mut Context::from_waker(Waker::noop()));
+        if resumed.is_ready() {
+            self.emitter.get_mut().forget_drawing();
         }
         // The hook of the window that ends: the pull may fall back to another.
         self.view.merged_idle = self.session.hook() == Hook::CgroupSwitches;

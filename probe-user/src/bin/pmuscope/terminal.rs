@@ -93,6 +93,13 @@ impl Output {
         }
     }
 
+    /// Others wrote to the terminal: the next window is drawn below that.
+    pub(crate) fn forget_drawing(&mut self) {
+        if let Some(drawing) = &mut self.drawing {
+            *drawing = Drawing::default();
+        }
+    }
+
     /// Leaves the last window on the screen, in full.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         let Some(drawing) = &self.drawing else {
