@@ -33,13 +33,17 @@ unsafe fn is_first_call(ctx: *mut c_void) -> bool {
 
 /// The walk that is under way, in the map of one value that holds it: there is one at a time.
 #[inline(always)]
+#[expect(
+    clippy::mut_from_ref,
+    reason = "a map is shared memory; one walk at a time borrows its value"
+)]
 pub(crate) fn under_way<W>(walk: &'static Array<W>) -> Option<&'static mut W> {
     // SAFETY: nobody else touches it during a walk.
     walk.get_ptr_mut(0).map(|walk| unsafe { &mut *walk })
 }
 
 /// Walks, where this is the first call: `begin` says where, and `step` is called until it returns
-/// 1. What the walk comes by is not freed meanwhile, and what is taken out of a list still leads
+/// one. What the walk comes by is not freed meanwhile, and what is taken out of a list still leads
 /// on: an iterator's program runs under RCU.
 ///
 /// # Safety
