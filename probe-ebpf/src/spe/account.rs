@@ -136,8 +136,8 @@ fn row(cpu: &mut SpeCpu, key: &SpeKey, class: Class) -> *mut SpeRow {
     SPE_OVERFLOW.get_ptr_mut(class as u32).unwrap_or_default()
 }
 
-/// [`SpeRow::bucket`] with its bound where the verifier sees it: LLVM knows that the number of bits is no
-/// larger and compares for equality only.
+/// [`SpeRow::bucket`] with its bound where the verifier sees it: LLVM knows that the number of bits
+/// is no larger and compares for equality only.
 #[inline(always)]
 fn bucket(cycles: u16) -> usize {
     let mut bucket = SpeRow::bucket(cycles);

@@ -1,5 +1,5 @@
-//! Devices: which `PCIe` device the counts of an uncore PMU are about. The catalogue says of each PMU
-//! where that is written ([`FoundBy`](crate::catalogue::FoundBy)):
+//! Devices: which `PCIe` device the counts of an uncore PMU are about. The catalogue says of each
+//! PMU where that is written ([`FoundBy`](crate::catalogue::FoundBy)):
 //!
 //! - `domain` (Grace): the PCI domain is the socket times 16 plus the root port (performance guide,
 //!   "`PCIe` Traffic Management": 0018 is root port 8 of socket 1).

@@ -1,5 +1,5 @@
-//! Events without a PMU before them: names of the kernel's tables, of the core PMU's events, and raw
-//! codes.
+//! Events without a PMU before them: names of the kernel's tables, of the core PMU's events, and
+//! raw codes.
 
 use super::{Scope, Source, encode, error::EventError, generic, nearest::Nearest, resolve::Found};
 use crate::{

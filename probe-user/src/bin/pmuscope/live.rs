@@ -50,7 +50,8 @@ pub(crate) struct Args {
     /// Print every MS milliseconds; on a terminal each table takes the place of the one before
     ///
     /// Tables follow each other where TERM is dumb, and beside a COMMAND, which may write to the
-    /// terminal too. Ctrl-C leaves the last one, which is as short as the time since the one before.
+    /// terminal too. Ctrl-C leaves the last one, which is as short as the time since the one
+    /// before.
     #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
     pub(crate) interval: Option<u64>,
     /// Only rows of this cgroup and those below it

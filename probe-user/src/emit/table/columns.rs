@@ -1,5 +1,5 @@
-//! The columns of a grid as they are drawn: side by side, as many as there is room for. Behind those
-//! that were counted together stands for which share of the time that was.
+//! The columns of a grid as they are drawn: side by side, as many as there is room for. Behind
+//! those that were counted together stands for which share of the time that was.
 
 use std::borrow::Cow;
 

@@ -54,8 +54,8 @@ struct Shown {
 impl Drawing {
     /// What draws a window over the one before: as much of it as the terminal has room for. It is
     /// drawn below where a message stands after that; and on an empty page, the old one scrolled
-    /// away, where the terminal's size is another one: the lines may stand elsewhere then. On a terminal that is
-    /// too narrow it is written as it is, and the next one below it.
+    /// away, where the terminal's size is another one: the lines may stand elsewhere then. On a
+    /// terminal that is too narrow it is written as it is, and the next one below it.
     pub(super) fn draw(&mut self, window: &[u8], size: Size, message: bool) -> Vec<u8> {
         if !size.has_room() {
             self.last = None;
