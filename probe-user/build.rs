@@ -39,7 +39,9 @@ fn main() -> Result<()> {
 
 /// `FILES`: every file of `catalogue/` with a family or a platform, by name.
 fn catalogue(out_dir: &Path) -> Result<()> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalogue");
+    // As cargo has it now: a tree may have been moved since this script was built.
+    let manifest = env::var_os("CARGO_MANIFEST_DIR").context("cargo sets CARGO_MANIFEST_DIR")?;
+    let directory = Path::new(&manifest).join("catalogue");
     println!("cargo::rerun-if-changed={}", directory.display());
     let entries = fs::read_dir(&directory).context("cannot list catalogue/")?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
