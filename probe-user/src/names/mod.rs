@@ -67,30 +67,35 @@ fn container_id(name: &str) -> Option<&str> {
 /// the uid of a static pod is 32 hex digits.
 fn pod_uid(name: &str) -> Option<Cow<'_, str>> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
-    let of_length = |length: usize| {
+    let of_length = |length: usize, is_whole: fn(&str) -> bool| {
         let (before, uid) = name.split_at_checked(name.len().checked_sub(length)?)?;
         // A name before it is divided from it, and it has no dashes then.
-        let whole = before == "pod" || before.ends_with("-pod") && !uid.contains('-');
-        (whole && is_uid(uid)).then_some(uid)
+        let alone = before == "pod" || before.ends_with("-pod") && !uid.contains('-');
+        (alone && is_whole(uid)).then_some(uid)
     };
-    let uid = of_length(UID).or_else(|| of_length(BARE_UID))?;
+    let uid = of_length(UID_LENGTH, is_uid).or_else(|| of_length(STATIC_UID_LENGTH, is_hex))?;
     Some(match uid.contains('_') {
         true => Cow::Owned(uid.replace('_', "-")),
         false => Cow::Borrowed(uid),
     })
 }
 
-/// Bytes of a pod's uid, with what divides its groups, and of a static pod's.
-const UID: usize = 36;
-const BARE_UID: usize = 32;
+/// Bytes of a pod's uid, with what divides its groups.
+pub(crate) const UID_LENGTH: usize = 36;
 
-fn is_uid(text: &str) -> bool {
-    let divides = |at: usize| text.len() == UID && matches!(at, 8 | 13 | 18 | 23);
+/// Bytes of a static pod's uid.
+const STATIC_UID_LENGTH: usize = 32;
+
+/// Whether a text is a uid: groups of hexadecimal digits, divided by `-`, or by `_` as systemd
+/// writes it.
+pub(crate) fn is_uid(text: &str) -> bool {
+    let divides = |at: usize| matches!(at, 8 | 13 | 18 | 23);
     let mut bytes = text.bytes().enumerate();
-    bytes.all(|(at, byte)| match divides(at) {
-        true => matches!(byte, b'-' | b'_'),
-        false => byte.is_ascii_hexdigit(),
-    })
+    text.len() == UID_LENGTH
+        && bytes.all(|(at, byte)| match divides(at) {
+            true => matches!(byte, b'-' | b'_'),
+            false => byte.is_ascii_hexdigit(),
+        })
 }
 
 fn is_hex(text: &str) -> bool {

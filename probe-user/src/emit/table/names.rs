@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{
     super::{label, printable::printable},
-    text::{cut, last_parts, width},
+    text::{Measured, last_parts, width},
 };
 use crate::{
     derive::{Report, Subject},
     join::Entity,
+    names::{UID_LENGTH, is_uid},
 };
 
 /// The heading of containers, whose names do not say that they are.
@@ -23,10 +24,6 @@ const UID: usize = 8;
 
 /// Shortest run of digits that is an id.
 const LONG: usize = 32;
-
-/// Groups of digits of a uid, and what stands between them in paths.
-const UID_LENGTH: usize = 36;
-const UID_BREAKS: [usize; 4] = [8, 13, 18, 23];
 
 /// The names of all subjects, in their order: in full, or with ids cut to what tells them apart.
 pub(super) fn names(report: &Report, in_full: bool) -> Vec<String> {
@@ -145,14 +142,6 @@ fn ids_in(name: &str) -> Vec<&str> {
     found
 }
 
-fn is_uid(text: &str) -> bool {
-    let right = |(at, byte): (usize, u8)| match byte {
-        b'-' | b'_' => UID_BREAKS.contains(&at),
-        byte => byte.is_ascii_hexdigit() && !UID_BREAKS.contains(&at),
-    };
-    text.len() == UID_LENGTH && text.bytes().enumerate().all(right)
-}
-
 /// Bytes with which both begin.
 fn common(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
@@ -166,12 +155,13 @@ pub(super) fn fitted(names: &[&str], room: usize) -> Vec<String> {
     let mut taken: HashSet<String> = fit.iter().map(|name| (*name).to_owned()).collect();
     let (mut short, mut next) = (BTreeMap::new(), HashMap::new());
     for name in wide {
+        let measured = Measured::of(name, room);
         let middle = room / 2;
         let cuts = [middle, 0, room].into_iter().chain(1..room);
-        let cuts = cuts.map(|beginning| cut(name, room, beginning));
+        let cuts = cuts.map(|beginning| measured.cut(room, beginning));
         let mut choices = last_parts(name, room).into_iter().chain(cuts);
         let free = choices.find(|choice| !taken.contains(choice));
-        let free = free.unwrap_or_else(|| numbered(name, room, &taken, &mut next));
+        let free = free.unwrap_or_else(|| numbered(&measured, room, &taken, &mut next));
         taken.insert(free.clone());
         short.insert(name, free);
     }
@@ -186,7 +176,7 @@ pub(super) fn fitted(names: &[&str], room: usize) -> Vec<String> {
 /// The beginning of a name with a number, where names differ only in what has no room. `next` has
 /// the next number for each beginning: of thousands of such names none counts from 2 again.
 fn numbered(
-    name: &str,
+    name: &Measured<'_>,
     room: usize,
     taken: &HashSet<String>,
     next: &mut HashMap<String, usize>,
@@ -194,7 +184,7 @@ fn numbered(
     let (mut digits, mut first, mut end) = (1, 2, 10);
     loop {
         let rest = room.saturating_sub(1 + digits);
-        let beginning = cut(name, rest, rest);
+        let beginning = name.cut(rest, rest);
         let number = next.entry(beginning.clone()).or_insert(first);
         while *number < end {
             let choice = format!("{beginning}~{number}");

@@ -24,29 +24,57 @@ fn spaces(to: usize, text: &str) -> String {
     " ".repeat(to.saturating_sub(width(text)))
 }
 
+/// The beginnings of a text: where each ends, and its columns. They are no sum of the columns of
+/// characters: several can be drawn as one.
+fn heads(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let ends = text.char_indices().map(|(at, _)| at).skip(1);
+    let ends = ends.chain([text.len()]);
+    ends.map(|end| (end, width(&text[..end])))
+}
+
+/// The ends of a text, the shortest first: where each starts, and its columns.
+fn tails(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let starts = text.char_indices().rev().map(|(at, _)| at);
+    starts.map(|start| (start, width(&text[start..])))
+}
+
 /// The longest beginning that takes at most so many columns.
 fn head(text: &str, room: usize) -> &str {
-    let ends = text.char_indices().map(|(at, _)| at).skip(1);
-    let fits = |end: &usize| width(&text[..*end]) <= room;
-    let end = ends.chain([text.len()]).take_while(fits).last();
-    &text[..end.unwrap_or(0)]
+    let fits = heads(text).take_while(|(_, width)| *width <= room);
+    &text[..fits.last().map_or(0, |(end, _)| end)]
 }
 
-/// The longest end that takes at most so many columns.
-fn tail(text: &str, room: usize) -> &str {
-    let starts = text.char_indices().rev().map(|(at, _)| at);
-    let fits = |start: &usize| width(&text[*start..]) <= room;
-    let start = starts.take_while(fits).last();
-    &text[start.unwrap_or(text.len())..]
+/// A text whose beginnings and ends are measured once, however often it is cut.
+pub(super) struct Measured<'a> {
+    text: &'a str,
+    heads: Vec<(usize, usize)>,
+    tails: Vec<(usize, usize)>,
 }
 
-/// The text in at most `room` columns: `beginning` columns of its beginning, a mark, and as much of
-/// its end as has room.
-pub(super) fn cut(text: &str, room: usize, beginning: usize) -> String {
-    let kept = room.saturating_sub(width(LEFT_OUT));
-    let beginning = head(text, beginning.min(kept));
-    let end = tail(text, kept - width(beginning));
-    format!("{beginning}{LEFT_OUT}{end}")
+impl<'a> Measured<'a> {
+    /// To be cut to `room` columns or fewer.
+    pub(super) fn of(text: &'a str, room: usize) -> Self {
+        let fits = |(_, width): &(usize, usize)| *width <= room;
+        Self {
+            text,
+            heads: heads(text).take_while(fits).collect(),
+            tails: tails(text).take_while(fits).collect(),
+        }
+    }
+
+    /// The text in at most `room` columns: at most `beginning` columns of its beginning, a mark,
+    /// and as much of its end as has room.
+    pub(super) fn cut(&self, room: usize, beginning: usize) -> String {
+        let longest = |parts: &[(usize, usize)], room: usize| {
+            let fits = parts.iter().take_while(|(_, width)| *width <= room);
+            fits.last().copied()
+        };
+        let kept = room.saturating_sub(width(LEFT_OUT));
+        let (end, taken) = longest(&self.heads, beginning.min(kept)).unwrap_or((0, 0));
+        let start = longest(&self.tails, kept - taken).map_or(self.text.len(), |(start, _)| start);
+        let (head, tail) = (&self.text[..end], &self.text[start..]);
+        format!("{head}{LEFT_OUT}{tail}")
+    }
 }
 
 /// A path without its first directories, in at most `room` columns; None where not even its last
@@ -140,6 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_marked() {
+        let cut = |text, room, beginning| Measured::of(text, room).cut(room, beginning);
         assert_eq!(cut("abcdefgh", 5, 2), "ab…gh");
         assert_eq!(cut("abcdefgh", 5, 0), "…efgh");
         assert_eq!(cut("容器容器", 4, 2), "容…");
@@ -165,7 +194,7 @@ mod tests {
             for line in broken(&text, room) {
                 prop_assert!(width(&line) <= room, "{line:?}");
             }
-            prop_assert!(width(&cut(&text, room, indent)) <= room);
+            prop_assert!(width(&Measured::of(&text, room).cut(room, indent)) <= room);
         }
     }
 }
