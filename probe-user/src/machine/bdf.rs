@@ -2,11 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
+use super::by_text::serde_by_text;
 
 /// The address of a PCI function: `0005:c1:00.0` in sysfs and `lspci -D`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bdf {
     /// Domain, which the documents of NVIDIA also call segment; 0 where none is written.
     pub domain: u32,
@@ -41,19 +40,7 @@ impl fmt::Display for Bdf {
     }
 }
 
-impl From<Bdf> for String {
-    fn from(address: Bdf) -> Self {
-        address.to_string()
-    }
-}
-
-impl TryFrom<String> for Bdf {
-    type Error = ParseBdfError;
-
-    fn try_from(text: String) -> Result<Self, ParseBdfError> {
-        text.parse()
-    }
-}
+serde_by_text!(Bdf);
 
 /// A text is no PCI address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,16 +7,16 @@ use std::{
     str::FromStr,
 };
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use super::by_text::serde_by_text;
 
 /// No kernel is built for more CPUs than this, so a larger number is a damaged file. The bound also
 /// keeps a range such as `0-4294967295` from filling the memory.
 const MAX_CPU: u32 = 65_535;
 
 /// An ordered set of CPU numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuList(Vec<u32>);
 
 impl CpuList {
@@ -85,19 +85,7 @@ impl fmt::Display for CpuList {
     }
 }
 
-impl From<CpuList> for String {
-    fn from(cpus: CpuList) -> Self {
-        cpus.to_string()
-    }
-}
-
-impl TryFrom<String> for CpuList {
-    type Error = ParseCpuListError;
-
-    fn try_from(text: String) -> Result<Self, ParseCpuListError> {
-        text.parse()
-    }
-}
+serde_by_text!(CpuList);
 
 /// Why a text is not a list of CPUs.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

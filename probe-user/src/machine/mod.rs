@@ -3,6 +3,7 @@
 
 mod bdf;
 pub(crate) mod btf;
+mod by_text;
 pub(crate) mod capabilities;
 pub mod cgroup;
 mod cpu_model;
