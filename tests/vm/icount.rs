@@ -1,18 +1,13 @@
 //! Known numbers of instructions per container, on the real (emulated) `PMUv3` under `-icount`.
 
-use std::path::Path;
-
-use probe_user::{
-    catalogue::{Catalogue, Hardware, Settings},
-    machine::Pmus,
-    plan::{Capacity, Plan, Request},
-};
+use probe_user::catalogue::{Catalogue, Hardware};
 
 use crate::{
     counter::pmu_type,
     guest::{skip, value},
+    plans::plan_of,
     report::row,
-    support::{Counting, TestCgroup, machine, online, this_machine},
+    support::{Counting, TestCgroup, machine, this_machine},
 };
 
 /// Instructions of a round of `load count`.
@@ -88,17 +83,7 @@ fn ipc_is_that_of_the_machine() {
     let shift: i32 = value("ICOUNT").parse().unwrap();
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Hardware::detect(&this_machine());
-    let pmus = Pmus::read(Path::new("/sys")).unwrap();
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
-    let request = Request {
-        events: &[],
-        metrics: &catalogue.select("ipc", &machine).unwrap(),
-        offered: &[],
-        machine,
-        cpus: 1,
-        settings: Settings::default(),
-    };
-    let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
+    let plan = plan_of(machine, &catalogue.select("ipc", &machine).unwrap());
     assert_eq!((plan.groups.len(), plan.rotated), (1, 0));
     let cgroup = TestCgroup::new("ipc");
     let mut counting = Counting::with_plan(plan, |_| {});

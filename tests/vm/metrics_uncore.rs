@@ -5,22 +5,22 @@
 //! readings are from that time is told apart: they are the time base of rates, and an emulated
 //! machine's.
 
-use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
+use std::{collections::BTreeMap, fs, thread, time::Duration};
 
 use probe_user::{
-    catalogue::{Catalogue, Chip, Counts, Hardware, Metric, Settings},
+    catalogue::{Catalogue, Chip, Counts, Hardware, Metric},
     derive::{Group, Part, Report, Subject},
     formula::Implicit,
     join::View,
-    machine::Pmus,
-    plan::{Capacity, CountSource, MetricSource, Plan, Request},
+    plan::{CountSource, MetricSource, Plan},
     snapshot::UncoreReading,
     window::Window,
 };
 
 use crate::{
     guest::clock_slack,
-    support::{Counting, machine, online},
+    plans::plan_of,
+    support::{Counting, machine},
     testpmu::TestPmu,
 };
 
@@ -64,18 +64,7 @@ fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a M
 pub(crate) fn plan(chip: Chip) -> Plan {
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Hardware::of_chip(chip);
-    let pmus = Pmus::read(Path::new("/sys")).unwrap();
-    let metrics = uncore_metrics(&catalogue, &machine);
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
-    let request = Request {
-        events: &[],
-        metrics: &metrics,
-        offered: &[],
-        machine,
-        cpus: 2,
-        settings: Settings::default(),
-    };
-    Plan::packed(&request, &pmus, &capacity).unwrap()
+    plan_of(machine, &uncore_metrics(&catalogue, &machine))
 }
 
 /// Gives every event that was opened so large a rate that a count more or less does not matter:

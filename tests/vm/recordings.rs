@@ -63,8 +63,9 @@ fn plan(chip: &str, events: &str, metrics: &str) -> Plan {
     Plan::packed(&request, pmus, &capacity).unwrap()
 }
 
-/// Three snapshots, with the loads between them: two windows.
-fn snapshots(
+/// Records three snapshots, with the loads between them: two windows.
+fn windows(
+    name: &str,
     plan: &Plan,
     loads: [&[(&TestCgroup, &str)]; 2],
     change: impl FnOnce(&mut Config),
@@ -75,6 +76,7 @@ fn snapshots(
         run(&mut counting, loads);
         all.push(counting.session.pull().unwrap());
     }
+    record(name, plan, &all);
     all
 }
 
@@ -129,8 +131,7 @@ fn grace() {
         (&b.cgroup, "burst 0 1000 3000 120"),
     ];
     let second: &[_] = &[(&b.cgroup, "burn 0 40")];
-    let all = snapshots(&plan, [first, second], |_| {});
-    record("grace", &plan, &all);
+    windows("grace", &plan, [first, second], |_| {});
 }
 
 /// Every uncore PMU of Vera, without a core PMU: what has no events says why.
@@ -145,7 +146,7 @@ fn vera() {
     );
     let a = TestCgroup::new("a");
     let loads: [&[_]; 2] = [&[(&a, "burn 0 50")], &[(&a, "touch 100")]];
-    record("vera", &plan, &snapshots(&plan, loads, |_| {}));
+    windows("vera", &plan, loads, |_| {});
 }
 
 /// Memory and IIO stacks of two sockets, with a disk that nobody uses on one of them.
@@ -193,8 +194,7 @@ fn sapphire_rapids() {
     let [a, b] = ['a', 'b'].map(Container::new);
     let first: &[_] = &[(&a.cgroup, "burn 0 60"), (&b.cgroup, "burst 1 900 300 60")];
     let second: &[_] = &[(&a.cgroup, "burst 1 500 500 60")];
-    let all = snapshots(&plan, [first, second], |_| {});
-    record("sapphire-rapids", &plan, &all);
+    windows("sapphire-rapids", &plan, [first, second], |_| {});
 }
 
 /// Groups of the core PMU in turns, by process; some processes live for one turn.
@@ -215,8 +215,8 @@ fn turns() {
         (&b, "forks 3 5"),
     ];
     let second: &[_] = &[(&a, "burst 0 5000 15000 150")];
-    let all = snapshots(&plan, [first, second], |config| config.by_process = true);
-    record("turns", &plan, &all);
+    let by_process = |config: &mut Config| config.by_process = true;
+    windows("turns", &plan, [first, second], by_process);
 }
 
 /// Samples of loads and stores by two containers, with the pages they were of.
@@ -240,7 +240,7 @@ fn spe() {
     let [a, b] = ['a', 'b'].map(Container::new);
     let first: &[_] = &[(&a.cgroup, "burn 0 60"), (&b.cgroup, "burst 1 900 300 60")];
     let second: &[_] = &[(&b.cgroup, "burn 0 20")];
-    let all = snapshots(&plan, [first, second], |config| {
+    let all = windows("spe", &plan, [first, second], |config| {
         config.spe = spe_support::config().spe;
         if let Some(spe) = &mut config.spe {
             spe.pages = 1024;
@@ -248,7 +248,6 @@ fn spe() {
     });
     let samples = all.last().and_then(|last| last.spe.as_ref()).unwrap();
     assert!(samples.health.sum.records > 100, "{:?}", samples.health);
-    record("spe", &plan, &all);
 }
 
 /// The only CPU of socket 1 leaves in the first window and comes back in the second.

@@ -64,6 +64,23 @@ fn plan(groups: usize, rotated: usize) -> Plan {
     plan
 }
 
+/// Adds an uncore event, by each of its names with its unit and scale.
+fn add_uncore(plan: &mut Plan, names: &[(&str, Option<&str>, f64)]) {
+    let mut uncore = plan.groups[0][0].clone();
+    uncore.column = plan.columns.len();
+    plan.uncore.push(uncore);
+    plan.uncore_groups.push(0..1);
+    let columns = names.iter().map(|(name, unit, scale)| Column {
+        name: (*name).to_owned(),
+        unit: unit.map(str::to_owned),
+        scale: *scale,
+        place: CountSource::Uncore { at: 0 },
+        clock: false,
+        shown: true,
+    });
+    plan.columns.extend(columns);
+}
+
 fn key(cgroup: u64, cpu: u16, group: u16) -> UsageKey {
     UsageKey {
         cgroup: CgroupId(cgroup),
@@ -138,27 +155,18 @@ fn an_uncore_counter_that_never_ran_has_no_value() {
 
 #[test]
 fn an_uncore_counter_that_ran_part_of_the_time_is_scaled_and_says_so() {
-    let counter = scale(&reading(250, 1_000, 250), 1.0, Duration::ZERO).unwrap();
-    let Estimate {
-        value, live, error, ..
-    } = counter.estimate;
-    assert_eq!(
-        (counter.raw, value, live, error),
-        (250, 1_000.0, 0.25, Some(750.0))
-    );
-    let time = LiveTime {
-        enabled: 1_000,
-        running: 250,
-    };
-    assert_eq!(counter.time, Some(time));
-    let counter = scale(&reading(3, 10, 10), 64.0, Duration::ZERO).unwrap();
-    let Estimate {
-        value, live, error, ..
-    } = counter.estimate;
-    assert_eq!(
-        (counter.raw, value, live, error),
-        (3, 192.0, 1.0, Some(0.0))
-    );
+    let (part, whole) = ((250, 1_000, 250), (3, 10, 10));
+    for ((raw, enabled, running), factor, expected) in [
+        (part, 1.0, (1_000.0, 0.25, Some(750.0))),
+        (whole, 64.0, (192.0, 1.0, Some(0.0))),
+    ] {
+        let reading = reading(raw, enabled, running);
+        let counter = scale(&reading, factor, Duration::ZERO).unwrap();
+        assert_eq!(counter.raw, raw);
+        assert_eq!(counter.time, Some(LiveTime { enabled, running }));
+        let estimate = counter.estimate;
+        assert_eq!((estimate.value, estimate.live, estimate.error), expected);
+    }
 }
 
 #[test]

@@ -7,13 +7,14 @@ use probe_user::{
     event::{self, Counter, Source},
     formula::{Absent, Implicit, Input, Sample},
     machine::Pmus,
-    plan::{Capacity, CountSource, Plan, PlannedMetric, Request},
+    plan::{CountSource, Plan, PlannedMetric},
     window::Counted,
 };
 
 use crate::{
     guest::value,
-    support::{online, online_cpus},
+    plans::plan_of,
+    support::online_cpus,
     testpmu::{TestPmu, core},
 };
 
@@ -109,16 +110,7 @@ pub(super) fn plan(pmu: &TestPmu, chip: Chip) -> Planned {
     metrics.retain(|metric| !metric.name.starts_with("dtlb_load_m"));
     assert!(metrics.len() > 8, "{} metrics", metrics.len());
     let rates = rates(pmu, &pmus, &metrics);
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
-    let request = Request {
-        events: &[],
-        metrics: &metrics,
-        offered: &[],
-        machine,
-        cpus: online_cpus().len(),
-        settings: Settings::default(),
-    };
-    let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
+    let plan = plan_of(machine, &metrics);
     for group in &plan.groups {
         let names: Vec<&str> = group
             .iter()

@@ -43,20 +43,7 @@ fn two_events_of_one_name_are_numbered() {
 #[test]
 fn every_name_of_an_uncore_event_has_its_count() {
     let mut plan = plan(1, 0);
-    let mut uncore = plan.groups[0][0].clone();
-    uncore.column = plan.columns.len();
-    plan.uncore.push(uncore);
-    plan.uncore_groups.push(0..1);
-    for (name, scale) in [("bytes", 64.0), ("x", 1.0)] {
-        plan.columns.push(Column {
-            name: name.to_owned(),
-            unit: None,
-            scale,
-            place: CountSource::Uncore { at: 0 },
-            clock: false,
-            shown: true,
-        });
-    }
+    add_uncore(&mut plan, &[("bytes", None, 64.0), ("x", None, 1.0)]);
     let at = |seconds: u64| {
         let mut snapshot = snapshot([]);
         snapshot.at = Duration::from_secs(seconds);

@@ -154,18 +154,7 @@ fn events_have_the_number_of_their_group() {
 #[test]
 fn uncore_totals_are_the_sums_of_what_could_be_read() {
     let mut plan = plan(1, 0);
-    let mut uncore = plan.groups[0][0].clone();
-    uncore.column = plan.columns.len();
-    plan.uncore.push(uncore);
-    plan.uncore_groups.push(0..1);
-    plan.columns.push(Column {
-        name: "bytes".to_owned(),
-        unit: Some("B".to_owned()),
-        scale: 64.0,
-        place: CountSource::Uncore { at: 0 },
-        clock: false,
-        shown: true,
-    });
+    add_uncore(&mut plan, &[("bytes", Some("B"), 64.0)]);
     let at = |seconds: u64, counts: [Option<u64>; 2]| {
         let mut snapshot = snapshot([]);
         snapshot.at = Duration::from_secs(seconds);
