@@ -17,7 +17,7 @@ pub mod words;
 
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
 pub use process::{Process, Walk};
-pub use state::{CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, SampledCost};
+pub use state::{CpuCounts, CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, SampledCost};
 pub use tree::Tree;
 pub use usage::{CgroupId, UsageKey, UsageRow};
 pub use words::{Field, Plain};

@@ -50,39 +50,11 @@ words! {
 }
 
 words! {
-    /// State of one CPU. Only programs running on that CPU write it.
+    /// What the programs counted of themselves on one CPU, or on all of them.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct CpuState {
-        /// Whom the open slice belongs to.
-        pub owner: CgroupId,
-        /// Process of the owner when counting by process, else 0.
-        pub owner_tgid: u64,
-        /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id,
-        /// which changes when a thread that is not the leader calls exec.
-        pub task: u64,
-        /// Address of that task's set of cgroups, where it alone tells the owner: 0 for idle, and
-        /// where rows are keyed by process or a command's process tree is followed.
-        pub set: u64,
+    pub struct CpuCounts {
         /// Runs of the switch hook on this CPU.
         pub runs: u64,
-        /// [`Self::ARMED`] once user space armed this CPU, [`Self::AWAY`] while it is offline; 0
-        /// before. Nothing is charged but where it is armed. The one word that another CPU writes,
-        /// when that takes this one offline.
-        pub armed: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far
-        /// back as the slice's clock counters are taken. Never before the last reading's.
-        pub since: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds at the last reading of the counters.
-        pub read: u64,
-        /// Nanoseconds between that reading and the one before it.
-        pub length: u64,
-        /// The rotated counter group whose counters are in the slots behind the fixed groups';
-        /// [`NO_GROUP`] where none counts on this CPU.
-        pub live: u64,
-        /// How many counters it has there; 0 while they are exchanged.
-        pub live_events: u64,
-        /// The least that a clock event was ever ahead of the scheduler's clock at a switch, in ns.
-        pub ahead: i64,
         /// Times the open slice was charged and closed.
         pub charges: u64,
         /// Switches that the `sched_switch` program did not see: the thread that leaves is not the
@@ -96,8 +68,6 @@ words! {
         pub moved: u64,
         /// Switches that only the `sched_exit` program saw, right after them.
         pub late: u64,
-        /// 1 while a program works on this state that a flush may interrupt.
-        pub busy: u64,
         /// Runs of the `cgroup_switch` program that found the idle task leaving.
         pub idle_runs: u64,
         /// Cost of runs that found the same owner.
@@ -118,10 +88,50 @@ words! {
         pub no_memory: u64,
         /// Rows that USAGE did not take for another reason: a part of it was locked.
         pub contended: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds before which no row is made here, after USAGE was full.
-        pub retry: u64,
         /// cgroup and process events lost because the LIFECYCLE ring was full.
         pub lost_events: u64,
+    }
+}
+
+words! {
+    /// State of one CPU. Only programs running on that CPU write it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct CpuState {
+        /// Whom the open slice belongs to.
+        pub owner: CgroupId,
+        /// Process of the owner when counting by process, else 0.
+        pub owner_tgid: u64,
+        /// Address of the task that was switched in last (hook `sched-switch`). Not its thread id,
+        /// which changes when a thread that is not the leader calls exec.
+        pub task: u64,
+        /// Address of that task's set of cgroups, where it alone tells the owner: 0 for idle, and
+        /// where rows are keyed by process or a command's process tree is followed.
+        pub set: u64,
+        /// [`Self::ARMED`] once user space armed this CPU, [`Self::AWAY`] while it is offline; 0
+        /// before. Nothing is charged but where it is armed. The one word that another CPU writes,
+        /// when that takes this one offline.
+        pub armed: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far
+        /// back as the slice's clock counters are taken. Never before the last reading's.
+        pub since: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds at the last reading of the counters.
+        pub read: u64,
+        /// What the programs here counted. Every switch counts a run: it is in the cache line of the
+        /// fields above.
+        pub counts: CpuCounts,
+        /// Nanoseconds between that reading and the one before it.
+        pub length: u64,
+        /// The rotated counter group whose counters are in the slots behind the fixed groups';
+        /// [`NO_GROUP`] where none counts on this CPU.
+        pub live: u64,
+        /// How many counters it has there; 0 while they are exchanged.
+        pub live_events: u64,
+        /// The least that a clock event was ever ahead of the scheduler's clock at a switch, in ns.
+        pub ahead: i64,
+        /// 1 while a program works on this state that a flush may interrupt.
+        pub busy: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds before which no row is made here, after USAGE was full.
+        pub retry: u64,
         /// Last reading of each counter slot.
         pub last: [u64; SLOTS],
         /// What each counter slot had gained at that reading.

@@ -77,7 +77,7 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
             if counter >= state.last[SLOT] {
                 state.delta[SLOT] = counter - state.last[SLOT];
             } else {
-                state.rebased += 1;
+                state.counts.rebased += 1;
             }
             state.last[SLOT] = counter;
             if first {
@@ -85,7 +85,7 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
                 time(&mut state.running[group & (GROUPS - 1)], value.running);
             }
         } else {
-            state.read_errors += 1;
+            state.counts.read_errors += 1;
             if first {
                 state.enabled[group & (GROUPS - 1)].delta = 0;
                 state.running[group & (GROUPS - 1)].delta = 0;
@@ -161,7 +161,7 @@ fn time(time: &mut GroupTime, now: u64) {
 #[inline(always)]
 pub(crate) fn charge(state: &mut CpuState, owner: Owner) {
     charge_part(state, owner, |delta| delta);
-    state.charges += 1;
+    state.counts.charges += 1;
 }
 
 /// Charges a slice of `length` nanoseconds that two had one after the other: `second` the last
@@ -186,7 +186,7 @@ pub(crate) fn charge_two(
     let last = |delta: u64| (delta >> 16) * share + (((delta & 0xffff) * share) >> 16);
     charge_part(state, first, |delta| delta - last(delta));
     charge_part(state, second, last);
-    state.charges += 1;
+    state.counts.charges += 1;
 }
 
 #[inline(always)]
@@ -250,21 +250,21 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
         };
         let inserted = USAGE.insert(key, row, BPF_NOEXIST.into());
         if let Some(row) = USAGE.get_ptr_mut(key) {
-            state.rows_made += 1;
+            state.counts.rows_made += 1;
             return row;
         }
         match inserted.err() {
             // The kernel adds up the rows of all CPUs to find that out, under a lock that all of
             // them take.
             Some(E2BIG) => {
-                state.full += 1;
+                state.counts.full += 1;
                 state.retry = state.read + BACK_OFF;
             }
-            Some(ENOMEM) => state.no_memory += 1,
-            _ => state.contended += 1,
+            Some(ENOMEM) => state.counts.no_memory += 1,
+            _ => state.counts.contended += 1,
         }
     }
-    state.overflowed += 1;
+    state.counts.overflowed += 1;
     OVERFLOW
         .get_ptr_mut(u32::from(key.group))
         .unwrap_or_default()

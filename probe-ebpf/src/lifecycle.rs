@@ -68,7 +68,7 @@ pub(crate) fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
         if failed != 0
             && let Some(state) = state::this_cpu()
         {
-            state.lost_events += 1;
+            state.counts.lost_events += 1;
         }
     }
 }

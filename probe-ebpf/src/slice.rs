@@ -16,9 +16,9 @@ use crate::{
 #[inline(always)]
 pub(crate) fn arm(state: &mut CpuState) {
     // The counters may be new ones, so a reading below the last one is no surprise.
-    let rebased = state.rebased;
+    let rebased = state.counts.rebased;
     account::read(state, None);
-    state.rebased = rebased;
+    state.counts.rebased = rebased;
     state.length = 0;
     // New clock events have another start.
     state.ahead = i64::MAX;
@@ -69,7 +69,7 @@ pub(crate) fn charge(state: &mut CpuState, prev: Task) {
         && seen(state, prev)
         && owner_of(prev) != stored(state)
     {
-        state.moved += 1;
+        state.counts.moved += 1;
     }
     charge_slice(state, prev);
 }
@@ -88,15 +88,15 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
         let owner = stored(state);
         account::charge(state, owner);
     } else {
-        state.missed_switches += 1;
-        if state.missed_switches == 1 {
+        state.counts.missed_switches += 1;
+        if state.counts.missed_switches == 1 {
             lifecycle::switch_missed(cpu());
         }
         let owners = (stored(state), owner_of(prev));
         let length = state.length;
         // Between two of one owner nothing is estimated.
         if owners.0 != owners.1 {
-            state.missed_nanos += length;
+            state.counts.missed_nanos += length;
         }
         // Of the idle task the scheduler does not keep it: all but what the other one ran is
         // idle's.
@@ -127,8 +127,8 @@ pub(crate) fn stored(state: &CpuState) -> Owner {
 /// Counts a run; 0, or the time for one run in [`SAMPLE_EVERY`].
 #[inline(always)]
 pub(crate) fn begin(state: &mut CpuState) -> u64 {
-    state.runs += 1;
-    if state.runs.is_multiple_of(SAMPLE_EVERY) {
+    state.counts.runs += 1;
+    if state.counts.runs.is_multiple_of(SAMPLE_EVERY) {
         // SAFETY: the helper has no preconditions.
         unsafe { bpf_ktime_get_ns() }
     } else {

@@ -14,13 +14,13 @@ fn cgroup_switch(_: PerfEventContext) -> u32 {
     };
     let began = slice::begin(state);
     let prev = Task::current();
-    state.idle_runs += u64::from(prev.pid() == 0);
+    state.counts.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == CpuState::ARMED {
         account::read(state, Some(prev));
         // Whoever was found by arming or by the other hook may have left since, inside its cgroup.
         slice::forget(state);
         slice::charge(state, prev);
     }
-    slice::end(began, &mut state.changed);
+    slice::end(began, &mut state.counts.changed);
     0
 }

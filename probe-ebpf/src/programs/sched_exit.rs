@@ -23,14 +23,14 @@ fn sched_exit(_: BtfTracePointContext) -> i32 {
         || state.owner == CgroupId::UNKNOWN
         || slice::seen(state, task)
     {
-        slice::end(began, &mut state.same);
+        slice::end(began, &mut state.counts.same);
     } else {
-        state.late += 1;
+        state.counts.late += 1;
         account::read(state, None);
         let owner = slice::stored(state);
         account::charge(state, owner);
         slice::open(state, task, owner_of(task));
-        slice::end(began, &mut state.changed);
+        slice::end(began, &mut state.counts.changed);
     }
     state::release(state);
     0

@@ -18,7 +18,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     let (prev, next) = unsafe { (Task::new(ctx.arg(1)), Task::new(ctx.arg(2))) };
     if slice::seen(state, prev) && stays(state, prev, next) {
         state.task = next.address();
-        slice::end(began, &mut state.same);
+        slice::end(began, &mut state.counts.same);
     } else {
         switch_owner(state, prev, next, began);
     }
@@ -53,12 +53,12 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     if !certain {
         if coming == slice::stored(state) && slice::seen(state, prev) {
             slice::open(state, next, coming);
-            slice::end(began, &mut state.same);
+            slice::end(began, &mut state.counts.same);
             return;
         }
         account::read(state, Some(prev));
     }
     slice::charge(state, prev);
     slice::open(state, next, coming);
-    slice::end(began, &mut state.changed);
+    slice::end(began, &mut state.counts.changed);
 }

@@ -139,7 +139,9 @@ impl CgroupSwitches {
         // Runs first: the other way round a switch in between would look like a missed one.
         let states = object.maps.state.get(0)?;
         for watch in &mut watches {
-            watch.runs_before = states.get(watch.cpu as usize).map_or(0, |state| state.runs);
+            watch.runs_before = states
+                .get(watch.cpu as usize)
+                .map_or(0, |state| state.counts.runs);
             watch.switches_before = watch.count();
         }
         Ok(Self { links, watches })
@@ -153,8 +155,10 @@ impl CgroupSwitches {
     /// Switches that the hook did not see.
     pub(crate) fn missed(&self, switches: &[u64], states: &[CpuState]) -> u64 {
         let missed = |(watch, now): (&Watch, &u64)| {
-            let runs =
-                states.get(watch.cpu as usize).map_or(0, |state| state.runs) - watch.runs_before;
+            let runs = states
+                .get(watch.cpu as usize)
+                .map_or(0, |state| state.counts.runs)
+                - watch.runs_before;
             (now - watch.switches_before).saturating_sub(runs)
         };
         self.watches.iter().zip(switches).map(missed).sum()
@@ -178,7 +182,7 @@ impl CgroupSwitches {
             for (watch, now) in self.watches.iter().zip(&switches) {
                 let seen = now - watch.switches_before;
                 let state = states.get(watch.cpu as usize);
-                let runs = state.map_or(0, |state| state.runs) - watch.runs_before;
+                let runs = state.map_or(0, |state| state.counts.runs) - watch.runs_before;
                 let cpu = watch.cpu;
                 if runs < seen {
                     return Err(format!(
@@ -193,7 +197,7 @@ impl CgroupSwitches {
                          and its cgroup.subtree_control in use?)"
                     );
                     open.push(watch);
-                } else if state.is_none_or(|state| state.idle_runs == 0) {
+                } else if state.is_none_or(|state| state.counts.idle_runs == 0) {
                     why_incomplete = format!(
                         "CPU {cpu} was never idle while a test load ran on it, so it was not \
                          shown that \

@@ -115,7 +115,7 @@ impl Session {
         let before = (thread_time(), self.rotation.exchanges);
         let awake = self.awake(states);
         self.rotation.next(self.round().max(1));
-        let charges = states.iter().map(|state| state.charges);
+        let charges = states.iter().map(|state| state.counts.charges);
         self.rotation.charges = charges.collect();
         awake.into_iter().try_for_each(|at| self.exchange(at))?;
         self.rotation.began = now();
@@ -132,9 +132,9 @@ impl Session {
             let cpu = self.counters[*at].cpu;
             let before = self.rotation.charges.get(cpu as usize).copied();
             self.config.plan.turns(cpu).nth(1).is_some()
-                && states
-                    .get(cpu as usize)
-                    .is_some_and(|state| !asleep(state) || before.unwrap_or(0) != state.charges)
+                && states.get(cpu as usize).is_some_and(|state| {
+                    !asleep(state) || before.unwrap_or(0) != state.counts.charges
+                })
         };
         (0..self.counters.len()).filter(awake).collect()
     }

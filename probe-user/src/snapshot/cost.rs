@@ -75,10 +75,10 @@ impl CountingCost {
                 read,
                 cpu,
                 elapsed: nanos(elapsed),
-                charges: state.charges,
+                charges: state.counts.charges,
                 // A short run has no samples of its own.
                 charging: changed.max(read.all()),
-                rest: state.runs.saturating_sub(state.charges) * same,
+                rest: state.counts.runs.saturating_sub(state.counts.charges) * same,
             }
         };
         let cpus = (0..).zip(states).map(on);
@@ -126,6 +126,8 @@ impl CountingCost {
 
 #[cfg(test)]
 mod tests {
+    use probe_common::CpuCounts;
+
     use super::*;
 
     /// Four counters at 4.2 us, as a hypervisor answers for them, and the clock.
@@ -159,10 +161,16 @@ mod tests {
 
     #[test]
     fn the_cpu_that_counting_takes_most_of_counts() {
-        let state = |runs, charges| CpuState {
-            runs,
-            charges,
-            ..CpuState::ZERO
+        let state = |runs, charges| {
+            let counts = CpuCounts {
+                runs,
+                charges,
+                ..CpuCounts::ZERO
+            };
+            CpuState {
+                counts,
+                ..CpuState::ZERO
+            }
         };
         let states = [state(1_000, 10), state(2_000, 900), state(5_000, 0)];
         let sampled = |samples, nanos| SampledCost { samples, nanos };

@@ -1,6 +1,6 @@
 //! What pmuscope's own programs cost and could not do.
 
-use probe_common::{CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, UsageKey, UsageRow};
+use probe_common::{CpuCounts, CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, UsageKey, UsageRow};
 use serde::{Deserialize, Serialize};
 
 use super::{CountingCost, Hook};
@@ -10,9 +10,9 @@ use super::{CountingCost, Hook};
 pub struct Health {
     /// The hook in use.
     pub hook: Hook,
-    /// What the programs counted, all CPUs, and switches that are known to be missed otherwise. Of
-    /// fields that are no counts the sum means nothing.
-    pub sum: CpuState,
+    /// What the programs counted on all CPUs. Its missed switches include those that are known
+    /// otherwise.
+    pub sum: CpuCounts,
     /// What counting takes of a CPU.
     pub cost: CountingCost,
     /// Interrupts that this pull sent: CPUs flushed.

@@ -1,6 +1,6 @@
 //! Rows that the USAGE map did not take, and what there is to do about it.
 
-use probe_common::CpuState;
+use probe_common::CpuCounts;
 
 /// How often the kernel refused to make a row, by reason, on all CPUs since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Refused {
 
 impl Refused {
     /// Of the sum over CPUs.
-    pub(crate) fn of(sum: &CpuState) -> Self {
+    pub(crate) fn of(sum: &CpuCounts) -> Self {
         Self {
             full: sum.full,
             no_memory: sum.no_memory,

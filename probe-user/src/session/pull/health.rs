@@ -1,6 +1,6 @@
 //! What the programs say of themselves, summed over CPUs.
 
-use probe_common::{CpuState, Field as _};
+use probe_common::{CpuCounts, CpuState, Field as _};
 
 use crate::{
     session::Session,
@@ -10,9 +10,9 @@ use crate::{
 
 impl Session {
     pub(super) fn health(&self, states: &[CpuState], rows: usize, flushes: u64) -> Health {
-        let mut sum = CpuState::ZERO;
+        let mut sum = CpuCounts::ZERO;
         for state in states {
-            sum.add(state);
+            sum.add(&state.counts);
         }
         sum.missed_switches += self.missed_switches;
         let elapsed = now().saturating_sub(self.began);

@@ -38,7 +38,7 @@ impl Session {
             if before.owner != CgroupId::IDLE || after.armed != CpuState::ARMED {
                 continue;
             }
-            let same_slice = before.charges == after.charges;
+            let same_slice = before.counts.charges == after.counts.charges;
             let plan = &self.config.plan;
             for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, counters.cpu))
             {

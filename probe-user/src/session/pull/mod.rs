@@ -90,7 +90,7 @@ impl Session {
             tracing::warn!("{news}");
         }
         self.refused = refused;
-        if after.iter().any(|state| state.missed_switches > 0) {
+        if after.iter().any(|state| state.counts.missed_switches > 0) {
             self.react_to_missed();
         }
         Ok(Snapshot {
@@ -153,7 +153,7 @@ impl Session {
         rows: &mut HashMap<UsageKey, UsageRow>,
         states: &[CpuState],
     ) -> Result<(), SessionError> {
-        if states.iter().all(|state| state.overflowed == 0) {
+        if states.iter().all(|state| state.counts.overflowed == 0) {
             return Ok(());
         }
         for group in 0..self.config.plan.groups.len() {
@@ -197,7 +197,7 @@ impl Session {
         rows: &HashMap<UsageKey, UsageRow>,
         spe: Option<&SpeReading>,
     ) -> Result<(), SessionError> {
-        let lost = states.iter().map(|state| state.lost_events).sum();
+        let lost = states.iter().map(|state| state.counts.lost_events).sum();
         if !self.lifecycle.has_lost(lost) {
             return Ok(());
         }

@@ -1,25 +1,19 @@
 //! What is written is read back the same, and what was not written is refused with its line.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+mod generated;
 
-use probe_common::{
-    CgroupId, CpuState, UsageKey, UsageRow,
-    spe::{Access, Class, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow},
-};
+use std::{path::Path, sync::Arc};
+
 use proptest::{collection, prelude::*};
 
+use self::generated::snapshots;
 use super::*;
 use crate::{
     catalogue::{Catalogue, Chip, DeviceSpec, FoundBy, Hardware, Settings},
-    devices::{CgroupIo, Complex, ComplexKind, Device, DeviceUse, Devices, Moved, PciePmu, Port},
+    devices::{Complex, ComplexKind, Device, Devices, PciePmu, Port},
     event,
-    machine::{
-        Pmus,
-        resctrl::{Group, Monitored},
-        topology::Topology,
-    },
+    machine::Pmus,
     plan::{Capacity, Request},
-    snapshot::{Health, Hook, Names, SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading},
 };
 
 fn written(plan: &Plan, snapshots: &[Snapshot]) -> String {
@@ -35,187 +29,6 @@ fn read(text: &str) -> Result<(Plan, Vec<Snapshot>), RecordingError> {
     let reader = Reader::new(text.as_bytes(), "a.jsonl")?;
     let plan = reader.plan().clone();
     Ok((plan, reader.collect::<Result<_, _>>()?))
-}
-
-fn keys() -> impl Strategy<Value = (CgroupId, u32, u16, u16)> {
-    let cgroup = prop_oneof![0..9_u64, Just(u64::MAX), Just(u64::MAX - 2)];
-    (cgroup.prop_map(CgroupId), any::<u32>(), 0..9_u16, 0..99_u16)
-}
-
-fn usage() -> impl Strategy<Value = (UsageKey, UsageRow)> {
-    (keys(), any::<[u64; UsageRow::WORDS]>()).prop_map(|((cgroup, tgid, cpu, group), words)| {
-        let key = UsageKey {
-            cgroup,
-            tgid,
-            cpu,
-            group,
-        };
-        (key, UsageRow::from_words(&words))
-    })
-}
-
-/// Any number of JSON: no recording has others.
-fn number() -> impl Strategy<Value = f64> {
-    prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO
-}
-
-fn sampled() -> impl Strategy<Value = (SpeKey, SpeCounts)> {
-    let access = (0..4_usize, prop::option::of(0..99_u64));
-    let counts = (
-        any::<[u64; SpeRow::WORDS]>(),
-        number(),
-        number(),
-        any::<u64>(),
-    );
-    (keys(), access, counts).prop_map(
-        |((cgroup, tgid, cpu, _), (class, source), (words, operations, variance, made))| {
-            let key = SpeKey {
-                cgroup,
-                tgid,
-                cpu,
-                access: Access::new(Class::ALL[class], source),
-            };
-            let row = SpeRow::from_words(&words);
-            let counts = SpeCounts {
-                row,
-                operations,
-                variance,
-                made,
-            };
-            (key, counts)
-        },
-    )
-}
-
-fn pages() -> impl Strategy<Value = Vec<(PageKey, PageRow)>> {
-    let page = any::<([u64; PageKey::WORDS], [u64; PageRow::WORDS])>();
-    let page = page.prop_map(|(key, row)| (PageKey::from_words(&key), PageRow::from_words(&row)));
-    collection::vec(page, 0..3)
-}
-
-fn spe() -> impl Strategy<Value = SpeReading> {
-    let rows = collection::hash_map(sampled().prop_map(|(key, _)| key), sampled(), 0..4);
-    let rows = rows.prop_map(|rows| rows.into_iter().map(|(key, (_, row))| (key, row)).collect());
-    let freed = collection::vec(sampled(), 0..3);
-    let sum = any::<[u64; SpeCpu::WORDS]>();
-    let stats = prop::option::of(any::<u64>());
-    (rows, freed, pages(), sum, stats, any::<bool>()).prop_map(
-        |(rows, freed, pages, sum, bpf_stats, kprobe)| SpeReading {
-            rows,
-            freed,
-            pages,
-            tables: Arc::new(BTreeMap::from([
-                (0, SourceTable::Common),
-                (9, SourceTable::HiSilicon),
-            ])),
-            health: SpeHealth {
-                hook: if kprobe {
-                    SpeHook::Kprobe
-                } else {
-                    SpeHook::Fentry
-                },
-                period: 4096,
-                sum: SpeCpu::from_words(&sum),
-                longest: 7,
-                rows: 3,
-                sampler: BTreeMap::from([("sample_pop".to_owned(), 5)]),
-                aux_size: 65_536,
-                unlogged: 2,
-                bpf_stats,
-            },
-        },
-    )
-}
-
-fn uncore() -> impl Strategy<Value = Vec<UncoreReading>> {
-    let count = prop::option::of(any::<u64>());
-    let reading = (0..9_usize, 0..4_u32, 0..3_u16, count, any::<[u64; 3]>());
-    let reading =
-        reading.prop_map(
-            |(at, socket, instance, count, [skew, enabled, running])| UncoreReading {
-                at,
-                socket,
-                instance,
-                count,
-                skew,
-                enabled,
-                running,
-            },
-        );
-    collection::vec(reading, 0..5)
-}
-
-fn names() -> impl Strategy<Value = Names> {
-    let cgroups = collection::hash_map(any::<u64>().prop_map(CgroupId), any::<String>(), 0..4);
-    let processes = collection::hash_map(any::<u32>(), any::<String>(), 0..4);
-    (cgroups, processes).prop_map(|(cgroups, processes)| Names { cgroups, processes })
-}
-
-fn device_use() -> DeviceUse {
-    DeviceUse {
-        io: vec![CgroupIo {
-            id: CgroupId(7),
-            path: "/a b".to_owned(),
-            total: BTreeMap::from([(
-                "259:0".to_owned(),
-                Moved {
-                    read: 1,
-                    written: u64::MAX,
-                },
-            )]),
-        }],
-        holders: Arc::default(),
-        fresh: true,
-    }
-}
-
-fn snapshots() -> impl Strategy<Value = Snapshot> {
-    let rows = collection::hash_map(usage().prop_map(|(key, _)| key), usage(), 0..6);
-    let rows = rows.prop_map(|rows| rows.into_iter().map(|(key, (_, row))| (key, row)).collect());
-    let parts = (rows, collection::vec(usage(), 0..3), uncore());
-    let more = (prop::option::of(spe()), names(), any::<[bool; 4]>());
-    let at = any::<u64>().prop_map(Duration::from_nanos);
-    (at, parts, more, any::<[u64; CpuState::WORDS]>()).prop_map(
-        |(at, (rows, freed, uncore), (spe, names, [topology, devices, monitored, hook]), state)| {
-            let health = Health {
-                hook: if hook {
-                    Hook::CgroupSwitches
-                } else {
-                    Hook::SchedSwitch
-                },
-                sum: CpuState::from_words(&state),
-                flushes: state[0],
-                exchanges: state[1],
-                map_retries: state[2],
-                ..Health::default()
-            };
-            let group = Group {
-                path: "/sys/fs/resctrl/mon_groups/a".into(),
-                cgroups: [CgroupId(7), CgroupId(8)].into(),
-            };
-            let of_group = Monitored {
-                group: Arc::new(group),
-                bytes: BTreeMap::from([(0, state[3]), (1, 0)]),
-            };
-            Snapshot {
-                at,
-                boot_time: at / 3,
-                rows,
-                freed,
-                uncore,
-                topology: topology.then(|| Arc::new(Topology::of(&[0, 0, 1]))),
-                devices: devices.then(device_use),
-                monitored: if monitored {
-                    vec![of_group]
-                } else {
-                    Vec::new()
-                },
-                spe,
-                names: Arc::new(names),
-                health,
-            }
-        },
-    )
 }
 
 proptest! {
