@@ -26,8 +26,17 @@ fn conditions_take_one_branch() {
     assert_eq!(number("1 if 0 else 2 if 0 else 3"), 3.0);
     assert_eq!(number("1 if 0 else 2 if 5 else 3"), 2.0);
     assert_eq!(number("(1 if 2 == 2 else 9) + (5 if 1 != 1 else 6)"), 7.0);
-    assert_eq!(number("1 if 2 >= 2 else 0"), 1.0);
-    assert_eq!(number("1 if 3 <= 2 else 0"), 0.0);
+    for (comparison, expected) in [
+        ("<", [1.0, 0.0, 0.0]),
+        ("<=", [1.0, 1.0, 0.0]),
+        (">", [0.0, 0.0, 1.0]),
+        (">=", [0.0, 1.0, 1.0]),
+        ("==", [0.0, 1.0, 0.0]),
+        ("!=", [1.0, 0.0, 1.0]),
+    ] {
+        let of = |left: u32| number(&format!("1 if {left} {comparison} 2 else 0"));
+        assert_eq!([1, 2, 3].map(of), expected, "{comparison}");
+    }
     // The branch that is not taken needs no counts.
     let table = Table::new(&[("A", 0.0), ("B", 5.0)]);
     assert_eq!(value("B / A if A else B", &table), Ok(5.0));

@@ -1,5 +1,8 @@
 //! The shares of a plan's metrics in a window.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Method, NoShare, Shares, Traffic, Weights, device};

@@ -94,6 +94,19 @@ fn reads_of_any_memory_weigh_together() {
     assert_eq!(own(true), [(7, 300, 30), (9, 700, 70)]);
 }
 
+/// Its counts are as sure as counts are: as many are behind the share.
+#[test]
+fn a_device_of_one_owner_is_all_its_owners() {
+    let shares = Shares::of_device(1_000, owner(7));
+    assert_eq!(
+        (shares.method, shares.measured()),
+        (Method::DeviceOwner, 1_000)
+    );
+    let part = shares.owners[&owner(7)];
+    assert_eq!((part.count, part.samples), (1_000, 1_000));
+    assert_eq!((part.uncertainty, part.why_incomplete), (0, None));
+}
+
 #[test]
 fn owners_of_one_row_add_up() {
     let part = |count, samples, uncertainty, why_incomplete| Part {

@@ -1,0 +1,114 @@
+//! Which weights are taken where there are several.
+
+use probe_common::CgroupId;
+
+use super::*;
+use crate::{
+    catalogue::{Catalogue, Chip, Hardware},
+    join::share::{SocketWeights, Weight},
+    window::{self, Owner},
+};
+
+/// Reads of the memory of socket 0, of which socket 1 says how many it sent.
+fn reads(sent: u64) -> (PlannedMetric, Window) {
+    let machine = Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap());
+    let catalogue = Catalogue::builtin().unwrap();
+    let metrics = catalogue.select("cmem_read_bandwidth", &machine).unwrap();
+    let metric = metrics[0].clone();
+    let from_sockets = metric.from_sockets.clone().unwrap();
+    let place = CountSource::Uncore { at: 0 };
+    let planned = PlannedMetric {
+        metric,
+        sources: Ok(vec![MetricSource {
+            events: vec![(from_sockets, place)],
+            units: 1,
+            ..MetricSource::default()
+        }]),
+        io: Vec::new(),
+    };
+    let mut window = window::tests::empty();
+    window.uncore.push(UncoreReading {
+        at: 0,
+        socket: 1,
+        instance: 0,
+        count: Some(sent),
+        skew: 0,
+        enabled: 1,
+        running: 1,
+    });
+    (planned, window)
+}
+
+fn owner(cgroup: u64) -> Owner {
+    Owner {
+        cgroup: CgroupId(cgroup),
+        tgid: 0,
+    }
+}
+
+/// The accesses of one cgroup to any memory.
+fn accesses(cgroup: u64, weight: u64) -> SocketWeights {
+    let weight = Weight {
+        weight,
+        samples: weight,
+    };
+    let of_owner = BTreeMap::from([(owner(cgroup), weight)]);
+    SocketWeights {
+        local: of_owner.clone(),
+        remote: of_owner,
+        ..SocketWeights::default()
+    }
+}
+
+fn by(method: Method, sockets: impl IntoIterator<Item = (u32, SocketWeights)>) -> Weights {
+    Weights {
+        method,
+        sockets: sockets.into_iter().collect(),
+    }
+}
+
+/// The method, and the counts by cgroup, of 1,000 reads of the memory of socket 0.
+fn shares(sent: u64, weights: &[Weights]) -> Result<(Method, Vec<(u64, u64)>), NoShare> {
+    let (planned, window) = reads(sent);
+    let counted = Counted {
+        count: 1_000,
+        skew: 0,
+    };
+    let shares = by_cpus(&planned, &window, weights, 0, counted)?;
+    let parts = shares.owners.iter();
+    let parts = parts.map(|(owner, part)| (owner.cgroup.0, part.count));
+    Ok((shares.method, parts.filter(|part| part.1 > 0).collect()))
+}
+
+#[test]
+fn without_samples_of_a_socket_that_took_part_counters_tell() {
+    let spe = by(Method::Spe, [(0, accesses(7, 100))]);
+    let counters = [(0, accesses(8, 100)), (1, accesses(9, 100))];
+    let all = [spe, by(Method::LlcReadMisses, counters)];
+    // Of the 500 that were sent, source and destination may differ by 7.9%: 40 are nobody's.
+    let of_both = (Method::LlcReadMisses, vec![(8, 460), (9, 500)]);
+    assert_eq!(shares(500, &all), Ok(of_both));
+    assert_eq!(shares(0, &all), Ok((Method::Spe, vec![(7, 1_000)])));
+}
+
+/// The reason is that of the last method that was tried.
+#[test]
+fn where_counters_do_not_tell_either_they_say_why() {
+    let out = SocketWeights {
+        rotated_out: true,
+        ..SocketWeights::default()
+    };
+    let spe = by(Method::Spe, [(0, accesses(7, 100))]);
+    let counters = by(Method::LlcReadMisses, [(0, accesses(8, 100)), (1, out)]);
+    assert_eq!(shares(500, &[spe, counters]), Err(NoShare::RotatedOut));
+}
+
+/// A socket whose CPUs read nothing has the weights of those who sent something there.
+#[test]
+fn the_memory_of_an_idle_socket_is_read_by_the_other_one() {
+    let counters = [(0, accesses(8, 0)), (1, accesses(9, 100))];
+    let all = [by(Method::LlcReadMisses, counters)];
+    let of_other = (Method::LlcReadMisses, vec![(9, 500)]);
+    assert_eq!(shares(500, &all), Ok(of_other));
+    assert_eq!(shares(0, &all), Err(NoShare::NoWeight));
+}
