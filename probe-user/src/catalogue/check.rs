@@ -1,8 +1,8 @@
-//! A bandwidth must come with the factor from counts to bytes.
+//! Checks that the formula of a bandwidth has the right factor from counts to bytes.
 //!
-//! The formula itself is asked: with one count of one event in one second it must give the bytes
-//! of that count in the metric's unit. That needs no algebra of units, and no way to write the
-//! factor is better than another.
+//! The check evaluates the formula: one count of one event in one second must give the bytes of
+//! that count in the metric's unit. It needs no algebra of units, and the factor may be written in
+//! any way.
 
 use super::{error::MetricProblem, event_spec::EventSpec, model::Metric};
 use crate::formula::{Absent, Formula, Implicit, Input, Sample};
@@ -46,7 +46,7 @@ impl Input for Probe<'_> {
     }
 }
 
-/// Checks a metric whose unit is bytes, or bytes per second; any other is right.
+/// Checks a metric whose unit is bytes or bytes per second, and passes any other.
 pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
     let event = |name: &String| (name.clone(), metric.pmu.events[name].clone());
     let events: Vec<(String, EventSpec)> = metric.formula.events().iter().map(event).collect();

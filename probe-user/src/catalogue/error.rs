@@ -29,7 +29,7 @@ pub enum Problem {
     #[error("there is a family {0} already: give this one another name")]
     FamilyTwice(String),
     /// No platform, no PMU or no metric.
-    #[error("it has no {0}")]
+    #[error("it has no {0}: add one")]
     Nothing(&'static str),
     /// A pattern with a placeholder that is not known, or none where one is needed.
     #[error("PMU {pmu}: pattern `{pattern}`: {why}")]
@@ -54,14 +54,14 @@ pub enum Problem {
          probe-user/catalogue, or name platforms that are there"
     )]
     Platform,
-    /// What tells a platform from others.
+    /// Two platforms with the same name, PMU, chip id, MIDR or CPU model.
     #[error("{0} is in two platforms: nothing would tell them apart")]
     PlatformTwice(String),
     /// A driver that is not described.
-    #[error("there is no driver {0} in [driver] of any file")]
+    #[error("there is no driver {0} in [driver] of any file: describe it there")]
     Driver(String),
     /// An event of that name is in two PMUs of the file.
-    #[error("event {0} is defined twice")]
+    #[error("event {0} is defined twice: rename one of them")]
     EventTwice(String),
     /// An encoding with a placeholder that is not known.
     #[error("event {event}: {{{placeholder}}} is no placeholder of PMU {pmu}")]
@@ -110,7 +110,7 @@ pub enum MetricProblem {
         /// What it was probably meant to be.
         near: Nearest,
     },
-    /// What other sockets count at the source, without how far that may be off.
+    /// `from_sockets` without the PMU's `mismatch`.
     #[error(
         "from_sockets needs `mismatch` of PMU {0}: how far source and destination may differ, in \
          thousandths"
@@ -129,13 +129,13 @@ pub enum MetricProblem {
     #[error("its formula names no event, so it is not known which PMU's time it needs")]
     NoPmu,
     /// A note or reason that is not in `[notes]`.
-    #[error("there is no note {0}")]
+    #[error("there is no note {0} in [notes]: add it")]
     Note(String),
     /// A chip of another platform.
     #[error("not_on names {0}, which is on no platform of the file")]
     Chip(super::Chip),
-    /// A limit that no share can be measured by.
-    #[error("bound {0} is not above zero")]
+    /// A bound that no value can be below.
+    #[error("bound {0} is not above zero: give the largest possible value")]
     Bound(f64),
     /// A bandwidth over events that tell nothing about bytes.
     #[error("it is a bandwidth in {unit}, but one count of {event} is {count}")]
@@ -164,7 +164,7 @@ pub enum MetricProblem {
         /// What it gives.
         found: f64,
     },
-    /// A bandwidth that is something else than bytes by time.
+    /// A bandwidth whose formula is not bytes divided by time.
     #[error("it is in {unit}, but its formula is no sum of counts divided by time")]
     NoBandwidth {
         /// The unit of the metric.
@@ -204,7 +204,7 @@ pub enum SelectError {
         groups: String,
     },
     /// An empty element.
-    #[error("the list of metrics has an empty element")]
+    #[error("the list of metrics has an empty element: remove the comma before or after it")]
     Empty,
 }
 
@@ -218,10 +218,10 @@ pub enum Unavailable {
     #[error("this machine has no core PMU (a virtual machine may have none)")]
     NoCorePmu,
     /// It is about the other sockets, and there is none.
-    #[error("there is one {0} only, so there is no peer socket")]
+    #[error("there is only one {0}, so there is no peer socket")]
     NoPeer(String),
     /// A link to another CPU.
-    #[error("the peer of {0} is another CPU, and of such a link the hardware counts reads only")]
+    #[error("the peer of {0} is another CPU: the hardware counts only reads on such a link")]
     CpuPeer(String),
     /// An event that this PMU does not have.
     #[error(transparent)]

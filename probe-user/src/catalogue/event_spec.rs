@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 pub struct EventSpec {
     /// perf's `-e` string, with placeholders.
     pub perf: String,
-    /// What of the event's samples it is; `None`: its count.
+    /// What it estimates from the event's SPE samples; `None` for a plain count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
-    /// The value of its term `event`, by which a raw encoding is known.
+    /// The value of its term `event`: it identifies raw encodings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
     /// What one count is.
@@ -29,7 +29,8 @@ pub struct EventSpec {
     pub fixed: bool,
 }
 
-/// What is estimated of SPE's samples. Places are those of [`probe_common::spe::Source`].
+/// A quantity that is estimated from SPE samples. Data sources are those of
+/// [`probe_common::spe::Source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampled {
@@ -39,7 +40,7 @@ pub enum Sampled {
     LoadCycles,
     /// Loads with a translation table walk.
     LoadWalks,
-    /// Loads of which it is known where they were served.
+    /// Loads with a known data source.
     SourcedLoads,
     /// Loads that the level 1 data cache served.
     L1Loads,

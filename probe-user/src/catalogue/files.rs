@@ -1,5 +1,5 @@
-//! The compiled-in files, and the platforms that they describe. Families name platforms, so that
-//! these are read before any family.
+//! The compiled-in files, and the platforms that they describe. Platforms are read before families,
+//! which name them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use super::{
 
 include!(concat!(env!("OUT_DIR"), "/catalogue_files.rs"));
 
-/// Where a file is among the others that does not say.
+/// The `order` of a file that states none.
 const ANYWHERE: u32 = 500;
 
-/// What platforms need of a file.
+/// The part of a file that describes platforms.
 #[derive(Deserialize)]
 struct Head {
     order: Option<u32>,
@@ -63,7 +63,8 @@ pub(super) fn platforms() -> Result<Platforms, CatalogueError> {
     Ok((platforms, drivers))
 }
 
-/// Names are unique, nothing tells two platforms, and every driver is described.
+/// Checks that names are unique, that nothing identifies two platforms, and that every driver is
+/// described.
 fn check(
     platforms: &[PlatformSpec],
     drivers: &BTreeMap<String, Vec<Driver>>,
@@ -126,7 +127,7 @@ mod tests {
         let uncore = "[[platform.uncore]]\npmu = \"x_\"\nlost = \"y\"\ndriver = \"z\"\n";
         assert_eq!(
             refusal(&(platform("a", "") + uncore)),
-            "there is no driver z in [driver] of any file"
+            "there is no driver z in [driver] of any file: describe it there"
         );
     }
 }

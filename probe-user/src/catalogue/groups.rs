@@ -19,13 +19,12 @@ use crate::{
 /// IIO parts of a unit.
 const PARTS: std::ops::Range<u32> = 0..8;
 
-/// Filters asked for.
+/// Filters that the user set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Such as `root_port` = 0x3, by their key in the PMU's `defaults`.
     pub filters: BTreeMap<String, u64>,
-    /// One device, on each PMU that counts it: where a metric is of such a PMU, it is of that
-    /// device only.
+    /// The filters that narrow each PMU that counts the chosen device to that device.
     pub device: Vec<Narrowed>,
 }
 
@@ -34,7 +33,7 @@ impl Settings {
         self.device.iter().find(|narrowed| narrowed.pmu == pmu)
     }
 
-    /// The filters of one PMU, over those that are always written.
+    /// The filters of one PMU: its defaults, overridden by the user's.
     fn filters(&self, pmu: &str, spec: &PmuSpec) -> BTreeMap<String, u64> {
         let devices = spec.devices.as_ref();
         let asked = |name: &String| self.filters.get(name).copied();
@@ -55,7 +54,7 @@ impl Settings {
             }) = devices
                 && name == requester
             {
-                // The hardware has one or the other.
+                // The hardware filters by port or by requester, not by both.
                 filters.insert(ports.clone(), 0);
             }
             filters.insert(name.clone(), *value);
@@ -69,13 +68,13 @@ impl Settings {
 pub struct CounterGroup {
     /// The PMU's name in sysfs.
     pub pmu: String,
-    /// What its counts are for.
+    /// What its counts are about.
     pub place: Place,
     /// Each event by the name that the formula uses, and its `-e` string.
     pub events: Vec<(String, String)>,
 }
 
-/// What a value is for. Counts of groups with equal places are added up.
+/// What a value is about. Counts of groups with equal places are added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     /// From the PMU's name; where the name has no socket, that of the CPU that is read.
@@ -104,7 +103,7 @@ impl Place {
     #[must_use]
     pub fn ports(&self, pmu: &PmuSpec) -> Option<u32> {
         let mask = self.filters.get(pmu.ports_term()?);
-        // Zero where it selects by device address in place of ports.
+        // The mask is zero where the filter selects a device address instead.
         mask.filter(|mask| **mask != 0)
             .map(|mask| mask.count_ones())
     }
@@ -253,7 +252,7 @@ impl Metric {
             event::parse(&group.text(), pmus).map_err(|error| {
                 let peer = pmus.get(&group.pmu).and_then(Result::ok);
                 match peer.and_then(|pmu| pmu.peer.clone()) {
-                    // Of a link to another CPU the driver lists reads only.
+                    // For a link to another CPU the driver lists only reads.
                     Some(peer) if peer.starts_with("nr_cpu=") && writes(group) => {
                         Unavailable::CpuPeer(group.pmu.clone())
                     }

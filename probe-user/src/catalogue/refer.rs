@@ -1,5 +1,6 @@
-//! Metrics in the formulas of others: a name that is no event of the file's stands for the formula
-//! of the metric of that name, of the same file or of one that holds on all the file's platforms.
+//! Metrics in the formulas of others. A name that is not an event of the file stands for the
+//! formula of the metric with that name, in the same file or in one that holds on all platforms of
+//! the file.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,9 +1,10 @@
-//! Which cgroups are the container or pod whose id they bear.
+//! Which cgroups really are the container or pod whose id their name has.
 //!
-//! A cgroup may have any name below a directory that somebody else was given: a container makes
-//! `docker/<id of another>` in its own tree, a user `docker-<id>.scope` below `user@1000.service`.
-//! Its counts must not go to that other, so an id belongs to the cgroups that the least dependent
-//! authority made where runtimes make theirs; where that does not tell, to none of them.
+//! Whoever was given a directory can name cgroups below it at will: a container can make
+//! `docker/<id of another>` in its own tree, and a user `docker-<id>.scope` below
+//! `user@1000.service`. The counts of these must not go to the other container. So, of several
+//! cgroups with one id, the id belongs to those in a place where runtimes make them, made by the
+//! authority that depends on the fewest others. Where this does not decide, it belongs to none.
 
 use std::{
     borrow::Cow,
@@ -12,7 +13,7 @@ use std::{
 
 use super::{Kind, Named, directories, named};
 
-/// Services of container runtimes: what is below them the runtime made.
+/// Services of container runtimes, which make the cgroups below their own.
 const RUNTIME_SERVICES: [&str; 10] = [
     "containerd.service",
     "crio.service",
@@ -26,7 +27,7 @@ const RUNTIME_SERVICES: [&str; 10] = [
     "snap.microk8s.daemon-containerd.service",
 ];
 
-/// How runtimes begin the names of their scopes.
+/// Prefixes of the scopes that runtimes make.
 const RUNTIMES: [&str; 6] = [
     "docker-",
     "cri-containerd-",
@@ -36,32 +37,33 @@ const RUNTIMES: [&str; 6] = [
     "isulad-",
 ];
 
-/// A directory that bears an id. The least is the surest.
+/// A directory whose name has an id. The smallest claim is the strongest.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Claim<'a> {
-    /// How often the tree was given on above it: to services, users, containers.
+    /// How often the tree above it was delegated: to services, users, containers.
     given: usize,
-    /// It is not where runtimes make such directories.
+    /// Runtimes do not make such directories there.
     unusual: bool,
-    /// Who made it: the directory that was given last. One that is unusual speaks for itself only.
+    /// Who made it: the last delegated directory above it; the directory itself where it is
+    /// unusual.
     authority: &'a str,
     directory: &'a str,
 }
 
-/// The directories that bear an id which is another's.
+/// The directories whose name has the id of another container or pod.
 #[derive(Debug, Default)]
 pub(crate) struct Claims<'a> {
     refused: HashSet<&'a str>,
 }
 
 impl<'a> Claims<'a> {
-    /// Looks at all cgroups there are.
+    /// Compares all cgroups of the machine.
     pub(crate) fn of(paths: impl IntoIterator<Item = &'a str>) -> Self {
         let paths = paths.into_iter();
         let number = paths.size_hint().0;
         let mut pods: HashMap<Cow<'a, str>, &'a str> = HashMap::with_capacity(number);
         let mut containers = HashMap::with_capacity(number);
-        // Only where several directories bear an id it matters who made them.
+        // An id that only one directory has needs no comparison.
         let mut rivals: HashMap<(Kind, Cow<'a, str>), BTreeSet<&'a str>> = HashMap::new();
         for path in paths {
             for Named { kind, id, depth } in named(path) {
@@ -88,7 +90,7 @@ impl<'a> Claims<'a> {
         Self { refused }
     }
 
-    /// The innermost container of a path and its pod, of those that are what they say.
+    /// The innermost container of a path, and its pod, as far as their claims hold.
     pub(crate) fn container(&self, path: &str) -> Option<(String, Option<String>)> {
         let mut pod = None;
         let mut container = None;
@@ -101,13 +103,13 @@ impl<'a> Claims<'a> {
         container.map(|(id, pod)| (id.into_owned(), pod.map(Cow::into_owned)))
     }
 
-    /// The innermost pod of a path, of those that are what they say.
+    /// The innermost pod of a path whose claim holds.
     pub(crate) fn pod(&self, path: &str) -> Option<String> {
         let pods = self.granted(path).filter(|found| found.kind == Kind::Pod);
         pods.last().map(|found| found.id.into_owned())
     }
 
-    /// The outermost directory of a path that bears the id of another.
+    /// The outermost directory of a path whose claim does not hold.
     pub(crate) fn refused<'p>(&self, path: &'p str) -> Option<&'p str> {
         let directories = directories(path).map(|(depth, _)| &path[..depth]);
         directories
@@ -120,8 +122,8 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// All but the surest, and that too where another's is as sure: made by an authority of the same
-/// rank, or by one of a lower rank but where runtimes make theirs.
+/// All claims but the strongest. That one does not hold either where a rival of another authority
+/// is as strong: of the same rank, or of a lower rank but in a place where runtimes make theirs.
 fn without_right<'a>(claims: &BTreeSet<Claim<'a>>) -> impl Iterator<Item = &'a str> {
     let surest = claims.first();
     let same = |a: &Claim<'_>, b: &Claim<'_>| (a.given, a.unusual) == (b.given, b.unusual);
@@ -137,7 +139,7 @@ fn without_right<'a>(claims: &BTreeSet<Claim<'a>>) -> impl Iterator<Item = &'a s
     refused.map(|claim| claim.directory)
 }
 
-/// What a directory's bearing the id of such a thing rests on.
+/// The claim of a directory to be such a container or pod.
 fn claim(directory: &str, kind: Kind) -> Claim<'_> {
     let above = &directory[..directory.rfind('/').unwrap_or_default()];
     let containers = named(above).filter(|found| found.kind == Kind::Container);
@@ -161,8 +163,8 @@ fn claim(directory: &str, kind: Kind) -> Claim<'_> {
     }
 }
 
-/// True where runtimes and the kubelet make directories of this name, `above` being those from the
-/// authority on.
+/// Whether runtimes or the kubelet make directories of this name there; `above` is the path from
+/// the authority on.
 fn usual(above: &str, name: &str, kind: Kind) -> bool {
     let name = name.trim_start_matches('/');
     let above: Vec<&str> = above.split('/').filter(|name| !name.is_empty()).collect();
@@ -190,7 +192,7 @@ fn usual(above: &str, name: &str, kind: Kind) -> bool {
     }
 }
 
-/// Whether a directory that a path names is where runtimes make it.
+/// Whether the directory is in a place where runtimes make such ones.
 #[cfg(test)]
 pub(super) fn sure(path: &str, found: &Named<'_>) -> bool {
     !claim(&path[..found.depth], found.kind).unusual
@@ -226,7 +228,7 @@ mod tests {
         ]
     }
 
-    /// What somebody can make below what he was given.
+    /// What somebody can make below a delegated directory.
     fn foreign() -> Vec<String> {
         let user = "/user.slice/user-1000.slice/user@1000.service";
         vec![

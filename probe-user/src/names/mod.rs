@@ -1,7 +1,7 @@
-//! What a cgroup path says of the container and pod it belongs to.
+//! The container and pod that a cgroup path names.
 //!
-//! The forms are those of facts F3: systemd and cgroupfs drivers, containerd, CRI-O, docker,
-//! podman, and kinds that nest them. The last container id of a path is the container.
+//! The paths are those of the systemd and cgroupfs drivers under containerd, CRI-O, docker and
+//! podman, and of nested ones, such as kind's. The last container id of a path is the container.
 
 mod claims;
 
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 pub(crate) use self::claims::Claims;
 
-/// What a directory of a cgroup path bears in its name.
+/// What the name of a directory of a cgroup path identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A pod's uid.
@@ -25,7 +25,7 @@ pub struct Named<'a> {
     pub kind: Kind,
     /// The pod's uid, or the runtime's id: 64 hex digits.
     pub id: Cow<'a, str>,
-    /// Bytes of the path up to and with the directory.
+    /// Length of the path up to the end of the directory's name, in bytes.
     pub depth: usize,
 }
 
@@ -69,7 +69,7 @@ fn pod_uid(name: &str) -> Option<Cow<'_, str>> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
     let of_length = |length: usize, is_whole: fn(&str) -> bool| {
         let (before, uid) = name.split_at_checked(name.len().checked_sub(length)?)?;
-        // A name before it is divided from it, and it has no dashes then.
+        // A prefix ends in a dash, and systemd's form of the uid after it has none.
         let alone = before == "pod" || before.ends_with("-pod") && !uid.contains('-');
         (alone && is_whole(uid)).then_some(uid)
     };
@@ -80,14 +80,14 @@ fn pod_uid(name: &str) -> Option<Cow<'_, str>> {
     })
 }
 
-/// Bytes of a pod's uid, with what divides its groups.
+/// Length of a pod's uid in bytes, with its separators.
 pub(crate) const UID_LENGTH: usize = 36;
 
-/// Bytes of a static pod's uid.
+/// Length of a static pod's uid in bytes.
 const STATIC_UID_LENGTH: usize = 32;
 
-/// Whether a text is a uid: groups of hexadecimal digits, divided by `-`, or by `_` as systemd
-/// writes it.
+/// Whether a text is a uid: groups of hexadecimal digits, separated by `-`, or by `_` in systemd's
+/// names.
 pub(crate) fn is_uid(text: &str) -> bool {
     let divides = |at: usize| matches!(at, 8 | 13 | 18 | 23);
     let mut bytes = text.bytes().enumerate();
@@ -99,7 +99,7 @@ pub(crate) fn is_uid(text: &str) -> bool {
 }
 
 fn is_hex(text: &str) -> bool {
-    // Without a branch for each digit.
+    // A fold: `all` would branch at each digit.
     text.bytes()
         .fold(true, |all, byte| all & byte.is_ascii_hexdigit())
 }
@@ -118,7 +118,7 @@ mod tests {
     const UID: &str = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
     const STATIC: &str = "d76e26fba3bf2bfd215eb29011d55250";
 
-    /// One row per form of facts F3: path, and the pod it is in.
+    /// One row per form of path: the path, and the pod it is in.
     #[test]
     fn every_form_of_path_names_its_container() {
         let under = UID.replace('-', "_");
@@ -235,7 +235,7 @@ mod tests {
                 path[..found.depth].ends_with(ID) || path[..found.depth].ends_with(".scope"),
                 "{form}"
             );
-            // Nobody else bears its id.
+            // No other cgroup has its id.
             let claims = Claims::of([path.as_str()]);
             let container = claims.container(&path);
             assert_eq!(container, Some((ID.to_owned(), pod)), "{form}");

@@ -16,9 +16,9 @@ use crate::snapshot::{Names, Snapshot, SpeCounts, SpeHealth};
 pub enum Served {
     /// As the core's table says.
     By(Source),
-    /// A number that no table explains.
+    /// The number of a data source that no table explains.
     Number(u64),
-    /// Not said: stores carry no source on most cores.
+    /// The record has no data source: stores have none on most cores.
     NotSaid,
 }
 
@@ -71,12 +71,12 @@ impl SpeWindow {
             let kind = (key.access.class(), served);
             let of_owner = usage.entry(owner).or_default();
             of_owner.entry(kind).or_default().add(&delta);
-            // Who was sampled before keeps a row, as of counters.
+            // Owners that were sampled before keep their row, as those of counters do.
             if delta.row.samples == 0 {
                 continue;
             }
             if let Some(topology) = &later.topology {
-                // Where the machine does not tell, it is one socket.
+                // A CPU of no known socket counts as one of socket 0.
                 let socket = topology.socket(key.cpu.into()).unwrap_or(0);
                 let of_owner = on_socket.entry((socket, owner)).or_default();
                 of_owner.entry(kind).or_default().add(&delta);
@@ -105,8 +105,8 @@ impl SpeWindow {
     }
 }
 
-/// A row that was made anew in between counts as a whole. Rows only grow; nothing is made of one that
-/// does not.
+/// The difference of two readings of a row. A row that was made again in between counts as a whole.
+/// Rows only grow: one that shrank counts nothing.
 fn delta(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.copied().unwrap_or_default();
@@ -135,7 +135,7 @@ fn latency_delta(now: LatencySum, before: LatencySum) -> LatencySum {
     }
 }
 
-/// As of rows: a page that was dropped from the table and came back was made anew.
+/// As for rows. A page that was dropped from the table and came back was made again.
 fn page_delta(earlier: Option<&PageRow>, now: &PageRow) -> PageRow {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.copied().unwrap_or_default();

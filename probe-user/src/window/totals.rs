@@ -1,11 +1,11 @@
-//! What was gained since the session began, beside what was gained in a window.
+//! Totals since the session began, beside the deltas of a window.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{SpeUsage, Usage};
 use crate::snapshot::UncoreReading;
 
-/// What was gained in a window, and what since it began to be counted.
+/// The delta of a window, and the total since counting began.
 #[derive(Clone, Debug, Default)]
 pub struct Gained<T> {
     /// In the window.
@@ -32,7 +32,7 @@ impl<T: Sum> Gained<T> {
         }
     }
 
-    /// Takes in the windows before.
+    /// Continues the totals of the window before.
     pub(crate) fn go_on(&mut self, before: &Self) {
         self.total.add_all(&before.total);
         self.since = before.since;
@@ -57,8 +57,8 @@ impl Sum for SpeUsage {
     }
 }
 
-/// What an uncore event counted on a socket, all instances of its PMU there together. Of a window
-/// in which one could not be read nothing is added.
+/// What an uncore event counted on a socket, summed over the instances of its PMU. A window in
+/// which an instance could not be read adds nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UncoreTotal {
     /// Index into [`crate::plan::Plan::uncore`].

@@ -1,4 +1,4 @@
-//! What each owner gained between two snapshots, from rows in one order instead of trees.
+//! What each owner gained between two snapshots. Rows are sorted once instead of kept in trees.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,9 @@ pub(super) struct Gains {
 impl Gains {
     /// The difference of two snapshots of one session with this plan.
     ///
-    /// A row of a rotated group holds as enabled time that of its own turns. Here each gets that of
-    /// all groups which take turns on the same CPU: the time for which it could have been live.
+    /// The enabled time of a row of a rotated group covers only the group's own turns. Here it
+    /// becomes that of all groups that take turns on the same CPU: the time for which the group
+    /// could have been live.
     pub(super) fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
         let freed = later.freed.iter().map(|(key, row)| (*key, row));
         let rows = later.rows.iter().map(|(key, row)| (*key, row));
@@ -128,8 +129,8 @@ impl<'a> OfOwner<'a> {
         }
     }
 
-    /// The sum over CPUs. `on_socket` is told what was counted on each CPU, where the machine tells
-    /// sockets.
+    /// The sum over CPUs. `on_socket` is called with the counts of each CPU where sockets are
+    /// known.
     fn sum(&mut self, mut on_socket: impl FnMut(u32, usize, &Counted)) -> Usage {
         let groups = self.plan.groups.len();
         let mut usage = vec![None; groups];
@@ -145,7 +146,7 @@ impl<'a> OfOwner<'a> {
             for (row, counted) in self.of_group.iter().zip(&self.estimates) {
                 sum.get_or_insert_with(Counted::default).add(counted);
                 if let Some(topology) = self.topology {
-                    // Where the machine does not tell, it is one socket.
+                    // A CPU of no known socket counts as one of socket 0.
                     on_socket(topology.socket(row.cpu).unwrap_or(0), group, counted);
                 }
             }
@@ -154,8 +155,8 @@ impl<'a> OfOwner<'a> {
     }
 }
 
-/// A row that was made anew in between counts as a whole. Rows only grow; nothing is made of one that
-/// does not.
+/// The difference of two readings of a row. A row that was made again in between counts as a whole.
+/// Rows only grow: one that shrank counts nothing.
 fn delta(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.unwrap_or(&UsageRow::ZERO);

@@ -269,8 +269,8 @@ fn a_link_to_a_cpu_counts_reads_only() {
     of("nvlink_c2c_in_read_latency").unwrap();
     assert_eq!(
         of("nvlink_c2c_in_write_latency").unwrap_err().to_string(),
-        "the peer of nvidia_nvlink_c2c_pmu_0 is another CPU, and of such a link the hardware \
-         counts reads only"
+        "the peer of nvidia_nvlink_c2c_pmu_0 is another CPU: the hardware counts only reads on \
+         such a link"
     );
 }
 

@@ -84,6 +84,6 @@ fn refusals_say_what_to_do() {
     );
     assert_eq!(
         refusal("ipc,,", Chip::named("other").unwrap()),
-        "the list of metrics has an empty element"
+        "the list of metrics has an empty element: remove the comma before or after it"
     );
 }
