@@ -73,16 +73,15 @@ fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
 /// A rate errs as its count does: the window's length is known.
 #[test]
 fn a_rate_has_the_error_of_its_count() {
-    let events = [("page_faults", core(1, 0))];
-    let plan = with_metric(plan(2, 0), "page_faults_per_second", &events);
-    let rows = [(key(7, 0, 1), usage([40, 0], 100 * MS, 25 * MS))];
+    let events = [("task_clock", core(1, 0))];
+    let plan = with_metric(plan(2, 0), "cpus_used", &events);
+    let rows = [(key(7, 0, 1), usage([40 * MS, 0], 100 * MS, 25 * MS))];
     let report = report(&plan, rows);
-    let [rate, count] =
-        ["page_faults_per_second", "e10"].map(|name| gauge(&report, &cgroup(7), name));
-    assert_eq!((rate.value, count.value), (160.0, 160.0));
+    let [rate, count] = ["cpus_used", "e10"].map(|name| gauge(&report, &cgroup(7), name));
+    assert_eq!((rate.value, count.value), (0.16, 160e6));
     let (of_rate, of_count) = (rate.error.unwrap(), count.error.unwrap());
     assert!(
-        of_count > 0.0 && (of_rate / of_count - 1.0).abs() < 1e-6,
+        of_count > 0.0 && (of_rate * 1e9 / of_count - 1.0).abs() < 1e-6,
         "{of_rate} {of_count}"
     );
 }
