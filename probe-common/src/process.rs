@@ -1,4 +1,4 @@
-//! What a walk over all processes of the machine is asked, and what it found: the `WALK` and
+//! The questions to a walk over all processes of the machine, and its answers: the `WALK` and
 //! `PROCESSES` maps.
 
 use crate::words::words;
@@ -33,13 +33,13 @@ words! {
         pub number: u64,
         /// 1: every thread goes into the task map of SPE.
         pub threads: u64,
-        /// A process id in the pid namespace of whoever walks, to be looked for; 0: none.
+        /// A process id to look for, in the pid namespace of the reader; 0: none.
         pub wanted: u64,
         /// That process' id in the initial pid namespace; 0: there is none.
         pub found: u64,
         /// 1 once every process was visited.
         pub complete: u64,
-        /// The pid namespace of whoever walks, and its depth.
+        /// The pid namespace of the reader: its address, with its depth in `level`.
         pub namespace: u64,
         /// See [`Self::namespace`].
         pub level: u64,

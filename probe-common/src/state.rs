@@ -12,16 +12,16 @@ use crate::{CgroupId, GROUPS, SLOTS, words::words};
 pub enum FlushMode {
     /// Start counting here: take the counters as they are for the baseline, charge nobody.
     Arm = 0,
-    /// Charge the open slice to its owner, and read again whom the running task belongs to.
+    /// Charge the open slice to its owner, and look up the owner of the running task again.
     Charge = 1,
-    /// Charge the open slice and forget its owner: hook `cgroup-switches` learns owners when they
+    /// Charge the open slice and forget its owner: hook `cgroup-switches` sees owners when they
     /// leave.
     ChargeAndForget = 2,
     /// Count no more until [`Self::Arm`]: the counters here are about to be others.
     Disarm = 3,
 }
 
-/// In place of a rotated group, on a CPU of a kind of core that none of them counts.
+/// In place of a rotated group, on a CPU whose kind of core none of them counts.
 pub const NO_GROUP: u64 = u64::MAX;
 
 /// The flush did nothing: it interrupted a program that was working on the state of that CPU.
@@ -58,13 +58,13 @@ words! {
         /// Times the open slice was charged and closed.
         pub charges: u64,
         /// Switches that the `sched_switch` program did not see: the thread that leaves is not the
-        /// one that came in. The slice is split by the time for which the scheduler says it ran.
+        /// one that came in. The slice is split by the scheduler's own time of that thread.
         pub missed_switches: u64,
         /// Nanoseconds of the slices that were split so between two owners: whose this time was is
         /// estimated.
         pub missed_nanos: u64,
-        /// Slices in which another task moved the one that ran to another cgroup: all of the slice
-        /// is the old one's.
+        /// Slices whose task was moved to another cgroup by another task: the whole slice is
+        /// charged to the old cgroup.
         pub moved: u64,
         /// Switches that only the `sched_exit` program saw, right after them.
         pub late: u64,
@@ -108,16 +108,16 @@ words! {
         /// where rows are keyed by process or a command's process tree is followed.
         pub set: u64,
         /// [`Self::ARMED`] once user space armed this CPU, [`Self::AWAY`] while it is offline; 0
-        /// before. Nothing is charged but where it is armed. The one word that another CPU writes,
-        /// when that takes this one offline.
+        /// before. Only an armed CPU charges. This is the only word that another CPU writes, when
+        /// it takes this one offline.
         pub armed: u64,
         /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far
         /// back as the slice's clock counters are taken. Never before the last reading's.
         pub since: u64,
         /// `CLOCK_MONOTONIC` nanoseconds at the last reading of the counters.
         pub read: u64,
-        /// What the programs here counted. Every switch counts a run: it is in the cache line of the
-        /// fields above.
+        /// What the programs here counted. Every switch counts a run: these share a cache line with
+        /// the fields above.
         pub counts: CpuCounts,
         /// Nanoseconds between that reading and the one before it.
         pub length: u64,
@@ -126,7 +126,7 @@ words! {
         pub live: u64,
         /// How many counters it has there; 0 while they are exchanged.
         pub live_events: u64,
-        /// The least that a clock event was ever ahead of the scheduler's clock at a switch, in ns.
+        /// The smallest lead of a clock event over the scheduler's clock at any switch, in ns.
         pub ahead: i64,
         /// 1 while a program works on this state that a flush may interrupt.
         pub busy: u64,

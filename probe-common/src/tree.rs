@@ -10,9 +10,9 @@ words! {
         pub complete: u64,
         /// The root's `cgroup_subsys_state`.
         pub root: u64,
-        /// That of the cgroup which the walk is at.
+        /// The `cgroup_subsys_state` of the cgroup that the walk is at.
         pub at: u64,
-        /// 1: what lies below that was visited.
+        /// 1 once everything below that cgroup was visited.
         pub left: u64,
         /// Cgroups visited.
         pub visited: u64,

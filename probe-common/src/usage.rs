@@ -19,14 +19,12 @@ impl CgroupId {
     pub const IDLE: Self = Self(0);
     /// The process tree of a command that has no cgroup of its own.
     pub const COMMAND: Self = Self(u64::MAX);
-    /// Not known yet: the next event tells (hook `cgroup-switches` learns the owner when it
-    /// leaves).
+    /// Not known yet: the next event tells (hook `cgroup-switches` sees the owner when it leaves).
     pub const UNKNOWN: Self = Self(u64::MAX - 1);
     /// The root of the hierarchy: `kernfs` numbers it 1.
     pub const ROOT: Self = Self(1);
 
-    /// Whether it can be that of a cgroup: not one of the few at both ends that stand for something
-    /// else.
+    /// Whether it can be the id of a cgroup: the few values at both ends stand for other owners.
     #[must_use]
     pub const fn is_cgroup(self) -> bool {
         self.0 > Self::IDLE.0 && self.0 < u64::MAX - 15

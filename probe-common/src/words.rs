@@ -1,8 +1,8 @@
-//! Structures that both sides share, as plain integers: the kernel stores them as they lie in
+//! Structures that both sides share, as plain integers. The kernel stores them as they are in
 //! memory, and user space reads them back field by field, so that neither side needs `unsafe` or a
 //! cast.
 
-/// What a map holds as a key or a value: a number, or a structure made by `words!`.
+/// A key or value of a map: a number, or a structure made by `words!`.
 pub trait Plain: Field {
     /// The same bytes as an integer, or as an array of 64-bit words.
     type Raw: Copy;
@@ -151,8 +151,8 @@ macro_rules! number {
 }
 pub(crate) use number;
 
-/// Defines a structure of whole 64-bit words: its fields are written down once, and their order in
-/// memory, the size, and the conversions from and to words follow from that.
+/// Defines a structure of whole 64-bit words. Its fields are written once: their order in memory,
+/// the size, and the conversions from and to words follow from that.
 macro_rules! words {
     ($(#[$meta:meta])* pub struct $name:ident {
         $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)*

@@ -1,5 +1,5 @@
-//! The accounting itself: reads the counters, and charges what they have gained since the last
-//! reading to an owner's row. Every program that charges ends here.
+//! The accounting itself: reads the counters, and charges their deltas since the last reading to an
+//! owner's row. Every program that charges ends here.
 
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
@@ -20,12 +20,11 @@ use crate::{
 #[map]
 static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// What the kernel says of a map that is full, and where it has no memory.
+/// Errors of an insert: the map is full, or the kernel has no memory.
 const E2BIG: i32 = -7;
 const ENOMEM: i32 = -12;
 
-/// Nanoseconds for which a CPU makes no row after it has found the map full: rows are freed by a
-/// pull.
+/// Nanoseconds for which a CPU makes no row after it has found the map full. A pull frees rows.
 const BACK_OFF: u64 = 10_000_000;
 
 /// Where a charge goes that USAGE cannot take; one row per group.
@@ -52,7 +51,7 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
     };
     let mut group = 0;
     let mut first = true;
-    // Not an Option: before 6.3 the verifier minds the read of a spilled None's other half.
+    // Not an Option: before 6.3 the verifier refuses to read the unset half of a spilled None.
     let mut late = UNKNOWN;
     for_each_slot!(SLOT => {
         state.delta[SLOT] = 0;
@@ -96,8 +95,7 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
     });
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
-    // From reading to reading, as the times of the counters are: what a group was live is part of
-    // it.
+    // From reading to reading, as the counters' own times: a group's live time is part of it.
     state.length = now - state.read;
     state.read = now;
     // The scheduler's clock may be as old as the wake-up that led to this switch, and a flush may
@@ -115,7 +113,7 @@ fn is_live(state: &CpuState, slot: u64) -> bool {
     slot < ROTATED.load() || slot - ROTATED.load() < state.live_events
 }
 
-/// Makes a rotated group the live one: what its counters have now is their baseline.
+/// Makes a rotated group the live one. Its counters' present values are the baseline.
 #[inline(always)]
 pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
     if (state.live, state.live_events) == (group, events) {
@@ -164,8 +162,8 @@ pub(crate) fn charge(state: &mut CpuState, owner: Owner) {
     state.counts.charges += 1;
 }
 
-/// Charges a slice of `length` nanoseconds that two had one after the other: `second` the last
-/// `ran` nanoseconds of it. What each counter gained for either is not known, but in proportion.
+/// Charges a slice of `length` nanoseconds in which two owners ran one after the other, `second`
+/// for the last `ran` nanoseconds. Each counter's delta is divided in proportion to these times.
 #[inline(always)]
 pub(crate) fn charge_two(
     state: &mut CpuState,
@@ -177,10 +175,10 @@ pub(crate) fn charge_two(
     let share = if ran < length {
         (ran << 16) / length
     } else if ran - length < length >> 3 {
-        // All of it, as far as two clocks agree.
+        // All of it: the two clocks may differ a little.
         1 << 16
     } else {
-        // What a real-time task ran in all its life. Such tasks run for a moment.
+        // For a real-time task `ran` is the time since it began. Such tasks run for a moment.
         0
     };
     let last = |delta: u64| (delta >> 16) * share + (((delta & 0xffff) * share) >> 16);
@@ -202,8 +200,8 @@ fn charge_part(state: &mut CpuState, owner: Owner, part: impl Fn(u64) -> u64) {
     let mut group = 0;
     for_each_slot!(SLOT => {
         if at == 0 {
-            // Some rotated group could always be live, the moments of exchange included: the sum
-            // over them is the time for which each could have been.
+            // At any time some rotated group could be live, also while they are exchanged. So the
+            // sum over the groups is the time for which each could have been live.
             let rotated = SLOT as u64 == ROTATED.load();
             key.group = if rotated { state.live as u16 } else { group as u16 };
             let enabled = if rotated { state.length } else { state.enabled[group & (GROUPS - 1)].delta };
@@ -254,8 +252,7 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
             return row;
         }
         match inserted.err() {
-            // The kernel adds up the rows of all CPUs to find that out, under a lock that all of
-            // them take.
+            // The kernel finds this out by adding up the rows of all CPUs under one lock.
             Some(E2BIG) => {
                 state.counts.full += 1;
                 state.retry = state.read + BACK_OFF;

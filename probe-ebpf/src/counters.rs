@@ -11,7 +11,7 @@ use aya_ebpf::{
     maps::PerfEventArray,
 };
 
-/// Slots in use: 0..EVENTS. Of the rotated group's, only as many as its counters are.
+/// Slots in use: 0..EVENTS. A rotated group uses as many of its slots as it has counters.
 #[unsafe(no_mangle)]
 pub(crate) static EVENTS: Global<u64> = Global::new(0);
 

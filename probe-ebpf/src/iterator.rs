@@ -1,7 +1,7 @@
-//! What the programs of iterators share: a walk, all of it at the first call.
+//! What the programs of iterators share: the first call walks the whole list.
 //!
-//! Walks run in an iterator, since that runs in the context of whoever reads, and can be preempted.
-//! What it iterates over does not matter.
+//! Walks run in an iterator because it runs in the context of the reader and can be preempted. What
+//! it iterates over does not matter.
 
 use core::{ffi::c_void, ptr};
 
@@ -42,9 +42,9 @@ pub(crate) fn under_way<W>(walk: &'static Array<W>) -> Option<&'static mut W> {
     walk.get_ptr_mut(0).map(|walk| unsafe { &mut *walk })
 }
 
-/// Walks, where this is the first call: `begin` says where, and `step` is called until it returns
-/// one. What the walk comes by is not freed meanwhile, and what is taken out of a list still leads
-/// on: an iterator's program runs under RCU.
+/// Walks the list in the first call: `begin` finds its start, and `step` is called until it returns
+/// 1. An iterator's program runs under RCU: no entry is freed meanwhile, and an entry that is taken
+/// out of the list still leads to the next one.
 ///
 /// # Safety
 ///

@@ -217,7 +217,7 @@ impl Task {
         }
     }
 
-    /// What tells it from every other task that lives.
+    /// Its address, which no other living task has.
     #[inline(always)]
     pub(crate) fn address(self) -> u64 {
         self.0.addr() as u64
@@ -230,7 +230,7 @@ impl Task {
     }
 
     /// Nanoseconds that it has run since it was switched in, as the scheduler counts them when a
-    /// switch begins; too many for real-time tasks, of which the scheduler does not keep it.
+    /// switch begins. Too many for real-time tasks: the scheduler does not keep this time for them.
     #[inline(always)]
     pub(crate) fn ran(self) -> u64 {
         let entity = self.0.wrapping_add(TASK_SE.load() as usize);
@@ -242,8 +242,8 @@ impl Task {
         }
     }
 
-    /// The same of the task that was at `address`. It may be gone or run elsewhere by now: an
-    /// estimate.
+    /// The same of the task that was at `address`: an estimate, since the task may be gone or run
+    /// elsewhere by now.
     #[inline(always)]
     pub(crate) fn ran_at(address: u64) -> Option<u64> {
         let entity = address + TASK_SE.load();
@@ -256,9 +256,9 @@ impl Task {
         Some(now.wrapping_sub(read(&SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME)?))
     }
 
-    /// The scheduler's clock of this CPU when its accounting of this task, which leaves, ended; of
-    /// the idle task: at the switch. The clock is that of perf's clock events, from another start.
-    /// None where the kernel does not let us find it.
+    /// The time at which this CPU's scheduler ended its accounting of this task, which leaves; for
+    /// the idle task, the time of the switch. The clock is that of perf's clock events but for its
+    /// start. None where the kernel's types do not lead to it.
     #[inline(always)]
     pub(crate) fn left_at(self) -> Option<u64> {
         if SCHED_ENTITY_CFS_RQ.load() == u64::MAX || CFS_RQ_RQ.load() == u64::MAX {
@@ -282,8 +282,8 @@ impl Task {
         }
     }
 
-    /// Address of its set of cgroups, one of each hierarchy: tasks that share it are in the same
-    /// ones.
+    /// Address of its `css_set`, one cgroup per hierarchy. Tasks that share it are in the same
+    /// cgroups.
     #[inline(always)]
     pub(crate) fn cgroup_set(self) -> u64 {
         // SAFETY: TASK_CGROUPS is the offset of a pointer in task_struct.

@@ -1,5 +1,5 @@
-//! The ring that tells user space which cgroups and processes come and go, and that a switch was
-//! missed.
+//! The ring that tells user space about new and removed cgroups, ended processes, and the first
+//! switch that was missed.
 
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
@@ -14,8 +14,8 @@ use crate::state;
 /// Bytes of the ring; a power of two of pages of 64 KiB.
 const RING_SIZE: u32 = 256 * 1024;
 
-/// Bytes in the ring from which on the reader is woken: a wake-up costs some microseconds, and no
-/// name is needed before the next pull. Three quarters stay free until the reader runs.
+/// Bytes in the ring at which the reader is woken. A wake-up costs some microseconds, and no name
+/// is needed before the next pull. Three quarters of the ring stay free until the reader runs.
 const WAKE_FROM: u64 = RING_SIZE as u64 / 4;
 
 #[map]
@@ -25,20 +25,20 @@ static LIFECYCLE: RingBuf = RingBuf::with_byte_size(RING_SIZE, 0);
 #[map]
 static RECORD: PerCpuArray<Lifecycle> = PerCpuArray::with_max_entries(1, 0);
 
-/// The first switch that was missed on `cpu`. From where the scheduler's locks are held, so without
-/// [`RECORD`], which this may have interrupted.
+/// Tells that the first switch was missed on `cpu`. Runs under the scheduler's locks and may have
+/// interrupted [`emit`], so it does not use [`RECORD`].
 #[inline(always)]
 pub(crate) fn switch_missed(cpu: u32) {
     let record = [u64::from(cpu), LifecycleKind::SwitchMissed as u64];
     const { assert!(LIFECYCLE_HEADER == 16) };
-    // Where it is lost, the next pull finds out. The kind is the lower half of the second word, the
-    // length of 0 the upper one: eBPF is little-endian on all that we build for. Without the flag
-    // the kernel would wake nobody while records that wait for a batch are in the ring.
+    // If the record is lost, the next pull sees the count. The kind is the lower half of the second
+    // word and the length, 0, the upper one: all targets are little-endian. Without the flag the
+    // kernel wakes no reader while earlier records of a batch are in the ring.
     let _ = LIFECYCLE.output::<[u64; 2]>(&record, u64::from(BPF_RB_FORCE_WAKEUP));
 }
 
-/// Puts a record into the ring; of `text`, a string of the kernel or null, as much as a record
-/// takes.
+/// Puts a record into the ring. `text` is a string of the kernel, cut to the size of a record, or
+/// null.
 #[inline(always)]
 pub(crate) fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
     let Some(record) = RECORD.get_ptr_mut(0) else {

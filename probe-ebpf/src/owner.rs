@@ -1,5 +1,5 @@
-//! Whom a task's time belongs to: its cgroup, its process where rows are by process too, or a
-//! command that is followed.
+//! The owner of a task's time: its cgroup, also its process where rows are by process, or a command
+//! that is followed.
 
 use aya_ebpf::{Global, bindings::BPF_F_NO_PREALLOC, macros::map, maps::HashMap};
 use probe_common::CgroupId;

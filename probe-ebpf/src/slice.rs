@@ -1,5 +1,4 @@
-//! The open slice of a CPU: from the moment at which one owner comes to that at which another one
-//! does.
+//! The open slice of a CPU: the time from one change of the owner to the next.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, SampledCost};
@@ -12,10 +11,10 @@ use crate::{
     state::cpu,
 };
 
-/// Counts from here on: what the counters have now is their baseline, and no slice was before it.
+/// Starts counting: the present values of the counters are the baseline of the first slice.
 #[inline(always)]
 pub(crate) fn arm(state: &mut CpuState) {
-    // The counters may be new ones, so a reading below the last one is no surprise.
+    // The counters may be new ones: a reading below the last one is not counted as rebased.
     let rebased = state.counts.rebased;
     account::read(state, None);
     state.counts.rebased = rebased;
@@ -27,7 +26,7 @@ pub(crate) fn arm(state: &mut CpuState) {
     open(state, task, owner_of(task));
 }
 
-/// The slice that begins is `task`'s, whose owner is `owner`.
+/// Opens a slice of `task`, whose owner is `owner`.
 #[inline(always)]
 pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
     state.task = task.address();
@@ -37,10 +36,10 @@ pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
     state.set = if by_set { task.cgroup_set() } else { 0 };
 }
 
-/// `task`, which runs and goes on, has another owner from here on.
+/// Changes the owner of the running `task` from here on.
 #[inline(always)]
 pub(crate) fn hand_on(state: &mut CpuState, task: Task) {
-    // An unknown owner is learnt at the end of the slice, and this one is lost by then.
+    // An unknown owner is found at the end of the slice: it will be the new one.
     if state.armed != CpuState::ARMED || state.owner == CgroupId::UNKNOWN {
         return;
     }
@@ -52,7 +51,7 @@ pub(crate) fn hand_on(state: &mut CpuState, task: Task) {
     }
 }
 
-/// Whoever has the open slice leaves it with a switch that tells.
+/// Forgets the owner of the open slice: the switch that ends the slice tells it.
 #[inline(always)]
 pub(crate) fn forget(state: &mut CpuState) {
     state.owner = CgroupId::UNKNOWN;
@@ -74,8 +73,8 @@ pub(crate) fn charge(state: &mut CpuState, prev: Task) {
     charge_slice(state, prev);
 }
 
-/// Where the hook does not learn who comes in, the owner is who leaves; idle and the root cgroup
-/// are one then.
+/// Where the hook does not see which task comes in, the task that leaves is the owner. Idle and the
+/// root cgroup are one then.
 #[inline(always)]
 fn charge_slice(state: &mut CpuState, prev: Task) {
     if state.owner == CgroupId::UNKNOWN {
@@ -94,12 +93,12 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
         }
         let owners = (stored(state), owner_of(prev));
         let length = state.length;
-        // Between two of one owner nothing is estimated.
+        // Between two tasks of one owner nothing is estimated.
         if owners.0 != owners.1 {
             state.counts.missed_nanos += length;
         }
-        // Of the idle task the scheduler does not keep it: all but what the other one ran is
-        // idle's.
+        // The scheduler does not keep the idle task's time: it is the rest of the slice after the
+        // other task's.
         let ran = if prev.pid() == 0 {
             length.saturating_sub(Task::ran_at(state.task).unwrap_or(length))
         } else {
@@ -109,8 +108,7 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
     }
 }
 
-/// False where the thread that runs is not the one that came in last: some switch in between was
-/// not seen.
+/// Whether the running thread is the one that came in last. If not, a switch was missed.
 #[inline(always)]
 pub(crate) fn seen(state: &CpuState, running: Task) -> bool {
     state.task == running.address()
@@ -124,7 +122,7 @@ pub(crate) fn stored(state: &CpuState) -> Owner {
     }
 }
 
-/// Counts a run; 0, or the time for one run in [`SAMPLE_EVERY`].
+/// Counts a run. Returns the time for one run in [`SAMPLE_EVERY`], else 0.
 #[inline(always)]
 pub(crate) fn begin(state: &mut CpuState) -> u64 {
     state.counts.runs += 1;

@@ -38,7 +38,7 @@ pub(crate) fn of_cpu(cpu: u32) -> Option<&'static mut CpuState> {
     }
 }
 
-/// Keeps the flush away until [`release`].
+/// Makes a flush return without doing anything until [`release`].
 #[inline(always)]
 pub(crate) fn claim(state: &mut CpuState) {
     state.busy = 1;

@@ -1,5 +1,5 @@
-//! `cgroup_attach`: a task that changes its cgroup while it runs: what the counters gained so far
-//! is the old cgroup's.
+//! `cgroup_attach`: a task changes its cgroup while it runs. The counters' deltas so far are
+//! charged to the old cgroup.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 
@@ -8,11 +8,11 @@ use crate::{
     slice, state,
 };
 
-/// The kernel has moved a task, and is still in the system call of whoever asked for it. Most often
-/// that is the task itself: a container's first process enters its cgroup so.
+/// Runs after the kernel has moved a task, still in the system call that asked for it. Mostly the
+/// task moves itself: this is how a container's first process enters its cgroup.
 ///
 /// A task that runs on another CPU stays with its old cgroup until it is switched out or flushed,
-/// and the slice is counted ([`probe_common::CpuState::moved`]).
+/// and the slice is counted ([`probe_common::CpuCounts::moved`]).
 #[btf_tracepoint(function = "cgroup_attach_task")]
 fn cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: arguments 0 and 2 of cgroup_attach_task are the cgroup and the task, 3 says whether

@@ -1,6 +1,6 @@
-//! `cgroup_switch`, the other hook: only runs where the cgroup changes, but cannot tell who comes
-//! next, and some kernels drop runs of it. User space admits it only where it has shown that none
-//! is missing, and keeps watching.
+//! `cgroup_switch`, the other hook: runs only at switches between cgroups, but does not see the
+//! next task, and some kernels drop runs of it. User space uses it only after checking that none is
+//! missing, and goes on checking.
 
 use aya_ebpf::{macros::perf_event, programs::PerfEventContext};
 use probe_common::CpuState;
@@ -17,7 +17,8 @@ fn cgroup_switch(_: PerfEventContext) -> u32 {
     state.counts.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == CpuState::ARMED {
         account::read(state, Some(prev));
-        // Whoever was found by arming or by the other hook may have left since, inside its cgroup.
+        // The task that arming or the other hook found may have been switched out since, to another
+        // one of its cgroup.
         slice::forget(state);
         slice::charge(state, prev);
     }

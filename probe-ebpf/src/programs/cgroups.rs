@@ -1,6 +1,6 @@
 //! `cgroups`: the walk over all cgroups of the default hierarchy.
 //!
-//! It goes by the kernel's own tree: a mount inside a container shows a part of it only, and so do
+//! It walks the kernel's own tree: a mount inside a container shows only a part of it, and so do
 //! the kernel's look-ups by id in a cgroup namespace.
 
 use core::ffi::c_void;

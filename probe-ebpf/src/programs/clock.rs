@@ -1,5 +1,5 @@
-//! `clock`: the programs' clock, for user space: in a time namespace its own `CLOCK_MONOTONIC` is
-//! another.
+//! `clock`: the programs' clock, for user space, whose own `CLOCK_MONOTONIC` differs in a time
+//! namespace.
 //!
 //! Never attached: user space runs it by `BPF_PROG_TEST_RUN` (kernel 5.10).
 

@@ -1,8 +1,7 @@
-//! `cpu_hotplug`: a CPU that leaves: its last switch is shown to no program, and its counters end
-//! for good.
+//! `cpu_hotplug`: stops counting on a CPU that goes offline, and starts again when it is back.
 //!
-//! So it counts no more from the moment at which the kernel stops it, and again when it is back.
-//! User space gives it new counters a moment later.
+//! No program sees the last switch of such a CPU, and its counters end for good. User space gives
+//! it new ones a moment after it is back.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use probe_common::CpuState;
@@ -12,11 +11,11 @@ use crate::{slice, state};
 /// `CPUHP_OFFLINE`, the first state of all.
 const OFFLINE: i32 = 0;
 
-/// One step on the way of a CPU down or up.
+/// One step of a CPU on its way down or up.
 ///
-/// On the way down the CPU itself makes its steps to a state between while it still runs tasks;
-/// when none but the kernel's own are left there, another CPU takes it offline. On the way up its
-/// own first step is after its first switch.
+/// On the way down the CPU makes its first steps itself, while it still runs tasks. When only
+/// kernel threads are left on it, another CPU takes it offline. On the way up the CPU's own first
+/// step comes after its first switch.
 #[btf_tracepoint(function = "cpuhp_enter")]
 fn cpu_hotplug(ctx: BtfTracePointContext) -> i32 {
     // Arguments 0 to 2 of cpuhp_enter are the CPU, the state that it goes to, and the one of this
@@ -33,7 +32,7 @@ fn cpu_hotplug(ctx: BtfTracePointContext) -> i32 {
         && let Some(state) = state::this_cpu()
         && state.armed == CpuState::AWAY
     {
-        // It is back, or stays since some part of the kernel does not let it go. Interrupts are on
+        // The CPU is back, or stays because some part of the kernel refused. Interrupts are on
         // here.
         state::claim(state);
         slice::arm(state);

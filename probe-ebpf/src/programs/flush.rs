@@ -10,7 +10,7 @@ use probe_common::{CpuState, FLUSH_BUSY, FlushMode};
 
 use crate::{account, kernel::Task, owner::owner_of, slice, state};
 
-// Without aya's macro, which drops what the program returns: a busy state would not be told.
+// Without aya's macro, which drops the return value: user space must learn of a busy state.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp")]
 fn flush(ctx: *mut c_void) -> u32 {
@@ -43,7 +43,7 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         }
         slice::charge(state, Task::current());
     }
-    // Also of a CPU that is about to leave: it may stay after all.
+    // Also for a CPU that is about to go offline: it may stay after all.
     account::go_live(state, live, live_events);
     if mode == FlushMode::ChargeAndForget as u64 {
         slice::forget(state);

@@ -1,4 +1,4 @@
-//! `follow_fork`: the children of a command that is followed belong to it.
+//! `follow_fork`: children of a followed command belong to it.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 
@@ -10,7 +10,7 @@ fn follow_fork(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: arguments 0 and 1 of sched_process_fork are the parent and the child.
     let (parent, child) = unsafe { (Task::new(ctx.arg(0)), Task::new(ctx.arg(1))) };
     if COMMAND.get_ptr(parent.tgid()).is_some() {
-        // A full table loses the child to its cgroup's row: counted nowhere twice.
+        // If the table is full, the child counts in its cgroup's row, and nowhere else.
         let _ = COMMAND.insert(child.tgid(), 1, 0);
     }
     0

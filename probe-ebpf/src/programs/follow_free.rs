@@ -1,10 +1,10 @@
-//! `follow_free`: forgets the processes of a command that is followed as they go.
+//! `follow_free`: forgets processes of a followed command when they end.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 
 use crate::{kernel::Task, owner::COMMAND};
 
-/// A process that is gone leaves its id to others.
+/// The id of a process that is gone may be given to another one.
 #[btf_tracepoint(function = "sched_process_free")]
 fn follow_free(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of sched_process_free is the task.

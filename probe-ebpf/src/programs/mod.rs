@@ -1,5 +1,5 @@
-//! The programs, one file each: what a file defines beside its program no other file uses. What
-//! programs share is in the modules beside this one, none of which names a program.
+//! The programs, one file each. No other file uses what such a file defines. What programs share is
+//! in the modules beside this one, and none of these names a program.
 //!
 //! User space names each in `probe-user/src/session/object/programs.rs`.
 

@@ -1,5 +1,4 @@
-//! `read_cost`: what reading a counter takes, measured where it is read: on the CPU itself, in a
-//! program.
+//! `read_cost`: measures how long reading a counter takes on this CPU, in a program as in use.
 //!
 //! Never attached: user space runs it on one CPU by `BPF_PROG_TEST_RUN` (kernel 5.10).
 
@@ -10,7 +9,7 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::RawTracePointContext};
 use crate::counters::{self, for_each_slot};
 
 /// Nanoseconds to read the counter of slot `arg(0)` once; for no slot, what measuring takes.
-// Without aya's macro, as for `flush`: it drops what the program returns.
+// Without aya's macro, as `flush`: it drops the return value.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp")]
 fn read_cost(ctx: *mut c_void) -> u32 {

@@ -1,15 +1,15 @@
-//! `sched_exit`: sees, late, the switches that a kernel hides from `sched_switch`. User space
-//! attaches it where it has met one.
+//! `sched_exit`: sees, late, the switches that some kernels hide from `sched_switch`. User space
+//! attaches it after the first one.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use probe_common::{CgroupId, CpuState};
 
 use crate::{account, kernel::Task, owner::owner_of, slice, state};
 
-/// The way out of the scheduler, in the context of the task that came in: at once where
-/// `sched_switch` has seen that one come. A kernel that runs no program in the context of some task
-/// does not show its leaving. What the counters have gained since is of the way out, and of
-/// interrupts that were held back by the switch.
+/// Runs at the way out of the scheduler, in the context of the task that came in, and returns at
+/// once where `sched_switch` has seen that task. A kernel that runs no program in the context of
+/// some task does not show `sched_switch` that it leaves. The counters' deltas since the switch are
+/// those of the way out, and of interrupts that waited for the end of the switch.
 #[btf_tracepoint(function = "sched_exit_tp")]
 fn sched_exit(_: BtfTracePointContext) -> i32 {
     let Some(state) = state::this_cpu() else {

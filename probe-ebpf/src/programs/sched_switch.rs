@@ -6,7 +6,7 @@ use probe_common::CpuState;
 
 use crate::{account, kernel::Task, owner::owner_of, slice, state};
 
-// Inlined, since the macro wraps it into the program's entry: a call less at every switch.
+// Inlined into the entry that the macro makes: saves a call at every switch.
 #[btf_tracepoint(function = "sched_switch")]
 #[inline(always)]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {
@@ -25,26 +25,26 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Whether both tasks are in the set of cgroups that the open slice was begun in: in the same
-/// cgroup then, whose id is three loads further and not needed. Most switches end here.
+/// Whether both tasks have the `css_set` with which the open slice began. Then both are in the same
+/// cgroup, and its id, three loads further, is not needed. Most switches end here.
 ///
-/// `prev` too: had it been moved while it ran, the address may by now be that of another set.
+/// `prev` is compared too: if it was moved while it ran, the address may now be another set's.
 #[inline(always)]
 fn stays(state: &CpuState, prev: Task, next: Task) -> bool {
     prev.cgroup_set() == state.set && next.cgroup_set() == state.set && next.pid() != 0
 }
 
-/// A switch to another owner, or one where that has to be found out.
+/// Handles a switch whose owner changes, or may change.
 ///
-/// A function of its own in the kernel: the stack and the registers that it needs cost nothing
-/// where the owner stays.
+/// A function of its own in the kernel: switches that keep the owner do not pay for its stack and
+/// registers.
 #[inline(never)]
 fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     if state.armed != CpuState::ARMED {
         return;
     }
-    // To idle and from idle is always a change: the counters are read before next's cgroup is
-    // looked up, which after a sleep is cold memory.
+    // A switch to or from idle always changes the owner. The counters are read before the next
+    // task's cgroup is looked up, which is cold memory after a sleep.
     let certain = (prev.pid() == 0) != (next.pid() == 0);
     if certain {
         account::read(state, Some(prev));

@@ -31,7 +31,7 @@ struct Move {
     since: u64,
 }
 
-/// Threads that one process may have (this many fit a walk).
+/// The most threads of a process that one walk can visit.
 const MAX_THREADS: u32 = 1 << 20;
 
 #[btf_tracepoint(function = "cgroup_attach_task")]

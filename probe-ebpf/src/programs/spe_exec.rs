@@ -12,8 +12,8 @@ use crate::{
     },
 };
 
-/// A thread that is not its process' first and becomes another program takes the first one's id
-/// over: its own is nobody's then.
+/// A thread that calls exec and is not the first of its process takes over the first one's id. Its
+/// own id is free then.
 #[btf_tracepoint(function = "sched_process_exec")]
 fn spe_exec(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: arguments 0 and 1 of sched_process_exec are the task and the id that it had.

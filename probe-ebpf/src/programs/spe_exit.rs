@@ -12,7 +12,8 @@ fn spe_exit(ctx: BtfTracePointContext) -> i32 {
     if thread != first {
         exited(thread);
     }
-    // The id of the first thread lives as long as its process: another thread may take it over.
+    // The id of the first thread stays in use until the process ends: another thread may take it
+    // over.
     if task.live_threads() == 0 {
         exited(first);
     }

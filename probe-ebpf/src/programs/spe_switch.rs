@@ -9,7 +9,7 @@ use crate::{
 
 #[btf_tracepoint(function = "sched_switch")]
 fn spe_switch(ctx: BtfTracePointContext) -> i32 {
-    // Before anything else: what passes from here on is the next task's.
+    // Read first: all time from here on is the next task's.
     let since = now();
     // SAFETY: argument 2 of sched_switch is the next task.
     note(unsafe { Task::new(ctx.arg(2)) }, since);

@@ -1,8 +1,8 @@
 //! `walk`: the walk over all processes of the machine.
 //!
-//! It goes by the kernel's own list: /proc, and the kernel's iterator over tasks, show the pid
-//! namespace of whoever reads only, and its ids. Inside a container those are other processes' ids
-//! to every program here.
+//! It walks the kernel's own list: /proc and the kernel's iterator over tasks show only the pid
+//! namespace of the reader, with the ids of that namespace. Programs see ids of the initial
+//! namespace, where these numbers are other processes.
 
 use core::ffi::c_void;
 
@@ -40,7 +40,7 @@ fn walk(ctx: *mut c_void) -> i32 {
     unsafe { iterator::walk(ctx, begin, step) }
 }
 
-/// At this process, which stays in the list while its program runs.
+/// Begins at the calling process, which stays in the list while the program runs.
 #[inline(always)]
 fn begin() -> Option<()> {
     let walk = under_way(&WALK)?;
@@ -69,7 +69,8 @@ extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
     i64::from(visited.is_none())
 }
 
-/// None where the list leads nowhere. What is being taken apart and cannot be read is passed over.
+/// Visits a process. None where the list leads nowhere. A process that is being released and cannot
+/// be read is skipped.
 #[inline(always)]
 fn process(walk: &mut Walk) -> Option<()> {
     let leader = TaskAt(walk.node.wrapping_sub(TASK_TASKS.load()));
@@ -83,7 +84,7 @@ fn process(walk: &mut Walk) -> Option<()> {
     }
     if let Some(process) = PROCESSES.get_ptr_mut(u64::from(tgid)) {
         let live: u32 = read(signal.wrapping_add(SIGNAL_LIVE.load())).unwrap_or(0);
-        // Where no thread lives, it only waits for its parent.
+        // A process without a living thread is a zombie.
         if live > 0 {
             let comm = leader.0.wrapping_add(TASK_COMM.load()) as *const [u8; 16];
             // SAFETY: user space reads it after the walk; the helper checks the address.
@@ -108,7 +109,7 @@ fn process(walk: &mut Walk) -> Option<()> {
     Some(())
 }
 
-/// As above.
+/// Visits a thread. None as for [`process`].
 #[inline(always)]
 fn thread(walk: &mut Walk) -> Option<()> {
     let task = TaskAt(walk.thread.wrapping_sub(TASK_THREAD_NODE.load()));
