@@ -179,8 +179,8 @@ fn controller(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     on_children(subject, hierarchy)
 }
 
-/// The controller is not listed in `cgroup.controllers`: whether child cgroups have it shows when a
-/// counter is opened in one.
+/// Opens a counter in a child cgroup, since nothing else shows whether it has the controller:
+/// `cgroup.controllers` does not list this one.
 fn on_children(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     let check = "perf_event";
     let mount = subject.locate(&hierarchy.mount);

@@ -1,4 +1,4 @@
-//! Drivers that are missing, by what the kernel was built with.
+//! Remedies for missing drivers, by the kernel's configuration.
 
 use super::Remedy;
 use crate::{
@@ -6,8 +6,8 @@ use crate::{
     machine::kernel_config::{Built, KernelConfig},
 };
 
-/// How to get a PMU that is not there, by what the configuration says of its drivers. `absent` says
-/// what it means that all of them are there and the PMU is not.
+/// How to get a missing PMU, by what the configuration says of its drivers. `absent` is the reason
+/// where all drivers are there and the PMU is not.
 pub(super) fn driver_remedies(
     config: Option<&KernelConfig>,
     drivers: &[Driver],

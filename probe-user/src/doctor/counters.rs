@@ -1,4 +1,4 @@
-//! What takes counters away or adds some: NMI watchdog, file descriptors, resctrl and MPAM.
+//! What takes or adds counters: NMI watchdog, file descriptors, resctrl and MPAM.
 
 use std::fs;
 
@@ -80,7 +80,7 @@ fn descriptors(subject: &Subject) -> Option<Finding> {
     })
 }
 
-/// Monitoring groups count memory traffic by the hardware's own labels.
+/// Resctrl's monitoring groups: the hardware itself counts the memory traffic of each.
 fn resctrl(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     let check = "resctrl";
     let loss = Loss::of(
@@ -97,7 +97,7 @@ fn resctrl(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
             }
             None => {
                 let found = format!("{} is mounted and has no monitors", mount.display());
-                let advice = "the CPU allocates only; nothing mends it";
+                let advice = "there is no remedy: this CPU can allocate, but not monitor";
                 AREA.missing(check, found, loss.advise(advice))
             }
         };

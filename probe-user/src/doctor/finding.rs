@@ -53,7 +53,7 @@ pub struct Finding {
 pub enum State {
     /// Nothing is lost.
     Ok,
-    /// It is there, and does less than it could.
+    /// It is there but does less than it could.
     Degraded(Loss),
     /// It is not there.
     Missing {
@@ -64,19 +64,19 @@ pub enum State {
     },
 }
 
-/// What is lost, and how to get it.
+/// What does not work, and how to get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// What does not work, as a part of a sentence.
     pub lost: String,
-    /// What mends it, the best first.
+    /// The remedies, the best first.
     pub remedies: Vec<Remedy>,
 }
 
-/// One way to mend a loss.
+/// One way to repair a loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// What it does, or what to do where no command does it.
+    /// What the commands do, or what to do where there are none.
     pub advice: String,
     /// Commands for a shell, in their order.
     pub commands: Vec<String>,
@@ -101,7 +101,7 @@ impl Loss {
         self.mend(advice, [command.into()])
     }
 
-    /// Adds a setting of the kernel: at once, and for every boot from now on.
+    /// Adds a setting of the kernel, for now and for every boot.
     pub(super) fn sysctl(self, name: &str, value: i32) -> Self {
         self.run("at once", format!("sudo sysctl -w {name}={value}"))
             .run(
@@ -130,12 +130,12 @@ impl Loss {
 }
 
 impl Area {
-    /// A check that found all it wants.
+    /// A check that found all that is needed.
     pub(super) fn ok(self, check: impl Into<String>, found: impl Into<String>) -> Finding {
         self.finding(check, found, State::Ok)
     }
 
-    /// A check that found less than could be.
+    /// A check that found less than there could be.
     pub(super) fn degraded(
         self,
         check: impl Into<String>,
@@ -145,7 +145,7 @@ impl Area {
         self.finding(check, found, State::Degraded(loss))
     }
 
-    /// A check that did not find what counting can do without.
+    /// A check that did not find something optional.
     pub(super) fn missing(
         self,
         check: impl Into<String>,
@@ -156,7 +156,7 @@ impl Area {
         self.finding(check, found, State::Missing { loss, needed })
     }
 
-    /// A check that did not find what counting per container cannot do without.
+    /// A check that did not find something that counting per container needs.
     pub(super) fn stops(
         self,
         check: impl Into<String>,

@@ -11,17 +11,17 @@ use crate::{
 
 const AREA: Area = Area::Kernel;
 
-/// Before it, hash maps allocate in a way that is not safe in the scheduler, and the programs for
-/// SPE do not load on arm64.
+/// The oldest supported version. In older kernels hash maps allocate memory in a way that is not
+/// safe in the scheduler, and the programs for SPE do not load on arm64.
 const FLOOR: (u32, u32) = (6, 1);
 
 /// An option that counting uses.
 struct RequiredOption {
     /// Without `CONFIG_`.
     option: &'static str,
-    /// What is lost without.
+    /// What is lost without it.
     lost: &'static str,
-    /// Counting per container cannot work without.
+    /// Whether counting per container needs it.
     needed: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn check(subject: &Subject, config: Option<&KernelConfig>) -> Vec<Fin
     findings
 }
 
-/// `counts`: the kernel's types are those of a kernel that can count, whatever its version says.
+/// `counts`: the kernel's types are those of a supported kernel, whatever its version says.
 fn version(subject: &Subject, counts: bool) -> Finding {
     let release = subject.release().unwrap_or_default();
     let found = format!("Linux {release}, {}", subject.process.arch.name());

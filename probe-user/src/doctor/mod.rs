@@ -1,7 +1,7 @@
-//! Doctor: what this machine gives to counting per container, what is lost, and what mends it.
+//! Doctor: what counting per container can use on this machine, what is missing, and the remedies.
 //!
 //! Every check reads below the roots of a [`Subject`] and asks its process and trials, so that the
-//! same checks run on recorded trees. [`examine`] runs them all; nothing is changed by looking.
+//! same checks run on recorded trees. [`examine`] runs them all and changes nothing.
 
 mod cgroups;
 mod config;

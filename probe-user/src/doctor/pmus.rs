@@ -76,8 +76,8 @@ fn core(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Findin
     AREA.missing(check, found, loss)
 }
 
-/// On arm64 before 6.4 the driver had no option of its own, so that an unset one is a reason only
-/// with no driver there.
+/// On arm64 before 6.4 the driver had no option of its own, so an unset option is a reason only
+/// where the driver is missing.
 fn core_remedies(config: Option<&KernelConfig>) -> Vec<super::Remedy> {
     let unset: Vec<&str> = CORE_ARM
         .into_iter()
@@ -139,7 +139,8 @@ fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
     findings
 }
 
-/// On Tegra410, what ties root complexes to devices is readable with a right only.
+/// On Tegra410 the register that ties root complexes to devices is readable only with
+/// `CAP_SYS_ADMIN`.
 fn devices(subject: &Subject, pmus: &Pmus) -> Option<Finding> {
     let machine = &subject.machine;
     let catalogue = Catalogue::builtin().ok()?;
@@ -158,7 +159,7 @@ fn devices(subject: &Subject, pmus: &Pmus) -> Option<Finding> {
     Some(AREA.degraded("PCI devices", found, loss))
 }
 
-/// What may be there on a machine whose PMUs are not known.
+/// The uncore PMUs of a machine whose platform is not known.
 fn unknown_platform(subject: &Subject, all: &[&Pmu]) -> Finding {
     let check = "uncore PMUs";
     if !all.is_empty() {
@@ -212,7 +213,7 @@ fn missing(
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         return AREA.missing(check, found, loss.advise(advice));
     }
-    // Without NVIDIA's half of the driver, Arm's half names the devices itself.
+    // Without NVIDIA's part of the driver, Arm's part names the devices itself.
     if pmus.names().any(|name| name.starts_with("arm_cspmu_")) {
         found.push_str(", but arm_cspmu_* without NVIDIA's names");
     }
@@ -225,7 +226,7 @@ fn missing(
     AREA.missing(check, found, loss)
 }
 
-/// PMUs that differ in their number only are counted.
+/// Names of PMUs. Those that differ only in their number are one name with a count.
 fn names(pmus: &[&Pmu]) -> String {
     let mut kinds: Vec<(String, usize, usize)> = Vec::new();
     for pmu in pmus {

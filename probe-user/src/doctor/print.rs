@@ -8,8 +8,8 @@ use super::{Diagnosis, Finding, Loss, Remedy};
 use crate::emit::printable::printable_json;
 
 impl Diagnosis {
-    /// For people: one line for each finding, what is lost and what mends it below, the verdict
-    /// last.
+    /// For people: one line for each finding, with the loss and the remedies below it, and the
+    /// verdict last.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ fn loss(out: &mut impl Write, loss: &Loss) -> io::Result<()> {
     writeln!(out, "{indent}lost: {}", loss.lost)?;
     for remedy in &loss.remedies {
         let colon = if remedy.commands.is_empty() { "" } else { ":" };
-        writeln!(out, "{indent}mend: {}{colon}", remedy.advice)?;
+        writeln!(out, "{indent}fix: {}{colon}", remedy.advice)?;
         for command in &remedy.commands {
             writeln!(out, "{indent}      $ {command}")?;
         }

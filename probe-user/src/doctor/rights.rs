@@ -6,8 +6,8 @@ use super::{Area, Finding, Loss, Subject};
 
 const AREA: Area = Area::Rights;
 
-/// The settings weaken the machine for everybody on it (the warning of NVIDIA's Grace guide,
-/// "Configuring Perf").
+/// The settings weaken the security of the machine for all its users (the warning of NVIDIA's Grace
+/// guide, "Configuring Perf").
 const WARNING: &str = "the settings below hold for every user of this machine, not for pmuscope alone: read first what they \
      open (Documentation/admin-guide/perf-security.rst), and ask whoever answers for it";
 

@@ -28,7 +28,7 @@ fn driver() -> Driver {
 const RECORD: usize = 64;
 const NANOS_PER_RECORD: usize = 127;
 
-/// Time with interrupts off that a chunk may take.
+/// The longest time with interrupts off that a chunk may take by default.
 const IRQ_OFF_MAX_NANOS: usize = 50_000;
 
 pub(super) fn check(
@@ -37,7 +37,7 @@ pub(super) fn check(
     pmus: &Result<&Pmus, String>,
 ) -> Vec<Finding> {
     if subject.process.arch != Arch::Arm64 {
-        let loss = Loss::of(LOST).advise("nothing mends it: SPE is a part of Arm's cores only");
+        let loss = Loss::of(LOST).advise("there is no remedy: only Arm's cores have SPE");
         return vec![AREA.missing("driver", "not on this architecture", loss)];
     }
     let Ok(pmus) = pmus else {
@@ -70,8 +70,8 @@ fn describe(pmu: &Pmu) -> String {
     format!("{}{cpus}{interval}", pmu.name)
 }
 
-/// Kernel page-table isolation hides the buffer from the core on some cores, and the driver gives
-/// up.
+/// There is no PMU. With kernel page-table isolation some cores cannot reach the buffer, and the
+/// driver gives up.
 fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     let loss = Loss::of(LOST);
     if subject.is_virtual() {

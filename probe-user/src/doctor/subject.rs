@@ -31,7 +31,7 @@ pub(super) struct Process {
     pub(super) binary: PathBuf,
 }
 
-/// The architectures that differ in what counts.
+/// Architectures with different PMUs and drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arch {
     Arm64,

@@ -54,12 +54,12 @@ pub(super) struct Counted {
     pub(super) owners: usize,
     /// The time that was charged to them and to idle, of the time that the CPUs had; in percent.
     pub(super) percent: u32,
-    /// How far that may be from the truth: of each CPU the window begins and ends somewhere in the
+    /// How far that may be off, in percent: a CPU's window begins and ends anywhere in the two
     /// pulls.
     pub(super) within: u32,
-    /// Nanoseconds to read a counter: of hardware, where one could be had.
+    /// Nanoseconds to read a counter: a hardware counter, where there is one.
     pub(super) read: Option<u64>,
-    /// What counting took of the CPU where it took most, in parts per million.
+    /// The largest share of a CPU's time that counting took, in parts per million.
     pub(super) ppm: Option<u64>,
 }
 
@@ -148,7 +148,7 @@ fn session(subject: &Subject, hierarchy: Option<&Hierarchy>) -> Finding {
     let check = "count";
     let not_tried = |why: &str| {
         let loss = Loss::of("the proof that the kernel takes the programs")
-            .advise(format!("mend {why} above, and run doctor again"));
+            .advise(format!("fix {why} above, and run doctor again"));
         AREA.missing(check, format!("not tried, for lack of {why}"), loss)
     };
     if !subject.has(CapabilitySet::BPF | CapabilitySet::PERFMON) {
@@ -227,7 +227,7 @@ impl Trials for Live {
             };
             Session::start(config, &self.machine).map_err(failed)
         };
-        // Counters of hardware cost more to read, where there are any.
+        // Hardware counters first: they cost more to read.
         let mut session = start(COUNTED).or_else(|_| start("task-clock"))?;
         let mut edges = Duration::ZERO;
         let mut pull = || {
@@ -268,8 +268,8 @@ impl Trials for Live {
     }
 }
 
-/// What a session counts of these events: task-clock first, those of each kind of core on its own
-/// CPUs.
+/// The plan of a session that counts these events: task-clock first, events of each kind of core on
+/// its own CPUs.
 pub(super) fn plan(machine: &Machine, events: &str) -> Result<Plan, String> {
     let pmus = machine.pmus().map_err(|error| error.to_string())?;
     let catalogue = Catalogue::builtin().map_err(|error| error.to_string())?;
@@ -282,7 +282,7 @@ pub(super) fn plan(machine: &Machine, events: &str) -> Result<Plan, String> {
         cpus: machine.online().map_err(|error| error.to_string())?.len(),
         settings: Settings::default(),
     };
-    // The session itself shows what the PMU takes.
+    // The session itself shows what fits on the PMU.
     let capacity = Capacity::documented(&catalogue, &told, pmus, 0);
     Plan::packed(&request, pmus, &capacity).map_err(|error| error.to_string())
 }

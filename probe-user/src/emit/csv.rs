@@ -34,7 +34,7 @@ const HEADING: [&str; 22] = [
     "running_ns",
 ];
 
-/// A line; what is not there is an empty field.
+/// A line. A field without a value is empty.
 #[derive(Clone, Debug, Default)]
 struct Line<'a> {
     kind: &'a str,

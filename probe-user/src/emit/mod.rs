@@ -47,12 +47,12 @@ formats! {
     OpenMetrics: openmetrics,
 }
 
-/// What a format leaves to the user, and to the place of the window in the output.
+/// What a format depends on beside the report.
 #[derive(Clone, Copy, Debug)]
 struct Options {
-    /// This program's account of itself too.
+    /// Whether to write the self-counters too.
     with_self: bool,
-    /// The first window of this output.
+    /// Whether this is the first window of the output.
     first: bool,
     /// What a table is drawn on.
     screen: Screen,
@@ -63,7 +63,7 @@ pub struct Emitter<W> {
     out: W,
     format: Format,
     options: Options,
-    /// A window's text: it goes out in one call.
+    /// The text of a window, written in one call.
     buffer: Vec<u8>,
 }
 
@@ -87,7 +87,7 @@ impl<W: Write> Emitter<W> {
         &mut self.out
     }
 
-    /// What the next tables are drawn on; without, what a file or a pipe is.
+    /// Sets what the next tables are drawn on; at first it is that of a file or a pipe.
     pub fn set_screen(&mut self, screen: Screen) {
         self.options.screen = screen;
     }

@@ -1,10 +1,10 @@
 //! A report as `OpenMetrics` text 1.0, one exposition for each window.
 //!
-//! Counters are totals since their rows began: as counted, beside the time for which that was and
-//! the estimate for the whole time. Metrics are those of the last window, in base units; how far
-//! they can be trusted is in families beside them. What has no value is not there:
-//! `pmuscope_absent_values` counts it by reason. The machine's own values, and accesses by where
-//! they were served, have names of their own, so that a sum over a metric counts nothing twice.
+//! Counters are totals since their rows began: the raw count, the time for which it was counted,
+//! and the estimate for the whole time. Metrics are those of the last window, in base units, with
+//! their errors in families beside them. A series without a value is left out, and
+//! `pmuscope_absent_values` counts these by reason. Values of the machine, and accesses by data
+//! source, have names of their own, so that a sum over a metric counts nothing twice.
 
 mod family;
 mod text;
@@ -52,12 +52,12 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io:
     Ok(())
 }
 
-/// What is written, by family: all samples of one must stand together.
+/// The samples to write, by family: all samples of a family must stand together.
 struct Samples<'a> {
     report: &'a Report,
     families: Families<'a>,
     by_family: Vec<Vec<(&'a Series, f64)>>,
-    /// How many series have no value, by the reason.
+    /// The number of series without a value, by reason.
     absent: BTreeMap<&'static str, u64>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Samples<'a> {
         // The times of a counter group are those of all its events.
         let mut timed: Vec<u32> = Vec::new();
         for series in group.series {
-            // Where a counter has a total, that the window has no value does not matter.
+            // A counter with a total is written even if it has no value in this window.
             match (&series.value, self.report.total(series)) {
                 (_, Some(total)) => {
                     let first = !timed.contains(&series.attributes);
@@ -89,7 +89,7 @@ impl<'a> Samples<'a> {
                     self.counter(series, level, total, first);
                 }
                 (Err(reason), None) => *self.absent.entry(reason.word()).or_default() += 1,
-                // Known to be nothing, for as long as nothing else was ever counted.
+                // Without a total nothing was ever counted: the counter is 0.
                 (Ok(Value::Counter(_)), None) => {}
                 (Ok(Value::Gauge(gauge)), None) => {
                     self.push(series, level, Aspect::Value, gauge.value);
@@ -124,13 +124,13 @@ impl<'a> Samples<'a> {
         self.trust(series, level, &total.estimate);
     }
 
-    /// How far a number may be off, where that is known and not nothing.
+    /// The error of a number, where it is known and not zero.
     fn trust(&mut self, series: &'a Series, level: Level, estimate: &Estimate) {
         if let Some((low, high)) = estimate.interval {
             self.push(series, level, Aspect::Lower, low);
             self.push(series, level, Aspect::Upper, high);
         }
-        // Of a share it says too that it is exact.
+        // A share states an error of zero too.
         let share = self.report.attributes(series).method.is_share();
         if let Some(error) = estimate.error.filter(|error| *error > 0.0 || share) {
             self.push(series, level, Aspect::Error, error);
@@ -232,7 +232,7 @@ fn subject(subject: &Subject) -> String {
             if let Some(socket) = place.socket {
                 labels.push(text::label("socket", &socket.to_string()));
             }
-            // The name of a whole socket says nothing more.
+            // A whole socket needs no name beside its number.
             let (kind, name) = label(subject);
             if kind == "device" || *name != format!("socket {}", place.socket.unwrap_or_default()) {
                 labels.push(text::label("device", &name));
@@ -251,7 +251,7 @@ fn subject(subject: &Subject) -> String {
     labels.join(",")
 }
 
-/// Those that belong to what a series is, and not to how its counters were scheduled.
+/// The labels that identify a series; how its counters were scheduled is left out.
 fn attributes(attributes: &Attributes) -> String {
     let Attributes {
         socket,

@@ -1,5 +1,5 @@
-//! Output for a terminal: names of processes and cgroups are what their owners chose, and may hold
-//! escape sequences that move the cursor, change its title, or reverse the reading order.
+//! Output for a terminal. Users choose the names of processes and cgroups, which may hold escape
+//! sequences that move the cursor, change the title, or reverse the reading order.
 
 use std::{borrow::Cow, io};
 
@@ -33,14 +33,14 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
 pub fn printable_json(value: &Value) -> String {
     let mut line = Vec::new();
     let mut json = serde_json::Serializer::with_formatter(&mut line, PrintableJson);
-    // What is a value of JSON already goes into memory, and is UTF-8.
+    // Cannot fail: a JSON value is written into memory, and its text is UTF-8.
     let written = value.serialize(&mut json);
     debug_assert!(written.is_ok(), "{written:?}");
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// JSON in one line. The escapes are JSON's own, so a reader gets back what was there: `serde_json`
-/// leaves DEL and all beyond ASCII as they are.
+/// JSON in one line. `serde_json` does not escape DEL and what is beyond ASCII; this does, with
+/// JSON's own escapes, so that a reader gets the same text back.
 pub(crate) struct PrintableJson;
 
 impl Formatter for PrintableJson {

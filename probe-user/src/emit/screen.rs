@@ -12,7 +12,7 @@ pub struct Screen {
     pub height: Option<usize>,
     /// All digits, in place of three with a prefix.
     pub exact: bool,
-    /// Each window is drawn over the one before, so that what is said once is said in each.
+    /// Whether each window is drawn over the one before. Each has all notes then.
     pub in_place: bool,
 }
 
@@ -29,7 +29,7 @@ impl Default for Screen {
 }
 
 impl Screen {
-    /// A line of a table may have so many columns, however narrow the screen is.
+    /// The least width of a line of a table, however narrow the screen is.
     pub const LEAST_WIDTH: usize = 20;
 
     /// A terminal of so many columns and lines; 0 where that is not known.

@@ -23,7 +23,7 @@ use self::{
 use super::{Options, Screen};
 use crate::derive::{Group, Part, Report, Series, Subject, Value};
 
-/// How many rows that are one of many each grid shows at least, however low the screen is.
+/// The least number of rows that a grid shows of many, however low the screen is.
 const LEAST_ROWS: usize = 3;
 
 /// Columns of the names and values of this program's account of itself.
@@ -72,8 +72,8 @@ impl<'a> Page<'a> {
         self.names[group.series[0].subject as usize].clone()
     }
 
-    /// All lines. As many rows are shown as leave the screen's last line free. Where not even
-    /// [`LEAST_ROWS`] do, the page is scrolled: then each block fits on the screen by itself.
+    /// All lines, with as many rows as leave the last line of the screen free. Where not even
+    /// [`LEAST_ROWS`] fit, the page will scroll: then each block fits on the screen by itself.
     fn drawn(&self, options: Options) -> Vec<String> {
         let (above, grids, below) = (self.above(), self.grids(), self.below(options));
         let room = self.screen.line();
@@ -92,7 +92,7 @@ impl<'a> Page<'a> {
         };
         let all = grids.iter().map(Grid::many).max().unwrap_or(0);
         let largest = |fits: &dyn Fn(&Drawn) -> bool| {
-            // The label of a sum may be wider than all others: the page without one comes first.
+            // Tried without a sum first: the label of a sum may be wider than all others.
             let complete = (all < height).then(|| draw(usize::MAX));
             if let Some(complete) = complete.filter(fits) {
                 return Some(complete);

@@ -15,7 +15,7 @@ pub enum NoSpe {
     /// The machine has none, or hides it.
     #[error(
         "this machine has no SPE (no PMU arm_spe_*), so its loads and stores cannot be sampled: \
-         `pmuscope doctor` says why and what mends it"
+         `pmuscope doctor` says why and what to do"
     )]
     NoPmu,
     /// Files of a PMU cannot be read. Without it, what its cores do would be missing.

@@ -1,4 +1,5 @@
-//! The events, in sections: what to write for each, and whether this machine counts it.
+//! The events, in sections: the name of each on the command line, and whether this machine counts
+//! it.
 
 use std::io;
 
@@ -83,7 +84,7 @@ pub(super) fn sections(pmus: &Pmus, open: Open<'_>) -> Vec<Section> {
     sections
 }
 
-/// A generic event: whether it is counted shows when it is opened.
+/// A generic event. It is opened, since nothing else shows whether it is counted.
 fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: Open<'_>) -> EventItem {
     let resolved = resolve(&names[0], pmus);
     let description = Some(meaning.to_owned());
@@ -129,13 +130,13 @@ fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: Open<'_>) -> Even
 /// The one event that `text` stands for, or why it stands for none.
 fn resolve(text: &str, pmus: &Pmus) -> Result<event::Event, String> {
     let groups = event::parse(text, pmus).map_err(|error| match error {
-        // The same reason for all of them, so that it can be said once.
+        // One text for all events without a core PMU, so that it is printed once.
         EventError::NoCorePmu { unreadable, .. } => {
             format!("this machine shows no core PMU{unreadable}")
         }
         error => error.to_string(),
     })?;
-    // Of several kinds of core the first stands for all.
+    // Where there are several kinds of core, the first stands for all.
     let event = groups.into_iter().flat_map(|group| group.events).next();
     event.ok_or_else(|| format!("`{text}` is no event"))
 }
@@ -166,7 +167,7 @@ fn named(pmus: &Pmus) -> Vec<Section> {
     kinds.into_iter().map(section).collect()
 }
 
-/// No CPU to open its events on: they cannot be had, though those of its like can.
+/// Whether no CPU can open its events, though those of PMUs of the same kind can be opened.
 fn is_dead(pmu: &Pmu) -> bool {
     matches!(&pmu.kind, PmuKind::Uncore { cpus } if cpus.is_empty())
 }
@@ -190,7 +191,7 @@ fn title(kind: &[&Pmu]) -> String {
     }
 }
 
-/// The kernel lists it, so it is counted, unless its terms or its PMU make it impossible to open.
+/// An event that the kernel lists. It is counted unless its terms or its PMU cannot be opened.
 fn named_event(pmu: &Pmu, name: &str, shared: bool, pmus: &Pmus) -> EventItem {
     let known = &pmu.events[name];
     let resolved = resolve(&format!("{}/{name}/", pmu.name), pmus);
@@ -212,7 +213,7 @@ fn named_event(pmu: &Pmu, name: &str, shared: bool, pmus: &Pmus) -> EventItem {
     }
 }
 
-/// How to write an event that no list has.
+/// How to write an event that is not listed.
 fn raw(pmus: &Pmus) -> Vec<EventItem> {
     let mut hints = Vec::new();
     let hint = |name: String, meaning: String, availability| EventItem {

@@ -1,4 +1,4 @@
-//! The events that every kernel knows, in words (`include/uapi/linux/perf_event.h`).
+//! The events that every kernel knows, with their meaning (`include/uapi/linux/perf_event.h`).
 
 /// One event: its names, the usual one first, and what it counts.
 pub(super) struct Generic {
@@ -109,7 +109,7 @@ const fn cache(name: &'static str, what: &'static str, operations: &'static [Ope
     }
 }
 
-/// Counted by the core PMU, each as far as it can.
+/// Counted by the core PMU, as far as it has them.
 pub(super) const CACHES: [Cache; 7] = [
     cache(
         "L1-dcache",

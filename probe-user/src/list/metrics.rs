@@ -1,4 +1,4 @@
-//! The documented metrics, and which of them this machine can have.
+//! The documented metrics, and which of them this machine can count.
 
 use super::Availability;
 use crate::{
@@ -28,7 +28,7 @@ pub struct MetricItem {
     pub availability: Availability,
 }
 
-/// The metrics that hold on `machine`; each is planned alone, so that none takes the room of
+/// The metrics that hold on `machine`. Each is planned alone, so that none takes the counters of
 /// another.
 pub(super) fn items(
     catalogue: &Catalogue,

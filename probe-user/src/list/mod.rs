@@ -1,7 +1,7 @@
 //! List: what this machine can count, and why it cannot count the rest.
 //!
-//! [`Inventory`] joins the PMUs of sysfs with the kernel's generic events; whether a generic event is
-//! counted here is found out by opening it, since no file says so.
+//! [`Inventory`] joins the PMUs of sysfs with the kernel's generic events. No file says whether a
+//! generic event is counted here, so each is opened.
 
 mod events;
 mod generic;
@@ -43,7 +43,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// What the running machine has; `told` says which metrics hold on it.
+    /// The inventory of the running machine; `told` says which metrics hold on it.
     ///
     /// # Errors
     /// The PMUs cannot be listed.
@@ -66,7 +66,7 @@ impl Inventory {
             devices: Devices::read(machine, pmus, catalogue),
             metrics: metrics::items(catalogue, told, pmus, &capacity, permitted),
             ..Self::new(pmus, &|counter| {
-                // One of those that it counts on, where cores differ in kind.
+                // Where there are several kinds of core, a CPU that the event counts on.
                 let cpu = online
                     .iter()
                     .find(|cpu| counter.scope.counts_on(*cpu))
@@ -76,7 +76,7 @@ impl Inventory {
         })
     }
 
-    /// What a machine with these PMUs has; `open` tries an event on one of its CPUs.
+    /// The inventory of a machine with these PMUs; `open` tries an event on one of its CPUs.
     fn new(pmus: &Pmus, open: &dyn Fn(&Counter) -> io::Result<()>) -> Self {
         Self {
             pmus: pmus::items(pmus),

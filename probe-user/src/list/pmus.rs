@@ -18,7 +18,7 @@ pub struct PmuItem {
 }
 
 impl PmuItem {
-    /// `core`, `uncore`, `software` and the like: in a word what it counts for.
+    /// Its kind in a word: `core`, `uncore`, `software` and the like.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match &self.pmu {
@@ -34,7 +34,7 @@ impl PmuItem {
         }
     }
 
-    /// What that means, or why it cannot be used.
+    /// The meaning of its kind, or why it cannot be used.
     #[must_use]
     pub fn description(&self) -> String {
         let pmu = match &self.pmu {
@@ -68,8 +68,8 @@ pub(super) fn items(pmus: &Pmus) -> Vec<PmuItem> {
     pmus.names().filter_map(item).collect()
 }
 
-/// The name of a PMU with N for the numbers that tell instances apart: those behind an underscore.
-/// So `nvidia_nvlink_c2c0_pmu_1` and `nvidia_nvlink_c2c1_pmu_1` stay two kinds.
+/// The name of a PMU with N for the numbers of its instance: those after an underscore. So
+/// `nvidia_nvlink_c2c0_pmu_1` and `nvidia_nvlink_c2c1_pmu_1` stay two kinds.
 pub(crate) fn family(name: &str) -> String {
     let part = |part: &str| {
         let number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

@@ -143,7 +143,7 @@ fn section_text(out: &mut impl Write, section: &Section) -> io::Result<()> {
     )
 }
 
-/// By group, those that cannot be had with their reason, which many may share.
+/// By group. Metrics that cannot be counted follow with their reason, which many may share.
 fn metrics_text(out: &mut impl Write, metrics: &[MetricItem]) -> io::Result<()> {
     writeln!(out, "Metrics (stat -M NAME, group:GROUP or all)")?;
     let here = metrics
@@ -199,7 +199,7 @@ fn metric_json(metric: &MetricItem) -> Value {
 }
 
 impl Availability {
-    /// In words for programs, and why.
+    /// The state as a word for programs, and the reason.
     fn state(&self) -> (&'static str, Option<&String>) {
         match self {
             Self::Here => ("here", None),
@@ -208,7 +208,7 @@ impl Availability {
         }
     }
 
-    /// How a line is marked, and why.
+    /// The mark of a line, and the reason.
     fn mark(&self) -> Option<(&'static str, &str)> {
         match self {
             Self::Here => None,
@@ -218,7 +218,7 @@ impl Availability {
     }
 }
 
-/// The reason of all events with that mark, where several have it and it is the same.
+/// The common reason of all events with that mark, where there are several.
 fn shared_reason<'s>(section: &'s Section, mark: &str) -> Option<&'s str> {
     let marks = section
         .events
@@ -231,7 +231,7 @@ fn shared_reason<'s>(section: &'s Section, mark: &str) -> Option<&'s str> {
     (!others.is_empty() && same).then_some(first)
 }
 
-/// `shared` are the marks whose reason is said above.
+/// `shared` are the marks whose reason was printed above the events.
 fn event_line(event: &EventItem, shared: &[(&str, &str)]) -> Vec<String> {
     let (usual, aliases) = event.names.split_at(1);
     let mut name = usual.concat();
@@ -258,7 +258,7 @@ fn event_line(event: &EventItem, shared: &[(&str, &str)]) -> Vec<String> {
     vec![mark.to_owned(), name, unit, remarks.join("; ")]
 }
 
-/// The words of the event, those that are not zero.
+/// The config words of the event that are not zero.
 fn encoding(counter: &Counter) -> String {
     let Counter {
         config,

@@ -1,4 +1,4 @@
-//! Rows that the USAGE map did not take, and what there is to do about it.
+//! Rows that the USAGE map refused, and the messages about them.
 
 use probe_common::CpuCounts;
 
@@ -7,7 +7,7 @@ use probe_common::CpuCounts;
 pub struct Refused {
     /// The map was full. A CPU that has found it so tries again 10 ms later.
     pub full: u64,
-    /// There was no memory at hand.
+    /// The kernel had no free memory.
     pub no_memory: u64,
     /// A part of the map was locked.
     pub contended: u64,
@@ -23,29 +23,26 @@ impl Refused {
         }
     }
 
-    /// What to tell the user of a map of `max_rows` rows: each reason once, when it is met first.
+    /// The messages to the user of a map of `max_rows` rows: each reason once, when it is new.
     pub(crate) fn news(self, before: Self, max_rows: u32) -> Vec<String> {
         let mut news = Vec::new();
         if before.full == 0 && self.full > 0 {
             news.push(format!(
                 "the map of rows is full ({max_rows}): what has no row is counted as `system \
-                 (overflow)`; \
-                 --max-rows makes it larger"
+                 (overflow)`; --max-rows makes it larger"
             ));
         }
         if before.no_memory == 0 && self.no_memory > 0 {
             news.push(
-                "the kernel had no memory at hand for a row: what has no row is counted as \
-                 `system (overflow)`; \
-                 free some memory if refused_rows_no_memory (--self) goes on growing"
+                "the kernel had no free memory for a row: what has no row is counted as `system \
+                 (overflow)`; free some memory if refused_rows_no_memory (--self) goes on growing"
                     .to_owned(),
             );
         }
         if before.contended == 0 && self.contended > 0 {
             news.push(
                 "the map of rows was locked when a row had to be made: what has no row is counted \
-                 as \
-                 `system (overflow)`; please report it if refused_rows_locked (--self) goes on \
+                 as `system (overflow)`; please report it if refused_rows_locked (--self) goes on \
                  growing"
                     .to_owned(),
             );
@@ -68,7 +65,7 @@ mod tests {
             contended: 1,
         };
         let news = all.news(none, 16_384);
-        let words = ["is full (16384): ", "no memory", "locked"];
+        let words = ["is full (16384): ", "no free memory", "locked"];
         assert_eq!(news.len(), words.len());
         for (text, word) in news.iter().zip(words) {
             assert!(text.contains(word), "{text}");

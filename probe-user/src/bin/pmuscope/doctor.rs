@@ -1,4 +1,4 @@
-//! `pmuscope doctor`: what this machine gives to counting, what is lost, what mends it.
+//! `pmuscope doctor`: what counting can use on this machine, what is missing, and the remedies.
 
 use std::{process::ExitCode, sync::Arc};
 

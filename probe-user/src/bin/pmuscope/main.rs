@@ -31,7 +31,7 @@ enum Command {
     Stat(stat::Args),
     /// List the PMUs and events of this machine, and why it cannot count the others
     List(list::Args),
-    /// Check what this machine lacks for counting, and say what mends it
+    /// Check whether this machine can count, and print a remedy for what is missing
     Doctor(doctor::Args),
     /// Sample memory accesses per container: where they were served and how long they took (Arm
     /// SPE)

@@ -85,8 +85,8 @@ impl Serialize for Class<'_> {
     }
 }
 
-/// The values of one kind of access. Histograms are since the session began: they are no part of a
-/// window.
+/// The values of one kind of access, without histograms: these count since the session began, and a
+/// line is about a window.
 fn accesses<'a>(
     report: &'a Report,
     series: &'a [Series],
@@ -99,7 +99,7 @@ fn accesses<'a>(
     series.iter().filter(of_window).map(shown)
 }
 
-/// A value of a socket or device, or of somebody's share in it.
+/// A value of a socket or device, or an owner's share of it.
 pub(super) struct OfPlace<'a> {
     pub(super) report: &'a Report,
     pub(super) subject: &'a Subject,

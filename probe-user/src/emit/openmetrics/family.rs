@@ -45,8 +45,8 @@ const ASPECTS: usize = Aspect::Live as usize + 1;
 const LEVELS: usize = Level::Own as usize + 1;
 
 impl Aspect {
-    /// The words of its own in the name, and what the help says of it; of a counter group all that
-    /// the help says.
+    /// Its words in the name, and its words in the help text; for a counter group the whole help
+    /// text.
     fn words(self, kind: Kind) -> (&'static str, &'static str) {
         match (self, kind) {
             (Self::Value | Self::Raw, _) => ("", ""),
@@ -82,7 +82,7 @@ impl Aspect {
         }
     }
 
-    /// The unit in the model, where that is none of the metric's.
+    /// Its unit in the model, where it is not the metric's.
     fn unit(self) -> Option<&'static str> {
         match self {
             Self::Samples => Some(""),
@@ -171,7 +171,7 @@ impl<'a> Families<'a> {
             // Events of one unit are one family.
             Some(found) if family.events && self.list[found].events => found,
             found => {
-                // Names that differ only in what a name may not have.
+                // Names that differ only in characters that the format does not allow.
                 if found.is_some() {
                     family.name = format!("{}_{metric}", family.name);
                     family.unit.clear();

@@ -36,7 +36,7 @@ impl<'a> Text<'a> {
     /// Begins a family.
     pub(super) fn head(&mut self, name: &str, type_name: &str, unit: &str, help: &str) {
         let mut escaped = String::new();
-        // A help is escaped like a label but for its quotes, which may stand as they are.
+        // A help text is escaped like a label, except for quotes.
         escape(&mut escaped, help, true);
         let words: &[&str] = &[
             "# HELP ",
@@ -62,7 +62,7 @@ impl<'a> Text<'a> {
         self.out.push(b'\n');
     }
 
-    /// Buckets are cumulative, and those of a value and below.
+    /// Writes a histogram. A bucket counts all values up to and with its bound.
     pub(super) fn histogram(
         &mut self,
         name: &str,

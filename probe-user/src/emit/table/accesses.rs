@@ -1,5 +1,4 @@
-//! Sampled accesses: who accessed how much and how long it took, where it was served, and lists of
-//! pages.
+//! Sampled accesses: their number and latency by owner, their data sources, and lists of pages.
 
 use probe_common::spe::Class;
 
@@ -54,10 +53,10 @@ const COLUMNS: [Shown; 6] = [
     percent("spe_remote_share", "remote"),
 ];
 
-/// Those of where loads were served.
+/// The columns of data sources of loads.
 const SOURCE_COLUMNS: [Shown; 2] = [percent("spe_source_share", "of loads"), MEAN_LATENCY];
 
-/// Who accessed how much, and where that was served.
+/// The accesses of each owner, and the data sources of its loads.
 pub(super) fn grids(page: &Page<'_>) -> [Grid; 2] {
     let (mut accesses, mut sources) = (Vec::new(), Vec::new());
     let of_rows = |group: &&Group<'_>| matches!(group.part, Part::Rows | Part::Total);
@@ -116,7 +115,7 @@ impl Shown {
     }
 }
 
-/// A column of how many there were.
+/// A column of numbers of accesses.
 fn count(page: &Page<'_>, name: &str) -> Column {
     Column {
         name: name.to_owned(),
@@ -130,7 +129,7 @@ fn count(page: &Page<'_>, name: &str) -> Column {
     }
 }
 
-/// A row; None of what was not sampled in this window. The first of the series are the operations.
+/// A row; None where nothing was sampled in this window. The first series has the operations.
 fn row(
     page: &Page<'_>,
     group: &Group<'_>,
@@ -157,7 +156,7 @@ fn row(
     Some(row)
 }
 
-/// A list of the report: whose and what a line is about, and its numbers.
+/// A list of the report: each line has its owner, its subject and its numbers.
 pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
     let mut grid = Grid::default();
     for name in &list.columns {

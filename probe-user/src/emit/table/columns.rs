@@ -1,5 +1,5 @@
-//! The columns of a grid as they are drawn: side by side, as many as there is room for. Behind
-//! those that were counted together stands for which share of the time that was.
+//! The columns of a grid as they are drawn: side by side, as many as there is room for. Columns
+//! that were counted together are followed by their live share.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub(super) struct Drawn {
     pub(super) name: Vec<String>,
     pub(super) under: Vec<String>,
     pub(super) texts: Vec<String>,
-    /// For which share of the time each number was counted; None where there is none.
+    /// The live share of each number; None where there is no number.
     live: Vec<Option<String>>,
     /// Rows for which it has something to show.
     pub(super) used: Vec<bool>,
@@ -74,7 +74,7 @@ impl Drawn {
         self.used.contains(&true)
     }
 
-    /// What says for which share of the time the columns before it were counted.
+    /// A column with the live share of the columns before it.
     fn of_live(live: &[Option<String>]) -> Self {
         let texts: Vec<String> = live
             .iter()
@@ -104,7 +104,7 @@ struct Together {
 }
 
 impl Together {
-    /// Whether the column is one of them, as far as rows have both.
+    /// Whether the column has the same live shares, in the rows that have both.
     fn takes(&self, column: &Drawn) -> bool {
         let both = self.live.iter().zip(&column.live);
         let mut both = both.filter(|(a, b)| a.is_some() && b.is_some()).peekable();
@@ -119,7 +119,7 @@ impl Together {
         }
     }
 
-    /// The column that says so, where it is not all of the time.
+    /// The column of their live share, where that is below 100%.
     fn column(&self) -> Option<Drawn> {
         let scaled = self.live.iter().flatten().any(|live| !live.is_empty());
         scaled.then(|| Drawn::of_live(&self.live))
@@ -141,7 +141,7 @@ fn with_live(columns: &[Drawn]) -> Vec<Cow<'_, Drawn>> {
     all
 }
 
-/// What the columns take of a line, with those of live shares.
+/// The width of the columns, with those of live shares.
 pub(super) fn widths(columns: &[Drawn]) -> usize {
     let columns = with_live(columns);
     columns.iter().map(|column| GAP + column.width).sum()

@@ -16,7 +16,7 @@ const NARROW: usize = 12;
 /// The option that shows all rows.
 const ALL_ROWS: &str = "--all-rows";
 
-/// What a row is called has so much room at least.
+/// The least width of a row's label.
 const LEAST_LABEL: usize = 8;
 
 /// Rows with the same columns.
@@ -26,7 +26,7 @@ pub(super) struct Grid {
     pub(super) heads: Vec<String>,
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Row>,
-    /// How many labels, from the last on, tell apart what must not be added up.
+    /// How many labels, counted from the last, must stay apart when rows are added up.
     pub(super) kept: usize,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Column {
     /// Unit, and whatever else stands below the name.
     pub(super) under: Vec<String>,
     pub(super) form: Form,
-    /// The sum of its values means something.
+    /// Whether the sum of its values is meaningful.
     pub(super) adds_up: bool,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Row {
 pub(super) enum Cell {
     /// The row has no such value.
     Empty,
-    /// It could not be had.
+    /// There is none, for a reason.
     Absent,
-    /// There was nothing to count: its row did not run.
+    /// The row did not run: there was nothing to count.
     NotRun,
     /// Of rows whose values do not add up.
     NoSum,
@@ -75,7 +75,7 @@ impl Row {
 }
 
 impl Grid {
-    /// How many of its rows a low screen shows as a sum.
+    /// The number of rows that a low screen may show as a sum.
     pub(super) fn many(&self) -> usize {
         self.rows.iter().filter(|row| row.one_of_many).count()
     }
@@ -207,7 +207,7 @@ impl Labels {
             .collect();
     }
 
-    /// What they take of a line, which begins with a space.
+    /// Their width in a line, which begins with a space.
     fn width(&self) -> usize {
         1 + self.widths.iter().sum::<usize>() + GAP * (self.widths.len() - 1)
     }
@@ -239,7 +239,7 @@ fn lines(columns: &[Cow<'_, Drawn>], labels: &Labels) -> Vec<String> {
     let under = most(|column| column.under.len()).unwrap_or(0);
     let mut all = Vec::new();
     for line in 0..names + under {
-        // Names end in the same line, which is that of the labels' heads, and units begin below.
+        // Names of columns end in the line of the labels' heads, and units begin in the next one.
         let heads = labels
             .heads
             .iter()

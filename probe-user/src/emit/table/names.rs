@@ -1,5 +1,5 @@
-//! What rows are called in a table: long ids are cut to what tells them apart, and names for which
-//! there is no room lose what others have too.
+//! Names of rows in a table: long ids are cut to what tells them apart, and names that are too wide
+//! lose directories or their middle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::{
     names::{UID_LENGTH, is_uid},
 };
 
-/// The heading of containers, whose names do not say that they are.
+/// The heading of containers: their names do not say what they are.
 const CONTAINER: &str = "container";
 
 /// Digits of a container's id that other tools show.
@@ -53,8 +53,8 @@ fn name(subject: &Subject, heading: &str) -> String {
     }
 }
 
-/// What every row that is one of many is; empty where they differ, and their names say it. What a
-/// cgroup is whose name was lost is not known.
+/// The kind of all rows that are one of many; empty where kinds differ, since names say the kind
+/// then. A cgroup whose name was lost has no known kind.
 pub(super) fn heading(report: &Report) -> &'static str {
     let is_lost = |subject: &&Subject| matches!(subject, Subject::Entity(Entity::Unnamed(_)));
     let subjects = report.subjects.iter().filter(|subject| !is_lost(subject));
@@ -67,12 +67,12 @@ pub(super) fn heading(report: &Report) -> &'static str {
     }
 }
 
-/// Whether there can be any number of such rows.
+/// Whether it is a row of which there can be any number.
 pub(super) fn one_of_many(subject: &Subject) -> bool {
     kind(subject).is_some()
 }
 
-/// What a row is for a heading, where it is one of many; empty where its name says it.
+/// The kind of a row that is one of many, as a heading; empty where the name says it.
 fn kind(subject: &Subject) -> Option<&'static str> {
     let Subject::Entity(entity) = subject else {
         return None;
@@ -91,7 +91,7 @@ fn kind(subject: &Subject) -> Option<&'static str> {
     }
 }
 
-/// The names with ids that are as long as it takes to tell them from all other ids.
+/// The names with each id cut to the length that tells it from all others.
 fn without_ids(names: &[String]) -> Vec<String> {
     let ids: BTreeSet<&str> = names.iter().flat_map(|name| ids_in(name)).collect();
     let before = [None].into_iter().chain(ids.iter().map(Some));
@@ -142,13 +142,13 @@ fn ids_in(name: &str) -> Vec<&str> {
     found
 }
 
-/// Bytes with which both begin.
+/// Length of the common prefix in bytes.
 fn common(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
 
-/// The names in so many columns. Those that are wider lose directories, or their middle, in such a
-/// way that different names stay different.
+/// The names in at most `room` columns. Wider ones lose directories or their middle; different
+/// names stay different.
 pub(super) fn fitted(names: &[&str], room: usize) -> Vec<String> {
     let (fit, wide): (BTreeSet<&str>, BTreeSet<&str>) =
         names.iter().copied().partition(|name| width(name) <= room);
@@ -173,8 +173,8 @@ pub(super) fn fitted(names: &[&str], room: usize) -> Vec<String> {
     names.iter().map(of).collect()
 }
 
-/// The beginning of a name with a number, where names differ only in what has no room. `next` has
-/// the next number for each beginning: of thousands of such names none counts from 2 again.
+/// The beginning of a name with a number, for names that differ only in what is cut. `next` has the
+/// next number for each beginning, so that thousands of such names do not each count from 2.
 fn numbered(
     name: &Measured<'_>,
     room: usize,

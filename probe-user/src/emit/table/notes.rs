@@ -9,13 +9,13 @@ use crate::{
     formula::NoValue,
 };
 
-/// Names of a kind that are given; of more, their number.
+/// The most names that are listed; of more the number is given.
 const NAMED: usize = 3;
 
-/// Reasons that are looked up before they are put in words.
+/// The most reasons that are kept for look-up.
 const KNOWN: usize = 64;
 
-/// Stands in the text of a cause for what differs.
+/// Placeholder in the text of a cause for what differs between values.
 const OF: &str = "\u{fffc}";
 
 /// Why values are missing.
@@ -33,11 +33,11 @@ struct Cause<'a> {
 pub(super) fn reasons(page: &Page<'_>) -> Vec<String> {
     let report = page.report;
     let mut causes: Vec<Cause<'_>> = Vec::new();
-    // Most reasons are those of many values.
+    // Most reasons are common to many values.
     let mut known: Vec<(&Reason, usize)> = Vec::new();
     let mut seen = HashSet::new();
     for (number, group) in page.groups.iter().enumerate() {
-        // Too few samples are seen as such.
+        // Too few samples need no line: the table shows their number.
         let told = |series: &&Series| {
             group.part != Part::Own && report.attributes(series).operation.is_none()
         };
@@ -124,7 +124,7 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
     (why.to_string().replacen(&events, OF, 1), Some(events))
 }
 
-/// What a row with a missing value is called.
+/// The name of a row with a missing value.
 fn row(page: &Page<'_>, group: &Group<'_>, series: &Series) -> String {
     match (group.part, group.subject) {
         (Part::Shares, Subject::Entity(_)) => {
@@ -159,7 +159,7 @@ impl Cause<'_> {
     }
 }
 
-/// The words with which all names begin, as ` spe_*`.
+/// The common prefix of all names, as ` spe_*`.
 fn family(names: &[&str]) -> String {
     let first = names.first().copied().unwrap_or_default();
     let words = first.match_indices('_').map(|(at, _)| &first[..=at]);
@@ -169,7 +169,7 @@ fn family(names: &[&str]) -> String {
         .map_or_else(String::new, |words| format!(" {words}*"))
 }
 
-/// What the values say in words. Advice does not change: it is given where it is asked for.
+/// The findings in words. Advice is the same in every window, so it is given only `with_advice`.
 pub(super) fn findings(report: &Report, with_advice: bool) -> Vec<String> {
     let findings = report.findings.iter();
     let mut lines: Vec<String> = findings

@@ -1,12 +1,12 @@
-//! Numbers as a table shows them: three significant digits with an SI prefix, or all digits; with
-//! what is known of their error.
+//! Numbers as a table shows them: three significant digits with an SI prefix, or all digits, with
+//! their error where it is known.
 
 use crate::{
     derive::{Estimate, LiveTime, Value},
     window::float,
 };
 
-/// Widest interval that is shown as so many percent up and down.
+/// The widest interval that is shown as a percentage up and down.
 const WIDE: f64 = 0.2;
 
 /// How much nearer one end of such an interval may be.
@@ -31,11 +31,11 @@ pub(super) struct Number {
     pub(super) ends: Option<(f64, f64)>,
     /// Standard error, where that is shown.
     pub(super) error: Option<f64>,
-    /// The share of time for which it was counted.
+    /// The live share.
     pub(super) live: f64,
-    /// The time of which that is the share, where it is known.
+    /// The times of which `live` is the share, where they are known.
     pub(super) time: Option<LiveTime>,
-    /// Of a sum a part is not known.
+    /// Whether it is a sum of which a part is not known.
     pub(super) at_least: bool,
 }
 
@@ -113,7 +113,7 @@ impl Number {
 pub(super) struct Form {
     /// From the metric's unit to the one that is shown.
     pub(super) factor: f64,
-    /// Numbers of something: small ones have no digits behind the point.
+    /// Numbers of occurrences: small ones have no decimals.
     pub(super) whole: bool,
     /// All digits.
     pub(super) exact: bool,
@@ -147,7 +147,7 @@ impl Form {
 
     fn with_ends(self, value: f64, (low, high): (f64, f64)) -> String {
         if [value, low, high] == [0.0; 3] {
-            // No part of nothing can be said in percent.
+            // There is no percentage of zero.
             return self.plain(value);
         }
         let (below, above) = (value - low, high - value);
@@ -197,7 +197,7 @@ pub(super) fn has_prefix(text: &str) -> bool {
 
 /// The prefix with which a number has at most three digits before the point.
 fn prefix(value: f64) -> (f64, &'static str) {
-    // As it is rounded: 999.5 is 1.00 k.
+    // After rounding: 999.5 is 1.00 k.
     let reaches = |(factor, _): &(f64, &str)| value.abs() >= 0.9995 * factor;
     let found = PREFIXES.into_iter().find(reaches);
     found.unwrap_or((1.0, ""))

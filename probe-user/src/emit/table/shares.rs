@@ -1,5 +1,5 @@
-//! Shares: whose the traffic of a socket or a device is, with the error of each share and how it is
-//! known.
+//! Shares: the owners of the traffic of a socket or a device, with the error and the method of each
+//! share.
 
 use std::collections::HashMap;
 
@@ -77,7 +77,7 @@ pub(super) fn grid(page: &Page<'_>) -> Grid {
     grid
 }
 
-/// What a share is of.
+/// The socket or device whose traffic is shared.
 pub(super) fn place(report: &Report, series: &Series) -> String {
     let attributes = report.attributes(series);
     let socket = || format!("socket {}", attributes.socket.unwrap_or_default());

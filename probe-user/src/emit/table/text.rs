@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
-/// What stands for what was left out.
+/// The mark for text that was cut out.
 const LEFT_OUT: &str = "…";
 
 /// Columns that the text takes.
@@ -24,27 +24,27 @@ fn spaces(to: usize, text: &str) -> String {
     " ".repeat(to.saturating_sub(width(text)))
 }
 
-/// The beginnings of a text: where each ends, and its columns. They are no sum of the columns of
-/// characters: several can be drawn as one.
+/// The prefixes of a text: where each ends, and its width. Widths of characters cannot be added up,
+/// since several can be drawn as one.
 fn heads(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let ends = text.char_indices().map(|(at, _)| at).skip(1);
     let ends = ends.chain([text.len()]);
     ends.map(|end| (end, width(&text[..end])))
 }
 
-/// The ends of a text, the shortest first: where each starts, and its columns.
+/// The suffixes of a text, the shortest first: where each starts, and its width.
 fn tails(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let starts = text.char_indices().rev().map(|(at, _)| at);
     starts.map(|start| (start, width(&text[start..])))
 }
 
-/// The longest beginning that takes at most so many columns.
+/// The longest prefix of at most `room` columns.
 fn head(text: &str, room: usize) -> &str {
     let fits = heads(text).take_while(|(_, width)| *width <= room);
     &text[..fits.last().map_or(0, |(end, _)| end)]
 }
 
-/// A text whose beginnings and ends are measured once, however often it is cut.
+/// A text whose prefixes and suffixes are measured once, to be cut many times.
 pub(super) struct Measured<'a> {
     text: &'a str,
     heads: Vec<(usize, usize)>,
@@ -62,8 +62,8 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// The text in at most `room` columns: at most `beginning` columns of its beginning, a mark,
-    /// and as much of its end as has room.
+    /// The text in at most `room` columns: a prefix of at most `beginning` columns, a mark, and as
+    /// much of the end as fits.
     pub(super) fn cut(&self, room: usize, beginning: usize) -> String {
         let longest = |parts: &[(usize, usize)], room: usize| {
             let fits = parts.iter().take_while(|(_, width)| *width <= room);
@@ -77,8 +77,8 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// A path without its first directories, in at most `room` columns; None where not even its last
-/// part has room.
+/// A path without its first directories, in at most `room` columns; None where not even the last
+/// part fits.
 pub(super) fn last_parts(path: &str, room: usize) -> Option<String> {
     let kept = room.checked_sub(width(LEFT_OUT))?;
     let mut slashes = path.match_indices('/').map(|(at, _)| &path[at..]);
@@ -95,7 +95,7 @@ pub(super) fn wrapped(text: &str, room: Option<usize>, indent: usize) -> Vec<Str
         && width(&rest) > room
     {
         let line = head(&rest, room);
-        // A break before the first word would be none.
+        // A break before the first word would not shorten the line.
         let first = line.len() - line.trim_start().len();
         let whole = rest[line.len()..].starts_with(' ');
         let space = line.rfind(' ').filter(|at| *at > first && !whole);
@@ -109,8 +109,7 @@ pub(super) fn wrapped(text: &str, room: Option<usize>, indent: usize) -> Vec<Str
     lines
 }
 
-/// The lines of a name that is broken behind its punctuation, and within a part that has no room in
-/// a line.
+/// The lines of a name, broken after punctuation, and within a part that is wider than a line.
 pub(super) fn broken(name: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for part in name.split_inclusive(['_', '-', '/', '.', ',', ':', ' ']) {
@@ -123,7 +122,7 @@ pub(super) fn broken(name: &str, room: usize) -> Vec<String> {
                 break;
             }
             if line.is_empty() {
-                // One character at least, that this may end.
+                // At least one character, or the loop would not end.
                 let first = part.chars().next().map_or(0, char::len_utf8);
                 let (piece, rest) = part.split_at(head(part, room).len().max(first));
                 line.push_str(piece);
