@@ -1,5 +1,5 @@
-//! What the benchmark asks of bpf(2) itself: a program that does nothing, and the kernel's own
-//! clock of programs.
+//! The benchmarks' own use of bpf(2): a program that does nothing, the kernel's clock of programs,
+//! and a map to fill.
 
 use std::{
     fs, io,
@@ -12,9 +12,9 @@ use aya_obj::{
     generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type, bpf_prog_type},
 };
 
-/// A program on `sched_switch` that does nothing: what it costs is the kernel's way into any
-/// program there. Two instructions, loaded here, so that the product's eBPF object holds nothing
-/// for its benchmark.
+/// A program on `sched_switch` that does nothing: it costs what the kernel needs to run any program
+/// there. Its two instructions are loaded here, so that the product's eBPF object has nothing for
+/// benchmarks only.
 pub(crate) struct Empty {
     _program: OwnedFd,
     _link: OwnedFd,

@@ -34,7 +34,7 @@ const REPEAT: usize = 10;
 fn plan(groups: usize, rotated: bool) -> Plan {
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let text = vec![GROUP; groups].join(",");
-    // Fits when it is rotated: made by hand, since Plan::new takes all groups for live ones.
+    // Made by hand, since Plan::new makes all groups live and these fit only in turns.
     let one = Plan::new(&event::parse(GROUP, &pmus).unwrap()).unwrap();
     if rotated {
         Plan {
@@ -56,7 +56,7 @@ fn main() {
     switches();
 }
 
-/// Time of the calls, and how long a busy CPU is kept from its work.
+/// Measures the time of the calls, and how long a busy CPU is kept from its work.
 fn exchange() {
     let cpus = online_cpus();
     let load = TestCgroup::new("busy");

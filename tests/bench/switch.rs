@@ -1,16 +1,15 @@
 //! What a context switch costs with pmuscope attached and without, compared within one run.
 //!
-//! Two processes on one CPU hand a byte to and fro: in one cgroup, where the hook returns at once,
-//! and in two, where every switch is charged. Four things take turns: nothing; the same counters
-//! open but no program; these and a program that does nothing; pmuscope; pmuscope where it has met
-//! a kernel that hides switches from it, and so watches the way out of the scheduler too. Each turn
-//! gives the fastest of a few short runs, which other load on the machine disturbs least, and the
-//! differences are taken within a round of turns, so that a machine that changes its speed
-//! meanwhile changes them little. The table shows their medians and quartiles over the rounds.
+//! Two processes on one CPU pass a byte to and fro: in one cgroup, where the hook returns at once,
+//! and in two, where every switch is charged. Five set-ups take turns: nothing; the same counters
+//! without a program; these with a program that does nothing; pmuscope; pmuscope on a kernel that
+//! hides switches, where it also watches the way out of the scheduler. A turn gives the fastest of
+//! a few short runs, which other load disturbs least. Differences are taken within a round of
+//! turns, so that changes of the machine's speed affect them little. The table shows their medians
+//! and quartiles over the rounds.
 //!
-//! The last but one column is the kernel's own clock of the program, less what it says of the one
-//! that does nothing: programs run with interrupts off, so that other load disturbs it hardly at
-//! all.
+//! The last but one column is the kernel's own time of the program, less that of the program that
+//! does nothing: programs run with interrupts off, so other load hardly disturbs it.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
@@ -47,7 +46,7 @@ const EVENTS: [(&str, u64); 8] = [
     ("dummy", 9),
 ];
 
-/// What is there during a turn.
+/// The set-up of a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Turn {
     Nothing,
@@ -129,7 +128,7 @@ impl Row {
         let names: Vec<_> = events.iter().map(|(name, _)| *name).collect();
         let mut row = Self::default();
         for round in 0..REPEAT {
-            // Each begins a round in its turn, so that none always follows the same one.
+            // Each round begins with another set-up, so that none always follows the same one.
             for at in 0..TURNS.len() {
                 let turn = TURNS[(round + at) % TURNS.len()];
                 let _open: Option<Vec<OwnedFd>> =

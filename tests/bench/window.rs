@@ -125,8 +125,8 @@ fn measure(cgroups: u64, metrics: usize) {
     );
 }
 
-/// Microseconds that each row takes in a pull, where these are in the kernel's map. None where no
-/// session can be started; why is printed.
+/// Microseconds that a row takes in a pull with these rows in the kernel's map. None where no
+/// session can be started; the reason is printed.
 fn pull(rows: &HashMap<UsageKey, UsageRow>) -> Option<f64> {
     let _machine = support::machine()?;
     let mut counting = Counting::plain(support::plan("task-clock"), |config| {
@@ -143,7 +143,7 @@ fn pull(rows: &HashMap<UsageKey, UsageRow>) -> Option<f64> {
     Some(time.as_secs_f64() * 1e6 / rows.len() as f64)
 }
 
-/// Where text goes of which only the length matters: that of the last window.
+/// A writer that keeps only the length of the last window's text.
 struct Length(Rc<Cell<usize>>);
 
 impl Write for Length {

@@ -1,5 +1,5 @@
 //! Each container gets what it used: compared with the kernel's own accounting, cgroup by
-//! cgroup. That all rows add up to the machine proves nothing about who is charged.
+//! cgroup. A sum of all rows that is right does not prove that each row is.
 
 use crate::support::{Counting, Load, TestCgroup, machine, online_cpus};
 

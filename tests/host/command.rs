@@ -79,8 +79,8 @@ fn page_faults_are_those_of_the_command() {
         "touch",
         &PAGES.to_string(),
     ];
-    // Where the kernel has left out the event of a switch, the faults of that slice are split by
-    // time: such a run is no test.
+    // Where the kernel hid a switch, the faults of that slice are split by time: such a run is
+    // repeated.
     let complete = (0..20).find_map(|_| {
         let (_, output) = stat(&args);
         let text = std::fs::read_to_string(&out).unwrap();
@@ -194,7 +194,7 @@ fn interrupted_it_prints_what_was_counted() {
         std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
         let status = child.wait().unwrap();
         assert!(rest.lines().last().unwrap().contains(",total,"), "{rest}");
-        // With a command, its end by SIGTERM is the exit code; else all is well.
+        // With a command the exit code is that of its end by SIGTERM; without one it is 0.
         assert_eq!(
             status.code(),
             Some(if command.is_empty() { 0 } else { 143 })
@@ -244,7 +244,7 @@ fn a_reader_that_has_seen_enough_ends_no_command() {
         drop(out);
         let output = child.wait_with_output().unwrap();
         let log = String::from_utf8_lossy(&output.stderr);
-        // What it says of the machine at INFO is no complaint.
+        // Messages about the machine at INFO are no complaints.
         let complaints = log.lines().filter(|line| !line.starts_with(" INFO "));
         assert_eq!(complaints.collect::<Vec<_>>(), [""; 0]);
         assert_eq!(output.status.code(), Some(code));

@@ -1,4 +1,4 @@
-//! No count is lost and none is made up: on every CPU the rows gain what the counter gains.
+//! No count is lost and none is invented: on every CPU the rows gain what the counter gains.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -140,7 +140,7 @@ fn with_a_thousand_cgroups() {
     }
 }
 
-/// What USAGE has no room for is counted all the same, in the overflow row, and says so.
+/// Counts that USAGE has no row for go to the overflow row and are counted there.
 #[test]
 fn with_a_map_that_is_too_small() {
     let Some(_machine) = machine() else { return };
@@ -227,8 +227,8 @@ fn rows_never_go_back() {
     never_goes_back(counting, &["burst CPU 50 50 60000"]);
 }
 
-/// The time for which a group in turns could have been live goes by the clock of the switch, which
-/// may be older than a flush before it.
+/// The time for which a rotated group could have been live is measured by the clock of the switch,
+/// which may be older than a flush before it.
 #[test]
 fn rows_in_turns_never_go_back() {
     let Some(_machine) = machine() else { return };

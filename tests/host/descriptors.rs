@@ -32,7 +32,7 @@ fn a_low_soft_limit_of_open_files_is_no_obstacle() {
     assert!(log.lines().any(|line| line == "30"), "{log}");
 }
 
-/// What is said to be needed is what is opened.
+/// The number of descriptors that is stated as needed is the number that is opened.
 #[test]
 fn the_descriptors_of_a_session_are_counted_before() {
     let Some(_machine) = machine() else { return };

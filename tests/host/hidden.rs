@@ -1,5 +1,5 @@
-//! Switches that the kernel does not show to the program at `sched_switch`: the machines that test
-//! this hide their init, which runs about once a second, from every program.
+//! Switches that the kernel does not show to the program at `sched_switch`: some kernels hide a
+//! task, such as init, from every program.
 
 use std::{
     process::Command,
@@ -10,10 +10,10 @@ use probe_user::snapshot::Health;
 
 use crate::support::{Counting, TestCgroup, machine, plan, pmuscope};
 
-/// How long something of [`Health`] is awaited.
+/// How long to wait for a change of [`Health`].
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether there is a way to see what is hidden; else says that the test is skipped.
+/// Whether hidden switches can be seen; else says that the test is skipped.
 fn exits_can_be_watched() -> bool {
     let mut grep = Command::new("grep");
     grep.args(["-q", "btf_trace_sched_exit_tp", "/sys/kernel/btf/vmlinux"]);

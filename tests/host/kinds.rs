@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::support::{Counting, TestCgroup, machine};
 
-/// CPUs of another kind are not asked for them, and charge nobody for them.
+/// CPUs of another kind do not read them and charge nobody for them.
 #[test]
 fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
     let Some(_machine) = machine() else { return };

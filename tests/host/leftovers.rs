@@ -1,4 +1,4 @@
-//! Cgroups that a killed pmuscope leaves, and names that are meant for the terminal.
+//! Cgroups that a killed pmuscope leaves, and names with escape sequences.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! Tests on the running kernel: software events are real counters, so truth is at hand here.
+//! Tests on the running kernel, with software events, whose true counts are known.
 //!
 //! They need `CAP_BPF`, `CAP_PERFMON` and the right to make cgroups: as an ordinary user they say
 //! that they were skipped.

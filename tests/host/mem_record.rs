@@ -1,5 +1,4 @@
-//! `mem record` and `mem calibrate` where they cannot work: one sentence each, and no file left to
-//! wonder at.
+//! `mem record` and `mem calibrate` where they cannot work: one sentence each, and no file is left.
 
 use std::process::Stdio;
 

@@ -54,7 +54,7 @@ fn a_task_moved_while_it_runs() {
     );
 }
 
-/// The bound of the flush is all that there is for it.
+/// Only the flush bounds its error.
 #[test]
 fn a_task_that_another_one_moves_while_it_runs_is_counted() {
     let Some(_machine) = machine() else { return };
@@ -76,7 +76,7 @@ fn a_task_that_another_one_moves_while_it_runs_is_counted() {
     }
 }
 
-/// Has that many processes of 2 ms each enter a cgroup of its own by itself, one after the other,
+/// Runs `count` processes of 2 ms, one after the other. Each moves itself into a cgroup of its own,
 /// as a container's first process does. Returns how many cgroups' counts are not within 100 us of
 /// what the process used there.
 fn off_in_churn(counting: &mut Counting, count: usize) -> usize {
@@ -117,7 +117,7 @@ fn off_in_churn(counting: &mut Counting, count: usize) -> usize {
 fn tasks_that_move_themselves() {
     let Some(_machine) = machine() else { return };
     let mut counting = Counting::start("task-clock");
-    // Of what the hypervisor takes while a process exits neither account has anything: all is tried
+    // Time that the hypervisor takes while a process exits is in neither account: then all is tried
     // again.
     let good = (0..4).any(|_| off_in_churn(&mut counting, 200) == 0);
     assert!(good, "some were off each time");

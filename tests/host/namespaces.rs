@@ -1,5 +1,5 @@
-//! pmuscope inside namespaces of its own, as in a container: its ids of processes are not the
-//! kernel's.
+//! pmuscope inside namespaces of its own, as in a container, where its process ids are not those of
+//! the initial namespace.
 
 use std::{
     fs,
@@ -151,7 +151,7 @@ fn the_clock_inside() {
     let made: Vec<u64> = made.into_iter().filter(|made| *made != 0).collect();
     println!("rows made in {first}..{last}: {made:?}");
     assert!(!made.is_empty());
-    // Those of before the first snapshot are of the time that starting took.
+    // Those before the first snapshot were made while the session started.
     let began = first - 60_000_000_000;
     assert!(made.iter().all(|made| (began..=last).contains(made)));
 }

@@ -13,8 +13,8 @@ use crate::support::{load_binary, pmuscope};
 
 const NOBODY: u32 = 65534;
 
-/// Copies of pmuscope and of the load that every user may run: what is built below root's home is
-/// root's alone.
+/// Copies of pmuscope and of the load that every user may run: only root can reach what is built
+/// below root's home.
 pub(crate) struct Programs(TempDir);
 
 impl Programs {
@@ -43,8 +43,8 @@ impl Programs {
     }
 }
 
-/// Makes this process nobody's; capabilities stay only where the caller saw to it. For a process
-/// that was forked: system calls only.
+/// Makes nobody the user of this process; capabilities stay only if the caller kept them. Runs
+/// after fork: makes system calls only.
 pub(crate) fn become_nobody() -> io::Result<()> {
     // SAFETY: plain system calls.
     unsafe {

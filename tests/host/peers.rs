@@ -1,4 +1,4 @@
-//! Beside other people's tools: perf counts the same, and a real container has its id.
+//! Compared with other tools: perf counts the same, and a real container has its id.
 
 use std::{
     fs,
@@ -37,8 +37,8 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
     };
     for round in 1..=ROUNDS {
         let (clocks, taken) = counted_beside_perf();
-        // What the hypervisor takes between our moment of a switch and perf's is on one side with
-        // us and on the other with perf: such a round says less, and another one is made.
+        // pmuscope and perf charge time that the hypervisor takes between their moments of a switch
+        // to different tasks: such a round is repeated.
         let same = |(ours, perf): &(u64, u64)| ours.abs_diff(*perf) <= perf / 100;
         if taken > 0 && round < ROUNDS && !clocks.iter().all(same) {
             println!("once more: the hypervisor and interrupts took {taken} ns");
@@ -236,7 +236,7 @@ fn a_runc_container_shows_as_its_id() {
     );
 }
 
-/// What a container did is read by Prometheus' own parser, which wants times with what goes into a
+/// Prometheus' own parser reads the counts of a container. It needs timestamps for what goes into a
 /// block.
 #[test]
 fn prometheus_reads_what_stat_writes() {

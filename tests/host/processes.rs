@@ -26,8 +26,7 @@ fn has_executed(pid: u32) -> bool {
     words.contains("\0twice\0")
 }
 
-/// What such a load does before its first thread is gone and long after belongs to one row, up to
-/// its end.
+/// All counts of such a load belong to one row, from before its first thread exits to its end.
 fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     let Some(_machine) = machine() else { return };
     let cgroup = TestCgroup::new(mode);
@@ -42,7 +41,7 @@ fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     wait_for(load.pid(), |pid| {
         gone(pid) && cgroup.cpu_time() >= 100_000_000
     });
-    // Rows of what ended are freed by these.
+    // These pulls free the rows of ended processes.
     for _ in 0..4 {
         counting.session.pull().unwrap();
     }
@@ -104,7 +103,7 @@ fn more_processes_than_rows_end_in_one_window() {
     });
     let mut load = storm.load(&format!("forks {FORKS} 0"));
     load.go();
-    // As a command does that waits for the end of another.
+    // As the command does while it waits for its child.
     while !load.has_ended() {
         counting.session.drain().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -113,7 +112,7 @@ fn more_processes_than_rows_end_in_one_window() {
     let window = counting.window();
     assert_eq!(window.health.sum.overflowed, 0);
     let processes = processes(&window, &storm);
-    // What is summed is told apart no more.
+    // Rows that were summed cannot be told apart.
     assert!(processes.contains(&ENDED) || processes.len() > FORKS as usize);
     let counts = processes
         .into_iter()

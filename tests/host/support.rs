@@ -26,8 +26,8 @@ use probe_user::{
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// The machine, for one test at a time: loads of another test would be noise, and its programs
-/// cost to ours. None, with a reason, where this process may not load programs and make cgroups.
+/// The machine, for one test at a time: loads and programs of another test would disturb this one.
+/// None, with a reason, where this process may not load programs and make cgroups.
 pub(crate) fn machine() -> Option<File> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: needs root to load eBPF programs and to make cgroups");
@@ -228,7 +228,7 @@ impl Counting {
 
     pub(crate) fn with_plan(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         let mut counting = Self::plain(plan, change);
-        // The kernel of the machines that test this hides its init's leaving from all programs.
+        // Some kernels hide from all programs that a task, such as init, leaves.
         counting.session.watch_exits().unwrap();
         counting.first = counting.session.pull().unwrap();
         counting
@@ -275,9 +275,9 @@ impl Counting {
     }
 
     /// Asserts that a task-clock of a window is what the kernel's own accounting says, within 1%
-    /// (stated by the project): our count runs from switch to switch as the kernel's own does.
-    /// Allowed for is what was measured since the start: what interrupts and the hypervisor took,
-    /// and the slices in which a switch was missed, whose owners are estimated.
+    /// (the project's promise): pmuscope counts from switch to switch as the kernel does. The bound
+    /// adds what was measured since the start: time of interrupts and of the hypervisor, and slices
+    /// in which a switch was missed, whose owners are estimated.
     #[track_caller]
     pub(crate) fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
         let taken = self.taken();
@@ -329,9 +329,9 @@ pub(crate) fn plan(events: &str) -> Plan {
     Plan::new(&event::parse(events, pmus).unwrap()).unwrap()
 }
 
-/// CPU time in ns that the kernel spent in interrupts or that the hypervisor took, all CPUs, so
-/// far: the kernel's own accounting leaves it out of a task's time, a clock that runs while the
-/// task is on does not.
+/// CPU time in ns on all CPUs that the kernel spent in interrupts or that the hypervisor took, so
+/// far. The kernel's accounting leaves it out of a task's time; a clock that runs while the task is
+/// on a CPU does not.
 fn taken_time() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     // cpu user nice system idle iowait irq softirq steal ..., in ticks.
@@ -367,7 +367,7 @@ pub(crate) fn pmuscope() -> Command {
     }))
 }
 
-/// Has a command start with these soft and hard limits of open files.
+/// Sets the soft and hard limits of open files with which a command starts.
 pub(crate) fn limit_files(command: &mut Command, current: u64, maximum: u64) {
     use std::os::unix::process::CommandExt as _;
 

@@ -61,7 +61,7 @@ const CASES: &[(&[&str], i32, &str)] = &[
     ),
 ];
 
-/// As above, of what needs the right to count.
+/// As above, for arguments that are checked only with the right to count.
 const COUNTING_CASES: &[(&[&str], i32, &str)] = &[
     (
         &["stat", "--", "/nowhere/command"],
@@ -90,8 +90,8 @@ const COUNTING_CASES: &[(&[&str], i32, &str)] = &[
     ),
 ];
 
-/// What is done to the machine in a mount namespace of its own, and what `pmuscope stat true` must
-/// say there.
+/// Changes to the machine in a mount namespace of its own, and what `pmuscope stat true` must say
+/// then.
 const BROKEN_MACHINES: &[(&str, &str)] = &[
     (
         "umount --lazy $(awk '$3 == \"cgroup2\" {print $2}' /proc/mounts)",
@@ -146,7 +146,7 @@ fn wrong_arguments_of_counting() {
     }
 }
 
-/// Has the next program find a kernel without bpf(2).
+/// Makes bpf(2) fail in the next program as in a kernel without it.
 fn without_bpf() -> std::io::Result<()> {
     let statement = |code, k| libc::sock_filter {
         code,

@@ -19,9 +19,9 @@ use crate::burn;
 /// exits.
 ///
 /// Prints for each what it used there in ns, by two accounts of the kernel: that of the scheduler,
-/// which leaves out what the hypervisor took, and that of perf's task-clock. All run on one CPU, so
-/// that a child that is waited for has left it: the scheduler's account of one that still runs
-/// would be as old as its last tick.
+/// without time that the hypervisor took, and that of perf's task-clock. All run on one CPU, so
+/// that a child that was waited for has left it: the scheduler's account of a running task is as
+/// old as its last tick.
 pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<()> {
     let (mut from, mut to) = io::pipe()?;
     for at in 0..count {
@@ -39,7 +39,7 @@ pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<(
     Ok(())
 }
 
-/// fork(2) whose child shares the descriptors: what it opens is there when it is gone.
+/// fork(2) whose child shares the descriptors: what it opens stays open after its end.
 ///
 /// # Safety
 ///

@@ -128,8 +128,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Becomes this program again `count` times, each time by a thread that is not the first: it takes
-/// the thread id of the first one over.
+/// Executes this program again `count` times, each time by a thread that is not the first and so
+/// takes over the first one's id.
 fn execs(count: u64) -> Result<(), Box<dyn Error>> {
     let Some(left) = count.checked_sub(1) else {
         return Ok(());
@@ -251,7 +251,7 @@ fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives this thread real-time priority where that is to be had.
+/// Gives this thread real-time priority if the kernel allows it.
 fn real_time() {
     // `struct sched_param` of the kernel; musl has another one, and refuses the call.
     let priority: i32 = 1;

@@ -1,5 +1,5 @@
-//! Recorded sessions (tests/fixtures/recordings) through window, join, derive and every format, with
-//! no kernel: what is shown of them is golden.
+//! Recorded sessions (tests/fixtures/recordings) through window, join, derive and every format,
+//! without a kernel. The output is golden.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{

@@ -1,4 +1,4 @@
-//! Counting per container against a PMU that says itself what each container must have.
+//! Counting per container, compared with a test PMU that knows each container's true counts.
 //!
 //! The core-like test PMU counts a whole number per nanosecond that a task is on a CPU, and its
 //! reads on the `sched_switch` tracepoint see one instant: what is charged must be exact.
@@ -41,7 +41,7 @@ pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&T
     }
 }
 
-/// A window at whose end none of these cgroups ran, and how long the PMU saw each run until then.
+/// A window at whose end none of these cgroups runs, and how long the PMU saw each run until then.
 ///
 /// A process that has been waited for is still on its CPU, or waits for it, until its last switch.
 pub(crate) fn settled(

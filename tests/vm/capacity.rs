@@ -101,7 +101,7 @@ fn a_broken_counter_is_found_and_not_used() {
     instructions_are_twice_the_cycles(&events);
 }
 
-/// With two groups in turns a command of a moment has no value of one of them.
+/// With two groups in turns, a short command would have no value of one of them.
 #[test]
 fn nothing_takes_turns_by_default() {
     let Some(_machine) = machine() else { return };

@@ -1,4 +1,4 @@
-//! What this guest's row of the boot table says (xtask/src/vm/boots.rs), from the environment.
+//! The row of this guest in the boot table (xtask/src/vm/boots.rs), from the environment.
 
 use std::{env, fs};
 
@@ -21,7 +21,7 @@ pub(crate) fn is_6_1() -> bool {
 pub(crate) fn preempts_itself() -> bool {
     match fs::read_to_string("/sys/kernel/debug/sched/preempt") {
         Ok(modes) => modes.contains("(full)") || modes.contains("(lazy)"),
-        // Not to be chosen in this kernel: its version says whether it was built in.
+        // A kernel without a choice of modes: its version names the mode.
         Err(_) => fs::read_to_string("/proc/version")
             .unwrap()
             .contains(" PREEMPT"),
@@ -39,13 +39,14 @@ pub(crate) fn clock_runs_alone() -> bool {
     value("CLOCK") != "instructions"
 }
 
-/// By what part a time of the kernel's, over some seconds in turns, may differ from the PMU's.
+/// The relative difference that is allowed between the kernel's time of a group, over some seconds
+/// of turns, and the PMU's.
 ///
-/// The kernel looks at its clock beside the moment at which the test PMU starts and stops. Where
-/// the guest's clock is its instructions, QEMU runs its CPUs in turns of up to a tick (4 ms), and
-/// both clocks go on in the turns of the other CPU: one that begins between the two moments is in
-/// one time and not in the other. Else QEMU keeps an emulated CPU from running there for as long as
-/// its host does something else: no bound on that says anything about pmuscope.
+/// The kernel reads its clock shortly before or after the test PMU starts or stops. Where the clock
+/// counts instructions, QEMU runs its CPUs in turns of up to a tick (4 ms), and time goes on in the
+/// turn of the other CPU: such a turn between the two moments is in one time and not in the other.
+/// Else the host may stop a CPU between the two moments for any time, and no bound would say
+/// anything about pmuscope.
 pub(crate) fn clock_slack() -> f64 {
     if clock_runs_alone() {
         f64::INFINITY
@@ -54,10 +55,9 @@ pub(crate) fn clock_slack() -> f64 {
     }
 }
 
-/// The same where only one CPU has something to do: nothing but its own instructions are between
-/// the two moments. Seen: up to 0.007%, where the same counts were off by -1.8% to 1.4% with both
-/// CPUs busy; up to 0.014% of task-clock, which is taken back to the switch itself while a group's
-/// time is not.
+/// The same where only one CPU is busy: only its own instructions are between the two moments.
+/// Measured: up to 0.007%, and -1.8% to 1.4% for the same counts with both CPUs busy; up to 0.014%
+/// of task-clock, which is taken back to the switch itself while a group's time is not.
 pub(crate) fn clock_slack_of_one_cpu() -> f64 {
     clock_slack() / 20.0
 }

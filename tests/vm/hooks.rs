@@ -1,4 +1,5 @@
-//! The hook `cgroup-switches`: used where it is complete, left where it is not, and never wrong.
+//! The hook `cgroup-switches`: used where it sees all switches, replaced where it does not, and
+//! never wrong.
 
 use probe_user::{session::Session, snapshot::Hook};
 
@@ -56,9 +57,9 @@ fn where_it_is_complete_it_counts_the_same() {
     assert_eq!(hook(&counting), Hook::CgroupSwitches);
 }
 
-/// While a task copies a value out of a map, the kernel runs no `perf_event` program on its CPU:
-/// with preemption everywhere, switches out of there are missed. That must be noticed, and the
-/// default hook must stay exact.
+/// While a task copies a value out of a map, the kernel runs no `perf_event` program on its CPU.
+/// With full preemption the hook misses switches there. This must be noticed, and the default hook
+/// must stay exact.
 #[test]
 fn missed_switches_are_noticed() {
     let Some(_machine) = machine() else { return };

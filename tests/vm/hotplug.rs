@@ -61,7 +61,7 @@ fn a_cpu_that_leaves_and_comes_back_counts_on() {
         let mut displaced = a.load("burn 1 150");
         displaced.go();
         set_online(1, false);
-        // In one round nobody looks while it is away.
+        // In one round there is no pull while it is away.
         if round != 1 {
             counting.session.pull().unwrap();
         }
@@ -166,8 +166,8 @@ fn could_be_live(snapshot: &Snapshot, cpu: u16) -> u64 {
         .sum()
 }
 
-/// While a CPU is away nobody runs there, idle included, and its last switch and its first are not
-/// missed ones.
+/// Nobody has the time for which a CPU was offline, not even idle, and its last and first switch do
+/// not count as missed.
 #[test]
 fn the_time_for_which_a_cpu_was_away_is_nobodys() {
     let Some(_machine) = machine() else { return };
@@ -192,7 +192,7 @@ fn the_time_for_which_a_cpu_was_away_is_nobodys() {
         set_online(1, false);
         moving += nanos(leaves);
         let gone = Instant::now();
-        // In one round nobody looks while it is away.
+        // In one round there is no pull while it is away.
         if round != 1 {
             counting.session.pull().unwrap();
         }

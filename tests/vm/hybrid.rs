@@ -41,7 +41,7 @@ fn hybrid() -> Option<TestPmu> {
     Some(TestPmu::load("set=hybrid"))
 }
 
-/// A generic event is one of each kind, and what both count is all.
+/// A generic event is opened on each kind of core, and its count is the sum.
 #[test]
 fn kinds_of_core_add_up() {
     let Some(_machine) = machine() else { return };

@@ -41,7 +41,7 @@ fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
     }
 }
 
-/// They are in the file as the core wrote them, and in a count of their own.
+/// Such samples are in the file as the core wrote them, and are counted apart.
 #[test]
 fn samples_with_an_address_or_time_of_zero_are_kept_and_counted() {
     let Some(_machine) = arm() else { return };
@@ -125,7 +125,8 @@ fn a_cgroup_is_recorded_and_nothing_else() {
     assert_eq!(paths, [a.path.clone(), below.path.clone()]);
 }
 
-/// The smallest buffers: sampling stops again and again, and nothing that was written is missing.
+/// With the smallest buffers sampling stops again and again, and no record that was written is
+/// lost.
 #[test]
 fn small_buffers_lose_no_record_that_was_written() {
     let Some(_machine) = arm() else { return };
@@ -239,7 +240,7 @@ fn a_cgroup_on_a_cpu_that_leaves_and_comes_back() {
     for (round, [before, meanwhile, mut after]) in rounds.into_iter().enumerate() {
         before.finish();
         set_online(1, false);
-        // In one round nobody looks while it is away.
+        // In one round the recorder does not notice that it is away.
         if round == 0 {
             meanwhile.finish();
         }

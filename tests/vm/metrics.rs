@@ -1,10 +1,10 @@
 //! Every documented metric of the cores, against a PMU whose rates are known.
 //!
 //! Each event counts a whole number per nanosecond on a CPU, and all reads on the `sched_switch`
-//! tracepoint see one instant. So whatever group was live for however long, its counts must be its
-//! rates times one number of nanoseconds, to the count, and every metric must be its formula of
-//! them, to the digit. A rate is scaled by the kernel's times besides: how far those are from the
-//! PMU's is told apart.
+//! tracepoint see one instant. So the counts of a group must be its rates times one number of
+//! nanoseconds, exactly, however long the group was live, and every metric must be its formula of
+//! them, to the last digit. A rate also depends on the kernel's times: how far these are from the
+//! PMU's is checked apart.
 
 mod known;
 

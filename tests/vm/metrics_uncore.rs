@@ -1,9 +1,9 @@
 //! Every documented metric of sockets and devices, against the test PMUs' own rates.
 //!
 //! All events of a group are read at one moment, so their counts must be their rates times one time
-//! on the PMU, within rounding, and every metric its formula of them. How far the kernel's clock
-//! readings are from that time is told apart: they are the time base of rates, and an emulated
-//! machine's.
+//! on the PMU, within rounding, and every metric its formula of them. Rates also depend on the
+//! kernel's clock, which in an emulated machine is less exact: how far it is from the PMU's time is
+//! checked apart.
 
 use std::{collections::BTreeMap, fs, thread, time::Duration};
 
@@ -67,9 +67,9 @@ pub(crate) fn plan(chip: Chip) -> Plan {
     plan_of(machine, &uncore_metrics(&catalogue, &machine))
 }
 
-/// Gives every event that was opened so large a rate that a count more or less does not matter:
-/// where the kernel multiplexes, a group may lose a part of a count in each turn. The proportions
-/// of the module's own rates stay, since they tell every bit of an encoding.
+/// Gives every open event a rate so large that one count more or less does not matter: where the
+/// kernel multiplexes, a group may lose a part of a count in each turn. Proportions of the module's
+/// own rates are kept, since they depend on every bit of an encoding.
 pub(crate) fn enlarge_rates(pmu: &TestPmu) {
     let rates = rates();
     for ((name, unit, [config, config1, config2]), rate) in &rates {

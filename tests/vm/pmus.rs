@@ -30,8 +30,8 @@ fn open_count_and_refuse_like_the_real_ones() {
     );
 }
 
-/// Uncore events are opened once per CPU of the cpumask, and counted per socket: exactly what was
-/// added.
+/// Uncore events are opened once per CPU of the cpumask. Each socket has exactly the counts that
+/// were added to it.
 #[test]
 fn uncore_counts_are_those_of_the_socket() {
     let Some(_machine) = machine() else { return };

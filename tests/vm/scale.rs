@@ -56,6 +56,6 @@ fn five_thousand_cgroups() {
             .iter()
             .all(|child| counting.count(&left, "task-clock", child.id).is_none())
     );
-    // They are gone already.
+    // They were removed above.
     children.into_iter().for_each(std::mem::forget);
 }

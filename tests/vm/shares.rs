@@ -1,8 +1,9 @@
 //! Shares of a socket's traffic against the truth: the uncore test PMU counts a known number for
 //! each nanosecond that a watched container runs, so what each container caused is known exactly.
 //!
-//! What is measured is the way of a share: weights charged at switches, counters read one after the
-//! other, what else runs. How well a core's misses stand for a socket's traffic is not.
+//! This measures the errors of attribution: weights charged at switches, counters read one after
+//! the other, other tasks. It does not measure how well a core's misses represent a socket's
+//! traffic.
 //! `cargo xtask vm --filter arm64-6.12-shares` prints the tables of docs/accuracy.md.
 
 mod errors;
@@ -121,13 +122,13 @@ impl Containers {
     }
 }
 
-/// Only containers make traffic. Who reads the counters is in the root cgroup and runs at the ends
-/// of every window, between the reading of a weight and that of the traffic.
+/// Only containers make traffic. pmuscope itself is in the root cgroup and runs at the ends of
+/// every window, between the reading of a weight and that of the traffic.
 fn is_container(owner: &Owner) -> bool {
     owner.cgroup != CgroupId::ROOT
 }
 
-/// A window in whose ends nobody who makes traffic runs, so that the truth has the same ones.
+/// A window at whose ends no container runs, so that it covers the same time as the truth.
 fn quiet(
     pmu: &TestPmu,
     on: &[u64],
@@ -185,15 +186,15 @@ fn loads() -> impl Iterator<Item = (String, Vec<u64>)> {
     two.chain(equal)
 }
 
-/// Weights are read at our hook of a switch, traffic is counted up to the test PMU's. If QEMU stops
-/// the CPU between the two, the time until it goes on is in one and not in the other: for as long
-/// as its host does something else, or, where the clock is the guest's instructions, for the other
-/// CPU's turn (seen: 56 us of 300 ms). Such a run says nothing about pmuscope, and another one is
-/// made, up to so many.
+/// The most runs of one load. Weights are read at pmuscope's hook of a switch, and traffic is
+/// counted up to the test PMU's. If QEMU stops the CPU between the two, the time until it goes on
+/// is in one and not in the other: as long as the host does something else, or, where the clock
+/// counts instructions, for a turn of the other CPU (measured: 56 us of 300 ms). Such a run says
+/// nothing about pmuscope and is repeated.
 const ROUNDS: usize = 3;
 
-/// Where the clock is the guest's instructions that is seldom: so many runs may be made again over
-/// all loads.
+/// The most runs that may be repeated over all loads where the clock counts instructions: there it
+/// is rare.
 const SELDOM: usize = 2;
 
 #[test]

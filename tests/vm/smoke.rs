@@ -164,8 +164,8 @@ fn cpu_time() -> u64 {
     u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("time is positive")
 }
 
-/// The hook on cgroup-switches rests on it: a cgroup has a perf state of its own only once some
-/// controller is on in the root.
+/// A cgroup has a perf state of its own only after some controller was enabled in the root. The
+/// hook on cgroup-switches depends on it.
 #[test]
 fn cgroup_has_a_perf_state_where_a_controller_is_on() {
     let path = Path::new("/sys/fs/cgroup/smoke");
@@ -206,8 +206,8 @@ fn hardware_cycles_are_refused() {
     assert_eq!(error, Some(io::ErrorKind::NotFound));
 }
 
-/// With `-icount` an instruction is an instruction: the same loop counts the same, and twice the
-/// rounds count exactly the instructions of the loop more.
+/// With `-icount` counts of instructions are exact: the same loop has the same count, and more
+/// rounds add exactly their instructions.
 #[test]
 fn icount_counts_instructions_exactly() {
     if value("ICOUNT").is_empty() {
@@ -228,7 +228,7 @@ fn icount_counts_instructions_exactly() {
     assert_eq!(double - first, 2 * 1_000_000);
 }
 
-/// Our own modules go in and out of this kernel.
+/// Our own modules can be loaded into this kernel and removed.
 #[test]
 fn test_modules_load() {
     let Ok(files) = fs::read_dir("/lib/pmuscope") else {

@@ -44,7 +44,7 @@ fn every_record_is_its_containers() {
     assert!(stat("full") > 10, "few buffers ran full");
 }
 
-/// Each lives for a moment; most are gone when their records are looked at.
+/// Each lives for a moment; most have ended when their records are read.
 #[test]
 fn a_thousand_short_processes() {
     let Some(_machine) = machine() else { return };
@@ -62,7 +62,7 @@ fn a_thousand_short_processes() {
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
 }
 
-/// All threads of a process are moved: what they did before stays where they were.
+/// All threads of a process are moved: their earlier records stay in the old cgroup.
 #[test]
 fn threads_that_move_between_cgroups() {
     let Some(_machine) = machine() else { return };
@@ -93,9 +93,9 @@ fn threads_that_move_between_cgroups() {
     assert_conserved(&reading);
 }
 
-/// Records that name no thread find their owner by the time of the switches. Each container's
-/// records name a data source of its own, so that every record in a stranger's row is seen,
-/// whatever the sums say.
+/// Owners of records without a thread id are found by the times of switches. The records of each
+/// container have their own data source, so that each record in a wrong row is found, even where
+/// sums are right.
 #[test]
 fn without_thread_ids_owners_are_found_by_time() {
     let Some(_machine) = machine() else { return };
@@ -106,13 +106,13 @@ fn without_thread_ids_owners_are_found_by_time() {
     assert!(shares.iter().all(|share| *share < 1.0), "{shares:?}");
 }
 
-/// The records in a stranger's row, containers' and such as are in a container's, in percent of the
-/// containers' records.
+/// Records of containers in other rows, and records of others in containers' rows, in percent of
+/// the containers' records.
 fn misattributed(pmu: &TestPmu) -> f64 {
     // As after the module was loaded: the end of the last one stopped it.
     pmu.control("spe ops_per_ms 1000000");
     let [a, b, c] = ["a", "b", "c"].map(TestCgroup::new);
-    // None of the sources that everyone else's loads have.
+    // Sources that no other load has.
     let loads = [
         (&a, "burst 0 8000 8000 600", 0x81),
         (&b, "burn 0 300", 0x82),
@@ -194,7 +194,7 @@ fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
     for round in 0..3 {
         thread::sleep(Duration::from_millis(60));
         online(false);
-        // In one round nobody looks while it is away.
+        // In one round there is no pull while it is away.
         if round != 1 {
             sampling.pull();
         }

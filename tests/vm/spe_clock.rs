@@ -1,4 +1,4 @@
-//! SPE inside a time namespace: the kernel stamps by its own clock, and so do we.
+//! SPE inside a time namespace: records and programs use the kernel's own clock.
 
 use std::{
     fs,

@@ -15,8 +15,8 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// Random bytes among the records: counted as bad, and nobody's count is changed but by those that
-/// happen to be records.
+/// Random bytes among the records are counted as bad. They change no other count, except for those
+/// that happen to be records.
 #[test]
 fn garbage_is_counted_as_bad() {
     let Some(_machine) = machine() else { return };
@@ -155,7 +155,7 @@ fn a_full_map_loses_owners_but_no_record() {
     assert_eq!(overflowed, reading.health.sum.overflowed);
 }
 
-/// The PMU cannot be taken away while it is in use.
+/// The module of the PMU cannot be unloaded while it is in use.
 #[test]
 fn unloading_while_counting_is_refused_and_changes_nothing() {
     let Some(_machine) = machine() else { return };

@@ -224,8 +224,8 @@ pub(crate) fn assert_conserved(reading: &SpeReading) {
     );
 }
 
-/// Runs loads to their end under a session that `start` makes once they wait in their cgroups, so
-/// that all they do from then on is their cgroup's. Gives the process ids of each cgroup in turn.
+/// Runs loads to their end under a session that `start` makes when they wait in their cgroups, so
+/// that all their records are their cgroup's. Returns the process ids of each cgroup in order.
 pub(crate) fn sample(
     pmu: &TestPmu,
     loads: &[(&TestCgroup, &str)],

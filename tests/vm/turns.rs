@@ -1,7 +1,7 @@
-//! More events than the PMU has counters: the kernel's multiplexing, and turns of counter groups
-//! beside it. Where the PMU counts at one rate, the only error of what is scaled is that of the
-//! kernel's times; where it counts faster on one CPU than on the other, also that of adding up
-//! before scaling.
+//! More events than the PMU has counters: the kernel's multiplexing, and pmuscope's turns of
+//! counter groups. Where the PMU counts at one rate, scaled counts have only the error of the
+//! kernel's times. Where it counts faster on one CPU than on the other, adding up before scaling
+//! would be an error too.
 
 use std::{path::Path, thread, time::Duration};
 
@@ -184,8 +184,7 @@ fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestC
     }
 }
 
-/// Groups change their turns once: each is live for a quarter of the time on one CPU and three on
-/// the other.
+/// Each group is live for a quarter of the time on one CPU and three quarters on the other.
 #[test]
 fn turns_are_made_up_for_on_each_cpu() {
     let Some(_machine) = machine() else { return };
@@ -212,7 +211,7 @@ fn turns_are_made_up_for_on_each_cpu() {
     uneven_counts_are_true(&pmu, &mut counting, &a, clock_slack());
 }
 
-/// Somebody else counts on CPU 0, where the kernel then gives both their turns.
+/// Another program counts on CPU 0, where the kernel then multiplexes both.
 #[test]
 fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     let Some(_machine) = machine() else { return };

@@ -84,8 +84,8 @@ fn more_events_than_the_soft_limit_of_open_files() {
     );
 }
 
-/// The only CPU of socket 1 leaves and comes back: that socket has no count meanwhile, the other
-/// counts on, and nothing that was counted is lost.
+/// The only CPU of socket 1 goes offline and comes back. Meanwhile that socket has no count, the
+/// other goes on counting, and no earlier count is lost.
 #[test]
 fn a_socket_that_goes_offline_comes_back() {
     let Some(_machine) = machine() else { return };
@@ -131,7 +131,7 @@ fn a_socket_that_goes_offline_comes_back() {
     );
 }
 
-/// A PMU of both CPUs moves to the other one when its own leaves.
+/// A PMU of both CPUs moves to the other CPU when its own goes offline.
 #[test]
 fn a_cpumask_that_moves_is_followed() {
     let Some(_machine) = machine() else { return };

@@ -34,7 +34,7 @@ pub(crate) fn has_apt() -> bool {
 ///
 /// # Errors
 ///
-/// Where apt fails, or this user may not: then `need` and the command are the message.
+/// apt fails, or this user may not install packages: then the message is `need` and the command.
 pub(crate) fn install(packages: &[&str], need: &str) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
@@ -50,8 +50,8 @@ pub(crate) fn install(packages: &[&str], need: &str) -> Result<()> {
         apt.env("DEBIAN_FRONTEND", "noninteractive");
         apt
     };
-    // Lists may be absent or out of date, as in a fresh container. One source that does not answer
-    // is no obstacle: what cannot be installed then, the next command says.
+    // Lists may be absent or out of date, as in a fresh container. A source that does not answer is
+    // ignored here: the next command names a package that cannot be installed.
     let _ = sh::check(apt().arg("update"));
     let mut install = apt();
     install.args(["install", "-y", "--no-install-recommends"]);

@@ -1,12 +1,12 @@
-//! `cargo xtask docs`: writes docs/metrics.md and docs/metrics/ from the catalogue of metrics. A unit
-//! test of the catalogue says when they have drifted.
+//! `cargo xtask docs`: writes docs/metrics.md and docs/metrics/ from the catalogue of metrics. A
+//! unit test of the catalogue says when they have drifted.
 
 use anyhow::{Context as _, Result};
 
 use crate::{setup, sh};
 
-/// The library that knows the pages builds the eBPF programs too, so that xtask, which installs
-/// their linker, cannot depend on it.
+/// Runs an example of probe-user, which makes the pages. xtask cannot depend on probe-user, whose
+/// build needs bpf-linker, which xtask installs.
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     let mut cargo = sh::cargo();

@@ -15,8 +15,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{debian, sh};
 
-/// What a machine has before the README's first command. It asks for rustup and a C compiler; the
-/// rest is what brings the clone.
+/// What a machine has before the README's first command. The README asks for rustup and a C
+/// compiler; the rest is needed to clone.
 const PACKAGES: &str = "gcc,libc6-dev,ca-certificates,git";
 
 /// Files and directories outside of home that say how package registries are reached.
@@ -31,7 +31,7 @@ const SETTINGS: &[&str] = &[
 /// Where the clone is, in the new root.
 const CLONE: &str = "root/pmuscope";
 
-/// Parts of the toolchain that `cargo xtask setup` brings: they are taken out first.
+/// Removes the parts of the toolchain that `cargo xtask setup` installs.
 const SETUP_BRINGS: &str = "rustup component remove rust-src
 rustup target remove x86_64-unknown-linux-musl aarch64-unknown-linux-musl";
 
@@ -39,8 +39,8 @@ rustup target remove x86_64-unknown-linux-musl aarch64-unknown-linux-musl";
 const COMMANDS: &str = "cargo xtask run -- stat -- sleep 1
 cargo xtask test";
 
-/// Runs as root in new namespaces; $1 is the root. Mounts made here end with the namespace. The
-/// root is exchanged, not only changed: runc exchanges it in its turn, which a mere chroot cannot.
+/// Runs as root in new namespaces; $1 is the root. Mounts made here end with the namespace. It uses
+/// `pivot_root` and not chroot, since runc's own `pivot_root` does not work in a chroot.
 const ENTER: &str = r#"
 mount --bind "$1" "$1"
 mount --rbind /sys "$1/sys" && mount --make-rslave "$1/sys"
@@ -104,7 +104,7 @@ fn debian_root(root: &Path) -> Result<()> {
     sh::check(&mut make)
 }
 
-/// How this machine reaches package registries holds there too.
+/// Copies the settings by which this machine reaches package registries.
 fn settings(root: &Path) -> Result<()> {
     let there: Vec<_> = SETTINGS
         .iter()
@@ -171,7 +171,7 @@ fn enter(root: &Path, script: &str) -> Command {
         .args(["sh", "-euc", ENTER, "sh"])
         .arg(root)
         .arg(script);
-    // What cargo and rustup set for this xtask is of this machine; what a user set stays.
+    // Variables that cargo and rustup set for this xtask are removed; those that a user set stay.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         let ours = ["CARGO", "CARGO_HOME", "CARGO_TARGET_DIR", "LD_LIBRARY_PATH"];

@@ -37,7 +37,8 @@ const ORDER: &[&str] = &[
     "doctor",
 ];
 
-/// What pure stages never name, though it is before them: they work on recorded snapshots, too.
+/// The module that pure stages must not name, though it is before them: they work on recorded
+/// snapshots too.
 const LIVE: &str = "session";
 const PURE: &[&str] = &["window", "join", "derive", "emit"];
 

@@ -79,7 +79,7 @@ fn main() {
 mod tests {
     use clap::CommandFactory as _;
 
-    /// clap finds most mistakes in what is declared only when that verb runs.
+    /// clap checks the declaration of a verb only when that verb runs.
     #[test]
     fn every_verb_is_declared_right() {
         super::Args::command().debug_assert();

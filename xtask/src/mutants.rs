@@ -9,19 +9,22 @@ use serde_json::Value;
 
 use crate::sh;
 
-/// The version whose mutants the figures of the project are of.
+/// Pinned: another version makes other mutants.
 const CARGO_MUTANTS: &str = "27.1.0";
 
-/// The least part of the mutants that tests must catch, in percent.
+/// The part of the mutants that tests must catch, in percent.
 const CAUGHT: usize = 90;
+
+/// The profile of Cargo.toml that mutants are built with.
+const PROFILE: &str = "mutants";
 
 /// The tests that count: nothing else is built.
 const TESTS: [&str; 4] = ["--lib", "--bins", "--test=derive", "--test=replay"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Sources to change, such as probe-user/src/join/mod.rs or 'probe-user/src/derive/**'; without,
-    /// those of probe-user that differ from the branch main
+    /// Sources to change, such as probe-user/src/join/mod.rs or 'probe-user/src/derive/**';
+    /// without, those of probe-user that differ from the branch main
     files: Vec<String>,
     /// The N-th of M equal samples of the mutants, from 0 on
     #[arg(long, value_name = "N/M")]
@@ -48,9 +51,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "--test-tool",
         "nextest",
     ]);
-    cargo.args(["--jobs", "1", "--profile", "mutants", "--cap-lints", "true"]);
+    cargo.args(["--jobs", "1", "--profile", PROFILE, "--cap-lints", "true"]);
     cargo.arg("--output").arg(&output);
-    // Each run changes a copy of the tree; what others depend on is built once for all of them.
+    // Each run changes a copy of the tree; its dependencies are built once for all runs.
     cargo.env("CARGO_TARGET_DIR", output.join("build"));
     for tests in TESTS {
         cargo.arg(format!("--cargo-arg={tests}"));
@@ -62,10 +65,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.args(["--sharding", "round-robin", "--shard", shard]);
     }
     let status = cargo.status().context("cannot start cargo mutants")?;
-    // 2: some were missed, 3: some tests did not end. Anything else says nothing about tests.
+    // 2: some mutants were missed, 3: some tests did not end. Other codes are errors of the run.
     ensure!(
         matches!(status.code(), Some(0 | 2 | 3)),
-        "cargo mutants ended with {status}: what it says above is to be mended first"
+        "cargo mutants ended with {status}: fix what it says above first"
     );
     let counts = counts(&output.join("mutants.out/outcomes.json"))?;
     let total = counts.caught + counts.missed;
@@ -83,7 +86,7 @@ struct Counts {
     missed: usize,
 }
 
-/// What became of the mutants that could be built.
+/// Results of the mutants that could be built.
 fn counts(report: &PathBuf) -> Result<Counts> {
     let text =
         fs::read_to_string(report).with_context(|| format!("cannot read {}", report.display()))?;
@@ -93,7 +96,7 @@ fn counts(report: &PathBuf) -> Result<Counts> {
         usize::try_from(count.with_context(|| format!("outcomes.json has no {name}"))?)
             .context("too many mutants")
     };
-    // A test that never ends notices the change, too.
+    // A test that does not end has noticed the change too.
     Ok(Counts {
         caught: count("caught")? + count("timeout")?,
         missed: count("missed")?,
@@ -116,7 +119,7 @@ fn changed() -> Result<Vec<String>> {
         .collect())
 }
 
-/// Whether tests without a kernel can say something about a file.
+/// Whether a file is a source that tests without a kernel can cover.
 fn is_source(name: &str) -> bool {
     let tests = name.ends_with("/tests.rs") || name.contains("/tests/");
     name.starts_with("probe-user/src/") && name.ends_with(".rs") && !tests
@@ -146,6 +149,12 @@ fn install() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cargo_has_the_profile() {
+        let manifest = fs::read_to_string(sh::root().join("Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("\n[profile.{PROFILE}]\n")));
+    }
 
     #[test]
     fn tests_and_other_crates_are_not_changed() {

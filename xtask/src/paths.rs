@@ -59,7 +59,7 @@ impl<'a> Visit<'a> for Fixed {
     }
 
     fn visit_macro(&mut self, item: &'a syn::Macro) {
-        // What a macro makes of its tokens is its own; what is between quotes is a text.
+        // A macro's tokens are not parsed; quoted text in them is checked as text.
         let tokens = item.tokens.to_string();
         tokens
             .split('"')

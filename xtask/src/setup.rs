@@ -9,7 +9,7 @@ pub(crate) fn run() -> Result<()> {
     BPF_LINKER.provide()
 }
 
-/// rust-toolchain.toml names the components and targets; rustup installs what is missing of them.
+/// Has rustup install the components and targets of rust-toolchain.toml that are missing.
 fn toolchain() -> Result<()> {
     let mut rustup = sh::command("rustup");
     rustup.args(["component", "list", "--installed"]);

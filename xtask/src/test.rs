@@ -8,8 +8,8 @@ use crate::{
     setup, sh, vm,
 };
 
-/// Peers that the tests compare with or have read their output, and what they prepare namespaces
-/// with; without them those tests say that they are skipped.
+/// Programs that tests compare with, that read pmuscope's output, or that prepare namespaces.
+/// Without them those tests say that they are skipped.
 const PEERS: &[Tool] = &[
     ("linux-perf", "perf"),
     ("runc", "runc"),
@@ -50,12 +50,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.arg("test");
     }
     cargo.args(["--package", "probe-common", "--package", "probe-user"]);
-    // One run names everything that fails.
+    // One run shows all failures.
     cargo.args(["--package", "xtask", "--no-fail-fast"]);
     cargo.args(args.filter.iter());
     sh::check(&mut cargo)?;
 
-    // A filter means one test in mind; guests have filters of their own.
+    // A filter asks for a single test; `cargo xtask vm` has its own filter.
     if args.filter.is_some() {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use crate::sh;
 pub(crate) struct Tool {
     name: &'static str,
     version: &'static str,
-    /// Built without optimisation, where it has little to do.
+    /// Whether to build it without optimisation: it has little to do.
     debug: bool,
     /// Options of `cargo install` beside these.
     options: &'static [&'static str],

@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// run nothing else
     #[arg(long, value_name = "DIR", conflicts_with_all = ["all", "filter", "shell"])]
     record: Option<PathBuf>,
-    /// Leave out guests that passed before and in which nothing has changed.
+    /// Leave out guests that passed before and in which nothing has changed
     #[arg(skip)]
     changed: bool,
 }
@@ -104,8 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         filter,
         changed: args.changed,
         record: args.record.as_deref(),
-        // Whoever asks by name wants to see what is said; of the whole fleet that is thousands of
-        // lines.
+        // A run with a filter shows all output; that of the whole fleet is thousands of lines.
         show: match args.filter {
             Some(_) => Show::All,
             None => Show::Failures,

@@ -29,7 +29,7 @@ impl Archive {
         }
     }
 
-    /// Fetches and unpacks what is not there yet; no network where all is.
+    /// Fetches and unpacks what is missing. Uses no network if nothing is.
     pub(super) fn provide(&self, packages: &BTreeSet<Package>) -> Result<()> {
         let missing: Vec<_> = packages
             .iter()
@@ -105,7 +105,7 @@ impl Archive {
         self.vm.join(tree.directory())
     }
 
-    /// Exists once the package is completely unpacked.
+    /// A file that exists once the package is completely unpacked.
     fn stamp(&self, package: &Package) -> PathBuf {
         let tree = self.tree(package.tree);
         tree.join(".unpacked").join(package.to_string())

@@ -1,14 +1,14 @@
 //! The guests that `cargo xtask vm` boots, as data: a new one is a row.
 //!
-//! CI boots one guest of each kernel series and architecture, in which everything runs that its
-//! options allow, and two short ones for what needs a guest of its own. Together they have every
+//! CI boots one guest of each kernel series and architecture, which runs all tests that its options
+//! allow, and two short ones for tests that need a guest of their own. Together they have every
 //! kind of test and every option, which a test checks: 16 KiB pages, UEFI, preemption everywhere, a
 //! PMU of QEMU's own or none, one CPU, a clock that runs alone or counts instructions. `--all`
 //! boots the other combinations too.
 //!
-//! What needs the time of a real machine (SPE's records, which take more than their share of a CPU
-//! whose every instruction takes nanoseconds, and the host tests) runs where the clock runs alone;
-//! metrics and shares, which compare with clocks, are told exactly where it counts instructions.
+//! SPE and host tests need the time of a real machine, so they run where the guest's clock runs
+//! alone. Metrics and shares are compared with clocks, which is exact where the clock counts
+//! instructions.
 
 use super::packages::Arch;
 
@@ -42,8 +42,8 @@ pub(super) struct Boot {
     pub(super) series: &'static str,
     pub(super) flavour: Flavour,
     pub(super) firmware: Firmware,
-    /// An instruction takes 2^N ns of guest time, which then does not run on while the host does
-    /// something else: counts of one CPU repeat to the digit, and arm64's PMU has `inst_retired`.
+    /// An instruction takes 2^N ns of guest time, which then stands still while the host does
+    /// something else: counts of one CPU repeat exactly, and arm64's PMU has `inst_retired`.
     pub(super) icount_shift: Option<u8>,
     /// Each on a socket of its own, so that uncore PMUs have two to count for.
     pub(super) cpus: u8,
@@ -91,8 +91,8 @@ const SPE: Tests = Tests {
     ],
 };
 
-/// From the test PMUs, which must be the only ones. Where the guest's clock runs on while its host
-/// does something else, what compares with it has a wide bound.
+/// On the test PMUs, which must be the only ones. Comparisons with a clock that runs on while the
+/// host does something else have a wide bound.
 const METRICS: Tests = Tests {
     binary: "vm",
     modules: &[
@@ -119,7 +119,7 @@ const RECORDINGS: Tests = Tests {
     modules: &["recordings::"],
 };
 
-/// What is known by the instructions that a container executed.
+/// Counts that follow from the number of executed instructions.
 const ICOUNT: Tests = Tests {
     binary: "vm",
     modules: &["smoke::", "capacity::", "icount::"],
@@ -130,8 +130,8 @@ const NO_CSS: Tests = Tests {
     modules: &["smoke::", "hooks::without"],
 };
 
-/// Host tests that do not compare with clocks that emulation slows (the test PMU has the exact
-/// truth) nor with peers that the guest does not have.
+/// Host tests, without those that compare with clocks that emulation slows (the test PMU has the
+/// exact truth) or with programs that the guest does not have.
 const HOST: Tests = Tests {
     binary: "host",
     modules: &[

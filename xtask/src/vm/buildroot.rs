@@ -69,7 +69,7 @@ pub(super) fn is_complete(root: &Path) -> bool {
     fs::read_to_string(root.join(MADE_OF)).is_ok_and(|made_of| made_of == PROGRAMS.join(" "))
 }
 
-/// Ends the making of `root`, into which everything is unpacked.
+/// Completes `root` after everything is unpacked into it.
 pub(super) fn complete(root: &Path) -> Result<()> {
     // A package's script would make it.
     let awk = root.join("usr/bin/awk");

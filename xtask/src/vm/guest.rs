@@ -26,7 +26,7 @@ pub(super) const UEFI: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
 
 /// Generous, because two cores may be shared with other work: a boot takes about 4 s alone.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// Of one test, in this machine's time.
+/// The longest time of one test, by this machine's clock.
 const TEST_LIMIT: Duration = Duration::from_secs(180);
 
 /// QEMU with everything but the console.
@@ -51,9 +51,9 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
     if let (Firmware::Uefi, Arch::Arm64) = (&boot.firmware, boot.arch) {
         qemu.args(["-bios", UEFI]);
     }
-    // QEMU's threads lose against x86 kernels that patch their own code (static keys, BPF
-    // attachments): a CPU still runs the int3 that is gone, "Oops: int3" within seconds. One
-    // thread for all CPUs survives thousands of patches; on arm64 so do many threads.
+    // With a thread per CPU, QEMU fails on x86 kernels that patch their own code (static keys, BPF
+    // attachments): a CPU still runs an int3 that was removed, "Oops: int3" within seconds. One
+    // thread for all CPUs survives thousands of patches. On arm64 many threads work.
     let threads = match (boot.arch, boot.icount_shift) {
         (Arch::Arm64, None) => "tcg,thread=multi",
         _ => "tcg,thread=single",
@@ -119,7 +119,7 @@ pub(super) fn run(
         };
         match lines.recv_timeout(limit.saturating_sub(since.elapsed())) {
             Ok(line) => {
-                // Only progress counts: a test that prints for ever hangs too.
+                // Only progress resets the limit: a test may also hang while it prints.
                 if line.starts_with("@@ ") {
                     since = Instant::now();
                 }
@@ -148,7 +148,7 @@ fn forward(pipe: Option<impl Read + Send + 'static>, lines: Sender<String>) {
     });
 }
 
-/// QEMU does not outlive its run, however that ends.
+/// Ends QEMU with its run, however the run ends.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {

@@ -1,6 +1,6 @@
-//! What in a guest's kernel log is a fault: of the kernel, or of our modules and programs in it.
+//! Finds faults in a guest's kernel log: of the kernel, or of our modules and programs in it.
 
-/// Words with which the kernel begins to report what must not happen.
+/// Words with which the kernel's reports of faults begin.
 const FAULTS: &[&str] = &[
     // WARN_ON(), and what lockdep and RCU's checks find.
     "WARNING:",
@@ -18,13 +18,13 @@ const FAULTS: &[&str] = &[
     "UBSAN:",
 ];
 
-/// A report without such words shows this at least.
+/// A report without such words has at least this one.
 const TRACE: &str = "call trace:";
 
 /// The call trace of a report begins within so many lines.
 const HEAD: usize = 40;
 
-/// A fault that no change of ours can mend.
+/// A fault that is not ours.
 struct Known {
     /// A part of its first line.
     text: &'static str,
@@ -35,7 +35,7 @@ struct Known {
 
 const KNOWN: &[Known] = &[];
 
-/// Where in `log` the first fault begins that is not known.
+/// The line of `log` at which the first unknown fault begins.
 pub(super) fn fault(log: &[String]) -> Option<usize> {
     first(log, KNOWN)
 }

@@ -21,8 +21,8 @@ const SOURCES: &str = "tests/vm/kmod";
 
 /// The modules built for `kernel`, whose packages are unpacked in `root`.
 ///
-/// Kbuild writes beside the sources, so each kernel has a copy of them; nothing is built where
-/// the sources are those of the last build.
+/// Kbuild writes beside the sources, so each kernel has its own copy. Nothing is built if the
+/// sources are those of the last build.
 pub(super) fn build(root: &Path, kernel: &Kernel) -> Result<Vec<PathBuf>> {
     let release = kernel.release();
     // As the programs in the root see it.
@@ -80,7 +80,7 @@ fn selftest(root: &Path, copy: &Path, inside: &Path, arch: Arch) -> Result<()> {
     sh::check(&mut gcc).context("the self-check of the test modules does not build")
 }
 
-/// Path below `dir` and content of every source, in order; what a build left there is none.
+/// Path below `dir` and content of every source, in order, without files that a build left.
 fn read_sources(dir: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut pending = vec![PathBuf::new()];

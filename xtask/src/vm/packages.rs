@@ -7,7 +7,7 @@ use super::{
     buildroot,
 };
 
-/// Where the pins are, for the message about one that is gone.
+/// Where the pins are, for the message about a version that is gone.
 pub(super) const PIN_FILE: &str = "PINNED in xtask/src/vm/packages.rs";
 
 /// One kernel series: `abi` is in the package names and in `uname -r`, `version` is the package's.

@@ -1,7 +1,7 @@
 //! Which guests have passed with exactly what they would be booted with now.
 //!
-//! A guest sees nothing but its command line, kernel and root file system, and these are written
-//! byte for byte the same from the same parts.
+//! A guest sees only its command line, kernel and root file system, and the same parts always make
+//! the same bytes.
 
 use std::{
     fs,

@@ -1,5 +1,4 @@
-//! What a guest says on its console, read as test results: the marks of init.sh and libtest's
-//! own lines.
+//! Reads test results from a guest's console: the marks of init.sh and libtest's own lines.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,16 +17,15 @@ use super::{
 /// How many of the last lines of a guest's console are shown if it died.
 const TAIL: usize = 60;
 
-/// How many of a failed test's last lines, or of a fault's first, are said again at the end of all
-/// guests.
+/// How many of a failed test's last lines, or of a fault's first, are repeated after all guests.
 const REASON: usize = 12;
 
-/// What is shown of what tests say.
+/// Which output of tests is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Show {
     /// Everything, as it comes.
     All,
-    /// What failed and skipped tests say, as test runners do.
+    /// The output of failed and skipped tests, as test runners show it.
     Failures,
 }
 
@@ -40,7 +38,7 @@ struct Running {
     said: Vec<String>,
 }
 
-/// One guest's console so far. What it returns from its methods is to be printed.
+/// One guest's console so far. Its methods return lines to print.
 pub(super) struct Report<'a> {
     guest: &'a str,
     totals: &'a mut Totals,
@@ -86,7 +84,7 @@ impl<'a> Report<'a> {
         self.planned > 0 || self.ended
     }
 
-    /// Reads one line; returns what of it is worth showing.
+    /// Reads one line; returns the lines to show.
     pub(super) fn line(&mut self, line: &str) -> Vec<String> {
         let line = line.trim_end();
         if self.tail.len() == TAIL {
@@ -203,7 +201,7 @@ impl<'a> Report<'a> {
         };
         let mut lines = match self.show {
             Show::All => Vec::new(),
-            // What the kernel warns of is worth a look in any case.
+            // Warnings of the kernel are shown in any case.
             Show::Failures if verdict.trim_end() == "ok" => {
                 said.into_iter().filter(|line| is_kernels(line)).collect()
             }
@@ -212,7 +210,7 @@ impl<'a> Report<'a> {
         let seconds = since.elapsed().as_secs_f32();
         let status = match status {
             "0" if !clean => ", a fault in the kernel's log".into(),
-            // 101 is libtest's word for a test that failed, which the line says already.
+            // 101 is libtest's code of a failed test, which the line says already.
             "0" | "101" => String::new(),
             other => format!(", exit status {other}"),
         };
@@ -220,7 +218,7 @@ impl<'a> Report<'a> {
         lines
     }
 
-    /// The guest is gone: what did not run counts as failed.
+    /// The guest has ended: tests that did not run count as failed.
     pub(super) fn close(&mut self, why: &Death) -> Vec<String> {
         let mut lines = self.log_outside();
         if self.ended {
@@ -291,7 +289,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The end of what a test itself said.
+/// The last lines of a test's own output.
 fn last_words(said: &[String]) -> Vec<String> {
     let own: Vec<_> = said.iter().filter(|line| !is_kernels(line)).collect();
     let last = own[own.len().saturating_sub(REASON)..].iter();

@@ -142,7 +142,7 @@ impl Rig {
     }
 }
 
-/// What the init and the tests know of their boot, as shell assignments.
+/// The facts of a boot that init and tests use, as shell assignments.
 fn environment(boot: &Boot, kernel: &Kernel, run: Run<'_>) -> String {
     let firmware = match (boot.arch, &boot.firmware) {
         (Arch::Amd64, _) | (Arch::Arm64, Firmware::Uefi) => "acpi",

@@ -1,4 +1,4 @@
-//! The programs of this machine that the guests need. What builds their modules is in
+//! The programs of this machine that the guests need. Those that build their modules are in
 //! [`super::buildroot`].
 
 use anyhow::Result;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What failed, in which guest, and the last that it said.
+/// A failed test, its guest, and the last lines of its output.
 pub(super) struct Failure {
     pub(super) what: String,
     pub(super) reason: Vec<String>,
