@@ -1,4 +1,4 @@
-//! The other side of an accuracy: how many loads and stores a command has, counted by the core PMU.
+//! The reference of an accuracy: the loads and stores of a command, counted by the core PMU.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use crate::{
 pub struct AccessCounter(OwnedFd);
 
 impl AccessCounter {
-    /// For a process that waits before its exec, from which on it counts.
+    /// Opens the counter for a process that waits before its exec. It counts from that exec on.
     ///
     /// # Errors
     ///

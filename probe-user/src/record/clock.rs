@@ -1,5 +1,5 @@
-//! Timestamps: ticks of the generic timer to perf's clock, and that to the kernel's
-//! `CLOCK_MONOTONIC`, which is that of the initial time namespace.
+//! Timestamps: converts ticks of the generic timer to perf's clock, and that to the kernel's
+//! `CLOCK_MONOTONIC`, the one of the initial time namespace.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ impl TickClock {
     }
 }
 
-/// At one moment, how far `CLOCK_MONOTONIC` is ahead of perf's clock.
+/// How far `CLOCK_MONOTONIC` was ahead of perf's clock at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Anchor {
     /// ns of perf's clock.
@@ -40,14 +40,14 @@ struct Anchor {
     ahead: i64,
 }
 
-/// Both conversions. The two clocks do not run alike (one is slewed by NTP), so their difference is
-/// measured at each drain; what lies between two drains is interpolated.
+/// Both conversions. The two clocks do not run at one rate (NTP slews one of them), so their
+/// difference is measured at each drain and interpolated between two drains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     pub(super) ticks: TickClock,
     anchors: Option<[Anchor; 2]>,
-    /// How far our `CLOCK_MONOTONIC` is ahead of the kernel's, ns; where that is not known, no time
-    /// is.
+    /// How far this process's `CLOCK_MONOTONIC` is ahead of the kernel's, ns. If it is not known,
+    /// samples have no time.
     namespace: Option<i64>,
 }
 

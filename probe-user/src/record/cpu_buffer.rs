@@ -1,4 +1,4 @@
-//! One buffer while it is drained: which AUX bytes are whose, and their records as samples.
+//! One buffer while it is drained: the owners of its AUX bytes, and their records as samples.
 
 use std::{collections::VecDeque, io};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::sys::records::Event;
 
-/// AUX bytes that the kernel has announced, and for whom.
+/// AUX bytes that the kernel has announced, with their task.
 #[derive(Clone, Copy, Debug)]
 struct AuxRange {
     from: u64,
@@ -23,7 +23,7 @@ struct AuxRange {
     stamp: Stamp,
 }
 
-/// AUX bytes that are decoded together; without a stamp nobody announced them.
+/// AUX bytes that are decoded together. Those without a stamp were not announced.
 struct Piece {
     from: u64,
     to: u64,
@@ -44,9 +44,9 @@ pub(super) struct CpuBuffer {
     pub(super) buffer: Buffer,
     number: u32,
     announced: VecDeque<AuxRange>,
-    /// Up to where the AUX area was filled when the last round began.
+    /// The end of the filled AUX area when the last round began.
     before: u64,
-    /// ... and this one.
+    /// The same when this round began.
     head: u64,
     /// The records of this round.
     records: Vec<u8>,
@@ -54,7 +54,7 @@ pub(super) struct CpuBuffer {
     pub(super) stopped: bool,
     /// Its CPU is offline.
     pub(super) away: bool,
-    /// Nothing will come into it any more.
+    /// It will get no more samples.
     pub(super) dead: bool,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct DrainContext<'a> {
     pub(super) sink: &'a mut dyn Sink,
     /// For AUX bytes.
     pub(super) bytes: &'a mut Vec<u8>,
-    /// Nothing will come after this round.
+    /// This is the last round.
     pub(super) last: bool,
 }
 
@@ -87,8 +87,8 @@ impl CpuBuffer {
         }
     }
 
-    /// First step of a round. A sample below this mark was made before any record that is taken in
-    /// the second step was missed: who made it is known by then.
+    /// First step of a round: notes the end of the filled area. The second step takes the ring's
+    /// records after that, so every sample up to this mark has its task's records by then.
     pub(super) fn mark(&mut self) {
         self.before = self.head;
         self.head = self.buffer.ring.aux_head();
@@ -184,12 +184,12 @@ impl CpuBuffer {
                 break;
             }
             push(at, from, None);
-            // What was taken before its record came is not taken twice.
+            // Bytes that were taken before their record came are not taken again.
             push(from.max(at), to, Some(stamp));
             at = at.max(to);
             self.announced.pop_front();
         }
-        // Bytes that nobody announced for a whole round: padding, or their record was lost.
+        // Bytes that were not announced for a whole round: padding, or their record was lost.
         let quiet = if last { self.head } else { self.before };
         let next = self.announced.front().map_or(quiet, |next| next.from);
         push(at, quiet.min(next), None);

@@ -19,7 +19,7 @@ pub enum RecordError {
     /// The core PMU has no `mem_access`.
     #[error(transparent)]
     Event(#[from] EventError),
-    /// A size that cannot be.
+    /// An impossible size.
     #[error("{what} {size}: {reason}")]
     Size {
         /// The option.
@@ -32,8 +32,8 @@ pub enum RecordError {
     /// No process with this number.
     #[error("there is no process {0}: it has ended, or lives in another pid namespace")]
     NoProcess(u32),
-    /// SPE of the online CPUs.
-    #[error("no CPU that is online has SPE (its PMU names {0})")]
+    /// All CPUs with SPE are offline.
+    #[error("no online CPU has SPE: its PMU names CPUs {0}; bring one of them online")]
     NoCpu(String),
     /// One buffer per thread cannot change its PMU with the CPU.
     #[error("--per-thread needs one kind of SPE, and this machine has {0}: leave it out")]
@@ -62,7 +62,7 @@ pub enum RecordError {
     #[error("the kernel does not start sampling: {0}")]
     Enable(io::Error),
     /// The buffers cannot be waited for.
-    #[error("cannot wait for the buffers: {0}")]
+    #[error("cannot wait for the sample buffers: {0}")]
     Poll(io::Error),
     /// The output cannot be written.
     #[error("cannot write the recording: {0}")]

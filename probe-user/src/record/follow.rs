@@ -1,8 +1,8 @@
 //! CPUs that go offline and come back while a recording goes on.
 //!
-//! The events of a cgroup are its CPU's, and dead for good once that was offline. Those of threads
-//! are the threads' own and live on; but a CPU that was offline when the recording began has none
-//! of them. A buffer of a thread is of no CPU.
+//! Events of a cgroup belong to a CPU and are dead for good once that CPU was offline. Events of
+//! threads survive, but a CPU that was offline when the recording began has none of them. The
+//! buffer of a thread belongs to no CPU.
 
 use std::{
     collections::BTreeSet,
@@ -16,16 +16,17 @@ use crate::sys::{perf, uevents::Messages};
 /// Which CPUs a recording knows to be online.
 pub(super) struct Cpus {
     messages: Messages,
-    /// Those that went offline, as messages say that were not acted on.
+    /// CPUs that went offline, from messages that were not handled yet.
     left: BTreeSet<u32>,
-    /// Those that came online and could not be given a buffer.
+    /// CPUs that came online and got no buffer.
     refused: BTreeSet<u32>,
-    /// When they were looked at last.
+    /// When the online CPUs were last read.
     looked: Instant,
 }
 
 impl Cpus {
-    /// To be called before the CPUs are read for the first time, so that none leaves unseen.
+    /// Starts to listen. Call this before the CPUs are read for the first time, so that no change
+    /// is missed.
     pub(super) fn listen() -> Self {
         Self {
             messages: Messages::listen(),
@@ -50,7 +51,7 @@ impl Recorder {
         self.cpus.messages.raw_fd()
     }
 
-    /// Before a round: marks the buffers that are drained for the last time.
+    /// Marks, before a round, the buffers that this round drains for the last time.
     pub(super) fn mark_dead(&mut self) -> Result<(), RecordError> {
         self.cpus.take_messages();
         let online = self.machine.online()?;
@@ -68,8 +69,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// After a round: lets go of those buffers, and gives one to each CPU that is online and has
-    /// none.
+    /// After a round, frees those buffers and gives one to each online CPU without one.
     pub(super) fn revive(&mut self) -> Result<(), RecordError> {
         let (dead, living) = std::mem::take(&mut self.areas)
             .into_iter()
@@ -81,7 +81,7 @@ impl Recorder {
         }
         if !self.config.per_thread {
             let sampled = self.sampled()?;
-            // What messages say of these happened before they came.
+            // Messages about these CPUs so far are older than what was read here.
             self.cpus.take_messages();
             let online = |cpu: &u32| sampled.iter().any(|(one, _)| one == cpu);
             self.cpus.refused.retain(online);
@@ -97,7 +97,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// A buffer for a CPU that came online. Where it gets none the others go on.
+    /// Makes a buffer for a CPU that came online. If this fails the other CPUs go on.
     fn arrive(&mut self, cpu: u32, kind: usize) -> Result<(), RecordError> {
         let first = self.areas.len();
         let opened = match self.config.target.clone() {
@@ -116,9 +116,9 @@ impl Recorder {
         });
         match enabled {
             Ok(()) => tracing::info!("CPU {cpu} came online"),
-            // Nobody is left who could be recorded.
+            // All processes to record have ended.
             Err(RecordError::NoProcess(_)) => return Ok(()),
-            // It left again meanwhile.
+            // The CPU went offline again meanwhile.
             Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
             Err(error) => {
                 tracing::warn!("CPU {cpu} came online and is not recorded: {error}");

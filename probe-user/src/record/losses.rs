@@ -1,4 +1,4 @@
-//! What was recorded and what was not, each loss under its name.
+//! Counts of what was recorded and lost, each loss with its own name.
 
 use perf_event_open_sys::bindings;
 use probe_common::spe::{BadCounts, BadKind};
@@ -13,7 +13,7 @@ pub struct Counts {
     pub invalid: u64,
     /// Bytes taken from AUX areas, padding included.
     pub aux_bytes: u64,
-    /// `PERF_RECORD_AUX`: AUX bytes that the kernel announced.
+    /// `PERF_RECORD_AUX` records: each announces AUX bytes.
     pub aux_buffers: u64,
     /// Of those, with `PERF_AUX_FLAG_TRUNCATED`: the area was full and sampling stopped, or the
     /// core lost data.
@@ -37,9 +37,9 @@ pub struct Counts {
     /// Samples without a thread id of their own, given to the task whose AUX bytes they
     /// are in.
     pub thread_by_buffer: u64,
-    /// Samples whose thread is not known at all.
+    /// Samples without any known thread.
     pub without_thread: u64,
-    /// Samples whose thread is known by number only.
+    /// Samples of which only the thread id is known.
     pub without_process: u64,
     /// Samples without a timestamp.
     pub without_time: u64,

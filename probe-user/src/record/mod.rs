@@ -1,9 +1,9 @@
 //! Recording of whole Arm SPE samples: from the kernel's AUX buffers into files.
 //!
-//! Where the in-kernel programs only add samples up, this keeps each one. A [`Recorder`] opens the
-//! SPE for a target and drains its buffers; what it finds goes to a [`Sink`]: [`SampleFile`]
-//! writes samples as Parquet, [`RawFile`] keeps the bytes as perf's own files do. [`Counts`] names
-//! everything that was lost on the way.
+//! The in-kernel programs only add samples up; this module keeps each one. A [`Recorder`] opens the
+//! SPE for a target, drains its buffers and passes what it finds to a [`Sink`]: [`SampleFile`]
+//! writes samples as Parquet, [`RawFile`] keeps the bytes in the format of perf's own files.
+//! [`Counts`] has every loss by name.
 
 mod baseline;
 mod clock;

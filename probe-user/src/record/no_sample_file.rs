@@ -1,14 +1,14 @@
-//! In place of the samples' file where this program is built without Parquet.
+//! Stands for the file of samples where this program is built without Parquet.
 
 use std::{fs::File, io};
 
 use super::Sink;
 
-/// There is none.
+/// A file that cannot exist.
 pub enum SampleFile {}
 
 impl SampleFile {
-    /// Does not begin.
+    /// Fails: Parquet is not built in.
     ///
     /// # Errors
     ///
@@ -20,7 +20,7 @@ impl SampleFile {
         ))
     }
 
-    /// Ends what did not begin.
+    /// Never called, since there is no such file.
     ///
     /// # Errors
     ///

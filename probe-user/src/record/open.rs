@@ -53,7 +53,7 @@ pub(super) struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// A buffer for one CPU (`cpu`), or for a thread wherever it runs. None where the first thread
+    /// Makes a buffer for one CPU (`cpu`), or for a thread on any CPU. None where the first thread
     /// has ended.
     pub(super) fn buffer(
         &self,
@@ -91,7 +91,7 @@ impl Opener<'_> {
         }))
     }
 
-    /// One more thread into the buffer of a CPU. False where it has ended.
+    /// Adds a thread to the buffer of a CPU. False where the thread has ended.
     pub(super) fn join(
         &self,
         buffer: &mut Buffer,
@@ -123,8 +123,8 @@ impl Opener<'_> {
         let mut opened = Vec::with_capacity(2);
         for mut attr in attrs {
             if matches!(whom, Whom::Thread(_)) {
-                // Children of a task are sampled too, where the buffer is of a CPU; the kernel has
-                // no such thing for buffers of a thread.
+                // Children of a task are sampled too in the buffer of a CPU. The kernel does not
+                // allow inheritance for buffers of a thread.
                 attr.set_inherit(cpu.is_some().into());
                 attr.set_enable_on_exec(self.on_exec.into());
             }
@@ -152,7 +152,7 @@ impl Opener<'_> {
     }
 }
 
-/// The kernel counts the records that an event loses, where it can.
+/// Opens an event whose lost records the kernel counts, if it can (Linux 6.0).
 fn open(
     attr: &mut bindings::perf_event_attr,
     whom: Whom<'_>,

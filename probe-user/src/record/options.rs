@@ -1,4 +1,4 @@
-//! What the user asks of a recording: sizes, period, filters; and the `perf_event_attr` of it.
+//! Options of a recording: sizes, period, filters; and the `perf_event_attr` that they make.
 
 use std::{fmt, str::FromStr};
 
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// Why a text is no size.
+/// A text is not a size.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is no size: write bytes, or a number with K, M or G behind it, such as 512K or 1M")]
 pub struct SizeError(String);
@@ -115,7 +115,8 @@ impl Sampling {
         Ok(least.max().unwrap_or(PERIOD_STEP))
     }
 
-    /// The period that the driver makes of `period` (`drivers/perf/arm_spe_pmu.c`, `PMSIRR_EL1`).
+    /// The period that the driver really uses for `period` (`drivers/perf/arm_spe_pmu.c`,
+    /// `PMSIRR_EL1`).
     #[must_use]
     pub const fn effective_period(period: u64, least: u64) -> u64 {
         const INTERVAL: u64 = 0xffff_ff00;
@@ -127,7 +128,7 @@ impl Sampling {
         }
     }
 
-    /// Checks that this machine can sample so.
+    /// Checks that this machine can sample with these options.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! Files in the form of perf's own `perf.data`
-//! (tools/perf/Documentation/perf.data-file-format.txt), so that perf reads what was recorded here.
-//! Also the way in which the tests of the SPE decoder (probe-common/tests) get perf's opinion: this
-//! file uses nothing but the standard library.
+//! Files in the format of perf's own `perf.data`
+//! (tools/perf/Documentation/perf.data-file-format.txt), so that perf can read a recording. The
+//! tests of the SPE decoder (probe-common/tests) include this file to compare with perf, so it uses
+//! only the standard library.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -26,9 +26,9 @@ const SECTION: u64 = 16;
 /// `struct perf_event_attr` as of Linux 5.13 to 6.2: what every perf since then can read.
 pub const ATTR: usize = 128;
 
-/// What perf's decoder makes of an SPE record, beside what is in every trailer: IP, ADDR, PERIOD,
-/// WEIGHT, `DATA_SRC` and `PHYS_ADDR` of `perf_event_attr.sample_type`. perf prints only what the
-/// event's attributes promise.
+/// The fields that perf's decoder makes of an SPE record, beside those of every trailer: IP, ADDR,
+/// PERIOD, WEIGHT, `DATA_SRC` and `PHYS_ADDR` of `perf_event_attr.sample_type`. perf prints only
+/// fields that are in the event's attributes.
 pub const SPE_SAMPLE: u64 = 1 | 1 << 3 | 1 << 8 | 1 << 14 | 1 << 15 | 1 << 19;
 
 /// An event of the file.
@@ -57,9 +57,8 @@ pub struct PerfData<W> {
     out: W,
     /// Bytes of the data section so far.
     size: u64,
-    /// Where the records about AUX bytes are in the file, and their sizes. Without this index perf
-    /// decodes while it reads, and leaves an area alone for good once it had nothing more for a
-    /// round or two.
+    /// Offsets and sizes of the records about AUX bytes in the file. Without this index perf
+    /// decodes while it reads, and gives up an area for good after a round or two without data.
     index: Vec<u64>,
 }
 
@@ -126,7 +125,7 @@ impl<W: Write + Seek> PerfData<W> {
         self.records(&[0; 8][..padding])
     }
 
-    /// Says that all rings were read: perf may sort what came before the last round.
+    /// Marks that all rings were read: perf may sort what came before the last round.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Records about processes that were there before the recording, as perf makes them: their names
-//! and the files they have mapped to execute. perf finds symbols by them.
+//! Records about processes that existed before the recording, as perf makes them: their names and
+//! the files that they have mapped to execute. perf needs them to find symbols.
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! A recording: opens the events for a target, drains their buffers round by round, starts again
-//! what the kernel has stopped, and counts what was lost.
+//! A recording: opens the events for a target, drains their buffers in rounds, restarts events that
+//! the kernel has stopped, and counts losses.
 
 use std::{
     collections::HashSet,
@@ -68,7 +68,7 @@ pub struct Recorder {
     pub(super) cpus: Cpus,
     /// Buffers so far.
     pub(super) buffers: u32,
-    /// Records that did not fit rings that are gone.
+    /// Records that did not fit into rings that were freed since.
     pub(super) lost_before: u64,
     /// Threads that have a buffer of their own.
     pub(super) known: HashSet<u32>,
@@ -144,7 +144,7 @@ impl Recorder {
         if matches!(self.config.target, Target::Command(_)) {
             return Ok(());
         }
-        // They may end before their first samples are read.
+        // Asked for now: they may end before their first samples are read.
         for pid in self.processes() {
             for tid in threads(&self.machine, pid).unwrap_or_default() {
                 self.tasks.who(tid, None);
@@ -156,14 +156,15 @@ impl Recorder {
         Ok(())
     }
 
-    /// Readable when a buffer wants to be drained; edges are to be taken by [`Self::woken`].
+    /// A descriptor that is readable when a buffer should be drained. It is edge-triggered: take
+    /// the wake-ups by [`Self::woken`].
     #[must_use]
     pub fn poll(&self) -> BorrowedFd<'_> {
         self.poll.as_fd()
     }
 
-    /// How often to drain at least: new threads wait for that to get a buffer of their own, and
-    /// names and cgroups are asked for while their processes live.
+    /// The longest time between two rounds: a round gives new threads their buffers, and reads
+    /// names and cgroups while their processes live.
     #[must_use]
     pub const fn pace(&self) -> Duration {
         Duration::from_millis(if self.config.per_thread { 10 } else { 100 })
@@ -215,7 +216,7 @@ impl Recorder {
             }
         }
         self.drain(sink, true)?;
-        // The last ones lost have no record that says so.
+        // The last losses have no record of their own.
         let events = self.areas.iter().flat_map(|area| area.buffer.events());
         let lost = events.filter_map(|event| perf::lost(event.as_fd()));
         let lost = self.lost_before + lost.sum::<u64>();
@@ -264,8 +265,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Starts again what the kernel has stopped. Where it says that it stopped an event it may not
-    /// have (Debian's 6.12.95, 6.1 on CPU 0), and enabling alone does nothing there.
+    /// Restarts events that the kernel has stopped. Some kernels (Debian's 6.12.95, 6.1 on CPU 0)
+    /// say that an event is stopped when it is not; enabling alone does nothing there.
     fn restart(&mut self) -> Result<(), RecordError> {
         for area in &mut self.areas {
             if std::mem::take(&mut area.stopped) {

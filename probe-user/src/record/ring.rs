@@ -16,11 +16,11 @@ pub(super) enum MapError {
     Aux(io::Error),
 }
 
-/// A ring with its AUX area, in normal mode: the kernel stops where we have not read.
+/// A ring with its AUX area, in normal mode: the kernel does not overwrite unread bytes.
 pub(super) struct Ring {
     records: Records,
     aux: Mapping,
-    /// Up to where AUX bytes were read.
+    /// The end of the AUX bytes that were read.
     aux_tail: u64,
 }
 
@@ -39,8 +39,8 @@ impl Ring {
         })
     }
 
-    /// Up to where the kernel has filled the AUX area. Records about those bytes were written
-    /// before.
+    /// The end of the AUX bytes that the kernel has written. Records about these bytes were written
+    /// before them.
     pub(super) fn aux_head(&self) -> u64 {
         // SAFETY: only the address of a field is taken.
         let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };
@@ -48,14 +48,14 @@ impl Ring {
     }
 
     /// Takes all records out of the ring, into `records`. True where the ring was so full that
-    /// records may have been lost without a word so far.
+    /// records may have been lost without a record of the loss yet.
     pub(super) fn take(&mut self, records: &mut Vec<u8>) -> bool {
         // The largest record has 64 KiB less one byte, but those here (a mapped file's name) 4 KiB.
         let large = 4608.min(self.records.size() as u64 / 2);
         self.records.take(records) < large
     }
 
-    /// Up to where the AUX area was read.
+    /// The end of the AUX bytes that were read.
     pub(super) const fn aux_tail(&self) -> u64 {
         self.aux_tail
     }

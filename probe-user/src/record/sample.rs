@@ -1,4 +1,4 @@
-//! One sample as it is handed on, and what takes it.
+//! A sample as it is passed on, and the trait of its receivers.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Sample {
     pub record: Record,
 }
 
-/// Which part of which AUX area bytes are from.
+/// The place of bytes in an AUX area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuxPlace {
     /// Number of the area, from 0.
@@ -40,7 +40,7 @@ pub struct AuxPlace {
     pub tid: Option<u32>,
 }
 
-/// Takes what a recording gives. A stage behind the recorder implements what it needs of it.
+/// Receives the parts of a recording. An output implements the methods that it needs.
 pub trait Sink {
     /// A sample.
     ///
@@ -69,7 +69,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// All buffers were read: nothing that is older than what came in this round will come.
+    /// All buffers were read: later samples are no older than those of this round.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Whom a recording is of, and the buffers for that: for each CPU, or for each thread.
+//! The target of a recording, and its buffers: one for each CPU, or for each thread.
 
 use std::{
     fs::{self, File},
@@ -43,7 +43,7 @@ impl Recorder {
     pub(super) fn open_target(&mut self) -> Result<(), RecordError> {
         let cpus = self.cpus()?;
         if self.config.per_thread {
-            // How many threads there will be nobody knows.
+            // The number of threads is not known beforehand.
             descriptors::allow_most();
         }
         match self.config.target.clone() {
@@ -73,7 +73,7 @@ impl Recorder {
         Ok(with_spe.collect())
     }
 
-    /// The same, of which there must be one.
+    /// The same; an error where there is none.
     fn cpus(&self) -> Result<Vec<(u32, usize)>, RecordError> {
         let with_spe = self.sampled()?;
         let online = self.machine.online()?;
@@ -120,7 +120,7 @@ impl Recorder {
             });
             let mut buffer = buffer.transpose()?.ok_or(RecordError::NoProcess(pid))?;
             for tid in threads {
-                // A thread that ends meanwhile has nothing to record any more.
+                // A thread that has ended meanwhile is left out.
                 opener.join(&mut buffer, event, *tid)?;
             }
             self.add(buffer, kind)?;
@@ -162,7 +162,7 @@ impl Recorder {
         }
     }
 
-    /// A buffer for one thread wherever it runs. False where it has ended.
+    /// Makes a buffer for one thread on any CPU. False where the thread has ended.
     fn attach(&mut self, tid: u32, on_exec: bool) -> Result<bool, RecordError> {
         let event = self.per_thread_event()?;
         let opener = self.opener(on_exec);
@@ -174,7 +174,7 @@ impl Recorder {
         Ok(true)
     }
 
-    /// Buffers for all threads of a process that have none; says how many were given.
+    /// Makes buffers for all threads of a process without one; returns how many.
     fn attach_all(&mut self, pid: u32) -> Result<usize, RecordError> {
         let mut given = 0;
         // A thread may start others while this goes on.
@@ -214,8 +214,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Gives buffers to threads that were made since the last round, and to those that they have
-    /// made.
+    /// Makes buffers for threads that were created since the last round, and for those that these
+    /// have created.
     pub(super) fn attach_born(&mut self, born: &[(u32, u32)]) -> Result<(), RecordError> {
         for &(pid, tid) in born {
             if self.known.contains(&tid) {
@@ -238,7 +238,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// The processes that are there before the recording.
+    /// The processes that exist before the recording.
     pub(super) fn processes(&self) -> Vec<u32> {
         match &self.config.target {
             Target::Command(_) => Vec::new(),

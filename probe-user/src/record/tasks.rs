@@ -1,5 +1,5 @@
-//! Who a thread id is: process, name, cgroup. From the fork, name and exit records of the rings,
-//! and from procfs for what was there before.
+//! Process, name and cgroup of a thread id: from the fork, name and exit records of the rings, and
+//! from procfs for threads that existed before.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,15 +27,15 @@ struct Life {
 struct Thread {
     /// In rising order of `since`; never empty.
     lives: Vec<Life>,
-    /// Ended in this round or the one before: records of it may still be in a buffer.
+    /// The round in which it ended: samples of it may be in a buffer until the end of the next one.
     ended: Option<u64>,
 }
 
-/// Where a process is, as of some round.
+/// The cgroup of a process, as of some round.
 #[derive(Debug)]
 struct TaskState {
     path: Option<Arc<str>>,
-    /// The round in which it was asked for; none where it was taken from the parent.
+    /// The round in which it was read; none where it was taken from the parent.
     asked: Option<u64>,
     /// The round in which it was last wanted.
     used: u64,
@@ -72,7 +72,7 @@ impl Tasks {
         }
     }
 
-    /// Takes in a record about a thread; records come in rising order of time within a round.
+    /// Handles a record about a thread. Within a round records come in rising order of time.
     pub(super) fn learn(&mut self, event: &Event<'_>, stamp: Stamp) {
         match *event {
             Event::Comm { pid, tid, name } => {
@@ -121,7 +121,7 @@ impl Tasks {
             Some(time) => lives.iter().rev().find(|life| life.since <= time),
             None => lives.last(),
         };
-        // What was before the first record is best told by it.
+        // Before the first record its name is the best guess.
         known.or(lives.first())
     }
 
@@ -144,8 +144,7 @@ impl Tasks {
         Some(Who { pid, name, cgroup })
     }
 
-    /// The cgroup of a process, asked for once a round; one that is gone stays where it was last
-    /// seen.
+    /// The cgroup of a process, read once a round. A process that is gone keeps the last one.
     fn cgroup(&mut self, pid: u32) -> Option<Arc<str>> {
         let fresh = |place: &&TaskState| place.asked == Some(self.round);
         if let Some(place) = self.places.get(&pid).filter(fresh) {
@@ -154,7 +153,7 @@ impl Tasks {
         let read = of_process(&self.proc.join(pid.to_string()));
         let read = read.as_deref().ok();
         let read = read.map(|path| Arc::from(path.strip_suffix(GONE).unwrap_or(path)));
-        // A process that has died is moved to the root, unless it was seen before.
+        // The kernel shows dead processes in the root: such a path is used only if none is known.
         let dead = || process_of(&self.proc, pid).is_none();
         let round = self.round;
         let place = self.places.entry(pid).or_insert(TaskState {
@@ -180,8 +179,8 @@ impl Tasks {
         living.map(|(tid, _)| *tid)
     }
 
-    /// All buffers were read up to a moment: what ended two rounds ago is forgotten, and only the
-    /// last name of a thread is kept.
+    /// Ends a round in which all buffers were read: forgets threads that ended two rounds ago, and
+    /// all but the last name of each thread.
     pub(super) fn round_ends(&mut self) {
         let round = self.round;
         self.threads

@@ -1,10 +1,10 @@
-//! `CLOCK_MONOTONIC` of the kernel. In a time namespace (`time_namespaces(7)`) the clock that bears
-//! this name is at a constant distance from it.
+//! `CLOCK_MONOTONIC` of the kernel. In a time namespace (`time_namespaces(7)`) the clock of this
+//! name has a constant offset from it.
 
 use std::{fs, io, path::Path};
 
 /// How far `CLOCK_MONOTONIC` of this process is ahead of the kernel's, in ns; None where `proc`
-/// does not tell.
+/// does not say.
 pub(super) fn ahead(proc: &Path) -> Option<i64> {
     let own = proc.join("self");
     let offsets = match fs::read_to_string(own.join("timens_offsets")) {
@@ -13,7 +13,8 @@ pub(super) fn ahead(proc: &Path) -> Option<i64> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && own.exists() => return Some(0),
         Err(_) => return None,
     };
-    // The file tells of the namespace of our children, which is ours unless we made it ourselves.
+    // The file is about the namespace of this process's children. That is its own namespace, unless
+    // the process has made another one for them.
     let namespace = |name| fs::read_link(own.join("ns").join(name)).ok();
     if namespace("time")? != namespace("time_for_children")? {
         return None;

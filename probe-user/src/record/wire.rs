@@ -1,12 +1,12 @@
-//! What every event of a recording asks for, and what its records say of it: who and when.
+//! The fields that every event of a recording asks for: task, time and CPU of each record.
 
 use bytes::{Buf as _, BufMut as _};
 use perf_event_open_sys::bindings;
 
 use crate::sys::records::Events;
 
-/// What every event here asks for in `perf_event_attr.sample_type`; with `sample_id_all` it fixes
-/// the layout of the trailer that every record has.
+/// `perf_event_attr.sample_type` of every event here; with `sample_id_all` it determines the layout
+/// of the trailer of every record.
 pub(super) const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_TID
     | bindings::PERF_SAMPLE_TIME
     | bindings::PERF_SAMPLE_CPU
@@ -18,7 +18,7 @@ const TRAILER: usize = 32;
 /// The records of a recording's rings.
 pub(super) type StampedEvents<'a> = Events<'a, TRAILER>;
 
-/// Who and when, from the trailer.
+/// Task, time and CPU, from the trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) pid: u32,

@@ -12,7 +12,7 @@ pub enum SpeError {
     #[error(transparent)]
     NoSpe(#[from] NoSpe),
     /// It has none on a CPU that is online.
-    #[error("no CPU that is online has SPE")]
+    #[error("no online CPU has SPE: bring one that has it online")]
     NoCpu,
     /// A period out of the hardware's range.
     #[error("period {period} is below the {min} operations that {pmu} allows at least")]
