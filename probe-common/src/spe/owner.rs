@@ -1,4 +1,4 @@
-//! Whose a record is: the map of threads, the timeline of switches, and the clock that joins them
+//! Owners of records: the map of threads, the timeline of switches, and the clock that joins them
 //! with the records.
 
 use crate::{CgroupId, words::words};
@@ -7,20 +7,20 @@ use crate::{CgroupId, words::words};
 pub const TIMELINE: u32 = 4096;
 
 words! {
-    /// Whom a thread's samples belong to, now and before.
+    /// The owner of a thread's samples, now and before.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeTask {
         /// Its cgroup.
         pub cgroup: CgroupId,
-        /// The cgroup of whoever had the id before, or of the thread itself before it was moved.
+        /// The cgroup of the previous thread with this id, or of this thread before it was moved.
         pub previous_cgroup: CgroupId,
-        /// `CLOCK_MONOTONIC` nanoseconds since when it is so; 0: before sampling began.
+        /// `CLOCK_MONOTONIC` nanoseconds since which the owner holds; 0: before sampling began.
         pub since: u64,
-        /// Since when it was as before; [`SpeTask::NOBODY`] where the id had no owner.
+        /// Since when the previous owner held; [`SpeTask::NOBODY`] where the id had none.
         pub previous_since: u64,
         /// Its process.
         pub tgid: u32,
-        /// The process of whoever had the id before.
+        /// The process of the previous owner.
         pub previous_tgid: u32,
         /// 1 once it has exited.
         pub exited: u64,
@@ -31,7 +31,7 @@ impl SpeTask {
     /// Value of `previous_since` where there is no previous owner.
     pub const NOBODY: u64 = u64::MAX;
 
-    /// A thread that nobody was before.
+    /// A thread without a previous owner.
     #[must_use]
     #[inline(always)]
     pub const fn new(cgroup: CgroupId, tgid: u32, since: u64) -> Self {
@@ -46,8 +46,7 @@ impl SpeTask {
         }
     }
 
-    /// The same id with a new owner from `since` on; with the same owner nothing changes but that
-    /// it lives.
+    /// The same id with a new owner from `since` on. With the same owner only `exited` is cleared.
     #[must_use]
     #[inline(always)]
     pub const fn then(&self, cgroup: CgroupId, tgid: u32, since: u64) -> Self {

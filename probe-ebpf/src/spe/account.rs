@@ -1,4 +1,4 @@
-//! One decoded record: to its owner's row.
+//! Adds a decoded record to its owner's row.
 
 use core::arch::asm;
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 offsets! {
-    /// Data pages are two to the power of it.
+    /// Log2 of the size of a data page.
     SPE_DATA_PAGE_SHIFT;
     /// 1: the table of pages is kept.
     SPE_WITH_PAGES;
@@ -34,7 +34,7 @@ offsets! {
 #[map]
 static SPE_ROWS: HashMap<SpeKey, SpeRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// Where a record goes that the rows have no room for, by class.
+/// Records for which SPE_ROWS has no room, by class.
 #[map]
 static SPE_OVERFLOW: PerCpuArray<SpeRow> =
     PerCpuArray::with_max_entries(Class::ALL.len() as u32, 0);
@@ -104,8 +104,9 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
     }
 }
 
-/// Has the kernel keep free rows at hand on this CPU. It keeps four at first and fills up to 96
-/// once it is asked for one (kernel/bpf/memalloc.c), but not before the chunk at hand has ended.
+/// Makes the kernel keep more free rows on this CPU. It keeps four at first and fills up to 96
+/// after the first one is taken (kernel/bpf/memalloc.c), but only after the chunk that took it has
+/// ended.
 #[inline(always)]
 pub(crate) fn preallocate_rows() {
     let key = SpeKey {
@@ -136,8 +137,8 @@ fn row(cpu: &mut SpeCpu, key: &SpeKey, class: Class) -> *mut SpeRow {
     SPE_OVERFLOW.get_ptr_mut(class as u32).unwrap_or_default()
 }
 
-/// [`SpeRow::bucket`] with its bound where the verifier sees it: LLVM knows that the number of bits
-/// is no larger and compares for equality only.
+/// [`SpeRow::bucket`] with a bound that the verifier sees: LLVM knows the largest number of bits
+/// and compares only for equality.
 #[inline(always)]
 fn bucket(cycles: u16) -> usize {
     let mut bucket = SpeRow::bucket(cycles);
@@ -164,7 +165,7 @@ fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
         return;
     }
     first.made = now();
-    // Another CPU may bring the same page in between: a process runs on many.
+    // Another CPU may add the same page meanwhile, since a process runs on many.
     if SPE_PAGES
         .insert(key, first, u64::from(BPF_NOEXIST))
         .is_err()
@@ -174,7 +175,7 @@ fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
     }
 }
 
-/// False where the table does not have the page.
+/// Adds a sample to its page. False where the table does not have the page.
 #[inline(always)]
 fn add_to_page(key: &PageKey, sample: &PageRow) -> bool {
     let Some(row) = SPE_PAGES.get_ptr_mut(key) else {

@@ -1,11 +1,11 @@
 //! Arm SPE, decoded and attributed in the kernel.
 //!
-//! Nothing shows single SPE records to a program, but the driver ends every stretch of its buffer
-//! by `perf_aux_output_end`: `chunk` is what runs there, `window` lets the decoder of probe-common
-//! read the bytes, `account` adds each record to its owner's row. Whose it is tells the task map of
-//! `tasks`, or where records name no thread the `timeline` of switches.
+//! No hook sees single SPE records, but the driver ends every chunk of its buffer by
+//! `perf_aux_output_end`: `chunk` runs there, `window` lets the decoder of probe-common read the
+//! bytes, `account` adds each record to its owner's row. The owner comes from the task map of
+//! `tasks`, or, where records have no thread id, from the `timeline` of switches.
 //!
-//! All of it is loaded only by sessions that use SPE; for others its maps have one entry.
+//! These programs are loaded only by sessions that use SPE; for others their maps have one entry.
 
 pub(crate) mod account;
 pub(crate) mod chunk;

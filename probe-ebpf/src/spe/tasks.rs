@@ -1,8 +1,8 @@
 //! Which process and cgroup a thread belongs to, and since when.
 //!
-//! Filled once by a walk over the kernel's own list, then kept by the programs at fork, exec, exit
-//! and moves between cgroups. Nothing is deleted at exit: records of the thread may still lie in a
-//! buffer. User space deletes what exited before its last drain.
+//! A walk over the kernel's own list fills the map once, and programs at fork, exec, exit and moves
+//! between cgroups keep it up to date. Nothing is deleted at exit, since records of the thread may
+//! still be in a buffer. User space deletes threads that exited before its last drain.
 
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
@@ -25,7 +25,7 @@ static SPE_TASKS: HashMap<u64, SpeTask> = HashMap::with_max_entries(1, BPF_F_NO_
 #[map]
 static SPE_EXITED: Queue<u64> = Queue::with_max_entries(1, 0);
 
-/// Whose a record of this thread and time is.
+/// The owner of a record of this thread and time.
 #[inline(always)]
 pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: u64) -> Owner {
     let Some(task) = SPE_TASKS.get_ptr(u64::from(thread)) else {
@@ -33,7 +33,7 @@ pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: u64) -> Owner {
     };
     // SAFETY: changes replace the whole value, so this one stays as it is while a program runs.
     let task = unsafe { &*task };
-    // An id that nobody had before is this owner's, whatever the clocks' error.
+    // An id without a previous owner is this owner's, whatever the error of the clocks.
     if time >= task.since || task.previous_since == SpeTask::NOBODY {
         return Owner {
             cgroup: task.cgroup,
@@ -49,7 +49,7 @@ pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: u64) -> Owner {
     }
 }
 
-/// From now on the thread belongs to this owner.
+/// Sets the owner of a thread from `since` on.
 #[inline(always)]
 pub(crate) fn set(thread: u32, cgroup: CgroupId, tgid: u32, since: u64) {
     let task = match SPE_TASKS.get_ptr(u64::from(thread)) {
@@ -64,7 +64,8 @@ pub(crate) fn set(thread: u32, cgroup: CgroupId, tgid: u32, since: u64) {
     }
 }
 
-/// A thread that lives when sampling begins. A hook that was quicker knows better.
+/// Adds a thread that exists when sampling begins. An entry that a hook has made is kept: it is
+/// newer.
 #[inline(always)]
 pub(crate) fn enter(thread: u32, cgroup: CgroupId, tgid: u32) {
     let thread = u64::from(thread);

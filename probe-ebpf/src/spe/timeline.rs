@@ -24,7 +24,7 @@ static SPE_SWITCHES: PerCpuArray<SpeSwitch> = PerCpuArray::with_max_entries(1, 0
 /// The rounds of a binary search over the ring.
 const ROUNDS: u32 = TIMELINE.ilog2() + 1;
 
-/// A switch that changes the owner is an entry; others cost no place in the ring.
+/// Notes a switch, if it changes the owner: others take no place in the ring.
 #[inline(always)]
 pub(crate) fn note(next: Task, since: u64) {
     let Some(cpu) = cpu() else { return };

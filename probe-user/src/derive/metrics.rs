@@ -79,7 +79,7 @@ impl<'a> CoreMetrics<'a> {
         self.list.len()
     }
 
-    /// The values of one entity, of what is estimated for all of its time; time is the wall's.
+    /// Adds the values of one entity. Counts are estimates for all of its time; time is wall time.
     pub(super) fn add_row(
         &self,
         report: &mut Report,
@@ -119,7 +119,7 @@ impl<'a> CoreMetrics<'a> {
     }
 }
 
-/// What an entity used, as a formula asks for it.
+/// The counts of an entity, as the input of a formula.
 struct OfUsage<'a> {
     source: &'a MetricSource,
     usage: &'a Usage,
@@ -173,7 +173,7 @@ pub(super) fn add_missing(report: &mut Report, machine: u32, plan: &Plan) {
     }
 }
 
-/// An event of a metric, and where an entity's counts of it are.
+/// An event of a metric, and the place of an entity's counts of it.
 struct Event<'a> {
     name: &'a str,
     group: usize,
@@ -200,9 +200,8 @@ impl<'a> OfUsage<'a> {
     }
 }
 
-/// The standard error of a metric by that of its counts (error propagation of the first order).
-/// What the events of one group err by together does not change their ratio; groups err
-/// independently of each other.
+/// The standard error of a metric by that of its counts (error propagation of the first order). The
+/// common error of the events of a group cancels in their ratio; errors of groups are independent.
 fn error(plan: &Plan, planned: &PlannedMetric, input: &OfUsage<'_>, value: f64) -> Option<f64> {
     if input.events().all(|event| event.row.is_exact()) {
         return Some(0.0);
@@ -223,7 +222,7 @@ fn error(plan: &Plan, planned: &PlannedMetric, input: &OfUsage<'_>, value: f64) 
             }
         }
     }
-    // What is left where all of it cancels is rounding.
+    // Where all terms cancel, the rest is rounding.
     Some(if variance > ROUNDING * apart {
         variance.sqrt()
     } else {
@@ -231,14 +230,14 @@ fn error(plan: &Plan, planned: &PlannedMetric, input: &OfUsage<'_>, value: f64) 
     })
 }
 
-/// What rounding, and slopes that are those of steps, leave of a variance that cancels.
+/// The part of a variance that rounding, and slopes by finite steps, leave where its terms cancel.
 const ROUNDING: f64 = 1e-9;
 
-/// How far a count may be changed to see what the metric makes of that.
+/// The relative change of a count by which a metric's slope is measured.
 const STEP: f64 = 1e-6;
 
-/// What the metric changes by for one more count of an event; 0 where the count is exact. A value
-/// above its bound is none, so it may be seen on one side only.
+/// The change of the metric for one more count of an event; 0 where the count is exact. Where a
+/// changed value would be above its bound, the slope is that of the other side.
 fn slope(
     plan: &Plan,
     planned: &PlannedMetric,
@@ -260,7 +259,7 @@ fn slope(
     (steps > 0.0).then(|| (end(up) - end(down)) / (steps * STEP * count))
 }
 
-/// Counts of which one is a little larger.
+/// Counts of which one is changed a little.
 struct Changed<'a> {
     counts: &'a OfUsage<'a>,
     event: &'a str,
@@ -342,7 +341,7 @@ fn place_value(
     socket: u32,
 ) -> MetricValue {
     let mut counts = Counts::of_uncore();
-    // Of its units some may be on another socket.
+    // Some units of the PMU may be on another socket.
     let mut units = 0;
     for (event, place) in &source.events {
         let CountSource::Uncore { at } = place else {

@@ -94,8 +94,7 @@ impl Own<'_> {
     }
 }
 
-/// Counts of sampling whose names are made up of others: what the cores count of it, and records by
-/// what is wrong with them.
+/// Counts of sampling with composed names: the cores' own counts, and records by kind of damage.
 fn families(health: &SpeHealth) -> impl Iterator<Item = (String, u64)> {
     let sampler = health.sampler.iter();
     let sampler = sampler.map(|(name, count)| (format!("spe_{name}"), *count));

@@ -1,4 +1,4 @@
-//! The most accessed pages of each process, of those that were sampled.
+//! The most accessed pages of each process, by samples.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ struct Page {
     /// Of its first byte.
     address: u64,
     samples: u64,
-    /// Total latency, in cycles; none of fewer than two samples.
+    /// Mean total latency in cycles; None with fewer than two samples.
     mean: Option<Interval>,
 }
 

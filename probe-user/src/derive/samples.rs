@@ -36,7 +36,7 @@ pub(super) struct SampledMetric<'a> {
 }
 
 impl<'a> SampledMetric<'a> {
-    /// None of a metric that is not estimated of samples.
+    /// None for a metric that is not estimated from samples.
     pub(super) fn new(
         plan: &'a Plan,
         planned: &'a PlannedMetric,
@@ -80,12 +80,12 @@ impl<'a> SampledMetric<'a> {
         metrics::evaluate(self.plan, self.planned, counts)
     }
 
-    /// Which quantity the value's error is that of, and how low and high it may be. None where more
-    /// than one has a part in it.
+    /// The quantity that causes the value's error, with its lowest and highest value. None where
+    /// more than one quantity does.
     fn varied(&self, quantities: &[Quantity]) -> Option<(usize, f64, f64)> {
         match quantities {
             [one] => {
-                // What a sample that was not taken would have stood for.
+                // The weight of a sample that was not taken.
                 #[expect(clippy::cast_precision_loss, reason = "a period is below 2^53")]
                 let weight = self.window.health.period as f64;
                 let Interval { low, high, .. } = if one.alone.value > 0.0 {
@@ -95,7 +95,7 @@ impl<'a> SampledMetric<'a> {
                 };
                 Some((0, low, high))
             }
-            // How much of the whole a part is does not depend on how large the whole is.
+            // A share of the whole does not depend on the size of the whole.
             [a, b] => {
                 let pairs = [(0, a, 1, b), (1, b, 0, a)];
                 pairs.into_iter().find_map(|(at, part, of, whole)| {
@@ -112,7 +112,7 @@ impl<'a> SampledMetric<'a> {
 /// An estimated quantity.
 struct Quantity {
     alone: Interval,
-    /// Of what it is a part, and how much there is of it in each.
+    /// The quantity that it is a part of or a sum over, and its mean per unit of that.
     each: Option<(Sampled, Option<Interval>)>,
 }
 
@@ -125,7 +125,7 @@ enum Sum {
     ServedBy(&'static [Source]),
 }
 
-/// The estimate of a quantity; None of a mean of fewer than two samples.
+/// The estimate of a quantity; None for a mean of fewer than two samples.
 fn quantity(what: Sampled, usage: &SpeUsage) -> Option<Quantity> {
     let (class, sum) = match what {
         Sampled::Loads => (Class::Load, Sum::Operations),
@@ -186,7 +186,7 @@ fn quantity(what: Sampled, usage: &SpeUsage) -> Option<Quantity> {
     Some(Quantity { alone, each })
 }
 
-/// What operations add up to of which each has `mean`, and whose mean square is `square`.
+/// The sum over operations with this mean and mean square of each.
 fn scaled(operations: &SpeCounts, mean: f64, square: f64) -> Interval {
     statistics::count(operations.operations * mean, operations.variance * square)
 }

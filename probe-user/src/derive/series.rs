@@ -1,4 +1,4 @@
-//! Series: whom a value is about, what it says, and what tells it from others.
+//! Series: the subject of a value, its metric, and the attributes that tell it from others.
 
 use probe_common::spe::Class;
 
@@ -21,7 +21,7 @@ pub struct Series {
     pub total: Option<u32>,
 }
 
-/// Whom a value is about.
+/// The subject of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A row of the view.
@@ -30,14 +30,14 @@ pub enum Subject {
     Machine,
     /// A socket.
     Socket(u32),
-    /// What a PMU counts, where a metric says that: a socket, a device or a part of one, with the
+    /// The place that a metric of a PMU is about: a socket, a device or a part of one, with the
     /// names of the PCI devices there.
     Place(Place, Vec<String>),
-    /// Of a share: devices.
+    /// The owner of a share: devices.
     Io,
-    /// Of a share: nobody that can be told.
+    /// The owner of a share: none that is known.
     Unattributed,
-    /// Of a share: nothing is known.
+    /// The owner of a share where there are no shares.
     Unknown,
     /// This program.
     Pmuscope,
@@ -61,7 +61,7 @@ pub struct Metric {
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Counting {
-    /// Every occurrence, or nothing: it is no counter.
+    /// Every occurrence; also the value of metrics that are no counters.
     #[default]
     All,
     /// An event by the user's own name, which may be any text, with what one count stands for in
@@ -86,7 +86,7 @@ pub enum Kind {
     State,
 }
 
-/// What tells series of one subject and metric apart, and how their values are known.
+/// What tells series of one subject and metric apart, and the method of their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Of a share: the socket.

@@ -21,8 +21,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The ends are computed in another way than the value: where they meet it, rounding may put an
-    /// end on the wrong side.
+    /// An interval around a value. The ends are computed in another way than the value, so rounding
+    /// may put an end on the wrong side of it: this corrects that.
     pub(super) fn around(value: f64, low: f64, high: f64) -> Self {
         Self {
             value,
@@ -32,7 +32,7 @@ impl Interval {
     }
 }
 
-/// How many operations a sum of weighted samples stands for. `variance` is the sum of the squares
+/// The number of operations that weighted samples stand for. `variance` is the sum of the squares
 /// of the weights.
 #[must_use]
 pub fn count(operations: f64, variance: f64) -> Interval {
@@ -49,7 +49,7 @@ pub fn count(operations: f64, variance: f64) -> Interval {
     )
 }
 
-/// How many operations no sample stands for, where each would stand for `weight`.
+/// The number of operations where none was sampled, if each sample would stand for `weight`.
 #[must_use]
 pub fn nothing(weight: f64) -> Interval {
     Interval {
@@ -65,7 +65,7 @@ fn byar(m: f64, sign: f64) -> f64 {
         .powi(3)
 }
 
-/// The share `part / whole` of as many independent samples as `n`; None of nothing.
+/// The share `part / whole` of `n` independent samples; None of zero.
 #[must_use]
 pub fn share(part: f64, whole: f64, n: f64) -> Option<Interval> {
     if whole <= 0.0 || n <= 0.0 {
@@ -79,7 +79,7 @@ pub fn share(part: f64, whole: f64, n: f64) -> Option<Interval> {
     Some(Interval::around(p, low, high))
 }
 
-/// The mean of `n` latencies; None of fewer than two, whose error nobody knows.
+/// The mean of `n` latencies; None for fewer than two, whose error is unknown.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "sums of a window, below 2^53")]
 pub fn mean(sum: LatencySum, n: u64) -> Option<Interval> {
@@ -101,8 +101,8 @@ pub fn mean(sum: LatencySum, n: u64) -> Option<Interval> {
 
 /// A quantile of a latency histogram; None of an empty one.
 ///
-/// The value is interpolated within its bucket, the interval is that of the buckets which hold the
-/// ranks of a 95% interval: a bucket says no more.
+/// The value is interpolated within its bucket. The interval is that of the buckets which hold the
+/// ranks of a 95% interval: the histogram has no finer values.
 #[must_use]
 #[expect(
     clippy::cast_precision_loss,
