@@ -5,7 +5,7 @@
 #![feature(asm_experimental_arch)]
 #![allow(
     clippy::cast_possible_truncation,
-    reason = "helpers and map keys have fixed widths, and a checked conversion would bring a panic path"
+    reason = "helpers and map keys have fixed widths, and checked conversions have a panic path"
 )]
 #![allow(
     clippy::needless_pass_by_value,

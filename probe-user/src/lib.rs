@@ -1,6 +1,6 @@
 //! pmuscope: which container (pod, process) causes what the hardware counters see.
 //!
-//! The way of a count is one direction, and each stage knows nothing of those after it:
+//! A count passes through these stages, and each stage knows nothing of those after it:
 //!
 //! 1. [`machine`] reads what the machine is, once;
 //! 2. [`plan`] decides what is counted where, of the events ([`event`]) and the documented metrics
@@ -13,9 +13,9 @@
 //! 6. [`mod@derive`] makes values and ratios of counts;
 //! 7. [`emit`] writes them.
 //!
-//! [`record`] is beside that way: it keeps whole SPE samples in files. [`formula`] computes metrics, [`import`]
-//! does so for counts taken elsewhere. [`doctor`] says what this machine gives to all that,
-//! [`list`] what it can count.
+//! [`record`] is apart from these: it keeps whole SPE samples in files. [`formula`] computes
+//! metrics, [`import`] does so for counts taken elsewhere. [`doctor`] says whether this machine can
+//! count, and [`list`] what it can count.
 //!
 //! docs/architecture.md has the picture, and which module may import which: `cargo xtask check`
 //! enforces it.

@@ -69,9 +69,12 @@ fn main() {
         return;
     };
     println!(
-        "ns per switch: with nothing; with the same counters open; with these and an empty program; with pmuscope.\n\
-         Added by pmuscope to the counters; to the empty program; by the kernel's clock of both programs; by watching\n\
-         the way out of the scheduler to pmuscope: median (quartiles)."
+        "ns per switch: with nothing; with the same counters open; with these and an empty \
+         program;\n\
+         with pmuscope. Added by pmuscope to the counters; to the empty program; by the kernel's \
+         clock\n\
+         of both programs; by watching the way out of the scheduler to pmuscope: median \
+         (quartiles)."
     );
     println!(
         "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22} {:>22}",

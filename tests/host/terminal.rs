@@ -70,7 +70,7 @@ impl Terminal {
     }
 }
 
-/// What `stat -I INTERVAL` writes to a terminal until it has printed so many windows and is interrupted, or
+/// What `stat -I INTERVAL` writes to a terminal until it is interrupted after so many windows, or
 /// its command ends.
 fn written(term: &str, interval: &str, windows: usize, arguments: &[&str]) -> Option<String> {
     let mut terminal = Terminal::open(80, 24)?;

@@ -1,6 +1,7 @@
-//! Recordings of sessions on the test PMUs, for tests/fixtures/recordings: from them the pure stages
-//! are tested without a kernel (tests/replay). `cargo xtask vm --record tests/fixtures/recordings`
-//! writes them anew; in any other run they must only read back as they are.
+//! Recordings of sessions on the test PMUs, for tests/fixtures/recordings, from which the pure
+//! stages are tested without a kernel (tests/replay). `cargo xtask vm --record
+//! tests/fixtures/recordings` writes them; any other run only checks that they are read back the
+//! same.
 
 use std::{sync::Arc, thread, time::Duration};
 

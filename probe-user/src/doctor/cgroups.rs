@@ -6,8 +6,9 @@ use super::{Area, Finding, Loss, Subject};
 use crate::machine::cgroup::{CgroupError, Hierarchy};
 
 const AREA: Area = Area::Cgroups;
-const UNIFIED: &str = "boot with one hierarchy for all: add `systemd.unified_cgroup_hierarchy=1` to the kernel's \
-     command line, and let the container runtime use it";
+const UNIFIED: &str = "boot with cgroup2 as the only hierarchy: add \
+     `systemd.unified_cgroup_hierarchy=1` to the kernel's command line, and let the container \
+     runtime use it";
 
 pub(super) fn check(
     subject: &Subject,
@@ -119,7 +120,7 @@ fn controllers(subject: &Subject) -> Vec<Controller> {
 /// What does not work without the controller.
 fn loss() -> Loss {
     Loss::of(
-        "`--hook cgroup-switches` and perf's --for-each-cgroup; the default hook counts without",
+        "`--hook cgroup-switches` and perf's --for-each-cgroup; the default hook works without it",
     )
 }
 

@@ -58,7 +58,8 @@ const REQUIRED: [RequiredOption; 7] = [
     },
     RequiredOption {
         option: "CGROUP_PERF",
-        lost: "`--hook cgroup-switches` and perf's --for-each-cgroup; the default hook counts without",
+        lost: "`--hook cgroup-switches` and perf's --for-each-cgroup; the default hook works \
+               without it",
         needed: false,
     },
 ];

@@ -66,7 +66,10 @@ fn core(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Findin
     if subject.process.arch == Arch::Arm64 {
         loss = loss.with(core_remedies(config));
     } else if !subject.is_virtual() {
-        loss = loss.advise("look for `Performance Events` in dmesg: the kernel says why it has no driver for the CPU");
+        loss = loss.advise(
+            "look for `Performance Events` in dmesg: the kernel says why it has no driver for the \
+             CPU",
+        );
     }
     let found = if subject.is_virtual() {
         "none: this is a virtual machine without one"
@@ -170,8 +173,8 @@ fn unknown_platform(subject: &Subject, all: &[&Pmu]) -> Finding {
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         ("none: this is a virtual machine", loss.advise(advice))
     } else {
-        let advice = "they are known for the platforms that docs/metrics.md names, and any that a driver lists can be \
-             counted by `stat -e PMU/EVENT/`";
+        let advice = "metrics are known for the platforms of docs/metrics.md; any other event \
+             that a driver lists can be counted by `stat -e PMU/EVENT/`";
         ("none", loss.advise(advice))
     };
     AREA.missing(check, found, loss)

@@ -88,9 +88,10 @@ fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
         words.any(|word| matches!(word, "kpti=off" | "kpti=0" | "kpti=n" | "kpti=no"))
     });
     let (found, mut loss) = if isolated && !off && built != Some(Built::Not) {
-        let advice = "boot with page tables not isolated: add `kpti=off` to the kernel's command line (it takes away \
-             the protection against Meltdown; ask whoever answers for this machine first)";
-        let found = "no arm_spe_* PMU; kernel page-table isolation is on, with which some cores cannot reach its buffer";
+        let advice = "boot without isolation of page tables: add `kpti=off` to the kernel's \
+             command line (this removes the protection against Meltdown: ask the administrator first)";
+        let found = "no arm_spe_* PMU; kernel page-table isolation is on, with which some cores \
+             cannot reach its buffer";
         (found, loss.advise(advice))
     } else {
         ("no arm_spe_* PMU", loss)
@@ -122,7 +123,10 @@ fn page_size(subject: &Subject) -> Finding {
         "records: what does not fit the time allowed is skipped and counted, and the estimate is \
          scaled",
     )
-    .advise("boot the distribution's kernel with 4 KiB pages, or allow the longer time by --spe-irq-max");
+    .advise(
+        "boot the distribution's kernel with 4 KiB pages, or allow the longer time by \
+         --spe-irq-max",
+    );
     AREA.degraded("page size", found, loss)
 }
 

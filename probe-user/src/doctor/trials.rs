@@ -104,9 +104,10 @@ fn opens(subject: &Subject) -> Finding {
     };
     let loss = Loss::of("everything: the tasks of those CPUs cannot be counted");
     let loss = match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            loss.advise("grant the capabilities (see rights above); in a container, allow perf_event_open in its seccomp profile")
-        }
+        Some(libc::EACCES | libc::EPERM) => loss.advise(
+            "grant the capabilities (see rights above); in a container, allow perf_event_open \
+                 in its seccomp profile",
+        ),
         Some(libc::EMFILE | libc::ENFILE) => loss.run("raise the limit", "ulimit -n 65536"),
         _ => loss.advise("see `dmesg` for the kernel's reason"),
     };
@@ -139,8 +140,8 @@ fn counters(pmu: &str, counted: &Result<plan::SoundCounters, Untried>) -> Findin
     } else {
         Loss::of("trust in its counts: pmuscope uses them as they are")
     };
-    let advice = "other tools use those counters: do not believe what they count there; a virtual machine's \
-                  counters are its hypervisor's, report it to whoever runs that";
+    let advice = "other tools use these counters too: do not trust their counts; in a virtual \
+                  machine the hypervisor provides the counters: report it to its provider";
     AREA.degraded(check, fault, loss.advise(advice))
 }
 

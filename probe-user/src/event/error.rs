@@ -107,7 +107,12 @@ pub enum EventError {
         term: String,
         value: String,
     },
-    #[error("{value:#x} does not fit the term `{term}` of `{pmu}`, which has room for {} ({format}); the largest value is {:#x}", bits(format.width()), format.max())]
+    #[error(
+        "{value:#x} does not fit the term `{term}` of `{pmu}`, which has room for {} ({format}); \
+         the largest value is {:#x}",
+        bits(format.width()),
+        format.max()
+    )]
     TooWide {
         pmu: String,
         term: String,

@@ -91,11 +91,11 @@ pub(super) fn refused(error: &io::Error) -> String {
     }
 }
 
-/// What the kernel means by refusing the buffer.
+/// Why the kernel refused the buffer.
 pub(super) fn no_buffer(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::EPERM) => "that is more locked memory than kernel.perf_event_mlock_kb allows without CAP_IPC_LOCK: \
-             grant the capability, or allow less time by --spe-irq-max"
+        Some(libc::EPERM) => "that is more locked memory than kernel.perf_event_mlock_kb allows \
+             without CAP_IPC_LOCK: grant the capability, or allow less time by --spe-irq-max"
             .to_owned(),
         Some(libc::ENOMEM) => "out of memory".to_owned(),
         _ => error.to_string(),

@@ -33,7 +33,13 @@ use crate::ending::{NotStarted, runtime};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Periods to try, with the middle one of the buffer sizes
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2048,4096,8192,16384,32768,65536", value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00))]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "2048,4096,8192,16384,32768,65536",
+        value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00)
+    )]
     periods: Vec<u64>,
     /// Samples' buffers to try, with the middle one of the periods: bytes, with K, M or G
     #[arg(
@@ -45,10 +51,20 @@ pub(crate) struct Args {
     aux: Vec<Size>,
     /// Numbers of threads to try: the command gets them in `OMP_NUM_THREADS` and for {threads} in
     /// its words
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     threads: Vec<u32>,
     /// Runs of each kind
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(2..)
+    )]
     runs: u32,
     /// A buffer for each thread in place of one for each CPU
     #[arg(long)]

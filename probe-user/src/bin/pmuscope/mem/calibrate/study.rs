@@ -227,7 +227,8 @@ impl Study {
         }
         let _ = writeln!(text, "{table}");
         text.push_str(
-            "means of all runs ± standard deviation; collisions and truncated are buffers, lost are records;\n\
+            "means of all runs ± standard deviation; collisions and truncated are buffers, lost \
+             are records;\n\
              invalid are the samples with an address or time of zero: as in NMO they are no part \
              of the accuracy\n",
         );

@@ -46,7 +46,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u16).range(1..))]
     min_latency: Option<u16>,
     /// Operations from one sample to the next; under 2,000 samples collide
-    #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 32_768,
+        value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00)
+    )]
     period: u64,
     /// Samples' buffer, for each CPU (or thread): a power of two in bytes, with K, M or G
     #[arg(long, value_name = "SIZE", default_value = "1M")]
