@@ -24,10 +24,10 @@ pub(crate) struct Args {
     /// Where they were counted
     #[arg(long, value_enum)]
     platform: Platform,
-    /// Which chip that was: metrics that it does not have are given no value
+    /// The chip they were counted on: metrics that it does not have get no value
     #[arg(long, value_enum)]
     chip: Option<Chip>,
-    /// Add the metrics of this file, which is in the format of pmuscope's own
+    /// Add the metrics of this file; its format is that of pmuscope's own
     #[arg(long, value_name = "FILE")]
     catalogue: Vec<PathBuf>,
     /// Output format

@@ -1,5 +1,5 @@
-//! What ends a run: its command, Ctrl-C, or what service managers and container runtimes send. And
-//! the runtime that a run waits in.
+//! The end of a run: by its command, by Ctrl-C, or by the signal of service managers and container
+//! runtimes. Also the tokio runtime that a run waits in.
 
 use std::{
     io,
@@ -37,7 +37,7 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// From here on signals end the run, not this process. Called in a runtime.
+    /// Catches signals: from here on they end the run, not this process. To be called in a runtime.
     pub(crate) fn listen() -> Result<Self> {
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
         let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
@@ -63,8 +63,8 @@ impl Ending {
         self.command.is_some()
     }
 
-    /// Waits for the end; how the command ended, where it did. The first signal is passed on to the
-    /// command, the second ends the run without it. Nothing is lost where this is dropped before.
+    /// Waits for the end, and returns how the command ended, if it did. The first signal is passed
+    /// on to the command, the second ends the run without it. May be dropped and called again.
     pub(crate) async fn wait(&mut self) -> Result<Option<ExitStatus>> {
         loop {
             tokio::select! {
@@ -91,7 +91,7 @@ async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
     }
 }
 
-/// As a shell has it; success where there was no command.
+/// The exit code of a shell for this status; success without a command.
 pub(crate) fn exit_code(status: Option<ExitStatus>) -> ExitCode {
     let Some(status) = status else {
         return ExitCode::SUCCESS;

@@ -14,13 +14,13 @@ use crate::print::{Format, to_stdout};
 /// Arguments of `list`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to list; everything where it is not given
+    /// What to list [default: everything]
     #[arg(value_enum)]
     part: Option<Part>,
-    /// Add the metrics of this file, which is in the format of pmuscope's own
+    /// Add the metrics of this file; its format is that of pmuscope's own
     #[arg(long, value_name = "FILE")]
     catalogue: Vec<PathBuf>,
-    /// Which chip this is, where it cannot be told or is told wrong
+    /// The chip of this machine, if it is not detected or detected wrong
     #[arg(long, value_enum)]
     chip: Option<Chip>,
     /// Output format

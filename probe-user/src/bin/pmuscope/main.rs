@@ -33,10 +33,9 @@ enum Command {
     List(list::Args),
     /// Check whether this machine can count, and print a remedy for what is missing
     Doctor(doctor::Args),
-    /// Sample memory accesses per container: where they were served and how long they took (Arm
-    /// SPE)
+    /// Sample memory accesses per container: their data sources and latencies (Arm SPE)
     Mem(mem::Args),
-    /// Metrics from counts taken elsewhere: output of perf stat -x, or -j, or lines event=value
+    /// Compute metrics from other counts: output of perf stat -x, or -j, or lines event=value
     Derive(derive::Args),
 }
 
@@ -60,7 +59,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         eprintln!("pmuscope: {}", printable_lines(&sentence(&error)));
-        // As a shell says of a command that it cannot start.
+        // The exit codes of a shell for a command that it cannot start.
         let code = match error
             .downcast_ref::<ending::NotStarted>()
             .map(|error| error.0.kind())
@@ -84,7 +83,7 @@ fn field(out: &mut format::Writer<'_>, field: &Field, value: &dyn fmt::Debug) ->
     }
 }
 
-/// The error with its causes, but for those that it already tells.
+/// The error with its causes, without those that its text already contains.
 fn sentence(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -99,7 +98,7 @@ fn sentence(error: &anyhow::Error) -> String {
 mod tests {
     use clap::CommandFactory as _;
 
-    /// clap finds most mistakes in what is declared only when that verb runs.
+    /// clap checks the declaration of a verb only when that verb runs.
     #[test]
     fn every_verb_is_declared_right() {
         super::Args::command().debug_assert();

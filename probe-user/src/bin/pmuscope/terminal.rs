@@ -1,5 +1,4 @@
-//! Where windows go: a file, a pipe, or a terminal, on which each may take the place of the one
-//! before.
+//! The output of windows: a file, a pipe, or a terminal, where each may replace the one before.
 
 mod drawing;
 
@@ -34,7 +33,7 @@ pub(crate) struct Output {
     wide: bool,
     all_rows: bool,
     exact: bool,
-    /// Of the terminal, at the last look; 0 where that is not known.
+    /// The size of the terminal when it was last read; 0 where it is not known.
     size: Size,
     /// Where each window is drawn over the one before.
     drawing: Option<Drawing>,

@@ -1,4 +1,4 @@
-//! `pmuscope mem`: what Arm's SPE tells about loads and stores.
+//! `pmuscope mem`: loads and stores, sampled by Arm's SPE.
 
 mod calibrate;
 mod record;
@@ -25,8 +25,8 @@ pub(crate) struct Args {
 enum Verb {
     /// Record whole samples of a command, a process or a cgroup into a file
     Record(record::Args),
-    /// Measure, on this machine, how accurate sampling is and what it costs: for periods, buffer
-    /// sizes and numbers of threads
+    /// Measure the accuracy and the cost of sampling on this machine, for periods, buffer sizes and
+    /// numbers of threads
     Calibrate(calibrate::Args),
 }
 

@@ -1,5 +1,4 @@
-//! `pmuscope mem`: memory accesses per container, sampled by SPE: where they were served, how long
-//! they took.
+//! `pmuscope mem`: memory accesses per container, sampled by SPE: data sources and latencies.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -23,24 +22,23 @@ use crate::live;
 /// Arguments of `mem`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Operations from one sample to the next; without it the period begins at 32,768 and follows
-    /// the budget
+    /// Operations from one sample to the next [default: 32,768 at first, then by the budget]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     period: Option<u64>,
-    /// What is sampled, in the PMU's own terms (see `pmuscope list events arm_spe_0`)
+    /// What to sample, in the PMU's own terms (see `pmuscope list pmus`)
     #[arg(long, value_name = "TERMS", default_value = DEFAULT_FILTERS)]
     filter: String,
     /// Only operations that took at least this many cycles
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u16).range(1..))]
     min_latency: Option<u16>,
-    /// The N most accessed pages of each process too
+    /// Also show the N most accessed pages of each process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hot_pages: Option<u32>,
-    /// Longest time with interrupts off for a buffer's records, such as 50us
+    /// The longest time with interrupts off for the records of a buffer, such as 50us
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
     spe_irq_max: Duration,
-    /// Share of a CPU's time that decoding may cost, such as 0.5%: the period is adapted to it,
-    /// never below 4,096
+    /// The share of a CPU's time that decoding may take, such as 0.5%: the period is adapted to it,
+    /// but never below 4,096
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     spe_budget: Option<f64>,
     #[command(flatten)]
@@ -72,8 +70,7 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The period at first, and the budget that it follows. A period that is asked for without one
-/// stays.
+/// The first period, and the budget that it follows. A period without a budget is fixed.
 fn period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)> {
     match (period, budget) {
         (Some(period), Some(_)) if period < LOWEST_IN_BUDGET => bail!(
@@ -144,7 +141,7 @@ mod tests {
         let error = period(Some(1000), Some(0.005)).unwrap_err().to_string();
         assert!(error.starts_with("--period 1000 is below 4096"), "{error}");
         assert_eq!(period(Some(4096), Some(0.01)).unwrap(), (4096, Some(0.01)));
-        // What is asked for without a budget is nobody's business.
+        // Without a budget any period is allowed.
         assert_eq!(period(Some(1000), None).unwrap(), (1000, None));
         let standard = (DEFAULT_PERIOD, Some(DEFAULT_BUDGET));
         assert_eq!(period(None, None).unwrap(), standard);

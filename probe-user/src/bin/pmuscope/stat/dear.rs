@@ -1,11 +1,11 @@
-//! What `stat` says where counting takes more of a CPU than it should.
+//! The message of `stat` where counting takes too much of a CPU.
 
 use probe_user::{
     plan::{CountSource, Plan},
     snapshot::CountingCost,
 };
 
-/// One line about the cost, and which fewer events would do; None where counting is cheap.
+/// One line about the cost, and fewer events that would cost less; None where counting is cheap.
 pub(super) fn line(plan: &Plan, cost: &CountingCost) -> Option<String> {
     let (counters, ppm) = cost.affordable()?;
     let read = cost.read;
@@ -29,8 +29,8 @@ pub(super) fn line(plan: &Plan, cost: &CountingCost) -> Option<String> {
     Some(line)
 }
 
-/// The first events of the user's that so many counters count, and those that need none; None where
-/// metrics count events of their own.
+/// The user's first events that this many counters can count, with those that need no counter; None
+/// where metrics count events of their own.
 fn kept(plan: &Plan, counters: usize) -> Option<String> {
     let all = plan.groups.iter().flatten();
     if all

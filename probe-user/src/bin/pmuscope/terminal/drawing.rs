@@ -19,7 +19,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Whether it is known how many lines of the terminal a window takes.
+    /// Whether the number of lines that a window takes on the terminal is known.
     pub(super) fn has_room(self) -> bool {
         usize::from(self.columns) >= Screen::LEAST_WIDTH && self.lines > 0
     }
@@ -45,17 +45,17 @@ struct Shown {
     window: Vec<u8>,
     /// How many of its lines are above the cursor.
     lines: usize,
-    /// Not all of its lines are there.
+    /// Whether only a part of its lines is on the screen.
     is_cut: bool,
-    /// Of the terminal for which they were drawn.
+    /// The size of the terminal for which they were drawn.
     size: Size,
 }
 
 impl Drawing {
-    /// What draws a window over the one before: as much of it as the terminal has room for. It is
-    /// drawn below where a message stands after that; and on an empty page, the old one scrolled
-    /// away, where the terminal's size is another one: the lines may stand elsewhere then. On a
-    /// terminal that is too narrow it is written as it is, and the next one below it.
+    /// The bytes that draw a window over the one before, as much of it as fits. After a message it
+    /// is drawn below that. If the terminal's size has changed, lines may have moved: the old page
+    /// is scrolled away and the window drawn on an empty one. On a terminal that is too narrow it
+    /// is written as it is, below the one before.
     pub(super) fn draw(&mut self, window: &[u8], size: Size, message: bool) -> Vec<u8> {
         if !size.has_room() {
             self.last = None;
@@ -98,7 +98,8 @@ impl Drawing {
         out
     }
 
-    /// What leaves the last window on the screen, in full, and nothing of what was typed below it.
+    /// The bytes that leave the last window on the screen in full, without text that was typed
+    /// below it.
     pub(super) fn end(&self, size: Size, message: bool) -> Vec<u8> {
         let Some(last) = &self.last else {
             return Vec::new();

@@ -1,7 +1,7 @@
-//! `pmuscope mem calibrate`: on this machine and for this command, how accurate SPE sampling is and
-//! what it costs. The study of "Multi-level Memory-Centric Profiling on ARM Processors with ARM
-//! SPE" (NMO, section VII): runs are timed to the command's end, buffers are drained after it and
-//! what is in them counts.
+//! `pmuscope mem calibrate`: measures the accuracy and the cost of SPE sampling on this machine for
+//! a command, by the study of "Multi-level Memory-Centric Profiling on ARM Processors with ARM SPE"
+//! (NMO, section VII): runs are timed to the command's end; buffers are drained after it, and their
+//! samples count.
 
 mod plot;
 mod study;
@@ -32,7 +32,7 @@ use crate::ending::{NotStarted, runtime};
 /// Arguments of `mem calibrate`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Periods to try, with the middle one of the buffer sizes
+    /// Periods to try, each with the middle buffer size
     #[arg(
         long,
         value_name = "LIST",
@@ -41,7 +41,7 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00)
     )]
     periods: Vec<u64>,
-    /// Samples' buffers to try, with the middle one of the periods: bytes, with K, M or G
+    /// Sizes of the sample buffer to try, each with the middle period: bytes, with K, M or G
     #[arg(
         long,
         value_name = "LIST",
@@ -49,8 +49,8 @@ pub(crate) struct Args {
         default_value = "256K,1M,4M"
     )]
     aux: Vec<Size>,
-    /// Numbers of threads to try: the command gets them in `OMP_NUM_THREADS` and for {threads} in
-    /// its words
+    /// Numbers of threads to try: the command gets them in `OMP_NUM_THREADS` and in place of
+    /// {threads} in its arguments
     #[arg(
         long,
         value_name = "LIST",
@@ -66,16 +66,16 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(2..)
     )]
     runs: u32,
-    /// A buffer for each thread in place of one for each CPU
+    /// Use a buffer for each thread instead of one for each CPU
     #[arg(long)]
     per_thread: bool,
-    /// Buffer of the records about samples and processes
+    /// Size of the buffer for records about samples and processes
     #[arg(long, value_name = "SIZE", default_value = "512K")]
     ring: Size,
     /// Also draw the plots into FILE
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// The command: some seconds long, and alike each time
+    /// The command: it should run for some seconds and do the same each time
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         machine,
     };
     let plot = args.plot.as_deref().map(|path| {
-        // That it can be written is known before the long study.
+        // Fails before the long study if it cannot be written.
         fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
     });
     let plot = plot.transpose()?;
@@ -117,7 +117,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// All runs, in rounds: what changes on the machine meanwhile meets every point alike.
+    /// All runs, in rounds: changes of the machine meanwhile affect every point alike.
     async fn study(&self) -> Result<Study> {
         let Args {
             aux, threads, runs, ..
@@ -154,13 +154,13 @@ impl Runner<'_> {
         Ok(study)
     }
 
-    /// The command as it is.
+    /// Runs the command as it is.
     async fn plain(&self, threads: Option<u32>) -> Result<Duration> {
         let command = self.command(threads)?;
         timed(command).await
     }
 
-    /// The command with its memory accesses counted.
+    /// Runs the command with its memory accesses counted.
     async fn counted(&self, threads: Option<u32>) -> Result<(f64, Duration)> {
         let command = self.command(threads)?;
         let counter = AccessCounter::open(command.pid(), self.machine.pmus()?)?;
@@ -178,7 +178,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The command with samples taken.
+    /// Runs the command with sampling.
     async fn sampled(&self, point: Point) -> Result<(Duration, Counts)> {
         let command = self.command(point.threads)?;
         let config = Config {

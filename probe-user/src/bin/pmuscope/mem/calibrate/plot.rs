@@ -12,10 +12,10 @@ struct Series {
     points: Vec<(String, Mean, Mean)>,
 }
 
-/// The settings of which the study tried several.
+/// The settings with several values in the study.
 fn series(study: &Study) -> Vec<Series> {
     let over = |title, name: fn(&Point) -> String, others: fn(&Point, &Point) -> bool| {
-        // The points that differ in this setting only: there is one such set with several.
+        // The points that differ only in this setting: one such set has several.
         let sets = study.points.iter().map(|base| {
             let same = study
                 .points

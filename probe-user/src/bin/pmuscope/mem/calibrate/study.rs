@@ -10,7 +10,7 @@ use probe_user::record::{Counts, Size};
 pub(crate) struct Point {
     pub(crate) period: u64,
     pub(crate) aux: Size,
-    /// As the command is told; none where it is not.
+    /// The number that the command gets; None where it gets none.
     pub(crate) threads: Option<u32>,
 }
 
@@ -148,7 +148,7 @@ impl Study {
         Mean::of(&each.collect::<Vec<_>>())
     }
 
-    /// Time over that of the command as it is, less one.
+    /// The mean time, divided by that of the command without sampling, less one.
     pub(crate) fn overhead(&self, tried: &Tried) -> Mean {
         let base = Mean::of(&self.base(tried).times).mean;
         let each = tried
@@ -158,7 +158,7 @@ impl Study {
         Mean::of(&each.collect::<Vec<_>>())
     }
 
-    /// What cannot be told from zero: the deviation of the command's own time.
+    /// The largest overhead that may be noise: the deviation of the command's own time.
     fn noise(&self, tried: &Tried) -> f64 {
         let Mean { mean, deviation } = Mean::of(&self.base(tried).times);
         deviation / mean
@@ -235,10 +235,10 @@ impl Study {
         text
     }
 
-    /// The setting to use, and why: of those as accurate as the best, and as cheap, the one with
-    /// most samples, in the smallest buffer.
+    /// The setting to use, and why: of the accurate and cheap ones the one with most samples, in
+    /// the smallest buffer.
     pub(crate) fn recommendation(&self) -> String {
-        // As accurate as the best: within a point of it, or within the two deviations.
+        // Accurate: within a percentage point of the best, or within the two deviations.
         let best = self
             .points
             .iter()

@@ -16,7 +16,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// By the options; without any, samples into a file of a fixed name.
+    /// By the options; without any, samples go into a file of a fixed name.
     pub(crate) fn of(samples: Option<PathBuf>, raw: Option<PathBuf>) -> Result<Self> {
         let samples = match (samples, &raw) {
             (None, None) => Some("pmuscope-mem.parquet".into()),
@@ -43,7 +43,7 @@ impl Paths {
         })
     }
 
-    /// Nothing was recorded: empty files would only be wondered at.
+    /// Removes the files: nothing was recorded.
     pub(crate) fn remove(&self) {
         for path in self.samples.iter().chain(&self.raw) {
             if let Err(error) = fs::remove_file(path) {
@@ -81,7 +81,7 @@ impl Created {
     }
 }
 
-/// The files of a recording; what they need of it goes to each.
+/// The files of a recording: each gets the parts that it needs.
 pub(crate) struct Files {
     samples: Option<SampleFile>,
     raw: Option<RawFile>,

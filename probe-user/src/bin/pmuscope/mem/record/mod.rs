@@ -24,20 +24,20 @@ pub(crate) struct Args {
     /// Write the samples as Parquet to FILE [default: pmuscope-mem.parquet, unless --raw is given]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Keep the buffers' bytes in FILE, in the form of perf.data: perf script and perf report read
-    /// it
+    /// Keep the buffers' bytes in FILE, in the format of perf.data: perf script and perf report
+    /// read it
     #[arg(long, value_name = "FILE")]
     raw: Option<PathBuf>,
     /// Record this process, its threads and what it starts, until it ends or Ctrl-C
     #[arg(short, long, value_name = "PID", conflicts_with_all = ["cgroup", "command"])]
     pid: Option<u32>,
-    /// Record what runs in this cgroup and those below it, until Ctrl-C
+    /// Record all processes of this cgroup and those below it, until Ctrl-C
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     cgroup: Option<String>,
-    /// A buffer for each thread in place of one for each CPU
+    /// Use a buffer for each thread instead of one for each CPU
     #[arg(long, conflicts_with = "cgroup")]
     per_thread: bool,
-    /// What is sampled, in terms of the PMU, or nothing for every operation: `load_filter`,
+    /// What to sample, in terms of the PMU; empty for every operation: `load_filter`,
     /// `store_filter`, `branch_filter`, `event_filter=BITS`, `jitter`, `pa_enable`, `pct_enable`,
     /// `ts_enable=0`
     #[arg(long, value_name = "TERMS", default_value = "load_filter,store_filter")]
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Only operations that took at least this many cycles
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u16).range(1..))]
     min_latency: Option<u16>,
-    /// Operations from one sample to the next; under 2,000 samples collide
+    /// Operations from one sample to the next; below 2,000 samples collide
     #[arg(
         long,
         value_name = "N",
@@ -53,13 +53,13 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00)
     )]
     period: u64,
-    /// Samples' buffer, for each CPU (or thread): a power of two in bytes, with K, M or G
+    /// Size of the sample buffer, for each CPU (or thread): a power of two in bytes, with K, M or G
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     aux: Size,
-    /// Drain a samples' buffer once so many bytes are in it [default: half of it]
+    /// Drain a sample buffer when it has this many bytes [default: half of it]
     #[arg(long, value_name = "SIZE")]
     watermark: Option<Size>,
-    /// Buffer of the records about samples and processes, for each CPU (or thread)
+    /// Size of the buffer for records about samples and processes, for each CPU (or thread)
     #[arg(long, value_name = "SIZE", default_value = "512K")]
     ring: Size,
     /// Record this command until it ends
@@ -74,7 +74,7 @@ pub(crate) struct Args {
 impl Args {
     fn sampling(&self) -> Sampling {
         let mut terms = self.filter.clone();
-        // Without time a sample has no place among the others; `ts_enable=0` is for who wants that.
+        // Samples have a time unless the user writes `ts_enable=0`.
         if !terms.split(',').any(|term| term.starts_with("ts_enable")) {
             terms.push_str(",ts_enable");
         }
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let machine = Arc::new(Machine::this());
     let sampling = args.sampling();
-    // Before a process is made for the command.
+    // Checked before a process is made for the command.
     sampling.check(machine.pmus()?)?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let about = about(&config);
     let mut recorder = Recorder::open(config, &machine)?;
-    // A file that cannot be written is said before anything runs.
+    // Fails before anything runs if a file cannot be written.
     let paths = Paths::of(args.output.clone(), args.raw.clone())?;
     let mut files = paths.create()?.begin(&recorder, args.per_thread)?;
     recorder.start()?;
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(exit_code(ended.map(|ended| ended.status)))
 }
 
-/// What the file says of how it was made.
+/// The metadata of the file: how it was made.
 fn about(config: &Config) -> Vec<(String, String)> {
     let Config {
         sampling, buffers, ..

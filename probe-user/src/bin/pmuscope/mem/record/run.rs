@@ -1,5 +1,5 @@
-//! A recording from its start to its end: drained when a buffer wants it and by a timer, ended by
-//! its target or by Ctrl-C.
+//! A recording from its start to its end: drained when a buffer is full enough and by a timer,
+//! ended by its target or by Ctrl-C.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -23,9 +23,9 @@ use crate::{ending::Ending, live};
 
 /// What ends a recording, besides Ctrl-C.
 pub(crate) enum End {
-    /// The command's end, or nothing.
+    /// The command's end, if there is a command.
     Command,
-    /// The end of a process that was there before.
+    /// The end of a process that existed before.
     Process(AsyncFd<OwnedFd>),
 }
 
