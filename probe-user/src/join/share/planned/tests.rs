@@ -112,3 +112,18 @@ fn the_memory_of_an_idle_socket_is_read_by_the_other_one() {
     assert_eq!(shares(500, &all), Ok(of_other));
     assert_eq!(shares(0, &all), Err(NoShare::NoWeight));
 }
+
+/// What may lie outside of the window: of the socket's own count and of the other's.
+#[test]
+fn the_edges_of_all_counts_are_an_error() {
+    let (planned, mut window) = reads(500);
+    window.uncore[0].skew = 5;
+    let counters = [(0, accesses(8, 100)), (1, accesses(9, 100))];
+    let all = [by(Method::LlcReadMisses, counters)];
+    let counted = Counted {
+        count: 1_000,
+        skew: 7,
+    };
+    let shares = by_cpus(&planned, &window, &all, 0, counted).unwrap();
+    assert_eq!(shares.skew, 12);
+}
