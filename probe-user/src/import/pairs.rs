@@ -4,8 +4,8 @@
 
 use super::{Counted, Reading, Set};
 
-/// Whether the line is of this form, if perhaps a wrong one: what follows the last `=` is a number,
-/// or at least goes on to the end as none of perf's lines does.
+/// Whether the line is of this form, though perhaps with a mistake: no line of perf's ends in `=`
+/// and text without a comma or a slash.
 pub(super) fn looks_like(text: &str) -> bool {
     let rest = text.rsplit_once('=').map(|(_, rest)| rest);
     line(text).is_ok() || rest.is_some_and(|rest| !rest.contains([',', '/']))
