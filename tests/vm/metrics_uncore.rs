@@ -229,8 +229,7 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
         let middle = errors[errors.len() / 2];
         println!(
             "{} events in {} groups, {} values; the kernel's times are off by {first:.2e} to \
-             {last:.2e}, in the \
-             middle {middle:.2e}",
+             {last:.2e}, in the middle {middle:.2e}",
             plan.uncore.len(),
             plan.uncore_groups.len(),
             places.len()

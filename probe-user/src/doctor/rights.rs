@@ -78,8 +78,7 @@ fn perf_event_paranoid(subject: &Subject) -> Finding {
     if subject.has(CapabilitySet::PERFMON) {
         let loss = Loss::of(
             "perhaps everything: at 3 and above Debian's and Ubuntu's kernels want CAP_SYS_ADMIN \
-             to open a counter \
-             (the trials below tell)",
+             to open a counter (the trials below tell)",
         )
         .advise("with CAP_SYS_ADMIN beside the two capabilities the setting can stay")
         .advise(WARNING)

@@ -100,8 +100,7 @@ fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
         config,
         &[driver()],
         "the core has no SPE, or the firmware keeps it: see `dmesg | grep -i spe` (with \
-         \"profiling buffer \
-         inaccessible\" there, boot with `kpti=off`)",
+         \"profiling buffer inaccessible\" there, boot with `kpti=off`)",
     ));
     AREA.missing("driver", found, loss)
 }

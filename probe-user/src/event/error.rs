@@ -187,9 +187,8 @@ pub enum EventError {
     )]
     TwoSources { event: String },
     #[error(
-        "`{pmu}` has one filter by device address for all its events, and `{first}` and \
-         `{second}` ask for two; count one \
-         device at a time, or select by root port (src_rp_mask)"
+        "`{pmu}` has one filter by device address for all its events, and `{first}` and `{second}` \
+         ask for two; count one device at a time, or select by root port (src_rp_mask)"
     )]
     TwoAddresses {
         pmu: String,
@@ -198,8 +197,7 @@ pub enum EventError {
     },
     #[error(
         "the device address of `{narrow}` would narrow `{wide}` too, since `{pmu}` has one such \
-         filter for all its events; \
-         give both the same src_bdf, or count them one after the other"
+         filter for all its events; give both the same src_bdf, or count them one after the other"
     )]
     AddressForAll {
         pmu: String,

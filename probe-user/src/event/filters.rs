@@ -87,8 +87,7 @@ fn range(text: &str) -> Result<(u64, u64), String> {
             .unwrap_or(0);
         return Err(format!(
             "the hardware compares by a mask, so a range must be a power of two long and begin at \
-             a multiple of \
-             its length; {:#x}-{:#x} is the smallest that holds this one",
+             a multiple of its length; {:#x}-{:#x} is the smallest that holds this one",
             base & !whole,
             end | whole
         ));

@@ -41,8 +41,7 @@ pub enum BtfError {
     /// The kernel's types are not those that the programs know.
     #[error(
         "the kernel's BTF at {path} has no {structure}.{member}: this kernel is newer or older \
-         than pmuscope \
-         knows; please report it with the output of `uname -r`"
+         than pmuscope knows; please report it with the output of `uname -r`"
     )]
     Field {
         /// The BTF file.
@@ -55,9 +54,8 @@ pub enum BtfError {
     /// One of them is not what the programs take it for.
     #[error(
         "the kernel's BTF at {path} has {structure}.{member} as {found}, and the programs read \
-         {expected} there: this \
-         kernel is newer or older than pmuscope knows; please report it with the output of `uname \
-         -r`"
+         {expected} there: this kernel is newer or older than pmuscope knows; please report it \
+         with the output of `uname -r`"
     )]
     FieldType {
         /// The BTF file.
@@ -184,10 +182,8 @@ mod tests {
         assert_eq!(
             error.replace(path.to_str().unwrap(), "PATH"),
             "this kernel has no struct bpf_mem_alloc (read in PATH): pmuscope's maps would \
-             allocate \
-             memory under the scheduler's lock, which can deadlock it; boot Linux 6.1 or newer, \
-             or a \
-             kernel with a backport, such as RHEL 9's"
+             allocate memory under the scheduler's lock, which can deadlock it; boot Linux 6.1 or \
+             newer, or a kernel with a backport, such as RHEL 9's"
         );
     }
 
@@ -212,10 +208,8 @@ mod tests {
         assert_eq!(
             refused(8),
             "the kernel's BTF at PATH has task_struct.pid as an integer of 8 bytes, and the \
-             programs read an integer \
-             of 4 bytes there: this kernel is newer or older than pmuscope knows; please report \
-             it with the output of \
-             `uname -r`"
+             programs read an integer of 4 bytes there: this kernel is newer or older than \
+             pmuscope knows; please report it with the output of `uname -r`"
         );
         let missing = refused(4);
         assert!(

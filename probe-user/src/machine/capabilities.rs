@@ -9,8 +9,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "counting needs {missing}, which this process does not have: run it as root, or grant it once \
-     with \
-     `sudo setcap cap_bpf,cap_perfmon+ep {}`",
+     with `sudo setcap cap_bpf,cap_perfmon+ep {}`",
     binary.display()
 )]
 pub struct MissingCapabilities {

@@ -32,15 +32,13 @@ pub(crate) enum Refusal {
     /// By the documents, or by the programs' own limit.
     #[error(
         "needs more counters at once than there are: {counters} for any event, of which {reserve} \
-         stay free for \
-         others (--reserve-counters)"
+         stay free for others (--reserve-counters)"
     )]
     Full { counters: usize, reserve: usize },
     /// By what the counters counted of a known loop.
     #[error(
         "needs more counters at once than count right: {sound}, of which {reserve} stay free for \
-         others \
-         (--reserve-counters)"
+         others (--reserve-counters)"
     )]
     Unsound { sound: usize, reserve: usize },
     /// By the kernel.
@@ -49,8 +47,7 @@ pub(crate) enum Refusal {
     /// Opened, but never on the PMU.
     #[error(
         "no free counters: others use them (the NMI watchdog takes one: `sysctl \
-         kernel.nmi_watchdog=0` \
-         gives it back)"
+         kernel.nmi_watchdog=0` gives it back)"
     )]
     NeverRan,
     /// Of cores that are all offline.

@@ -105,8 +105,7 @@ pub(super) fn open_reason(error: &io::Error) -> String {
         }
         Some(libc::ENOENT) => format!(
             "{error}: the cgroup has no perf_event state; `echo +pids > \
-             .../cgroup.subtree_control` in the \
-             root of the hierarchy gives it one"
+             .../cgroup.subtree_control` in the root of the hierarchy gives it one"
         ),
         errno => match descriptors::exhausted(errno) {
             Some(reason) => {
@@ -122,8 +121,7 @@ pub(super) fn map_reason(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM) => format!(
             "{error}: that is more locked memory than kernel.perf_event_mlock_kb and `ulimit -l` \
-             allow; ask \
-             for less, or run with CAP_IPC_LOCK"
+             allow; ask for less, or run with CAP_IPC_LOCK"
         ),
         Some(libc::ENOMEM) => format!("{error}: ask for less"),
         _ => error.to_string(),

@@ -103,8 +103,7 @@ pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Erro
             format!(
                 "permission denied: CAP_PERFMON is needed to count all tasks of a CPU, and where \
                  kernel.perf_event_paranoid is above 2 (here {level}) some distributions' kernels \
-                 want \
-                 CAP_SYS_ADMIN instead: `sysctl kernel.perf_event_paranoid=2`"
+                 want CAP_SYS_ADMIN instead: `sysctl kernel.perf_event_paranoid=2`"
             )
         }
         Some(libc::EINVAL) => "the PMU takes no such event, or not with the others of its group: \

@@ -41,8 +41,7 @@ pub enum SessionError {
     /// The cpumask of an uncore PMU names a CPU that is offline.
     #[error(
         "cannot count {event}: the cpumask of {pmu} names CPU {cpu}, which is offline; bring it \
-         online \
-         (`echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`)"
+         online (`echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`)"
     )]
     OfflineCpumask {
         /// The event as the user wrote it.
@@ -71,9 +70,8 @@ pub enum SessionError {
     Cgroup(#[from] CgroupError),
     /// A flush met another program at work, each time.
     #[error(
-        "the counters of CPU {cpu} could not be read: program sched_exit was at work there at \
-         each of {tries} tries; \
-         start pmuscope again, and please report it if that does not help"
+        "the counters of CPU {cpu} could not be read: program sched_exit was at work there at each \
+         of {tries} tries; start pmuscope again, and please report it if that does not help"
     )]
     Busy {
         /// The CPU.

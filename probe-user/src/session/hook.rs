@@ -90,8 +90,7 @@ impl Session {
             (SchedExitHook::NotNeeded, _) => {}
             (SchedExitHook::Watched, None) => tracing::info!(
                 "this kernel did not show a context switch to the program at sched_switch: a \
-                 second one, at \
-                 {exit}, sees such switches from here on"
+                 second one, at {exit}, sees such switches from here on"
             ),
             (SchedExitHook::Watched, Some(error)) => tracing::warn!(
                 "this kernel did not show a context switch to the program at sched_switch: a \
@@ -191,17 +190,14 @@ impl CgroupSwitches {
                 } else if seen < ADMISSION_SWITCHES {
                     why_incomplete = format!(
                         "the kernel counted {seen} cgroup switches on CPU {cpu} where a test load \
-                         made at \
-                         least {ADMISSION_SWITCHES} (is the perf_event controller on the cgroup2 \
-                         hierarchy, \
-                         and its cgroup.subtree_control in use?)"
+                         made at least {ADMISSION_SWITCHES} (is the perf_event controller on the \
+                         cgroup2 hierarchy, and its cgroup.subtree_control in use?)"
                     );
                     open.push(watch);
                 } else if state.is_none_or(|state| state.counts.idle_runs == 0) {
                     why_incomplete = format!(
-                        "CPU {cpu} was never idle while a test load ran on it, so it was not \
-                         shown that \
-                         the hook sees switches out of idle"
+                        "CPU {cpu} was never idle while a test load ran on it, so it was not shown \
+                         that the hook sees switches out of idle"
                     );
                     open.push(watch);
                 }

@@ -135,9 +135,8 @@ impl Uncore {
             && self.topology.node(cpu) != Some(named)
         {
             tracing::warn!(
-                "{pmu} is named after NUMA node {named}, but its CPU {cpu} is not there: taking \
-                 it for socket {socket}, \
-                 the CPU's own"
+                "{pmu} is named after NUMA node {named}, but its CPU {cpu} is not there: taking it \
+                 for socket {socket}, the CPU's own"
             );
         }
         socket.or(named).unwrap_or(0)

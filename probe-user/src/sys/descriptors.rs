@@ -47,8 +47,7 @@ impl fmt::Display for Needed {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this needs {} open files ({needed}; {open} others), and the hard limit of this process is \
-     {limit}: {}, or \
-     ask for less", self.all(), remedy(self.all())
+     {limit}: {}, or ask for less", self.all(), remedy(self.all())
 )]
 pub struct TooFew {
     /// What the run opens.
@@ -162,10 +161,8 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "this needs 1700 open files (1152 for events on CPUs, 500 for uncore events; 48 \
-             others), and the \
-             hard limit of this process is 1024: raise it (`ulimit -Hn 1700 && ulimit -n 1700` as \
-             root; \
-             LimitNOFILE=1700 in a systemd unit), or ask for less"
+             others), and the hard limit of this process is 1024: raise it (`ulimit -Hn 1700 && \
+             ulimit -n 1700` as root; LimitNOFILE=1700 in a systemd unit), or ask for less"
         );
     }
 }

@@ -68,8 +68,7 @@ fn what_cannot_be_written_out_is_refused_with_a_sentence() {
     assert_eq!(
         refusal(&[("a", "b + 1"), ("b", "c"), ("c", "a / CYCLES")]),
         "catalogue mine.toml: metric a: its formula needs its own value: a -> b -> c -> a; write \
-         one of them \
-         over events"
+         one of them over events"
     );
     assert_eq!(
         refusal(&[("a", "1 + a")]),
@@ -79,8 +78,7 @@ fn what_cannot_be_written_out_is_refused_with_a_sentence() {
     assert_eq!(
         refusal(&[("a", "1 + scf_cycles")]),
         "catalogue mine.toml: metric a: scf_cycles is a metric, but not of all platforms of this \
-         file: a formula \
-         cannot name it"
+         file: a formula cannot name it"
     );
     // Not in one group, so that no ratio of them is exact.
     let two = refusal(&[("a", "MISSES / ipc")]);

@@ -303,9 +303,8 @@ fn groups() {
             ),
             (
                 "{nvidia_scf_pmu_0/cycles/,task-clock}",
-                "the group `{nvidia_scf_pmu_0/cycles/,task-clock}` mixes `task-clock`, counted \
-                 per CPU, with `nvidia_scf_pmu_0/cycles/`, counted per socket; put them in two \
-                 groups",
+                "the group `{nvidia_scf_pmu_0/cycles/,task-clock}` mixes `task-clock`, counted per \
+                 CPU, with `nvidia_scf_pmu_0/cycles/`, counted per socket; put them in two groups",
             ),
             (
                 "{nvidia_scf_pmu_0/cycles/,nvidia_scf_pmu_1/cycles/}",

@@ -28,8 +28,7 @@ fn a_device_address_is_encoded_and_enabled() {
     assert_eq!(
         refused("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.9/"),
         "the filter src_bdf=27:01.9 of `nvidia_pcie_pmu_0_rc_4` cannot be used: a PCI address is \
-         bus:device.function in \
-         hexadecimal, such as 27:01.1, or with a domain before it"
+         bus:device.function in hexadecimal, such as 27:01.1, or with a domain before it"
     );
 }
 
@@ -49,10 +48,8 @@ fn a_range_of_addresses_becomes_an_exact_mask() {
     assert_eq!(
         refused("0x10000-0x101FE"),
         "the filter dst_addr=0x10000-0x101FE of `nvidia_pcie_tgt_pmu_0_rc_1` cannot be used: the \
-         hardware compares by a mask, \
-         so a range must be a power of two long and begin at a multiple of its length; \
-         0x10000-0x101ff is the smallest \
-         that holds this one"
+         hardware compares by a mask, so a range must be a power of two long and begin at a \
+         multiple of its length; 0x10000-0x101ff is the smallest that holds this one"
     );
     assert!(refused("0x10080-0x1017f").contains("0x10000-0x101ff"));
     assert!(refused("5-4").contains("backwards"));
@@ -64,9 +61,8 @@ fn a_range_of_addresses_becomes_an_exact_mask() {
 fn one_root_complex_has_one_source_filter() {
     assert_eq!(
         refused("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1,src_bdf=27:01.1/"),
-        "`nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1,src_bdf=27:01.1/` selects by root port \
-         and by device address, and the \
-         hardware does either; leave out src_rp_mask or src_bdf"
+        "`nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1,src_bdf=27:01.1/` selects by root port and \
+         by device address, and the hardware does either; leave out src_rp_mask or src_bdf"
     );
     assert!(
         refused("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/,nvidia_pcie_pmu_0_rc_4/wr_bytes,src_bdf=28:00.0/")

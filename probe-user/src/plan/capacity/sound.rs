@@ -298,9 +298,8 @@ mod tests {
         assert_eq!(last.sound(), 2);
         assert_eq!(
             last.fault("cpu").unwrap(),
-            "counter 3 of the 3 that cpu has free counted 9 of 1000000 instructions, and counter \
-             1 5000000: \
-             the first 2 are used"
+            "counter 3 of the 3 that cpu has free counted 9 of 1000000 instructions, and counter 1 \
+             5000000: the first 2 are used"
         );
     }
 

@@ -182,8 +182,7 @@ fn a_cpumask_with_an_offline_cpu_is_refused_in_words() {
     assert_eq!(
         error,
         "cannot count uncore_imc_0/clock/: the cpumask of uncore_imc_0 names CPU 4095, which is \
-         offline; bring it online \
-         (`echo 1 > /sys/devices/system/cpu/cpu4095/online`)"
+         offline; bring it online (`echo 1 > /sys/devices/system/cpu/cpu4095/online`)"
     );
 }
 
@@ -251,7 +250,6 @@ fn an_empty_cpumask_names_the_cpus_that_would_do() {
     assert_eq!(
         error.to_string(),
         "the cpumask of `nvidia_scf_pmu_0` is empty, so there is no CPU to open \
-         `nvidia_scf_pmu_0/clock/` on; bring \
-         one of the CPUs 72-143 online"
+         `nvidia_scf_pmu_0/clock/` on; bring one of the CPUs 72-143 online"
     );
 }

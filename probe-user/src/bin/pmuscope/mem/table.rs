@@ -75,9 +75,8 @@ fn period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)
     match (period, budget) {
         (Some(period), Some(_)) if period < LOWEST_IN_BUDGET => bail!(
             "--period {period} is below {LOWEST_IN_BUDGET}, the least that a period which follows \
-             a budget may be: \
-             give --period {LOWEST_IN_BUDGET} or more, or leave out --spe-budget and the period \
-             stays at {period}"
+             a budget may be: give --period {LOWEST_IN_BUDGET} or more, or leave out --spe-budget \
+             and the period stays at {period}"
         ),
         (Some(period), budget) => Ok((period, budget)),
         (None, budget) => Ok((DEFAULT_PERIOD, budget.or(Some(DEFAULT_BUDGET)))),

@@ -94,8 +94,7 @@ mod tests {
         assert_eq!(
             line(&plan, &cost(1_000)).unwrap(),
             "counting takes 1.74% of CPU 3: each change of owner reads 4 counters of hardware, \
-             4200 ns each; \
-             with `-e cycles,instructions,task-clock` it would take 0.90%"
+             4200 ns each; with `-e cycles,instructions,task-clock` it would take 0.90%"
         );
         assert!(
             line(&plan, &cost(30_000))

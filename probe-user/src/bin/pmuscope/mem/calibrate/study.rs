@@ -280,9 +280,8 @@ impl Study {
         };
         let mut text = format!(
             "recommended: --period {period} --aux {aux}: accuracy {}, overhead {} (the command's \
-             own time varies by {noise:.2}%); \
-             accuracy is within a point, or within the deviations, of the best measured ({}); \
-             {cost}",
+             own time varies by {noise:.2}%); accuracy is within a point, or within the \
+             deviations, of the best measured ({}); {cost}",
             accuracy.percent(),
             overhead.percent(),
             best.percent(),
