@@ -60,7 +60,8 @@ impl Metric {
     /// Its value for these counts.
     ///
     /// # Errors
-    /// The reason why there is no value. A share above its bound has none: it is never clamped.
+    /// The reason why there is no value. A share above its bound is never clamped: it says so
+    /// ([`Value::above_bound`]), and has no value where its denominator is too small to say.
     pub fn evaluate(&self, machine: &Hardware, input: &impl Input) -> Result<Value, NoValue> {
         self.valid_on(machine)?;
         let input = WithPmu {
@@ -69,17 +70,17 @@ impl Metric {
         };
         let value = self.formula.evaluate(&input)?;
         match self.bound {
-            Some(bound) if value.value > bound => Err(match value.smallest_divisor {
-                Some(denominator) if denominator < SMALL => NoValue::DenominatorTooSmall {
+            Some(bound) if value.value > bound => match value.smallest_divisor {
+                Some(denominator) if denominator < SMALL => Err(NoValue::DenominatorTooSmall {
                     value: value.value,
                     denominator,
                     bound,
-                },
-                _ => NoValue::AboveBound {
-                    value: value.value,
-                    bound,
-                },
-            }),
+                }),
+                _ => Ok(Value {
+                    above_bound: Some(bound),
+                    ..value
+                }),
+            },
             _ => Ok(value),
         }
     }

@@ -20,6 +20,7 @@ pub(super) type MetricValue = Result<Estimate, NoValue>;
 fn counted(value: formula::Value) -> Estimate {
     Estimate {
         live: value.live,
+        above_bound: value.above_bound,
         ..Estimate::exact(value.value)
     }
 }
@@ -237,7 +238,7 @@ const ROUNDING: f64 = 1e-9;
 const STEP: f64 = 1e-6;
 
 /// The change of the metric for one more count of an event; 0 where the count is exact. Where a
-/// changed value would be above its bound, the slope is that of the other side.
+/// changed value has none, the slope is that of the other side.
 fn slope(
     plan: &Plan,
     planned: &PlannedMetric,

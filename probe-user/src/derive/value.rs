@@ -34,6 +34,9 @@ pub struct Estimate {
     /// Standard error of the value, as far as it is an estimate of what counters would have counted
     /// while they were not live; None where it is not known.
     pub error: Option<f64>,
+    /// The largest value that it could have if its events counted the same things, where it is
+    /// above that: it is shown as it is, and so is this.
+    pub above_bound: Option<f64>,
 }
 
 /// How a value is known.
@@ -107,6 +110,7 @@ impl Estimate {
             live: 1.0,
             interval: None,
             error: None,
+            above_bound: None,
         }
     }
 

@@ -164,12 +164,20 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
                 line.running_nanos = text(counter.time.map(|time| time.running));
             }
             ends(&mut line, estimate.interval);
+            if let Some(bound) = estimate.above_bound {
+                line.reason = above_bound(bound);
+            }
             let error = estimate.rel_error();
             line.rel_error =
                 text(error.filter(|error| *error > 0.0 || attributes.method.is_share()));
         }
     }
     line
+}
+
+/// Why a value should not be believed as it is.
+fn above_bound(bound: f64) -> String {
+    format!("above {bound}, the largest possible value: its events do not count the same things")
 }
 
 fn ends(line: &mut Line<'_>, interval: Option<(f64, f64)>) {

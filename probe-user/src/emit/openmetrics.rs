@@ -97,6 +97,9 @@ impl<'a> Samples<'a> {
                     if gauge.live < 1.0 {
                         self.push(series, level, Aspect::Live, gauge.live);
                     }
+                    if let Some(bound) = gauge.above_bound {
+                        self.push(series, level, Aspect::Bound, bound);
+                    }
                 }
                 (Ok(Value::Histogram(_) | Value::Info(_) | Value::State(..)), None) => {
                     self.push(series, level, Aspect::Value, f64::NAN);

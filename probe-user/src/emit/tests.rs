@@ -3,6 +3,7 @@
 use super::*;
 use crate::emit::printable::printable;
 
+mod bound;
 mod builder;
 mod containers;
 mod fixture;

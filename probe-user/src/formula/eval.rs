@@ -44,6 +44,9 @@ pub struct Value {
     pub live: f64,
     /// The smallest divisor that came from events; `None` where no event is divided by.
     pub smallest_divisor: Option<f64>,
+    /// The largest value that it could have if its events counted the same things, where it is
+    /// above that. A formula knows no such bound: whoever does sets it.
+    pub above_bound: Option<f64>,
 }
 
 /// Why a metric has no value.
@@ -86,17 +89,6 @@ pub enum NoValue {
         /// The largest possible value.
         bound: f64,
     },
-    /// A share above its largest possible value although it divides by much.
-    #[error(
-        "impossible share: {value:.4} where {bound} is the most possible, so its events do not \
-         count the same things"
-    )]
-    AboveBound {
-        /// What the formula gives.
-        value: f64,
-        /// The largest possible value.
-        bound: f64,
-    },
     /// The document says that the chip has no such value.
     #[error("not on {chip}: {why}")]
     NotOnChip {
@@ -126,7 +118,6 @@ impl NoValue {
             Self::NotKnown(_) => "not_known",
             Self::DenominatorZero(_) => "denominator_zero",
             Self::DenominatorTooSmall { .. } => "denominator_too_small",
-            Self::AboveBound { .. } => "above_bound",
             Self::NotOnChip { .. } => "not_on_chip",
             Self::NotConfigured(_) => "not_configured",
             Self::NotFinite => "not_finite",
@@ -158,6 +149,7 @@ impl<'a, I: Input> Evaluation<'a, I> {
             value,
             live: self.live,
             smallest_divisor: self.smallest_divisor,
+            above_bound: None,
         })
     }
 

@@ -127,7 +127,7 @@ fn utilisation_divides_by_the_ports_selected() {
 }
 
 #[test]
-fn a_share_above_its_bound_is_no_value_and_says_which_of_two_reasons() {
+fn a_share_above_its_bound_says_so_and_is_none_of_few_counts() {
     let machine = Hardware::of_chip(Chip::named("emerald-rapids").unwrap());
     let metric = metric(
         "intel-spr",
@@ -146,9 +146,13 @@ fn a_share_above_its_bound_is_no_value_and_says_which_of_two_reasons() {
             .to_string()
             .starts_with("denominator too small: 40 counts")
     );
-    let reason = share(3_000, 2_000).unwrap_err();
-    assert!(matches!(reason, NoValue::AboveBound { .. }));
-    assert!(reason.to_string().contains("150"), "{reason}");
+    let above = share(3_000, 2_000).unwrap();
+    assert_eq!((above.value, above.above_bound), (150.0, Some(100.0)));
+    // One count too many, such as of requests that were on their way.
+    let above = share(653_237_921, 653_237_920).unwrap();
+    assert!(above.value > 100.0 && above.value < 100.000_001);
+    assert_eq!(above.above_bound, Some(100.0));
+    assert_eq!(share(1_999, 2_000).unwrap().above_bound, None);
     // At the bound is a value, and a small denominator alone is no reason.
     assert_eq!(share(40, 40).unwrap().value, 100.0);
     assert_eq!(share(0, 40).unwrap().value, 0.0);

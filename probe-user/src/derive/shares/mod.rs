@@ -103,6 +103,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
             live: value.live,
             interval: None,
             error: rel_error.map(|error| error * own.abs()),
+            above_bound: None,
         };
         row(whose, Some(shares.method), Ok(share))
     };

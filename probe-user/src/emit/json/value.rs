@@ -51,6 +51,9 @@ impl<'a> Shown<'a> {
             map.serialize_entry("group", &group)?;
         }
         interval(map, estimate)?;
+        if let Some(bound) = estimate.above_bound {
+            map.serialize_entry("above_bound", &bound)?;
+        }
         let method = self.attributes.method;
         // Shares say too that they are exact, or that it is not known how exact.
         match estimate.rel_error() {

@@ -38,10 +38,12 @@ pub(super) enum Aspect {
     Error,
     /// The smallest share of the window for which one of the events was on the PMU.
     Live,
+    /// The largest possible value, where it is above that.
+    Bound,
 }
 
 /// How many there are.
-const ASPECTS: usize = Aspect::Live as usize + 1;
+const ASPECTS: usize = Aspect::Bound as usize + 1;
 const LEVELS: usize = Level::Own as usize + 1;
 
 impl Aspect {
@@ -79,6 +81,10 @@ impl Aspect {
                 "live",
                 ": smallest share of the window for which one of its events was on the PMU",
             ),
+            (Self::Bound, _) => (
+                "exceeded_bound",
+                ": largest possible value, where its events did not count the same things",
+            ),
         }
     }
 
@@ -98,7 +104,7 @@ impl Aspect {
             Self::Raw | Self::Samples | Self::Enabled | Self::Running | Self::Estimated => {
                 Kind::Counter
             }
-            Self::Lower | Self::Upper | Self::Error | Self::Live => Kind::Gauge,
+            Self::Lower | Self::Upper | Self::Error | Self::Live | Self::Bound => Kind::Gauge,
         }
     }
 }

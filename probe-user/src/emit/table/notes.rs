@@ -1,4 +1,5 @@
-//! The lines below the tables: why values are missing, a line for each cause, and what values mean.
+//! The lines below the tables: why values are missing or not possible, a line for each cause, and
+//! what values mean.
 
 use std::collections::HashSet;
 
@@ -42,16 +43,22 @@ pub(super) fn reasons(page: &Page<'_>) -> Vec<String> {
             group.part != Part::Own && report.attributes(series).operation.is_none()
         };
         for series in group.series.iter().filter(told) {
-            let Err(reason) = &series.value else {
-                continue;
+            let at = match &series.value {
+                Ok(_) => match series.estimate().and_then(|it| it.above_bound) {
+                    Some(bound) => find(&mut causes, above(bound), None),
+                    None => continue,
+                },
+                Err(reason) => {
+                    let same = known.iter().find(|(same, _)| *same == reason);
+                    same.map(|(_, at)| *at).unwrap_or_else(|| {
+                        let (text, events) = parts(reason);
+                        let at = find(&mut causes, text, events);
+                        known.push((reason, at));
+                        known.truncate(KNOWN);
+                        at
+                    })
+                }
             };
-            let same = known.iter().find(|(same, _)| *same == reason);
-            let at = same.map(|(_, at)| *at).unwrap_or_else(|| {
-                let at = find(&mut causes, reason);
-                known.push((reason, at));
-                known.truncate(KNOWN);
-                at
-            });
             let cause = &mut causes[at];
             if seen.insert((at, Named::Metric(series.metric))) {
                 cause.metrics.push(&report.metric(series).name);
@@ -78,9 +85,13 @@ enum Named {
     Row(String),
 }
 
-/// The cause of a reason, which may be a new one.
-fn find(causes: &mut Vec<Cause<'_>>, reason: &Reason) -> usize {
-    let (text, events) = parts(reason);
+/// What is said of a value above its bound, which is shown as it is.
+fn above(bound: f64) -> String {
+    format!("above {bound}, the largest possible value: its events do not count the same things")
+}
+
+/// The cause with that text, which may be a new one.
+fn find(causes: &mut Vec<Cause<'_>>, text: String, events: Option<String>) -> usize {
     let known = causes.iter().position(|cause| cause.text == text);
     let at = known.unwrap_or_else(|| {
         causes.push(Cause {
@@ -107,10 +118,6 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
         // Their numbers differ for each row.
         NoValue::DenominatorTooSmall { .. } => {
             let text = "denominator too small: so few counts cannot carry a share";
-            return (text.to_owned(), None);
-        }
-        NoValue::AboveBound { .. } => {
-            let text = "impossible share: its events do not count the same things";
             return (text.to_owned(), None);
         }
         NoValue::DidNotRun
