@@ -115,6 +115,21 @@ section = "1"
     );
 }
 
+/// What is missing is printed all the same.
+#[test]
+fn without_a_value_it_fails() {
+    let derived = derive(&["--platform", "spr"], "UNC_CHA_CLOCKTICKS=1");
+    assert_eq!(derived.status.code(), Some(1));
+    let text = String::from_utf8(derived.stdout).expect("text");
+    assert!(text.starts_with("no metric has a value\n"), "{text}");
+    assert!(text.contains("io_read_tor_latency: not counted:"), "{text}");
+    let json = derive(
+        &["--platform", "spr", "--format", "json"],
+        "UNC_CHA_CLOCKTICKS=1",
+    );
+    assert_eq!(json.status.code(), Some(1));
+}
+
 #[test]
 fn refusals_are_one_sentence() {
     let line = |args: &[&str], input: &str| {

@@ -5,10 +5,11 @@ use anyhow::{Result, ensure};
 use crate::{setup, sh};
 
 /// Each benchmark and the package it belongs to.
-const BENCHES: [(&str, &str); 4] = [
+const BENCHES: [(&str, &str); 5] = [
     ("switch", "probe-user"),
     ("rotate", "probe-user"),
     ("window", "probe-user"),
+    ("derive", "probe-user"),
     ("spe", "probe-common"),
 ];
 
@@ -16,7 +17,7 @@ const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, rotate, window, spe); all without
+    /// One benchmark by name (switch, rotate, window, derive, spe); all without
     name: Option<String>,
 }
 

@@ -37,11 +37,6 @@ impl Counts {
         Self::new(Base::Group(None))
     }
 
-    /// For counts that were scaled to the whole time by others; the time is to be set.
-    pub(crate) fn scaled() -> Self {
-        Self::new(Base::Wall)
-    }
-
     fn new(base: Base) -> Self {
         Self {
             events: BTreeMap::new(),
@@ -90,11 +85,6 @@ impl Counts {
             sum.count += sample.count;
             sum.live = sum.live.min(sample.live);
         }
-    }
-
-    /// Says why an event has no count, though it was opened.
-    pub(crate) fn absent(&mut self, event: &str, why: Absent) {
-        self.events.insert(event.to_owned(), Err(why));
     }
 
     /// Sets a quantity that is no event: CPUs counted, slots, units added up, ports selected.

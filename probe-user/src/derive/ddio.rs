@@ -68,16 +68,27 @@ fn places(report: &Report) -> impl Iterator<Item = OfSocket<'_>> {
 }
 
 /// Writes that go past the cache, by socket.
+pub(super) fn findings(report: &Report) -> Vec<Finding> {
+    let findings = places(report).filter_map(|(metric, socket, part)| {
+        let text = finding(metric, part, &format!("socket {socket}"))?;
+        Some(Finding { socket, text })
+    });
+    findings.collect()
+}
+
+/// What the paper's advice is for where these are values of metrics.
+pub(super) fn advice(report: &Report) -> &'static [Advice] {
+    advice_for(places(report).map(|(metric, _, value)| (metric, value)))
+}
+
+/// What a value of a metric says of the writes of `whose` devices; empty: of the machine's.
 ///
 /// By the paper's Table 1, CLFLUSH occurs where non-allocating writes are configured. It gives no
 /// threshold, so any part is said that does not round to none in the digits it is said with. That
 /// DDIO is off is said where as good as no write ends with WBMTOI, as in Table 8 (218 for
 /// 570,128,486 CLFLUSH): all of them in the same digits.
-pub(super) fn findings(report: &Report) -> Vec<Finding> {
-    places(report).filter_map(finding).collect()
-}
-
-fn finding((metric, socket, part): OfSocket<'_>) -> Option<Finding> {
+#[must_use]
+pub fn finding(metric: &str, part: f64, whose: &str) -> Option<String> {
     if metric != NON_ALLOCATING {
         return None;
     }
@@ -87,25 +98,20 @@ fn finding((metric, socket, part): OfSocket<'_>) -> Option<Finding> {
         "100.0" => ": DDIO is off for them, by the BIOS or by the device",
         _ => "",
     };
-    let text = format!(
-        "{part} % of the inbound writes of socket {socket} do not allocate in the cache (they end \
-         with \
+    let of = if whose.is_empty() { "" } else { " of " };
+    Some(format!(
+        "{part} % of the inbound writes{of}{whose} do not allocate in the cache (they end with \
          CLFLUSH in place of WBMTOI){off}"
-    );
-    Some(Finding { socket, text })
+    ))
 }
 
 /// The paper's advice, where requests of devices miss the cache at all.
-pub(super) fn advice(report: &Report) -> &'static [Advice] {
-    if places(report).any(misses) {
-        &ADVICE
-    } else {
-        &[]
-    }
-}
-
-fn misses((metric, _, value): OfSocket<'_>) -> bool {
-    [READS, FULL_WRITES, PARTIAL_WRITES].contains(&metric) && value > 0.0
+pub fn advice_for<'a>(values: impl Iterator<Item = (&'a str, f64)>) -> &'static [Advice] {
+    let misses = |(metric, value): (&str, f64)| {
+        [READS, FULL_WRITES, PARTIAL_WRITES].contains(&metric) && value > 0.0
+    };
+    let mut values = values;
+    if values.any(misses) { &ADVICE } else { &[] }
 }
 
 #[cfg(test)]
@@ -118,10 +124,10 @@ mod tests {
     #[test]
     fn writes_past_the_cache_are_said() {
         let part = 100.0 * 570_128_486.0 / (570_128_486.0 + 218.0);
-        let found = finding((NON_ALLOCATING, 0, part)).unwrap();
-        assert_eq!(finding((NON_ALLOCATING, 1, 0.0)), None);
+        let found = finding(NON_ALLOCATING, part, "socket 0").unwrap();
+        assert_eq!(finding(NON_ALLOCATING, 0.0, "socket 1"), None);
         assert_eq!(
-            found.text,
+            found,
             "100.0 % of the inbound writes of socket 0 do not allocate in the cache (they end \
              with CLFLUSH in \
              place of WBMTOI): DDIO is off for them, by the BIOS or by the device"
@@ -133,10 +139,10 @@ mod tests {
     #[test]
     fn a_stray_flush_is_no_finding() {
         let one = 100.0 / (1.0 + 1e9);
-        assert_eq!(finding((NON_ALLOCATING, 0, one)), None);
-        let some = finding((NON_ALLOCATING, 1, 40.0)).unwrap();
+        assert_eq!(finding(NON_ALLOCATING, one, "socket 0"), None);
+        let some = finding(NON_ALLOCATING, 40.0, "socket 1").unwrap();
         assert_eq!(
-            some.text,
+            some,
             "40.0 % of the inbound writes of socket 1 do not allocate in the cache (they end with \
              CLFLUSH in place of \
              WBMTOI)"
@@ -145,9 +151,10 @@ mod tests {
 
     #[test]
     fn advice_is_for_who_misses() {
-        assert!(!misses((FULL_WRITES, 0, 0.0)));
-        assert!(!misses(("memory_bandwidth_total", 0, 5.0)));
-        assert!(misses((READS, 1, 74.0)));
+        let advice = |metric, value| advice_for([(metric, value)].into_iter());
+        assert!(advice(FULL_WRITES, 0.0).is_empty());
+        assert!(advice("memory_bandwidth_total", 5.0).is_empty());
+        assert_eq!(advice(READS, 74.0), ADVICE);
     }
 
     /// What should fall can be counted, and by the view that gives the advice.

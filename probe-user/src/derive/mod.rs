@@ -18,7 +18,7 @@ mod value;
 use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics};
 pub use self::{
     accesses::served_name,
-    ddio::{Advice, Finding},
+    ddio::{Advice, Finding, advice_for, finding},
     report::{Cell, Group, Part, Report, Table},
     series::{Attributes, Counting, Kind, Metric, Series, Subject},
     value::{Counter, Estimate, Histogram, LiveTime, Method, Reason, Value},

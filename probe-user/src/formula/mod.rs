@@ -98,6 +98,15 @@ impl Formula {
         &self.events
     }
 
+    /// Whether it has an `if`, so that it may have a value without some of its events.
+    #[must_use]
+    pub fn is_conditional(&self) -> bool {
+        let mut conditional = false;
+        self.expr
+            .visit(&mut |expr| conditional |= matches!(expr, Expr::If { .. }));
+        conditional
+    }
+
     /// The quantities it needs beside events.
     #[must_use]
     pub fn implicits(&self) -> &[Implicit] {

@@ -1,68 +1,195 @@
-//! A line of `perf stat -x,`:
-//! `[time stamp,][scope,[CPUs,]]count,unit,event,[cgroup,]running,percent[,metric,unit]`.
+//! A line of `perf stat -x,`, or with another separator:
+//! `[time stamp,][scope,[CPUs,]]count,unit,event,[cgroup,][variance,]running,percent[,metric,unit]`.
 //!
-//! perf does not quote, so that the commas between an event's slashes separate fields too.
+//! perf does not quote, so that the commas between an event's slashes, in the names of threads and
+//! cgroups separate fields too: what follows tells where they end. An event's further metrics are
+//! lines of their own, without count and event.
 
-use super::{Reading, Set, counted, interval, times};
+use super::{METRICS_ONLY, Reading, Set, counted, interval, times};
 
-pub(super) fn line(line: &str) -> Result<Reading, String> {
-    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-    let count_at = |at: usize| fields.get(at).copied().and_then(counted);
+/// The separators that are known by themselves; perf takes any text.
+const SEPARATORS: [char; 3] = [';', '\t', '|'];
+
+/// The fewest fields that a line with a count has.
+const FIELDS: usize = 5;
+
+const LOCALE: &str = "its numbers have the decimal comma of a locale, and commas separate its \
+                      fields: run perf with LC_ALL=C, or with `-x ';'`";
+
+const WITHOUT_COUNT: &str = "it has no count where one should be";
+
+/// The separator of lines such as this one.
+pub(super) fn separator(line: &str) -> char {
+    let mut known = SEPARATORS.into_iter();
+    let other = known.find(|separator| line.matches(*separator).count() >= FIELDS - 1);
+    other.unwrap_or(',')
+}
+
+/// None for a line with a further metric of the event above.
+pub(super) fn line(line: &str, separator: char) -> Result<Option<Reading>, String> {
+    let fields: Vec<&str> = line.split(separator).map(str::trim).collect();
+    let fields = Fields { fields, separator };
     let mut at = 0;
     let mut set = Set::default();
-    // A count is followed by its unit, which is no number; a time stamp by a scope or a count.
-    let stamped = count_at(0).is_some()
-        && fields
-            .get(1)
-            .is_some_and(|next| counted(next).is_some() || is_scope(next));
-    if stamped {
-        let seconds = fields[0].parse().ok();
-        set.interval = seconds.and_then(interval);
+    if fields.is_stamped() {
+        set.interval = fields.number(0).and_then(interval);
+        at += 1;
+    } else if fields.text(0) == "summary" {
         at += 1;
     }
-    if count_at(at).is_none() {
-        let scope = fields.get(at).filter(|scope| !scope.is_empty());
-        set.scope = Some(scope.ok_or("it has no count")?.to_string());
-        at += 1;
+    if fields.is_metric(at) {
+        return Ok(None);
+    }
+    if fields.count(at).is_none() {
+        let count = (at..fields.fields.len()).find(|at| fields.count(*at).is_some());
+        let Some(end) = count.filter(|end| *end > at) else {
+            return Err(fields.without_count(at));
+        };
+        // The first number is that of a metric.
+        if (at + 1..end).any(|at| fields.text(at).is_empty()) {
+            return Ok(None);
+        }
+        set.scope = Some(fields.join(at, end));
+        at = end;
         // How many CPUs the scope has.
-        if count_at(at).is_some() && count_at(at + 1).is_some() {
+        if fields.is_metric(at + 1) {
+            return Ok(None);
+        }
+        if fields.count(at + 1).is_some() {
             at += 1;
         }
     }
-    let count = count_at(at).ok_or("it has no count where one should be")?;
-    let unit = *fields.get(at + 1).ok_or("it ends before the unit")?;
-    let mut event = fields
-        .get(at + 2)
-        .filter(|event| !event.is_empty())
-        .ok_or("it has no event")?
-        .to_string();
+    let Some(count) = fields.count(at) else {
+        return Err(fields.without_count(at));
+    };
+    let unit = fields.get(at + 1).ok_or("it ends before the unit")?;
+    let first = fields.get(at + 2).filter(|event| !event.is_empty());
+    let mut event = first.ok_or_else(|| fields.without_event())?.to_owned();
     at += 3;
     while event.matches('/').count() % 2 == 1 {
         let more = fields.get(at).ok_or("the event's slash is not closed")?;
-        event.push(',');
+        event.push(separator);
         event.push_str(more);
         at += 1;
     }
-    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-    if let Some(cgroup) = fields.get(at).filter(|field| !field.is_empty())
-        && number(at).is_none()
-    {
-        set.scope = Some(cgroup.to_string());
-        at += 1;
-    }
-    let (enabled, live) = times(number(at), number(at + 1));
-    Ok(Reading {
+    let (running, percent) = match fields.times(at)? {
+        None => (None, None),
+        Some(times) => {
+            let variance = times > at && fields.text(times - 1).ends_with('%');
+            let cgroup = fields.join(at, times - usize::from(variance));
+            if !cgroup.is_empty() {
+                set.scope = Some(match set.scope {
+                    Some(scope) => format!("{scope} {cgroup}"),
+                    None => cgroup,
+                });
+            }
+            (fields.number(times), fields.number(times + 1))
+        }
+    };
+    let (enabled, live) = times(running, percent);
+    Ok(Some(Reading {
         set,
         event,
         count,
         unit: unit.to_owned(),
         enabled,
         live,
-    })
+    }))
 }
 
-/// `S0`, `S0-D1-C2`, `N1`, `CPU12`: letters, then a number.
-fn is_scope(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_uppercase())
-        && text.ends_with(|c: char| c.is_ascii_digit())
+struct Fields<'a> {
+    fields: Vec<&'a str>,
+    separator: char,
+}
+
+impl<'a> Fields<'a> {
+    fn get(&self, at: usize) -> Option<&'a str> {
+        self.fields.get(at).copied()
+    }
+
+    fn text(&self, at: usize) -> &'a str {
+        self.get(at).unwrap_or_default()
+    }
+
+    /// A number; a locale's decimal comma is one where another character separates fields.
+    fn number(&self, at: usize) -> Option<f64> {
+        let text = self.get(at)?;
+        if text.contains(',') {
+            return text.replace(',', ".").parse().ok();
+        }
+        text.parse().ok()
+    }
+
+    fn count(&self, at: usize) -> Option<super::Counted> {
+        let text = self.get(at)?;
+        if text.contains(',') {
+            return counted(&text.replace(',', "."));
+        }
+        counted(text)
+    }
+
+    /// The fields as they were, from one up to another.
+    fn join(&self, from: usize, to: usize) -> String {
+        let fields = self.fields.get(from..to).unwrap_or_default();
+        fields.join(self.separator.encode_utf8(&mut [0; 4]))
+    }
+
+    /// A time stamp has nine decimals. With fewer it is a number that a count or a scope follows: a
+    /// count is followed by its unit and then by its event, which are no numbers.
+    fn is_stamped(&self) -> bool {
+        let decimals = self.text(0).split_once('.').map(|(_, decimals)| decimals);
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        decimals.is_some_and(|it| it.len() == 9 && digits(it))
+            || self.count(0).is_some() && (self.count(1).is_some() || self.count(2).is_some())
+    }
+
+    /// Whether no count, unit and event are there, but what follows them.
+    fn is_metric(&self, at: usize) -> bool {
+        let without = (at..at + 3).all(|at| self.get(at) == Some(""));
+        without && (at..self.fields.len()).any(|at| !self.text(at).is_empty())
+    }
+
+    /// Where the running time and its percentage are, which has two decimals; None where nothing is
+    /// left.
+    fn times(&self, from: usize) -> Result<Option<usize>, String> {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+        let percent = |text: &str| {
+            let parts = text.split_once('.').or_else(|| text.split_once(','));
+            parts.is_some_and(|(whole, part)| digits(whole) && digits(part) && part.len() == 2)
+        };
+        let rest = self.fields.get(from..).unwrap_or_default();
+        let pair = |pair: &[&str]| digits(pair[0]) && percent(pair[1]);
+        if let Some(at) = rest.windows(2).position(pair) {
+            return Ok(Some(from + at));
+        }
+        let split = |it: &[&str]| it.iter().all(|field| digits(field)) && it[2].len() == 2;
+        if rest.windows(3).any(split) {
+            return Err(LOCALE.to_owned());
+        }
+        if rest.iter().all(|field| field.is_empty()) {
+            return Ok(None);
+        }
+        Err("it has no running time and percentage behind the event".to_owned())
+    }
+
+    fn without_count(&self, at: usize) -> String {
+        let numbers = self.fields.iter().filter(|field| !field.is_empty());
+        let header = self.fields.last() == Some(&"");
+        if header || numbers.clone().all(|field| field.parse::<f64>().is_ok()) {
+            return METRICS_ONLY.to_owned();
+        }
+        if self.text(at).is_empty() {
+            return "it has no count".to_owned();
+        }
+        WITHOUT_COUNT.to_owned()
+    }
+
+    fn without_event(&self) -> String {
+        let filled = self.fields.iter().filter(|field| !field.is_empty());
+        let numbers = filled.clone().all(|field| field.parse::<f64>().is_ok());
+        if numbers && filled.count() > 1 {
+            return METRICS_ONLY.to_owned();
+        }
+        "it has no event".to_owned()
+    }
 }

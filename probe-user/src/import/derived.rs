@@ -1,18 +1,24 @@
 //! Readings to metrics.
+//!
+//! The work is one step for each line and one for each value: an event's name is looked up once,
+//! however often it comes, and a metric is tried only where something of it was counted.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use super::{
-    Counted, ImportError, Interval, Reading, Set,
-    recognise::{Known, recognise},
+    ImportError, Reading, Set,
+    counted::{Counts, Line, Seen},
+    events::{Events, Spot, count},
+    order::Order,
+    time::{self, Quantities, Values},
 };
 use crate::{
-    catalogue::{Catalogue, CountOf, Counts, Hardware, Metric, Place, PmuSpec},
-    formula::{Absent, Implicit, NoValue, Sample, Value},
+    catalogue::{Catalogue, Hardware, Metric, PmuSpec},
+    formula::{Implicit, NoValue, Value},
 };
 
 /// The metrics of an input.
@@ -22,6 +28,13 @@ pub struct Derived<'a> {
     pub rows: Vec<Row<'a>>,
     /// Events of the input that are no event of this platform, and why.
     pub unused: Vec<(String, String)>,
+    /// Events of the input that were counted several times, which perf does where they are in
+    /// several groups.
+    pub repeated: BTreeSet<String>,
+    /// The metrics of which such events are of another group than others: none has them all.
+    pub mixed: BTreeSet<&'a str>,
+    /// What was done, in steps.
+    pub(super) work: Work,
 }
 
 /// One value, or the reason why there is none.
@@ -30,28 +43,32 @@ pub struct Row<'a> {
     /// Of what.
     pub metric: &'a Metric,
     /// Interval and scope of the input.
-    pub set: Set,
+    pub set: Arc<Set>,
     /// Socket, device, peer, part, filters; empty for a whole machine.
-    pub place: String,
+    pub place: Arc<str>,
     /// The value.
     pub value: Result<Value, NoValue>,
 }
 
-/// Where a count belongs: the PMU, the part of the input, the place, the modifiers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    /// Index of the PMU.
-    pmu: usize,
-    set: Set,
-    place: Place,
-    modifiers: String,
+/// Steps of the work: a test compares those of an input with those of a longer one.
+#[derive(Debug, Default)]
+pub(super) struct Work(Cell<u64>);
+
+impl Work {
+    pub(super) fn step(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+
+    #[cfg(test)]
+    pub(super) fn steps(&self) -> u64 {
+        self.0.get()
+    }
 }
 
-#[derive(Default)]
-struct Cell {
-    counts: Vec<(String, Result<Sample, ()>)>,
-    units: BTreeSet<String>,
-    enabled: Option<f64>,
+/// A part of the input, and by spot its counts and what is known beside them.
+struct Part {
+    set: Arc<Set>,
+    spots: BTreeMap<usize, (Counts, Values)>,
 }
 
 /// The metrics that these readings give on that machine.
@@ -68,284 +85,235 @@ pub fn derive<'a>(
         .filter(|family| family.holds_on(machine))
         .flat_map(|family| family.pmus.iter().cloned())
         .collect();
-    let implicits = implicits(readings);
-    let mut cells: BTreeMap<Key, Cell> = BTreeMap::new();
-    let mut unused = Vec::new();
-    let mut events = 0;
-    for reading in readings
-        .iter()
-        .filter(|reading| implicit(reading).is_none())
+    let quantities = Quantities::of(readings);
+    let counted = || readings.iter().filter(|it| time::implicit(it).is_none());
+    let events = Events::of(counted(), &pmus);
+    let mut derived = Derived {
+        rows: Vec::new(),
+        unused: events.unknown(),
+        repeated: BTreeSet::new(),
+        mixed: BTreeSet::new(),
+        work: Work::default(),
+    };
+    let mut order = Order::new(events.streams, events.texts.len());
+    let input = Input {
+        machine,
+        pmus: &pmus,
+        events: &events,
+        quantities: &quantities,
+    };
+    let parts = in_parts(counted()).into_iter().enumerate();
+    let parts: Vec<Part> = parts
+        .map(|(at, (set, lines))| input.part(at, set, &lines, &mut order, &mut derived))
+        .collect();
+    if parts.iter().all(|part| part.spots.is_empty())
+        && let Some((first, why)) = counted().find_map(|it| derived.why_unused(&it.event))
     {
-        events += 1;
-        let known = match find(&reading.event, &pmus) {
-            Ok(known) => known,
-            Err(why) => {
-                unused.push((reading.event.clone(), why));
-                continue;
-            }
-        };
-        for (pmu, known) in known {
-            let count = match count(reading, known.count) {
-                Ok(count) => count,
-                Err(why) => {
-                    unused.push((reading.event.clone(), why));
-                    break;
-                }
-            };
-            let key = Key {
-                pmu,
-                set: reading.set.clone(),
-                place: known.place,
-                modifiers: known.modifiers,
-            };
-            let cell = cells.entry(key).or_default();
-            cell.units.extend(known.unit);
-            cell.enabled = cell.enabled.or(reading.enabled);
-            cell.counts.extend(count.map(|count| (known.event, count)));
-        }
-    }
-    if let (true, Some((first, why))) = (cells.is_empty(), unused.first()) {
         return Err(ImportError::NothingKnown {
-            count: events,
-            first: first.clone(),
-            why: why.clone(),
+            count: counted().count(),
+            first,
+            why,
             platform: machine.platform,
         });
     }
-    unused.sort();
-    unused.dedup();
-    let inputs: BTreeMap<&Key, Counts> = cells
-        .keys()
-        .map(|key| (key, assemble(key, &cells, &pmus[key.pmu], &implicits)))
-        .collect();
-    let metrics = catalogue.on(machine);
-    let rows = metrics
-        .into_iter()
-        .flat_map(|metric| rows(metric, machine, &inputs, &pmus))
-        .collect();
-    Ok(Derived { rows, unused })
+    let mut first: Vec<Option<&Part>> = vec![None; events.spots.len()];
+    for part in parts.iter().rev() {
+        part.spots.keys().for_each(|spot| first[*spot] = Some(part));
+    }
+    for metric in catalogue.on(machine) {
+        input.add_rows(&mut derived, metric, &parts, &first);
+    }
+    Ok(derived)
 }
 
-/// The rows of a metric: every place that has its events, or one that says what is missing.
-fn rows<'a>(
-    metric: &'a Metric,
-    machine: &Hardware,
-    inputs: &BTreeMap<&Key, Counts>,
-    pmus: &[Arc<PmuSpec>],
-) -> Vec<Row<'a>> {
-    let mut rows = Vec::new();
-    let mut nearest: Option<(usize, Row<'a>)> = None;
-    for (key, counts) in inputs {
-        if !Arc::ptr_eq(&pmus[key.pmu], &metric.pmu) {
-            continue;
-        }
-        let row = Row {
-            metric,
-            set: key.set.clone(),
-            place: place(key),
-            value: metric.evaluate(machine, counts),
-        };
-        match &row.value {
-            Err(NoValue::Missing(missing)) => {
-                let better = nearest
-                    .as_ref()
-                    .is_none_or(|(best, _)| missing.len() < *best);
-                if better {
-                    nearest = Some((missing.len(), row));
-                }
+/// The lines of each part, in the order of the parts: the lines of one mostly follow each other.
+fn in_parts<'a>(readings: impl Iterator<Item = &'a Reading>) -> Vec<(&'a Set, Vec<&'a Reading>)> {
+    let mut known: BTreeMap<&Set, usize> = BTreeMap::new();
+    let mut parts: Vec<(&Set, Vec<&Reading>)> = Vec::new();
+    let mut last = 0;
+    for reading in readings {
+        if parts.get(last).is_none_or(|(set, _)| **set != reading.set) {
+            last = *known.entry(&reading.set).or_insert(parts.len());
+            if last == parts.len() {
+                parts.push((&reading.set, Vec::new()));
             }
-            _ => rows.push(row),
+        }
+        parts[last].1.push(reading);
+    }
+    parts.sort_by_key(|(set, _)| *set);
+    parts
+}
+
+impl Derived<'_> {
+    fn why_unused(&self, event: &str) -> Option<(String, String)> {
+        let (event, why) = self.unused.iter().find(|(unused, _)| unused == event)?;
+        Some((event.clone(), why.clone()))
+    }
+}
+
+/// What is the same for every metric.
+struct Input<'a> {
+    machine: &'a Hardware,
+    pmus: &'a [Arc<PmuSpec>],
+    events: &'a Events<'a>,
+    quantities: &'a Quantities,
+}
+
+impl Input<'_> {
+    /// The counts of one part of the input.
+    fn part(
+        &self,
+        part: usize,
+        set: &Set,
+        lines: &[&Reading],
+        order: &mut Order,
+        derived: &mut Derived<'_>,
+    ) -> Part {
+        let mut spots: BTreeMap<usize, (Counts, Values)> = BTreeMap::new();
+        for reading in lines {
+            let Some(event) = self.events.ids.get(reading.event.as_str()) else {
+                continue;
+            };
+            let text = &self.events.texts[*event];
+            let (group, again) = order.group(part, text.stream, *event, reading);
+            if again && !derived.repeated.contains(&reading.event) {
+                derived.repeated.insert(reading.event.clone());
+            }
+            for target in text.targets.iter().flatten() {
+                let sample = match count(reading, target.count) {
+                    Ok(None) => continue,
+                    Ok(Some(sample)) => sample.ok(),
+                    Err(why) => {
+                        if derived.why_unused(&reading.event).is_none() {
+                            derived.unused.push((reading.event.clone(), why));
+                        }
+                        break;
+                    }
+                };
+                let line = Line {
+                    event: target.event,
+                    group,
+                    sample,
+                    unit: target.unit,
+                    enabled: reading.enabled,
+                };
+                let (counts, _) = spots.entry(target.spot).or_default();
+                counts.add(&line, &derived.work);
+            }
+        }
+        for (spot, (counts, values)) in &mut spots {
+            let Spot { pmu, place, .. } = &self.events.spots[*spot];
+            let pmu = &self.pmus[*pmu];
+            *values = self.quantities.for_counts(set, counts, pmu);
+            if let Some(ports) = place.ports(pmu) {
+                values.insert(Implicit::NumPorts, f64::from(ports));
+            }
+        }
+        Part {
+            set: Arc::new(set.clone()),
+            spots,
         }
     }
-    if rows.is_empty() {
-        rows.push(match nearest {
+
+    /// The rows of a metric: every place that has its events, or one that says what is missing.
+    fn add_rows<'a>(
+        &self,
+        derived: &mut Derived<'a>,
+        metric: &'a Metric,
+        parts: &[Part],
+        first: &[Option<&Part>],
+    ) {
+        let pmu = self
+            .pmus
+            .iter()
+            .position(|pmu| Arc::ptr_eq(pmu, &metric.pmu));
+        let id = |name: &str| {
+            let key = (pmu?, name.to_owned());
+            self.events.names.get(&key).copied()
+        };
+        let own: Vec<usize> = metric.events().into_iter().filter_map(id).collect();
+        let spots =
+            (0..self.events.spots.len()).filter(|at| Some(self.events.spots[*at].pmu) == pmu);
+        let has = |at: usize, event: &usize| self.events.own[at].contains(event);
+        let is_of = |at: &usize| own.iter().any(|event| has(*at, event));
+        let complete = |at: &usize| {
+            let here = |event: &usize| self.events.within[*at].iter().any(|at| has(*at, event));
+            let events = metric.formula.events();
+            events
+                .iter()
+                .all(|name| id(name).is_some_and(|id| here(&id)))
+        };
+        let names = metric.formula.events().iter();
+        let events: Vec<(&str, usize)> = names
+            .filter_map(|name| Some((name.as_str(), id(name)?)))
+            .collect();
+        let before = derived.rows.len();
+        let mut nearest: Option<(usize, Row<'a>)> = None;
+        let mut add = |derived: &mut Derived<'a>, part: &Part, spot: usize, only_missing: bool| {
+            let Some((_, values)) = part.spots.get(&spot) else {
+                return;
+            };
+            let places = self.events.within[spot].iter();
+            let places = places.filter_map(|at| part.spots.get(at).map(|(counts, _)| counts));
+            let places: Vec<&Counts> = places.collect();
+            let seen = Seen::new(&events, &places, values, &derived.work);
+            let row = Row {
+                metric,
+                set: Arc::clone(&part.set),
+                place: Arc::clone(&self.events.places[spot]),
+                value: metric.evaluate(self.machine, &seen),
+            };
+            match &row.value {
+                Err(NoValue::Missing(missing)) => {
+                    let better = nearest
+                        .as_ref()
+                        .is_none_or(|(best, _)| missing.len() < *best);
+                    if better {
+                        nearest = Some((missing.len(), row));
+                    }
+                }
+                _ if only_missing => {}
+                value => {
+                    if value.is_ok() && seen.mixed {
+                        derived.mixed.insert(&metric.name);
+                    }
+                    derived.rows.push(row);
+                }
+            }
+        };
+        let valid = metric.valid_on(self.machine);
+        // What can never be complete is looked at once, for what it lacks.
+        let (tried, lacking): (Vec<usize>, Vec<usize>) = spots.partition(|at| {
+            valid.is_ok() && is_of(at) && (complete(at) || metric.formula.is_conditional())
+        });
+        if !tried.is_empty() {
+            for part in parts {
+                for spot in &tried {
+                    add(derived, part, *spot, false);
+                }
+            }
+        }
+        for spot in lacking {
+            if let Some(part) = first[spot]
+                && (valid.is_ok() || derived.rows.len() == before)
+            {
+                add(derived, part, spot, valid.is_ok());
+            }
+        }
+        if derived.rows.len() > before {
+            return;
+        }
+        derived.rows.push(match nearest {
             Some((_, row)) => row,
             None => Row {
                 metric,
-                set: Set::default(),
-                place: String::new(),
-                value: Err(match metric.valid_on(machine) {
+                set: Arc::default(),
+                place: "".into(),
+                value: Err(match valid {
                     Err(reason @ NoValue::NotOnChip { .. }) => reason,
                     _ => NoValue::Missing(metric.events().into_iter().map(str::to_owned).collect()),
                 }),
             },
         });
     }
-    rows
-}
-
-fn place(key: &Key) -> String {
-    let place = key.place.to_string();
-    match (key.modifiers.as_str(), place.is_empty()) {
-        ("", _) => place,
-        (modifiers, true) => format!(":{modifiers}"),
-        (modifiers, false) => format!("{place} :{modifiers}"),
-    }
-}
-
-/// The PMUs and events that a name stands for: one, or the same of several core families.
-fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Vec<(usize, Known)>, String> {
-    let known = pmus.iter().enumerate();
-    let known: Vec<(usize, Known)> = known
-        .filter_map(|(at, pmu)| Some((at, recognise(event, pmu)?)))
-        .collect();
-    let (cores, uncore): (Vec<_>, Vec<_>) = known
-        .into_iter()
-        .partition(|(at, _)| pmus[*at].pattern.is_core());
-    // `cycles` alone is the core's, although every uncore PMU has cycles too.
-    if !cores.is_empty() {
-        return Ok(cores);
-    }
-    // Families of the user's have PMUs of the catalogue's again: those are one PMU.
-    let patterns = uncore.iter().map(|(at, _)| pmus[*at].pattern.to_string());
-    let patterns: BTreeSet<String> = patterns.collect();
-    match patterns.len() {
-        0 => Err("no event of this platform".to_owned()),
-        1 => Ok(uncore),
-        _ => {
-            let patterns: Vec<String> = patterns.into_iter().collect();
-            Err(format!(
-                "several PMUs have it ({}): write pmu/event/",
-                patterns.join(", ")
-            ))
-        }
-    }
-}
-
-/// The count in the catalogue's unit; `None` where the event could not be opened.
-fn count(reading: &Reading, of: CountOf) -> Result<Option<Result<Sample, ()>>, String> {
-    let value = match reading.count {
-        Counted::Value(value) => value,
-        Counted::NotCounted => return Ok(Some(Err(()))),
-        Counted::NotSupported => return Ok(None),
-    };
-    let factor = match (reading.unit.as_str(), of, of.bytes()) {
-        ("", _, _) | ("ns", CountOf::Ns, _) => 1.0,
-        ("msec", CountOf::Ns, _) => 1e6,
-        ("MiB", _, Some(bytes)) => 1_048_576.0 / f64::from(bytes),
-        (unit, ..) => return Err(format!("its unit {unit} is not that of a count of {of}")),
-    };
-    Ok(Some(Ok(Sample {
-        count: value * factor,
-        live: reading.live,
-    })))
-}
-
-/// The quantity that a line gives instead of a count.
-fn implicit(reading: &Reading) -> Option<Implicit> {
-    Implicit::named(&reading.event)
-}
-
-type Implicits = BTreeMap<Set, BTreeMap<Implicit, f64>>;
-
-/// The quantities of each set. Where only time stamps tell the time, an interval is as long as
-/// from the one before.
-fn implicits(readings: &[Reading]) -> Implicits {
-    let mut all = Implicits::new();
-    let mut intervals: BTreeSet<Option<Interval>> = BTreeSet::new();
-    for reading in readings {
-        intervals.insert(reading.set.interval);
-        if let (Some(implicit), Counted::Value(value)) = (implicit(reading), reading.count) {
-            let set = all.entry(reading.set.clone()).or_default();
-            set.insert(implicit, value);
-        }
-    }
-    let mut before = 0;
-    for Interval(end) in intervals.into_iter().flatten() {
-        let set = Set {
-            interval: Some(Interval(end)),
-            scope: None,
-        };
-        let set = all.entry(set).or_default();
-        let length = Duration::from_nanos(end.saturating_sub(before)).as_secs_f64();
-        if !set.contains_key(&Implicit::DurationTime) {
-            set.entry(Implicit::Seconds).or_insert(length);
-        }
-        before = end;
-    }
-    all
-}
-
-/// The counts of a place with those that hold for it too: cycles have no peer, and a PMU's cycle
-/// counter takes no filter.
-fn assemble(
-    key: &Key,
-    cells: &BTreeMap<Key, Cell>,
-    pmu: &PmuSpec,
-    implicits: &Implicits,
-) -> Counts {
-    let mut counts = Counts::scaled();
-    let wider = |other: &Key| {
-        let (narrow, wide) = (&key.place, &other.place);
-        other.pmu == key.pmu
-            && other.set == key.set
-            && other.modifiers == key.modifiers
-            && wide.socket == narrow.socket
-            && wide.device == narrow.device
-            && (wide.peer == narrow.peer || wide.peer.is_none())
-            && (wide.part == narrow.part || wide.part.is_none())
-            && (wide.filters == narrow.filters || wide.filters.is_empty())
-    };
-    let own = &cells[key];
-    let mut add = |cell: &Cell| {
-        for (event, sample) in &cell.counts {
-            match sample {
-                Ok(sample) => counts.add_sample(event, *sample),
-                Err(()) => counts.absent(event, Absent::NeverRan),
-            }
-        }
-    };
-    add(own);
-    let has: BTreeSet<&String> = own.counts.iter().map(|(event, _)| event).collect();
-    for (_, cell) in cells
-        .iter()
-        .filter(|(other, _)| *other != key && wider(other))
-    {
-        let missing = cell.counts.iter().filter(|(event, _)| !has.contains(event));
-        add(&Cell {
-            counts: missing.cloned().collect(),
-            ..Cell::default()
-        });
-    }
-    // What is said of the whole input holds for each part of it.
-    let sets = [
-        Set::default(),
-        Set {
-            interval: key.set.interval,
-            scope: None,
-        },
-        key.set.clone(),
-    ];
-    let time = |counts: &mut Counts, implicit, value: f64| match implicit {
-        Implicit::Seconds => counts.set_time(value * 1e9),
-        Implicit::DurationTime => counts.set_time(value),
-        other => counts.set(other, value),
-    };
-    if pmu.pattern.has_socket()
-        && let Some(enabled) = own.enabled
-    {
-        // One reader: its time is the PMU's.
-        counts.set_time(enabled);
-    }
-    // perf prints duration_time for the first CPU or socket only.
-    let anywhere = implicits.iter().find_map(|(set, values)| {
-        (set.interval == key.set.interval).then(|| values.get(&Implicit::DurationTime))?
-    });
-    if let Some(nanos) = anywhere {
-        counts.set_time(*nanos);
-    }
-    for set in &sets {
-        for (implicit, value) in implicits.get(set).into_iter().flatten() {
-            time(&mut counts, *implicit, *value);
-        }
-    }
-    if let Some(ports) = key.place.ports(pmu) {
-        counts.set(Implicit::NumPorts, f64::from(ports));
-    }
-    if let Ok(units) = u32::try_from(own.units.len())
-        && units > 0
-    {
-        counts.set(Implicit::NumUnits, f64::from(units));
-    }
-    counts
 }

@@ -1,15 +1,29 @@
 //! A line of `perf stat -j`: one object for each count.
 
-use serde_json::{Map, Value};
+use serde_json::{Deserializer, Map, Value};
 
-use super::{Reading, Set, counted, interval, times};
+use super::{METRICS_ONLY, Reading, Set, counted, interval, times};
+
+const LOCALE: &str = "its numbers have the decimal comma of a locale, which is no JSON: run perf \
+                      with LC_ALL=C";
 
 /// None for a line without a count: perf prints further metrics of an event as lines of their own.
 pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
     // perf ends lists of objects differently in its versions.
     let line = line.trim_end_matches(',');
-    let object: Map<String, Value> =
-        serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let mut objects = Deserializer::from_str(line).into_iter::<Map<String, Value>>();
+    let object = match objects.next() {
+        None => return Ok(None),
+        Some(Ok(object)) => object,
+        Some(Err(_)) if has_decimal_comma(line) => return Err(LOCALE.to_owned()),
+        Some(Err(error)) => return Err(error.to_string()),
+    };
+    // --metric-only has several on a line.
+    match objects.next() {
+        None => {}
+        Some(Ok(_)) => return Err(METRICS_ONLY.to_owned()),
+        Some(Err(error)) => return Err(error.to_string()),
+    }
     let text = |key: &str| object.get(key).and_then(Value::as_str);
     let number = |key: &str| {
         let value = object.get(key)?;
@@ -18,7 +32,13 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
             .or_else(|| value.as_str()?.trim().parse().ok())
     };
     let (Some(value), Some(event)) = (object.get("counter-value"), text("event")) else {
-        return Ok(None);
+        // A further metric is under this name, those of --metric-only each under its own.
+        let metric = ["metric-value", "metricgroup"];
+        return if object.is_empty() || metric.iter().any(|key| object.contains_key(*key)) {
+            Ok(None)
+        } else {
+            Err(METRICS_ONLY.to_owned())
+        };
     };
     let value = value
         .as_str()
@@ -27,7 +47,7 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
     let scopes = [
         "socket", "die", "cluster", "core", "node", "cpu", "thread", "cgroup",
     ];
-    let scope = scopes.iter().find_map(|key| {
+    let known = scopes.iter().filter_map(|key| {
         let scope = text(key)?;
         // perf writes S0 for a socket, but 0 for a CPU.
         let bare = scope.bytes().all(|byte| byte.is_ascii_digit());
@@ -37,6 +57,9 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
             scope.to_owned()
         })
     });
+    // A cgroup may be counted for each socket.
+    let known: Vec<String> = known.collect();
+    let scope = (!known.is_empty()).then(|| known.join(" "));
     let (enabled, live) = times(number("event-runtime"), number("pcnt-running"));
     Ok(Some(Reading {
         set: Set {
@@ -49,4 +72,13 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
         enabled,
         live,
     }))
+}
+
+/// Whether a number outside of quotes goes on behind a comma, which nothing in JSON does.
+fn has_decimal_comma(line: &str) -> bool {
+    line.split(" : ").skip(1).any(|value| {
+        let rest = value.trim_start_matches(|c: char| c.is_ascii_digit());
+        let rest = rest.strip_prefix(',').filter(|_| rest.len() < value.len());
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    })
 }

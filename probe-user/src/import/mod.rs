@@ -4,15 +4,22 @@
 //! print, and lines `event=value`. perf's counts are scaled to the whole time already; a line of
 //! `event=value` is taken as it is. Time comes from `duration_time` (ns) or `seconds`, from the
 //! time stamps of `-I`, or for PMUs with one reader from the running time of their counter.
+//!
+//! perf does not print which events were a group: [`order`] tells it from their order and running
+//! times. tests/fixtures/derive/perf has what perf prints in each of its forms.
 
+mod counted;
 mod csv;
 mod derived;
+mod events;
 mod json;
+mod order;
 mod pairs;
 mod print;
 mod recognise;
 #[cfg(test)]
 mod tests;
+mod time;
 
 pub use self::{
     derived::{Derived, Row, derive},
@@ -71,6 +78,8 @@ impl std::fmt::Display for Interval {
     }
 }
 
+const METRICS_ONLY: &str = "it has metrics and no counts: run `perf stat` without --metric-only";
+
 /// Input that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
@@ -109,40 +118,80 @@ pub enum ImportError {
 /// # Errors
 /// The first line that is not in the form of the first one.
 pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
-    let lines = || {
-        let lines = text.lines().enumerate();
-        lines.filter(|(_, line)| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+    let mut lines = text.lines().enumerate();
+    let first = lines.find(|(_, line)| !is_nothing(line));
+    let (at, first) = first.ok_or(ImportError::Empty)?;
+    let refused = |why: &str| ImportError::Line {
+        line: at + 1,
+        form: "a line of `perf stat -x,` or `perf stat -j`, nor event=value",
+        why: why.to_owned(),
     };
-    let (at, first) = lines().next().ok_or(ImportError::Empty)?;
-    type Parse = fn(&str) -> Result<Option<Reading>, String>;
+    if is_for_people(first) {
+        return Err(refused(
+            "it is of perf's output for people: run `perf stat -x,` or `perf stat -j`",
+        ));
+    }
+    type Parse = Box<dyn Fn(&str) -> Result<Option<Reading>, String>>;
+    let separator = csv::separator(first);
     let (form, parse): (_, Parse) = if first.trim_start().starts_with('{') {
-        ("a line of `perf stat -j`", json::line)
+        ("a line of `perf stat -j`", Box::new(json::line))
     } else if pairs::looks_like(first) {
-        ("event=value", |line| pairs::line(line).map(Some))
-    } else if !first.contains(',') {
-        return Err(ImportError::Line {
-            line: at + 1,
-            form: "a line of `perf stat -x,` or `perf stat -j`, nor event=value",
-            why: "it has neither a comma nor `=`".to_owned(),
-        });
+        ("event=value", Box::new(|line| pairs::line(line).map(Some)))
+    } else if !first.contains(separator) {
+        return Err(refused("it has neither a comma nor `=`"));
     } else {
-        ("a line of `perf stat -x,`", |line| {
-            csv::line(line).map(Some)
-        })
+        (
+            "a line of `perf stat -x,`",
+            Box::new(move |line| csv::line(line, separator)),
+        )
     };
-    let mut readings = Vec::new();
-    for (at, line) in lines() {
-        let reading = parse(line.trim()).map_err(|why| ImportError::Line {
+    let mut readings: Vec<Reading> = Vec::new();
+    // Where a run of several begins: perf appends to a file (`-o FILE --append`).
+    let mut runs = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.starts_with(STARTED) {
+            runs.push(readings.len());
+        }
+        if is_nothing(line) {
+            continue;
+        }
+        let reading = parse(line.trim_matches(' ')).map_err(|why| ImportError::Line {
             line: at + 1,
             form,
             why,
         })?;
         readings.extend(reading);
     }
+    if let [_, more @ ..] = &runs[..]
+        && !more.is_empty()
+    {
+        for (at, reading) in readings.iter_mut().enumerate() {
+            let run = runs.partition_point(|start| *start <= at);
+            let scope = reading.set.scope.take();
+            let scope = scope.map_or_else(String::new, |scope| format!(" {scope}"));
+            reading.set.scope = Some(format!("run {run}{scope}"));
+        }
+    }
     if readings.is_empty() {
         return Err(ImportError::Empty);
     }
     Ok(readings)
+}
+
+/// The line with which perf begins a file, and what it appends to one.
+const STARTED: &str = "# started on ";
+
+fn is_nothing(line: &str) -> bool {
+    let line = line.trim_start();
+    line.is_empty() || line.starts_with('#')
+}
+
+/// perf's columns are aligned by spaces, and before them it says what was counted.
+fn is_for_people(line: &str) -> bool {
+    let line = line.trim();
+    let number = line.starts_with(|c: char| c.is_ascii_digit() || c == '<');
+    line.starts_with("Performance counter stats for")
+        || number && line.contains("  ") && !line.contains('\t')
 }
 
 /// perf's word for a count, or a number.

@@ -1,45 +1,72 @@
 //! Derived metrics as text and as JSON.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    io::{self, Write},
+};
 
-use comfy_table::{CellAlignment, Table, presets};
-use serde_json::{Value as Json, json};
+use serde::Serialize;
+use serde_json::json;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::{Derived, Row};
-use crate::{emit::printable::printable_json, formula::NoValue};
+use crate::{
+    derive::{Advice, advice_for, finding},
+    emit::printable::{PrintableJson, printable},
+    formula::{NoValue, Value},
+};
+
+/// What is said of values above the largest that the formula could have.
+const ABOVE_BOUND: &str =
+    "above the largest possible value, so that its events do not count the same things";
+
+/// What the advice is for.
+const ADVICE: &str = "what lowers misses of devices (DDIO paper, section 4), and what should fall";
+
+/// What is said of events that were counted more than once.
+const REPEATED: &str = "counted more than once, and perf does not print which events were a group: \
+                        by their order and running times, a metric has its events of one group, \
+                        and of several groups of the one that ran longest";
+
+/// What is said of metrics without such a group.
+const MIXED: &str = "in no group together, so that each event is the one that ran longest";
 
 /// Values first, then each metric without one and why, then what was not used.
 ///
 /// # Errors
 /// Where the writer fails.
 pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["metric", "for", "value", "unit", "live"]);
-    for (row, value) in derived
-        .rows
-        .iter()
-        .filter_map(|row| Some((row, row.value.as_ref().ok()?)))
-    {
-        table.add_row([
-            row.metric.name.clone(),
-            label(row),
-            number(value.value),
-            row.metric.unit.clone(),
-            format!("{:.0} %", 100.0 * value.live),
-        ]);
+    lines(out, derived)?;
+    let above = shown(derived).filter_map(|it| Some((it.0, it.1.value, it.1.above_bound?)));
+    let mut above = above.peekable();
+    if above.peek().is_some() {
+        writeln!(out, "\n{ABOVE_BOUND}:")?;
     }
-    for column in [2, 4] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+    let mut place = String::new();
+    for (row, value, bound) in above {
+        place.clear();
+        label(&mut place, row);
+        let name = format!("{} {place}", row.metric.name);
+        writeln!(out, "  {}: {value} of at most {bound}", name.trim_end())?;
     }
-    if table.row_count() == 0 {
-        writeln!(out, "no metric has a value")?;
-    } else {
-        for line in table.lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
+    for text in findings(derived) {
+        writeln!(out, "\n{text}")?;
+    }
+    let advice = advice(derived);
+    if !advice.is_empty() {
+        writeln!(out, "\n{ADVICE}:")?;
+    }
+    for Advice { what, lowers } in advice {
+        writeln!(out, "  {what}: {}", lowers.join(", "))?;
+    }
+    if !derived.repeated.is_empty() {
+        let repeated: Vec<&str> = derived.repeated.iter().map(String::as_str).collect();
+        writeln!(out, "\n{}: {REPEATED}", printable(&repeated.join(", ")))?;
+    }
+    if !derived.mixed.is_empty() {
+        let mixed: Vec<&str> = derived.mixed.iter().copied().collect();
+        writeln!(out, "events of {}: {MIXED}", mixed.join(", "))?;
     }
     let mut reasons = derived
         .rows
@@ -50,21 +77,71 @@ pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
         writeln!(out, "\nwithout a value:")?;
     }
     for (row, reason) in reasons {
-        let place = label(row);
-        let place = if place.is_empty() {
-            place
-        } else {
-            format!(" ({place})")
-        };
+        place.clear();
+        label(&mut place, row);
+        if !place.is_empty() {
+            place = format!(" ({place})");
+        }
         writeln!(out, "  {}{place}: {reason}", row.metric.name)?;
     }
     if !derived.unused.is_empty() {
         writeln!(out, "\nnot used:")?;
     }
     for (event, why) in &derived.unused {
-        writeln!(out, "  {event}: {why}")?;
+        writeln!(out, "  {}: {why}", printable(event))?;
     }
     Ok(())
+}
+
+/// The values, in columns. An input may have a million: their widths are looked at first, so that no
+/// line is kept.
+fn lines(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
+    let heading = ["metric", "for", "value", "unit", "live"].map(str::to_owned);
+    let mut widths = heading.each_ref().map(|text| text.width());
+    let mut cells = heading.clone();
+    for (row, value) in shown(derived) {
+        fill(&mut cells, row, value);
+        for (width, cell) in widths.iter_mut().zip(&cells) {
+            *width = (*width).max(cell.width());
+        }
+    }
+    if shown(derived).next().is_none() {
+        return writeln!(out, "no metric has a value");
+    }
+    let mut line = String::new();
+    let mut write = |cells: &[String; 5]| {
+        line.clear();
+        for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
+            let spaces = width.saturating_sub(cell.width());
+            let before = if RIGHT.contains(&at) { spaces } else { 0 };
+            line.extend(std::iter::repeat_n(' ', before + 1));
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', spaces - before + 1));
+        }
+        writeln!(out, "{}", line.trim_end())
+    };
+    write(&heading)?;
+    for (row, value) in shown(derived) {
+        fill(&mut cells, row, value);
+        write(&cells)?;
+    }
+    Ok(())
+}
+
+/// The columns of numbers.
+const RIGHT: [usize; 2] = [2, 4];
+
+fn fill(cells: &mut [String; 5], row: &Row<'_>, value: &Value) {
+    let [metric, place, number, unit, live] = cells;
+    row.metric.name.clone_into(metric);
+    place.clear();
+    label(place, row);
+    number.clear();
+    write_number(number, value.value);
+    row.metric.unit.clone_into(unit);
+    live.clear();
+    // Writing to a string does not fail.
+    let _ = write!(live, "{:.0} %", 100.0 * value.live);
 }
 
 /// One object; a metric without a value is null with a reason.
@@ -72,64 +149,141 @@ pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
 /// # Errors
 /// Where the writer fails.
 pub fn json(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
-    let rows = derived.rows.iter().map(|row| {
-        let Row {
-            metric,
-            set,
-            place,
-            value,
-        } = row;
-        let mut object = json!({
-            "metric": metric.name,
-            "family": metric.family.name,
-            "unit": metric.unit,
-            "formula": metric.formula.text(),
-            "source": format!("{}: {}", metric.document, metric.section),
-            "interval_end_ns": set.interval.map(|interval| interval.0),
-            "scope": set.scope,
-            "place": place,
-            "value": value.as_ref().ok().map(|value| value.value),
-            "live": value.as_ref().ok().map(|value| value.live),
-        });
-        if let Err(reason) = value {
-            object["reason"] = json!(reason.to_string());
-            if let NoValue::Missing(events) = reason {
-                object["missing"] = json!(events);
-            }
-        }
-        object
-    });
-    let rows: Vec<Json> = rows.collect();
-    let unused = derived
-        .unused
-        .iter()
-        .map(|(event, why)| json!({"event": event, "reason": why}));
-    let unused: Vec<Json> = unused.collect();
-    let object = json!({"metrics": rows, "unused": unused});
-    writeln!(out, "{}", printable_json(&object))
+    let advice = advice(derived).iter();
+    let unused = derived.unused.iter();
+    write!(out, "{{\"metrics\":")?;
+    list(out, derived.rows.iter().map(MetricLine::of))?;
+    write!(out, ",\"findings\":")?;
+    list(out, findings(derived).into_iter())?;
+    write!(out, ",\"advice\":")?;
+    list(
+        out,
+        advice.map(|it| json!({"what": it.what, "lowers": it.lowers})),
+    )?;
+    write!(out, ",\"repeated\":")?;
+    list(out, derived.repeated.iter())?;
+    write!(out, ",\"of_several_groups\":")?;
+    list(out, derived.mixed.iter())?;
+    write!(out, ",\"unused\":")?;
+    list(
+        out,
+        unused.map(|(event, why)| json!({"event": event, "reason": why})),
+    )?;
+    writeln!(out, "}}")
 }
 
-fn label(row: &Row<'_>) -> String {
-    let interval = row.set.interval.map(|interval| interval.to_string());
-    let parts = [interval, row.set.scope.clone(), Some(row.place.clone())];
-    let parts: Vec<String> = parts
-        .into_iter()
-        .flatten()
-        .filter(|part| !part.is_empty())
-        .collect();
-    parts.join(" ")
+/// One by one, so that a long input has no second copy in memory.
+fn list(out: &mut impl Write, values: impl Iterator<Item = impl Serialize>) -> io::Result<()> {
+    let mut before = "[";
+    for value in values {
+        out.write_all(before.as_bytes())?;
+        let mut json = serde_json::Serializer::with_formatter(&mut *out, PrintableJson);
+        value.serialize(&mut json)?;
+        before = ",";
+    }
+    // An empty list has not begun.
+    write!(out, "{}", if before == "[" { "[]" } else { "]" })
+}
+
+/// A row as JSON has it.
+#[derive(Serialize)]
+struct MetricLine<'a> {
+    metric: &'a str,
+    family: &'a str,
+    unit: &'a str,
+    formula: &'a str,
+    source: String,
+    interval_end_ns: Option<u64>,
+    scope: Option<&'a str>,
+    place: &'a str,
+    value: Option<f64>,
+    live: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    above_bound: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<&'a [String]>,
+}
+
+impl<'a> MetricLine<'a> {
+    fn of(row: &'a Row<'_>) -> Self {
+        let Row {
+            metric, set, place, ..
+        } = row;
+        let value = row.value.as_ref();
+        Self {
+            metric: &metric.name,
+            family: &metric.family.name,
+            unit: &metric.unit,
+            formula: metric.formula.text(),
+            source: format!("{}: {}", metric.document, metric.section),
+            interval_end_ns: set.interval.map(|interval| interval.0),
+            scope: set.scope.as_deref(),
+            place,
+            value: value.ok().map(|value| value.value),
+            live: value.ok().map(|value| value.live),
+            above_bound: value.ok().and_then(|value| value.above_bound),
+            reason: value.err().map(ToString::to_string),
+            missing: match value {
+                Err(NoValue::Missing(events)) => Some(events),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// What values say in words: of intervals, that with the most.
+fn findings(derived: &Derived<'_>) -> Vec<String> {
+    let mut largest: BTreeMap<(&str, String), f64> = BTreeMap::new();
+    for (row, value) in shown(derived) {
+        // Most metrics say nothing.
+        if finding(&row.metric.name, value.value, "").is_some() {
+            let of = [row.set.scope.as_deref().unwrap_or_default(), &*row.place];
+            let of = of.join(" ").trim().to_owned();
+            let largest = largest.entry((&row.metric.name, of)).or_default();
+            *largest = largest.max(value.value);
+        }
+    }
+    let findings = largest.into_iter();
+    findings
+        .filter_map(|((metric, of), value)| finding(metric, value, &printable(&of)))
+        .collect()
+}
+
+fn advice(derived: &Derived<'_>) -> &'static [Advice] {
+    advice_for(shown(derived).map(|(row, value)| (row.metric.name.as_str(), value.value)))
+}
+
+fn shown<'d>(derived: &'d Derived<'_>) -> impl Iterator<Item = (&'d Row<'d>, &'d Value)> {
+    let rows = derived.rows.iter();
+    rows.filter_map(|row| Some((row, row.value.as_ref().ok()?)))
+}
+
+/// Interval, scope and place.
+fn label(text: &mut String, row: &Row<'_>) {
+    if let Some(interval) = row.set.interval {
+        let _ = write!(text, "{interval}");
+    }
+    let scope = row.set.scope.as_deref().map(printable);
+    for part in scope.as_deref().into_iter().chain([&*row.place]) {
+        if !part.is_empty() {
+            let space = if text.is_empty() { "" } else { " " };
+            text.extend([space, part]);
+        }
+    }
 }
 
 /// Six digits, which is more than any of these counts can carry.
-fn number(value: f64) -> String {
+fn write_number(text: &mut String, value: f64) {
     let magnitude = value.abs();
-    if magnitude >= 100_000.0 {
-        format!("{value:.0}")
+    let _ = if magnitude >= 100_000.0 {
+        write!(text, "{value:.0}")
     } else if magnitude >= 100.0 {
-        format!("{value:.2}")
+        write!(text, "{value:.2}")
     } else if magnitude >= 0.01 || value == 0.0 {
-        format!("{value:.4}")
+        write!(text, "{value:.4}")
     } else {
-        format!("{value:.3e}")
-    }
+        write!(text, "{value:.3e}")
+    };
 }

@@ -53,6 +53,8 @@ pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<Known> {
         let unit = printed
             .pmu
             .filter(|pmu| instance.unit.is_some() && spec.pattern.instance(pmu).is_some());
+        // Machines may have cores of two kinds, each with a PMU.
+        let core = printed.pmu.filter(|_| spec.pattern.is_core());
         Some(Known {
             event: name.clone(),
             place: Place {
@@ -66,7 +68,7 @@ pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<Known> {
                 filters: captured.filters,
             },
             modifiers: printed.modifiers.to_owned(),
-            unit: unit.map(str::to_owned),
+            unit: unit.or(core).map(str::to_owned),
             count: event.count,
             extra: captured.extra,
         })
@@ -85,6 +87,14 @@ struct Captured {
 
 impl<'a> Printed<'a> {
     fn parse(text: &'a str) -> Option<Self> {
+        // So perf prints the PMU of an event without one where it counts each apart.
+        if let Some((name, pmu)) = text.strip_suffix(']').and_then(|it| it.rsplit_once(" [")) {
+            let printed = Self::parse(name)?;
+            return Some(Self {
+                pmu: printed.pmu.or(Some(pmu)),
+                ..printed
+            });
+        }
         let Some((pmu, rest)) = text.split_once('/') else {
             let (name, modifiers) = text.split_once(':').unwrap_or((text, ""));
             return Some(Self {

@@ -18,7 +18,7 @@ use crate::print::{Format, to_stdout};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Counts: output of perf stat -x, or -j, or lines event=value with the time as seconds=value;
-    /// - is standard input
+    /// - is standard input. docs/derive.md says which forms are read
     #[arg(default_value = "-")]
     file: PathBuf,
     /// Where they were counted
@@ -58,7 +58,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Format::Json => import::json(out, &derived),
     })
     .context("cannot write the output")?;
-    Ok(ExitCode::SUCCESS)
+    // What there is instead is said in the output.
+    let any = derived.rows.iter().any(|row| row.value.is_ok());
+    Ok(if any {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn text(args: &Args) -> Result<String> {

@@ -28,8 +28,11 @@ fn the_local_read_of_the_grace_guide() {
         value(&derived, "remote_read_bandwidth"),
         4_728.0 * 32.0 / 88_826_372.0,
     );
-    assert_eq!(rows(&derived, "cmem_read_bandwidth")[0].place, "socket 0");
-    assert_eq!(rows(&derived, "remote_read_bandwidth")[0].place, "socket 1");
+    assert_eq!(&*rows(&derived, "cmem_read_bandwidth")[0].place, "socket 0");
+    assert_eq!(
+        &*rows(&derived, "remote_read_bandwidth")[0].place,
+        "socket 1"
+    );
     // What is missing is named, and what the chip does not have says so.
     let missing = &rows(&derived, "cmem_read_latency")[0].value;
     let expected = ["CMEM_RD_OUTSTANDING", "CMEM_RD_ACCESS", "CYCLES"].map(str::to_owned);
@@ -47,7 +50,7 @@ fn the_remote_read_over_pcie_of_the_grace_guide() {
     let read = value(&derived, "pcie_read_bandwidth");
     near(read, (1_073_762_304.0 + 6_398_720.0) / 735_201_612.0);
     assert_eq!(
-        rows(&derived, "pcie_read_bandwidth")[0].place,
+        &*rows(&derived, "pcie_read_bandwidth")[0].place,
         "socket 1 root_port=0x100"
     );
     near(value(&derived, "c2c0_read_bandwidth"), 1.4609);
@@ -85,7 +88,7 @@ fn table_7_of_the_ddio_paper() {
         88.262,
     );
     assert_eq!(
-        rows(&derived, "io_inbound_read_bandwidth")[0].place,
+        &*rows(&derived, "io_inbound_read_bandwidth")[0].place,
         "part 0"
     );
     let partial = &rows(
@@ -228,7 +231,7 @@ fn cycles_hold_for_every_peer_and_filter() {
     let peers = derived(text, Chip::named("grace-hopper-multi").unwrap());
     let peers: Vec<(String, f64)> = rows(&peers, "remote_read_utilization")
         .iter()
-        .map(|row| (row.place.clone(), row.value.as_ref().unwrap().value))
+        .map(|row| (row.place.to_string(), row.value.as_ref().unwrap().value))
         .collect();
     assert_eq!(
         peers,
@@ -272,7 +275,7 @@ fn modifiers_stay_apart() {
     let ipc = rows(&derived, "ipc");
     let ipc: Vec<_> = ipc
         .iter()
-        .map(|row| (row.place.as_str(), row.value.as_ref().unwrap().value))
+        .map(|row| (&*row.place, row.value.as_ref().unwrap().value))
         .collect();
     assert_eq!(ipc, [(":k", 3.0), (":u", 2.0)]);
 }

@@ -3,6 +3,8 @@
 mod derive;
 mod forms;
 mod names;
+mod parts;
+mod perf;
 mod properties;
 
 use std::sync::LazyLock;

@@ -1,0 +1,228 @@
+//! The events of an input: what each printed name stands for, and where its counts belong.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map},
+    sync::Arc,
+};
+
+use super::{
+    Counted, Reading, order,
+    recognise::{Known, recognise},
+};
+use crate::{
+    catalogue::{CountOf, Place, PmuSpec},
+    formula::Sample,
+};
+
+/// Where counts belong, in every part of the input: the PMU, the place, the modifiers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spot {
+    /// Index of the PMU.
+    pub(super) pmu: usize,
+    pub(super) place: Place,
+    pub(super) modifiers: String,
+}
+
+impl Spot {
+    fn of(pmu: usize, known: &Known) -> Self {
+        Self {
+            pmu,
+            place: known.place.clone(),
+            modifiers: known.modifiers.clone(),
+        }
+    }
+
+    /// Whether counts of another place hold for this one too: cycles have no peer, and a PMU's
+    /// cycle counter takes no filter.
+    fn is_within(&self, wide: &Self) -> bool {
+        let (narrow, place) = (&self.place, &wide.place);
+        wide.pmu == self.pmu
+            && wide.modifiers == self.modifiers
+            && place.socket == narrow.socket
+            && place.device == narrow.device
+            && (place.peer == narrow.peer || place.peer.is_none())
+            && (place.part == narrow.part || place.part.is_none())
+            && (place.filters == narrow.filters || place.filters.is_empty())
+    }
+
+    /// How much it says.
+    fn narrowness(&self) -> usize {
+        let Place {
+            peer,
+            part,
+            filters,
+            ..
+        } = &self.place;
+        usize::from(peer.is_some()) + usize::from(part.is_some()) + filters.len()
+    }
+}
+
+impl std::fmt::Display for Spot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = self.place.to_string();
+        match (self.modifiers.as_str(), place.is_empty()) {
+            ("", _) => f.write_str(&place),
+            (modifiers, true) => write!(f, ":{modifiers}"),
+            (modifiers, false) => write!(f, "{place} :{modifiers}"),
+        }
+    }
+}
+
+/// What a printed event may be: an event of each of these PMUs.
+type Found = Vec<(usize, Known)>;
+
+/// What a printed event is: indices of its place, its event and its unit.
+pub(super) struct Target {
+    pub(super) spot: usize,
+    pub(super) event: usize,
+    pub(super) unit: Option<usize>,
+    pub(super) count: CountOf,
+}
+
+/// A printed event.
+pub(super) struct Text<'a> {
+    text: &'a str,
+    pub(super) targets: Result<Vec<Target>, String>,
+    /// The number of its PMU as printed.
+    pub(super) stream: usize,
+}
+
+/// The events of an input.
+pub(super) struct Events<'a> {
+    pub(super) texts: Vec<Text<'a>>,
+    /// Their indices.
+    pub(super) ids: HashMap<&'a str, usize>,
+    pub(super) streams: usize,
+    pub(super) spots: Vec<Spot>,
+    /// As they are shown.
+    pub(super) places: Vec<Arc<str>>,
+    /// Those that hold for a spot too, itself first and then the narrowest first.
+    pub(super) within: Vec<Vec<usize>>,
+    /// The events of spots.
+    pub(super) own: Vec<BTreeSet<usize>>,
+    /// By PMU and name.
+    pub(super) names: BTreeMap<(usize, String), usize>,
+}
+
+impl<'a> Events<'a> {
+    pub(super) fn of(readings: impl Iterator<Item = &'a Reading>, pmus: &[Arc<PmuSpec>]) -> Self {
+        let mut ids: HashMap<&str, usize> = HashMap::new();
+        let mut known: Vec<(&str, Result<Found, String>)> = Vec::new();
+        for reading in readings {
+            if let hash_map::Entry::Vacant(new) = ids.entry(&reading.event) {
+                new.insert(known.len());
+                known.push((&reading.event, find(&reading.event, pmus)));
+            }
+        }
+        let all = known
+            .iter()
+            .filter_map(|(_, known)| known.as_ref().ok())
+            .flatten();
+        let spots: BTreeSet<Spot> = all.map(|(pmu, known)| Spot::of(*pmu, known)).collect();
+        let spots: Vec<Spot> = spots.into_iter().collect();
+        let (mut names, mut units) = (BTreeMap::new(), BTreeMap::new());
+        let mut own = vec![BTreeSet::new(); spots.len()];
+        let mut target = |(pmu, known): (usize, Known)| {
+            // Every spot is in the list, which is sorted.
+            let spot = spots
+                .binary_search(&Spot::of(pmu, &known))
+                .unwrap_or_default();
+            let next = names.len();
+            let event = *names.entry((pmu, known.event)).or_insert(next);
+            own[spot].insert(event);
+            let next = units.len();
+            Target {
+                spot,
+                event,
+                unit: known.unit.map(|unit| *units.entry(unit).or_insert(next)),
+                count: known.count,
+            }
+        };
+        let mut streams: BTreeMap<&str, usize> = BTreeMap::new();
+        let texts = known.into_iter().map(|(text, known)| {
+            let next = streams.len();
+            Text {
+                text,
+                targets: known.map(|known| known.into_iter().map(&mut target).collect()),
+                stream: *streams.entry(order::pmu(text)).or_insert(next),
+            }
+        });
+        let texts = texts.collect();
+        let within = |(at, spot): (usize, &Spot)| {
+            let others = spots.iter().enumerate();
+            let wide = others.filter(|(other, wide)| *other != at && spot.is_within(wide));
+            let mut wide: Vec<usize> = wide.map(|(other, _)| other).collect();
+            wide.sort_by_key(|other| std::cmp::Reverse(spots[*other].narrowness()));
+            std::iter::once(at).chain(wide).collect()
+        };
+        let places = spots.iter().map(|spot| spot.to_string().into());
+        Self {
+            texts,
+            ids,
+            streams: streams.len(),
+            places: places.collect(),
+            within: spots.iter().enumerate().map(within).collect(),
+            spots,
+            own,
+            names,
+        }
+    }
+
+    /// The texts that are no event, sorted.
+    pub(super) fn unknown(&self) -> Vec<(String, String)> {
+        let unknown = self.texts.iter().filter_map(|text| {
+            let why = text.targets.as_ref().err()?;
+            Some((text.text.to_owned(), why.clone()))
+        });
+        let unknown: BTreeSet<(String, String)> = unknown.collect();
+        unknown.into_iter().collect()
+    }
+}
+
+/// The PMUs and events that a name stands for: one, or the same of several core families.
+fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Found, String> {
+    let known = pmus.iter().enumerate();
+    let known: Found = known
+        .filter_map(|(at, pmu)| Some((at, recognise(event, pmu)?)))
+        .collect();
+    let (cores, uncore): (Vec<_>, Vec<_>) = known
+        .into_iter()
+        .partition(|(at, _)| pmus[*at].pattern.is_core());
+    // `cycles` alone is the core's, although every uncore PMU has cycles too.
+    if !cores.is_empty() {
+        return Ok(cores);
+    }
+    // Families of the user's have PMUs of the catalogue's again: those are one PMU.
+    let patterns = uncore.iter().map(|(at, _)| pmus[*at].pattern.to_string());
+    let patterns: BTreeSet<String> = patterns.collect();
+    match patterns.len() {
+        0 => Err("no event of this platform".to_owned()),
+        1 => Ok(uncore),
+        _ => {
+            let patterns: Vec<String> = patterns.into_iter().collect();
+            Err(format!(
+                "several PMUs have it ({}): write pmu/event/",
+                patterns.join(", ")
+            ))
+        }
+    }
+}
+
+/// The count in the catalogue's unit; `None` where the event could not be opened.
+pub(super) fn count(reading: &Reading, of: CountOf) -> Result<Option<Result<Sample, ()>>, String> {
+    let value = match reading.count {
+        Counted::Value(value) => value,
+        Counted::NotCounted => return Ok(Some(Err(()))),
+        Counted::NotSupported => return Ok(None),
+    };
+    let factor = match (reading.unit.as_str(), of, of.bytes()) {
+        ("", _, _) | ("ns", CountOf::Ns, _) => 1.0,
+        ("msec", CountOf::Ns, _) => 1e6,
+        ("MiB", _, Some(bytes)) => 1_048_576.0 / f64::from(bytes),
+        (unit, ..) => return Err(format!("its unit {unit} is not that of a count of {of}")),
+    };
+    Ok(Some(Ok(Sample {
+        count: value * factor,
+        live: reading.live,
+    })))
+}

@@ -1,0 +1,200 @@
+//! What the real perf printed in each of its forms (tests/fixtures/derive/perf).
+
+use std::{collections::BTreeSet, fmt::Write as _, fs};
+
+use super::{
+    super::{Counted, Reading, Set, read},
+    derived, fixture, rows, value,
+};
+use crate::{catalogue::Chip, sys::tree};
+
+/// The files of a version of perf.
+fn forms(version: &str) -> Vec<(String, String)> {
+    let directory = tree::fixture("derive").join("perf").join(version);
+    let files = fs::read_dir(&directory).unwrap();
+    let names: BTreeSet<String> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let text = |name: String| {
+        let text = fs::read_to_string(directory.join(&name)).unwrap();
+        (name, text)
+    };
+    names.into_iter().map(text).collect()
+}
+
+fn golden(name: &str) -> String {
+    fixture(&format!("perf/6.1/{name}"))
+}
+
+fn chip(name: &str) -> Chip {
+    Chip::named(name).unwrap()
+}
+
+/// What is read of a file: the parts of it, and of each the counts.
+fn summary(readings: &[Reading]) -> String {
+    let mut text = String::new();
+    let mut sets: Vec<&Set> = Vec::new();
+    for reading in readings {
+        if !sets.contains(&&reading.set) {
+            sets.push(&reading.set);
+        }
+    }
+    for set in sets {
+        let interval = set.interval.map(|it| it.to_string()).unwrap_or_default();
+        let scope = set.scope.as_deref().unwrap_or_default();
+        write!(text, "  [{interval} {scope}]").unwrap();
+        for reading in readings.iter().filter(|reading| reading.set == *set) {
+            let Reading {
+                event, count, unit, ..
+            } = reading;
+            match count {
+                Counted::Value(count) => write!(text, " {event}={count}{unit}").unwrap(),
+                Counted::NotCounted => write!(text, " {event}=not-counted").unwrap(),
+                Counted::NotSupported => write!(text, " {event}=not-supported").unwrap(),
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn every_form(version: &str) -> String {
+    let mut text = String::new();
+    for (name, form) in forms(version) {
+        let (command, _) = form.split_once('\n').unwrap();
+        writeln!(text, "{name}: {}", command.trim_start_matches("# ")).unwrap();
+        match read(&form) {
+            Ok(readings) => text.push_str(&summary(&readings)),
+            Err(error) => writeln!(text, "  refused: {error}").unwrap(),
+        }
+    }
+    text
+}
+
+#[test]
+fn every_form_of_6_1_is_read_or_refused_by_name() {
+    insta::assert_snapshot!(every_form("6.1"));
+}
+
+#[test]
+fn every_form_of_6_12_is_read_or_refused_by_name() {
+    insta::assert_snapshot!(every_form("6.12"));
+}
+
+/// As many counts are read as there are lines with one, by a look at the text alone.
+#[test]
+fn no_count_is_lost() {
+    for version in ["6.1", "6.12"] {
+        for (name, form) in forms(version) {
+            let Ok(readings) = read(&form) else { continue };
+            let lines = form.lines().filter(|line| !line.starts_with('#'));
+            let counts = lines.filter(|line| {
+                let json = line.starts_with('{') && line.contains("counter-value");
+                // A further metric has no event, so four separators follow each other.
+                let metric = [",,,,", ";;;;"].iter().any(|empty| line.contains(empty));
+                json || !line.starts_with('{') && !metric
+            });
+            assert_eq!(readings.len(), counts.count(), "{version}/{name}");
+        }
+    }
+}
+
+/// What is refused, and nothing else, is what cannot be read without a guess.
+#[test]
+fn few_forms_are_refused() {
+    let refused: Vec<String> = forms("6.1")
+        .into_iter()
+        .filter(|(_, form)| read(form).is_err())
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(
+        refused,
+        [
+            "locale-comma-interval.csv",
+            "locale-comma.csv",
+            "locale.json",
+            "metric-only-interval.csv",
+            "metric-only.csv",
+            "metric-only.json",
+            "people-interval.txt",
+            "people-locale.txt",
+            "people.txt",
+        ]
+    );
+}
+
+/// perf prints instructions per cycle behind the instructions: derive has the same for each part.
+#[test]
+fn instructions_per_cycle_are_those_that_perf_prints() {
+    let mut compared = 0;
+    for (name, form) in forms("6.1") {
+        // perf divides by the mean of the cycles of all groups, and by the mean of the runs.
+        let own = name.starts_with("groups-") || name.contains("repeat");
+        if own || !name.ends_with(".csv") || read(&form).is_err() {
+            continue;
+        }
+        let printed: Vec<(Set, f64)> = form
+            .lines()
+            .filter(|line| line.ends_with("insn per cycle"))
+            .map(|line| {
+                let set = read(line).unwrap()[0].set.clone();
+                let line = line
+                    .replace([';', '\t', '|'], ",")
+                    .replace(",00,2,", ",00,2.00,");
+                let mut fields = line.rsplit(',');
+                (set, fields.nth(1).unwrap().parse().unwrap())
+            })
+            .collect();
+        if printed.is_empty() {
+            continue;
+        }
+        let derived = derived(&form, chip("other"));
+        let ipc = rows(&derived, "ipc");
+        for (set, printed) in printed {
+            let own = ipc
+                .iter()
+                .filter(|row| *row.set == set && row.value.is_ok());
+            let own: Vec<f64> = own.map(|row| row.value.as_ref().unwrap().value).collect();
+            let [own] = own[..] else {
+                panic!("{name}: {set:?} has {own:?}");
+            };
+            // perf's intervals divide by the cycles of a mean of those before.
+            let digits = if name.contains("interval") {
+                0.15
+            } else {
+                0.005_1
+            };
+            assert!(
+                (own - printed).abs() <= digits,
+                "{name}: {own}, perf: {printed}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 40, "only {compared} were compared");
+}
+
+/// perf appends runs to a file: each is a part of its own.
+#[test]
+fn runs_in_one_file_stay_apart() {
+    let readings = read(&golden("append.csv")).unwrap();
+    let scopes = readings.iter().map(|it| it.set.scope.as_deref().unwrap());
+    assert_eq!(scopes.collect::<Vec<_>>(), ["run 1", "run 2"]);
+}
+
+/// Cycles of the other group are not those of these instructions: summed, they would halve it.
+#[test]
+fn an_event_belongs_to_its_group() {
+    for name in [
+        "groups.csv",
+        "groups.json",
+        "groups-turns.csv",
+        "groups-turns.json",
+    ] {
+        let derived = derived(&golden(name), chip("other"));
+        let ipc = value(&derived, "ipc");
+        // The test PMU counts two instructions per cycle.
+        assert!((ipc - 2.0).abs() < 1e-6, "{name}: {ipc}");
+        assert_eq!(derived.repeated.iter().collect::<Vec<_>>(), ["cycles"]);
+    }
+}

@@ -1,0 +1,58 @@
+//! How long `pmuscope derive` takes for the output of `perf stat -x, -I`: from the text to the
+//! table and to JSON.
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+#![allow(clippy::print_stdout, reason = "its output is the table")]
+
+use std::{fmt::Write as _, io, time::Instant};
+
+use probe_user::{
+    catalogue::{Catalogue, Chip, Hardware},
+    import,
+};
+
+const EVENTS: [&str; 8] = [
+    "cycles",
+    "instructions",
+    "branches",
+    "branch-misses",
+    "cache-references",
+    "cache-misses",
+    "context-switches",
+    "page-faults",
+];
+
+fn main() {
+    let catalogue = Catalogue::builtin().unwrap();
+    let machine = Hardware::of_chip(Chip::named("other").unwrap());
+    println!(
+        "{:>9} {:>9} {:>9} {:>9} {:>9}",
+        "lines", "read s", "derive s", "table s", "JSON s"
+    );
+    for intervals in [12_500_u32, 125_000] {
+        let mut text = String::new();
+        for interval in 1..=intervals {
+            for event in EVENTS {
+                let line = format!("{interval:>6}.000000000,123456,,{event},1000000000,100.00,,");
+                writeln!(text, "{line}").unwrap();
+            }
+        }
+        let start = Instant::now();
+        let readings = import::read(&text).unwrap();
+        let read = start.elapsed();
+        let derived = import::derive(&catalogue, &machine, &readings).unwrap();
+        let values = start.elapsed() - read;
+        let start = Instant::now();
+        import::table(&mut io::sink(), &derived).unwrap();
+        let table = start.elapsed();
+        import::json(&mut io::sink(), &derived).unwrap();
+        let json = start.elapsed() - table;
+        println!(
+            "{:>9} {:>9.2} {:>9.2} {:>9.2} {:>9.2}",
+            readings.len(),
+            read.as_secs_f64(),
+            values.as_secs_f64(),
+            table.as_secs_f64(),
+            json.as_secs_f64()
+        );
+    }
+}
