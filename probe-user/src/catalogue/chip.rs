@@ -9,7 +9,7 @@ use super::{
     model::{Of, WeightKind},
 };
 
-/// What families of the catalogue hold on a machine: an entry in the list of platforms.
+/// A platform, which says what families of the catalogue hold: an index into the list of platforms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Platform(usize);
 
@@ -27,24 +27,24 @@ pub struct PlatformSpec {
     pub title: String,
     /// Families may hold on all platforms of an architecture.
     pub arch: Option<Arch>,
-    /// Told by a PMU whose name starts so; of the first there is one for each socket.
+    /// Prefixes of PMU names that identify it. A socket has one PMU of the first.
     #[serde(default)]
     pub pmus: Vec<String>,
-    /// Told by the SMCCC id of the chip (`/sys/devices/soc0/soc_id`).
+    /// SMCCC ids of the chip that identify it (`/sys/devices/soc0/soc_id`).
     #[serde(default)]
     pub soc: Vec<String>,
-    /// Told by a PMU without a name of its own, `nvidia_uncore_pmu_<n>`, of that product.
+    /// Products of PMUs without a name of their own, `nvidia_uncore_pmu_<n>`, that identify it.
     #[serde(default)]
     pub products: Vec<u32>,
-    /// Told by `MIDR_EL1` without variant and revision.
+    /// Values of `MIDR_EL1`, without variant and revision, that identify it.
     #[serde(default)]
     pub midr: Vec<u32>,
-    /// Told by vendor, family and model of an x86 CPU.
+    /// Vendors, families and models of x86 CPUs that identify it.
     #[serde(default)]
     pub cpus: Vec<CpuModels>,
     /// The GPUs that tell chips apart.
     pub gpus: Option<Gpus>,
-    /// What to warn of where resctrl's counts are shown.
+    /// A warning to print where resctrl's counts are shown.
     pub resctrl: Option<String>,
     /// Its chips; more than one where it comes in several configurations.
     #[serde(rename = "chip")]
@@ -105,7 +105,7 @@ impl Models {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpus {
-    /// Whose display controllers are GPUs.
+    /// The vendor whose display controllers are GPUs.
     pub vendor: u32,
     /// Those that belong to a chip of the platform.
     pub devices: Vec<u32>,
@@ -121,7 +121,7 @@ pub struct ChipSpec {
     pub title: String,
     /// The least and the most sockets of it; absent: any number.
     pub sockets: Option<(u32, u32)>,
-    /// Whether it has GPUs of the platform; `false` is no GPU of that vendor at all.
+    /// Whether it has GPUs of the platform; `false` excludes every GPU of that vendor.
     pub gpus: Option<bool>,
     /// How many each socket has, by the chip's name.
     pub gpus_per_socket: Option<u32>,
@@ -136,7 +136,7 @@ pub struct ChipSpec {
 pub struct UncoreSpec {
     /// What their names start with.
     pub pmu: String,
-    /// What cannot be known without them.
+    /// What is lost without them.
     pub lost: String,
     /// The key of their driver in `[driver]`.
     pub driver: String,
@@ -208,7 +208,7 @@ impl Platform {
         all.find(|platform| platform.spec().name == name)
     }
 
-    /// What no other platform tells.
+    /// The platform of machines that no other platform identifies.
     ///
     /// # Panics
     /// Where the compiled-in files have none; a test makes sure that they do.

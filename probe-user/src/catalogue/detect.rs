@@ -1,12 +1,12 @@
 //! Which platform and chip a machine is, by the platforms' tables.
 //!
-//! What is specific goes before what is common: a PMU that only one platform has, the id of the
-//! chip, the product of a PMU without a name of its own, the id of the core, the model of an x86
-//! CPU. Nothing of these: generic.
+//! Specific evidence goes first: a PMU that only one platform has, the id of the chip, the product
+//! of a PMU without a name of its own, the id of the core, the model of an x86 CPU. Without any of
+//! these the platform is generic.
 //!
-//! Chips of one platform are told by the sockets and the GPUs on PCI; where these fit none, or
-//! several, the chip is not known. The PMUs of Grace do not tell it: NVLink-C2C1 and CNVLINK are
-//! registered on chips that do not use them, and count zero there. `--chip` overrides all of this.
+//! Sockets and GPUs on PCI identify the chip of a platform; where they fit no chip, or several, the
+//! chip is not known. The PMUs of Grace do not identify it: NVLink-C2C1 and CNVLINK are registered
+//! on chips that do not use them, and count zero there. `--chip` overrides all of this.
 
 use super::chip::{Chip, Gpus, Hardware, Platform, PlatformSpec};
 use crate::machine::{Machine, Pmu, Pmus, product};
@@ -14,7 +14,7 @@ use crate::machine::{Machine, Pmu, Pmus, product};
 /// `MIDR_EL1` without variant and revision.
 const MIDR_PART: u64 = 0xff0f_fff0;
 
-/// What PMUs are called whose product the kernel does not know.
+/// The name prefix of PMUs whose product the kernel does not know.
 const UNNAMED: &str = "nvidia_uncore_pmu_";
 
 impl Hardware {
@@ -97,7 +97,7 @@ fn chip(machine: &Machine, platform: Platform) -> Option<(Chip, Option<u32>)> {
     Some((chip, own.is_multiple_of(sockets).then(|| own / sockets)))
 }
 
-/// By the PMUs that there is one of for each socket; without their driver by the CPUs.
+/// The number of sockets: by the PMUs with one per socket; without their driver by the CPUs.
 fn sockets(machine: &Machine, spec: &PlatformSpec) -> Option<u32> {
     let by_pmus = spec
         .pmus

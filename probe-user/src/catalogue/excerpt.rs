@@ -1,5 +1,6 @@
-//! Excerpts of the catalogue: some metrics with all that they need, in the form of the catalogue's
-//! own files. A recording has one, so that its metrics are computed as they were when it was made.
+//! Excerpts of the catalogue: some metrics with all that they need, in the format of the
+//! catalogue's own files. A recording has one, so that its metrics are computed by the same
+//! definitions later.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -38,7 +39,7 @@ impl Excerpt {
     /// # Errors
     /// What is wrong with one of them, or a platform or chip that this program does not know.
     pub fn metrics(&self) -> Result<Vec<Metric>, super::CatalogueError> {
-        // Each stands alone: formulas are written out.
+        // Each is complete by itself: references to other metrics were replaced by their formulas.
         let nothing = Catalogue {
             families: Vec::new(),
             metrics: Vec::new(),

@@ -1,4 +1,4 @@
-//! Files to the catalogue, checked.
+//! Loads files into the catalogue, and checks them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -38,7 +38,7 @@ pub(super) fn builtin() -> Result<Catalogue, CatalogueError> {
     Ok(catalogue)
 }
 
-/// A user's file has a family; platforms and drivers are compiled in.
+/// Adds a user's file, which has a family but no platforms and drivers: those are compiled in.
 pub(super) fn merge_own(
     catalogue: &mut Catalogue,
     file: &str,
@@ -281,8 +281,8 @@ fn load_metric(
     Ok(metric)
 }
 
-/// The one PMU that all events of the formula are of: of the family, or of metrics of others that
-/// it names.
+/// The PMU of all events of the formula: of the family, or of metrics of other families that it
+/// names.
 fn pmu_of(
     formula: &Formula,
     family: &Family,
@@ -312,7 +312,7 @@ fn pmu_of(
     }
 }
 
-/// A name may come twice only on different platforms, or to hide that of a fallback.
+/// Checks that names are unique, except on different platforms and to hide those of a fallback.
 fn unique<'a>(
     metric: &Metric,
     mut known: impl Iterator<Item = &'a Metric>,

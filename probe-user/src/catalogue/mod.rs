@@ -19,14 +19,14 @@
 //! platforms = ["grace"]              # where it holds; absent: everywhere, or where `arch` is
 //! arch = "arm64"                     # optional, in place of platforms
 //! midr = [0x410fd4f0]                # optional: only on these Arm cores
-//! fallback = true                    # optional: hidden by other families' metrics of the same name
+//! fallback = true                    # optional: other families' metrics of the same name hide it
 //! document = "grace"                 # key of documents.toml, or any title
 //!
 //! [pmu.scf]
 //! pattern = "nvidia_scf_pmu_{socket}"  # the directory in sysfs; `{core}` is the core PMU
 //! product = 0x2cf                    # optional: told by its `identifier`, not by its name
-//! per = "socket"                     # cpu: per container; socket: units added up; device: each alone
-//! mismatch = 79                      # with from_sockets: how far it may be from what arrives, in thousandths
+//! per = "socket"                     # cpu: per container; socket: sum of units; device: each
+//! mismatch = 79                      # with from_sockets: its largest error, in thousandths
 //! counters = 8                       # optional: how many events fit at once
 //! slots = 8                          # optional: `slots` where sysfs does not tell
 //! defaults = { root_port = 0x3ff }   # optional: filters that are always written
@@ -35,7 +35,7 @@
 //! [pmu.scf.events]
 //! # count: what one count is. id: the value of the term `event`. fixed: has a counter of its own.
 //! # counters: the only ones it can use. also: names under which tools print it.
-//! # sampled: it is no count, but estimated of the SPE samples of that event (Sampled).
+//! # sampled: it is no count, but estimated from the SPE samples of that event (Sampled).
 //! CYCLES = { perf = "{pmu}/cycles/", id = 0x100000000, count = "cycle", fixed = true }
 //! CMEM_RD_DATA = { perf = "{pmu}/cmem_rd_data/", id = 0x1a5, count = "beat32" }
 //!
@@ -51,7 +51,7 @@
 //! kind = "rate"                      # counter, ratio, rate, latency
 //! group = "memory"                   # for `group:memory`
 //! also_in = ["ddio"]                 # optional: other groups that select it
-//! formula = "CMEM_RD_DATA * 32 / duration_time"   # over events, other metrics (written out), quantities
+//! formula = "CMEM_RD_DATA * 32 / duration_time"  # over events, other metrics, quantities
 //! section = "SCF PMU Metrics"        # of the document
 //! document = "grace"                 # optional: where it is not the file's
 //! apportion = "cpu_read"             # optional: how shares of containers are made

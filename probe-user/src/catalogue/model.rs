@@ -23,7 +23,7 @@ pub struct Family {
     pub platforms: Vec<Platform>,
     /// The Arm cores that it holds for (`MIDR_EL1` without variant and revision); empty: any.
     pub midr: Vec<u32>,
-    /// Its metrics are hidden by those of the same name in other families.
+    /// Whether metrics of the same name in other families hide its own.
     pub fallback: bool,
     /// Its PMUs.
     pub pmus: Vec<Arc<PmuSpec>>,
@@ -41,8 +41,8 @@ pub struct PmuSpec {
     pub product: Option<u32>,
     /// What one value of its metrics stands for.
     pub per: Per,
-    /// How far what an event of `from_sockets` counts at its source may be from what the
-    /// destination counts, in thousandths.
+    /// How far the count of a `from_sockets` event, taken at the source, may be from that at the
+    /// destination, in thousandths.
     pub mismatch: Option<u32>,
     /// How many events count at once, beside those with a counter of their own.
     pub counters: Option<u32>,
@@ -166,7 +166,7 @@ impl fmt::Display for Apportion {
     }
 }
 
-/// Traffic of a socket's memory, for whose shares weights are needed.
+/// The traffic of a socket's memory that a weight is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
@@ -201,7 +201,7 @@ pub enum Requirement {
 pub struct Metric {
     /// Unique among the families of a platform.
     pub name: String,
-    /// Other names that it answers to.
+    /// Other names by which it can be selected.
     pub aliases: Vec<String>,
     /// One line.
     pub title: String,
@@ -221,8 +221,8 @@ pub struct Metric {
     pub section: String,
     /// How its value is shared out.
     pub apportion: Apportion,
-    /// The event that counts, at its source, what CPUs send to the memory of the other socket:
-    /// their part of what that socket's event of the formula counts.
+    /// The event that counts at the source what CPUs send to the memory of the other socket: their
+    /// part of the count of that socket's event in the formula.
     pub from_sockets: Option<String>,
     /// The part of devices in what the formula's event counts: an event of another PMU of the
     /// family, with that PMU.

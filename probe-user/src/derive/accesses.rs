@@ -1,5 +1,5 @@
-//! What samples of memory accesses say: how many accesses there were, where they were served, and
-//! how long they took, each with its 95% interval.
+//! Values from samples of memory accesses: their number, data sources and latencies, each with its
+//! 95% interval.
 
 use std::time::Duration;
 
@@ -201,7 +201,7 @@ impl<'a> Adding<'a> {
         self.report.push(ids, value, total);
     }
 
-    /// Of too few samples there is none.
+    /// Adds a value; with too few samples there is none.
     fn gauge(&mut self, metric: u32, value: Option<Interval>) {
         let value = value.map(|value| Value::Gauge(of_samples(value)));
         let value = value.ok_or(Reason::NoValue(NoValue::TooFewSamples));
@@ -209,7 +209,7 @@ impl<'a> Adding<'a> {
     }
 }
 
-/// The operations that samples stand for.
+/// The estimated number of operations.
 fn counter(counts: &SpeCounts, start: Duration) -> Counter {
     Counter {
         start,

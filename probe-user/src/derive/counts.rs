@@ -68,7 +68,7 @@ impl<'a> Columns<'a> {
         self.list.len()
     }
 
-    /// The events that are counted on CPUs, of one row.
+    /// Adds the events of one row that are counted on CPUs.
     pub(super) fn add_row(&self, report: &mut Report, subject: u32, row: &Gained<Usage>) {
         for shown in &self.list {
             let CountSource::Core { group, at } = shown.column.place else {
@@ -85,7 +85,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The events of sockets: instances of a PMU are added up.
+    /// Adds the events of sockets: the sums over instances of a PMU.
     pub(super) fn add_sockets(&self, report: &mut Report, window: &Window) {
         let mut last = None;
         for (socket, at, count) in self.socket_counts(window) {
@@ -101,7 +101,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The events of the whole machine.
+    /// Adds the events of the whole machine.
     pub(super) fn add_machine(&self, report: &mut Report, subject: u32, window: &Window) {
         self.add_row(report, subject, &window.total);
         let sockets = self.socket_counts(window);
@@ -190,8 +190,8 @@ fn is_same(a: &Column, b: &Column) -> bool {
         && a.scale.to_bits() == b.scale.to_bits()
 }
 
-/// The name of an event, which is in several counter groups where several sets of the user's have
-/// it: each has a count of its own, so all but the first say which group they are of.
+/// A unique name for an event. An event that is in several of the user's sets is in several counter
+/// groups, each with its own count: all but the first have the number of their group in the name.
 fn unique(name: &str, group: Option<u32>, taken: &mut BTreeSet<String>) -> String {
     let in_group = group.map(|group| format!("{name} group {group}"));
     let numbered = (2..).map(|number| format!("{name} #{number}"));
@@ -230,14 +230,14 @@ fn core_count(
     let of_group = of_group.filter(|it| it.enabled > 0);
     let ran = || usage.iter().flatten().any(|it| it.enabled > 0);
     if of_group.is_none() && plan.is_of_one_kind(group) && ran() {
-        // It ran, and never on a core of that kind: that is known.
+        // It ran, but never on a core of that kind: its count is 0.
         return Some(Ok(exact(0, start)));
     }
     let of_group = of_group.ok_or(NoValue::DidNotRun);
     Some(of_group.and_then(|it| counted(column, it, at, start)))
 }
 
-/// What a group's counters say of one of them.
+/// The value of one counter of a group.
 fn counted(column: &Column, counted: &Counted, at: usize, start: Duration) -> Count {
     let estimate = estimate(counted, at).map_err(|why| match why {
         Absent::MostlyUnknown => NoValue::MostlyUnknown,
@@ -258,7 +258,7 @@ fn counted(column: &Column, counted: &Counted, at: usize, start: Duration) -> Co
     })
 }
 
-/// What is estimated of the first event, where it is one that is counted on CPUs.
+/// The estimate of the first event, if it is counted on CPUs.
 pub(super) fn first(plan: &Plan, usage: &Usage) -> Option<f64> {
     let column = plan.columns.iter().find(|column| column.shown)?;
     let CountSource::Core { group, at } = column.place else {
@@ -277,7 +277,7 @@ pub(super) fn estimate(counted: &Counted, at: usize) -> Result<f64, Absent> {
     })
 }
 
-/// Of an uncore counter. None where it never ran: nothing can be said then, least of all 0.
+/// The value of an uncore counter. None where it never ran: its count is not known, and not 0.
 pub(super) fn scale(reading: &UncoreReading, scale: f64, start: Duration) -> Option<Counter> {
     let enabled = reading.enabled.max(reading.running);
     Some(Counter {
@@ -295,8 +295,8 @@ pub(super) fn scale(reading: &UncoreReading, scale: f64, start: Duration) -> Opt
     })
 }
 
-/// The sum over sockets or instances; an error where one of them has no value, a part is not the
-/// whole. None of none.
+/// The sum over sockets or instances; an error where one of them has no value, since a part is not
+/// the whole. None of an empty list.
 pub(super) fn total<'a>(counts: impl Iterator<Item = &'a Count>) -> Option<Count> {
     let counts: Result<Vec<Counter>, NoValue> = counts.cloned().collect();
     counts

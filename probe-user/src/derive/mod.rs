@@ -84,15 +84,15 @@ impl Report {
     }
 }
 
-/// What is known of an entity.
+/// The counts and samples of an entity.
 struct Row<'a> {
     entity: &'a Entity,
     usage: Option<&'a Gained<Usage>>,
     samples: Option<&'a Gained<SpeUsage>>,
 }
 
-/// Every entity that was counted or sampled, in the order in which they are shown: of one kind,
-/// whoever used most of the first event, or accessed most, comes first.
+/// Every entity that was counted or sampled, in the order in which they are shown: within a kind,
+/// those with the largest count of the first event, or with most accesses, come first.
 fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
     let samples = joined.samples.as_ref();
     let counted = joined.rows.iter().map(|(entity, usage)| Row {

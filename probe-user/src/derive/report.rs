@@ -18,21 +18,21 @@ pub struct Report {
     pub end: Duration,
     /// Unix time at which that clock was 0, as it was when the session began.
     pub boot_time: Duration,
-    /// Whom series are about.
+    /// The subjects of series.
     pub subjects: Vec<Subject>,
-    /// What series say.
+    /// The metrics of series.
     pub metrics: Vec<Metric>,
-    /// What tells series of one subject and metric apart. The first has nothing.
+    /// What tells series of one subject and metric apart. The first is empty.
     pub attributes: Vec<Attributes>,
     /// What counters counted before the window and in it.
     pub totals: Vec<Counter>,
     /// The values: those of one subject together, subjects in the order in which they are shown.
     pub series: Vec<Series>,
-    /// Lists that are no series: too many, and new ones in every window.
+    /// Lists whose rows are too many, and too short-lived, to be series.
     pub tables: Vec<Table>,
-    /// What the values say in words.
+    /// Findings about the values, in words.
     pub findings: Vec<Finding>,
-    /// What to try where they are not as one would wish.
+    /// Advice about these findings.
     pub advice: &'static [Advice],
 }
 
@@ -54,7 +54,7 @@ pub enum Cell {
     Number(u64),
     /// An address in memory.
     Address(u64),
-    /// A value; None where it could not be had.
+    /// A value; None where there is none.
     Estimate(Option<Estimate>),
 }
 
@@ -71,9 +71,9 @@ pub enum Part {
     Missing,
     /// Metrics of sockets and devices.
     Places,
-    /// Whose those are.
+    /// The shares of owners in those.
     Shares,
-    /// This program's account of itself.
+    /// The self-counters.
     Own,
 }
 
@@ -82,7 +82,7 @@ pub enum Part {
 pub struct Group<'a> {
     /// The part of the report.
     pub part: Part,
-    /// Whom they are about.
+    /// The subject of the series.
     pub subject: &'a Subject,
     /// One at least.
     pub series: &'a [Series],
@@ -165,8 +165,8 @@ impl Report {
         }
     }
 
-    /// Makes room for so many rows with these series each, and for what comes after them: one more
-    /// would have all of them copied.
+    /// Reserves memory for this many rows with these series each, and for what comes after them, so
+    /// that the vectors are not copied while they grow.
     pub(super) fn reserve(&mut self, rows: usize, counters: usize, gauges: usize) {
         const OTHERS: usize = 256;
         let subjects = rows + 1;

@@ -1,7 +1,7 @@
 //! The self-counters, one row each: what the report says of this program and what docs/self.md has.
 //!
-//! What programs count is summed over CPUs field by field, so a row here is all that a new counter
-//! needs beside the field and the program that counts (CONTRIBUTING.md, "Add a self-counter").
+//! Fields that programs count are summed over CPUs, so a new counter needs only the field, the
+//! program that counts, and a row here (CONTRIBUTING.md, "Add a self-counter").
 
 use probe_common::SampledCost;
 
@@ -16,7 +16,7 @@ pub(super) struct SelfCounter<T> {
     pub(super) unit: &'static str,
     /// None where nothing was measured.
     pub(super) value: fn(&T) -> Option<u64>,
-    /// What it says, in one line.
+    /// Its meaning in one line.
     pub(super) help: &'static str,
 }
 

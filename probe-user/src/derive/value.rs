@@ -1,4 +1,4 @@
-//! Values of series: numbers, with how far they can be trusted and how they are known.
+//! Values of series: numbers, with their error and method.
 
 use std::{fmt, time::Duration};
 
@@ -20,7 +20,7 @@ pub enum Value {
     State(&'static str, &'static [&'static str]),
 }
 
-/// A number, and how far it can be trusted. How it is known is an attribute of its series
+/// A number with its error. Its method is an attribute of its series
 /// ([`Attributes::method`](super::Attributes::method)).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -62,7 +62,7 @@ pub struct Counter {
     /// estimated for each owner on each CPU; times the event's own scale. Of samples what they
     /// stand for.
     pub estimate: Estimate,
-    /// The time of which that is; None of what no PMU counts.
+    /// The time in which it was counted; None for what no PMU counts.
     pub time: Option<LiveTime>,
 }
 
@@ -91,9 +91,9 @@ pub struct Histogram {
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// Its counts say nothing.
+    /// Its counts give no value.
     NoValue(NoValue),
-    /// Nobody can be told.
+    /// The owner of a share is not known.
     NoShare(share::NoShare),
     /// It could not be planned on this machine.
     NotPlanned(String),
@@ -102,7 +102,7 @@ pub enum Reason {
 }
 
 impl Estimate {
-    /// A value that is none but of what was measured.
+    /// An exact value.
     #[must_use]
     pub fn exact(value: f64) -> Self {
         Self {

@@ -1,27 +1,26 @@
-//! What a group of counters says of an owner, for all of the time for which the owner ran.
+//! The counts of a group for an owner, estimated for all of the time for which the owner ran.
 //!
-//! The group is on the PMU for a part of that time only, on some CPUs longer than on others. What
-//! the owner did in the rest is estimated for each CPU before anything is added up, by the owner's
-//! own rates and never by those of others (docs/accuracy.md says how large an error is stated for
-//! that):
+//! The group is on the PMU for only a part of that time, on some CPUs longer than on others. Counts
+//! of the rest are estimated for each CPU before anything is added up, by the owner's own rates and
+//! never by those of others (docs/accuracy.md has the error that is stated for that):
 //!
 //! 1. by its rate on that CPU, where the group was live for a tenth of its time there, and for 1
 //!    ms;
 //! 2. else by its rate on all CPUs of that kind of core, where the group was live for 1 ms on them
 //!    together;
-//! 3. what is left then, if it is at most half of the owner's time, by all that is known of the
+//! 3. what is left then, if it is at most half of the owner's time, by all other counts of the
 //!    owner.
 //!
-//! Time of which nothing is known stays unknown, and is added up like the counts.
+//! The remaining time stays unknown, and is added up like the counts.
 
 use std::collections::BTreeSet;
 
 use probe_common::{GROUP_COUNTERS, UsageRow};
 
-/// Shorter than this, what was seen says little of the rest: the kernel's own turns last 1 to 4 ms.
+/// In less time than this a rate is not reliable: the kernel's own turns last 1 to 4 ms.
 const ENOUGH_NANOS: u64 = 1_000_000;
 
-/// The tenth of a row's time for which it must have been live to stand for itself.
+/// A row must be live for this part (one tenth) of its time to be scaled by its own rate.
 const ENOUGH_PART: u64 = 10;
 
 type Vector = [f64; GROUP_COUNTERS];
@@ -34,7 +33,7 @@ pub struct Counted {
     pub counts: [u64; GROUP_COUNTERS],
     /// Nanoseconds for which the owners ran where the group could have been live.
     pub enabled: u64,
-    /// Nanoseconds of those for which it was.
+    /// Nanoseconds of those for which it was live.
     pub running: u64,
     /// What was not counted, estimated: the counts of the time for which the group was not live.
     unseen: Vector,
@@ -93,7 +92,7 @@ pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<Counted>) {
 }
 
 impl Counted {
-    /// What was counted; the time in which the group was not live is unknown yet.
+    /// The counts of a row; the time in which the group was not live is unknown yet.
     fn seen(row: &UsageRow) -> Self {
         let enabled = row.enabled.max(row.running);
         Self {
@@ -118,8 +117,8 @@ impl Counted {
         self.running >= ENOUGH_NANOS && self.running >= self.enabled / ENOUGH_PART
     }
 
-    /// Estimates what was not counted in the unknown time; `together` is all the time that is
-    /// estimated by this same rate, whose error all of that shares.
+    /// Estimates the counts of the unknown time. `together` is all the time that is estimated by
+    /// the same rate, and so shares its error.
     fn fill(&mut self, rate: &Rate, together: u64) {
         if self.unknown == 0 {
             return;
@@ -156,8 +155,8 @@ impl Counted {
         }
     }
 
-    /// Of a counter: what was counted and what is estimated for the rest of the time. None where
-    /// nobody ran, and where more than half of the time is unknown.
+    /// The count of a counter with the estimate for the rest of the time. None where nobody ran,
+    /// and where more than half of the time is unknown.
     #[must_use]
     pub fn estimate(&self, at: usize) -> Option<f64> {
         let known = self.enabled.saturating_sub(self.unknown);
@@ -176,8 +175,8 @@ impl Counted {
         self.covariance.is_none() && self.unknown == 0
     }
 
-    /// The covariance of the estimates of two counters of the group. Beside that of what was
-    /// estimated it has what was done in the unknown time, if that was as much as in the rest.
+    /// The covariance of the estimates of two counters of the group. To that of the estimated
+    /// counts it adds those of the unknown time, at the rate of the rest.
     #[must_use]
     pub fn covariance(&self, a: usize, b: usize) -> f64 {
         let estimated = self.covariance.as_ref().map_or(0.0, |sums| sums[a][b]);
@@ -190,14 +189,14 @@ impl Counted {
     }
 }
 
-/// What an owner does in a nanosecond, by some of its rows, and how far it may be from that at
+/// The counts of an owner per nanosecond, from some of its rows, and how much they may differ at
 /// other times.
 struct Rate {
     per_ns: Vector,
     /// The covariance between the rows' own rates.
     spread: Matrix,
-    /// The sum of the squares of the rows' parts in the time: 1 of one row, 1/n of n equal ones. A
-    /// row's rate is off by all of itself as far as there are few of them, besides by their spread.
+    /// The sum of the squares of the rows' parts of the time: 1 for one row, 1/n for n equal ones.
+    /// With few rows the rate may also be off by all of itself, in this proportion.
     concentration: f64,
 }
 
@@ -231,8 +230,8 @@ impl Rate {
         }
     }
 
-    /// By all that is known in `time`, estimated or counted: of the rest it says its order of
-    /// magnitude.
+    /// The rate of all counts of `time`, estimated or counted: it gives the order of magnitude of
+    /// the rest.
     fn of_known(all: &[Counted], time: u64) -> Self {
         let mut per_ns = Vector::default();
         for counted in all {
@@ -248,7 +247,7 @@ impl Rate {
     }
 }
 
-/// A count or time to reckon with.
+/// A count or time as a floating-point number.
 #[expect(
     clippy::cast_precision_loss,
     reason = "an estimate of more than 2^53 counts or ns has no better precision"

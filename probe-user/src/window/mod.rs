@@ -19,16 +19,16 @@ use crate::{
     snapshot::{Health, Names, Snapshot, UncoreReading},
 };
 
-/// Whom counts belong to.
+/// The owner of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
-    /// The cgroup, or what stands for one.
+    /// The cgroup, or a value that stands for another owner.
     pub cgroup: CgroupId,
     /// Process id; 0 unless counting by process.
     pub tgid: u32,
 }
 
-/// What an owner used: one entry per counter group, None for a group that it had no row of.
+/// The counts of an owner: one entry per counter group, None for a group without a row.
 pub type Usage = Vec<Option<Counted>>;
 
 /// What happened between two snapshots.
@@ -52,7 +52,7 @@ pub struct Window {
     pub on_socket: BTreeMap<(u32, Owner), Usage>,
     /// Gains of the uncore counters; None where one could not be read, or went back.
     pub uncore: Vec<UncoreReading>,
-    /// What these counted since the session began, by event and socket.
+    /// Totals of the uncore counters since the session began, by event and socket.
     pub uncore_totals: Vec<UncoreTotal>,
     /// The use of devices, where metrics are about them.
     pub devices: Option<DeviceDeltas>,

@@ -39,7 +39,7 @@ use crate::{
     terminal::Output,
 };
 
-/// What the user asks of a run, whatever it counts.
+/// Options of a run, whatever it counts.
 #[derive(clap::Args)]
 // The arguments around these have the group of this name.
 #[group(skip)]
@@ -47,11 +47,10 @@ pub(crate) struct Args {
     /// What a row stands for
     #[arg(long, value_enum, default_value_t)]
     pub(crate) by: By,
-    /// Print every MS milliseconds; on a terminal each table takes the place of the one before
+    /// Print every MS milliseconds; on a terminal each table replaces the one before
     ///
-    /// Tables follow each other where TERM is dumb, and beside a COMMAND, which may write to the
-    /// terminal too. Ctrl-C leaves the last one, which is as short as the time since the one
-    /// before.
+    /// With TERM=dumb, and with a COMMAND, which may write to the terminal too, tables are printed
+    /// below each other. After Ctrl-C the last one stays; its window ends at that moment.
     #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
     pub(crate) interval: Option<u64>,
     /// Only rows of this cgroup and those below it
@@ -65,20 +64,20 @@ pub(crate) struct Args {
     pub(crate) output: Option<PathBuf>,
     /// In a file or a pipe: tables with all columns side by side, and names in full
     ///
-    /// On a terminal a table is as wide as the terminal, and rows that have no room on it are added
-    /// up in one line. In a file or a pipe it has every row and is 80 columns wide: what has no
-    /// room beside it stands in further blocks, whose lines begin with the row's name again, so
-    /// that `grep NAME` finds all values of a row. With --wide each row is one line (`| less -S`).
-    /// For programs there are --format json, csv and openmetrics.
+    /// On a terminal a table is as wide as the terminal, and rows that do not fit are added up in
+    /// one line. In a file or a pipe it has all rows and is 80 columns wide: columns that do not
+    /// fit follow in further blocks, whose lines begin with the row's name again, so that `grep
+    /// NAME` finds all values of a row. With --wide each row is one line (`| less -S`). For
+    /// programs use --format json, csv or openmetrics.
     #[arg(long)]
     pub(crate) wide: bool,
-    /// On a terminal: a line for every row, also for those that it has no room for
+    /// On a terminal: print all rows, also those that do not fit
     #[arg(long)]
     pub(crate) all_rows: bool,
-    /// In tables: all digits, in place of three with a prefix (47,038,780 for 47.0 M)
+    /// In tables: print all digits instead of three with a prefix (47,038,780 for 47.0 M)
     #[arg(long)]
     pub(crate) exact: bool,
-    /// Also print what pmuscope's own programs cost, and what became of all that was sampled
+    /// Also print the cost of pmuscope's own programs, and the losses of counting and sampling
     #[arg(long = "self")]
     pub(crate) with_self: bool,
     /// Run until this command ends; it runs in a cgroup of its own
@@ -90,11 +89,11 @@ pub(crate) struct Args {
     pub(crate) command: Vec<OsString>,
 }
 
-/// What a verb asks of its run.
+/// The settings of a verb for its run.
 pub(crate) struct Run<'a, S> {
     pub(crate) args: &'a Args,
     pub(crate) hierarchy: &'a Hierarchy,
-    /// How long the turn of a counter group lasts, where the user says so.
+    /// How long the turn of a counter group lasts, if the user sets it.
     pub(crate) turn: Option<Duration>,
     /// Whether sampled accesses are shown, and how many pages ([`View::accesses`]).
     pub(crate) accesses: Option<usize>,
@@ -129,14 +128,14 @@ struct Live {
     timer: Option<Interval>,
     /// When to look whether the next counter group has its turn, where groups take turns.
     rotation: Option<Instant>,
-    /// How long a turn lasts, where the user says so.
+    /// How long a turn lasts, if the user sets it.
     turn: Option<Duration>,
     /// Of samples, where there are any.
     upkeep: Option<Interval>,
     ending: Ending,
     /// SIGCONT: after Ctrl-Z the shell has written to the terminal.
     resumed: Signal,
-    /// Whoever read the output has seen enough (`| head`).
+    /// The reader of the output has closed it (`| head`).
     unread: bool,
 }
 

@@ -42,8 +42,8 @@ each CPU and then added up, and time is the wall time of the window; `rel_error`
 ([accuracy.md](accuracy.md)). Uncore metrics have a value for each socket or device: counts stay as
 they are, and time is the running time of their group.
 
-Metrics of SPE are estimates of samples, with a value for each container; asking for one starts the
-sampling ([spe.md](spe.md)).
+Metrics of SPE are estimates from samples, with a value for each container; selecting one starts
+the sampling ([spe.md](spe.md)).
 
 A value that cannot be had is absent, never zero and never clamped. The reasons are: an event was
 not counted; a counter never ran, or for so little time that most is unknown; the denominator is
@@ -97,7 +97,8 @@ fn index(catalogue: &Catalogue) -> String {
     }
     line(
         &mut out,
-        "\nWhich chip a machine is taken for, and what has no value there: [chips](metrics/chips.md).\n",
+        "\nHow the chip of a machine is found, and what has no value there: \
+        [chips](metrics/chips.md).\n",
     );
     out.push_str(VALUES);
     for implicit in Implicit::ALL {

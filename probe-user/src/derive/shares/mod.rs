@@ -1,4 +1,5 @@
-//! Shares of documented metrics: a socket's value times the part of its counts that is somebody's.
+//! Shares of documented metrics: a socket's value times the part of its counts that an owner
+//! caused.
 
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use crate::{
     window::Window,
 };
 
-/// What the names of shares end in.
+/// The suffix of the names of shares.
 const APPORTIONED: &str = "_apportioned";
 
-/// The share of somebody in a socket's value of a metric.
+/// The share of an owner in a socket's value of a metric.
 #[derive(Clone, Debug, PartialEq)]
 struct ShareRow {
     whose: Subject,
@@ -28,7 +29,7 @@ struct ShareRow {
     share: Result<Estimate, Reason>,
 }
 
-/// Adds who caused what sockets counted, and what resctrl counted for the same rows.
+/// Adds the shares of owners in the counts of sockets, and resctrl's counts for the same rows.
 pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Joined) {
     for shared in &joined.shares {
         let planned = &plan.metrics.list[shared.of.metric];
@@ -125,7 +126,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
     all
 }
 
-/// What is shared, where that is not the whole socket.
+/// The device whose traffic is shared, where it is not that of the whole socket.
 fn device(plan: &Plan, planned: &PlannedMetric, shared: &EntityShares) -> Option<String> {
     let source = planned.sources.as_ref().ok()?.get(shared.of.source)?;
     let names = metrics::devices(plan, source, shared.of.socket);

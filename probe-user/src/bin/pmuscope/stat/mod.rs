@@ -28,26 +28,27 @@ pub(crate) struct Args {
     /// Metrics by name, group:NAME or all, separated by commas; `pmuscope list metrics` names them
     #[arg(short = 'M', long = "metric", value_name = "METRICS")]
     metric: Vec<String>,
-    /// Add the metrics of this file, which is in the format of pmuscope's own
+    /// Add the metrics of this file; its format is that of pmuscope's own
     #[arg(long, value_name = "FILE")]
     catalogue: Vec<PathBuf>,
-    /// Which chip this is, where it cannot be told or is told wrong
+    /// The chip of this machine, if it is not detected or detected wrong
     #[arg(long, value_enum)]
     chip: Option<Chip>,
     /// Hardware counters of each core that stay free for other users
     #[arg(long, value_name = "N", default_value_t = 1)]
     reserve_counters: usize,
-    /// How long the counters of one group stay on a CPU, where there are more groups than fit
+    /// How long the counters of a group stay on a CPU, if not all groups fit at once
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(4..=3_600_000))]
     rotate: Option<u64>,
-    /// Only this PCI device in metrics of PCIe: a name such as nvme0, or an address (`pmuscope list
-    /// devices`)
+    /// Count only this PCI device in metrics of PCIe: a name such as nvme0, or an address
+    /// (`pmuscope list devices`)
     #[arg(long, value_name = "DEVICE", requires = "metric")]
     device: Option<String>,
-    /// Kernel hook that accounts; cgroup-switches is used only where the kernel runs it completely
+    /// Kernel hook for accounting; cgroup-switches is used only if the kernel runs it at all
+    /// switches
     #[arg(long, value_enum, default_value_t)]
     hook: Hook,
-    /// Rows that the kernel map takes (owners x CPUs x groups); what does not fit is shown as
+    /// Size of the kernel map in rows (owners x CPUs x groups); counts that do not fit are shown as
     /// `system (overflow)`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_rows: Option<u32>,

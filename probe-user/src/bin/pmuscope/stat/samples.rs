@@ -1,4 +1,4 @@
-//! What `stat` samples with SPE: metrics of it, and whose the reads of a socket's memory are.
+//! Sampling with SPE in `stat`: for its metrics, and for shares of the reads of a socket's memory.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use probe_user::{
     session::{Config, Session, SessionError, SpeConfig},
 };
 
-/// Starts a session that samples where its metrics need that. Where only shares gain by it, it does
-/// without if SPE cannot be had.
+/// Starts a session that samples if its metrics need it. If only shares would use samples, it works
+/// without SPE too.
 pub(crate) fn start(mut config: Config, machine: &Arc<Machine>) -> Result<Session> {
     let needed = config.plan.samples();
     if needed || config.plan.shares_reads() {
