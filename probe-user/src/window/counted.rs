@@ -35,12 +35,17 @@ pub struct Counted {
     pub enabled: u64,
     /// Nanoseconds of those for which it was live.
     pub running: u64,
-    /// What was not counted, estimated: the counts of the time for which the group was not live.
-    unseen: Vector,
     /// Nanoseconds of which nothing is known.
     unknown: u64,
-    /// The covariance of `unseen`; none where nothing was estimated.
-    covariance: Option<Box<Matrix>>,
+    /// What was not counted, where anything is estimated.
+    unseen: Option<Box<Unseen>>,
+}
+
+/// The counts of the time for which the group was not live, estimated.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Unseen {
+    counts: Vector,
+    covariance: Matrix,
 }
 
 /// A row of an owner and group: what was counted on one CPU.
@@ -126,11 +131,11 @@ impl Counted {
         let (own, together) = (float(self.unknown), float(together));
         let between = own * (own + together * rate.concentration);
         let few = own * together * rate.concentration;
-        let sums = self.covariance.get_or_insert_default();
+        let unseen = self.unseen.get_or_insert_default();
         for (a, per_ns) in rate.per_ns.iter().enumerate() {
-            self.unseen[a] += per_ns * own;
+            unseen.counts[a] += per_ns * own;
             for (b, other) in rate.per_ns.iter().enumerate() {
-                sums[a][b] += rate.spread[a][b] * between + per_ns * other * few;
+                unseen.covariance[a][b] += rate.spread[a][b] * between + per_ns * other * few;
             }
         }
         self.unknown = 0;
@@ -144,12 +149,13 @@ impl Counted {
         self.enabled = self.enabled.wrapping_add(other.enabled);
         self.running = self.running.wrapping_add(other.running);
         self.unknown = self.unknown.wrapping_add(other.unknown);
-        for (sum, unseen) in self.unseen.iter_mut().zip(other.unseen) {
-            *sum += unseen;
-        }
-        if let Some(more) = &other.covariance {
-            let sums = self.covariance.get_or_insert_default();
-            for (sum, more) in sums.iter_mut().flatten().zip(more.iter().flatten()) {
+        if let Some(more) = &other.unseen {
+            let sums = self.unseen.get_or_insert_default();
+            for (sum, more) in sums.counts.iter_mut().zip(more.counts) {
+                *sum += more;
+            }
+            let all = sums.covariance.iter_mut().flatten();
+            for (sum, more) in all.zip(more.covariance.iter().flatten()) {
                 *sum += more;
             }
         }
@@ -160,8 +166,13 @@ impl Counted {
     #[must_use]
     pub fn estimate(&self, at: usize) -> Option<f64> {
         let known = self.enabled.saturating_sub(self.unknown);
-        (self.enabled > 0 && self.unknown <= known)
-            .then(|| float(self.counts[at]) + self.unseen[at])
+        (self.enabled > 0 && self.unknown <= known).then(|| self.known(at))
+    }
+
+    /// What was counted and what is estimated, of the time of which anything is known.
+    fn known(&self, at: usize) -> f64 {
+        let unseen = self.unseen.as_ref();
+        float(self.counts[at]) + unseen.map_or(0.0, |unseen| unseen.counts[at])
     }
 
     /// The part of the time for which the group was live.
@@ -172,14 +183,15 @@ impl Counted {
 
     /// Whether all of its time was counted, so that nothing is estimated.
     pub(crate) fn is_exact(&self) -> bool {
-        self.covariance.is_none() && self.unknown == 0
+        self.unseen.is_none() && self.unknown == 0
     }
 
     /// The covariance of the estimates of two counters of the group. To that of the estimated
     /// counts it adds those of the unknown time, at the rate of the rest.
     #[must_use]
     pub fn covariance(&self, a: usize, b: usize) -> f64 {
-        let estimated = self.covariance.as_ref().map_or(0.0, |sums| sums[a][b]);
+        let unseen = self.unseen.as_ref();
+        let estimated = unseen.map_or(0.0, |unseen| unseen.covariance[a][b]);
         let (Some(one), Some(other)) = (self.estimate(a), self.estimate(b)) else {
             return estimated;
         };
@@ -236,7 +248,7 @@ impl Rate {
         let mut per_ns = Vector::default();
         for counted in all {
             for (at, sum) in per_ns.iter_mut().enumerate() {
-                *sum += (float(counted.counts[at]) + counted.unseen[at]) / float(time);
+                *sum += counted.known(at) / float(time);
             }
         }
         Self {
