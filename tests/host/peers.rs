@@ -216,7 +216,7 @@ fn a_runc_container_shows_as_its_id() {
     let view = probe_user::join::View::default();
     let joined = view.join(counting.session.plan(), &window, None);
     let container = probe_user::join::Entity::Container {
-        id: id.clone(),
+        id: id.as_str().into(),
         pod: None,
     };
     let usage = joined

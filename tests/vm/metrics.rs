@@ -42,7 +42,7 @@ struct Errors {
 /// Compares every metric of a cgroup that ran for `ran` ns by the PMU.
 #[track_caller]
 fn compare(planned: &Planned, report: &Report, usage: &Usage, label: &str, ran: u64) -> Errors {
-    let entity = Entity::Cgroup(label.to_owned());
+    let entity = Entity::Cgroup(label.into());
     let subject = Subject::Entity(entity);
     let mut errors = Errors::default();
     let (mut live, mut estimated) = (Vec::new(), Vec::new());
@@ -210,7 +210,7 @@ fn by_rotation(chip: Chip, cpus: Cpus) {
     let report = Report::new(&planned.plan, &window, &joined, &view);
     for ((cgroup, before), after) in [&a, &b].into_iter().zip(before).zip(after) {
         let usage = &joined
-            .of(&Entity::Cgroup(cgroup.path.clone()))
+            .of(&Entity::Cgroup(cgroup.path.as_str().into()))
             .unwrap()
             .delta;
         let errors = compare(&planned, &report, usage, &cgroup.path, after - before);

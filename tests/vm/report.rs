@@ -63,7 +63,7 @@ pub(crate) fn rows(report: &Report) -> impl Iterator<Item = (&Entity, Row)> {
 /// The cgroup's row of a report of the window.
 pub(crate) fn row(counting: &Counting, window: &Window, cgroup: &TestCgroup) -> Row {
     let report = report(counting, window);
-    let label = Entity::Cgroup(cgroup.path.clone());
+    let label = Entity::Cgroup(cgroup.path.as_str().into());
     let row = rows(&report).find(|(entity, _)| **entity == label);
     row.unwrap_or_else(|| panic!("{} has no row", cgroup.path))
         .1

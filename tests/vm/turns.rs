@@ -339,7 +339,7 @@ fn a_ratio_is_of_one_group() {
     drop(load);
     let window = counting.window();
     let report = report(&counting, &window);
-    let subject = Subject::Entity(Entity::Cgroup(a.path.clone()));
+    let subject = Subject::Entity(Entity::Cgroup(a.path.as_str().into()));
     let ratio = report.of(&subject, "cache_miss_ratio").next();
     let ratio = ratio.expect("it is offered").estimate().unwrap();
     println!("{ratio:?}");

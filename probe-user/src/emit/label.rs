@@ -24,10 +24,10 @@ pub(super) fn label(subject: &Subject) -> (&'static str, Cow<'_, str>) {
 
 fn entity_label(entity: &Entity) -> (&'static str, Cow<'_, str>) {
     match entity {
-        Entity::Command(name) => ("command", name.into()),
-        Entity::Pod(uid) => ("pod", uid.into()),
-        Entity::Container { id, .. } => ("container", id.into()),
-        Entity::Cgroup(path) => ("cgroup", path.into()),
+        Entity::Command(name) => ("command", (&**name).into()),
+        Entity::Pod(uid) => ("pod", (&**uid).into()),
+        Entity::Container { id, .. } => ("container", (&**id).into()),
+        Entity::Cgroup(path) => ("cgroup", (&**path).into()),
         Entity::Process { tgid, name } => {
             let name = name.as_deref().unwrap_or("(name not known)");
             ("process", format!("{name} {tgid}").into())

@@ -1,19 +1,20 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
+mod naming;
 mod rows;
 pub mod share;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use probe_common::CgroupId;
 
+pub(crate) use self::naming::Naming;
 pub use self::rows::Rows;
 use self::share::{MetricShares, Part, Shares};
 use crate::{
-    names::Claims,
     plan::Plan,
-    snapshot::{ENDED, Names, OVERFLOW, UNATTRIBUTED},
-    window::{Gained, Owner, SpeUsage, Usage, Window},
+    snapshot::Names,
+    window::{Gained, SpeUsage, Usage, Window},
 };
 
 /// What a row of the output stands for.
@@ -34,24 +35,24 @@ pub enum By {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Entity {
     /// The command that pmuscope started.
-    Command(String),
+    Command(Arc<str>),
     /// A pod, by its uid.
-    Pod(String),
+    Pod(Arc<str>),
     /// A container, by its id, with the uid of its pod.
     Container {
         /// The runtime's id.
-        id: String,
+        id: Arc<str>,
         /// The pod it is in.
-        pod: Option<String>,
+        pod: Option<Arc<str>>,
     },
     /// A cgroup, by its path.
-    Cgroup(String),
+    Cgroup(Arc<str>),
     /// A process.
     Process {
         /// Process id in the initial pid namespace.
         tgid: u32,
         /// Command name, where it is known.
-        name: Option<String>,
+        name: Option<Arc<str>>,
     },
     /// Processes that ended in a window, more than are shown one by one.
     EndedProcesses,
@@ -70,7 +71,7 @@ pub enum Entity {
 }
 
 /// The command that pmuscope started, and whom it is charged to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandOwner {
     /// As the user wrote it.
     pub name: String,
@@ -79,7 +80,7 @@ pub struct CommandOwner {
 }
 
 /// How owners become rows.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// What a row stands for.
     pub by: By,
@@ -92,15 +93,6 @@ pub struct View {
     /// Whether sampled accesses are shown by what they did and where they were served, and how many
     /// of each process's most accessed pages.
     pub accesses: Option<usize>,
-}
-
-/// A view of the cgroups and processes of one window.
-pub(crate) struct Naming<'a> {
-    view: &'a View,
-    names: &'a Names,
-    claims: Claims<'a>,
-    /// The path of the command's cgroup, which may be gone by the last pull, with its children's.
-    command_path: Option<&'a String>,
 }
 
 /// Shares of one metric on one socket, by entity.
@@ -123,6 +115,7 @@ pub struct Joined {
     pub shares: Vec<EntityShares>,
     /// Bytes that resctrl counted, by entity and socket.
     pub monitored: BTreeMap<(Entity, u32), u64>,
+    naming: Arc<Naming>,
 }
 
 impl Joined {
@@ -138,7 +131,9 @@ impl View {
     /// None for the first window of a session.
     #[must_use]
     pub fn join(&self, plan: &Plan, window: &Window, before: Option<&Joined>) -> Joined {
-        let naming = self.naming(&window.names);
+        let naming = before.map(|before| &before.naming);
+        let naming = naming.filter(|naming| naming.is_of(self, &window.names));
+        let naming = naming.map_or_else(|| Arc::new(self.naming(&window.names)), Arc::clone);
         let shared = |of: MetricShares| {
             let entities = of.shares.as_ref().map(|shares| by_entity(&naming, shares));
             EntityShares {
@@ -146,7 +141,7 @@ impl View {
                 of,
             }
         };
-        let shares = share::of_window(plan, window, self).into_iter();
+        let shares = share::of_window(plan, window, &naming).into_iter();
         let shares = shares.map(shared).collect();
         Joined {
             rows: Rows::new(
@@ -160,93 +155,18 @@ impl View {
                 Rows::new(&naming, &samples.usage, window.start, before)
             }),
             shares,
-            monitored: share::monitored(window, self),
+            monitored: share::monitored(window, &naming),
+            naming,
         }
     }
 
     /// How owners become rows where these are the names of all cgroups.
-    pub(crate) fn naming<'a>(&'a self, names: &'a Names) -> Naming<'a> {
-        let command = self.command.as_ref();
-        Naming {
-            view: self,
-            names,
-            claims: match self.by {
-                By::Container | By::Pod => Claims::of(names.cgroups.values().map(String::as_str)),
-                By::Cgroup | By::Process => Claims::default(),
-            },
-            command_path: command.and_then(|command| names.cgroups.get(&command.owner)),
-        }
+    pub(crate) fn naming(&self, names: &Arc<Names>) -> Naming {
+        Naming::new(self, names)
     }
 }
 
-impl Naming<'_> {
-    /// The row that an owner belongs to; None where the user asked for others only.
-    pub(crate) fn entity(&self, owner: Owner) -> Option<Entity> {
-        let Self { view, names, .. } = self;
-        match owner.cgroup {
-            CgroupId::IDLE => return Some(Entity::Idle),
-            OVERFLOW => return Some(Entity::Overflow),
-            UNATTRIBUTED => return Some(Entity::Unattributed),
-            CgroupId::ROOT if view.merged_idle => return Some(Entity::SystemAndIdle),
-            _ => {}
-        }
-        let path = names.cgroups.get(&owner.cgroup);
-        if let Some(command) = &view.command {
-            let inside = || {
-                path.zip(self.command_path)
-                    .is_some_and(|(path, command)| below(path, command))
-            };
-            if owner.cgroup == command.owner || inside() {
-                return Some(Entity::Command(command.name.clone()));
-            }
-        }
-        let Some(path) = path else {
-            return view
-                .below
-                .is_none()
-                .then_some(Entity::Unnamed(owner.cgroup.0));
-        };
-        if view
-            .below
-            .as_ref()
-            .is_some_and(|prefix| !below(path, prefix))
-        {
-            return None;
-        }
-        Some(match view.by {
-            By::Process if owner.tgid == ENDED => Entity::EndedProcesses,
-            By::Process => Entity::Process {
-                tgid: owner.tgid,
-                name: names.processes.get(&owner.tgid).cloned(),
-            },
-            By::Cgroup => Entity::Cgroup(path.clone()),
-            By::Pod => match (self.claims.pod(path), self.claims.container(path)) {
-                (Some(pod), _) => Entity::Pod(pod),
-                (None, Some((id, _))) => Entity::Container { id, pod: None },
-                (None, None) => self.outside(path),
-            },
-            By::Container => match self.claims.container(path) {
-                Some((id, pod)) => Entity::Container { id, pod },
-                None => self.outside(path),
-            },
-        })
-    }
-
-    /// The row of a cgroup that is in no container.
-    fn outside(&self, path: &str) -> Entity {
-        let refused = self.claims.refused(path);
-        refused.map_or(Entity::System, |path| Entity::Cgroup(path.to_owned()))
-    }
-}
-
-/// True for the cgroup itself and everything below it.
-fn below(path: &str, prefix: &str) -> bool {
-    let prefix = prefix.trim_end_matches('/');
-    path.strip_prefix(prefix)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-fn by_entity(naming: &Naming<'_>, shares: &Shares) -> Vec<(Entity, Part)> {
+fn by_entity(naming: &Naming, shares: &Shares) -> Vec<(Entity, Part)> {
     let owners = shares.owners.iter();
     let named = owners.filter_map(|(owner, part)| Some((naming.entity(*owner)?, part)));
     rows::roll_up(named, Part::add)

@@ -29,7 +29,7 @@ impl<T: Sum> Rows<T> {
     /// The rows of a window that began at `start`; their totals go on from those of the window
     /// before.
     pub(super) fn new(
-        naming: &Naming<'_>,
+        naming: &Naming,
         usage: &BTreeMap<Owner, T>,
         start: Duration,
         before: Option<&Self>,

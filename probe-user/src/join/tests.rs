@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use probe_common::spe::Class;
+use probe_common::{CgroupId, UsageKey, UsageRow, spe::Class};
 
 use super::*;
-use crate::{snapshot::SpeCounts, window::Served};
+use crate::{
+    snapshot::{ENDED, OVERFLOW, SpeCounts, UNATTRIBUTED},
+    window::{Owner, Served, tests::snapshot},
+};
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -19,10 +22,10 @@ fn a_cgroup_with_the_id_of_a_container_has_a_row_of_its_own() {
         format!("{foreign}/below"),
         "/system.slice/sshd.service".to_owned(),
     ];
-    let names = Names {
+    let names = Arc::new(Names {
         cgroups: (1..).map(CgroupId).zip(paths).collect(),
         ..Names::default()
-    };
+    });
     for by in [By::Container, By::Pod] {
         let view = View {
             by,
@@ -34,11 +37,11 @@ fn a_cgroup_with_the_id_of_a_container_has_a_row_of_its_own() {
             naming.entity(Owner { cgroup, tgid: 0 }).unwrap()
         };
         let container = Entity::Container {
-            id: ID.to_owned(),
+            id: ID.into(),
             pod: None,
         };
         let rows = [1, 2, 3, 4, 5].map(entity);
-        let shown = || Entity::Cgroup(foreign.clone());
+        let shown = || Entity::Cgroup(foreign.as_str().into());
         assert_eq!(
             rows,
             [
@@ -52,23 +55,23 @@ fn a_cgroup_with_the_id_of_a_container_has_a_row_of_its_own() {
     }
 }
 
-fn names(cgroups: &[(u64, &str)]) -> Names {
+fn names(cgroups: &[(u64, &str)]) -> Arc<Names> {
     let cgroups = cgroups.iter();
-    Names {
+    Arc::new(Names {
         cgroups: cgroups
             .map(|(id, path)| (CgroupId(*id), (*path).to_owned()))
             .collect(),
         processes: [(42, "make".to_owned())].into(),
-    }
+    })
 }
 
 /// What a view shows of an owner.
-fn shown(view: &View, names: &Names, cgroup: CgroupId, tgid: u32) -> Option<Entity> {
+fn shown(view: &View, names: &Arc<Names>, cgroup: CgroupId, tgid: u32) -> Option<Entity> {
     view.naming(names).entity(Owner { cgroup, tgid })
 }
 
 fn cgroup(path: &str) -> Option<Entity> {
-    Some(Entity::Cgroup(path.to_owned()))
+    Some(Entity::Cgroup(path.into()))
 }
 
 /// They are the machine's, whatever part of it is asked for.
@@ -129,7 +132,7 @@ fn a_command_is_its_cgroup_with_those_below_or_its_process_tree() {
         let name = "make".to_owned();
         Some(CommandOwner { name, owner })
     };
-    let make = || Some(Entity::Command("make".to_owned()));
+    let make = || Some(Entity::Command("make".into()));
     let mut view = View {
         by: By::Cgroup,
         command: command(CgroupId(6)),
@@ -154,7 +157,7 @@ fn processes_have_their_names_and_those_that_ended_one_row() {
     };
     let of = |tgid| shown(&view, &names, CgroupId(3), tgid);
     let process = |tgid, name: Option<&str>| {
-        let name = name.map(str::to_owned);
+        let name = name.map(Into::into);
         Some(Entity::Process { tgid, name })
     };
     assert_eq!(of(42), process(42, Some("make")));
@@ -181,8 +184,8 @@ fn containers_have_their_pod_and_pods_have_their_containers() {
         [3, 4, 5, 6].map(|id| shown(&view, &names, CgroupId(id), 0).unwrap())
     };
     let container = |id: &str, pod: Option<&str>| Entity::Container {
-        id: id.to_owned(),
-        pod: pod.map(str::to_owned),
+        id: id.into(),
+        pod: pod.map(Into::into),
     };
     let alone = || container(&ID.replace('0', "f"), None);
     assert_eq!(
@@ -194,7 +197,7 @@ fn containers_have_their_pod_and_pods_have_their_containers() {
             Entity::System
         ]
     );
-    let pod = || Entity::Pod(uid.to_owned());
+    let pod = || Entity::Pod(uid.into());
     assert_eq!(of(By::Pod), [pod(), pod(), alone(), Entity::System]);
 }
 
@@ -231,4 +234,52 @@ fn samples_are_rolled_up_and_go_on() {
     assert_eq!(samples(&second, &Entity::System), Some((3, 6, 5)));
     assert_eq!(samples(&second, &Entity::Idle), None);
     assert_eq!(second.iter().count(), 1);
+}
+
+/// What is kept of the window before is not what things were called before.
+#[test]
+fn a_new_name_and_a_new_view_are_seen() {
+    let window = |names: &Arc<Names>| {
+        let rows = [1, 3].map(|id| {
+            let cgroup = CgroupId(id);
+            let (tgid, cpu, group) = (0, 0, 0);
+            let key = UsageKey {
+                cgroup,
+                tgid,
+                cpu,
+                group,
+            };
+            (key, UsageRow::ZERO)
+        });
+        let mut later = snapshot(rows);
+        later.names = Arc::clone(names);
+        Window::between(&snapshot([]), &later, &Plan::default())
+    };
+    let mut view = View {
+        by: By::Cgroup,
+        ..View::default()
+    };
+    let join = |view: &View, names: &Arc<Names>, before: Option<&Joined>| {
+        view.join(&Plan::default(), &window(names), before)
+    };
+    let shown = |joined: &Joined| -> Vec<Option<Entity>> {
+        joined
+            .rows
+            .iter()
+            .map(|(entity, _)| Some(entity.clone()))
+            .collect()
+    };
+    let mut names = names(&[(1, "/"), (3, "/a")]);
+    let first = join(&view, &names, None);
+    let second = join(&view, &names, Some(&first));
+    assert!(Arc::ptr_eq(&first.naming, &second.naming));
+    assert_eq!(shown(&second), [cgroup("/"), cgroup("/a")]);
+    view.merged_idle = true;
+    let third = join(&view, &names, Some(&second));
+    assert_eq!(shown(&third), [cgroup("/a"), Some(Entity::SystemAndIdle)]);
+    Arc::make_mut(&mut names)
+        .cgroups
+        .insert(CgroupId(3), "/b".to_owned());
+    let fourth = join(&view, &names, Some(&third));
+    assert_eq!(shown(&fourth), [cgroup("/b"), Some(Entity::SystemAndIdle)]);
 }

@@ -37,6 +37,9 @@ const RUNTIMES: [&str; 6] = [
     "isulad-",
 ];
 
+/// The id of a container and that of its pod.
+type WithPod<'p> = (Cow<'p, str>, Option<Cow<'p, str>>);
+
 /// A directory whose name has an id. The smallest claim is the strongest.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Claim<'a> {
@@ -91,7 +94,7 @@ impl<'a> Claims<'a> {
     }
 
     /// The innermost container of a path, and its pod, as far as their claims hold.
-    pub(crate) fn container(&self, path: &str) -> Option<(String, Option<String>)> {
+    pub(crate) fn container<'p>(&self, path: &'p str) -> Option<WithPod<'p>> {
         let mut pod = None;
         let mut container = None;
         for found in self.granted(path) {
@@ -100,13 +103,13 @@ impl<'a> Claims<'a> {
                 Kind::Container => container = Some((found.id, pod.clone())),
             }
         }
-        container.map(|(id, pod)| (id.into_owned(), pod.map(Cow::into_owned)))
+        container
     }
 
     /// The innermost pod of a path whose claim holds.
-    pub(crate) fn pod(&self, path: &str) -> Option<String> {
+    pub(crate) fn pod<'p>(&self, path: &'p str) -> Option<Cow<'p, str>> {
         let pods = self.granted(path).filter(|found| found.kind == Kind::Pod);
-        pods.last().map(|found| found.id.into_owned())
+        pods.last().map(|found| found.id)
     }
 
     /// The outermost directory of a path whose claim does not hold.
@@ -255,7 +258,7 @@ mod tests {
         for real in real() {
             for foreign in foreign() {
                 let claims = Claims::of([real.as_str(), &foreign]);
-                let id = |path: &str| claims.container(path).map(|(id, _)| id);
+                let id = |path: &str| claims.container(path).map(|(id, _)| id.into_owned());
                 assert_ne!(id(&foreign).as_deref(), Some(ID), "{real} {foreign}");
                 assert_eq!(claims.refused(&foreign), Some(foreign.as_str()));
                 // In a container the real one is less sure than what the host's root makes.

@@ -238,7 +238,7 @@ mod tests {
             // No other cgroup has its id.
             let claims = Claims::of([path.as_str()]);
             let container = claims.container(&path);
-            assert_eq!(container, Some((ID.to_owned(), pod)), "{form}");
+            assert_eq!(container, Some((ID.into(), pod.map(Cow::from))), "{form}");
             assert!(sure(&path, &found), "{form}");
         }
     }

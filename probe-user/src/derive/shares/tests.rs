@@ -194,7 +194,7 @@ fn devices_are_no_part_of_what_containers_read() {
 #[test]
 fn whose_reads_of_two_sockets_are_is_not_known_without_a_count_of_each() {
     let none = |window: &Window, plan: &Plan| {
-        let shared = share::of_window(plan, window, &View::default());
+        let shared = share::of_window(plan, window, &View::default().naming(&window.names));
         let why = shared.iter().map(|shared| shared.shares.clone().err());
         why.collect::<Vec<_>>()
     };
@@ -231,7 +231,7 @@ fn samples_weigh_before_counters() {
         ((1, owner(8)), loads(9, 9e6)),
     ]);
     window.samples = Some(window::sampled_window(on_socket));
-    let shared = share::of_window(&plan, &window, &View::default());
+    let shared = share::of_window(&plan, &window, &View::default().naming(&window.names));
     let shares = shared.iter().map(|shared| shared.shares.as_ref().unwrap());
     let shares: Vec<_> = shares
         .map(|shares| {
@@ -327,7 +327,10 @@ fn what_is_no_traffic_of_anybody_has_no_shares() {
     );
     assert!(plan.weights.is_empty());
     let window = window(&plan, &|_, _| 1_000, &[]);
-    assert_eq!(share::of_window(&plan, &window, &View::default()), []);
+    assert_eq!(
+        share::of_window(&plan, &window, &View::default().naming(&window.names)),
+        []
+    );
 }
 
 /// Sockets of a third read too, and each says only what it sent to all others together.

@@ -98,7 +98,7 @@ fn no_row_is_hidden_where_all_have_room() {
         let mut report = containers(rows);
         for (at, subject) in report.subjects.iter_mut().enumerate() {
             if let Subject::Entity(entity @ Entity::Container { .. }) = subject {
-                *entity = Entity::Cgroup(format!("/{at}"));
+                *entity = Entity::Cgroup(format!("/{at}").into());
             }
         }
         for columns in 40..120 {
@@ -119,10 +119,10 @@ fn a_container_beside_a_pod_is_called_one() {
         let mut report = containers(4);
         for (at, subject) in report.subjects.iter_mut().take(4).enumerate() {
             *subject = Subject::Entity(if at % 2 == first {
-                Entity::Pod(format!("{at}"))
+                Entity::Pod(format!("{at}").into())
             } else {
                 Entity::Container {
-                    id: format!("{at}").repeat(64),
+                    id: format!("{at}").repeat(64).into(),
                     pod: None,
                 }
             });
@@ -330,7 +330,7 @@ proptest! {
             let subjects = report.subjects.iter_mut();
             for (subject, name) in subjects.zip(&names) {
                 if let Subject::Entity(entity @ Entity::Container { .. }) = subject {
-                    *entity = Entity::Cgroup(format!("/{name}"));
+                    *entity = Entity::Cgroup(format!("/{name}").into());
                 }
             }
             for (metric, name) in report.metrics.iter_mut().zip(&names) {

@@ -59,7 +59,10 @@ pub(in crate::emit) fn containers(number: u64) -> Report {
         let id = format!("{:016x}", mixed(at)).repeat(4);
         let uid = format!("{:016x}", mixed(at / 2 + 1_000));
         let pod = format!("{}-{}-4a7d-9d50-0a1b2c3d4e5f", &uid[..8], &uid[8..12]);
-        let entity = Entity::Container { id, pod: Some(pod) };
+        let entity = Entity::Container {
+            id: id.into(),
+            pod: Some(pod.into()),
+        };
         it.about(Subject::Entity(entity), Attributes::default());
         it.counted(900_000 / (at + 1));
     }

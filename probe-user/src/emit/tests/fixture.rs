@@ -15,8 +15,8 @@ use crate::{
 
 pub(in crate::emit) fn report() -> Report {
     let mut it = Fixture::default();
-    let id = "0123456789abcdef".repeat(4);
-    let pod = Some("7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f".to_owned());
+    let id = "0123456789abcdef".repeat(4).into();
+    let pod = Some("7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f".into());
     it.row(Entity::Command("make".into()), 5_000_000, Some(1.5));
     it.accesses(Class::Load, None, 10, Some(64.0));
     it.accesses(Class::Load, Some(Served::By(Source::L1d)), 9, Some(4.0));
@@ -130,10 +130,10 @@ pub(in crate::emit) fn hostile() -> Report {
             Subject::Entity(entity) => Some(entity),
             _ => None,
         });
-    let (tgid, name) = (42, Some(HOSTILE.to_owned()));
+    let (tgid, name) = (42, Some(HOSTILE.into()));
     let names = [
         Entity::Command(HOSTILE.into()),
-        Entity::Cgroup(format!("/{HOSTILE}")),
+        Entity::Cgroup(format!("/{HOSTILE}").into()),
         Entity::Process { tgid, name },
     ];
     for name in names {

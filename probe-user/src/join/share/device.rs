@@ -9,7 +9,7 @@ use super::{NoShare, Shares, Weight};
 use crate::{
     catalogue::Apportion,
     devices::{Device, DeviceDeltas, Moved},
-    join::{By, View},
+    join::{By, Naming},
     window::{Owner, Window},
 };
 
@@ -19,9 +19,9 @@ pub(super) fn shares(
     devices: &[&Device],
     measured: u64,
     window: &Window,
-    view: &View,
+    naming: &Naming,
 ) -> Result<Shares, NoShare> {
-    if view.by == By::Process {
+    if naming.view.by == By::Process {
         return Err(NoShare::NotOfProcesses);
     }
     let deltas = window.devices.as_ref().ok_or(NoShare::NoDevice)?;
@@ -31,7 +31,7 @@ pub(super) fn shares(
     let blocks = devices.iter().filter(|device| !device.blocks.is_empty());
     match blocks.count() {
         0 => {
-            let owner = only_owner(devices, deltas, window, view)?;
+            let owner = only_owner(devices, deltas, naming)?;
             Ok(Shares::of_device(measured, owner))
         }
         count if count == devices.len() => {
@@ -75,8 +75,7 @@ fn bytes(
 fn only_owner(
     devices: &[&Device],
     deltas: &DeviceDeltas,
-    window: &Window,
-    view: &View,
+    naming: &Naming,
 ) -> Result<Owner, NoShare> {
     let mut holders: BTreeSet<CgroupId> = BTreeSet::new();
     // Functions of one card, such as the audio of a GPU, go together: held by who holds any of
@@ -97,7 +96,6 @@ fn only_owner(
         holders.extend(of_device.into_iter().flatten());
         *cards.entry(card(device)).or_default() |= of_device.is_some();
     }
-    let naming = view.naming(&window.names);
     let entity = |cgroup: &CgroupId| naming.entity(owner(*cgroup));
     let entities: BTreeSet<_> = holders.iter().map(entity).collect();
     match (holders.first(), entities.len()) {

@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 use self::divide::{divide, fraction, limited};
 pub use self::{
     method::{Method, NoShare},
-    monitored::monitored,
-    planned::{MetricShares, of_window},
+    planned::MetricShares,
 };
+pub(crate) use self::{monitored::monitored, planned::of_window};
 use crate::window::Owner;
 
 /// What one owner is known to have done.

@@ -5,19 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use probe_common::CgroupId;
 
 use crate::{
-    join::{By, Entity, View},
+    join::{By, Entity, Naming},
     window::{Owner, Window},
 };
 
 /// Bytes by row and socket: of groups whose tasks are all of that row.
-#[must_use]
-pub fn monitored(window: &Window, view: &View) -> BTreeMap<(Entity, u32), u64> {
+pub(crate) fn monitored(window: &Window, naming: &Naming) -> BTreeMap<(Entity, u32), u64> {
     let mut rows = BTreeMap::new();
     // Without groups there is nothing to name.
-    if view.by == By::Process || window.monitored.is_empty() {
+    if naming.view.by == By::Process || window.monitored.is_empty() {
         return rows;
     }
-    let naming = view.naming(&window.names);
     let entity = |cgroup: &CgroupId| {
         let owner = Owner {
             cgroup: *cgroup,

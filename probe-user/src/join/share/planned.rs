@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Method, NoShare, Shares, Traffic, Weights, device};
 use crate::{
     catalogue::Apportion,
-    join::View,
+    join::Naming,
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
     snapshot::UncoreReading,
     window::Window,
@@ -36,8 +36,7 @@ struct Counted {
 
 /// The shares of every metric that can have any, for each socket that was read. A device is
 /// somebody's as the view has it: all containers of a pod are one owner where rows are pods.
-#[must_use]
-pub fn of_window(plan: &Plan, window: &Window, view: &View) -> Vec<MetricShares> {
+pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<MetricShares> {
     let weights = weights(plan, window);
     let mut all = Vec::new();
     for (metric, planned) in plan.metrics.list.iter().enumerate() {
@@ -55,7 +54,7 @@ pub fn of_window(plan: &Plan, window: &Window, view: &View) -> Vec<MetricShares>
                 let shares = |counted: Counted| {
                     if apportion.is_of_device() {
                         let devices = plan.devices_of(events, socket);
-                        device::shares(apportion, &devices, counted.count, window, view)
+                        device::shares(apportion, &devices, counted.count, window, naming)
                     } else {
                         by_cpus(planned, window, &weights, socket, counted)
                     }

@@ -52,7 +52,7 @@ fn of_devices(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, 
 }
 
 fn why(plan: &Plan, window: &Window, view: &View) -> NoShare {
-    share::of_window(plan, window, view)[0]
+    share::of_window(plan, window, &view.naming(&window.names))[0]
         .shares
         .clone()
         .unwrap_err()
@@ -103,7 +103,7 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
         ]
     );
     let (plan, mut window) = of_devices("pcie_read_bandwidth", ssd(), deltas.clone());
-    let shared = share::of_window(&plan, &window, &View::default());
+    let shared = share::of_window(&plan, &window, &View::default().naming(&window.names));
     assert_eq!(
         shared[0].shares.as_ref().unwrap().method,
         share::Method::IoStat
@@ -154,7 +154,7 @@ fn a_device_that_one_container_holds_is_all_its_own() {
             row(metric, 0, "Unattributed", 0)
         ]
     );
-    let shared = share::of_window(&plan, &window, &View::default());
+    let shared = share::of_window(&plan, &window, &View::default().naming(&window.names));
     let of_gpu = shared[0].shares.as_ref().unwrap();
     assert_eq!(of_gpu.method, share::Method::DeviceOwner);
     let error = of_gpu.rel_error(&share::Part {
@@ -221,7 +221,11 @@ fn a_device_that_one_container_holds_is_all_its_own() {
         by: crate::join::By::Pod,
         ..View::default()
     };
-    assert!(share::of_window(&plan, &window, &pods)[0].shares.is_ok());
+    assert!(
+        share::of_window(&plan, &window, &pods.naming(&window.names))[0]
+            .shares
+            .is_ok()
+    );
     assert_eq!(
         why(&plan, &window, &View::default()),
         NoShare::SeveralOwners
