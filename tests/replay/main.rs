@@ -30,7 +30,7 @@ fn reports(name: &str, mut view: View) -> Vec<Report> {
     let plan = reader.plan().clone();
     let mut last: Snapshot = reader.next().unwrap().unwrap();
     let mut before: Option<(Window, Joined)> = None;
-    let mut reports = Vec::new();
+    let (mut report, mut reports) = (Report::default(), Vec::new());
     for now in reader.map(Result::unwrap) {
         view.merged_idle = now.health.hook == Hook::CgroupSwitches;
         let (window, joined) = match &before {
@@ -45,7 +45,9 @@ fn reports(name: &str, mut view: View) -> Vec<Report> {
                 (window, joined)
             }
         };
-        reports.push(Report::new(&plan, &window, &joined, &view));
+        // As a session, in the memory of the one before.
+        report.renew(&plan, &window, &joined, &view);
+        reports.push(report.clone());
         before = Some((window, joined));
         last = now;
     }

@@ -275,7 +275,8 @@ mod tests {
 
     #[test]
     fn loads_and_stores_are_estimated_apart() {
-        let mut report = Report::empty(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        let mut report = Report::default();
+        report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
         let accesses = Accesses::new(&mut report);
         let subject = report.subject(Subject::Machine);
         let row = Gained::first(usage(), Duration::from_secs(3));

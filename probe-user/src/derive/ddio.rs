@@ -54,9 +54,11 @@ const ADVICE: [Advice; 5] = [
 /// A value of a metric on a socket.
 type OfSocket<'a> = (&'a str, u32, f64);
 
-/// The values of sockets and devices.
-fn places(report: &Report) -> impl Iterator<Item = OfSocket<'_>> {
-    let places = report.groups().filter(|group| group.part == Part::Places);
+/// The values of sockets and devices, which are series from `first` on.
+fn places(report: &Report, first: usize) -> impl Iterator<Item = OfSocket<'_>> {
+    let places = report
+        .groups_from(first)
+        .filter(|group| group.part == Part::Places);
     let series = places.flat_map(|group| group.series.iter().map(move |it| (group.subject, it)));
     series.filter_map(|(subject, series)| {
         let Subject::Place(place, _) = subject else {
@@ -68,8 +70,8 @@ fn places(report: &Report) -> impl Iterator<Item = OfSocket<'_>> {
 }
 
 /// Writes that go past the cache, by socket.
-pub(super) fn findings(report: &Report) -> Vec<Finding> {
-    let findings = places(report).filter_map(|(metric, socket, part)| {
+pub(super) fn findings(report: &Report, first: usize) -> Vec<Finding> {
+    let findings = places(report, first).filter_map(|(metric, socket, part)| {
         let text = finding(metric, part, &format!("socket {socket}"))?;
         Some(Finding { socket, text })
     });
@@ -77,8 +79,8 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
 }
 
 /// What the paper's advice is for where these are values of metrics.
-pub(super) fn advice(report: &Report) -> &'static [Advice] {
-    advice_for(places(report).map(|(metric, _, value)| (metric, value)))
+pub(super) fn advice(report: &Report, first: usize) -> &'static [Advice] {
+    advice_for(places(report, first).map(|(metric, _, value)| (metric, value)))
 }
 
 /// What a value of a metric says of the writes of `whose` devices; empty: of the machine's.

@@ -34,13 +34,19 @@ impl Report {
     /// of itself.
     #[must_use]
     pub fn new(plan: &Plan, window: &Window, joined: &Joined, view: &View) -> Self {
-        let mut report = Self {
-            boot_time: window.boot_time,
-            ..Self::empty(window.began, window.start, window.length)
-        };
-        let columns = Columns::new(&mut report, plan);
-        let metrics = CoreMetrics::new(&mut report, plan, window);
-        let accesses = view.accesses.map(|_| Accesses::new(&mut report));
+        let mut report = Self::default();
+        report.renew(plan, window, joined, view);
+        report
+    }
+
+    /// The report of another window, in the memory of this one: a session has one at a time, and
+    /// fresh memory from the kernel costs as much as the values in it.
+    pub fn renew(&mut self, plan: &Plan, window: &Window, joined: &Joined, view: &View) {
+        self.clear(window.began, window.start, window.length);
+        self.boot_time = window.boot_time;
+        let columns = Columns::new(self, plan);
+        let metrics = CoreMetrics::new(self, plan, window);
+        let accesses = view.accesses.map(|_| Accesses::new(self));
         let unused = Gained::first(vec![None; plan.groups.len()], window.start);
         let nothing = Gained::<SpeUsage>::default();
         let add = |report: &mut Self, subject: u32, row: &Row<'_>| {
@@ -56,31 +62,31 @@ impl Report {
             }
         };
         let rows = rows(plan, joined);
-        report.reserve(rows.len(), columns.len(), metrics.len());
+        self.reserve(rows.len(), columns.len(), metrics.len());
         for row in rows {
-            let subject = report.subject(Subject::Entity(row.entity.clone()));
-            columns.add_row(&mut report, subject, row.usage.unwrap_or(&unused));
-            add(&mut report, subject, &row);
+            let subject = self.subject(Subject::Entity(row.entity.clone()));
+            columns.add_row(self, subject, row.usage.unwrap_or(&unused));
+            add(self, subject, &row);
         }
-        columns.add_sockets(&mut report, window);
-        let machine = report.subject(Subject::Machine);
-        columns.add_machine(&mut report, machine, window);
+        columns.add_sockets(self, window);
+        let machine = self.subject(Subject::Machine);
+        columns.add_machine(self, machine, window);
         let total = Row {
             entity: &Entity::System,
             usage: Some(&window.total),
             samples: window.samples.as_ref().map(|samples| &samples.total),
         };
-        add(&mut report, machine, &total);
-        metrics::add_missing(&mut report, machine, plan);
-        metrics::add_places(&mut report, plan, window);
-        shares::add(&mut report, plan, window, joined);
-        own::add(&mut report, window);
+        add(self, machine, &total);
+        metrics::add_missing(self, machine, plan);
+        let places = self.series.len();
+        metrics::add_places(self, plan, window);
+        self.findings = ddio::findings(self, places);
+        self.advice = ddio::advice(self, places);
+        shares::add(self, plan, window, joined);
+        own::add(self, window);
         if let (Some(samples), Some(pages @ 1..)) = (&window.samples, view.accesses) {
-            report.tables.push(pages::hot(&samples.pages, pages));
+            self.tables.push(pages::hot(&samples.pages, pages));
         }
-        report.findings = ddio::findings(&report);
-        report.advice = ddio::advice(&report);
-        report
     }
 }
 

@@ -1,7 +1,7 @@
 //! Report: the one model of everything that is shown of a window. Every output format is a function
 //! of it.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use super::{
     Advice, Attributes, Counter, Estimate, Finding, Metric, Reason, Series, Subject, Value,
@@ -89,15 +89,18 @@ pub struct Group<'a> {
 }
 
 impl Report {
-    /// One without series.
-    pub(super) fn empty(began: Duration, start: Duration, length: Duration) -> Self {
-        Self {
+    /// One without series, for a window with these times. The memory of long lists is kept.
+    pub(super) fn clear(&mut self, began: Duration, start: Duration, length: Duration) {
+        *self = Self {
             began,
             start,
             end: start + length,
             attributes: vec![Attributes::default()],
+            subjects: emptied(&mut self.subjects),
+            totals: emptied(&mut self.totals),
+            series: emptied(&mut self.series),
             ..Self::default()
-        }
+        };
     }
 
     /// Length of the window.
@@ -132,9 +135,14 @@ impl Report {
 
     /// The series, those of one subject together, in their order.
     pub fn groups(&self) -> impl Iterator<Item = Group<'_>> {
+        self.groups_from(0)
+    }
+
+    /// The same, from one of the series on.
+    pub(super) fn groups_from(&self, first: usize) -> impl Iterator<Item = Group<'_>> {
         let together =
             |a: &Series, b: &Series| a.subject == b.subject && self.part(a) == self.part(b);
-        self.series.chunk_by(together).map(|series| Group {
+        self.series[first..].chunk_by(together).map(|series| Group {
             part: self.part(&series[0]),
             subject: &self.subjects[series[0].subject as usize],
             series,
@@ -219,6 +227,12 @@ impl Report {
             total,
         });
     }
+}
+
+/// A list without elements, in the memory of another.
+fn emptied<T>(list: &mut Vec<T>) -> Vec<T> {
+    list.clear();
+    mem::take(list)
 }
 
 fn index(at: usize) -> u32 {

@@ -124,6 +124,7 @@ struct Live {
     last: Snapshot,
     /// The window before, whose totals go on.
     before: Option<(Window, Joined)>,
+    report: Report,
     emitter: Emitter<Output>,
     timer: Option<Interval>,
     /// When to look whether the next counter group has its turn, where groups take turns.
@@ -184,6 +185,7 @@ impl Live {
             view,
             last,
             before: None,
+            report: Report::default(),
             emitter,
             ending,
             resumed: signal(SignalKind::from_raw(SignalName::CONT.as_raw()))
@@ -258,11 +260,11 @@ impl Live {
             None => (Window::between(&self.last, &now, plan), None),
         };
         let joined = self.view.join(plan, &window, joined);
-        let report = Report::new(plan, &window, &joined, &self.view);
+        self.report.renew(plan, &window, &joined, &self.view);
         self.before = Some((window, joined));
         let screen = self.emitter.get_mut().screen();
         self.emitter.set_screen(screen);
-        let printed = self.emitter.write(&report);
+        let printed = self.emitter.write(&self.report);
         self.last = now;
         match printed {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {

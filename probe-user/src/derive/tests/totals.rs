@@ -9,6 +9,7 @@ fn reports(plan: &Plan, snapshots: &[crate::snapshot::Snapshot]) -> Vec<Report> 
         ..View::default()
     };
     let mut last: Option<(Window, Joined)> = None;
+    let mut renewed = Report::default();
     let report = |pair: &[crate::snapshot::Snapshot]| {
         let (earlier, later) = (&pair[0], &pair[1]);
         let window = match &last {
@@ -17,6 +18,9 @@ fn reports(plan: &Plan, snapshots: &[crate::snapshot::Snapshot]) -> Vec<Report> 
         };
         let joined = view.join(plan, &window, last.as_ref().map(|(_, joined)| joined));
         let report = Report::new(plan, &window, &joined, &view);
+        // In the memory of another, nothing of that one is left.
+        renewed.renew(plan, &window, &joined, &view);
+        assert_eq!(format!("{renewed:?}"), format!("{report:?}"));
         last = Some((window, joined));
         report
     };
