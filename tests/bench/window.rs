@@ -19,7 +19,7 @@ mod support;
 
 use std::{
     cell::Cell,
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     hint::black_box,
     io::{self, Write},
     process::Command,
@@ -33,9 +33,9 @@ use probe_user::{
     catalogue::{Catalogue, Chip, Hardware, Per},
     derive::Report,
     emit::{Emitter, Format},
-    join::{By, View},
+    join::{By, Joined, View},
     plan::{Column, CountSource, MetricSource, Plan, PlannedMetric},
-    snapshot::{Health, Names, Snapshot},
+    snapshot::{Names, Snapshot},
     window::Window,
 };
 use support::Counting;
@@ -47,100 +47,183 @@ const CPUS: u16 = 2;
 /// Events that are shown; what is beyond are metrics of the catalogue.
 const EVENTS: usize = 5;
 
+/// Rows of a pull. A container with 50 metrics has 12 of them.
+const ROWS: [u64; 7] = [1_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000];
+
+const FORMATS: [(&str, Format); 3] = [
+    ("json", Format::Json),
+    ("openmetrics", Format::OpenMetrics),
+    ("csv", Format::Csv),
+];
+
 /// Each size is measured in a process of its own, so that its peak of memory is its own.
 fn main() {
-    let sizes: Vec<u64> = std::env::args().filter_map(|it| it.parse().ok()).collect();
-    if let [cgroups, metrics] = sizes[..] {
-        return measure(cgroups, usize::try_from(metrics).unwrap());
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|it| it != "--bench")
+        .collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    match arguments[..] {
+        ["pull", rows] => return measure_pull(number(rows)),
+        [cgroups, metrics] => return measure(number(cgroups), number(metrics)),
+        [cgroups, metrics, format] => {
+            return measure_peak(number(cgroups), number(metrics), format);
+        }
+        _ => {}
     }
     println!(
-        "{:>8} {:>8} {:>8} | {:>11} {:>9} {:>14} {:>9} {:>8} | {:>22} {:>24} {:>22} | {:>8}",
+        "{:>8} {:>8} {:>8} | {:>9} {:>14} {:>9} {:>14} | {:>22} {:>24} {:>22} | peak MB: {}",
         "cgroups",
         "metrics",
         "values",
-        "pull us/row",
         "window ms",
         "join+derive ms",
         "ns/value",
-        "peak MB",
+        "names anew ms",
         "json MB, ms, MB/s",
         "openmetrics MB, ms, MB/s",
         "csv MB, ms, MB/s",
-        "peak MB"
+        FORMATS.map(|(name, _)| name).join(", "),
     );
-    for metrics in [5, 50] {
-        for cgroups in [100, 1_000, 10_000] {
-            let size = [cgroups, metrics].map(|it| it.to_string());
-            let mut own = Command::new(std::env::current_exe().unwrap());
-            assert!(own.args(size).status().unwrap().success());
+    for metrics in ["5", "50"] {
+        for cgroups in ["100", "1000", "10000"] {
+            again(&[cgroups, metrics]);
+            for (format, _) in FORMATS {
+                again(&[cgroups, metrics, format]);
+            }
+            println!();
         }
+    }
+    println!("rows of a pull, us/row");
+    for rows in ROWS {
+        again(&["pull", &rows.to_string()]);
     }
 }
 
-fn measure(cgroups: u64, metrics: usize) {
-    let plan = plan(metrics);
-    let earlier = snapshot(&plan, cgroups, 1);
-    let later = snapshot(&plan, cgroups, 2);
-    let view = View {
-        by: By::Container,
-        ..View::default()
-    };
-    let values = usize::try_from(cgroups).unwrap() * metrics;
-    let (between, window) = fastest(|| Window::between(&earlier, &later, &plan));
-    let (derive, report) = fastest(|| {
-        let joined = view.join(&plan, &window, None);
-        Report::new(&plan, &window, &joined, &view)
+/// Runs this program with other arguments.
+fn again(arguments: &[&str]) {
+    let mut own = Command::new(std::env::current_exe().unwrap());
+    assert!(own.args(arguments).status().unwrap().success());
+}
+
+/// A session's windows: names stay the same, and each report takes the memory of the one before.
+struct Windows {
+    plan: Plan,
+    view: View,
+    window: Window,
+    before: Joined,
+    report: Report,
+}
+
+impl Windows {
+    fn new(cgroups: u64, metrics: u64) -> Self {
+        let plan = plan(usize::try_from(metrics).unwrap());
+        let view = View {
+            by: By::Container,
+            ..View::default()
+        };
+        let names = Arc::new(names(cgroups));
+        let [earlier, later] = [1, 2].map(|seconds| snapshot(&plan, &names, seconds));
+        let window = Window::between(&earlier, &later, &plan);
+        let before = view.join(&plan, &window, None);
+        // As a session, which keeps one of them.
+        drop(earlier);
+        let mut windows = Self {
+            plan,
+            view,
+            window,
+            before,
+            report: Report::default(),
+        };
+        windows.next(true);
+        windows
+    }
+
+    /// The names and values of the next window; with `known` those of the last are known.
+    fn next(&mut self, known: bool) {
+        let before = known.then_some(&self.before);
+        let joined = self.view.join(&self.plan, &self.window, before);
+        let report = &mut self.report;
+        report.renew(&self.plan, &self.window, &joined, &self.view);
+    }
+}
+
+fn measure(cgroups: u64, metrics: u64) {
+    let mut windows = Windows::new(cgroups, metrics);
+    let names = Arc::clone(&windows.window.names);
+    let [earlier, later] = [1, 2].map(|seconds| snapshot(&windows.plan, &names, seconds));
+    let (between, _) = fastest(|| Window::between(&earlier, &later, &windows.plan));
+    let (derive, ()) = fastest(|| windows.next(true));
+    let (anew, ()) = fastest(|| windows.next(false));
+    let text = FORMATS.map(|(_, format)| {
+        let (megabytes, time) = write(format, &windows.report);
+        let seconds = time.as_secs_f64();
+        format!(
+            "{megabytes:.2}, {:.2}, {:.0}",
+            seconds * 1e3,
+            megabytes / seconds
+        )
     });
-    let without_text = peak_megabytes();
-    let write = |format| {
-        // As in a session: its buffer is kept from window to window.
-        let written = Rc::new(Cell::new(0));
-        let mut emitter = Emitter::new(Length(Rc::clone(&written)), format, false);
-        let (time, bytes) = fastest(|| {
-            emitter.write(&report).unwrap();
-            written.get()
-        });
-        let (megabytes, seconds) = (bytes as f64 / 1e6, time.as_secs_f64());
-        let rate = megabytes / seconds;
-        format!("{megabytes:.2}, {:.2}, {rate:.0}", seconds * 1e3)
-    };
-    let (json, openmetrics, csv) = (
-        write(Format::Json),
-        write(Format::OpenMetrics),
-        write(Format::Csv),
-    );
-    let peak = peak_megabytes();
-    let pull = pull(&later.rows);
-    println!(
-        "{cgroups:>8} {metrics:>8} {values:>8} | {:>11} {:>9.2} {:>14.2} {:>9.0} {without_text:>8.1} | \
-         {:>22} {:>24} {:>22} | {:>8.1}",
-        pull.map_or_else(|| "-".to_owned(), |pull| format!("{pull:.3}")),
+    let values = cgroups * metrics;
+    print!(
+        "{cgroups:>8} {metrics:>8} {values:>8} | {:>9.2} {:>14.2} {:>9.0} {:>14.2} | \
+         {:>22} {:>24} {:>22} |",
         between.as_secs_f64() * 1e3,
         derive.as_secs_f64() * 1e3,
         derive.as_secs_f64() * 1e9 / values as f64,
-        json,
-        openmetrics,
-        csv,
-        peak
+        anew.as_secs_f64() * 1e3,
+        text[0],
+        text[1],
+        text[2],
     );
+    io::stdout().flush().unwrap();
 }
 
-/// Microseconds that a row takes in a pull with these rows in the kernel's map. None where no
-/// session can be started; the reason is printed.
-fn pull(rows: &HashMap<UsageKey, UsageRow>) -> Option<f64> {
-    let _machine = support::machine()?;
+/// The most memory that a session with this format has: two snapshots, two windows and the text.
+fn measure_peak(cgroups: u64, metrics: u64, format: &str) {
+    let mut windows = Windows::new(cgroups, metrics);
+    let names = Arc::clone(&windows.window.names);
+    let [last, now] = [2, 3].map(|seconds| snapshot(&windows.plan, &names, seconds));
+    windows.window = windows.window.next(&last, &now, &windows.plan);
+    windows.next(true);
+    let (_, format) = FORMATS.iter().find(|(name, _)| *name == format).unwrap();
+    write(*format, &windows.report);
+    print!(" {:.1}", peak_megabytes());
+    io::stdout().flush().unwrap();
+}
+
+/// Megabytes of a window's text, and the time that it takes. The buffer is kept from window to
+/// window, as in a session.
+fn write(format: Format, report: &Report) -> (f64, Duration) {
+    let written = Rc::new(Cell::new(0));
+    let mut emitter = Emitter::new(Length(Rc::clone(&written)), format, false);
+    let (time, ()) = fastest(|| emitter.write(report).unwrap());
+    (written.get() as f64 / 1e6, time)
+}
+
+/// Prints the microseconds that a row takes in a pull with so many rows in the kernel's map, or why
+/// no session can be started.
+fn measure_pull(number: u64) {
+    let plan = plan(50);
+    let of_each = plan.groups.len() as u64 * u64::from(CPUS);
+    let rows = snapshot(&plan, &Arc::new(names(number / of_each)), 1).rows;
+    let Some(_machine) = support::machine() else {
+        return;
+    };
     let mut counting = Counting::plain(support::plan("task-clock"), |config| {
         config.max_rows = Some(u32::try_from(2 * rows.len()).unwrap());
     });
     let (without, _) = fastest(|| counting.session.pull().unwrap());
     let map = bpf::hash_map::<UsageKey, UsageRow>().unwrap();
-    for (key, row) in rows {
+    for (key, row) in rows.iter() {
         bpf::put(map, key, row).unwrap();
     }
     let (with, snapshot) = fastest(|| counting.session.pull().unwrap());
     assert!(snapshot.rows.len() >= rows.len());
     let time = with.saturating_sub(without);
-    Some(time.as_secs_f64() * 1e6 / rows.len() as f64)
+    let of_each = time.as_secs_f64() * 1e6 / rows.len() as f64;
+    println!("{:>8} {of_each:.3}", rows.len());
 }
 
 /// A writer that keeps only the length of the last window's text.
@@ -234,53 +317,55 @@ fn plan(metrics: usize) -> Plan {
     plan
 }
 
-/// What was counted in `seconds` since the session began.
-fn snapshot(plan: &Plan, cgroups: u64, seconds: u64) -> Snapshot {
-    let mut rows = HashMap::new();
-    let mut names = Names::default();
-    for cgroup in 0..cgroups {
-        let id = CgroupId(cgroup + 100);
-        let hash = cgroup.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+/// Containers, two in a pod.
+fn names(cgroups: u64) -> Names {
+    let path = |cgroup: u64| {
+        let hash = hash(cgroup);
         let uid = format!("{:08x}_0000_4000_8000_{:012x}", hash >> 32, cgroup / 2);
-        let path = format!(
-            "/kubepods.slice/kubepods-pod{uid}.slice/cri-containerd-{}.scope",
-            format!("{hash:016x}").repeat(4)
-        );
-        names.cgroups.insert(id, path);
-        for group in 0..plan.groups.len() {
-            for cpu in 0..CPUS {
-                let key = UsageKey {
-                    cgroup: id,
-                    tgid: 0,
-                    cpu,
-                    group: u16::try_from(group).unwrap(),
-                };
-                // Larger denominators than numerators, so that shares are below their bounds.
-                let count = |at: usize| seconds * (hash >> 40) * (at as u64 + 3);
-                rows.insert(
-                    key,
-                    UsageRow {
-                        counts: std::array::from_fn(count),
-                        enabled: seconds * 400_000_000,
-                        running: seconds * 400_000_000,
-                        made: 1,
-                    },
-                );
-            }
-        }
+        let id = format!("{hash:016x}").repeat(4);
+        format!("/kubepods.slice/kubepods-pod{uid}.slice/cri-containerd-{id}.scope")
+    };
+    Names {
+        cgroups: (0..cgroups)
+            .map(|cgroup| (CgroupId(cgroup + 100), path(cgroup)))
+            .collect(),
+        ..Names::default()
     }
+}
+
+fn hash(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What was counted in `seconds` since the session began.
+fn snapshot(plan: &Plan, names: &Arc<Names>, seconds: u64) -> Snapshot {
+    let rows = names.cgroups.keys().flat_map(|cgroup| {
+        let hash = hash(cgroup.0);
+        // Larger denominators than numerators, so that shares are below their bounds.
+        let count = move |at: usize| seconds * (hash >> 40) * (at as u64 + 3);
+        let row = UsageRow {
+            counts: std::array::from_fn(count),
+            enabled: seconds * 400_000_000,
+            running: seconds * 400_000_000,
+            made: 1,
+        };
+        let places =
+            (0..plan.groups.len()).flat_map(|group| (0..CPUS).map(move |cpu| (group, cpu)));
+        places.map(move |(group, cpu)| {
+            let key = UsageKey {
+                cgroup: *cgroup,
+                tgid: 0,
+                cpu,
+                group: u16::try_from(group).unwrap(),
+            };
+            (key, row)
+        })
+    });
     Snapshot {
         at: Duration::from_secs(seconds),
-        boot_time: Duration::ZERO,
-        rows,
-        freed: Vec::new(),
-        uncore: Vec::new(),
-        topology: None,
-        devices: None,
-        monitored: Vec::new(),
-        spe: None,
-        names: Arc::new(names),
-        health: Health::default(),
+        rows: rows.collect(),
+        names: Arc::clone(names),
+        ..Snapshot::default()
     }
 }
 

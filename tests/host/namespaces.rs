@@ -147,7 +147,7 @@ fn the_clock_inside() {
     let now = counting.session.pull().unwrap();
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
     let (first, last) = (nanos(counting.first.at), nanos(now.at));
-    let made: Vec<u64> = now.rows.values().map(|row| row.made).collect();
+    let made: Vec<u64> = now.rows.iter().map(|(_, row)| row.made).collect();
     let made: Vec<u64> = made.into_iter().filter(|made| *made != 0).collect();
     println!("rows made in {first}..{last}: {made:?}");
     assert!(!made.is_empty());

@@ -5,6 +5,7 @@ mod health;
 mod pairs;
 pub mod recording;
 mod refused;
+mod rows;
 mod spe;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -16,6 +17,7 @@ pub use self::{
     cost::{CountingCost, ReadCost},
     health::{Health, MapMemory},
     refused::Refused,
+    rows::UsageRows,
     spe::{SpeCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
 };
 use crate::{
@@ -39,8 +41,7 @@ pub struct Snapshot {
     pub boot_time: Duration,
     /// Counts since the session began (raw, not scaled). Rows of owners that ended are freed one
     /// flush later, after their last value was in a snapshot.
-    #[serde(with = "pairs")]
-    pub rows: HashMap<UsageKey, UsageRow>,
+    pub rows: UsageRows,
     /// Rows that were freed since the last snapshot, as they were at their end. A key may be there
     /// more than once, and in `rows` too: [`UsageRow::made`] tells rows apart.
     pub freed: Vec<(UsageKey, UsageRow)>,

@@ -154,18 +154,23 @@ fn fetch<K: Pod, V: Pod>(
 
 /// Every row of a hash map, in a few calls (kernel 5.6).
 ///
-/// Rows that are inserted meanwhile may be missing; no row that was there before is.
-pub(crate) fn lookup_all<K: Pod, V: Pod>(map: BorrowedFd<'_>) -> io::Result<Vec<(K, V)>> {
+/// Rows that are inserted meanwhile may be missing; no row that was there before is. `row` makes a
+/// row of its key and value while the CPU has them in its cache.
+pub(crate) fn lookup_all<K: Pod, V: Pod, R>(
+    map: BorrowedFd<'_>,
+    row: impl Fn(&K, &V) -> R,
+) -> io::Result<Vec<R>> {
     // SAFETY: the attributes are those of `batches`, whose pointers are valid.
     let call = |attr: &mut bpf_attr| unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, attr) };
-    batches(raw(map), call)
+    batches(raw(map), row, call)
 }
 
 /// [`lookup_all`] by any `call` that does as the kernel does.
-fn batches<K: Pod, V: Pod>(
+fn batches<K: Pod, V: Pod, R>(
     map: u32,
+    row: impl Fn(&K, &V) -> R,
     mut call: impl FnMut(&mut bpf_attr) -> io::Result<i64>,
-) -> io::Result<Vec<(K, V)>> {
+) -> io::Result<Vec<R>> {
     let mut rows = Vec::new();
     let mut chunk = 4096_usize;
     let mut keys = vec![blank::<K>(); chunk];
@@ -212,7 +217,8 @@ fn batches<K: Pod, V: Pod>(
                 _ => return Err(error),
             },
         };
-        rows.extend(keys.iter().copied().zip(values.iter().copied()).take(count));
+        let found = keys.iter().zip(&values).take(count);
+        rows.extend(found.map(|(key, value)| row(key, value)));
         if done {
             return Ok(rows);
         }
@@ -335,7 +341,7 @@ mod tests {
             let buckets: Vec<Vec<u64>> =
                 sizes.iter().map(|size| keys.by_ref().take(*size).collect()).collect();
             let mut map = Buckets { buckets: &buckets, refusals };
-            let rows = batches::<u64, u64>(0, |attr| map.call(attr)).unwrap();
+            let rows = batches(0, |key: &u64, value: &u64| (*key, *value), |attr| map.call(attr)).unwrap();
             let expected: Vec<_> = buckets.concat().iter().map(|key| (*key, !key)).collect();
             prop_assert_eq!(rows, expected);
         }

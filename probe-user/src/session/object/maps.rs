@@ -157,10 +157,8 @@ impl<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>> Hash<K, V> {
 
     /// Every row, in a few calls (kernel 5.6). Of rows that are made meanwhile some may be missing.
     pub(crate) fn all(&self) -> Result<Vec<(K, V)>, SessionError> {
-        let rows = bpf::lookup_all::<K::Raw, V::Raw>(self.fd());
-        let rows = rows.map_err(|source| failed("read", self.name, source))?;
-        let row = |(key, value)| (K::from_raw(&key), V::from_raw(&value));
-        Ok(rows.into_iter().map(row).collect())
+        let row = |key: &K::Raw, value: &V::Raw| (K::from_raw(key), V::from_raw(value));
+        bpf::lookup_all(self.fd(), row).map_err(|source| failed("read", self.name, source))
     }
 
     /// None where there is no such row.

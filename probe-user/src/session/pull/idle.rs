@@ -8,6 +8,7 @@ use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 use crate::{
     plan::Plan,
     session::{Session, SessionError},
+    snapshot::UsageRows,
     sys::clock::nanos,
 };
 
@@ -24,7 +25,7 @@ impl Session {
     /// far as `until`.
     pub(super) fn add_idle(
         &mut self,
-        rows: &mut HashMap<UsageKey, UsageRow>,
+        rows: &mut UsageRows,
         before: &[CpuState],
         after: &[CpuState],
         until: Duration,
@@ -47,11 +48,11 @@ impl Session {
                     // It woke while the rows were read: the row may have been read before that
                     // charge.
                     if let Some(row) = self.object.maps.usage.get(&key)? {
-                        rows.insert(key, row);
+                        *rows.get_or_zero(key) = row;
                     }
                 } else if group < plan.fixed() || group as u64 == after.live {
                     // Of the groups that take turns only one was live.
-                    let row = rows.entry(key).or_insert(UsageRow::ZERO);
+                    let row = rows.get_or_zero(key);
                     let open = Open {
                         clock: time.saturating_sub(after.since),
                         live: time.saturating_sub(after.read),
@@ -61,9 +62,10 @@ impl Session {
             }
         }
         let IdleRows(last) = &mut self.idle;
+        // They are the first: no cgroup has a smaller id.
         for (key, row) in rows
             .iter_mut()
-            .filter(|(key, _)| key.cgroup == CgroupId::IDLE)
+            .take_while(|(key, _)| key.cgroup == CgroupId::IDLE)
         {
             if let Some(last) = last.get(key) {
                 never_back(row, last);

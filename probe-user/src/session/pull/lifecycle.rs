@@ -17,7 +17,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.cgroups.is_empty() && self.processes.is_empty()
     }
 

@@ -8,10 +8,7 @@ mod lifecycle;
 mod processes;
 mod spe;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
@@ -20,7 +17,7 @@ pub(crate) use self::{
 };
 use super::{CgroupSwitches, Session, SessionError};
 use crate::{
-    snapshot::{OVERFLOW, Refused, Snapshot, SpeReading},
+    snapshot::{OVERFLOW, Refused, Snapshot, SpeReading, UsageRows},
     sys::clock::nanos,
 };
 
@@ -47,7 +44,7 @@ impl Session {
         let at = self.clock.now();
         let mut uncore = self.uncore.read(&self.config.plan);
         let spe = self.pull_spe(&ended)?;
-        let mut rows = self.read_rows()?;
+        let mut rows: UsageRows = self.object.maps.usage.all()?.into_iter().collect();
         let after = self.uncore.peek();
         self.uncore.bound_skew(&mut uncore, &peek, &after);
         let live_rows = rows.len();
@@ -62,7 +59,7 @@ impl Session {
         self.missed_switches = self.missed_switches.max(missed);
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
-        self.free(&mut rows, &ended)?;
+        self.free(rows.iter_mut(), &ended)?;
         let freed = self.freed.take(nanos(at));
         self.heal(&after, &rows, spe.as_ref())?;
         if self.config.by_process {
@@ -148,11 +145,7 @@ impl Session {
     }
 
     /// Counts that USAGE could not take, one row per CPU and group.
-    fn add_overflow(
-        &self,
-        rows: &mut HashMap<UsageKey, UsageRow>,
-        states: &[CpuState],
-    ) -> Result<(), SessionError> {
+    fn add_overflow(&self, rows: &mut UsageRows, states: &[CpuState]) -> Result<(), SessionError> {
         if states.iter().all(|state| state.counts.overflowed == 0) {
             return Ok(());
         }
@@ -162,15 +155,12 @@ impl Session {
             for (cpu, row) in rows_of_cpus.into_iter().enumerate() {
                 if row != UsageRow::ZERO {
                     let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
-                    rows.insert(
-                        UsageKey {
-                            cgroup: OVERFLOW,
-                            tgid: 0,
-                            cpu,
-                            group,
-                        },
-                        row,
-                    );
+                    *rows.get_or_zero(UsageKey {
+                        cgroup: OVERFLOW,
+                        tgid: 0,
+                        cpu,
+                        group,
+                    }) = row;
                 }
             }
         }
@@ -194,7 +184,7 @@ impl Session {
     fn heal(
         &mut self,
         states: &[CpuState],
-        rows: &HashMap<UsageKey, UsageRow>,
+        rows: &UsageRows,
         spe: Option<&SpeReading>,
     ) -> Result<(), SessionError> {
         let lost = states.iter().map(|state| state.counts.lost_events).sum();
@@ -214,11 +204,6 @@ impl Session {
         Ok(())
     }
 
-    /// Every row of the map.
-    fn read_rows(&self) -> Result<HashMap<UsageKey, UsageRow>, SessionError> {
-        Ok(self.object.maps.usage.all()?.into_iter().collect())
-    }
-
     /// Whether so many owners ended that their rows may soon fill the map: an eighth of it, since
     /// each may have rows on several CPUs, and its last ones are freed two times later.
     fn counts_fill_up(&self, ended: usize) -> bool {
@@ -231,9 +216,9 @@ impl Session {
         let before = self.states()?;
         self.flush_busy(&before)?;
         let mut summed = self.free_spe(&ended)?;
-        let mut rows = self.read_rows()?;
-        rows.retain(|key, _| ended.iter().any(|ended| ended.contains(key)));
-        self.free(&mut rows, &ended)?;
+        let mut rows = self.object.maps.usage.all()?;
+        rows.retain(|(key, _)| ended.iter().any(|ended| ended.contains(key)));
+        self.free(rows.iter_mut().map(|(key, row)| (&*key, row)), &ended)?;
         summed |= self.freed.add(rows, self.max_rows as usize);
         if summed {
             let kept = self.freed.rows.iter().map(|(key, _)| key.tgid);
@@ -244,15 +229,15 @@ impl Session {
     }
 
     /// Takes the rows of ended owners out of the map; their last value stays in this snapshot.
-    fn free(
+    fn free<'a>(
         &self,
-        rows: &mut HashMap<UsageKey, UsageRow>,
+        rows: impl Iterator<Item = (&'a UsageKey, &'a mut UsageRow)>,
         ended: &[Arc<lifecycle::Ended>],
     ) -> Result<(), SessionError> {
-        for (key, row) in rows
-            .iter_mut()
-            .filter(|(key, _)| ended.iter().any(|ended| ended.contains(key)))
-        {
+        if ended.iter().all(|ended| ended.is_empty()) {
+            return Ok(());
+        }
+        for (key, row) in rows.filter(|(key, _)| ended.iter().any(|ended| ended.contains(key))) {
             if let Some(last) = self.object.maps.usage.take(key)? {
                 *row = last;
             }
