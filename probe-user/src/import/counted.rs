@@ -1,11 +1,11 @@
-//! The counts of one place in one part of the input, and what a formula sees of them.
+//! The counts of one place in one part of the input, and the view of a formula on them.
 
 use std::collections::BTreeMap;
 
 use super::derived::Work;
 use crate::formula::{Absent, Implicit, Input, Sample};
 
-/// What was counted for one event in one group; units of a PMU are added up.
+/// The count of one event in one group: the sum over units of a PMU.
 #[derive(Debug)]
 pub(super) struct Count {
     /// Index of the event.
@@ -14,7 +14,7 @@ pub(super) struct Count {
     pub(super) group: usize,
     /// None where it never ran on one of the units: a part is not the whole.
     pub(super) sample: Option<Sample>,
-    /// The units by their names' indices; None is all that perf added up.
+    /// The units by the indices of their names; None stands for a sum that perf made.
     units: Vec<Option<usize>>,
     /// The time for which it was enabled on all of them together, ns.
     enabled: Option<f64>,
@@ -34,8 +34,8 @@ pub(super) struct Line {
 pub(super) struct Counts(Vec<Count>);
 
 impl Counts {
-    /// Adds a line: to the same event's count on other units, or as a count of its own where this
-    /// unit was counted before, which is in another group then.
+    /// Adds a line: to the same event's count on other units, or as another count if this unit was
+    /// counted before. It is in another group then.
     pub(super) fn add(&mut self, line: &Line, work: &Work) {
         let mut same = self.0.iter_mut().inspect(|_| work.step());
         let sum = same.find(|it| {
@@ -84,17 +84,18 @@ impl Counts {
     }
 }
 
-/// What a formula sees: of each of its events one count, of one group where one has them all.
+/// The view of a formula: one count of each of its events, from one group if one has them all.
 pub(super) struct Seen<'a> {
     events: Vec<(&'a str, Option<Sample>)>,
     implicits: &'a BTreeMap<Implicit, f64>,
-    /// Events that were counted more than once are of several groups, since none has them all.
+    /// Whether events that were counted more than once are taken from several groups, since none
+    /// has them all.
     pub(super) mixed: bool,
 }
 
 impl<'a> Seen<'a> {
-    /// `places` are the place and those that hold for it too, the narrowest first: an event is
-    /// looked up in the first that has it.
+    /// `places` are the place and those that also hold for it, the narrowest first: an event is
+    /// taken from the first that has it.
     pub(super) fn new(
         events: &[(&'a str, usize)],
         places: &[&Counts],
@@ -141,7 +142,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// The group that has all events, and of several the one that ran longest.
+/// The group that has all events; of several, the one that ran longest.
 fn common(counts: &[(&str, Vec<&Count>)]) -> Option<usize> {
     let (_, first) = counts.first()?;
     let live = |group: usize| {
@@ -162,7 +163,7 @@ fn longest<'a>(counts: &[&'a Count]) -> Option<&'a Count> {
     counts.reduce(|best, next| if live(next) > live(best) { next } else { best })
 }
 
-/// A counter that never ran is the last choice.
+/// The live share; a counter that never ran is the last choice.
 fn live(count: &Count) -> f64 {
     count.sample.map_or(-1.0, |sample| sample.live)
 }

@@ -1,13 +1,13 @@
-//! A line of `perf stat -x,`, or with another separator:
-//! `[time stamp,][scope,[CPUs,]]count,unit,event,[cgroup,][variance,]running,percent[,metric,unit]`.
+//! A line of `perf stat -x,`, or with another separator: `[time stamp,][scope,[CPUs,]]` and then
+//! `count,unit,event,[cgroup,][variance,]running,percent[,metric,unit]`.
 //!
-//! perf does not quote, so that the commas between an event's slashes, in the names of threads and
-//! cgroups separate fields too: what follows tells where they end. An event's further metrics are
-//! lines of their own, without count and event.
+//! perf does not quote, so commas between an event's slashes, and in names of threads and cgroups,
+//! separate fields too: the fields after them tell where they end. Further metrics of an event are
+//! separate lines without count and event.
 
 use super::{METRICS_ONLY, Reading, Set, counted, interval, times};
 
-/// The separators that are known by themselves; perf takes any text.
+/// The separators that are recognised; perf takes any text.
 const SEPARATORS: [char; 3] = [';', '\t', '|'];
 
 /// The fewest fields that a line with a count has.
@@ -134,8 +134,9 @@ impl<'a> Fields<'a> {
         fields.join(self.separator.encode_utf8(&mut [0; 4]))
     }
 
-    /// A time stamp has nine decimals. With fewer it is a number that a count or a scope follows: a
-    /// count is followed by its unit and then by its event, which are no numbers.
+    /// Whether the first field is a time stamp. It has nine decimals; with fewer it is a number
+    /// that a count or a scope follows. A count is followed by its unit and its event, which are no
+    /// numbers.
     fn is_stamped(&self) -> bool {
         let decimals = self.text(0).split_once('.').map(|(_, decimals)| decimals);
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -143,14 +144,14 @@ impl<'a> Fields<'a> {
             || self.count(0).is_some() && (self.count(1).is_some() || self.count(2).is_some())
     }
 
-    /// Whether no count, unit and event are there, but what follows them.
+    /// Whether count, unit and event are missing, and what follows them is there.
     fn is_metric(&self, at: usize) -> bool {
         let without = (at..at + 3).all(|at| self.get(at) == Some(""));
         without && (at..self.fields.len()).any(|at| !self.text(at).is_empty())
     }
 
-    /// Where the running time and its percentage are, which has two decimals; None where nothing is
-    /// left.
+    /// The index of the running time, which its percentage with two decimals follows; None where no
+    /// fields are left.
     fn times(&self, from: usize) -> Result<Option<usize>, String> {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
         let percent = |text: &str| {

@@ -1,7 +1,7 @@
-//! Readings to metrics.
+//! Computes metrics from readings.
 //!
-//! The work is one step for each line and one for each value: an event's name is looked up once,
-//! however often it comes, and a metric is tried only where something of it was counted.
+//! The work is linear in lines and values: an event's name is looked up once, however often it
+//! occurs, and a metric is tried only where one of its events was counted.
 
 use std::{
     cell::Cell,
@@ -26,21 +26,21 @@ use crate::{
 pub struct Derived<'a> {
     /// In the order of the catalogue; each metric at least once, with a value or without.
     pub rows: Vec<Row<'a>>,
-    /// Events of the input that are no event of this platform, and why.
+    /// Names in the input that are not an event of this platform, with the reason.
     pub unused: Vec<(String, String)>,
     /// Events of the input that were counted several times, which perf does where they are in
     /// several groups.
     pub repeated: BTreeSet<String>,
-    /// The metrics of which such events are of another group than others: none has them all.
+    /// Metrics whose events are from several groups, since none has them all.
     pub mixed: BTreeSet<&'a str>,
-    /// What was done, in steps.
+    /// The work that was done, in steps.
     pub(super) work: Work,
 }
 
 /// One value, or the reason why there is none.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// Of what.
+    /// The metric.
     pub metric: &'a Metric,
     /// Interval and scope of the input.
     pub set: Arc<Set>,
@@ -65,7 +65,7 @@ impl Work {
     }
 }
 
-/// A part of the input, and by spot its counts and what is known beside them.
+/// A part of the input: its counts and quantities by spot.
 struct Part {
     set: Arc<Set>,
     spots: BTreeMap<usize, (Counts, Values)>,
@@ -126,7 +126,7 @@ pub fn derive<'a>(
     Ok(derived)
 }
 
-/// The lines of each part, in the order of the parts: the lines of one mostly follow each other.
+/// The lines of each part, in the order of the parts. Lines of a part mostly follow each other.
 fn in_parts<'a>(readings: impl Iterator<Item = &'a Reading>) -> Vec<(&'a Set, Vec<&'a Reading>)> {
     let mut known: BTreeMap<&Set, usize> = BTreeMap::new();
     let mut parts: Vec<(&Set, Vec<&Reading>)> = Vec::new();
@@ -151,7 +151,7 @@ impl Derived<'_> {
     }
 }
 
-/// What is the same for every metric.
+/// The input in the form that every metric uses.
 struct Input<'a> {
     machine: &'a Hardware,
     pmus: &'a [Arc<PmuSpec>],
@@ -282,7 +282,7 @@ impl Input<'_> {
             }
         };
         let valid = metric.valid_on(self.machine);
-        // What can never be complete is looked at once, for what it lacks.
+        // A place that can never be complete is tried once, to find what is missing.
         let (tried, lacking): (Vec<usize>, Vec<usize>) = spots.partition(|at| {
             valid.is_ok() && is_of(at) && (complete(at) || metric.formula.is_conditional())
         });

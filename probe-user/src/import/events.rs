@@ -1,4 +1,4 @@
-//! The events of an input: what each printed name stands for, and where its counts belong.
+//! The events of an input: the meaning of each printed name, and the place of its counts.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, hash_map},
@@ -14,7 +14,7 @@ use crate::{
     formula::Sample,
 };
 
-/// Where counts belong, in every part of the input: the PMU, the place, the modifiers.
+/// The place of counts in every part of the input: PMU, place, modifiers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spot {
     /// Index of the PMU.
@@ -32,7 +32,7 @@ impl Spot {
         }
     }
 
-    /// Whether counts of another place hold for this one too: cycles have no peer, and a PMU's
+    /// Whether counts of another place also hold for this one: cycles have no peer, and a PMU's
     /// cycle counter takes no filter.
     fn is_within(&self, wide: &Self) -> bool {
         let (narrow, place) = (&self.place, &wide.place);
@@ -45,7 +45,7 @@ impl Spot {
             && (place.filters == narrow.filters || place.filters.is_empty())
     }
 
-    /// How much it says.
+    /// The number of terms that narrow it.
     fn narrowness(&self) -> usize {
         let Place {
             peer,
@@ -68,10 +68,10 @@ impl std::fmt::Display for Spot {
     }
 }
 
-/// What a printed event may be: an event of each of these PMUs.
+/// The meanings of a printed event: an event of each of these PMUs.
 type Found = Vec<(usize, Known)>;
 
-/// What a printed event is: indices of its place, its event and its unit.
+/// The meaning of a printed event: indices of its place, its event and its unit.
 pub(super) struct Target {
     pub(super) spot: usize,
     pub(super) event: usize,
@@ -94,9 +94,9 @@ pub(super) struct Events<'a> {
     pub(super) ids: HashMap<&'a str, usize>,
     pub(super) streams: usize,
     pub(super) spots: Vec<Spot>,
-    /// As they are shown.
+    /// The places as text.
     pub(super) places: Vec<Arc<str>>,
-    /// Those that hold for a spot too, itself first and then the narrowest first.
+    /// The spots that hold for each spot: itself, then others, the narrowest first.
     pub(super) within: Vec<Vec<usize>>,
     /// The events of spots.
     pub(super) own: Vec<BTreeSet<usize>>,
@@ -168,7 +168,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The texts that are no event, sorted.
+    /// The texts that are not an event, sorted.
     pub(super) fn unknown(&self) -> Vec<(String, String)> {
         let unknown = self.texts.iter().filter_map(|text| {
             let why = text.targets.as_ref().err()?;

@@ -1,4 +1,4 @@
-//! Counts taken elsewhere, and the metrics that can be had from them.
+//! Counts from other tools, and the metrics that they give.
 //!
 //! Three forms are read, told apart by their first line: what `perf stat -x,` and `perf stat -j`
 //! print, and lines `event=value`. perf's counts are scaled to the whole time already; a line of
@@ -54,7 +54,7 @@ pub enum Counted {
     NotSupported,
 }
 
-/// What counts belong together.
+/// A part of the input whose counts belong together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Set {
     /// End of the interval (`-I`) as perf prints it, seconds.

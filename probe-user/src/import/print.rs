@@ -32,7 +32,7 @@ const REPEATED: &str = "counted more than once, and perf does not print which ev
 /// What is said of metrics without such a group.
 const MIXED: &str = "in no group together, so that each event is the one that ran longest";
 
-/// Values first, then each metric without one and why, then what was not used.
+/// Writes values, then metrics without a value and the reason, then events that were not used.
 ///
 /// # Errors
 /// Where the writer fails.
@@ -93,8 +93,8 @@ pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The values, in columns. An input may have a million: their widths are looked at first, so that no
-/// line is kept.
+/// Writes the values in columns. An input may have a million: widths are measured in a first pass,
+/// so that no line is kept.
 fn lines(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     let heading = ["metric", "for", "value", "unit", "live"].map(str::to_owned);
     let mut widths = heading.each_ref().map(|text| text.width());

@@ -1,14 +1,14 @@
-//! Which event of the catalogue a printed name is.
+//! Recognises events of the catalogue by printed names.
 //!
-//! Known are: the catalogue's own name, the driver's name and raw number with any instance of the
-//! PMU in front, the other names of the vendor's tools, raw codes of core events. Filters that the
-//! catalogue does not write make counts of their own: they are part of the place.
+//! Names are: the catalogue's own, the driver's name or raw number after any instance of the PMU,
+//! other names of the vendor's tools, raw codes of core events. Filters that the catalogue does not
+//! write are part of the place: their counts are separate.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::catalogue::{CountOf, EventSpec, Instance, Per, Place, PmuSpec};
 
-/// An event, and what its count is for.
+/// An event, and the place of its count.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Known {
     /// Its name in formulas.
@@ -76,7 +76,7 @@ pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<Known> {
     known.min_by_key(|known| known.extra)
 }
 
-/// What the placeholders of an encoding stand for in a printed event.
+/// The values of an encoding's placeholders in a printed event.
 #[derive(Default)]
 struct Captured {
     peer: Option<u32>,

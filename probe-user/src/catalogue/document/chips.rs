@@ -1,4 +1,4 @@
-//! The page of chips: how each is told, and which metrics have a value there.
+//! The page of chips: how each is identified, and which metrics have a value there.
 
 use super::{MADE, end, line};
 use crate::catalogue::{
@@ -7,17 +7,17 @@ use crate::catalogue::{
 };
 
 const HEAD: &str = "\
-`--chip` says it. Without it, pmuscope goes by what this table has, the first column that tells first; what fits
-no row has the generic metrics only. Chips of one platform are told by their sockets and the GPUs on PCI; where
-these fit none, no metric is ruled out.
+`--chip` sets the chip. Without it, pmuscope looks for the evidence in this table, from left to
+right; a machine that fits no row has only the generic metrics. The number of sockets and the GPUs
+on PCI identify the chip of a platform; where these fit none, no metric is ruled out.
 
 | platform | chips (`--chip`) | PMUs | SoC | PMUs without a name | core or CPU |
 |---|---|---|---|---|---|
 ";
 
 const NOT_BY_PMUS: &str = "
-The PMUs of Grace do not tell the chip: NVLink-C2C1 and CNVLINK are registered on chips that do not
-use them, and count zero there.
+The PMUs of Grace do not identify the chip: NVLink-C2C1 and CNVLINK are registered on chips that do
+not use them, and count zero there.
 
 ";
 
@@ -34,7 +34,7 @@ pub(super) fn page(catalogue: &Catalogue) -> String {
     end(out)
 }
 
-/// A row of the table of platforms; none for what nothing tells.
+/// A row of the table of platforms; none for a platform without evidence.
 fn tells(platform: Platform) -> String {
     let spec = platform.spec();
     let list = |items: Vec<String>| match items.is_empty() {

@@ -1,4 +1,4 @@
-//! What people ask, and the metrics that answer.
+//! Questions of users, and the metrics that answer them.
 
 use serde::Deserialize;
 
@@ -21,7 +21,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
     ask: String,
-    /// What prints the answer.
+    /// The command that prints the answer.
     command: String,
     /// The groups of the metrics that answer.
     groups: Vec<String>,
@@ -42,8 +42,8 @@ impl Question {
         group && (self.units.is_empty() || self.units.contains(&metric.unit))
     }
 
-    /// The question as a heading, the command, and the metrics that answer by family and by what
-    /// has a value.
+    /// Writes the question as a heading, the command, and the metrics that answer, by family and by
+    /// place of the values.
     pub(super) fn write(&self, out: &mut String, catalogue: &Catalogue) {
         line(out, &format!("### {}\n", self.ask));
         line(out, &format!("`{}`\n", self.command));
@@ -69,7 +69,7 @@ impl Question {
     }
 }
 
-/// What has a value of the metric.
+/// What the metric has values for.
 fn of(metric: &Metric) -> &'static str {
     let shared = metric.apportion != Apportion::None;
     match (metric.pmu.per, shared) {
