@@ -36,9 +36,12 @@ impl<T: Sum> Rows<T> {
     ) -> Self {
         let owners = usage.iter();
         let named = owners.filter_map(|(owner, usage)| Some((naming.entity(*owner)?, usage)));
+        // Both are in the order of entities.
+        let mut before = before.into_iter().flat_map(Self::iter).peekable();
         let row = |(entity, delta)| {
             let mut gained = Gained::first(delta, start);
-            if let Some(before) = before.and_then(|before| before.of(&entity)) {
+            while before.next_if(|(known, _)| **known < entity).is_some() {}
+            if let Some((_, before)) = before.next_if(|(known, _)| **known == entity) {
                 gained.go_on(before);
             }
             (entity, gained)
