@@ -15,11 +15,11 @@ use probe_common::{
     spe::{Class, Source},
 };
 use probe_user::{
-    catalogue::{Catalogue, Chip, Hardware},
+    catalogue::{Catalogue, Chip, Hardware, Of},
     event::{self},
     join::share::{Shares, Traffic, Weights},
     machine::Pmus,
-    plan::{CountSource, MetricSource, Plan, PlannedMetric, PlannedWeight, WeightKind},
+    plan::{CountSource, MetricSource, Plan, PlannedMetric, PlannedWeight},
     session::spe::SpeEvents,
     snapshot::SpeCounts,
     window::{Owner, Served, Window},
@@ -43,16 +43,15 @@ fn owner(cgroup: CgroupId) -> Owner {
 }
 
 /// The weights that a core counts: event, and its count for each nanosecond that anybody runs.
-const COUNTED: [(WeightKind, &str, u64); 3] = [
-    (WeightKind::LlcReadMisses, "llc_read_misses", 1),
-    (WeightKind::BusReads, "bus_reads", 2),
-    (WeightKind::WriteBacks, "write_backs", 3),
-];
+const COUNTED: [(&str, u64); 3] = [("llc_read_misses", 1), ("bus_reads", 2), ("write_backs", 3)];
 
 /// What the core counted of everybody.
-fn counted((kind, name, _): (WeightKind, &str, u64), plan: &Plan, window: &Window) -> Weights {
+fn counted((name, _): (&str, u64), plan: &Plan, window: &Window) -> Weights {
     let planned = PlannedWeight {
-        kind,
+        name: name.into(),
+        of: Of::Reads,
+        local: false,
+        states_error: true,
         all: place(plan, name),
         remote: None,
     };
@@ -79,10 +78,9 @@ fn sampled(window: &Window) -> Weights {
 }
 
 /// Shares of socket 0's traffic.
-fn shares(weights: Weights, traffic: &Traffic) -> Shares {
-    let weights = [weights];
-    let best = Weights::best(&weights, 0).unwrap();
-    let shares = best.cpu_reads(0, traffic).unwrap();
+fn shares(weights: &Weights, traffic: &Traffic) -> Shares {
+    weights.tells_of(0).unwrap();
+    let shares = weights.cpu_reads(0, traffic).unwrap();
     assert_eq!(shares.measured(), traffic.measured, "conservation");
     shares
 }
@@ -104,7 +102,7 @@ impl Containers {
 
     fn events(pmu: &TestPmu) -> String {
         let (core, _) = core();
-        let event = |((_, name, per_ns), at)| {
+        let event = |((name, per_ns), at)| {
             let code = code(at);
             pmu.control(&format!("rate {core} {code} 0 0 {per_ns}000000"));
             format!("{core}/config={code:#x},name={name}/")
@@ -157,8 +155,8 @@ fn quiet(
         .map(|cgroup| (cgroup.id, time(cgroup).1 - before[&cgroup.id]))
         .collect();
     let all: u64 = truth.values().sum();
-    let errors = |weights| {
-        let shares = shares(weights, &traffic);
+    let errors = |weights: Weights| {
+        let shares = shares(&weights, &traffic);
         let mut errors = Errors::default();
         for (cgroup, truth) in &truth {
             if truth * 100 >= all {
@@ -225,7 +223,7 @@ fn shares_are_near_the_truth() {
                 errors = run();
             }
         }
-        for (errors, (_, method, _)) in errors.iter().zip(COUNTED) {
+        for (errors, (method, _)) in errors.iter().zip(COUNTED) {
             errors.print(&load, method);
             assert!(near(errors), "{load}: {}", errors.largest);
         }
@@ -326,7 +324,7 @@ fn cut(on: &[u64], length: Duration) -> Errors {
             continue;
         }
         let weights = counted(COUNTED[0], counting.session.plan(), &window);
-        let shares = shares(weights, &traffic);
+        let shares = shares(&weights, &traffic);
         errors.add(&shares, containers.cgroups[0].id, truth[0]);
         if containers.cgroups.len() == 2 && truth[1] > 0 {
             errors.add(&shares, containers.cgroups[1].id, truth[1]);
@@ -357,7 +355,7 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
                 [first, second] => format!("{}:{}", second / 100, first / 100),
                 more => format!("{} equal", more.len()),
             };
-            errors.print(&format!("{load} | {milliseconds} ms"), COUNTED[0].1);
+            errors.print(&format!("{load} | {milliseconds} ms"), COUNTED[0].0);
             let in_units = errors.mean(errors.in_units);
             println!("{} shares", errors.shares);
             // Of errors that are stated rightly it is at most 1; of so few it scatters by about a

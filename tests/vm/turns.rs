@@ -157,7 +157,7 @@ fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestC
     for (at, rate) in (0..row.values.len()).zip(1_u8..) {
         let value = row.values[at].clone().unwrap().estimate;
         let error = value.value / (f64::from(rate) * truth) - 1.0;
-        let stated = value.rel_error().unwrap_or_default();
+        let stated = value.counting_error().unwrap_or_default();
         println!(
             "e{at}: live {:.1}%, error {:+.3}%, stated {:.1}%",
             value.live * 100.0,

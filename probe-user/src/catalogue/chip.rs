@@ -4,10 +4,7 @@ use std::{fmt, sync::LazyLock};
 
 use serde::{Deserialize, Serialize, de, ser};
 
-use super::{
-    files,
-    model::{Of, WeightKind},
-};
+use super::{files, model::Of};
 
 /// A platform, which says what families of the catalogue hold: an index into the list of platforms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +53,8 @@ pub struct PlatformSpec {
     /// platform.
     #[serde(rename = "weight")]
     pub weights: Option<Vec<WeightSpec>>,
+    /// The platform whose weights hold here too.
+    pub weights_of: Option<String>,
 }
 
 /// An architecture.
@@ -158,12 +157,21 @@ pub struct Driver {
 pub struct WeightSpec {
     /// Of which traffic.
     pub of: Of,
-    /// What it counts.
-    pub kind: WeightKind,
-    /// All accesses: a name in the core PMU's `events/`.
+    /// What the shares' `method` says.
+    pub name: String,
+    /// The accesses: a name in the core PMU's `events/`, or terms of its `format/`
+    /// (`event=0x2a,umask=0x1`).
     pub event: String,
-    /// Those to other sockets, where the core lists that event.
+    /// Those to other sockets' memory, where the core lists that event or has these terms.
     pub remote: Option<String>,
+    /// `event` counts accesses to the memory of the CPU's own socket only, in the same unit as
+    /// `remote`, so that both together divide what a memory controller counts for all sockets.
+    #[serde(default)]
+    pub local: bool,
+    /// Only on machines with so many sockets; absent: on all.
+    pub sockets: Option<u32>,
+    /// What it counts besides memory traffic, where that is too much for an error to be stated.
+    pub but: Option<String>,
 }
 
 /// All platforms and chips, by their handles.
@@ -239,9 +247,11 @@ impl Platform {
     /// What tells whose a socket's traffic is.
     #[must_use]
     pub fn weights(self) -> &'static [WeightSpec] {
-        let own = self.spec().weights.as_deref();
-        own.or(Self::generic().spec().weights.as_deref())
-            .unwrap_or_default()
+        let spec = self.spec();
+        let other = spec.weights_of.as_deref().and_then(Self::named);
+        let other = other.unwrap_or_else(Self::generic);
+        let weights = spec.weights.as_ref().or(other.spec().weights.as_ref());
+        weights.map_or(&[], Vec::as_slice)
     }
 }
 
@@ -352,6 +362,8 @@ pub struct Hardware {
     pub gpus_per_socket: Option<u32>,
     /// `MIDR_EL1` of CPU 0 without variant and revision.
     pub midr: Option<u32>,
+    /// `None` where the machine does not tell.
+    pub sockets: Option<u32>,
 }
 
 impl Hardware {
@@ -363,6 +375,7 @@ impl Hardware {
             chip: Some(chip),
             gpus_per_socket: chip.spec().gpus_per_socket,
             midr: None,
+            sockets: None,
         }
     }
 
@@ -376,6 +389,7 @@ impl Hardware {
                 chip: None,
                 gpus_per_socket: None,
                 midr: None,
+                sockets: None,
             },
         }
     }

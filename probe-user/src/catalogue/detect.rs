@@ -29,13 +29,18 @@ impl Hardware {
                 chip: None,
                 gpus_per_socket: None,
                 midr: None,
+                sockets: None,
             },
             |(chip, gpus_per_socket)| Self {
                 gpus_per_socket,
                 ..Self::of_chip(chip)
             },
         );
-        Self { midr, ..told }
+        Self {
+            midr,
+            sockets: sockets(machine, platform.spec()),
+            ..told
+        }
     }
 }
 

@@ -60,6 +60,12 @@ pub enum Problem {
     /// A driver that is not described.
     #[error("there is no driver {0} in [driver] of any file: describe it there")]
     Driver(String),
+    /// A platform takes the weights of one that there is not.
+    #[error("weights_of names {0}, which is no platform of any file")]
+    WeightsOf(String),
+    /// A weight is said to be of the own socket's memory, with none for that of others.
+    #[error("weight {0} is local and has no `remote`, which would count the other sockets' memory")]
+    LocalAlone(String),
     /// An event of that name is in two PMUs of the file.
     #[error("event {0} is defined twice: rename one of them")]
     EventTwice(String),

@@ -81,7 +81,7 @@ fn add(file: &mut file::File, metric: &Metric) {
     for event in metric.events() {
         add_event(file, &metric.pmu, event);
     }
-    if let Some((pmu, event)) = &metric.io {
+    for (pmu, event) in &metric.io {
         add_event(file, pmu, event);
     }
     let notes = &mut file.notes;
@@ -107,7 +107,7 @@ fn add(file: &mut file::File, metric: &Metric) {
         section: metric.section.clone(),
         apportion: metric.apportion,
         from_sockets: metric.from_sockets.clone(),
-        io: metric.io.as_ref().map(|(_, event)| event.clone()),
+        io: metric.io.iter().map(|(_, event)| event.clone()).collect(),
         bound: metric.bound,
         requires: metric.requires,
         notes: metric.notes.iter().map(&mut note).collect(),

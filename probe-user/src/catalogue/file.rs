@@ -81,8 +81,8 @@ pub(super) struct Metric {
     pub(super) apportion: Apportion,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) from_sockets: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) io: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) io: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bound: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -88,6 +88,16 @@ fn check(
         for midr in &platform.midr {
             once(format!("MIDR {midr:#x}"))?;
         }
+        if let Some(other) = &platform.weights_of {
+            let known = platforms.iter().any(|platform| platform.name == *other);
+            known
+                .then_some(())
+                .ok_or_else(|| Problem::WeightsOf(other.clone()))?;
+        }
+        let mut weights = platform.weights.iter().flatten();
+        if let Some(alone) = weights.find(|weight| weight.local && weight.remote.is_none()) {
+            return Err(Problem::LocalAlone(alone.name.clone()));
+        }
         for uncore in &platform.uncore {
             if !drivers.contains_key(&uncore.driver) {
                 return Err(Problem::Driver(uncore.driver.clone()));

@@ -244,7 +244,7 @@ fn load_metric(
     if raw.from_sockets.is_some() && pmu.mismatch.is_none() {
         return Err(MetricProblem::Mismatch(pmu.key.clone()));
     }
-    let io = raw.io.and_then(|event| {
+    let io = raw.io.into_iter().filter_map(|event| {
         let mut pmus = family.pmus.iter();
         let pmu = pmus.find(|pmu| pmu.events.contains_key(&event))?;
         Some((Arc::clone(pmu), event))
@@ -266,7 +266,7 @@ fn load_metric(
         section: raw.section,
         apportion: raw.apportion,
         from_sockets: raw.from_sockets,
-        io,
+        io: io.collect(),
         bound: raw.bound,
         requires: raw.requires,
         notes: raw.notes.iter().map(note).collect::<Result<_, _>>()?,

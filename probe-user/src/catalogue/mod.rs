@@ -56,7 +56,7 @@
 //! document = "grace"                 # optional: where it is not the file's
 //! apportion = "cpu_read"             # optional: how shares of containers are made
 //! from_sockets = "REMOTE_RD"         # optional: what the CPUs of the other socket say they sent here
-//! io = "IO_MISS"                     # optional: the part of devices, an event of another PMU of the file
+//! io = ["IO_MISS"]                   # optional: the part of devices, events of another PMU of the file
 //! bound = 100                        # optional: a share cannot be larger
 //! requires = "one-gpu"               # optional: the configuration it holds in
 //! notes = ["beats"]                  # optional: keys of [notes], all in the help text
@@ -111,7 +111,7 @@ pub use self::{
     event_spec::{CountOf, EventSpec, Sampled},
     excerpt::Excerpt,
     groups::{CounterGroup, Place, Settings},
-    model::{Apportion, Family, Kind, Metric, Of, Per, PmuSpec, Requirement, WeightKind},
+    model::{Apportion, Family, Kind, Metric, Of, Per, PmuSpec, Requirement},
     narrowed::Narrowed,
     pci::{DeviceSpec, FoundBy},
     template::{Instance, Pattern},

@@ -103,8 +103,10 @@ pub enum Apportion {
     CpuReadSource,
     /// Reads by the CPUs of this socket, of other sockets' memory.
     CpuReadRemote,
-    /// Writes by CPUs, of this socket unless `from_sockets` counts those of others.
+    /// Writes to a socket's memory by CPUs, of whatever socket.
     CpuWrite,
+    /// Writes by the CPUs of this socket, to whatever memory.
+    CpuWriteSource,
     /// To who owns the device.
     Device,
     /// The same; what block devices read from memory also by what was written to them.
@@ -129,7 +131,7 @@ impl Apportion {
     pub fn needs(self) -> Option<Of> {
         match self {
             Self::CpuRead | Self::CpuReadSource | Self::CpuReadRemote => Some(Of::Reads),
-            Self::CpuWrite => Some(Of::Writes),
+            Self::CpuWrite | Self::CpuWriteSource => Some(Of::Writes),
             Self::Device | Self::DeviceRead | Self::DeviceWrite | Self::DeviceBoth | Self::None => {
                 None
             }
@@ -145,6 +147,7 @@ impl Apportion {
             | Self::CpuReadSource
             | Self::CpuReadRemote
             | Self::CpuWrite
+            | Self::CpuWriteSource
             | Self::None => false,
         }
     }
@@ -157,6 +160,7 @@ impl fmt::Display for Apportion {
             Self::CpuReadSource => "cpu_read_source",
             Self::CpuReadRemote => "cpu_read_remote",
             Self::CpuWrite => "cpu_write",
+            Self::CpuWriteSource => "cpu_write_source",
             Self::Device => "device",
             Self::DeviceRead => "device_read",
             Self::DeviceWrite => "device_write",
@@ -174,18 +178,6 @@ pub enum Of {
     Reads,
     /// Writes by CPUs.
     Writes,
-}
-
-/// What a weight counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WeightKind {
-    /// Reads that missed the last-level cache.
-    LlcReadMisses,
-    /// Reads that a core sent to the bus.
-    BusReads,
-    /// Lines that a core's second-level cache wrote back.
-    WriteBacks,
 }
 
 /// A configuration that a formula is stated for.
@@ -224,9 +216,9 @@ pub struct Metric {
     /// The event that counts at the source what CPUs send to the memory of the other socket: their
     /// part of the count of that socket's event in the formula.
     pub from_sockets: Option<String>,
-    /// The part of devices in what the formula's event counts: an event of another PMU of the
-    /// family, with that PMU.
-    pub io: Option<(Arc<PmuSpec>, String)>,
+    /// The part of devices in what the formula's event counts: events of another PMU of the family,
+    /// with that PMU. Their counts are added up.
+    pub io: Vec<(Arc<PmuSpec>, String)>,
     /// The largest value that a share can have.
     pub bound: Option<f64>,
     /// The configuration that the formula is stated for.

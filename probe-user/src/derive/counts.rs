@@ -7,14 +7,14 @@ use std::{
 };
 
 use super::{
-    Attributes, Counter, Counting, Estimate, Kind, LiveTime, Metric, Reason, Report, Subject, Value,
+    Attributes, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
 };
 use crate::{
     formula::{Absent, NoValue},
     plan::{Column, CountSource, Plan},
     snapshot::UncoreReading,
     sys::clock::nanos,
-    window::{Counted, Gained, UncoreTotal, Usage, Window, float},
+    window::{Counted, Gained, LiveTime, UncoreTotal, Usage, Window, float},
 };
 
 /// A count, or why there is none.

@@ -21,8 +21,9 @@ pub use self::{
     ddio::{Advice, Finding, advice_for, finding},
     report::{Cell, Group, Part, Report, Table},
     series::{Attributes, Counting, Kind, Metric, Series, Subject},
-    value::{Counter, Estimate, Histogram, LiveTime, Method, Reason, Value},
+    value::{Counter, Estimate, Histogram, Method, Reason, Value},
 };
+pub use crate::window::LiveTime;
 use crate::{
     join::{Entity, Joined, Rows, View},
     plan::Plan,

@@ -229,7 +229,7 @@ fn who_was_not_seen_has_a_reason() {
     // The time of the others is in the error of the sum.
     let total = counts(&report, &Subject::Machine)[0].clone().unwrap();
     let unknown = 101.0 / 900.5;
-    let error = total.estimate.rel_error().unwrap();
+    let error = total.estimate.counting_error().unwrap();
     assert!(
         (error - f64::hypot(unknown, 4.0 / 15.0)).abs() < 1e-3,
         "{total:?}"

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{formula::NoValue, join::share};
+use crate::{formula::NoValue, join::share, window::LiveTime};
 
 /// The value of a series.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub struct Estimate {
 }
 
 /// How a value is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Method {
     /// Counted; where the counters took turns, for a part of the time ([`Estimate::live`]).
     #[default]
@@ -64,15 +64,6 @@ pub struct Counter {
     pub estimate: Estimate,
     /// The time in which it was counted; None for what no PMU counts.
     pub time: Option<LiveTime>,
-}
-
-/// For how long a counter could have counted, and for how long it did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LiveTime {
-    /// Nanoseconds for which the owners ran with the event enabled, on all CPUs or PMUs together.
-    pub enabled: u64,
-    /// Nanoseconds of those for which it was on the PMU.
-    pub running: u64,
 }
 
 /// How occurrences are distributed.
@@ -116,7 +107,7 @@ impl Estimate {
 
     /// [`Self::error`] as a part of the value; None where it is not known, or of nothing.
     #[must_use]
-    pub fn rel_error(&self) -> Option<f64> {
+    pub fn counting_error(&self) -> Option<f64> {
         let error = self.error?;
         (self.value != 0.0).then(|| error / self.value.abs())
     }
@@ -137,8 +128,15 @@ impl Value {
 impl Method {
     /// Whether it is a share of what was counted for several.
     #[must_use]
-    pub fn is_share(self) -> bool {
+    pub fn is_share(&self) -> bool {
         matches!(self, Self::Apportioned(_))
+    }
+
+    /// Whether it is a share whose weights no known load was compared with on this machine, so that
+    /// nothing says how well they stand for the traffic.
+    #[must_use]
+    pub fn is_not_validated(&self) -> bool {
+        matches!(self, Self::Apportioned(by) if by.needs_validation())
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::derive::{Cell, Kind, Method, Part, Report, Series, Subject, Value, served_name};
 
-const HEADING: [&str; 22] = [
+const HEADING: [&str; 23] = [
     "elapsed_s",
     "duration_s",
     "kind",
@@ -21,7 +21,7 @@ const HEADING: [&str; 22] = [
     "reason",
     "socket",
     "method",
-    "rel_error",
+    "counting_error",
     "device",
     "low",
     "high",
@@ -32,6 +32,7 @@ const HEADING: [&str; 22] = [
     "group",
     "enabled_ns",
     "running_ns",
+    "validated",
 ];
 
 /// A line. A field without a value is empty.
@@ -46,7 +47,7 @@ struct Line<'a> {
     reason: String,
     socket: String,
     method: String,
-    rel_error: String,
+    counting_error: String,
     device: &'a str,
     low: String,
     high: String,
@@ -57,6 +58,7 @@ struct Line<'a> {
     group: String,
     enabled: String,
     running_nanos: String,
+    validated: &'a str,
 }
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
@@ -129,7 +131,7 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
     let attributes = report.attributes(series);
     let mut line = Line {
         socket: text(attributes.socket),
-        method: match attributes.method {
+        method: match &attributes.method {
             Method::Counted => String::new(),
             method => method.to_string(),
         },
@@ -167,8 +169,11 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
             if let Some(bound) = estimate.above_bound {
                 line.reason = above_bound(bound);
             }
-            let error = estimate.rel_error();
-            line.rel_error =
+            if attributes.method.is_not_validated() {
+                line.validated = "false";
+            }
+            let error = estimate.counting_error();
+            line.counting_error =
                 text(error.filter(|error| *error > 0.0 || attributes.method.is_share()));
         }
     }
@@ -210,7 +215,7 @@ impl Lines<'_> {
             &line.reason,
             &line.socket,
             &line.method,
-            &line.rel_error,
+            &line.counting_error,
             line.device,
             &line.low,
             &line.high,
@@ -221,6 +226,7 @@ impl Lines<'_> {
             &line.group,
             &line.enabled,
             &line.running_nanos,
+            line.validated,
         ];
         for field in fields {
             self.csv.write_field(printable(field).as_bytes())?;

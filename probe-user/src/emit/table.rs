@@ -143,6 +143,7 @@ impl<'a> Page<'a> {
 
     fn below(&self, options: Options) -> Vec<String> {
         let mut lines = notes::reasons(self);
+        lines.extend(shares::notes(self));
         lines.extend(notes::findings(
             self.report,
             options.first || self.screen.in_place,

@@ -23,7 +23,6 @@ pub use self::{
     planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
     weights::PlannedWeight,
 };
-pub use crate::catalogue::WeightKind;
 use crate::{
     catalogue::{self, Sampled},
     devices::{Device, Devices},
@@ -121,6 +120,9 @@ pub struct Plan {
     pub metrics: PlannedMetrics,
     /// Counters on CPUs that tell who caused a socket's traffic, the best first.
     pub weights: Vec<PlannedWeight>,
+    /// Why they are not live all the time, where they take turns with other groups.
+    #[serde(default)]
+    pub weights_in_turns: Option<String>,
     /// The devices of the machine, where metrics are about them.
     pub devices: Arc<Devices>,
     /// The CPUs of each kind of core, where the machine has several.

@@ -6,12 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Column, CountSource, Plan, Planned, RequestedEvent,
-    capacity::Capacity,
-    pack::{Packed, pack},
-    recorded::Recorded,
+    Column, CountSource, Plan, Planned, RequestedEvent, capacity::Capacity, recorded::Recorded,
     sampled,
-    weights::PlannedWeight,
 };
 use crate::{
     catalogue::{self, Hardware, Metric, Settings},
@@ -22,9 +18,11 @@ use crate::{
 
 mod event_set;
 mod offer;
+mod room;
 pub(super) use event_set::wanted;
 use event_set::{EventSet, Kind, Whose};
 use offer::Offer;
+use room::Room;
 
 /// What is to be counted and computed.
 pub struct Request<'a> {
@@ -119,9 +117,14 @@ impl Plan {
         plan.offer(&offers).into_iter().for_each(&mut add);
         check_filters(event_sets.values().flatten(), request, pmus)?;
         let several_kinds = pmus.cores().nth(1).is_some();
+        let pinned = room::pin(&mut event_sets, capacity, &plan).unwrap_or_else(|why| {
+            plan.weights_in_turns = Some(why);
+            Vec::new()
+        });
         // Fixed groups come before rotated ones: by Kind's order, `Beside` before `Core`.
         for (kind, event_sets) in &event_sets {
-            plan.place(kind, event_sets, several_kinds, capacity);
+            let room = Room::of(capacity).beside(&pinned, kind);
+            plan.place(kind, event_sets, several_kinds, room);
         }
         plan.join_offers(&offers);
         plan.metrics.machine = Some(request.machine);
@@ -156,15 +159,9 @@ impl Plan {
         event_sets
     }
 
-    fn place(
-        &mut self,
-        kind: &Kind,
-        event_sets: &[EventSet],
-        several_kinds: bool,
-        capacity: &Capacity,
-    ) {
-        let (event_sets, left) = choose(event_sets, capacity);
-        let mut packed = packed(&event_sets, capacity);
+    fn place(&mut self, kind: &Kind, event_sets: &[EventSet], several_kinds: bool, room: Room<'_>) {
+        let (event_sets, left) = choose(event_sets, room);
+        let mut packed = room.packed(&event_sets);
         for (event_set, of) in event_sets.iter().zip(&mut packed.of) {
             // What the user wants together is opened as it is: the kernel says what is wrong with
             // it.
@@ -206,18 +203,18 @@ impl Plan {
                     let places: Vec<CountSource> = places.collect();
                     self.give(event_set, &places);
                 }
-                None => self.refuse(event_set, capacity),
+                None => self.refuse(event_set, room),
             }
         }
     }
 
     /// Says of a metric why no group holds it.
-    fn refuse(&mut self, event_set: &EventSet, capacity: &Capacity) {
+    fn refuse(&mut self, event_set: &EventSet, room: Room<'_>) {
         let (Whose::Metric { at, .. } | Whose::Offered { at, .. }) = event_set.whose else {
             return;
         };
         let planned = &mut self.metrics.list[at];
-        match (capacity.can_schedule(&event_set.wanted), &event_set.whose) {
+        match (room.can_schedule(&event_set.wanted), &event_set.whose) {
             (Err(refusal), _) => planned.sources = Err(refusal.to_string()),
             (Ok(()), Whose::Offered { .. }) => {
                 planned.sources = Err(format!(
@@ -315,15 +312,7 @@ impl Plan {
                 sources.for_each(|source| source.events.extend(events()));
             }
             Whose::Io { at } => self.metrics.list[*at].io.extend(places),
-            Whose::Weight(kind) => {
-                if let Some(all) = places.first() {
-                    self.weights.push(PlannedWeight {
-                        kind: *kind,
-                        all: *all,
-                        remote: places.get(1).copied(),
-                    });
-                }
-            }
+            Whose::Weight(weight) => self.weights.extend(weight.at(places)),
         }
     }
 }
@@ -333,30 +322,21 @@ impl Plan {
 /// offered.
 fn choose<'a>(
     event_sets: &'a [EventSet],
-    capacity: &Capacity,
+    room: Room<'_>,
 ) -> (Vec<&'a EventSet>, Vec<&'a EventSet>) {
     let is_offered = |event_set: &&EventSet| matches!(event_set.whose, Whose::Offered { .. });
     let (offered, mut chosen): (Vec<&EventSet>, Vec<&EventSet>) =
         event_sets.iter().partition(is_offered);
-    let groups = packed(&chosen, capacity).groups.len();
+    let groups = room.packed(&chosen).groups.len();
     let mut left = Vec::new();
     for event_set in offered {
         chosen.push(event_set);
-        let packed = packed(&chosen, capacity);
+        let packed = room.packed(&chosen);
         if packed.groups.len() > groups || packed.of.last() == Some(&None) {
             left.extend(chosen.pop());
         }
     }
     (chosen, left)
-}
-
-/// Every event set as a whole in one group.
-fn packed(event_sets: &[&EventSet], capacity: &Capacity) -> Packed<RequestedEvent> {
-    let wanted: Vec<Vec<RequestedEvent>> = event_sets
-        .iter()
-        .map(|event_set| event_set.wanted.clone())
-        .collect();
-    pack(&wanted, |group| capacity.can_schedule(group).is_ok())
 }
 
 /// Refuses filters of events and of metrics' events that exclude each other: each was parsed by

@@ -4,10 +4,7 @@ use super::{
     CountSource, Plan,
     planner::{MetricSource, Request},
 };
-use crate::{
-    catalogue::{Apportion, Metric},
-    machine::Pmus,
-};
+use crate::{catalogue::Metric, machine::Pmus};
 
 impl Plan {
     /// Whether a session must sample to have values for all metrics.
@@ -20,23 +17,6 @@ impl Plan {
             .flat_map(|planned| &planned.sources);
         let mut events = sources.flatten().flat_map(|source| &source.events);
         events.any(|(_, place)| matches!(place, CountSource::Sampled(_)))
-    }
-
-    /// Whether it has a metric whose shares samples of loads tell.
-    #[must_use]
-    pub fn shares_reads(&self) -> bool {
-        let reads = [
-            Apportion::CpuRead,
-            Apportion::CpuReadSource,
-            Apportion::CpuReadRemote,
-        ];
-        self.metrics.list.iter().any(|planned| {
-            reads.contains(&planned.metric.apportion)
-                && planned
-                    .sources
-                    .as_ref()
-                    .is_ok_and(|sources| !sources.is_empty())
-        })
     }
 }
 

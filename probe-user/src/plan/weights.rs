@@ -1,57 +1,97 @@
 //! The counters on CPUs that tell who caused a socket's traffic.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::CountSource;
 use crate::{
-    catalogue::{Metric, Of, Platform, WeightKind, WeightSpec},
+    catalogue::{Hardware, Metric, Of, WeightSpec},
     machine::{Pmu, PmuKind, Pmus},
 };
 
 /// A weight, and where its counters are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedWeight {
-    /// What is counted.
-    pub kind: WeightKind,
+    /// Its name in the catalogue.
+    pub name: Arc<str>,
+    /// The traffic that it is a weight of.
+    pub of: Of,
+    /// Whether [`Self::all`] is of the CPU's own socket's memory only
+    /// ([`WeightSpec::local`](crate::catalogue::WeightSpec::local)).
+    pub local: bool,
+    /// Whether an error can be stated of its shares
+    /// ([`WeightSpec::but`](crate::catalogue::WeightSpec::but)).
+    pub states_error: bool,
     /// All accesses.
     pub all: CountSource,
     /// Those to other sockets, where the core counts them apart.
     pub remote: Option<CountSource>,
 }
 
-/// A weight before it has a place: its events in the syntax of `-e`.
-pub(super) struct RequestedWeight {
-    pub(super) kind: WeightKind,
-    pub(super) all: String,
-    pub(super) remote: Option<String>,
+/// A weight before it has a place.
+#[derive(Clone)]
+pub(super) struct RequestedWeight(&'static WeightSpec);
+
+impl RequestedWeight {
+    /// Where its events, all accesses first, are counted there.
+    pub(super) fn at(&self, places: &[CountSource]) -> Option<PlannedWeight> {
+        Some(PlannedWeight {
+            name: self.0.name.as_str().into(),
+            of: self.0.of,
+            local: self.0.local,
+            states_error: self.0.but.is_none(),
+            all: *places.first()?,
+            remote: places.get(1).copied(),
+        })
+    }
 }
 
-/// What the shares of these metrics need and the core PMU lists; the first of each traffic that it
-/// has.
-pub(super) fn wanted(metrics: &[&Metric], platform: Platform, pmus: &Pmus) -> Vec<RequestedWeight> {
+/// What the shares of these metrics need and the core PMU has, with the events in the syntax of
+/// `-e`; the first of each traffic.
+pub(super) fn wanted(
+    metrics: &[&Metric],
+    machine: &Hardware,
+    pmus: &Pmus,
+) -> Vec<(RequestedWeight, Vec<String>)> {
     let mut cores = pmus.cores().filter(|pmu| pmu.kind == PmuKind::Core);
     // Of several kinds of core each would need a weight of its own, and they could not be added up.
     let (Some(core), None) = (cores.next(), cores.next()) else {
         return Vec::new();
     };
-    let needed = |of: Of| {
-        metrics
-            .iter()
-            .any(|metric| metric.apportion.needs() == Some(of))
+    let sockets = machine.sockets.unwrap_or(1);
+    let needs = |of: Of| {
+        let mut needs = metrics.iter().map(|metric| metric.apportion);
+        needs.any(|apportion| apportion.needs() == Some(of))
     };
     let first = |of: Of| {
-        let mut weights = platform.weights().iter().filter(|weight| weight.of == of);
-        weights.find_map(|weight| on(core, weight))
+        let mut weights = machine.platform.weights().iter().filter(|weight| {
+            weight.of == of && weight.sockets.is_none_or(|of_many| of_many == sockets)
+        });
+        weights.find_map(|weight| Some((RequestedWeight(weight), events(core, weight)?)))
     };
-    let traffic = [Of::Reads, Of::Writes].into_iter();
-    traffic.filter(|of| needed(*of)).filter_map(first).collect()
+    let reads = first(Of::Reads).filter(|(weight, _)| {
+        // What a CPU reads tells to which memory it writes too, where that is not counted.
+        needs(Of::Reads) || needs(Of::Writes) && weight.0.local
+    });
+    let writes = needs(Of::Writes).then(|| first(Of::Writes)).flatten();
+    reads.into_iter().chain(writes).collect()
 }
 
-fn on(core: &Pmu, weight: &WeightSpec) -> Option<RequestedWeight> {
-    let event = |name: &String| core.event(name).map(|_| format!("{}/{name}/", core.name));
-    Some(RequestedWeight {
-        kind: weight.kind,
-        all: event(&weight.event)?,
-        remote: weight.remote.as_ref().and_then(event),
-    })
+/// The events that the core has: all accesses, those to other sockets.
+fn events(core: &Pmu, weight: &WeightSpec) -> Option<Vec<String>> {
+    let has = |event: &str| match event.contains('=') {
+        true => event.split(',').all(|term| {
+            let name = term.split('=').next().unwrap_or_default();
+            core.formats.contains_key(name)
+        }),
+        false => core.event(event).is_some(),
+    };
+    let named = |event: &String| has(event).then(|| format!("{}/{event}/", core.name));
+    let all = named(&weight.event)?;
+    let remote = weight.remote.as_ref().and_then(named);
+    if weight.local && remote.is_none() {
+        return None;
+    }
+    Some(std::iter::once(all).chain(remote).collect())
 }

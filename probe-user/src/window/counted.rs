@@ -48,6 +48,15 @@ struct Unseen {
     covariance: Matrix,
 }
 
+/// For how long a counter could have counted, and for how long it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveTime {
+    /// Nanoseconds for which the owners ran with the event enabled, on all CPUs or PMUs together.
+    pub enabled: u64,
+    /// Nanoseconds of those for which it was on the PMU.
+    pub running: u64,
+}
+
 /// A row of an owner and group: what was counted on one CPU.
 #[derive(Debug)]
 pub(super) struct CpuRow {
@@ -92,6 +101,23 @@ pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<Counted>) {
         let rate = Rate::of_known(all, time - left);
         for counted in all {
             counted.fill(&rate, left);
+        }
+    }
+}
+
+impl LiveTime {
+    /// Adds those of another CPU or owner.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.enabled = self.enabled.saturating_add(other.enabled);
+        self.running = self.running.saturating_add(other.running);
+    }
+
+    /// The part of the time for which it counted; 1 where there was none.
+    #[must_use]
+    pub fn live(self) -> f64 {
+        match self.enabled {
+            0 => 1.0,
+            enabled => float(self.running) / float(enabled),
         }
     }
 }

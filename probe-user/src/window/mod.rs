@@ -9,8 +9,8 @@ use std::{
 
 use probe_common::CgroupId;
 
-pub use self::counted::Counted;
 pub(crate) use self::counted::float;
+pub use self::counted::{Counted, LiveTime};
 use self::usage::Gains;
 use crate::{
     devices::DeviceDeltas,

@@ -11,9 +11,9 @@ pub(super) struct Errors {
     pub(super) squares: f64,
     pub(super) largest: f64,
     pub(super) shares: u32,
-    /// Of the errors as parts of `rel_error`.
+    /// Of the errors as parts of `counting_error`.
     pub(super) in_units: f64,
-    /// Each `rel_error`.
+    /// Each `counting_error`.
     pub(super) stated: Vec<f64>,
 }
 
@@ -25,7 +25,7 @@ impl Errors {
         let share = share.unwrap_or_default();
         let error = (share.count as f64 / truth as f64 - 1.0).abs();
         // Without a count nothing is stated: then all of it is missing.
-        let stated = shares.rel_error(&share).unwrap_or(1.0);
+        let stated = shares.counting_error(&share).unwrap_or(1.0);
         self.squares += error * error;
         self.largest = self.largest.max(error);
         self.in_units += (error / stated).powi(2);

@@ -38,7 +38,7 @@ const VALUES: &str = "\
 
 All events of a metric are counted in one group, so that a ratio is exact however the groups take
 turns. Core metrics have a value for each container: counts are scaled by enabled / running time on
-each CPU and then added up, and time is the wall time of the window; `rel_error` is the error of that
+each CPU and then added up, and time is the wall time of the window; `counting_error` is the error of that
 ([accuracy.md](accuracy.md)). Uncore metrics have a value for each socket or device: counts stay as
 they are, and time is the running time of their group.
 

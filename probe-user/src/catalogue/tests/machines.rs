@@ -114,7 +114,12 @@ fn what_cannot_be_told_is_not_guessed() {
 fn vera_is_told_by_its_pmus() {
     for pmu in ["nvidia_ucf_pmu_0", "nvidia_cmem_latency_pmu_1"] {
         let machine = Sysfs::new().pmus(&[pmu]).machine();
-        assert_eq!(machine, Hardware::of_chip(Chip::named("tegra410").unwrap()));
+        let machine = Hardware {
+            sockets: None,
+            ..machine
+        };
+        let vera = Hardware::of_chip(Chip::named("tegra410").unwrap());
+        assert_eq!(machine, vera);
     }
 }
 

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::{
-    Attributes, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject, Value, metrics,
+    Attributes, Counting, Estimate, Finding, Kind, Method, Metric, Reason, Report, Subject, Value,
+    metrics,
 };
 use crate::{
     join::{
@@ -35,11 +36,29 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
         let planned = &plan.metrics.list[shared.of.metric];
         let metric = report.add_metric(Metric {
             name: format!("{}{APPORTIONED}", planned.metric.name),
-            help: format!("{}: the share of each", planned.metric.title),
+            help: format!(
+                "{}: the share of each; not validated here where it goes by a weight",
+                planned.metric.title
+            ),
             unit: planned.metric.unit.clone(),
             kind: Kind::Gauge,
             counting: Counting::All,
         });
+        if shared
+            .of
+            .shares
+            .as_ref()
+            .is_ok_and(|shares| shares.saturated)
+        {
+            report.findings.push(Finding {
+                socket: shared.of.socket,
+                text: format!(
+                    "a weight of the shares of {} is more than 2^64: it is cut, so the shares are \
+                     wrong, nobody knows by how much",
+                    planned.metric.name
+                ),
+            });
+        }
         for row in rows(plan, window, shared) {
             let attributes = report.add_attributes(Attributes {
                 socket: Some(row.socket),
@@ -97,16 +116,16 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
         Some(Err(reason)) => return unknown(Reason::NoValue(reason)),
         None => return unknown(Reason::NoShare(NoShare::NotMeasured)),
     };
-    let part = |whose, count: u64, rel_error: Option<f64>| {
+    let part = |whose, count: u64, live: f64, counting_error: Option<f64>| {
         let own = value.value * fraction(count, shares);
         let share = Estimate {
             value: own,
-            live: value.live,
+            live: value.live.min(live),
             interval: None,
-            error: rel_error.map(|error| error * own.abs()),
+            error: counting_error.map(|error| error * own.abs()),
             above_bound: None,
         };
-        row(whose, Some(shares.method), Ok(share))
+        row(whose, Some(shares.method.clone()), Ok(share))
     };
     let mut entities: Vec<_> = shared.entities.iter().collect();
     entities.sort_by_key(|(_, share)| std::cmp::Reverse(share.count));
@@ -116,13 +135,16 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
         match (share.count, share.why_incomplete) {
             (0, None) => {}
             (0, Some(reason)) => all.push(row(whose, None, Err(Reason::NoShare(reason)))),
-            (count, _) => all.push(part(whose, count, shares.rel_error(share))),
+            (count, _) => {
+                let live = share.time.live();
+                all.push(part(whose, count, live, shares.counting_error(share)));
+            }
         }
     }
-    if planned.metric.io.is_some() {
-        all.push(part(Subject::Io, shares.io, None));
+    if !planned.metric.io.is_empty() {
+        all.push(part(Subject::Io, shares.io, 1.0, None));
     }
-    all.push(part(Subject::Unattributed, shares.unattributed, None));
+    all.push(part(Subject::Unattributed, shares.unattributed, 1.0, None));
     all
 }
 

@@ -65,7 +65,7 @@ fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
     assert_eq!(ipc.error, Some(0.0));
     assert_eq!((frequency.value, frequency.live), (3.2, 0.25));
     assert!(
-        (frequency.rel_error().unwrap() - 0.75).abs() < 1e-6,
+        (frequency.counting_error().unwrap() - 0.75).abs() < 1e-6,
         "{frequency:?}"
     );
 }

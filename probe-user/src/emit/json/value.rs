@@ -54,12 +54,15 @@ impl<'a> Shown<'a> {
         if let Some(bound) = estimate.above_bound {
             map.serialize_entry("above_bound", &bound)?;
         }
-        let method = self.attributes.method;
+        let method = &self.attributes.method;
         // Shares say too that they are exact, or that it is not known how exact.
-        match estimate.rel_error() {
-            error if method.is_share() => map.serialize_entry("rel_error", &error)?,
-            Some(error) if error > 0.0 => map.serialize_entry("rel_error", &error)?,
+        match estimate.counting_error() {
+            error if method.is_share() => map.serialize_entry("counting_error", &error)?,
+            Some(error) if error > 0.0 => map.serialize_entry("counting_error", &error)?,
             _ => {}
+        }
+        if method.is_not_validated() {
+            map.serialize_entry("validated", &false)?;
         }
         match method {
             Method::Counted => Ok(()),

@@ -71,12 +71,15 @@ impl Aspect {
                 ": upper end of the 95% interval of the estimate",
             ),
             (Self::Error, Kind::Counter) => (
-                "estimated_standard_error",
-                ": standard error of the estimate",
+                "estimated_counting_error",
+                ": standard error of the estimate, as far as counting makes it",
             ),
             (Self::Lower, _) => ("lower", ": lower end of the 95% interval"),
             (Self::Upper, _) => ("upper", ": upper end of the 95% interval"),
-            (Self::Error, _) => ("standard_error", ": standard error"),
+            (Self::Error, _) => (
+                "counting_error",
+                ": standard error, as far as counting makes it",
+            ),
             (Self::Live, _) => (
                 "live",
                 ": smallest share of the window for which one of its events was on the PMU",
@@ -343,14 +346,14 @@ mod tests {
             (
                 &clock,
                 Aspect::Error,
-                "events_estimated_standard_error_seconds",
+                "events_estimated_counting_error_seconds",
             ),
             (&sampled, Aspect::Samples, "spe_operations_samples"),
             (&sampled, Aspect::Lower, "spe_operations_estimated_lower"),
             (&latency, Aspect::Value, "latency_cycles"),
             (&latency, Aspect::Upper, "latency_upper_cycles"),
             (&ratio, Aspect::Live, "miss_live_ratio"),
-            (&ratio, Aspect::Error, "miss_standard_error_ratio"),
+            (&ratio, Aspect::Error, "miss_counting_error_ratio"),
         ];
         for (metric, aspect, expected) in cases {
             let family = family(metric, Level::Rows, false, aspect);

@@ -143,16 +143,16 @@ fn every_kind_of_value_is_read_back() {
         assert_eq!(of(&name, &labels), Some(began), "{name}");
     }
     // What was estimated may be off.
-    let error = of("pmuscope_events_estimated_standard_error", &with(&[cycles]));
+    let error = of("pmuscope_events_estimated_counting_error", &with(&[cycles]));
     assert!((error.unwrap() - 750.0 * 2.0_f64.sqrt()).abs() < 1e-9);
-    let name = "pmuscope_events_estimated_standard_error_seconds";
+    let name = "pmuscope_events_estimated_counting_error_seconds";
     assert_eq!(of(name, &with(&[clock])), None, "nothing was estimated");
     assert_eq!(of("pmuscope_ipc_per_cycle", &command), Some(1.5));
     assert_eq!(of("pmuscope_machine_ipc_per_cycle", &[]), Some(1.25));
     let bandwidth = "pmuscope_read_bandwidth_bytes_per_second";
     assert_eq!(of(bandwidth, &[("socket", "0")]), Some(12.5e9));
     // Of turns their share of the window, and the error.
-    for (word, value) in [("live", 0.25), ("standard_error", 1.5 / 800.0)] {
+    for (word, value) in [("live", 0.25), ("counting_error", 1.5 / 800.0)] {
         let name = format!("pmuscope_branch_miss_{word}_ratio");
         assert_eq!(of(&name, &command), Some(value), "{name}");
     }

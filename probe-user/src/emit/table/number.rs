@@ -2,8 +2,8 @@
 //! their error where it is known.
 
 use crate::{
-    derive::{Estimate, LiveTime, Value},
-    window::float,
+    derive::{Estimate, Value},
+    window::{LiveTime, float},
 };
 
 /// The widest interval that is shown as a percentage up and down.
@@ -29,8 +29,6 @@ pub(super) struct Number {
     pub(super) value: f64,
     /// The ends of its 95% interval.
     pub(super) ends: Option<(f64, f64)>,
-    /// Standard error, where that is shown.
-    pub(super) error: Option<f64>,
     /// The live share.
     pub(super) live: f64,
     /// The times of which `live` is the share, where they are known.
@@ -50,7 +48,6 @@ impl Number {
         Self {
             value: estimate.value,
             ends: estimate.interval,
-            error: None,
             live: estimate.live,
             time: None,
             at_least: false,
@@ -69,8 +66,7 @@ impl Number {
         })
     }
 
-    /// Adds another. Intervals are combined as those of independent samples, errors as if all were
-    /// off the same way. Live shares are weighed by their times; where these are not known the
+    /// Adds another. Intervals are combined as those of independent samples. Live shares are weighed by their times; where these are not known the
     /// smallest one stands for the sum.
     pub(super) fn add(&mut self, other: &Self) {
         let apart = |number: &Self| {
@@ -91,7 +87,6 @@ impl Number {
         *self = Self {
             value,
             ends: self.ends.or(other.ends).map(|_| ends),
-            error: self.error.zip(other.error).map(|(a, b)| a + b),
             live,
             time,
             at_least: self.at_least || other.at_least,
@@ -123,16 +118,9 @@ impl Form {
     /// A number with what is known of its error: `1.50 M ±5.0%`, `32.8 [0.830, 182] k`.
     pub(super) fn text(self, number: &Number) -> String {
         let value = number.value * self.factor;
-        let (ends, error) = (number.ends, number.error);
-        let text = match (
-            ends.map(|(low, high)| (low * self.factor, high * self.factor)),
-            error,
-        ) {
-            (Some(ends), _) => self.with_ends(value, ends),
-            (None, Some(error)) if value != 0.0 => {
-                self.with_error(value, error * self.factor / value.abs())
-            }
-            (None, _) => self.plain(value),
+        let text = match number.ends {
+            Some((low, high)) => self.with_ends(value, (low * self.factor, high * self.factor)),
+            None => self.plain(value),
         };
         if number.at_least {
             format!("≥{text}")
@@ -320,11 +308,6 @@ mod tests {
         assert_eq!(exact(COUNT).text(&with_ends(0.0, 0.0, 0.0)), "0");
         let uneven = with_ends(100.0, 99.0, 119.0);
         assert_eq!(RATIO.text(&uneven), "100 [99.0, 119]");
-        let share = Number {
-            error: Some(0.25),
-            ..Number::plain(12.5)
-        };
-        assert_eq!(RATIO.text(&share), "12.5 ±2.0%");
     }
 
     #[test]

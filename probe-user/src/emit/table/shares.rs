@@ -1,5 +1,5 @@
-//! Shares: the owners of the traffic of a socket or a device, with the error and the method of each
-//! share.
+//! Shares: whose the traffic of a socket or a device is, and how it is known. Their counting error
+//! is not shown: it leaves out how well the weights stand for the traffic, which dominates.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::{
     number::Number,
 };
 use crate::{
-    derive::{Method, Part, Report, Series},
+    derive::{Estimate, Method, Part, Report, Series},
     emit::printable::printable,
 };
 
@@ -35,20 +35,17 @@ pub(super) fn grid(page: &Page<'_>) -> Grid {
             let Some(estimate) = series.estimate() else {
                 continue;
             };
-            let method = match report.attributes(series).method {
-                Method::Counted => None,
-                method => Some(format!("by {method}")),
-            };
-            let column = *columns
-                .entry((series.metric, method.clone()))
-                .or_insert_with(|| {
-                    let mut column = page.column(report.metric(series));
-                    column.under.extend(method);
-                    // Parts of one whole.
-                    column.adds_up = true;
-                    grid.columns.push(column);
-                    grid.columns.len() - 1
-                });
+            let method = &report.attributes(series).method;
+            let column = *columns.entry((series.metric, method)).or_insert_with(|| {
+                let mut column = page.column(report.metric(series));
+                if *method != Method::Counted {
+                    column.under.push(format!("by {method}"));
+                }
+                // Parts of one whole.
+                column.adds_up = true;
+                grid.columns.push(column);
+                grid.columns.len() - 1
+            });
             let labels = vec![page.name(group), place(report, series)];
             // Two parts of a socket may have one name.
             let same = rows.entry(labels.clone()).or_default();
@@ -61,11 +58,11 @@ pub(super) fn grid(page: &Page<'_>) -> Grid {
                 same.push(grid.rows.len() - 1);
                 grid.rows.len() - 1
             });
-            let number = Number {
-                error: estimate.error,
-                ..Number::of(estimate)
+            let cell = match is_rough(series) {
+                true => Cell::Absent,
+                false => Cell::Number(Number::of(estimate)),
             };
-            cells.insert((row, column), Cell::Number(number));
+            cells.insert((row, column), cell);
         }
     }
     for row in &mut grid.rows {
@@ -75,6 +72,39 @@ pub(super) fn grid(page: &Page<'_>) -> Grid {
         grid.rows[row].cells[column] = cell;
     }
     grid
+}
+
+/// Whether a share may be wrong by more than itself by the way it was counted alone.
+fn is_rough(series: &Series) -> bool {
+    let error = series.estimate().and_then(Estimate::counting_error);
+    error.is_some_and(|error| error > 1.0)
+}
+
+/// What has to be said of all shares: that nothing says how well they stand for the traffic, and
+/// how many are too rough to be shown.
+pub(super) fn notes(page: &Page<'_>) -> Vec<String> {
+    let groups = page.groups.iter();
+    let groups = groups.filter(|group| group.part == Part::Shares);
+    let shares = groups.flat_map(|group| group.series);
+    let shares: Vec<&Series> = shares.filter(|series| series.value.is_ok()).collect();
+    let rough = shares.iter().filter(|series| is_rough(series)).count();
+    let weighed = |series: &&Series| page.report.attributes(series).method.is_not_validated();
+    let mut notes = Vec::new();
+    if rough > 0 {
+        notes.push(format!(
+            " - {rough} share{}: the error of counting alone is larger than the share (--format \
+             json has both): longer windows have less",
+            if rough == 1 { "" } else { "s" }
+        ));
+    }
+    if shares.iter().any(weighed) {
+        notes.push(
+            " ! shares are not validated here: what their weights do not see is in no error \
+             (docs/accuracy.md)"
+                .to_owned(),
+        );
+    }
+    notes
 }
 
 /// The socket or device whose traffic is shared.

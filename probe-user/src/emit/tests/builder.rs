@@ -240,7 +240,10 @@ impl Fixture {
         let attributes = Attributes {
             socket: Some(1),
             method: match share {
-                Ok(_) => Method::Apportioned(share::Method::LlcReadMisses),
+                Ok(_) => Method::Apportioned(share::Method::Counted {
+                    weight: "llc_read_misses".into(),
+                    states_error: true,
+                }),
                 Err(_) => Method::Counted,
             },
             ..Attributes::default()

@@ -6,20 +6,10 @@ use probe_common::CgroupId;
 
 use super::{Method, SocketWeights, Weight, Weights};
 use crate::{
-    plan::{CountSource, PlannedWeight, WeightKind},
+    plan::{CountSource, PlannedWeight},
     snapshot::Hook,
-    window::{Counted, Owner, Window},
+    window::{Counted, LiveTime, Owner, Window},
 };
-
-impl Method {
-    pub(super) fn of(kind: WeightKind) -> Self {
-        match kind {
-            WeightKind::LlcReadMisses => Self::LlcReadMisses,
-            WeightKind::BusReads => Self::BusReads,
-            WeightKind::WriteBacks => Self::WriteBacks,
-        }
-    }
-}
 
 impl Weights {
     /// What the counters of a weight counted in a window, by socket and owner.
@@ -56,20 +46,17 @@ impl Weights {
             }
             let remote = planned.remote.and_then(row);
             let remote = remote.and_then(|(row, at)| estimate(row, at));
-            let remote = remote.unwrap_or_default();
-            let local = Weight {
-                weight: all.weight.saturating_sub(remote.weight),
-                samples: all.samples.saturating_sub(remote.samples),
+            of_socket.saturated |= [Some(all), remote]
+                .iter()
+                .flatten()
+                .any(|weight| weight.weight == u64::MAX);
+            let (local, remote) = match (planned.remote, planned.local) {
+                // Where they are not told apart, who reads much reads much from everywhere.
+                (None, _) => (all, all),
+                (Some(_), true) => (all, remote.unwrap_or_default()),
+                (Some(_), false) => apart(all, remote.unwrap_or_default()),
             };
             of_socket.local.insert(*owner, local);
-            // Where they are not told apart, who reads much reads much from everywhere.
-            let remote = match planned.remote {
-                Some(_) => Weight {
-                    weight: remote.weight.min(all.weight),
-                    samples: remote.samples.min(all.samples),
-                },
-                None => all,
-            };
             of_socket.remote.insert(*owner, remote);
         }
         for (socket, of_socket) in &mut sockets {
@@ -78,15 +65,36 @@ impl Weights {
             of_socket.rotated_out = nobody || unseen > of_socket.time / 2;
         }
         Self {
-            method: Method::of(planned.kind),
+            method: Method::Counted {
+                weight: planned.name.clone(),
+                states_error: planned.states_error,
+            },
+            of: planned.of,
+            by_memory: planned.local,
             sockets,
         }
     }
 }
 
+/// Those to the own socket's memory and to others', of all and the latter.
+fn apart(all: Weight, remote: Weight) -> (Weight, Weight) {
+    let local = Weight {
+        weight: all.weight.saturating_sub(remote.weight),
+        samples: all.samples.saturating_sub(remote.samples),
+        variance: all.variance + remote.variance,
+        time: all.time,
+    };
+    let remote = Weight {
+        weight: remote.weight.min(all.weight),
+        samples: remote.samples.min(all.samples),
+        ..remote
+    };
+    (local, remote)
+}
+
 /// Whether an owner's time is that of the idle task: the root cgroup's too, where the hook cannot
 /// tell them apart.
-fn is_idle(owner: Owner, window: &Window) -> bool {
+pub(super) fn is_idle(owner: Owner, window: &Window) -> bool {
     let merged = window.health.hook == Hook::CgroupSwitches;
     owner.cgroup == CgroupId::IDLE || merged && owner.cgroup == CgroupId::ROOT
 }
@@ -100,12 +108,17 @@ fn estimate(row: &Counted, at: usize) -> Option<Weight> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "an estimate of counts, rounded"
+        reason = "an estimate of counts, rounded; one above 2^64 becomes u64::MAX, which is flagged"
     )]
     let weight = row.estimate(at)?.round() as u64;
     Some(Weight {
         weight,
         samples: row.counts[at],
+        variance: row.covariance(at, at),
+        time: LiveTime {
+            enabled: row.enabled,
+            running: row.running,
+        },
     })
 }
 
@@ -114,6 +127,7 @@ mod tests {
     use probe_common::UsageRow;
 
     use super::*;
+    use crate::catalogue::Of;
 
     const MS: u64 = 1_000_000;
 
@@ -128,13 +142,20 @@ mod tests {
         Counted::of(&row)
     }
 
+    fn planned(all: CountSource, remote: Option<CountSource>) -> PlannedWeight {
+        PlannedWeight {
+            name: "llc_read_misses".into(),
+            of: Of::Reads,
+            local: false,
+            states_error: true,
+            all,
+            remote,
+        }
+    }
+
     fn weights(rows: &[(u32, u64, Counted)], remote: bool) -> Weights {
         let at = |at| CountSource::Core { group: 0, at };
-        let planned = PlannedWeight {
-            kind: WeightKind::LlcReadMisses,
-            all: at(0),
-            remote: remote.then_some(at(1)),
-        };
+        let planned = planned(at(0), remote.then_some(at(1)));
         let mut window = crate::window::tests::empty();
         for (socket, cgroup, row) in rows {
             let owner = Owner {
@@ -225,11 +246,7 @@ mod tests {
                 ((socket, owner), vec![Some(row)])
             })
             .into();
-        let planned = PlannedWeight {
-            kind: WeightKind::BusReads,
-            all: CountSource::Core { group: 0, at: 0 },
-            remote: None,
-        };
+        let planned = planned(CountSource::Core { group: 0, at: 0 }, None);
         let mut window = crate::window::tests::empty();
         window.on_socket = rows;
         for (hook, time, out) in [

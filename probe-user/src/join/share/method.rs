@@ -1,18 +1,19 @@
 //! How a share is known, and why there is none.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// How a share is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
+    /// What an event counted on the CPUs.
+    Counted {
+        /// The weight's name in the catalogue.
+        weight: Arc<str>,
+        /// False where the event counts too much else for an error to be stated.
+        states_error: bool,
+    },
     /// SPE samples whose data came from that memory.
     Spe,
-    /// Reads that missed the last-level cache.
-    LlcReadMisses,
-    /// Reads that a core sent to the bus.
-    BusReads,
-    /// Lines that a core's cache wrote back.
-    WriteBacks,
     /// One container owns the device.
     DeviceOwner,
     /// Bytes by cgroup that the kernel charged on a block device.
@@ -22,18 +23,28 @@ pub enum Method {
 impl Method {
     /// Standard error of a share besides that of its samples: the largest that was measured over
     /// the loads of docs/accuracy.md. `None` where it was not measured.
-    fn measured_error(self) -> Option<f64> {
+    fn measured_error(&self) -> Option<f64> {
         match self {
-            Self::LlcReadMisses | Self::BusReads | Self::WriteBacks => Some(COUNTER_ERROR),
+            Self::Counted { states_error, .. } => states_error.then_some(COUNTER_ERROR),
             Self::Spe => Some(SAMPLE_ERROR),
             Self::DeviceOwner => Some(0.0),
             Self::IoStat => None,
         }
     }
 
+    /// Whether a load that is known would have to show on this machine that the weight stands for
+    /// the traffic. Who alone holds a device causes all that it does.
+    #[must_use]
+    pub fn needs_validation(&self) -> bool {
+        match self {
+            Self::Counted { .. } | Self::Spe | Self::IoStat => true,
+            Self::DeviceOwner => false,
+        }
+    }
+
     /// Standard error of a share with so many samples behind its weight, as a part of it: the
     /// method's, and the samples' n^-1/2.
-    pub(super) fn rel_error(self, samples: u64) -> Option<f64> {
+    pub(super) fn counting_error(&self, samples: u64) -> Option<f64> {
         let own = self.measured_error()?;
         if own == 0.0 {
             return Some(0.0);
@@ -59,10 +70,8 @@ pub(super) const SAMPLE_ERROR: f64 = 0.0116;
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Counted { weight, .. } => weight,
             Self::Spe => "spe",
-            Self::LlcReadMisses => "llc_read_misses",
-            Self::BusReads => "bus_reads",
-            Self::WriteBacks => "write_backs",
             Self::DeviceOwner => "device_owner",
             Self::IoStat => "io_stat",
         })
@@ -81,6 +90,12 @@ pub enum NoShare {
     /// The weight's counters had no turn while this owner ran; others' are known.
     #[error("it ran only while the counters that tell who caused it were rotated out")]
     OwnerUnseen,
+    /// It ran, and its counters saw nothing.
+    #[error(
+        "it ran, and the events that tell who caused it counted nothing: what they do not see may \
+         be its"
+    )]
+    NothingCounted,
     /// Of what was counted nothing is left that must be this owner's.
     #[error(
         "its traffic is within what source and destination of the traffic between sockets count \
@@ -155,6 +170,7 @@ impl NoShare {
             Self::NoWeight => "no_weight",
             Self::RotatedOut => "weight_rotated_out",
             Self::OwnerUnseen => "weight_rotated_out_for_owner",
+            Self::NothingCounted => "nothing_counted",
             Self::WithinMismatch => "within_mismatch",
             Self::NotMeasured => "traffic_not_counted",
             Self::ManySockets => "many_sockets",

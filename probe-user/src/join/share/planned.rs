@@ -5,13 +5,13 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Method, NoShare, Shares, Traffic, Weights, device};
+use super::{NoShare, Shares, Traffic, Weights, counted::is_idle, device};
 use crate::{
-    catalogue::Apportion,
+    catalogue::{Apportion, Of},
     join::Naming,
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
     snapshot::UncoreReading,
-    window::Window,
+    window::{Owner, Window},
 };
 
 /// Whose one metric's counts are, on one socket.
@@ -71,15 +71,28 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
     all
 }
 
-/// All weights of a window, the best first.
+/// All weights of a window, the best first: samples know nothing of what prefetches and streaming
+/// stores move.
 fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
+    let counted = plan.weights.iter();
+    let mut counted: Vec<_> = counted
+        .map(|planned| Weights::counted(planned, window))
+        .collect();
+    let reads = counted.iter().find(|weights| weights.of == Of::Reads);
+    if let Some(reads) = reads.filter(|reads| reads.by_memory).cloned() {
+        let like = |weights: Weights| match weights.of {
+            Of::Writes if !weights.by_memory => weights.by_memory_like(&reads),
+            _ => weights,
+        };
+        counted = counted.into_iter().map(like).collect();
+    }
     let samples = window.samples.iter();
     let sampled = samples.map(|samples| Weights::sampled(&samples.on_socket));
-    let counted = plan.weights.iter();
-    let counted = counted.map(|planned| Weights::counted(planned, window));
-    sampled.chain(counted).collect()
+    counted.extend(sampled);
+    counted
 }
 
+/// The shares by the best weights that tell of all CPUs that took part.
 fn by_cpus(
     planned: &PlannedMetric,
     window: &Window,
@@ -87,35 +100,80 @@ fn by_cpus(
     socket: u32,
     counted: Counted,
 ) -> Result<Shares, NoShare> {
-    let writes = planned.metric.apportion == Apportion::CpuWrite;
-    let usable: Vec<Weights> = weights
-        .iter()
-        .filter(|weights| (weights.method == Method::WriteBacks) == writes)
-        .cloned()
-        .collect();
-    let best = |socket| Weights::best(&usable, socket);
+    let traffic = traffic(planned, window, socket, counted)?;
+    let of = planned.metric.apportion.needs();
+    let usable = weights.iter().filter(|weights| Some(weights.of) == of);
+    let mut why = NoShare::NoWeight;
+    for weights in usable {
+        match divided(planned, window, weights, socket, &traffic) {
+            Ok(mut shares) => {
+                shares.add_uncounted(ran(window, socket));
+                return Ok(shares);
+            }
+            // Of the best.
+            Err(reason) if why == NoShare::NoWeight => why = reason,
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+fn divided(
+    planned: &PlannedMetric,
+    window: &Window,
+    weights: &Weights,
+    socket: u32,
+    traffic: &Traffic,
+) -> Result<Shares, NoShare> {
+    match planned.metric.apportion {
+        Apportion::CpuReadRemote => {
+            weights.tells_of(socket)?;
+            return weights.own(socket, traffic, true);
+        }
+        Apportion::CpuReadSource | Apportion::CpuWriteSource => {
+            weights.tells_of(socket)?;
+            return weights.own(socket, traffic, false);
+        }
+        _ => {}
+    }
+    if planned.metric.from_sockets.is_none() {
+        let mut others = sockets(window);
+        others.remove(&socket);
+        let mut others = others.into_iter();
+        match (others.next(), others.next()) {
+            (None, _) => {}
+            (Some(other), None) => return weights.two_sockets(socket, other, traffic),
+            (Some(_), Some(_)) => return Err(NoShare::ManySockets),
+        }
+    }
+    let mut sent = traffic.from_sockets.iter().filter(|(_, count)| **count > 0);
+    weights.tells_of(socket).or_else(|reason| {
+        let told = sent.any(|(other, _)| weights.tells_of(*other).is_ok());
+        told.then_some(()).ok_or(reason)
+    })?;
+    weights.cpu_reads(socket, traffic)
+}
+
+/// What was measured of a socket's traffic.
+fn traffic(
+    planned: &PlannedMetric,
+    window: &Window,
+    socket: u32,
+    counted: Counted,
+) -> Result<Traffic, NoShare> {
     let mut traffic = Traffic {
         measured: counted.count,
         skew: counted.skew,
         mismatch: planned.metric.pmu.mismatch.map_or(0, u64::from),
         ..Traffic::default()
     };
-    match planned.metric.apportion {
-        Apportion::CpuReadRemote => return best(socket)?.own(socket, &traffic, true),
-        Apportion::CpuReadSource => return best(socket)?.own(socket, &traffic, false),
-        // Owners of one socket would get what those of another read.
-        Apportion::CpuRead if planned.metric.from_sockets.is_none() && sockets(window) > 1 => {
-            return Err(NoShare::OtherSockets);
-        }
-        _ => {}
-    }
     if let Some(event) = &planned.metric.from_sockets {
         for (other, counted) in from_sockets(planned, event, window, socket)? {
             traffic.from_sockets.insert(other, counted.count);
             traffic.skew = traffic.skew.saturating_add(counted.skew);
         }
     }
-    if planned.metric.io.is_some() {
+    if !planned.metric.io.is_empty() {
         // Of a PMU that is not here nothing is planned.
         let places = Some(planned.io.as_slice()).filter(|places| !places.is_empty());
         let io = places.and_then(|places| sum(places, window, socket));
@@ -123,31 +181,23 @@ fn by_cpus(
         traffic.io = io.count;
         traffic.skew = traffic.skew.saturating_add(io.skew);
     }
-    // With the weights of one method for all sockets, so that the shares are of one kind.
-    let mut chosen = best(socket);
-    if chosen.is_err() && traffic.from_sockets.values().any(|count| *count > 0) {
-        let mut others = traffic.from_sockets.keys();
-        chosen = others
-            .find_map(|other| best(*other).ok())
-            .ok_or(NoShare::NoWeight);
-    }
-    let chosen = chosen?;
-    match chosen.cpu_reads(socket, &traffic) {
-        // Of the other socket there are too few samples: counters tell.
-        Err(_) if chosen.method == Method::Spe => {
-            let counters = usable.iter().filter(|other| other.method != Method::Spe);
-            let counters: Vec<Weights> = counters.cloned().collect();
-            by_cpus(planned, window, &counters, socket, counted)
-        }
-        shares => shares,
-    }
+    Ok(traffic)
 }
 
 /// Sockets on which anything was counted.
-fn sockets(window: &Window) -> usize {
+fn sockets(window: &Window) -> BTreeSet<u32> {
     let uncore = window.uncore.iter().map(|reading| reading.socket);
     let owners = window.on_socket.keys().map(|(socket, _)| *socket);
-    uncore.chain(owners).collect::<BTreeSet<_>>().len()
+    uncore.chain(owners).collect()
+}
+
+/// Who ran on a socket, but for the idle task.
+fn ran(window: &Window, socket: u32) -> impl Iterator<Item = Owner> {
+    let here = window.on_socket.iter().filter(move |((on, owner), usage)| {
+        let mut groups = usage.iter().flatten();
+        *on == socket && !is_idle(*owner, window) && groups.any(|row| row.enabled > 0)
+    });
+    here.map(|((_, owner), _)| *owner)
 }
 
 /// What the other socket says it sent here. Of more than two, each counts what it sent to all

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use probe_common::spe::{Class, Source};
 
 use super::{Method, SocketWeights, Weight, Weights};
-use crate::window::{Owner, Served, SpeUsage};
+use crate::{
+    catalogue::Of,
+    window::{Owner, Served, SpeUsage},
+};
 
 /// Samples of a socket below which its shares err by more than a tenth of themselves.
 const ENOUGH: u64 = 100;
@@ -36,8 +39,10 @@ impl Weights {
                     reason = "an estimate of operations, rounded"
                 )]
                 let operations = counts.operations.round() as u64;
-                weight.weight += operations;
-                weight.samples += counts.row.samples;
+                let sum = weight.weight.checked_add(operations);
+                of_socket.saturated |= sum.is_none();
+                weight.weight = sum.unwrap_or(u64::MAX);
+                weight.samples = weight.samples.saturating_add(counts.row.samples);
             }
         }
         sockets.retain(|_, of_socket| {
@@ -46,6 +51,8 @@ impl Weights {
         });
         Self {
             method: Method::Spe,
+            of: Of::Reads,
+            by_memory: true,
             sockets,
         }
     }
@@ -56,7 +63,7 @@ mod tests {
     use probe_common::CgroupId;
 
     use super::*;
-    use crate::snapshot::SpeCounts;
+    use crate::{join::share::NoShare, snapshot::SpeCounts};
 
     fn samples(count: u64) -> SpeCounts {
         let mut counts = SpeCounts::default();
@@ -94,6 +101,7 @@ mod tests {
         let weight = |count| Weight {
             weight: 1000 * count,
             samples: count,
+            ..Weight::default()
         };
         let first = &weights.sockets[&0];
         assert_eq!(first.local, BTreeMap::from([(owner(7), weight(300))]));
@@ -101,7 +109,9 @@ mod tests {
         assert_eq!(weights.sockets.get(&1), None);
         // A socket whose samples say nothing about memory has no shares by this method.
         on_socket.retain(|(_, owner), _| owner.cgroup.0 == 8);
-        let none = [Weights::sampled(&on_socket)];
-        assert!(Weights::best(&none, 0).is_err());
+        assert_eq!(
+            Weights::sampled(&on_socket).tells_of(0),
+            Err(NoShare::NoWeight)
+        );
     }
 }

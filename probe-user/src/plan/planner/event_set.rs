@@ -2,10 +2,13 @@
 
 use super::Request;
 use crate::{
-    catalogue::{self, CounterGroup, Metric, Unavailable, WeightKind},
+    catalogue::{self, CounterGroup, Metric, Unavailable},
     event::{self, Event, EventError, Scope, Source},
     machine::{PmuKind, Pmus},
-    plan::{RequestedEvent, weights},
+    plan::{
+        Plan, RequestedEvent,
+        weights::{self, RequestedWeight},
+    },
 };
 
 /// Events that must be counted together, and who wants them.
@@ -27,8 +30,8 @@ pub(super) enum Whose {
     Offered { at: usize, names: Vec<String> },
     /// Shares: the part of devices in a metric's counts.
     Io { at: usize },
-    /// Shares: who caused them, by all accesses and those to other sockets.
-    Weight(WeightKind),
+    /// Shares: who caused them.
+    Weight(RequestedWeight),
 }
 
 /// On which PMU an event set counts.
@@ -40,7 +43,29 @@ pub(super) enum Kind {
     Uncore(Option<String>),
 }
 
+impl Kind {
+    /// The same PMU, always live.
+    pub(super) fn beside(&self) -> Self {
+        match self {
+            Self::Core(pmu) | Self::Beside(pmu) | Self::Uncore(pmu) => Self::Beside(pmu.clone()),
+        }
+    }
+}
+
 impl EventSet {
+    /// What the user calls it.
+    pub(super) fn name(&self, plan: &Plan) -> String {
+        match self.whose {
+            Whose::Metric { at, .. } | Whose::Offered { at, .. } | Whose::Io { at } => {
+                plan.metrics.list[at].metric.name.clone()
+            }
+            Whose::Columns(_) | Whose::Weight(_) => {
+                let names: Vec<&str> = self.wanted.iter().map(|it| it.name.as_str()).collect();
+                names.join(",")
+            }
+        }
+    }
+
     /// What a metric needs, in each of its places; or why it cannot be counted.
     pub(super) fn of_metric(
         metric: &Metric,
@@ -87,12 +112,10 @@ impl EventSet {
         Ok(events.filter_map(wanted).collect())
     }
 
-    /// The event that counts the part of devices, on every unit of its PMU.
+    /// The events that count the part of devices, on every unit of their PMU.
     pub(super) fn of_io(metric: &Metric, at: usize, pmus: &Pmus) -> Vec<Self> {
-        let Some((pmu, event)) = &metric.io else {
-            return Vec::new();
-        };
-        let texts = pmu.on_each(event, pmus);
+        let events = metric.io.iter();
+        let texts = events.flat_map(|(pmu, event)| pmu.on_each(event, pmus));
         let parsed = texts.filter_map(|text| event::parse(&text, pmus).ok());
         parsed
             .map(|groups| {
@@ -107,16 +130,16 @@ impl EventSet {
 
     /// What the shares of these metrics need.
     pub(super) fn of_weights(request: &Request<'_>, pmus: &Pmus) -> Vec<Self> {
-        let platform = request.machine.platform;
-        let weights = weights::wanted(request.metrics, platform, pmus).into_iter();
+        let weights = weights::wanted(request.metrics, &request.machine, pmus).into_iter();
         weights
-            .map(|weight| {
-                let events = std::iter::once(&weight.all).chain(&weight.remote);
-                let events = events.filter_map(|text| event::parse(text, pmus).ok());
+            .map(|(weight, events)| {
+                let events = events
+                    .iter()
+                    .filter_map(|text| event::parse(text, pmus).ok());
                 let events = events.flatten().flat_map(|group| group.events);
                 Self {
                     wanted: events.filter_map(|event| wanted(&event)).collect(),
-                    whose: Whose::Weight(weight.kind),
+                    whose: Whose::Weight(weight),
                 }
             })
             .collect()

@@ -1,6 +1,7 @@
 //! Plans on the fixture machines (tests/fixtures/sysfs), by the documents alone.
 
 mod kinds;
+mod pinned;
 
 use std::collections::BTreeSet;
 

@@ -117,10 +117,9 @@ fn plans_are_read_as_they_were_written() {
             let told = |planned: &crate::plan::PlannedMetric| {
                 let metric = &planned.metric;
                 let pmu = &metric.pmu;
-                let io = metric
-                    .io
-                    .as_ref()
-                    .map(|(pmu, event)| (pmu.key.clone(), event.clone()));
+                let io = metric.io.iter();
+                let io = io.map(|(pmu, event)| (pmu.key.clone(), event.clone()));
+                let io: Vec<_> = io.collect();
                 let texts = (metric.help(), metric.name.clone(), metric.aliases.clone());
                 let values = (metric.bound, metric.requires, metric.apportion, metric.kind);
                 let of_pmu = (pmu.slots, pmu.mismatch, pmu.per, pmu.pattern.clone());

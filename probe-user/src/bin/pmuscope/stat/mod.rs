@@ -1,7 +1,6 @@
 //! `pmuscope stat`: the pipeline from load to emit, driven by a timer, a command and Ctrl-C.
 
 mod dear;
-mod samples;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -13,7 +12,7 @@ use probe_user::{
     join::By,
     machine::{Machine, Pmus},
     plan::{Capacity, Plan, Request, default_events},
-    session::Config,
+    session::{Config, Session, SpeConfig},
     snapshot::Hook,
 };
 
@@ -70,7 +69,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         hierarchy: machine.hierarchy()?,
         turn: args.rotate.map(Duration::from_millis),
         accesses: None,
-        start: |follow| samples::start(config(args, plan, follow), &machine),
+        start: |follow| {
+            let mut config = config(args, plan, follow);
+            // Only where a metric is of samples: shares go by counters, which cost less and see
+            // more.
+            if config.plan.samples() {
+                config.spe = Some(SpeConfig::standard(machine.pmus()?)?);
+            }
+            Ok(Session::start(config, &machine)?)
+        },
     };
     let mut said = false;
     live::run(run, |plan, now| {
@@ -106,9 +113,11 @@ fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let told = args
-        .chip
-        .map_or_else(|| Hardware::detect(machine), Hardware::of_chip);
+    let detected = Hardware::detect(machine);
+    let told = args.chip.map_or(detected, |chip| Hardware {
+        sockets: detected.sockets,
+        ..Hardware::of_chip(chip)
+    });
     let metrics = match args.metric.as_slice() {
         [] => Vec::new(),
         lists => catalogue.select(&lists.join(","), &told)?,
@@ -131,6 +140,12 @@ fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
         settings: settings(args, machine, pmus, &catalogue)?,
     };
     let mut plan = Plan::packed(&request, pmus, &capacity)?;
+    if let Some(why) = &plan.weights_in_turns {
+        tracing::warn!(
+            "the counters that tell whose traffic it is take turns with others, as {why}: shares \
+             have a larger counting error (fewer metrics or events leave them room)"
+        );
+    }
     let of_devices = |metric: &&Metric| metric.apportion.is_of_device();
     if metrics.iter().any(of_devices) {
         plan.devices = Arc::new(Devices::read(machine, pmus, &catalogue));

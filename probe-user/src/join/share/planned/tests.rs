@@ -5,7 +5,7 @@ use probe_common::CgroupId;
 use super::*;
 use crate::{
     catalogue::{Catalogue, Chip, Hardware},
-    join::share::{SocketWeights, Weight},
+    join::share::{Method, SocketWeights, Weight},
     window::{self, Owner},
 };
 
@@ -51,6 +51,7 @@ fn accesses(cgroup: u64, weight: u64) -> SocketWeights {
     let weight = Weight {
         weight,
         samples: weight,
+        ..Weight::default()
     };
     let of_owner = BTreeMap::from([(owner(cgroup), weight)]);
     SocketWeights {
@@ -60,9 +61,18 @@ fn accesses(cgroup: u64, weight: u64) -> SocketWeights {
     }
 }
 
+fn misses() -> Method {
+    Method::Counted {
+        weight: "llc_read_misses".into(),
+        states_error: true,
+    }
+}
+
 fn by(method: Method, sockets: impl IntoIterator<Item = (u32, SocketWeights)>) -> Weights {
     Weights {
         method,
+        of: Of::Reads,
+        by_memory: false,
         sockets: sockets.into_iter().collect(),
     }
 }
@@ -84,14 +94,14 @@ fn shares(sent: u64, weights: &[Weights]) -> Result<(Method, Vec<(u64, u64)>), N
 fn without_samples_of_a_socket_that_took_part_counters_tell() {
     let spe = by(Method::Spe, [(0, accesses(7, 100))]);
     let counters = [(0, accesses(8, 100)), (1, accesses(9, 100))];
-    let all = [spe, by(Method::LlcReadMisses, counters)];
+    let all = [spe, by(misses(), counters)];
     // Of the 500 that were sent, source and destination may differ by 7.9%: 40 are nobody's.
-    let of_both = (Method::LlcReadMisses, vec![(8, 460), (9, 500)]);
+    let of_both = (misses(), vec![(8, 460), (9, 500)]);
     assert_eq!(shares(500, &all), Ok(of_both));
     assert_eq!(shares(0, &all), Ok((Method::Spe, vec![(7, 1_000)])));
 }
 
-/// The reason is that of the last method that was tried.
+/// The reason is the first that says more than that nothing was counted.
 #[test]
 fn where_counters_do_not_tell_either_they_say_why() {
     let out = SocketWeights {
@@ -99,7 +109,7 @@ fn where_counters_do_not_tell_either_they_say_why() {
         ..SocketWeights::default()
     };
     let spe = by(Method::Spe, [(0, accesses(7, 100))]);
-    let counters = by(Method::LlcReadMisses, [(0, accesses(8, 100)), (1, out)]);
+    let counters = by(misses(), [(0, accesses(8, 100)), (1, out)]);
     assert_eq!(shares(500, &[spe, counters]), Err(NoShare::RotatedOut));
 }
 
@@ -107,8 +117,8 @@ fn where_counters_do_not_tell_either_they_say_why() {
 #[test]
 fn the_memory_of_an_idle_socket_is_read_by_the_other_one() {
     let counters = [(0, accesses(8, 0)), (1, accesses(9, 100))];
-    let all = [by(Method::LlcReadMisses, counters)];
-    let of_other = (Method::LlcReadMisses, vec![(9, 500)]);
+    let all = [by(misses(), counters)];
+    let of_other = (misses(), vec![(9, 500)]);
     assert_eq!(shares(500, &all), Ok(of_other));
     assert_eq!(shares(0, &all), Err(NoShare::NoWeight));
 }
@@ -119,7 +129,7 @@ fn the_edges_of_all_counts_are_an_error() {
     let (planned, mut window) = reads(500);
     window.uncore[0].skew = 5;
     let counters = [(0, accesses(8, 100)), (1, accesses(9, 100))];
-    let all = [by(Method::LlcReadMisses, counters)];
+    let all = [by(misses(), counters)];
     let counted = Counted {
         count: 1_000,
         skew: 7,

@@ -1,0 +1,283 @@
+//! Which weights divide a socket's traffic, and what is said of those that tell nothing.
+
+use super::*;
+use crate::catalogue::Of;
+
+fn spr(sockets: u32, metric: &str) -> Plan {
+    let machine = Hardware {
+        sockets: Some(sockets),
+        ..Hardware::of_chip(Chip::named("sapphire-rapids").unwrap())
+    };
+    plan_of("spr", machine, metric)
+}
+
+fn names(plan: &Plan) -> Vec<(&str, bool)> {
+    let weights = plan.weights.iter();
+    weights
+        .map(|weight| (&*weight.name, weight.remote.is_some()))
+        .collect()
+}
+
+/// A million lines at every memory controller, none of devices.
+fn lines(event: &str, _: u32) -> u64 {
+    u64::from(event.contains("imc")) * 500_000
+}
+
+/// Counts of one weight, by socket and cgroup: of the socket's own memory, and of the other's.
+fn add(window: &mut Window, plan: &Plan, of: Of, counts: &[(u32, u64, [u64; 2])]) {
+    let weight = plan.weights.iter().find(|weight| weight.of == of).unwrap();
+    for (socket, cgroup, counts) in counts {
+        let owner = Owner {
+            cgroup: CgroupId(*cgroup),
+            tgid: 0,
+        };
+        let usage = window.on_socket.entry((*socket, owner)).or_default();
+        usage.resize(plan.groups.len(), None);
+        for (place, count) in [Some(weight.all), weight.remote].into_iter().zip(counts) {
+            let Some(CountSource::Core { group, at }) = place else {
+                continue;
+            };
+            let row = usage[group].get_or_insert(Counted::of(&UsageRow {
+                enabled: 1_000_000_000,
+                running: 1_000_000_000,
+                ..UsageRow::ZERO
+            }));
+            row.counts[at] = *count;
+        }
+    }
+}
+
+/// Events that have prefetches and streaming stores, and as few as there are registers for.
+#[test]
+fn a_xeon_is_weighed_by_what_left_the_core() {
+    assert_eq!(
+        names(&spr(1, "memory_bandwidth_read,memory_bandwidth_write")),
+        [("l3_read_misses", false), ("memory_writes", false)]
+    );
+    assert_eq!(
+        names(&spr(2, "memory_bandwidth_read")),
+        [("dram_reads", true)]
+    );
+    let four = spr(4, "memory_bandwidth_read");
+    assert_eq!(names(&four), [("llc_read_misses", false)]);
+}
+
+/// The CPUs of both sockets read the memory of socket 0: cgroup 7 from here, cgroup 8 from there.
+#[test]
+fn the_reads_of_two_xeons_are_divided_by_memory() {
+    let metric = "memory_bandwidth_read";
+    let plan = spr(2, metric);
+    let mut window = window(&plan, &lines, &[]);
+    let counts = [(0, 7, [300, 0]), (1, 8, [10, 100])];
+    add(&mut window, &plan, Of::Reads, &counts);
+    assert_eq!(
+        shares(&plan, &window),
+        [
+            row(metric, 0, "cgroup 7", 48_000),
+            row(metric, 0, "cgroup 8", 16_000),
+            row(metric, 0, "Io", 0),
+            row(metric, 0, "Unattributed", 0),
+            row(metric, 1, "cgroup 8", 64_000),
+            row(metric, 1, "Io", 0),
+            row(metric, 1, "Unattributed", 0),
+        ]
+    );
+}
+
+/// Nothing says to which memory a write went: it goes where its owner reads, else it stays at home.
+#[test]
+fn writes_of_two_xeons_go_where_their_owner_reads() {
+    let metric = "memory_bandwidth_write";
+    let plan = spr(2, metric);
+    assert_eq!(
+        names(&plan),
+        [("dram_reads", true), ("memory_writes", false)]
+    );
+    let mut window = window(&plan, &lines, &[]);
+    let reads = [(0, 7, [300, 100]), (1, 8, [0, 0])];
+    add(&mut window, &plan, Of::Reads, &reads);
+    let writes = [(0, 7, [400, 0]), (1, 8, [300, 0])];
+    add(&mut window, &plan, Of::Writes, &writes);
+    assert_eq!(
+        shares(&plan, &window),
+        [
+            row(metric, 0, "cgroup 7", 64_000),
+            row(metric, 0, "Io", 0),
+            row(metric, 0, "Unattributed", 0),
+            row(metric, 1, "cgroup 8", 48_000),
+            row(metric, 1, "cgroup 7", 16_000),
+            row(metric, 1, "Io", 0),
+            row(metric, 1, "Unattributed", 0),
+        ]
+    );
+}
+
+/// A million beats of this socket's memory, none of which the other socket asked for.
+fn own(event: &str, _: u32) -> u64 {
+    u64::from(!event.contains("remote")) * 1_000_000
+}
+
+fn grace() -> Plan {
+    plan(
+        "grace",
+        Chip::named("grace-hopper").unwrap(),
+        "cmem_read_bandwidth",
+    )
+}
+
+fn rows_of(plan: &Plan, window: &Window) -> Vec<ShareRow> {
+    let joined = View::default().join(plan, window, None);
+    let shares = joined.shares.iter();
+    shares
+        .flat_map(|shared| rows(plan, window, shared))
+        .filter(|row| row.socket == 0)
+        .collect()
+}
+
+/// A memset makes no reads that miss: it is not without traffic for that.
+#[test]
+fn who_ran_and_was_not_counted_has_the_reason() {
+    let plan = grace();
+    let counted = [
+        (0, 7, [0, 0]),
+        (0, 8, [10_000, 0]),
+        (0, CgroupId::IDLE.0, [0, 0]),
+    ];
+    let mut window = window(&plan, &own, &counted);
+    // It was there before, and did not run.
+    let idle = window.on_socket.values().next().unwrap().iter();
+    let idle = idle.map(|row| row.as_ref().map(|_| Counted::of(&UsageRow::ZERO)));
+    let owner = Owner {
+        cgroup: CgroupId(9),
+        tgid: 0,
+    };
+    let idle = idle.collect();
+    window.on_socket.insert((0, owner), idle);
+    let rows = rows_of(&plan, &window);
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| match &row.whose {
+            Subject::Entity(Entity::Unnamed(id)) => (*id, row.share.as_ref().err()),
+            _ => (0, row.share.as_ref().err()),
+        })
+        .collect();
+    let why = Reason::NoShare(NoShare::NothingCounted);
+    let expected = [(8, None), (7, Some(&why)), (0, None)];
+    assert_eq!(told, expected);
+}
+
+/// Weights that were live for a quarter of the time leave the rest open.
+#[test]
+fn what_took_turns_is_in_the_error_and_is_shown() {
+    let plan = grace();
+    let counted = [(0, 7, [10_000_000, 0]), (0, 8, [10_000_000, 0])];
+    let mut window = window(&plan, &own, &counted);
+    for usage in window.on_socket.values_mut() {
+        for row in usage.iter_mut().flatten() {
+            *row = Counted::of(&UsageRow {
+                enabled: 1_000_000_000,
+                running: 250_000_000,
+                counts: row.counts,
+                ..UsageRow::ZERO
+            });
+        }
+    }
+    let rows = rows_of(&plan, &window);
+    let share = rows[0].share.as_ref().unwrap();
+    assert_eq!(share.live, 0.25);
+    // Each may have done from nothing to twice as much in three quarters of the time: 0.75 of its
+    // weight, of which a share of a half feels one half, and the other's half.
+    let error = share.counting_error().unwrap();
+    assert!((error - 0.75 / 2_f64.sqrt()).abs() < 1e-3, "{error}");
+}
+
+/// Reads of the bus are those that the system cache served too: no error can be stated.
+#[test]
+fn a_weight_that_counts_something_else_states_no_error() {
+    let mut plan = grace();
+    let counted = [(0, 7, [10_000, 0])];
+    let window = window(&plan, &own, &counted);
+    assert!(
+        rows_of(&plan, &window)[0]
+            .share
+            .as_ref()
+            .unwrap()
+            .error
+            .is_some()
+    );
+    plan.weights[0].states_error = false;
+    let rows = rows_of(&plan, &window);
+    assert_eq!(rows[0].share.as_ref().unwrap().error, None);
+    let weights = Chip::named("grace-hopper").unwrap().platform().weights();
+    let bus = weights.iter().find(|weight| weight.name == "bus_reads");
+    assert!(bus.unwrap().but.is_some());
+}
+
+/// Garbage of a counter is no overflow, and no share that looks right.
+#[test]
+fn weights_beyond_all_bounds_are_flagged() {
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "remote_read_bandwidth",
+    );
+    let counted = [(0, 7, [u64::MAX, u64::MAX]), (0, 8, [u64::MAX, 1 << 63])];
+    let window = window(&plan, &|_, _| u64::MAX, &counted);
+    let joined = View::default().join(&plan, &window, None);
+    let report = Report::new(&plan, &window, &joined, &View::default());
+    let told: Vec<&str> = report
+        .findings
+        .iter()
+        .map(|finding| &*finding.text)
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("more than 2^64"), "{told:?}");
+    for row in rows_of(&plan, &window) {
+        assert_eq!(row.share.unwrap().error, None);
+    }
+}
+
+/// Counters see prefetches, which are not sampled. Samples tell where nothing was counted, but not
+/// where they are few.
+#[test]
+fn counters_weigh_before_samples() {
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "remote_read_bandwidth",
+    );
+    let counted = [(1, 7, [100, 50])];
+    let mut window = window(&plan, &|_, _| 1000, &counted);
+    let owner = |cgroup| Owner {
+        cgroup: CgroupId(cgroup),
+        tgid: 0,
+    };
+    let loads = |samples: u64, operations: f64| {
+        let mut counts = SpeCounts::default();
+        counts.row.samples = samples;
+        counts.operations = operations;
+        SpeUsage::from([((Class::Load, Served::By(Source::Remote)), counts)])
+    };
+    let on_socket = BTreeMap::from([
+        ((0, owner(7)), loads(100, 3e6)),
+        ((0, owner(8)), loads(33, 1e6)),
+        ((1, owner(8)), loads(900, 9e6)),
+    ]);
+    window.samples = Some(window::sampled_window(on_socket));
+    let shared = share::of_window(&plan, &window, &View::default().naming(&window.names));
+    let shares = shared.iter().map(|shared| shared.shares.as_ref().unwrap());
+    let shares: Vec<_> = shares
+        .map(|shares| {
+            let owners = shares.owners.iter();
+            let weights = owners.map(|(owner, share)| (owner.cgroup.0, share.count));
+            (shares.method.to_string(), weights.collect::<Vec<_>>())
+        })
+        .collect();
+    assert_eq!(
+        shares,
+        [
+            ("spe".to_owned(), vec![(7, 750), (8, 250)]),
+            ("llc_read_misses".to_owned(), vec![(7, 1000)]),
+        ]
+    );
+}

@@ -1,0 +1,61 @@
+//! Weights of shares beside groups that take turns.
+
+use super::*;
+
+const READS: &str = "cmem_read_bandwidth";
+
+fn grace(metrics: &str, reserve: usize) -> Plan {
+    let chip = Chip::named("grace-cpu-superchip").unwrap();
+    plan("grace", chip, "", metrics, reserve)
+}
+
+fn groups_of_weights(plan: &Plan) -> Vec<usize> {
+    let places = plan
+        .weights
+        .iter()
+        .flat_map(|weight| [Some(weight.all), weight.remote]);
+    let groups: BTreeSet<usize> = places.flatten().map(|place| group(plan, place).1).collect();
+    groups.into_iter().collect()
+}
+
+/// Alone they fit in one group, with which nothing takes turns.
+#[test]
+fn weights_that_fit_are_in_the_group_of_the_others() {
+    let plan = grace(&format!("{READS},ipc"), 0);
+    assert_eq!(plan.rotated, 0);
+    assert_eq!(plan.groups.len(), 1);
+    assert_eq!(plan.weights_in_turns, None);
+}
+
+/// What takes turns leaves them room: they are live all the time, and every metric is whole.
+#[test]
+fn weights_do_not_take_turns_where_the_others_fit_beside_them() {
+    let metrics = format!("{READS},cmem_write_bandwidth,group:cache,group:tlb,group:branch");
+    let plan = grace(&metrics, 0);
+    assert!(plan.rotated > 1, "{}", plan.rotated);
+    assert_eq!(plan.weights_in_turns, None);
+    let fixed = plan.fixed();
+    for group in groups_of_weights(&plan) {
+        assert!(group < fixed, "group {group} of {fixed} fixed ones");
+    }
+    assert_eq!(plan.weights.len(), 2);
+    every_metric_is_whole(&plan);
+    // No group has more counters than are left: 6, less 3 of the weights; cycles have their own.
+    for group in &plan.groups[fixed..] {
+        let names = names(&plan, group);
+        let programmable = names.iter().filter(|name| !name.contains("cycles"));
+        assert!(programmable.count() <= 3, "{names:?}");
+    }
+}
+
+/// One metric needs more counters than they would leave it.
+#[test]
+fn weights_take_turns_where_a_metric_has_no_room_beside_them_and_it_is_said() {
+    let metrics = format!("{READS},cmem_write_bandwidth,group:cache,group:mix");
+    let plan = grace(&metrics, 1);
+    let why = plan.weights_in_turns.as_deref().unwrap();
+    assert!(why.ends_with("has no counters left beside them"), "{why}");
+    let fixed = plan.fixed();
+    assert!(groups_of_weights(&plan).iter().any(|group| *group >= fixed));
+    every_metric_is_whole(&plan);
+}
