@@ -151,3 +151,45 @@ fn refusals_are_one_sentence() {
     let missing = line(&["/nonexistent", "--platform", "spr"], "");
     assert!(missing.starts_with("pmuscope: cannot read /nonexistent: No such file"));
 }
+
+/// One metric with all that is said of it; and a chip that is not this machine's is said.
+#[test]
+fn a_metric_is_listed_with_its_formula_and_caveats() {
+    let list = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pmuscope"));
+        let output = command.arg("list").args(args).output();
+        output.expect("pmuscope starts")
+    };
+    // No machine is both.
+    let mut warned = 0;
+    for (chip, metric, formula) in [
+        (
+            "grace-hopper-multi",
+            "remote_read_utilization",
+            "remote_read_utilization = ((SOCKET_n_RD_ACCESS) / (2 * CYCLES)) * 100.0",
+        ),
+        (
+            "sapphire-rapids",
+            "io_read_tor_depth",
+            "UNC_CHA_TOR_OCCUPANCY.IO_PCIRDCUR / UNC_CHA_CLOCKTICKS",
+        ),
+    ] {
+        let output = list(&["metrics", metric, "--chip", chip]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(formula), "{text}");
+        assert!(text.contains("\nSource: "), "{text}");
+        for template in ["{socket}", "{unit}", "{pmu}", "{peer}", "PEER"] {
+            assert!(!text.contains(template), "{template}: {text}");
+        }
+        let warning = format!("--chip {chip} is not what this machine is found to be");
+        warned += usize::from(said.contains(&warning));
+    }
+    assert!(warned > 0);
+    let unknown = list(&["metrics", "no_such_metric"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    let part = list(&["pmus", "ipc"]);
+    let said = String::from_utf8_lossy(&part.stderr);
+    assert!(said.contains("`pmuscope list metrics ipc`"), "{said}");
+}

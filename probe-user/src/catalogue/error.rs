@@ -8,10 +8,12 @@ use crate::{
 
 /// A catalogue file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("catalogue {file}: {problem}")]
+#[error("catalogue {file}: {problem}{}", .line.map(|line| format!(" (line {line})")).unwrap_or_default())]
 pub struct CatalogueError {
     /// The file.
-    pub file: String,
+    pub file: Box<str>,
+    /// Where in it, counted from 1, as far as the problem does not say it.
+    pub line: Option<u32>,
     /// What is wrong with it.
     pub problem: Problem,
 }
@@ -87,6 +89,45 @@ pub enum Problem {
         /// What is wrong with it.
         problem: MetricProblem,
     },
+}
+
+impl Problem {
+    /// The line of the table or the event that it is about.
+    pub(super) fn line(&self, text: &str) -> Option<u32> {
+        let is_event = |line: &str, event: &str| {
+            let key = line.split('=').next().unwrap_or_default().trim();
+            key.trim_matches('"') == event
+        };
+        let value = |line: &str, key: &str, value: &str| {
+            let known = line.split_once('=');
+            known.is_some_and(|(name, text)| {
+                let text = text.split('#').next().unwrap_or_default();
+                name.trim() == key && text.trim().trim_matches('"') == value
+            })
+        };
+        let about = |line: &str| match self {
+            Self::Metric { name, .. } | Self::FamilyTwice(name) => value(line, "name", name),
+            Self::EventName(event) | Self::EventTwice(event) | Self::Placeholder { event, .. } => {
+                is_event(line, event)
+            }
+            Self::Pattern { pattern, .. } => value(line, "pattern", pattern),
+            Self::Platform => ["[[platform]]", "[driver]"].contains(&line),
+            Self::Read(_)
+            | Self::Toml(_)
+            | Self::Nothing(_)
+            | Self::PlatformTwice(_)
+            | Self::Driver(_)
+            | Self::WeightsOf(_)
+            | Self::LocalAlone(_) => false,
+        };
+        // Where a name is there twice, the later one is wrong.
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let at = match self {
+            Self::FamilyTwice(_) => lines.iter().position(|line| about(line)),
+            _ => lines.iter().rposition(|line| about(line)),
+        };
+        u32::try_from(at? + 1).ok()
+    }
 }
 
 /// What is wrong with a metric.

@@ -18,6 +18,10 @@ pub struct EventSpec {
     pub id: Option<u64>,
     /// What one count is.
     pub count: CountOf,
+    /// What it counts, in a sentence: of an event that no metric needs, since these say it of the
+    /// others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// Other names under which tools print it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
@@ -27,6 +31,24 @@ pub struct EventSpec {
     /// It has a counter of its own, and takes none of the others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fixed: bool,
+}
+
+impl EventSpec {
+    /// Whether a PMU lists it under this name; of an event for each socket one of them.
+    pub(super) fn is_listed_as(&self, name: &str) -> bool {
+        let own = self.perf.strip_prefix("{pmu}/");
+        let Some(own) = own.and_then(|own| own.strip_suffix('/')) else {
+            return false;
+        };
+        match own.split_once("{peer}") {
+            None => own == name,
+            Some((before, after)) => {
+                let number = name.strip_prefix(before);
+                let number = number.and_then(|it| it.strip_suffix(after));
+                number.is_some_and(|it| it.parse::<u32>().is_ok())
+            }
+        }
+    }
 }
 
 /// A quantity that is estimated from SPE samples. Data sources are those of

@@ -49,7 +49,8 @@ impl Excerpt {
         for file in &self.0 {
             let loaded = load::load(&nothing, file.clone());
             let (_, metrics) = loaded.map_err(|problem| super::CatalogueError {
-                file: file.name.clone(),
+                file: file.name.clone().into(),
+                line: None,
                 problem,
             })?;
             all.extend(metrics);

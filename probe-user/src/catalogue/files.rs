@@ -30,7 +30,8 @@ fn heads() -> Result<Vec<(&'static str, &'static str, Head)>, CatalogueError> {
     let head = |(file, text): &(&'static str, &'static str)| match toml::from_str::<Head>(text) {
         Ok(head) => Ok((*file, *text, head)),
         Err(error) => Err(CatalogueError {
-            file: (*file).to_owned(),
+            file: (*file).into(),
+            line: None,
             problem: error.into(),
         }),
     };
@@ -57,7 +58,8 @@ pub(super) fn platforms() -> Result<Platforms, CatalogueError> {
         drivers.extend(head.driver);
     }
     check(&platforms, &drivers).map_err(|problem| CatalogueError {
-        file: "of a platform".to_owned(),
+        file: "of a platform".into(),
+        line: None,
         problem,
     })?;
     Ok((platforms, drivers))

@@ -193,7 +193,7 @@ impl Metric {
             return Err(if pattern.is_core() {
                 Unavailable::NoCorePmu
             } else {
-                Unavailable::NoPmu(pattern.to_string())
+                Unavailable::NoPmu(pattern.glob())
             });
         }
         if instances
@@ -246,7 +246,7 @@ impl Metric {
             groups.extend(places.into_iter().map(|place| self.group(pmu, place)));
         }
         if groups.is_empty() {
-            return Err(Unavailable::NoPeer(pattern.to_string()));
+            return Err(Unavailable::NoPeer(pattern.glob()));
         }
         for group in &groups {
             event::parse(&group.text(), pmus).map_err(|error| {

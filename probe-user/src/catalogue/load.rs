@@ -21,7 +21,8 @@ const DOCUMENTS: &str = include_str!("../../catalogue/documents.toml");
 pub(super) fn builtin() -> Result<Catalogue, CatalogueError> {
     let documents: BTreeMap<String, file::Document> =
         toml::from_str(DOCUMENTS).map_err(|error| CatalogueError {
-            file: "documents.toml".to_owned(),
+            file: "documents.toml".into(),
+            line: None,
             problem: error.into(),
         })?;
     let titles = documents.into_iter();
@@ -47,7 +48,8 @@ pub(super) fn merge_own(
     let parsed: Result<file::File, _> = toml::from_str(text);
     if parsed.is_ok_and(|parsed| parsed.platform.is_some() || parsed.driver.is_some()) {
         return Err(CatalogueError {
-            file: file.to_owned(),
+            file: file.into(),
+            line: Problem::Platform.line(text),
             problem: Problem::Platform,
         });
     }
@@ -59,8 +61,9 @@ fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), Catalo
         let file: file::File = toml::from_str(text)?;
         load(catalogue, file)
     };
-    let (family, metrics) = read().map_err(|problem| CatalogueError {
-        file: file.to_owned(),
+    let (family, metrics) = read().map_err(|problem: Problem| CatalogueError {
+        file: file.into(),
+        line: problem.line(text),
         problem,
     })?;
     catalogue.families.push(family);

@@ -10,70 +10,7 @@
 //! 4. [`Counts`] takes what was read (per container, or per [`Place`] added up over units);
 //! 5. [`Metric::evaluate`] gives the value, or the reason why there is none.
 //!
-//! # The files
-//!
-//! ```toml
-//! name = "my-family"                 # unique
-//! title = "What it is"
-//! order = 20                         # optional: its place in the documentation; 500
-//! platforms = ["grace"]              # where it holds; absent: everywhere, or where `arch` is
-//! arch = "arm64"                     # optional, in place of platforms
-//! midr = [0x410fd4f0]                # optional: only on these Arm cores
-//! fallback = true                    # optional: other families' metrics of the same name hide it
-//! document = "grace"                 # key of documents.toml, or any title
-//!
-//! [pmu.scf]
-//! pattern = "nvidia_scf_pmu_{socket}"  # the directory in sysfs; `{core}` is the core PMU
-//! product = 0x2cf                    # optional: told by its `identifier`, not by its name
-//! per = "socket"                     # cpu: per container; socket: sum of units; device: each
-//! mismatch = 79                      # with from_sockets: its largest error, in thousandths
-//! counters = 8                       # optional: how many events fit at once
-//! slots = 8                          # optional: `slots` where sysfs does not tell
-//! defaults = { root_port = 0x3ff }   # optional: filters that are always written
-//! devices = { by = "domain", ports = "root_port" }   # optional: the PCI devices that it counts
-//!
-//! [pmu.scf.events]
-//! # count: what one count is. id: the value of the term `event`. fixed: has a counter of its own.
-//! # counters: the only ones it can use. also: names under which tools print it.
-//! # sampled: it is no count, but estimated from the SPE samples of that event (Sampled).
-//! CYCLES = { perf = "{pmu}/cycles/", id = 0x100000000, count = "cycle", fixed = true }
-//! CMEM_RD_DATA = { perf = "{pmu}/cmem_rd_data/", id = 0x1a5, count = "beat32" }
-//!
-//! [notes]
-//! beats = "A beat is up to 32 bytes."
-//! no_gpu = "the chip has no GPU"
-//!
-//! [[metric]]
-//! name = "read_bandwidth"            # snake_case
-//! aliases = ["rbw"]                  # optional
-//! title = "Read bandwidth"
-//! unit = "GB/s"
-//! kind = "rate"                      # counter, ratio, rate, latency
-//! group = "memory"                   # for `group:memory`
-//! also_in = ["ddio"]                 # optional: other groups that select it
-//! formula = "CMEM_RD_DATA * 32 / duration_time"  # over events, other metrics, quantities
-//! section = "SCF PMU Metrics"        # of the document
-//! document = "grace"                 # optional: where it is not the file's
-//! apportion = "cpu_read"             # optional: how shares of containers are made
-//! from_sockets = "REMOTE_RD"         # optional: what the CPUs of the other socket say they sent here
-//! io = ["IO_MISS"]                   # optional: the part of devices, events of another PMU of the file
-//! bound = 100                        # optional: a share cannot be larger
-//! requires = "one-gpu"               # optional: the configuration it holds in
-//! notes = ["beats"]                  # optional: keys of [notes], all in the help text
-//! not_on = { grace-cpu-superchip = "no_gpu" }   # optional: chip, and the key of the reason
-//! ```
-//!
-//! Placeholders of `pattern`: `{socket}`, `{rc}` (root complex), `{unit}` are numbers, `{address}`
-//! is one in hexadecimal; `{core}` is the core PMU, whatever its name. Of `perf`: `{pmu}` is the
-//! PMU's name, `{peer}` the number of another socket (one instance for each), `{part_mask}` the bit
-//! of an IIO part (one instance for each of the 8), and every key of `defaults` its value. In
-//! `also`, `{peer}` and `{part}` are the numbers.
-//!
-//! The compiled-in files may have `[[platform]]` tables and a table `[driver]`, in the form of
-//! [`PlatformSpec`] and [`Driver`]; CONTRIBUTING.md has an example.
-//!
-//! A metric whose unit is bytes per second is checked when it is loaded: each of its events must
-//! come with the factor from counts to bytes ([`CountOf::bytes`]) or the file is refused.
+//! The format of the files is docs/catalogue.md.
 
 mod check;
 mod chip;
@@ -140,7 +77,8 @@ impl Catalogue {
     /// What is wrong with the file; nothing of it is added then.
     pub fn merge_file(&mut self, path: &Path) -> Result<(), CatalogueError> {
         let text = std::fs::read_to_string(path).map_err(|error| CatalogueError {
-            file: path.display().to_string(),
+            file: path.display().to_string().into(),
+            line: None,
             problem: Problem::Read(error),
         })?;
         self.merge(&path.display().to_string(), &text)
@@ -157,6 +95,22 @@ impl Catalogue {
     /// The families, in the order of the files.
     pub fn families(&self) -> impl Iterator<Item = &Arc<Family>> {
         self.families.iter()
+    }
+
+    /// What an event counts that a PMU lists under this name, where the catalogue says so.
+    #[must_use]
+    pub fn event_text(&self, pmu: &str, name: &str, machine: &Hardware) -> Option<String> {
+        let families = self
+            .families
+            .iter()
+            .filter(|family| family.holds_on(machine));
+        let specs = families.flat_map(|family| &family.pmus);
+        let mut specs = specs.filter(|spec| spec.pattern.instance(pmu).is_some());
+        specs.find_map(|spec| {
+            let mut events = spec.events.values();
+            let listed = events.find(|event| event.is_listed_as(name));
+            listed.and_then(|event| event.text.clone())
+        })
     }
 
     /// Every metric of every platform, in the order of the files.

@@ -117,6 +117,16 @@ impl Pattern {
         rest.is_empty().then_some(instance)
     }
 
+    /// The names as a shell would match them, for sentences.
+    #[must_use]
+    pub fn glob(&self) -> String {
+        let part = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Number(_) | Part::Core => "*".to_owned(),
+        };
+        self.0.iter().map(part).collect()
+    }
+
     /// Its text up to the first number: what tools print where they add up all instances.
     #[must_use]
     pub fn stem(&self) -> Option<&str> {

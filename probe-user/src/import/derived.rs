@@ -26,7 +26,8 @@ use crate::{
 pub struct Derived<'a> {
     /// In the order of the catalogue; each metric at least once, with a value or without.
     pub rows: Vec<Row<'a>>,
-    /// Names in the input that are not an event of this platform, with the reason.
+    /// Names in the input that are not an event of this platform or that no metric needs, with the
+    /// reason.
     pub unused: Vec<(String, String)>,
     /// Events of the input that were counted several times, which perf does where they are in
     /// several groups.
@@ -85,12 +86,13 @@ pub fn derive<'a>(
         .filter(|family| family.holds_on(machine))
         .flat_map(|family| family.pmus.iter().cloned())
         .collect();
+    let metrics = catalogue.on(machine);
     let quantities = Quantities::of(readings);
     let counted = || readings.iter().filter(|it| time::implicit(it).is_none());
     let events = Events::of(counted(), &pmus);
     let mut derived = Derived {
         rows: Vec::new(),
-        unused: events.unknown(),
+        unused: events.unused(&metrics, &pmus),
         repeated: BTreeSet::new(),
         mixed: BTreeSet::new(),
         work: Work::default(),
@@ -120,7 +122,7 @@ pub fn derive<'a>(
     for part in parts.iter().rev() {
         part.spots.keys().for_each(|spot| first[*spot] = Some(part));
     }
-    for metric in catalogue.on(machine) {
+    for metric in metrics {
         input.add_rows(&mut derived, metric, &parts, &first);
     }
     Ok(derived)

@@ -10,7 +10,7 @@ use super::{
     recognise::{Known, recognise},
 };
 use crate::{
-    catalogue::{CountOf, Place, PmuSpec},
+    catalogue::{CountOf, Metric, Place, PmuSpec},
     formula::Sample,
 };
 
@@ -168,11 +168,39 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The texts that are not an event, sorted.
-    pub(super) fn unknown(&self) -> Vec<(String, String)> {
+    /// The texts that are not an event, and those of events that no metric needs, sorted.
+    pub(super) fn unused(
+        &self,
+        metrics: &[&Metric],
+        pmus: &[Arc<PmuSpec>],
+    ) -> Vec<(String, String)> {
         let unknown = self.texts.iter().filter_map(|text| {
-            let why = text.targets.as_ref().err()?;
-            Some((text.text.to_owned(), why.clone()))
+            let why = match &text.targets {
+                Err(why) => why.clone(),
+                Ok(targets) => {
+                    let mut names = targets.iter().filter_map(|target| {
+                        let mut names = self.names.iter();
+                        names.find(|(_, event)| **event == target.event)
+                    });
+                    let ((pmu, name), _) = names.next()?;
+                    let spec = &pmus[*pmu];
+                    let of_metric = |metric: &&Metric| {
+                        let mut io = metric.io.iter().map(|(_, event)| event.as_str());
+                        Arc::ptr_eq(&metric.pmu, spec) && metric.events().contains(&name.as_str())
+                            || io.any(|event| event == name)
+                    };
+                    if metrics.iter().any(of_metric) {
+                        return None;
+                    }
+                    let text = spec
+                        .events
+                        .get(name)
+                        .and_then(|event| event.text.as_deref());
+                    let text = text.map(|text| format!(": {text}"));
+                    format!("no metric needs {name}{}", text.unwrap_or_default())
+                }
+            };
+            Some((text.text.to_owned(), why))
         });
         let unknown: BTreeSet<(String, String)> = unknown.collect();
         unknown.into_iter().collect()
@@ -193,7 +221,7 @@ fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Found, String> {
         return Ok(cores);
     }
     // Families of the user's have PMUs of the catalogue's again: those are one PMU.
-    let patterns = uncore.iter().map(|(at, _)| pmus[*at].pattern.to_string());
+    let patterns = uncore.iter().map(|(at, _)| pmus[*at].pattern.glob());
     let patterns: BTreeSet<String> = patterns.collect();
     match patterns.len() {
         0 => Err("no event of this platform".to_owned()),

@@ -8,6 +8,7 @@ use super::{
     pmus::family,
 };
 use crate::{
+    catalogue::{Catalogue, Hardware},
     event::{self, Counter, EventError, Source},
     machine::{Pmu, PmuKind, Pmus},
 };
@@ -210,6 +211,20 @@ fn named_event(pmu: &Pmu, name: &str, shared: bool, pmus: &Pmus) -> EventItem {
         description: None,
         counter,
         availability,
+    }
+}
+
+/// Says of the events that PMUs name what the catalogue says of them.
+pub(super) fn describe(sections: &mut [Section], catalogue: &Catalogue, told: &Hardware) {
+    for section in sections {
+        let Some(pmu) = section.pmus.first() else {
+            continue;
+        };
+        for event in &mut section.events {
+            let name = event.names.first().and_then(|name| name.split('/').nth(1));
+            let text = name.and_then(|name| catalogue.event_text(pmu, name, told));
+            event.description = text.or(event.description.take());
+        }
     }
 }
 

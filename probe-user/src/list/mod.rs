@@ -18,7 +18,7 @@ pub use self::{
     events::{Availability, EventItem, Section},
     metrics::MetricItem,
     pmus::PmuItem,
-    print::Part,
+    print::{Part, write_metrics},
 };
 use crate::{
     catalogue::{Catalogue, Hardware},
@@ -62,7 +62,7 @@ impl Inventory {
         } else {
             Capacity::documented(catalogue, told, pmus, 0)
         };
-        Ok(Self {
+        let mut inventory = Self {
             devices: Devices::read(machine, pmus, catalogue),
             metrics: metrics::items(catalogue, told, pmus, &capacity, permitted),
             ..Self::new(pmus, &|counter| {
@@ -73,7 +73,9 @@ impl Inventory {
                     .unwrap_or(cpu);
                 perf::open(&counter.attr(), Exclude::default(), cpu, None).map(drop)
             })
-        })
+        };
+        events::describe(&mut inventory.sections, catalogue, told);
+        Ok(inventory)
     }
 
     /// The inventory of a machine with these PMUs; `open` tries an event on one of its CPUs.

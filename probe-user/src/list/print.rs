@@ -93,6 +93,31 @@ impl Inventory {
     }
 }
 
+/// All that the documents say of these metrics, one after the other.
+///
+/// # Errors
+///
+/// Where the writer fails.
+pub fn write_metrics(out: &mut impl Write, metrics: &[&MetricItem]) -> io::Result<()> {
+    for (at, metric) in metrics.iter().enumerate() {
+        if at > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{}", metric.help)?;
+        let names = &metric.aliases;
+        if !names.is_empty() {
+            writeln!(out, "Other names: {}", names.join(", "))?;
+        }
+        writeln!(out, "Group: {}", metric.group)?;
+        match &metric.availability {
+            Availability::Here => writeln!(out, "This machine can count it.")?,
+            Availability::NotHere(reason) => writeln!(out, "Not here: {reason}")?,
+            Availability::Untried(reason) => writeln!(out, "Not known whether here: {reason}")?,
+        }
+    }
+    Ok(())
+}
+
 fn lines(out: &mut impl Write, rows: impl Iterator<Item = Vec<String>>) -> io::Result<()> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

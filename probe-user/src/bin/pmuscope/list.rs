@@ -2,14 +2,17 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip, Hardware},
-    list::{Inventory, Part},
+    catalogue::{Catalogue, Chip},
+    list::{Inventory, MetricItem, Part, write_metrics},
     machine::Machine,
 };
 
-use crate::print::{Format, to_stdout};
+use crate::{
+    chip,
+    print::{Format, to_stdout},
+};
 
 /// Arguments of `list`.
 #[derive(clap::Args)]
@@ -17,6 +20,10 @@ pub(crate) struct Args {
     /// What to list [default: everything]
     #[arg(value_enum)]
     part: Option<Part>,
+    /// After `metrics`: only these, each with its formula, source and caveats; names as in
+    /// `stat -M`
+    #[arg(value_name = "NAME")]
+    names: Option<String>,
     /// Add the metrics of this file; its format is that of pmuscope's own
     #[arg(long, value_name = "FILE")]
     catalogue: Vec<PathBuf>,
@@ -34,10 +41,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let told = args
-        .chip
-        .map_or_else(|| Hardware::detect(&machine), Hardware::of_chip);
-    let inventory = Inventory::of_this_machine(&machine, &catalogue, &told)?;
+    let told = chip::told(&machine, args.chip);
+    let named: Option<Vec<&str>> = match (args.part, &args.names) {
+        (Some(Part::Metrics), Some(names)) => {
+            let metrics = catalogue.select(names, &told)?;
+            Some(metrics.iter().map(|metric| metric.name.as_str()).collect())
+        }
+        (_, Some(names)) => {
+            bail!("only metrics can be listed by their names: `pmuscope list metrics {names}`")
+        }
+        (_, None) => None,
+    };
+    let mut inventory = Inventory::of_this_machine(&machine, &catalogue, &told)?;
+    if let Some(named) = named {
+        let wanted = |metric: &MetricItem| named.contains(&metric.name.as_str());
+        inventory.metrics.retain(wanted);
+        if args.format == Format::Table {
+            let metrics: Vec<&MetricItem> = inventory.metrics.iter().collect();
+            to_stdout(|out| write_metrics(out, &metrics))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     to_stdout(|out| match args.format {
         Format::Table => inventory.write_text(args.part, out),
         Format::Json => inventory.write_json(args.part, out),

@@ -1,5 +1,6 @@
 //! The `pmuscope` binary: arguments in, exit code out.
 
+mod chip;
 mod derive;
 mod doctor;
 mod ending;

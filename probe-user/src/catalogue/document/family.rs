@@ -84,6 +84,16 @@ fn events(out: &mut String, pmu: &PmuSpec) {
         line(out, &row);
     }
     out.push('\n');
+    let texts = pmu.events.iter();
+    let texts = texts.filter_map(|(name, event)| Some((name, event.text.as_ref()?)));
+    let mut texts = texts.peekable();
+    if texts.peek().is_some() {
+        line(out, "No metric needs:\n");
+        for (name, text) in texts {
+            line(out, &format!("- `{name}`: {text}"));
+        }
+        out.push('\n');
+    }
 }
 
 fn entry(out: &mut String, metric: &Metric) {

@@ -137,7 +137,7 @@ fn what_is_not_there_is_said() {
         scf.groups(&pmus("spr"), &Settings::default())
             .unwrap_err()
             .to_string(),
-        "there is no PMU nvidia_scf_pmu_{socket}: its driver is not loaded, or the hardware does \
+        "there is no PMU nvidia_scf_pmu_*: its driver is not loaded, or the hardware does \
          not have it"
     );
     // A machine with one socket has no peer, and one with an older driver not every event.

@@ -8,6 +8,7 @@ mod files;
 mod groups;
 mod help;
 mod machines;
+mod page;
 mod refer;
 mod refusals;
 mod select;

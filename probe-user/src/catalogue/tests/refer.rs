@@ -68,17 +68,17 @@ fn what_cannot_be_written_out_is_refused_with_a_sentence() {
     assert_eq!(
         refusal(&[("a", "b + 1"), ("b", "c"), ("c", "a / CYCLES")]),
         "catalogue mine.toml: metric a: its formula needs its own value: a -> b -> c -> a; write \
-         one of them over events"
+         one of them over events (line 14)"
     );
     assert_eq!(
         refusal(&[("a", "1 + a")]),
         "catalogue mine.toml: metric a: its formula needs its own value: a -> a; write one of \
-         them over events"
+         them over events (line 14)"
     );
     assert_eq!(
         refusal(&[("a", "1 + scf_cycles")]),
         "catalogue mine.toml: metric a: scf_cycles is a metric, but not of all platforms of this \
-         file: a formula cannot name it"
+         file: a formula cannot name it (line 14)"
     );
     // Not in one group, so that no ratio of them is exact.
     let two = refusal(&[("a", "MISSES / ipc")]);

@@ -36,7 +36,43 @@ fn refusal(text: &str) -> String {
         .err()
         .unwrap_or_else(|| panic!("taken: {text}"));
     let sentence = error.strip_prefix("catalogue mine.toml: ");
-    sentence.unwrap_or_else(|| panic!("{error}")).to_owned()
+    let sentence = sentence.unwrap_or_else(|| panic!("{error}"));
+    // Another test looks at the line.
+    let line = sentence.rsplit_once(" (line ").map(|(before, _)| before);
+    line.unwrap_or(sentence).to_owned()
+}
+
+/// The line of the file that a refusal names.
+fn line(text: &str) -> usize {
+    let error = merged(text).unwrap_err();
+    let (_, line) = error
+        .rsplit_once(" (line ")
+        .unwrap_or_else(|| panic!("{error}"));
+    line.trim_end_matches(')').parse().unwrap()
+}
+
+/// What is wrong is found without a search.
+#[test]
+fn a_refusal_names_the_line() {
+    let good = file("good", "GB/s", "CMEM_RD_DATA * 32 / duration_time", "");
+    let bad = |more: &str| format!("{good}\n{more}");
+    let last = |text: &str, needle: &str| {
+        let at = text.lines().collect::<Vec<_>>();
+        at.iter().rposition(|line| line.contains(needle)).unwrap() + 1
+    };
+    let wrong = bad(&metric_text("wrong", ["GB/s", "rate"], "CMEM_RD_DATA", ""));
+    assert_eq!(line(&wrong), last(&wrong, "\"wrong\""));
+    let twice = bad(&metric_text("good", ["1", "ratio"], "CYCLES / CYCLES", ""));
+    assert_eq!(line(&twice), last(&twice, "\"good\""));
+    let event = good.replace("{pmu}/cmem_wr_data/", "{pmu}/{x}/");
+    assert_eq!(line(&event), last(&event, "{x}"));
+    let pattern = good.replace("pmu_{socket}", "pmu_{sock}");
+    assert_eq!(line(&pattern), last(&pattern, "{sock}"));
+    let platform = bad("[[platform]]\nname = \"x\"");
+    assert_eq!(line(&platform), last(&platform, "[[platform]]"));
+    // TOML's own errors have theirs.
+    let error = merged(&bad("x = [")).unwrap_err();
+    assert!(error.contains("at line "), "{error}");
 }
 
 #[test]

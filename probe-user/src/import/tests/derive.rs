@@ -261,7 +261,7 @@ fn a_bare_name_of_several_pmus_is_not_guessed() {
     let (event, why) = &derived.unused[0];
     assert_eq!(event, "RD_BYTES_LOC");
     assert!(
-        why.contains("nvidia_pcie_pmu_{socket}") && why.ends_with("write pmu/event/"),
+        why.contains("nvidia_pcie_pmu_*") && why.ends_with("write pmu/event/"),
         "{why}"
     );
     let frequency = &rows(&derived, "scf_frequency")[0].value;

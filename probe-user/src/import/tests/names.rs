@@ -38,17 +38,17 @@ fn events_of_coresight_pmus() {
     scf("CMEM_RD_DATA", "CMEM_RD_DATA", "");
     scf(
         "nvidia_scf_pmu_0/socket_1_rd_access/",
-        "SOCKET_PEER_RD_ACCESS",
+        "SOCKET_n_RD_ACCESS",
         "socket 0 to socket 1",
     );
     scf(
         "nvidia_scf_pmu_1/event=0x12d/",
-        "SOCKET_PEER_RD_ACCESS",
+        "SOCKET_n_RD_ACCESS",
         "socket 1 to socket 0",
     );
     scf(
         "nvidia_scf_pmu_1/event=0x12f/",
-        "SOCKET_PEER_RD_ACCESS",
+        "SOCKET_n_RD_ACCESS",
         "socket 1 to socket 2",
     );
     is_not("nvidia-grace-scf", "scf", "nvidia_scf_pmu_0/event=0x131/");

@@ -197,6 +197,33 @@ fn what_the_values_of_devices_say_is_printed() {
     assert_eq!(json["advice"], serde_json::json!([]));
 }
 
+/// An event that is known and that no metric needs says what it counts.
+#[test]
+fn an_event_without_a_metric_is_said() {
+    let text = "nvidia_scf_pmu_0/scf_cache_wb/=7\nnvidia_scf_pmu_0/socket_1_rd_data/=8\n\
+                nvidia_scf_pmu_0/cmem_rd_data/=9\nbogus=1";
+    let derived = derived(text, chip("grace-hopper"));
+    let unused = derived.unused.iter();
+    let unused: Vec<(&str, &str)> = unused.map(|(event, why)| (&**event, &**why)).collect();
+    let [bogus, cache, socket] = unused[..] else {
+        panic!("{unused:?}");
+    };
+    assert_eq!(bogus, ("bogus", "no event of this platform"));
+    assert_eq!(cache.0, "nvidia_scf_pmu_0/scf_cache_wb/");
+    assert!(
+        cache
+            .1
+            .starts_with("no metric needs SCF_CACHE_WB: Lines that"),
+        "{cache:?}"
+    );
+    assert!(
+        socket
+            .1
+            .starts_with("no metric needs SOCKET_n_RD_DATA: Beats"),
+        "{socket:?}"
+    );
+}
+
 /// Twice the intervals are twice the steps.
 #[test]
 fn the_work_grows_as_the_input_does() {

@@ -6,7 +6,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip, Hardware, Metric, Settings},
+    catalogue::{Catalogue, Chip, Metric, Settings},
     devices::Devices,
     event::{self},
     join::By,
@@ -16,7 +16,7 @@ use probe_user::{
     snapshot::Hook,
 };
 
-use crate::live;
+use crate::{chip, live};
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -113,11 +113,7 @@ fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let detected = Hardware::detect(machine);
-    let told = args.chip.map_or(detected, |chip| Hardware {
-        sockets: detected.sockets,
-        ..Hardware::of_chip(chip)
-    });
+    let told = chip::told(machine, args.chip);
     let metrics = match args.metric.as_slice() {
         [] => Vec::new(),
         lists => catalogue.select(&lists.join(","), &told)?,
