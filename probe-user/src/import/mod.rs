@@ -5,7 +5,7 @@
 //! `event=value` is taken as it is. Time comes from `duration_time` (ns) or `seconds`, from the
 //! time stamps of `-I`, or for PMUs with one reader from the running time of their counter.
 //!
-//! perf does not print which events were a group: [`order`] tells it from their order and running
+//! perf does not print which events were a group: `order` tells it from their order and running
 //! times. tests/fixtures/derive/perf has what perf prints in each of its forms.
 
 mod counted;

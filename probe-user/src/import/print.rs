@@ -114,11 +114,13 @@ fn lines(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
         for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
             let spaces = width.saturating_sub(cell.width());
             let before = if RIGHT.contains(&at) { spaces } else { 0 };
-            line.extend(std::iter::repeat_n(' ', before + 1));
+            pad(&mut line, before + 1);
             line.push_str(cell);
-            line.extend(std::iter::repeat_n(' ', spaces - before + 1));
+            pad(&mut line, spaces - before + 1);
         }
-        writeln!(out, "{}", line.trim_end())
+        line.truncate(line.trim_end().len());
+        line.push('\n');
+        out.write_all(line.as_bytes())
     };
     write(&heading)?;
     for (row, value) in shown(derived) {
@@ -126,6 +128,16 @@ fn lines(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
         write(&cells)?;
     }
     Ok(())
+}
+
+/// Adds spaces, many at a time.
+fn pad(line: &mut String, mut count: usize) {
+    const SPACES: &str = "                                ";
+    while count > 0 {
+        let some = &SPACES[..count.min(SPACES.len())];
+        line.push_str(some);
+        count -= some.len();
+    }
 }
 
 /// The columns of numbers.
@@ -139,6 +151,11 @@ fn fill(cells: &mut [String; 5], row: &Row<'_>, value: &Value) {
     number.clear();
     write_number(number, value.value);
     row.metric.unit.clone_into(unit);
+    if value.live == 1.0 {
+        // As most are.
+        "100 %".clone_into(live);
+        return;
+    }
     live.clear();
     // Writing to a string does not fail.
     let _ = write!(live, "{:.0} %", 100.0 * value.live);
