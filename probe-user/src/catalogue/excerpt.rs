@@ -108,6 +108,7 @@ fn add(file: &mut file::File, metric: &Metric) {
         section: metric.section.clone(),
         apportion: metric.apportion,
         from_sockets: metric.from_sockets.clone(),
+        not_shared_on: metric.not_shared_on.clone(),
         io: metric.io.iter().map(|(_, event)| event.clone()).collect(),
         bound: metric.bound,
         requires: metric.requires,

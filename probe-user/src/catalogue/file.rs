@@ -82,6 +82,8 @@ pub(super) struct Metric {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) from_sockets: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) not_shared_on: Vec<Chip>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) io: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bound: Option<f64>,

@@ -269,6 +269,7 @@ fn load_metric(
         section: raw.section,
         apportion: raw.apportion,
         from_sockets: raw.from_sockets,
+        not_shared_on: raw.not_shared_on,
         io: io.collect(),
         bound: raw.bound,
         requires: raw.requires,

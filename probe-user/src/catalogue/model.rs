@@ -216,6 +216,9 @@ pub struct Metric {
     /// The event that counts at the source what CPUs send to the memory of the other socket: their
     /// part of the count of that socket's event in the formula.
     pub from_sockets: Option<String>,
+    /// Chips on which that event counts what CPUs send to other memory too, so that there are no
+    /// shares.
+    pub not_shared_on: Vec<Chip>,
     /// The part of devices in what the formula's event counts: events of another PMU of the family,
     /// with that PMU. Their counts are added up.
     pub io: Vec<(Arc<PmuSpec>, String)>,

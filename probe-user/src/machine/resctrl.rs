@@ -75,6 +75,8 @@ pub(crate) struct Reader {
     /// The socket of each L3 cache, by the cache's id.
     sockets: BTreeMap<u32, u32>,
     groups: Option<(Duration, Vec<Arc<Group>>)>,
+    /// Whether the user was told that a group has no counter.
+    told: bool,
 }
 
 impl Reader {
@@ -91,6 +93,7 @@ impl Reader {
             hierarchy: hierarchy.clone(),
             sockets: caches(machine.sysfs(), topology),
             groups: None,
+            told: false,
         })
     }
 
@@ -100,6 +103,16 @@ impl Reader {
             self.groups = Some((now, self.groups()));
         }
         let groups = self.groups.iter().flat_map(|(_, groups)| groups);
+        let unassigned = groups.clone().find(|group| is_unassigned(&group.path));
+        if let Some(group) = unassigned.filter(|_| !self.told) {
+            let path = group.path.display();
+            tracing::warn!(
+                "resctrl counts nothing of {path}, as no counter is assigned to it \
+                 (mbm_assign_mode): `echo 'mbm_total_bytes:*=e' > {path}/mbm_L3_assignments` \
+                 assigns one"
+            );
+            self.told = true;
+        }
         groups
             .map(|group| Monitored {
                 group: Arc::clone(group),
@@ -156,6 +169,15 @@ impl Reader {
             .filter_map(|(socket, bytes)| Some((socket, bytes?)))
             .collect()
     }
+}
+
+/// Whether a group has no counter on some cache: there are fewer counters than groups where they
+/// are assigned (`mbm_assign_mode`, AMD's ABMC and Arm's MPAM).
+fn is_unassigned(group: &Path) -> bool {
+    directories(&group.join("mon_data")).any(|domain| {
+        let text = fs::read_to_string(domain.join("mbm_total_bytes"));
+        text.is_ok_and(|text| text.trim() == "Unassigned")
+    })
 }
 
 /// Where it is mounted, by `<proc>/self/mountinfo`.
@@ -275,6 +297,7 @@ mod tests {
         tree.group("gold/mon_groups/b", "", ["Unassigned\n", "Error\n"]);
         tree.write("sys/fs/resctrl/info/L3_MON/num_rmids", "16\n");
         let mut reader = tree.reader().unwrap();
+        assert!(!reader.told);
         let first = reader.read(Duration::from_secs(1));
         assert_eq!(
             named(&first),
@@ -284,6 +307,8 @@ mod tests {
                 ("b".to_owned(), 0, vec![]),
             ]
         );
+        // Of b no counter is assigned, which is said once.
+        assert!(reader.told);
         tree.group("mon_groups/a", "17\n", ["150\n", "6\n"]);
         tree.group("mon_groups/new", "17\n", ["1\n", "1\n"]);
         let later = reader.read(Duration::from_secs(7));

@@ -295,4 +295,4 @@ pub(crate) fn float(count: u64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

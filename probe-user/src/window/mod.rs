@@ -153,7 +153,7 @@ mod totals;
 mod usage;
 
 #[cfg(test)]
-pub(crate) use self::spe::tests::sampled as sampled_window;
+pub(crate) use self::{counted::tests::Random, spe::tests::sampled as sampled_window};
 pub use self::{
     spe::{Served, SpeUsage, SpeWindow},
     totals::{Gained, Sum, UncoreTotal},

@@ -116,6 +116,12 @@ pub enum NoShare {
          this kind of machine"
     )]
     OtherSockets,
+    /// What the other socket sent went to memory of two kinds.
+    #[error(
+        "what the CPUs of other sockets sent here went to CPU or to GPU memory, and nothing counts \
+         them apart"
+    )]
+    BothMemories,
     /// What the PMU counts is no device that is known.
     #[error(
         "it is not known which devices this counts: `pmuscope list devices` shows those that are"
@@ -175,6 +181,7 @@ impl NoShare {
             Self::NotMeasured => "traffic_not_counted",
             Self::ManySockets => "many_sockets",
             Self::OtherSockets => "other_sockets",
+            Self::BothMemories => "both_memories",
             Self::NoDevice => "no_device",
             Self::NoOwner => "no_owner",
             Self::SeveralOwners => "several_owners",

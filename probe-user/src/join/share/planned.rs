@@ -38,6 +38,7 @@ struct Counted {
 /// somebody's as the view has it: all containers of a pod are one owner where rows are pods.
 pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<MetricShares> {
     let weights = weights(plan, window);
+    let chip = plan.metrics.machine.and_then(|machine| machine.chip);
     let mut all = Vec::new();
     for (metric, planned) in plan.metrics.list.iter().enumerate() {
         let apportion = planned.metric.apportion;
@@ -52,7 +53,9 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
                     continue;
                 }
                 let shares = |counted: Counted| {
-                    if apportion.is_of_device() {
+                    if chip.is_some_and(|chip| planned.metric.not_shared_on.contains(&chip)) {
+                        Err(NoShare::BothMemories)
+                    } else if apportion.is_of_device() {
                         let devices = plan.devices_of(events, socket);
                         device::shares(apportion, &devices, counted.count, window, naming)
                     } else {

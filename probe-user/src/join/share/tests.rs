@@ -7,6 +7,7 @@ use super::*;
 use crate::catalogue::Of;
 
 mod between_sockets;
+mod turns;
 
 fn owner(cgroup: u64) -> Owner {
     Owner {

@@ -230,11 +230,11 @@ proptest! {
 }
 
 /// A generator of the same numbers in every run.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// Between 0 and 1 (`SplitMix64`).
-    fn even(&mut self) -> f64 {
+    pub(crate) fn even(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -249,7 +249,7 @@ impl Random {
     }
 
     /// A rate of mean 1,000, log-normal, with this standard deviation as a part of it.
-    fn rate(&mut self, spread: f64) -> f64 {
+    pub(crate) fn rate(&mut self, spread: f64) -> f64 {
         let sigma = (1.0 + spread * spread).ln();
         1000.0 * (sigma.sqrt() * self.normal() - sigma / 2.0).exp()
     }

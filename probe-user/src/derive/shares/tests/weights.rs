@@ -213,6 +213,27 @@ fn a_weight_that_counts_something_else_states_no_error() {
     assert!(bus.unwrap().but.is_some());
 }
 
+/// On two sockets with GPUs the other one's count is of both memories.
+#[test]
+fn cpu_memory_of_two_grace_hoppers_has_no_shares() {
+    let chip = Chip::named("grace-hopper-multi").unwrap();
+    for metric in ["cmem_read_bandwidth", "cmem_write_bandwidth"] {
+        let plan = plan("grace", chip, metric);
+        let counted = [(0, 7, [100, 50]), (1, 8, [100, 50])];
+        let window = window(&plan, &|_, _| 1_000, &counted);
+        for row in rows_of(&plan, &window) {
+            assert_eq!(row.share, Err(Reason::NoShare(NoShare::BothMemories)));
+        }
+    }
+    // And what GPU memory counts is of the CPUs of both.
+    let plan = plan("grace", chip, "gmem_read_bandwidth");
+    let counted = [(0, 7, [100, 50]), (1, 8, [100, 50])];
+    let window = window(&plan, &|_, _| 1_000, &counted);
+    for row in rows_of(&plan, &window) {
+        assert_eq!(row.share, Err(Reason::NoShare(NoShare::OtherSockets)));
+    }
+}
+
 /// Garbage of a counter is no overflow, and no share that looks right.
 #[test]
 fn weights_beyond_all_bounds_are_flagged() {
