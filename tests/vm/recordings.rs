@@ -163,7 +163,7 @@ fn sapphire_rapids() {
     );
     let port = |number: u32, name: &str, class, blocks| Port {
         address: format!("0000:16:0{}.0", number + 1).parse().unwrap(),
-        number: Some(number),
+        numbers: vec![number],
         devices: vec![Device {
             address: format!("0000:1{}:00.0", number + 7).parse().unwrap(),
             vendor: 0x8086,
@@ -183,6 +183,7 @@ fn sapphire_rapids() {
                     by: FoundBy::DieFiles,
                     ports: Some("ch_mask".to_owned()),
                     requester: None,
+                    stack: None,
                 },
             }],
             ports: vec![

@@ -267,6 +267,9 @@ pub enum Unavailable {
     /// It is about the other sockets, and there is none.
     #[error("there is only one {0}, so there is no peer socket")]
     NoPeer(String),
+    /// Nothing is behind what it counts.
+    #[error("there is no device behind any {0}")]
+    NoDevice(String),
     /// A link to another CPU.
     #[error("the peer of {0} is another CPU: the hardware counts only reads on such a link")]
     CpuPeer(String),

@@ -1,6 +1,9 @@
 //! What to open for a metric on a machine.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +29,9 @@ pub struct Settings {
     pub filters: BTreeMap<String, u64>,
     /// The filters that narrow each PMU that counts the chosen device to that device.
     pub device: Vec<Narrowed>,
+    /// The parts of stacks with devices, by PMU: the others are not counted, since more events
+    /// would only make all take turns. All parts of a PMU that is not in it.
+    pub parts: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl Settings {
@@ -77,7 +83,8 @@ pub struct CounterGroup {
 /// What a value is about. Counts of groups with equal places are added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
-    /// From the PMU's name; where the name has no socket, that of the CPU that is read.
+    /// That of the NUMA node in the PMU's name; where the name has none, that of the CPU that is
+    /// read.
     pub socket: Option<u32>,
     /// The PMU's name, where each PMU has a value of its own.
     pub device: Option<String>,
@@ -174,7 +181,11 @@ impl Metric {
                 .map(|pmu| (pmu.name.clone(), template::Instance::default()))
                 .collect()
         } else {
-            let instance = |name: &str| Some((name.to_owned(), pattern.instance(name)?));
+            let instance = |name: &str| {
+                let mut instance = pattern.instance(name)?;
+                instance.socket = instance.socket.map(|node| pmus.socket_named(node));
+                Some((name.to_owned(), instance))
+            };
             let is_product = |name: &str| {
                 let Some(product) = self.pmu.product else {
                     return true;
@@ -234,7 +245,11 @@ impl Metric {
                 };
                 let term = self.pmu.ports_term().unwrap_or_default();
                 let mask = places[0].filters.get(term).copied();
-                let asked = |part: &u32| mask.is_none_or(|mask| mask >> part & 1 == 1);
+                let used = settings.parts.get(pmu);
+                let asked = |part: &u32| {
+                    mask.is_none_or(|mask| mask >> part & 1 == 1)
+                        && used.is_none_or(|used| mask.is_some() || used.contains(part))
+                };
                 places = places
                     .iter()
                     .flat_map(|place| PARTS.filter(asked).map(move |number| part(place, number)))
@@ -244,6 +259,9 @@ impl Metric {
                 }
             }
             groups.extend(places.into_iter().map(|place| self.group(pmu, place)));
+        }
+        if groups.is_empty() && with_part {
+            return Err(Unavailable::NoDevice(pattern.to_string()));
         }
         if groups.is_empty() {
             return Err(Unavailable::NoPeer(pattern.glob()));

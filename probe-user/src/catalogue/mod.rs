@@ -50,7 +50,7 @@ pub use self::{
     groups::{CounterGroup, Place, Settings},
     model::{Apportion, Family, Kind, Metric, Of, Per, PmuSpec, Requirement},
     narrowed::Narrowed,
-    pci::{DeviceSpec, FoundBy},
+    pci::{Accelerator, DeviceSpec, DiePart, FoundBy, StackSpec},
     template::{Instance, Pattern},
 };
 

@@ -15,6 +15,61 @@ pub struct DeviceSpec {
     /// The term that takes the requester id of one function; the term `<requester>_en` turns it on,
     /// and `ports` must be 0 then.
     pub requester: Option<String>,
+    /// Where the PMU is that of a stack: which parts count what.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack: Option<StackSpec>,
+}
+
+/// Which parts of a stack count what is on its root bus.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct StackSpec {
+    /// The PCI device number of the root port on part 0; the others follow.
+    pub first_device: u32,
+    /// The part of the stack that leads to the chipset, for all behind it.
+    pub dmi: u32,
+    /// Accelerators, which are on no root port.
+    #[serde(default)]
+    pub accelerators: Vec<Accelerator>,
+}
+
+/// An accelerator on the root bus of a stack, or on one of the [`Accelerator::BUSES`] behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accelerator {
+    /// PCI vendor id.
+    pub vendor: u16,
+    /// PCI device id.
+    pub device: u16,
+    /// The parts that count it; where `dies` are given, those that it may be on.
+    pub parts: Vec<u32>,
+    /// Its part by die, where dies differ.
+    #[serde(default)]
+    pub dies: Vec<DiePart>,
+}
+
+/// The part of an accelerator on one layout of the die.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiePart {
+    /// What tells the layout: the unit that leads to the chipset.
+    pub dmi_unit: u32,
+    /// The part.
+    pub part: u32,
+}
+
+impl Accelerator {
+    /// How many buses of accelerators follow the root bus of their stack.
+    pub const BUSES: u8 = 3;
+}
+
+impl StackSpec {
+    /// The accelerator of these ids.
+    #[must_use]
+    pub fn accelerator(&self, vendor: u16, device: u16) -> Option<&Accelerator> {
+        let mut all = self.accelerators.iter();
+        all.find(|one| (one.vendor, one.device) == (vendor, device))
+    }
 }
 
 /// Where it is written which devices a PMU counts.

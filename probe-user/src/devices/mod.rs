@@ -6,8 +6,9 @@
 //! - `register` (Tegra410): the root port's own configuration space tells socket, root complex and
 //!   port (`config_space`).
 //! - `die_files` (Intel): `<pmu>/die<d>` holds the root bus that the stack of die d leads to
-//!   (Documentation/ABI/testing/sysfs-devices-mapping); root port device d is part d - 1 of the
-//!   stack (as PCM has it for Sapphire Rapids).
+//!   (Documentation/ABI/testing/sysfs-devices-mapping); the part of the stack is that of Intel
+//!   PCM's tables (`stack`). Without these files the stack stays, with the reason in place of its
+//!   devices.
 //!
 //! Elsewhere there is the tree of PCI root buses, with the socket of their NUMA node.
 
@@ -17,11 +18,12 @@ mod io_stat;
 mod names;
 mod print;
 mod read;
+mod stack;
 #[cfg(test)]
 mod tests;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -101,8 +103,10 @@ pub enum ComplexKind {
 pub struct Port {
     /// Its own address.
     pub address: Bdf,
-    /// Number of the root port, or of the part of the stack.
-    pub number: Option<u32>,
+    /// Number of the root port, or of the part of the stack; several where it uses several parts,
+    /// or where it is not known which of them. Empty where nothing tells.
+    #[serde(alias = "number", deserialize_with = "numbers")]
+    pub numbers: Vec<u32>,
     /// What is behind it: the port itself where it is no bridge.
     pub devices: Vec<Device>,
 }
@@ -122,6 +126,20 @@ pub struct Device {
     pub names: Vec<String>,
     /// Its block devices as `major:minor`, as `io.stat` of cgroups names them.
     pub blocks: Vec<String>,
+}
+
+/// Recordings of before had one number or none.
+fn numbers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Numbers {
+        Several(Vec<u32>),
+        One(Option<u32>),
+    }
+    Ok(match Numbers::deserialize(deserializer)? {
+        Numbers::Several(numbers) => numbers,
+        Numbers::One(number) => number.into_iter().collect(),
+    })
 }
 
 impl Devices {
@@ -187,20 +205,18 @@ impl PciePmu {
             return filter(&self.spec.requester) == Some(requester);
         }
         let mask = part.map_or_else(|| filter(&self.spec.ports), |part| Some(1 << part));
-        match (mask, port.number) {
-            (Some(mask), Some(number)) => mask >> number & 1 == 1,
-            // Without a filter, or with an empty one, all ports count.
-            (None | Some(0), _) => true,
-            (Some(_), None) => false,
-        }
+        // Without a filter, or with an empty one, all ports count.
+        let numbers = &port.numbers;
+        mask.is_none_or(|mask| mask == 0 || numbers.iter().any(|number| mask >> number & 1 == 1))
     }
 
     /// The filters with which it counts this device alone; `alone` where nothing else is on its
     /// port. `None` where it has no such filter.
     fn filters(&self, port: &Port, device: &Device, alone: bool) -> Option<Vec<(String, u64)>> {
         let by_port = || {
-            let number = port.number.filter(|_| alone)?;
-            let mask = 1_u64.checked_shl(number)?;
+            let bit = |mask: u64, number: &u32| Some(mask | 1_u64.checked_shl(*number)?);
+            let mask = port.numbers.iter().try_fold(0, bit);
+            let mask = mask.filter(|mask| alone && *mask != 0)?;
             Some(vec![(self.spec.ports.clone()?, mask)])
         };
         let by_requester = || {
@@ -212,14 +228,74 @@ impl PciePmu {
     }
 }
 
+impl Port {
+    /// Whether any of its devices may read or write memory: not the registers of the chip itself,
+    /// which every root bus has (base classes 08, system peripherals, and 11, counters).
+    fn may_move_data(&self) -> bool {
+        let mut devices = self.devices.iter();
+        devices.any(|device| !matches!(device.class >> 16, 0x08 | 0x11))
+    }
+}
+
+impl Devices {
+    /// Of each PMU that counts the parts of stacks, those with devices. A PMU of which that is not
+    /// known is not in it.
+    #[must_use]
+    pub fn parts(&self) -> BTreeMap<String, BTreeSet<u32>> {
+        let stack = |complex: &&Complex| matches!(complex.kind, ComplexKind::Stack(_));
+        let mut parts: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+        let mut unknown: BTreeSet<&str> = BTreeSet::new();
+        for complex in self.complexes.iter().filter(stack) {
+            let used = || complex.ports.iter().filter(|port| !port.devices.is_empty());
+            let hidden = used().any(|port| port.numbers.is_empty() && port.may_move_data());
+            for pmu in &complex.pmus {
+                let of_pmu = parts.entry(pmu.name.clone()).or_default();
+                of_pmu.extend(used().flat_map(|port| &port.numbers));
+                if hidden || complex.without_devices().is_some() {
+                    unknown.insert(&pmu.name);
+                }
+            }
+        }
+        parts.retain(|pmu, _| !unknown.contains(pmu.as_str()));
+        parts
+    }
+}
+
 impl Complex {
+    /// Why the devices of a stack are not known.
+    #[must_use]
+    pub fn without_devices(&self) -> Option<&'static str> {
+        let unknown = matches!(self.kind, ComplexKind::Stack(_)) && self.socket.is_none();
+        unknown.then_some(
+            "its devices are not known: this kernel has no die files for it, which tell the root \
+             bus of a stack",
+        )
+    }
+
     /// How to count what this device (with the other functions of its card) does, and nothing else,
     /// on each PMU of its complex; empty where the platform has no such filter.
     #[must_use]
     pub fn narrowed(&self, port: &Port, device: &Device) -> Vec<Narrowed> {
         // The functions of one card are one device to the port.
-        let card = |device: &Device| (device.address.bus, device.address.device);
-        let alone = port.devices.iter().all(|other| card(other) == card(device));
+        let card = |device: &Device| {
+            let Bdf {
+                domain,
+                bus,
+                device,
+                ..
+            } = device.address;
+            (domain, bus, device)
+        };
+        let shared = |other: &&Port| {
+            let mut numbers = other.numbers.iter();
+            other.address == port.address || numbers.any(|number| port.numbers.contains(number))
+        };
+        let mut others = self
+            .ports
+            .iter()
+            .filter(shared)
+            .flat_map(|port| &port.devices);
+        let alone = others.all(|other| card(other) == card(device));
         let narrowed = |pmu: &PciePmu| {
             Some(Narrowed {
                 pmu: pmu.name.clone(),

@@ -63,14 +63,21 @@ fn complex_text(out: &mut impl Write, complex: &Complex) -> io::Result<()> {
         write!(out, ": {}", names(complex).join(", "))?;
     }
     writeln!(out)?;
+    if let Some(reason) = complex.without_devices() {
+        writeln!(out, "   {reason}")?;
+    }
     for port in complex.ports.iter().filter(|port| !port.devices.is_empty()) {
+        let numbers: Vec<String> = port.numbers.iter().map(u32::to_string).collect();
         for device in &port.devices {
             write!(out, "   ")?;
-            if let Some(number) = port.number {
+            if !numbers.is_empty() {
                 let word = complex.kind.port_word();
-                write!(out, "{word} {number}  ")?;
+                write!(out, "{word} {}  ", numbers.join(","))?;
             }
             write!(out, "{device}")?;
+            if device.address.domain != port.address.domain {
+                write!(out, "  behind VMD {}, which hides its port", port.address)?;
+            }
             for narrowed in complex.narrowed(port, device) {
                 write!(out, "  {narrowed}")?;
             }
@@ -96,6 +103,7 @@ fn complex_json(complex: &Complex) -> Value {
         "name": complex.kind.to_string(),
         "pmus": names(complex),
         "ports": ports,
+        "reason": complex.without_devices(),
     })
 }
 
@@ -116,7 +124,7 @@ fn port_json(complex: &Complex, port: &Port) -> Value {
     let devices: Vec<Value> = port.devices.iter().map(device).collect();
     json!({
         "address": port.address.to_string(),
-        "number": port.number,
+        "numbers": port.numbers,
         "devices": devices,
     })
 }

@@ -10,11 +10,15 @@ use super::{
     Complex, ComplexKind, Device, Devices, GpuLink, PciePmu, Port,
     config_space::{self, ConfigError},
     names,
+    stack::Stack,
 };
 use crate::{
-    catalogue::{Catalogue, FoundBy},
+    catalogue::{Accelerator, Catalogue, FoundBy},
     machine::{Bdf, Machine, Pmus},
 };
+
+/// Domain and bus of the chipset's root bus.
+const CHIPSET: (u32, u8) = (0, 0);
 
 /// Class of bridges, host bridges too.
 const BRIDGE: u32 = 0x06;
@@ -45,8 +49,8 @@ impl Devices {
         let mut places: BTreeMap<(u32, ComplexKind), Complex> = BTreeMap::new();
         for (socket, kind, pmu) in pcie.known() {
             let complex = places
-                .entry((socket, kind))
-                .or_insert_with(|| Complex::new(Some(socket), kind));
+                .entry((socket.unwrap_or(u32::MAX), kind))
+                .or_insert_with(|| Complex::new(socket, kind));
             complex.pmus.push(pmu);
         }
         let mut functions = functions(sysfs);
@@ -55,15 +59,15 @@ impl Devices {
             let port = &of_port[0];
             // Behind another function: a bridge whose own entry could not be read is still one.
             let is_bridge = port.address != port.port || port.is_bridge();
-            let place = pcie.place(sysfs, port.root_bus, port.port, is_bridge);
+            let place = pcie.place(sysfs, port, is_bridge);
             let place = place.unwrap_or_else(|error| {
                 devices.problems.insert(port.port, error);
                 None
             });
-            let (socket, kind, number) = place.unwrap_or_else(|| {
+            let (socket, kind, numbers) = place.unwrap_or_else(|| {
                 let socket = port.node.and_then(|node| topology.socket_of_node(node));
                 let (domain, bus) = port.root_bus;
-                (socket, ComplexKind::RootBus(domain, bus), None)
+                (socket, ComplexKind::RootBus(domain, bus), Vec::new())
             });
             let endpoints: Vec<Device> = of_port
                 .iter()
@@ -75,7 +79,7 @@ impl Devices {
                 .or_insert_with(|| Complex::new(socket, kind));
             complex.ports.push(Port {
                 address: port.port,
-                number,
+                numbers,
                 devices: endpoints,
             });
         }
@@ -117,11 +121,13 @@ struct PciePmus {
     root_complexes: BTreeMap<(u32, u32), Vec<PciePmu>>,
     /// PMU, stack and die by root bus, where the PMU tells.
     stacks: BTreeMap<(u32, u8), (PciePmu, u32, u32)>,
+    /// PMUs of stacks whose root buses are not known.
+    unmapped: Vec<(PciePmu, u32)>,
     links: Vec<GpuLink>,
 }
 
-/// Socket, complex, and number of the port in it.
-type Place = (Option<u32>, ComplexKind, Option<u32>);
+/// Socket, complex, and numbers of the port in it.
+type Place = (Option<u32>, ComplexKind, Vec<u32>);
 
 impl PciePmus {
     fn of(sysfs: &Path, pmus: &Pmus, catalogue: &Catalogue) -> Self {
@@ -131,16 +137,12 @@ impl PciePmus {
             let Some((spec, instance)) = catalogue.devices_of(name) else {
                 continue;
             };
+            let socket = instance.socket.map(|node| pmus.socket_named(node));
             let unit = PciePmu {
                 name: name.clone(),
                 spec: spec.clone(),
             };
-            match (
-                spec.by,
-                instance.socket,
-                instance.root_complex,
-                instance.unit,
-            ) {
+            match (spec.by, socket, instance.root_complex, instance.unit) {
                 (FoundBy::Domain, Some(socket), ..) => {
                     found.sockets.entry(socket).or_default().push(unit);
                 }
@@ -150,7 +152,12 @@ impl PciePmus {
                 }
                 (FoundBy::DieFiles, _, _, Some(stack)) => {
                     let dir = sysfs.join("bus/event_source/devices").join(&pmu.name);
-                    for (die, bus) in dies(&dir) {
+                    let dies = dies(&dir);
+                    if dies.is_empty() {
+                        found.unmapped.push((unit, stack));
+                        continue;
+                    }
+                    for (die, bus) in dies {
                         found.stacks.insert(bus, (unit.clone(), stack, die));
                     }
                 }
@@ -166,35 +173,62 @@ impl PciePmus {
     }
 
     /// The complexes that have PMUs, whether or not a device is found behind them.
-    fn known(&self) -> Vec<(u32, ComplexKind, PciePmu)> {
+    fn known(&self) -> Vec<(Option<u32>, ComplexKind, PciePmu)> {
         let sockets = self.sockets.iter().flat_map(|(socket, pmus)| {
             let pmus = pmus.iter();
-            pmus.map(|pmu| (*socket, ComplexKind::RootPorts, pmu.clone()))
+            pmus.map(|pmu| (Some(*socket), ComplexKind::RootPorts, pmu.clone()))
         });
         let complexes = self.root_complexes.iter();
         let complexes = complexes.flat_map(|((socket, number), pmus)| {
             let pmus = pmus.iter();
-            pmus.map(|pmu| (*socket, ComplexKind::RootComplex(*number), pmu.clone()))
+            let kind = ComplexKind::RootComplex(*number);
+            pmus.map(move |pmu| (Some(*socket), kind, pmu.clone()))
         });
         let stacks = self.stacks.values();
         let stacks =
-            stacks.map(|(pmu, stack, die)| (*die, ComplexKind::Stack(*stack), pmu.clone()));
-        sockets.chain(complexes).chain(stacks).collect()
+            stacks.map(|(pmu, stack, die)| (Some(*die), ComplexKind::Stack(*stack), pmu.clone()));
+        let unmapped = self.unmapped.iter();
+        let unmapped = unmapped.map(|(pmu, stack)| (None, ComplexKind::Stack(*stack), pmu.clone()));
+        let known = sockets.chain(complexes).chain(stacks).chain(unmapped);
+        known.collect()
+    }
+
+    /// The stack that a function belongs to: that of its root bus, and of accelerators the one
+    /// that leads to a bus just before theirs.
+    fn stack(&self, function: &Function) -> Option<&(PciePmu, u32, u32)> {
+        let (domain, bus) = function.root_bus;
+        let Device { vendor, device, .. } = function.device;
+        let before = |(pmu, ..): &&(PciePmu, u32, u32)| {
+            let spec = pmu.spec.stack.as_ref();
+            spec.is_some_and(|spec| spec.accelerator(vendor, device).is_some())
+        };
+        self.stacks.get(&(domain, bus)).or_else(|| {
+            let buses = bus.checked_sub(Accelerator::BUSES)?..bus;
+            let mut stacks = self
+                .stacks
+                .range((domain, buses.start)..(domain, buses.end));
+            stacks.next_back().map(|(_, stack)| stack).filter(before)
+        })
     }
 
     /// Where a port is; `None` where nothing tells.
     fn place(
         &self,
         sysfs: &Path,
-        root_bus: (u32, u8),
-        port: Bdf,
+        function: &Function,
         is_bridge: bool,
     ) -> Result<Option<Place>, ConfigError> {
-        if let Some((_, stack, die)) = self.stacks.get(&root_bus) {
-            let part = u32::from(port.device).checked_sub(1);
-            // Devices of the stack itself, such as accelerators, are on no part that is documented.
-            let part = part.filter(|part| is_bridge && *part < 8);
-            return Ok(Some((Some(*die), ComplexKind::Stack(*stack), part)));
+        let port = function.port;
+        if let Some((pmu, number, die)) = self.stack(function) {
+            let stack = |spec| Stack {
+                spec,
+                unit: *number,
+                dmi: self.stacks.get(&CHIPSET).map(|(_, unit, _)| *unit),
+            };
+            let stack = pmu.spec.stack.as_ref().map(stack);
+            let parts = stack.map(|stack| stack.parts(port, &function.device, is_bridge));
+            let kind = ComplexKind::Stack(*number);
+            return Ok(Some((Some(*die), kind, parts.unwrap_or_default())));
         }
         if !self.root_complexes.is_empty() && is_bridge {
             let path = sysfs.join(format!("bus/pci/devices/{port}/config"));
@@ -202,13 +236,13 @@ impl PciePmus {
             let found = config_space::root_port(&config, port)?;
             return Ok(found.map(|found| {
                 let kind = ComplexKind::RootComplex(found.root_complex.into());
-                (Some(found.socket.into()), kind, Some(found.port.into()))
+                (Some(found.socket.into()), kind, vec![found.port.into()])
             }));
         }
         // Ten root ports, 0 to 9; other domains are none of the socket's.
         let (socket, number) = (port.domain >> 4, port.domain & 0xf);
         if self.sockets.contains_key(&socket) && number < 10 {
-            return Ok(Some((Some(socket), ComplexKind::RootPorts, Some(number))));
+            return Ok(Some((Some(socket), ComplexKind::RootPorts, vec![number])));
         }
         Ok(None)
     }

@@ -12,11 +12,17 @@ use std::{
 };
 
 use super::{SysfsError, SysfsProblem, format::Format, terms};
-use crate::{machine::cpus::CpuList, sys::perf::TYPE_RAW};
+use crate::{
+    machine::{cpus::CpuList, topology::Topology},
+    sys::perf::TYPE_RAW,
+};
 
-/// All PMUs of a machine, by name.
+/// All PMUs of a machine.
 #[derive(Debug, Default)]
-pub struct Pmus(BTreeMap<String, Result<Pmu, Arc<SysfsError>>>);
+pub struct Pmus {
+    by_name: BTreeMap<String, Result<Pmu, Arc<SysfsError>>>,
+    topology: Topology,
+}
 
 /// One PMU.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,14 +93,25 @@ impl Pmus {
             let pmu = Pmu::read(&devices.join(&name), &name).map_err(Arc::new);
             (name, pmu)
         });
-        Ok(Self(pmus.collect()))
+        Ok(Self {
+            by_name: pmus.collect(),
+            topology: Topology::read(sysfs),
+        })
+    }
+
+    /// The socket of a PMU whose name has this number: NVIDIA's drivers write the NUMA node of its
+    /// first CPU there (`cpu_to_node` in `nvidia_cspmu.c`), which is the number of the socket only
+    /// where each socket is one node. The number itself where the machine does not tell.
+    #[must_use]
+    pub fn socket_named(&self, node: u32) -> u32 {
+        self.topology.socket_of_node(node).unwrap_or(node)
     }
 
     /// The PMU of that name or alias, or why it could not be read; `None` if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Result<&Pmu, &Arc<SysfsError>>> {
         let by_alias = || self.iter().find(|pmu| pmu.alias.as_deref() == Some(name));
-        match self.0.get(name) {
+        match self.by_name.get(name) {
             Some(pmu) => Some(pmu.as_ref()),
             None => by_alias().map(Ok),
         }
@@ -102,17 +119,17 @@ impl Pmus {
 
     /// The PMUs that could be read, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Pmu> {
-        self.0.values().filter_map(|pmu| pmu.as_ref().ok())
+        self.by_name.values().filter_map(|pmu| pmu.as_ref().ok())
     }
 
     /// What was wrong with the PMUs that could not be read.
     pub fn unreadable(&self) -> impl Iterator<Item = &Arc<SysfsError>> {
-        self.0.values().filter_map(|pmu| pmu.as_ref().err())
+        self.by_name.values().filter_map(|pmu| pmu.as_ref().err())
     }
 
     /// The names of all PMUs, readable or not.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.by_name.keys().map(String::as_str)
     }
 
     /// The core PMUs: none in most virtual machines, several where cores differ in kind.

@@ -126,7 +126,7 @@ impl Uncore {
     }
 
     /// The socket that a PMU counts for when it is read on this CPU: the CPU's own. Where the
-    /// machine does not tell, NVIDIA's drivers tell it in the PMU's name.
+    /// machine does not tell, NVIDIA's drivers tell its NUMA node in the PMU's name.
     fn socket(&self, pmu: &str, cpu: u32) -> u32 {
         let named = machine::named_node(pmu);
         let socket = self.topology.socket(cpu);
@@ -139,7 +139,8 @@ impl Uncore {
                  for socket {socket}, the CPU's own"
             );
         }
-        socket.or(named).unwrap_or(0)
+        let of_node = || Some(self.topology.socket_of_node(named?).unwrap_or(named?));
+        socket.or_else(of_node).unwrap_or(0)
     }
 
     /// Opens a group on a CPU; it counts once it is enabled.

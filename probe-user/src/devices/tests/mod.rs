@@ -1,5 +1,6 @@
 //! Devices of four platforms, and configuration spaces that lie.
 
+mod places;
 mod tree;
 
 use std::fmt::Write as _;
@@ -105,7 +106,7 @@ fn the_documents_table_of_vera_comes_back() {
             table,
             "{address}: Bus={bus:02x}, Segment={domain:02x}, RP={:02x}, RC={number:02x}, \
              Socket={:02x}",
-            port.number.unwrap(),
+            port.numbers[0],
             complex.socket.unwrap()
         )
         .unwrap();

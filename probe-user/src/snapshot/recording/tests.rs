@@ -69,7 +69,7 @@ fn plan(tree: &str, chip: &str) -> Plan {
     };
     let port = Port {
         address: "0005:c0:00.0".parse().unwrap(),
-        number: Some(5),
+        numbers: vec![5],
         devices: vec![device],
     };
     plan.devices = Arc::new(Devices {
@@ -82,6 +82,7 @@ fn plan(tree: &str, chip: &str) -> Plan {
                     by: FoundBy::Domain,
                     ports: Some("root_port".to_owned()),
                     requester: None,
+                    stack: None,
                 },
             }],
             ports: vec![port],

@@ -156,10 +156,17 @@ fn settings(
     pmus: &Pmus,
     catalogue: &Catalogue,
 ) -> Result<Settings> {
-    let Some(name) = &args.device else {
+    if args.metric.is_empty() && args.device.is_none() {
         return Ok(Settings::default());
-    };
+    }
     let devices = Devices::read(machine, pmus, catalogue);
+    let all = Settings {
+        parts: devices.parts(),
+        ..Settings::default()
+    };
+    let Some(name) = &args.device else {
+        return Ok(all);
+    };
     let Some((complex, port, device)) = devices.find(name) else {
         bail!("there is no PCI device {name}: `pmuscope list devices` shows those of this machine");
     };
@@ -172,6 +179,6 @@ fn settings(
     }
     Ok(Settings {
         device: narrowed,
-        ..Settings::default()
+        ..all
     })
 }

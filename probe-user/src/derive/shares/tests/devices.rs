@@ -28,7 +28,7 @@ fn of_devices(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, 
     );
     let port = |(number, device): (u32, Device)| Port {
         address: device.address,
-        number: Some(number),
+        numbers: vec![number],
         devices: vec![device],
     };
     let catalogue = Catalogue::builtin().unwrap();

@@ -1,0 +1,36 @@
+//! Which parts of an IIO stack count a device: the catalogue's tables, which are those of Intel's
+//! PCM ([`StackSpec`]).
+
+use super::Device;
+use crate::{catalogue::StackSpec, machine::Bdf};
+
+/// A unit of the IIO PMU on one die.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stack<'a> {
+    pub(super) spec: &'a StackSpec,
+    /// Number of the unit.
+    pub(super) unit: u32,
+    /// The unit that leads to the chipset.
+    pub(super) dmi: Option<u32>,
+}
+
+impl Stack<'_> {
+    /// The parts that count a device on the root bus, or all behind a root port there. More than one where the
+    /// device uses several, or where it is not known which it is. None where nothing tells.
+    pub(super) fn parts(self, port: Bdf, device: &Device, is_bridge: bool) -> Vec<u32> {
+        if self.dmi == Some(self.unit) {
+            return vec![self.spec.dmi];
+        }
+        if let Some(accelerator) = self.spec.accelerator(device.vendor, device.device) {
+            let dies = accelerator.dies.iter();
+            let mut known = dies.filter(|die| Some(die.dmi_unit) == self.dmi);
+            return match known.next() {
+                Some(die) => vec![die.part],
+                None => accelerator.parts.clone(),
+            };
+        }
+        let part = u32::from(port.device).checked_sub(self.spec.first_device);
+        let part = part.filter(|part| is_bridge && *part < 8);
+        part.into_iter().collect()
+    }
+}
