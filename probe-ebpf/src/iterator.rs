@@ -42,9 +42,9 @@ pub(crate) fn under_way<W>(walk: &'static Array<W>) -> Option<&'static mut W> {
     walk.get_ptr_mut(0).map(|walk| unsafe { &mut *walk })
 }
 
-/// Walks the list in the first call: `begin` finds its start, and `step` is called until it returns
-/// 1. An iterator's program runs under RCU: no entry is freed meanwhile, and an entry that is taken
-/// out of the list still leads to the next one.
+/// Walks the list in the first call: `begin` finds its start, and `step` is called until 1 is
+/// returned. An iterator's program runs under RCU: no entry is freed meanwhile, and an entry that is
+/// taken out of the list still leads to the next one.
 ///
 /// # Safety
 ///

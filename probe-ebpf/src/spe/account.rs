@@ -34,7 +34,7 @@ offsets! {
 #[map]
 static SPE_ROWS: HashMap<SpeKey, SpeRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// Records for which SPE_ROWS has no room, by class.
+/// Records for which [`SPE_ROWS`] has no room, by class.
 #[map]
 static SPE_OVERFLOW: PerCpuArray<SpeRow> =
     PerCpuArray::with_max_entries(Class::ALL.len() as u32, 0);
