@@ -17,7 +17,7 @@ use std::{
 };
 
 use probe_common::spe::{
-    Cell, Events, InstructionAddress, Operation, Record, Records, VirtualAddress, decode_record,
+    Events, Found, InstructionAddress, Operation, Record, Records, Stream, VirtualAddress,
 };
 use support::{fields::Fields, perf, random::Random};
 
@@ -69,7 +69,7 @@ fn main() {
         if bytes.len() == RECORDS * 64 {
             row(
                 name,
-                "decode_record, as in the kernel",
+                "Stream, as in the kernel",
                 bytes,
                 fastest(|| cells(bytes)),
                 None,
@@ -176,13 +176,11 @@ fn consume(bytes: &[u8]) {
 fn cells(bytes: &[u8]) {
     let mut sum = 0u64;
     let mut record = Record::EMPTY;
-    let mut at = 0u32;
+    let mut stream = Stream::new(0, bytes.len() as u64);
     for window in black_box(bytes).windows(72).step_by(64) {
         let window: &[u8; 72] = window.try_into().unwrap();
-        let cell = decode_record(window, at, &mut record);
-        assert_eq!(cell, Ok(Cell::Record));
+        assert_eq!(stream.decode(window, &mut record), Found::Record);
         sum = sum.wrapping_add(look(&record));
-        at = at.wrapping_add(64);
     }
     black_box(sum);
 }

@@ -1,16 +1,14 @@
 //! What is not a whole record: each kind of damage is found, named and left behind.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use probe_common::spe::{BadCounts, BadKind, Cell, Record, Records, SourceTable, decode_record};
+use probe_common::spe::{BadCounts, BadKind, Records, SourceTable};
 
-fn cell(bytes: &[u8]) -> [u8; 72] {
-    let mut window = [0; 72];
-    window[..bytes.len()].copy_from_slice(bytes);
-    window
-}
-
-fn decode(bytes: &[u8]) -> Result<Cell, BadKind> {
-    decode_record(&cell(bytes), 0, &mut Record::EMPTY.clone())
+/// What is in a cell, as good or bad records.
+fn decode(bytes: &[u8]) -> Vec<Result<(), BadKind>> {
+    let mut cell = [0; 64];
+    cell[..bytes.len()].copy_from_slice(bytes);
+    let found = Records::new(&cell).map(|item| item.map(drop).map_err(|bad| bad.kind));
+    found.collect()
 }
 
 /// A load's operation packet, padding, and the end in the last byte of the cell.
@@ -23,20 +21,30 @@ fn good() -> [u8; 64] {
 
 #[test]
 fn kinds_in_a_cell() {
-    assert_eq!(decode(&good()), Ok(Cell::Record));
-    assert_eq!(decode(&[0; 64]), Ok(Cell::Padding(64)));
-    assert_eq!(decode(&[0xff]), Err(BadKind::Header));
-    assert_eq!(decode(&[0x20, 0x48]), Err(BadKind::ExtendedHeader));
-    assert_eq!(decode(&[0x49, 0x00]), Err(BadKind::Unterminated));
-    assert_eq!(decode(&[0x49, 0x00, 0x01, 0x01]), Err(BadKind::Trailing));
+    assert_eq!(decode(&good()), [Ok(())]);
+    assert_eq!(decode(&[0; 64]), []);
+    assert_eq!(decode(&[0xff]), [Err(BadKind::Header)]);
+    assert_eq!(decode(&[0x20, 0x48]), [Err(BadKind::ExtendedHeader)]);
+    assert_eq!(decode(&[0x49, 0x00]), [Err(BadKind::CutShort)]);
     // An address packet that reaches past the cell.
     let mut cell = [0; 64];
     cell[58] = 0xb0;
-    assert_eq!(decode(&cell), Err(BadKind::Unterminated));
+    assert_eq!(decode(&cell), [Err(BadKind::CutShort)]);
     // An extended header as the last byte.
     cell[58] = 0;
     cell[63] = 0x20;
-    assert_eq!(decode(&cell), Err(BadKind::Unterminated));
+    assert_eq!(decode(&cell), [Err(BadKind::CutShort)]);
+}
+
+/// An end packet alone ends no record, wherever it is (DDI 0487, D18.2).
+#[test]
+fn an_end_alone_is_no_record() {
+    assert_eq!(decode(&[0x01]), []);
+    assert_eq!(decode(&[0x49, 0x00, 0x01, 0x01, 0x00, 0x01]), [Ok(())]);
+    let mut cells = good().to_vec();
+    cells.extend([0x01; 64]);
+    cells.extend(good());
+    assert_eq!(Records::new(&cells).count(), 2);
 }
 
 #[test]
@@ -48,7 +56,7 @@ fn every_first_byte_is_a_packet_or_bad() {
     for first in 0..=u8::MAX {
         let outcome = decode(&[first, 0x00]);
         assert_eq!(
-            outcome == Err(BadKind::Header),
+            outcome.first() == Some(&Err(BadKind::Header)),
             !known(first),
             "{first:#x}: {outcome:?}"
         );
@@ -65,7 +73,7 @@ fn alignment_packets_lead_to_the_next_multiple() {
         bytes[2..boundary.max(2)].fill(0xff);
         bytes[boundary.max(2)] = 0x49;
         bytes[63] = 0x01;
-        assert_eq!(decode(&bytes), Ok(Cell::Record), "{low}");
+        assert_eq!(decode(&bytes), [Ok(())], "{low}");
     }
 }
 
@@ -80,7 +88,7 @@ fn counts_by_kind() {
     for (n, kind) in (1..).zip(BadKind::ALL) {
         assert_eq!(counts.get(kind), n, "{}", kind.name());
     }
-    assert_eq!(counts.total(), 15);
+    assert_eq!(counts.total(), 10);
 }
 
 #[test]
@@ -144,7 +152,41 @@ fn a_record_without_end_is_found_out() {
         .iter()
         .map(|item| item.map(drop).map_err(|bad| (bad.at, bad.kind)))
         .collect();
-    assert_eq!(kinds, [Err((0, BadKind::Unterminated)), Ok(())]);
+    assert_eq!(kinds, [Err((0, BadKind::Unterminated)), Ok(()), Ok(())]);
+}
+
+/// Where the end of a record is lost, its packets stand before those of the next one: that has
+/// packets of the same kinds.
+#[test]
+fn a_record_without_end_costs_nothing_of_the_next() {
+    let load = |latency| {
+        let mut cell = good();
+        cell[2..5].copy_from_slice(&[0x98, latency, 0x00]);
+        cell
+    };
+    let mut data = [load(1), load(2), load(3)].concat();
+    data[127] = 0;
+    let found: Vec<_> = Records::new(&data)
+        .map(|item| {
+            item.map(|record| record.total_latency())
+                .map_err(|bad| (bad.at, bad.kind))
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [Ok(Some(1)), Err((64, BadKind::Unterminated)), Ok(Some(3))]
+    );
+}
+
+/// One record of another layout changes nothing for those behind it: the first of 10,001 fills a
+/// cell by chance.
+#[test]
+fn the_first_record_says_nothing_of_the_others() {
+    let dense = [0x49, 0x00, 0x98, 0x07, 0x00, 0x00, 0x00, 0x00].into_iter();
+    let dense: Vec<u8> = dense.chain([0x71, 1, 2, 3, 4, 5, 6, 7, 8]).collect();
+    let data = [good().to_vec(), dense.repeat(10_000)].concat();
+    assert_eq!(Records::new(&data).filter(Result::is_ok).count(), 10_001);
+    assert_eq!(Records::new(&data).count(), 10_001);
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn texts(record: &Record, knows_previous: bool) -> Vec<String> {
     let instruction = |name: &str, a: InstructionAddress| {
         let address = a.address() & ((1 << 56) - 1);
         let level = a.level() as u8;
-        let non_secure = u8::from(a.non_secure());
+        let non_secure = a.raw() >> 63;
         format!("{name} 0x{address:x} el{level} ns={non_secure}")
     };
     push(record.pc().map(|a| instruction("PC", a)));
@@ -163,7 +163,7 @@ fn texts(record: &Record, knows_previous: bool) -> Vec<String> {
         format!("VA 0x{address:x}")
     }));
     push(record.physical_address().map(|a| {
-        let (ns, ch) = (u8::from(a.non_secure()), u8::from(a.tag_checked()));
+        let (ns, ch) = (a.raw() >> 63, u8::from(a.tag_checked()));
         let (address, tag) = (a.address(), a.tag());
         format!("PA 0x{address:x} ns={ns} ch={ch} pat={tag:x}")
     }));

@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use probe_common::spe::{
-    BadKind, Branch, Cell, Events, ExceptionLevel, LoadStoreKind, Operation, Record, Records,
-    Source, SourceTable,
+    BadKind, Branch, Class, Events, ExceptionLevel, Found, LoadStoreKind, Operation, Record,
+    Records, SecurityState, Source, SourceTable, Stream,
 };
 
 /// The bytes of a text of hexadecimal pairs, comments left out.
@@ -50,7 +50,10 @@ fn recorded_branches() {
         let record = only(data);
         let pc = record.pc().unwrap();
         assert_eq!(pc.address(), 0x7ffd_bf21_43e0);
-        assert_eq!((pc.level(), pc.non_secure()), (ExceptionLevel::El0, true));
+        assert_eq!(
+            (pc.level(), pc.state()),
+            (ExceptionLevel::El0, SecurityState::NonSecure)
+        );
         assert!(branch(&record).is_conditional() && !branch(&record).is_indirect());
         let target = record.branch_target().unwrap();
         assert_eq!(target.address(), 0x7ffd_bf21_4408);
@@ -75,7 +78,10 @@ fn recorded_branches() {
 fn published_addresses() {
     let pc = packets("b0 5c 8b 8c 86 c2 c0 ff c0").pc().unwrap();
     assert_eq!(pc.address(), 0xffff_c0c2_868c_8b5c);
-    assert_eq!((pc.level(), pc.non_secure()), (ExceptionLevel::El2, true));
+    assert_eq!(
+        (pc.level(), pc.state()),
+        (ExceptionLevel::El2, SecurityState::NonSecure)
+    );
     let target = packets("b1 e0 89 8c 86 c2 c0 ff c0").branch_target();
     assert_eq!(target.unwrap().address(), 0xffff_c0c2_868c_89e0);
     let va = packets("b2 c0 26 c2 07 20 fc ff 00").virtual_address();
@@ -84,7 +90,31 @@ fn published_addresses() {
     let pa = packets("b3 e8 09 8a d8 0b 08 00 80").physical_address();
     let pa = pa.unwrap();
     assert_eq!(pa.address(), 0x80b_d88a_09e8);
-    assert!(pa.non_secure() && !pa.tag_checked() && pa.tag() == 0);
+    assert_eq!(pa.space(), SecurityState::NonSecure);
+    assert!(!pa.tag_checked() && pa.tag() == 0);
+}
+
+/// NS and NSE, bits 63 and 60: with RME there are four states, and a realm is not non-secure.
+#[test]
+fn security_states() {
+    for (top, state) in [
+        ("00", SecurityState::Secure),
+        ("80", SecurityState::NonSecure),
+        ("10", SecurityState::Root),
+        ("90", SecurityState::Realm),
+    ] {
+        let [pc, pa] =
+            ["b0", "b3"].map(|header| packets(&format!("{header} 40 00 00 00 00 00 00 {top}")));
+        assert_eq!(pc.pc().unwrap().state(), state);
+        assert_eq!(pa.physical_address().unwrap().space(), state);
+        assert_eq!(pa.physical_address().unwrap().address(), 0x40);
+    }
+    // A realm's kernel (EL1) has its addresses filled up as well.
+    let kernel = packets("b0 40 00 00 00 00 80 ff b0").pc().unwrap();
+    assert_eq!(
+        (kernel.level(), kernel.address()),
+        (ExceptionLevel::El1, 0xffff_8000_0000_0040)
+    );
 }
 
 #[test]
@@ -92,6 +122,12 @@ fn published_counters_and_time() {
     assert_eq!(packets("99 07 00").issue_latency(), Some(7));
     assert_eq!(packets("98 0b 00").total_latency(), Some(11));
     assert_eq!(packets("9a 01 00").translation_latency(), Some(1));
+    // Index 4, also with an extended header: cycles of the alternate clock.
+    for text in ["9c 05 00", "20 9c 05 00"] {
+        let record = packets(text);
+        assert_eq!(record.alternate_issue_latency(), Some(5));
+        assert_eq!((record.issue_latency(), record.skipped()), (None, 0));
+    }
     let time = only(&bytes("71 6c f8 a5 83 00 0c 00 00"));
     assert_eq!(time.timestamp(), Some(13_196_348_225_644));
     assert_eq!(packets("43 00").data_source(), Some(0));
@@ -112,6 +148,12 @@ fn published_operations() {
         acquire_release: true,
     };
     assert_eq!(access("49 16"), (false, ordered));
+    // LDST = 0 of an atomic that returns a value, 1 of one that returns none: as perf has it.
+    let class = |text| Class::of(&packets(text));
+    assert_eq!(
+        [class("49 16"), class("49 17")],
+        [Class::Load, Class::Store]
+    );
     assert!(branch(&packets("4a 01")).is_conditional());
     assert!(branch(&packets("4a 02")).is_indirect());
 }
@@ -166,7 +208,7 @@ fn a_whole_recorded_cell_is_what_the_kernel_decodes() {
     let mut window = [0xff; 72];
     window[..64].copy_from_slice(&data);
     let mut record = Record::EMPTY;
-    let cell = probe_common::spe::decode_record(&window, 0, &mut record);
-    assert_eq!(cell, Ok(Cell::Record));
+    let found = Stream::new(0, 64).decode(&window, &mut record);
+    assert_eq!(found, Found::Record);
     assert_eq!(record, only(&data));
 }

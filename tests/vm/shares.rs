@@ -67,7 +67,7 @@ fn sampled(window: &Window) -> Weights {
         let mut loads = SpeCounts::default();
         for ((class, _), counts) in usage {
             if *class == Class::Load {
-                loads.row.samples += counts.row.samples;
+                loads.samples += counts.samples;
                 loads.operations += counts.operations;
             }
         }

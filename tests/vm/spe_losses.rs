@@ -40,7 +40,9 @@ fn garbage_is_counted_as_bad() {
         return;
     }
     let others = reading.health.sum.records - all_written;
-    assert_eq!(bad + others + reading.health.sum.padding, garbage);
+    // What is a record by chance may have more behind it in its cell.
+    assert!((garbage..=garbage + others).contains(&(bad + others)));
+    assert!(reading.health.sum.undecoded > (garbage - others) * 63);
     let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
     let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
     assert!((own..=own + others).contains(&counted), "{counted}, {own}");
@@ -120,10 +122,10 @@ fn what_the_time_limit_skips_is_counted_and_estimated() {
     let sum = &reading.health.sum;
     println!("longest {} ns", reading.health.longest);
     assert!(
-        sum.skipped > sum.cells / 4,
+        sum.skipped > sum.bytes / 4,
         "{} of {}",
         sum.skipped,
-        sum.cells
+        sum.bytes
     );
     let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
     let estimated: f64 = reading

@@ -7,9 +7,10 @@ use crate::words::number;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Class {
-    /// Reads memory.
+    /// Reads memory. An atomic that returns a value is one, though it writes too: the core says
+    /// LDST = 0 of it (DDI 0487, D18.2, Operation Type packet).
     Load = 0,
-    /// Writes memory; an atomic that does both is one.
+    /// Writes memory, or an atomic that returns no value.
     Store = 1,
     /// A branch.
     Branch = 2,

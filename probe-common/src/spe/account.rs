@@ -4,9 +4,9 @@
 use super::{Access, BadKind};
 use crate::{CgroupId, words::words};
 
-/// Buckets of the latency histogram: bucket n counts latencies from 2^n to 2^(n+1) - 1 cycles, the
-/// first also 0, the last all above.
-pub const LATENCY_BUCKETS: usize = 15;
+/// Buckets of the latency histogram: 0 and 1 by themselves, then two for each power of two, split
+/// at one and a half times it. Together they hold all that 16 bits do.
+pub const LATENCY_BUCKETS: usize = 32;
 
 words! {
     /// Key of a row. With the CPU in it no row is ever written by two CPUs, so plain adds are
@@ -52,7 +52,7 @@ impl LatencySum {
 
 words! {
     /// Value of a row: samples since sampling began. With key and the kernel's own 56 bytes a row
-    /// takes 256 bytes.
+    /// takes 248 bytes.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeRow {
         /// Samples.
@@ -61,12 +61,13 @@ words! {
         pub walks: u64,
         /// Dispatch to completion.
         pub total: LatencySum,
-        /// Dispatch to issue.
-        pub issue: LatencySum,
-        /// Address translation.
-        pub translation: LatencySum,
-        /// Samples by total latency; one without that latency is in none.
-        pub histogram: [u64; LATENCY_BUCKETS],
+        /// Cycles from dispatch to issue.
+        pub issue: u64,
+        /// Cycles of address translation.
+        pub translation: u64,
+        /// Samples by total latency; one without that latency is in none. They wrap: user space
+        /// reads a row more often than a CPU can take 2^32 samples.
+        pub histogram: [u32; LATENCY_BUCKETS],
     }
 }
 
@@ -75,12 +76,24 @@ impl SpeRow {
     #[must_use]
     #[inline(always)]
     pub const fn bucket(cycles: u16) -> usize {
-        let bucket = (cycles | 1).ilog2() as usize;
-        if bucket < LATENCY_BUCKETS {
-            bucket
-        } else {
-            LATENCY_BUCKETS - 1
+        if cycles < 2 {
+            return cycles as usize;
         }
+        let octave = cycles.ilog2();
+        (2 * octave + (cycles as u32 >> (octave - 1) & 1)) as usize
+    }
+
+    /// The lowest and the highest latency of a bucket.
+    #[must_use]
+    pub const fn latencies(bucket: usize) -> (u32, u32) {
+        #[expect(clippy::cast_possible_truncation, reason = "below 32")]
+        let bucket = (bucket % LATENCY_BUCKETS) as u32;
+        if bucket < 2 {
+            return (bucket, bucket);
+        }
+        let half = 1 << (bucket / 2 - 1);
+        let low = (2 + (bucket & 1)) * half;
+        (low, low + half - 1)
     }
 }
 
@@ -122,8 +135,8 @@ impl Unattributed {
 words! {
     /// What became of everything that SPE wrote on a CPU. Only programs running there write it.
     ///
-    /// `cells == records + padding + bad + skipped`, and `records` is the sum of all rows' samples,
-    /// unattributed and overflowed ones included, and of `invalid`.
+    /// `bytes` are those of the records, `padding`, `undecoded` and `skipped`; `records` is the sum
+    /// of all rows' samples, unattributed and overflowed ones included, and of `invalid`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeCpu {
         /// Id of the event whose chunks come.
@@ -132,15 +145,17 @@ words! {
         pub next: u64,
         /// Chunks handed over.
         pub chunks: u64,
-        /// Their 64-byte cells.
-        pub cells: u64,
-        /// Cells that held a record.
+        /// Their bytes.
+        pub bytes: u64,
+        /// Records that were decoded.
         pub records: u64,
-        /// Cells that held none.
+        /// Bytes of padding between records; what fills a record's cell up is the record's.
         pub padding: u64,
-        /// Cells that could not be decoded, by [`BadKind`].
+        /// Bytes that are no record that can be decoded.
+        pub undecoded: u64,
+        /// Their stretches, by [`BadKind`] of the first byte that is none.
         pub bad: [u64; BadKind::ALL.len()],
-        /// Cells that were not looked at, to bound the time with interrupts off.
+        /// Bytes that were not looked at, to bound the time with interrupts off.
         pub skipped: u64,
         /// Loads and stores with a zero address or timestamp.
         pub invalid: u64,
@@ -148,7 +163,7 @@ words! {
         pub unattributed: [u64; Unattributed::ALL.len()],
         /// Records that the row map had no room for: they are in the overflow rows.
         pub overflowed: u64,
-        /// Odd bytes of a chunk; user space adds those of chunks that no program was shown.
+        /// 0: user space adds the bytes of chunks that no program was shown.
         pub missed_bytes: u64,
         /// Bytes of chunks at whose end the program was not called: read at the end of the next
         /// one.
@@ -180,8 +195,8 @@ words! {
 impl SpeCpu {
     /// All that SPE wrote, as far as this account knows.
     #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.cells * 64 + self.missed_bytes
+    pub const fn written(&self) -> u64 {
+        self.bytes + self.missed_bytes
     }
 }
 
@@ -219,8 +234,8 @@ words! {
         pub samples: u64,
         /// Those with a total latency.
         pub timed: u64,
-        /// Dispatch to completion.
-        pub total: LatencySum,
+        /// Cycles from dispatch to completion.
+        pub cycles: u64,
         /// `CLOCK_MONOTONIC` nanoseconds when the page came into the table: the kernel drops pages
         /// that were not accessed lately. 0 for sums.
         pub made: u64,
@@ -235,15 +250,12 @@ impl PageRow {
         let mut row = Self {
             samples: 1,
             timed: 0,
-            total: LatencySum {
-                cycles: 0,
-                squares: 0,
-            },
+            cycles: 0,
             made: 0,
         };
         if let Some(cycles) = total {
             row.timed = 1;
-            row.total.add(cycles);
+            row.cycles = cycles as u64;
         }
         row
     }

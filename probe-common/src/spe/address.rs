@@ -2,6 +2,42 @@
 
 const ADDRESS: u64 = (1 << 56) - 1;
 
+/// The security state of an instruction, or the space of a physical address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SecurityState {
+    /// Secure.
+    Secure,
+    /// Non-secure: where Linux runs.
+    NonSecure,
+    /// Root, of cores with the Realm Management Extension (RME).
+    Root,
+    /// Realm, of the same.
+    Realm,
+}
+
+impl SecurityState {
+    /// From NS (bit 63) and NSE (bit 60, RME; else 0).
+    const fn new(payload: u64) -> Self {
+        match (payload >> 60 & 1, payload >> 63) {
+            (0, 0) => Self::Secure,
+            (0, _) => Self::NonSecure,
+            (_, 0) => Self::Root,
+            (_, _) => Self::Realm,
+        }
+    }
+
+    /// Its name in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Secure => "secure",
+            Self::NonSecure => "non_secure",
+            Self::Root => "root",
+            Self::Realm => "realm",
+        }
+    }
+}
+
 /// The exception level of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExceptionLevel {
@@ -30,12 +66,16 @@ impl InstructionAddress {
         self.0
     }
 
-    /// The virtual address. A record holds 56 bits; those of a kernel (non-secure
-    /// EL1 and EL2) have their top byte filled with ones, as perf does.
+    /// The virtual address. A record holds 56 bits; those of a kernel (EL1 and EL2 of the
+    /// non-secure and the realm state) have their top byte filled with ones, as perf does.
     #[must_use]
     pub const fn address(self) -> u64 {
         let kernel = matches!(self.level(), ExceptionLevel::El1 | ExceptionLevel::El2);
-        if self.non_secure() && kernel {
+        let normal = matches!(
+            self.state(),
+            SecurityState::NonSecure | SecurityState::Realm
+        );
+        if normal && kernel {
             self.0 | !ADDRESS
         } else {
             self.0 & ADDRESS
@@ -53,10 +93,10 @@ impl InstructionAddress {
         }
     }
 
-    /// Whether the instruction ran in the non-secure state (bit 63).
+    /// The security state in which the instruction ran.
     #[must_use]
-    pub const fn non_secure(self) -> bool {
-        self.0 >> 63 != 0
+    pub const fn state(self) -> SecurityState {
+        SecurityState::new(self.0)
     }
 }
 
@@ -114,10 +154,10 @@ impl PhysicalAddress {
         self.0 & ADDRESS
     }
 
-    /// Whether the address is in the non-secure space (bit 63).
+    /// The space in which the address is.
     #[must_use]
-    pub const fn non_secure(self) -> bool {
-        self.0 >> 63 != 0
+    pub const fn space(self) -> SecurityState {
+        SecurityState::new(self.0)
     }
 
     /// Whether the access was checked against memory tags (bit 62).

@@ -12,18 +12,15 @@ pub enum BadKind {
     Unterminated = 2,
     /// The data end within the record.
     CutShort = 3,
-    /// After the record's end its 64-byte cell holds more than padding.
-    Trailing = 4,
 }
 
 impl BadKind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 4] = [
         Self::Header,
         Self::ExtendedHeader,
         Self::Unterminated,
         Self::CutShort,
-        Self::Trailing,
     ];
 
     /// The kind as a metric label.
@@ -34,7 +31,6 @@ impl BadKind {
             Self::ExtendedHeader => "extended_header",
             Self::Unterminated => "unterminated",
             Self::CutShort => "cut_short",
-            Self::Trailing => "trailing",
         }
     }
 }
@@ -55,7 +51,6 @@ impl core::fmt::Display for BadRecord {
             BadKind::ExtendedHeader => "an extended header that names no packet",
             BadKind::Unterminated => "a record without an end",
             BadKind::CutShort => "a record cut short by the end of the data",
-            BadKind::Trailing => "more than padding after the end of a record",
         };
         write!(
             f,

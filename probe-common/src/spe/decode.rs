@@ -6,13 +6,15 @@
 
 use super::{BadKind, Record};
 
-/// Bytes that the decoder looks at for one record. On every core known today a record fills exactly
-/// one window, its cell; [`super::Records`] moves the window over records of other sizes.
+/// Bytes that the decoder looks at at one time. Neoverse cores write each record into 64 bytes of
+/// its own, aligned to 64 and filled up with zeros: its cell. Other cores write records of other
+/// sizes, one behind the other; `stream` moves the window over all of them.
 pub const WINDOW: u32 = 64;
 
 /// Read access to a window of [`WINDOW`] bytes.
 ///
-/// The decoder asks for offsets below [`WINDOW`] only. An implementation in eBPF
+/// The decoder asks for offsets below [`WINDOW`] only. Where the data end within the window, zeros
+/// follow them. An implementation in eBPF
 /// masks `at` with `WINDOW - 1` itself (in inline assembly, so that the compiler
 /// cannot drop the mask) over a value of at least `WINDOW + 7` bytes.
 pub trait Bytes {
@@ -33,72 +35,84 @@ pub trait Bytes {
     }
 }
 
-/// What a 64-byte cell of the buffer holds.
+/// Where decoding of a window stopped: offsets from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cell {
-    /// One record, in the cell from its first to its last byte or padded with zeros.
-    Record,
-    /// No record: padding. The next one begins at or after this many bytes from the start of the
-    /// cell.
-    Padding(u32),
-}
-
-/// Decodes the record in one cell of [`WINDOW`] bytes.
-///
-/// `offset` is the cell's place in the AUX buffer, for alignment packets. `record`
-/// is overwritten; after an error it holds what was read until then.
-///
-/// In eBPF `record` has to be a map value: on the stack the verifier follows every
-/// set of packets by itself and gives up (tried on Linux 6.1, 6.12 and 6.18).
-///
-/// # Errors
-/// The kind of damage, where the cell holds neither one whole record nor padding.
-/// The next cell is not touched by it.
-#[inline(always)]
-pub fn decode_record(
-    bytes: &impl Bytes,
-    offset: u32,
-    record: &mut Record,
-) -> Result<Cell, BadKind> {
-    *record = Record::EMPTY;
-    match decode_packets(bytes, WINDOW, offset, record) {
-        Stop::End { next } if rest_is_padding(bytes, next) => Ok(Cell::Record),
-        Stop::End { .. } => Err(BadKind::Trailing),
-        Stop::Open { next } if record.is_empty() && next >= WINDOW => Ok(Cell::Padding(next)),
-        Stop::Open { .. } => Err(BadKind::Unterminated),
-        Stop::Bad { kind, .. } => Err(kind),
-    }
-}
-
-/// Where [`decode_packets`] stopped: offsets from the start of the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub enum Stop {
     /// After the packet that ends a record.
-    End { next: u32 },
+    End {
+        /// What follows.
+        next: u32,
+    },
     /// At a packet that begins after the window or does not fit in it.
-    Open { next: u32 },
+    Open {
+        /// That packet.
+        next: u32,
+    },
     /// At bytes that are no packet.
-    Bad { at: u32, kind: BadKind },
+    Bad {
+        /// The first of them.
+        at: u32,
+        /// What is wrong.
+        kind: BadKind,
+    },
+}
+
+impl Stop {
+    const END: u64 = 1 << 32;
+    const OPEN: u64 = 2 << 32;
+    const HEADER: u64 = 3 << 32;
+    const EXTENDED_HEADER: u64 = 4 << 32;
+
+    /// In one word, for a map.
+    #[must_use]
+    #[inline(always)]
+    pub const fn word(self) -> u64 {
+        match self {
+            Self::End { next } => Self::END | next as u64,
+            Self::Open { next } => Self::OPEN | next as u64,
+            Self::Bad { at, kind } => {
+                let kind = match kind {
+                    BadKind::ExtendedHeader => Self::EXTENDED_HEADER,
+                    _ => Self::HEADER,
+                };
+                kind | at as u64
+            }
+        }
+    }
+
+    /// Of such a word.
+    #[must_use]
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the word's low half")]
+    pub const fn of_word(word: u64) -> Self {
+        let at = word as u32;
+        match word & !0xffff_ffff {
+            Self::END => Self::End { next: at },
+            Self::OPEN => Self::Open { next: at },
+            Self::EXTENDED_HEADER => Self::Bad {
+                at,
+                kind: BadKind::ExtendedHeader,
+            },
+            _ => Self::Bad {
+                at,
+                kind: BadKind::Header,
+            },
+        }
+    }
 }
 
 const PAD: u8 = 0x00;
 const END: u8 = 0x01;
 const TIMESTAMP: u8 = 0x71;
 
-/// Decodes packets from the start of the window into `record` until the record
-/// ends or `limit` (at most [`WINDOW`]) is reached.
+/// Decodes packets from the start of the window into `record` until the record or the window ends.
 #[inline(always)]
-pub(super) fn decode_packets(
-    bytes: &impl Bytes,
-    limit: u32,
-    offset: u32,
-    record: &mut Record,
-) -> Stop {
+pub(super) fn decode_packets(bytes: &impl Bytes, offset: u32, record: &mut Record) -> Stop {
     let mut at = 0;
     let mut steps = 0;
     // Every step moves on by a byte at least; the verifier wants to see the bound itself.
-    while at < limit && steps < WINDOW {
-        match step(bytes, limit, offset, at, record) {
+    while at < WINDOW && steps < WINDOW {
+        match step(bytes, offset, at, record) {
             Ok(next) => at = bytes.opaque(next),
             Err(stop) => return stop,
         }
@@ -109,27 +123,20 @@ pub(super) fn decode_packets(
 
 /// One packet, or one run of padding; gives the place of what follows.
 #[inline(always)]
-fn step(
-    bytes: &impl Bytes,
-    limit: u32,
-    offset: u32,
-    at: u32,
-    record: &mut Record,
-) -> Result<u32, Stop> {
+fn step(bytes: &impl Bytes, offset: u32, at: u32, record: &mut Record) -> Result<u32, Stop> {
     let first = bytes.byte(at);
     if first == PAD {
         let next = at.wrapping_add(pad_run(bytes.word(at)));
-        return Ok(if next < limit { next } else { limit });
+        return Ok(if next < WINDOW { next } else { WINDOW });
     }
     let mut header = first;
     let mut packet = Packet {
         bytes,
-        limit,
         at,
         payload: at.wrapping_add(1),
     };
     if first & 0xfc == 0x20 {
-        if packet.payload >= limit {
+        if packet.payload >= WINDOW {
             return Err(Stop::Open { next: at });
         }
         header = bytes.byte(packet.payload);
@@ -160,7 +167,8 @@ fn step(
         0x98 => packet.store(2, record, Record::set_total_latency),
         0x99 => packet.store(2, record, Record::set_issue_latency),
         0x9a => packet.store(2, record, Record::set_translation_latency),
-        0x9b..=0x9f => packet.store(2, record, Record::skip),
+        0x9c => packet.store(2, record, Record::set_alternate_issue_latency),
+        0x9b | 0x9d..=0x9f => packet.store(2, record, Record::skip),
         0x42 => packet.store(1, record, Record::set_events),
         0x52 => packet.store(2, record, Record::set_events),
         0x62 => packet.store(4, record, Record::set_events),
@@ -192,7 +200,6 @@ fn step(
 /// A packet whose header was read.
 struct Packet<'a, B> {
     bytes: &'a B,
-    limit: u32,
     at: u32,
     payload: u32,
 }
@@ -207,7 +214,7 @@ impl<B: Bytes> Packet<'_, B> {
         set: impl FnOnce(&mut Record, u64),
     ) -> Result<u32, Stop> {
         let next = self.payload.wrapping_add(size);
-        if next > self.limit {
+        if next > WINDOW {
             return Err(Stop::Open { next: self.at });
         }
         let word = self.bytes.word(self.payload);
@@ -242,7 +249,7 @@ const fn aligned(offset: u32, at: u32, first: u8) -> u32 {
 
 /// Whether the window holds only zeros from `at` on.
 #[inline(always)]
-fn rest_is_padding(bytes: &impl Bytes, at: u32) -> bool {
+pub(super) fn rest_is_padding(bytes: &impl Bytes, at: u32) -> bool {
     let mut at = at;
     let mut steps = 0;
     while at < WINDOW && steps < WINDOW / 8 {

@@ -2,9 +2,9 @@
 //!
 //! The Statistical Profiling Extension writes one record per sampled operation
 //! into a buffer: packets of a header and a little-endian payload, in an order
-//! that the core chooses, ended by a timestamp or an end packet. [`decode_record`]
-//! reads one record from a window of [`WINDOW`] bytes, which is what the eBPF
-//! program has at hand; [`Records`] runs the same function over a whole buffer.
+//! that the core chooses, ended by a timestamp or an end packet. [`Stream`] walks
+//! over them through a window of [`WINDOW`] bytes, which is what the eBPF program
+//! has at hand; [`Records`] runs the same functions over a whole buffer.
 //! A [`Record`] keeps the payloads as they are in the buffer and gives their
 //! meaning on request, so that decoding costs no more than copying.
 //!
@@ -40,17 +40,21 @@ mod owner;
 mod record;
 mod records;
 mod source;
+mod stream;
 
 pub use access::{Access, Class};
 pub use account::{
     LATENCY_BUCKETS, LatencySum, PageKey, PageRow, SpeCpu, SpeKey, SpeRow, SpeSetting, Unattributed,
 };
-pub use address::{ExceptionLevel, InstructionAddress, PhysicalAddress, VirtualAddress};
+pub use address::{
+    ExceptionLevel, InstructionAddress, PhysicalAddress, SecurityState, VirtualAddress,
+};
 pub use bad::{BadCounts, BadKind, BadRecord};
-pub use decode::{Bytes, Cell, WINDOW, decode_record};
+pub use decode::{Bytes, Stop, WINDOW};
 pub use events::Events;
 pub use operation::{Branch, LoadStore, LoadStoreKind, Operation, OtherOperation};
 pub use owner::{SpeClock, SpeSwitch, SpeTask, TIMELINE};
 pub use record::Record;
 pub use records::Records;
 pub use source::{Origin, Source, SourceTable};
+pub use stream::{Found, Stream};

@@ -25,7 +25,8 @@ impl Operation {
     }
 }
 
-/// Vector length in bits, from bits 6:4 of an SVE operation: 32 to 4096.
+/// Effective vector length in bits (EVL), from bits 6:4 of an SVE operation: 32 to 4096, a length
+/// in between as the next power of two.
 const fn sve_bits(payload: u8) -> u16 {
     32 << ((payload >> 4) & 7)
 }
@@ -51,7 +52,8 @@ impl OtherOperation {
         }
     }
 
-    /// For an SME operation, its effective tile size in bits.
+    /// For an SME operation, its effective tile size in bits (ETS, bits 6:4 and 2): 128 to 2^22, a
+    /// size in between as the next power of two.
     #[must_use]
     pub const fn sme_bits(self) -> Option<u32> {
         if self.0 & 0x89 == 0x88 {
@@ -136,7 +138,8 @@ impl LoadStore {
         self.0
     }
 
-    /// Whether it writes memory (bit 0).
+    /// Whether it is a store or an atomic that returns no value (bit 0, LDST). An atomic that
+    /// returns one is a load here, though it writes too.
     #[must_use]
     pub const fn is_store(self) -> bool {
         self.0 & 1 != 0

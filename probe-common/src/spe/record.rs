@@ -27,8 +27,9 @@ pub struct Record {
     operation_class: u8,
     present: u16,
     skipped: u16,
+    alternate_issue_latency: u16,
     /// Makes the size a multiple of eight without hidden padding.
-    unused: u32,
+    unused: u16,
 }
 
 // The eBPF side keeps one in a map value: no hidden padding.
@@ -50,6 +51,7 @@ mod bit {
     pub(super) const ISSUE_LATENCY: u16 = 1 << 11;
     pub(super) const TRANSLATION_LATENCY: u16 = 1 << 12;
     pub(super) const OPERATION: u16 = 1 << 13;
+    pub(super) const ALTERNATE_ISSUE_LATENCY: u16 = 1 << 14;
 }
 
 impl Record {
@@ -72,6 +74,7 @@ impl Record {
         operation_class: 0,
         present: 0,
         skipped: 0,
+        alternate_issue_latency: 0,
         unused: 0,
     };
 
@@ -83,6 +86,21 @@ impl Record {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.present == 0 && self.skipped == 0
+    }
+
+    /// Forgets which packets there were, and gives them: the fields stay.
+    #[inline(always)]
+    pub(super) const fn take_present(&mut self) -> u16 {
+        core::mem::replace(&mut self.present, 0)
+    }
+
+    /// Adds the packets that were there `before`. False where one of them is there again: no record
+    /// has a packet twice, so another one began.
+    #[inline(always)]
+    pub(super) const fn join(&mut self, before: u16) -> bool {
+        let apart = self.present & before == 0;
+        self.present |= before;
+        apart
     }
 
     /// How many well-formed packets were left out because the architecture has not given out their
@@ -176,6 +194,14 @@ impl Record {
         self.has(bit::ISSUE_LATENCY).then_some(self.issue_latency)
     }
 
+    /// The issue latency in cycles of the alternate clock (counter packet 4, `FEAT_SPE_ALTCLK`), of
+    /// an operation that a unit with a clock of its own carries out; saturating.
+    #[must_use]
+    pub fn alternate_issue_latency(&self) -> Option<u16> {
+        self.has(bit::ALTERNATE_ISSUE_LATENCY)
+            .then_some(self.alternate_issue_latency)
+    }
+
     /// Cycles spent on address translation, saturating.
     #[must_use]
     pub fn translation_latency(&self) -> Option<u16> {
@@ -267,6 +293,12 @@ impl Record {
     pub(super) const fn set_issue_latency(&mut self, payload: u64) {
         self.issue_latency = payload as u16;
         self.present |= bit::ISSUE_LATENCY;
+    }
+
+    #[inline(always)]
+    pub(super) const fn set_alternate_issue_latency(&mut self, payload: u64) {
+        self.alternate_issue_latency = payload as u16;
+        self.present |= bit::ALTERNATE_ISSUE_LATENCY;
     }
 
     #[inline(always)]

@@ -52,7 +52,17 @@ impl Random {
         (log2, self.word() >> (64 - (8 << log2)))
     }
 
+    /// At least one: an end packet alone is no record.
     pub fn fields(&mut self) -> Fields {
+        loop {
+            let fields = self.any_fields();
+            if fields != Fields::default() {
+                return fields;
+            }
+        }
+    }
+
+    fn any_fields(&mut self) -> Fields {
         Fields {
             pc: self.maybe(Self::word),
             branch_target: self.maybe(Self::word),

@@ -93,14 +93,15 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
         row.walks += 1;
     }
     if let Some(cycles) = record.issue_latency() {
-        row.issue.add(cycles);
+        row.issue += u64::from(cycles);
     }
     if let Some(cycles) = record.translation_latency() {
-        row.translation.add(cycles);
+        row.translation += u64::from(cycles);
     }
     if let Some(cycles) = record.total_latency() {
         row.total.add(cycles);
-        row.histogram[bucket(cycles)] += 1;
+        let count = &mut row.histogram[bucket(cycles)];
+        *count = count.wrapping_add(1);
     }
 }
 
@@ -137,18 +138,15 @@ fn row(cpu: &mut SpeCpu, key: &SpeKey, class: Class) -> *mut SpeRow {
     SPE_OVERFLOW.get_ptr_mut(class as u32).unwrap_or_default()
 }
 
-/// [`SpeRow::bucket`] with a bound that the verifier sees: LLVM knows the largest number of bits
-/// and compares only for equality.
+/// [`SpeRow::bucket`] with its bound where the verifier sees it: LLVM knows that the number of bits
+/// is no larger and leaves a mask out.
 #[inline(always)]
 fn bucket(cycles: u16) -> usize {
+    const { assert!(LATENCY_BUCKETS == 32) };
     let mut bucket = SpeRow::bucket(cycles);
     // SAFETY: changes one register.
-    unsafe { asm!("{bucket} &= 15", bucket = inout(reg) bucket) };
-    if bucket < LATENCY_BUCKETS {
-        bucket
-    } else {
-        LATENCY_BUCKETS - 1
-    }
+    unsafe { asm!("{bucket} &= 31", bucket = inout(reg) bucket) };
+    bucket % LATENCY_BUCKETS
 }
 
 #[inline(always)]
@@ -185,8 +183,7 @@ fn add_to_page(key: &PageKey, sample: &PageRow) -> bool {
     unsafe {
         add_shared(&raw mut (*row).samples, sample.samples);
         add_shared(&raw mut (*row).timed, sample.timed);
-        add_shared(&raw mut (*row).total.cycles, sample.total.cycles);
-        add_shared(&raw mut (*row).total.squares, sample.total.squares);
+        add_shared(&raw mut (*row).cycles, sample.cycles);
     }
     true
 }

@@ -4,7 +4,7 @@
 //! off, after the hardware has written its last record. In overwrite mode `handle->head` is the
 //! chunk's end in the buffer.
 
-use core::{ffi::c_void, num::NonZeroU64, ptr};
+use core::{arch::asm, ffi::c_void, num::NonZeroU64, ptr};
 
 use aya_ebpf::{
     Global,
@@ -15,11 +15,11 @@ use aya_ebpf::{
     macros::map,
     maps::Array,
 };
-use probe_common::spe::{Cell as Content, SpeClock, SpeCpu, SpeSetting, WINDOW, decode_record};
+use probe_common::spe::{Found, SpeClock, SpeCpu, SpeSetting, Stop, WINDOW};
 
 use super::{
     account, cpu, now,
-    walk::{PADDING, RECORD, Walk, walk},
+    walk::{Walk, walk},
     window::Window,
 };
 use crate::kernel::{offsets, read};
@@ -60,14 +60,17 @@ const TRUNCATED: u64 = 1;
 const PARTIAL: u64 = 4;
 const COLLISION: u64 = 8;
 
-/// Rounds between two looks at the clock: 32 cells.
+/// Rounds between two looks at the clock: 32 windows.
 const ROUNDS_BETWEEN_CLOCKS: u32 = 64;
+
+/// Bytes of a window, and of the cell that a record of a Neoverse core fills.
+const CELL: u64 = WINDOW as u64;
 
 /// Nanoseconds that no record costs, even in an emulator: what is assumed until one was looked at.
 const MAX_COST: u64 = 2000;
 
-/// More cells than a chunk has: `bpf_loop` takes 2^23 rounds.
-const MAX_CELLS: u64 = 1 << 22;
+/// `bpf_loop` takes no more: of a chunk, which is 512 KiB at most, there are fewer.
+const MAX_ROUNDS: u32 = 1 << 23;
 
 /// A chunk has ended: `perf_aux_output_end` was called with these arguments.
 #[inline(always)]
@@ -120,45 +123,44 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     } else {
         length
     };
-    cpu.late_bytes += all - size;
+    // Where less than a record fits before the end of its half, the driver leaves it: no chunk.
+    if all - size >= CELL {
+        cpu.late_bytes += all - size;
+    }
     cpu.event = id;
     cpu.next = head;
     cpu.chunks += u64::from(size > 0);
-    let (mut start, size) = (head.wrapping_sub(all), all);
-    if size == 0 {
+    if all == 0 {
         return Some(());
     }
-    // Records fill cells; bytes that fill none are no record of a core that we know.
-    let window = u64::from(WINDOW);
-    let odd = start.wrapping_neg() & (window - 1);
-    let odd = if odd < size { odd } else { size };
-    start = start.wrapping_add(odd);
-    let cells = (size - odd) / window;
-    cpu.missed_bytes += odd + (size - odd) % window;
     let cost = cost(cpu);
-    cpu.cells += cells;
+    cpu.bytes += all;
 
     let nanos = SPE_SETTINGS.get(SpeSetting::Nanos as u32).copied()?;
     let clock = SPE_SETTINGS.get(SpeSetting::Clock as u32).copied()?;
     walk.clock = *SPE_CLOCKS.get(clock as u32)?;
     // Every n-th cell, from another one each time: the cells left out are no particular ones. What
-    // the clock would cut off are those of whoever ran last.
+    // the clock would cut off are those of whoever ran last. Only where records fill cells it is
+    // known where the next one begins: others are decoded one after the other.
     let limit = NonZeroU64::new(nanos / cost).unwrap_or(NonZeroU64::MIN);
-    let step = ceil(cells, limit);
+    let step = ceil(all / CELL, limit);
     let step = NonZeroU64::new(step).unwrap_or(NonZeroU64::MIN);
-    let first = cpu.chunks % step;
-    let cells_to_read = ceil(cells.saturating_sub(first), step);
+    // The first byte of a chunk begins a record.
+    let start = head.wrapping_sub(all) & within;
+    let mut first = 0;
+    if walk.stream.in_cells() && start % CELL == 0 {
+        first = cpu.chunks % step * CELL;
+    }
     walk.page = u64::MAX;
     walk.within = within;
-    walk.at = start.wrapping_add(first * window);
-    walk.stride = step.get() * window;
+    walk.stream.restart(start + first, start + all);
+    walk.leave = (step.get() - 1) * CELL;
+    walk.left = first;
     walk.deadline = began.wrapping_add(nanos);
-    walk.done = 0;
-    let rounds = 2 * cells_to_read.min(MAX_CELLS);
     // SAFETY: the callback takes an index and the pointer that is passed, which it does not use.
     unsafe {
         bpf_loop(
-            rounds as u32,
+            MAX_ROUNDS,
             half as *mut c_void,
             ptr::null_mut::<c_void>(),
             0,
@@ -166,16 +168,18 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     };
     // The rounds changed both behind the compiler's back: what was borrowed before is not used any
     // more.
-    super::cpu()?.skipped += cells.wrapping_sub(self::walk()?.done);
+    let walk = self::walk()?;
+    let rest = walk.stream.end.saturating_sub(walk.stream.at);
+    super::cpu()?.skipped += walk.left + rest;
     Some(())
 }
 
-/// Nanoseconds that a record has taken on this CPU so far, and not more than any takes: chunks that
-/// are nearly empty have a cost too.
+/// Nanoseconds that 64 bytes have taken on this CPU so far, and not more than any record takes:
+/// chunks that are nearly empty have a cost too.
 #[inline(always)]
 fn cost(cpu: &SpeCpu) -> NonZeroU64 {
-    let cost = match NonZeroU64::new(cpu.cells.wrapping_sub(cpu.skipped)) {
-        Some(records) => (cpu.nanos / records).min(MAX_COST),
+    let cost = match NonZeroU64::new(cpu.bytes.wrapping_sub(cpu.skipped) / CELL) {
+        Some(cells) => (cpu.nanos / cells).min(MAX_COST),
         None => MAX_COST,
     };
     NonZeroU64::new(cost).unwrap_or(NonZeroU64::MIN)
@@ -187,39 +191,92 @@ fn ceil(n: u64, d: NonZeroU64) -> u64 {
     n.wrapping_add(d.get() - 1) / d
 }
 
-/// Two rounds for each cell, one that decodes and one that accounts; 1 ends the walk. In one round
-/// the verifier would follow the accounting from every way out of the decoder: more than it allows.
+/// Two rounds for each window, one that decodes its packets and one that accounts; 1 ends the walk.
+/// In one round the verifier would follow the accounting from every way out of the decoder: more
+/// than it allows.
 #[inline(never)]
 extern "C" fn half(round: u32, _: *mut c_void) -> i64 {
     let (Some(cpu), Some(walk)) = (cpu(), walk()) else {
         return 1;
     };
-    if round & 1 == 0 {
-        return i64::from(decode(walk, round).is_none());
-    }
-    match walk.outcome {
-        RECORD => {
-            cpu.records += 1;
-            account::add(cpu, walk);
-        }
-        PADDING => cpu.padding += 1,
-        bad => {
-            if let Some(count) = cpu.bad.get_mut(bad as usize) {
-                *count += 1;
-            }
-        }
-    }
-    0
+    let done = if round & 1 == 0 {
+        packets(walk, round)
+    } else {
+        found(cpu, walk)
+    };
+    i64::from(done.is_none())
 }
 
-/// Copies the next cell and decodes it; None at the end.
+/// Copies the next window and decodes its packets; None at the end.
 #[inline(always)]
-fn decode(walk: &mut Walk, round: u32) -> Option<()> {
+fn packets(walk: &mut Walk, round: u32) -> Option<()> {
     if round % ROUNDS_BETWEEN_CLOCKS == ROUNDS_BETWEEN_CLOCKS - 2 && now() > walk.deadline {
         return None;
     }
-    let at = walk.at & walk.within;
-    walk.at = at.wrapping_add(walk.stride);
+    let (at, limit) = (walk.stream.at, walk.stream.window());
+    if limit == 0 {
+        return Some(());
+    }
+    let inside = at % CELL;
+    if limit < WINDOW {
+        // Behind the chunk's end zeros, not what was there before.
+        walk.cells = [0; _];
+    }
+    let last = inside + u64::from(limit);
+    copy(walk, at, 0, if last < CELL { last } else { CELL })?;
+    if last > CELL {
+        copy(walk, at.wrapping_add(CELL), 8, last - CELL)?;
+    }
+    // SAFETY: the walk is a map value of this CPU.
+    let bytes = unsafe { Window::new(&raw const walk.cells, at) };
+    walk.stop = walk.stream.packets(&bytes, &mut walk.record).word();
+    Some(())
+}
+
+/// Accounts for what the window held; None at the end.
+#[inline(always)]
+fn found(cpu: &mut SpeCpu, walk: &mut Walk) -> Option<()> {
+    // SAFETY: the walk is a map value of this CPU.
+    let bytes = unsafe { Window::new(&raw const walk.cells, walk.stream.at) };
+    let found = if walk.stream.window() == 0 {
+        walk.stream.finish()?
+    } else {
+        let stop = Stop::of_word(walk.stop);
+        walk.stream.found(stop, &bytes, &mut walk.record)
+    };
+    match found {
+        Found::Record => {
+            if walk.leave != 0 && walk.stream.in_cells() {
+                let next = walk.stream.at.wrapping_add(walk.leave);
+                let next = if next < walk.stream.end {
+                    next
+                } else {
+                    walk.stream.end
+                };
+                walk.left += next.wrapping_sub(walk.stream.at);
+                walk.stream.at = next;
+            }
+            cpu.records += 1;
+            account::add(cpu, walk);
+        }
+        Found::Padding(bytes) => cpu.padding += bytes,
+        Found::Lost(bytes) => cpu.undecoded += bytes,
+        Found::Bad { kind, bytes, .. } => {
+            cpu.undecoded += bytes;
+            if let Some(count) = cpu.bad.get_mut(kind as usize) {
+                *count += 1;
+            }
+        }
+        Found::Part => {}
+    }
+    Some(())
+}
+
+/// Copies the cell in which a place of the buffer is to this one of the two cells' words, up to so
+/// many bytes of it.
+#[inline(always)]
+fn copy(walk: &mut Walk, place: u64, to: usize, size: u64) -> Option<()> {
+    let at = place & walk.within & !(CELL - 1);
     let shift = SPE_PAGE_SHIFT.load() & 31;
     let page = at >> shift;
     if page != walk.page {
@@ -227,25 +284,14 @@ fn decode(walk: &mut Walk, round: u32) -> Option<()> {
         walk.page = page;
     }
     let source = walk.address + (at & ((1 << shift) - 1));
-    // SAFETY: the cell has room for the window; the helper checks the source.
+    let mut size = size;
+    // SAFETY: changes one register: the verifier wants to see that it is 64 at most. Sizes are from
+    // 1 to 64.
+    unsafe { asm!("{size} += -1", "{size} &= 63", "{size} += 1", size = inout(reg) size) };
+    // SAFETY: there is room for a cell behind word 0 and word 8; the helper checks the source.
     let failed = unsafe {
-        bpf_probe_read_kernel(
-            (&raw mut walk.cell).cast::<c_void>(),
-            WINDOW,
-            source as *const c_void,
-        )
+        let cell = (&raw mut walk.cells).cast::<u64>().add(to);
+        bpf_probe_read_kernel(cell.cast::<c_void>(), size as u32, source as *const c_void)
     };
-    if failed != 0 {
-        return None;
-    }
-    walk.done += 1;
-    // SAFETY: the walk is a map value of this CPU.
-    let bytes = unsafe { Window::new(&raw const walk.cell) };
-    // Cells are aligned to their size, so the place of the cell in the buffer changes nothing.
-    walk.outcome = match decode_record(&bytes, 0, &mut walk.record) {
-        Ok(Content::Record) => RECORD,
-        Ok(Content::Padding(_)) => PADDING,
-        Err(kind) => kind as u64,
-    };
-    Some(())
+    (failed == 0).then_some(())
 }

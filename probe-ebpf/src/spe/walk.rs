@@ -1,26 +1,23 @@
 //! Where the walk over the records of a chunk is.
 
 use aya_ebpf::{macros::map, maps::PerCpuArray};
-use probe_common::spe::{Record, SpeClock};
+use probe_common::spe::{Record, SpeClock, Stream};
 
-use super::window::Cell;
+use super::window::Cells;
 
 /// In a map: the decoder's record has to be in one, and what changes
 /// between the rounds of a loop is no state of the verifier's then.
 #[map]
 static SPE_WALK: PerCpuArray<Walk> = PerCpuArray::with_max_entries(1, 0);
 
-/// In place of the number of a kind of damage: a record.
-pub(super) const RECORD: u64 = u64::MAX;
-/// The same: padding.
-pub(super) const PADDING: u64 = u64::MAX - 1;
-
 /// A walk.
 #[repr(C)]
 pub(super) struct Walk {
-    pub(super) cell: Cell,
+    pub(super) cells: Cells,
     pub(super) record: Record,
     pub(super) clock: SpeClock,
+    /// Where the walk is, and how records lie in this CPU's buffer.
+    pub(super) stream: Stream,
     /// `perf_buffer.aux_pages`
     pub(super) pages: u64,
     /// Number and address of the page that was read last.
@@ -28,15 +25,14 @@ pub(super) struct Walk {
     pub(super) address: u64,
     /// The buffer's length less one, a mask.
     pub(super) within: u64,
-    /// Offset, modulo the buffer's length, of the cell to read next, and from one to the next.
-    pub(super) at: u64,
-    pub(super) stride: u64,
+    /// Bytes to leave out after each cell.
+    pub(super) leave: u64,
+    /// Those that were.
+    pub(super) left: u64,
     /// When to stop.
     pub(super) deadline: u64,
-    /// Cells read.
-    pub(super) done: u64,
-    /// What the last one held: [`RECORD`], [`PADDING`] or the number of a kind of damage.
-    pub(super) outcome: u64,
+    /// Where the packets of the window stopped, as a word.
+    pub(super) stop: u64,
 }
 
 /// That of this CPU.

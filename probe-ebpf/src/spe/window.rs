@@ -4,27 +4,39 @@ use core::arch::asm;
 
 use probe_common::spe::Bytes;
 
-/// A copy of one cell of the buffer, in a map value. The last word stays zero: the decoder may read
-/// up to seven bytes past the cell.
-pub(super) type Cell = [u64; 9];
+/// A copy of two cells of the buffer, one behind the other, in a map value. The last word stays
+/// zero: the decoder may read up to seven bytes past the window.
+pub(super) type Cells = [u64; 17];
 
-/// Read access to a [`Cell`].
+/// Read access to 64 bytes from any byte of the first of the [`Cells`] on.
 pub(super) struct Window {
-    cell: *const u8,
+    first: *const u8,
     /// Zero, which the verifier cannot know.
     zero: u32,
 }
 
 impl Window {
+    /// From the byte at `place` of the buffer on, which is in the first cell.
+    ///
     /// # Safety
     ///
-    /// `cell` is in a map value, for as long as this lives.
+    /// `cells` is in a map value, for as long as this lives.
     #[inline(always)]
-    pub(super) unsafe fn new(cell: *const Cell) -> Self {
-        let cell = cell.cast::<u8>();
-        // SAFETY: the last byte of the cell.
-        let zero = u32::from(unsafe { cell.add(71).read_volatile() });
-        Self { cell, zero }
+    pub(super) unsafe fn new(cells: *const Cells, place: u64) -> Self {
+        let cells = cells.cast::<u8>();
+        // SAFETY: the last byte of the cells.
+        let zero = u32::from(unsafe { cells.add(135).read_volatile() });
+        let first: *const u8;
+        // SAFETY: a byte of the first cell.
+        unsafe {
+            asm!(
+                "{place} &= 63",
+                "{place} += {cells}",
+                place = inout(reg) place => first,
+                cells = in(reg) cells,
+            );
+        }
+        Self { first, zero }
     }
 }
 
@@ -34,14 +46,14 @@ impl Bytes for Window {
     #[inline(always)]
     fn byte(&self, at: u32) -> u8 {
         let value: u64;
-        // SAFETY: reads byte 0 to 63 of the cell.
+        // SAFETY: reads byte 0 to 63 of the window.
         unsafe {
             asm!(
                 "{at} &= 63",
                 "{at} += {base}",
                 "{value} = *(u8 *)({at} + 0)",
                 at = inout(reg) u64::from(at) => _,
-                base = in(reg) self.cell,
+                base = in(reg) self.first,
                 value = out(reg) value,
             );
         }
@@ -51,14 +63,14 @@ impl Bytes for Window {
     #[inline(always)]
     fn word(&self, at: u32) -> u64 {
         let value: u64;
-        // SAFETY: reads eight bytes from byte 0 to 63 of the cell on, which has 72.
+        // SAFETY: reads eight bytes from byte 0 to 63 of the window on: the cells have 136.
         unsafe {
             asm!(
                 "{at} &= 63",
                 "{at} += {base}",
                 "{value} = *(u64 *)({at} + 0)",
                 at = inout(reg) u64::from(at) => _,
-                base = in(reg) self.cell,
+                base = in(reg) self.first,
                 value = out(reg) value,
             );
         }

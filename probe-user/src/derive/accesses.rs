@@ -6,7 +6,8 @@ use std::time::Duration;
 use probe_common::spe::{Class, LATENCY_BUCKETS};
 
 use super::{
-    Attributes, Counter, Counting, Histogram, Kind, Method, Metric, Reason, Report, Value,
+    Attributes, Counter, Counting, Estimate, Histogram, Kind, Method, Metric, Reason, Report,
+    Value, latency,
     spe::{self, REMOTE, of_samples},
     statistics::{self, Interval},
 };
@@ -103,19 +104,26 @@ impl Accesses {
                 "spe_latency_cycles",
                 cycles,
                 Kind::Histogram,
-                "Samples by their cycles from dispatch to completion",
+                "Operations that the samples stand for, by cycles from dispatch to completion",
             ),
         }
     }
 
-    /// The accesses of one row: by what they did, and then by where they were served.
-    pub(super) fn add_row(&self, report: &mut Report, subject: u32, row: &Gained<SpeUsage>) {
+    /// The accesses of one row: by what they did, and then by where they were served. `everyone` are
+    /// all of the machine's since sampling began.
+    pub(super) fn add_row(
+        &self,
+        report: &mut Report,
+        subject: u32,
+        row: &Gained<SpeUsage>,
+        everyone: &SpeUsage,
+    ) {
         let none = SpeCounts::default();
         for class in Class::ALL {
             let of_class = row
                 .total
                 .iter()
-                .filter(|((of, _), total)| *of == class && total.row.samples > 0);
+                .filter(|((of, _), total)| *of == class && total.samples > 0);
             let parts: Vec<(Served, &SpeCounts, &SpeCounts)> = of_class
                 .map(|(kind, total)| (kind.1, row.delta.get(kind).unwrap_or(&none), total))
                 .collect();
@@ -128,13 +136,14 @@ impl Accesses {
                 parts.iter().map(|(served, _, total)| (*served, *total)),
                 |_| true,
             );
+            let everyone = spe::parts(everyone, class);
+            let mean = latency::mean(&deltas().collect::<Vec<_>>(), &everyone);
             let mut add = Adding::new(report, subject, class, None);
-            self.add_counts(&mut add, &all, &total, row.since);
-            let timed = spe::timed(&all);
-            add.gauge(self.issue, statistics::mean(all.row.issue, timed));
+            self.add_counts(&mut add, &all, &total, mean, row.since);
+            add.estimate(self.issue, spe::other_latency(all.issue, &all));
             if matches!(class, Class::Load | Class::Store) {
-                let translation = statistics::mean(all.row.translation, timed);
-                add.gauge(self.translation, translation);
+                let translation = spe::other_latency(all.translation, &all);
+                add.estimate(self.translation, translation);
                 add.gauge(self.walks, spe::walks(&all));
             }
             let remote = spe::sum(deltas(), spe::by(REMOTE));
@@ -142,8 +151,11 @@ impl Accesses {
                 add.gauge(self.remote, Some(remote));
             }
             for (served, delta, total) in &parts {
+                let of_place = everyone.iter().filter(|(place, _)| place == served);
+                let of_place: Vec<_> = of_place.copied().collect();
+                let mean = latency::mean(&[(*served, delta)], &of_place);
                 let mut add = Adding::new(report, subject, class, Some(*served));
-                self.add_counts(&mut add, delta, total, row.since);
+                self.add_counts(&mut add, delta, total, mean, row.since);
                 add.gauge(self.share, spe::share(delta, &all));
             }
         }
@@ -154,18 +166,13 @@ impl Accesses {
         add: &mut Adding<'_>,
         delta: &SpeCounts,
         total: &SpeCounts,
+        mean: Option<Interval>,
         since: Duration,
     ) {
         let value = Value::Counter(counter(delta, add.report.start));
         add.push(self.operations, Ok(value), Some(counter(total, since)));
-        let buckets = &delta.row.histogram;
-        let quantile = |q| statistics::quantile(buckets, q);
-        let latency = [
-            spe::mean_latency(delta),
-            quantile(0.5),
-            quantile(0.9),
-            quantile(0.99),
-        ];
+        let quantile = |q| spe::quantile(delta, q);
+        let latency = [mean, quantile(0.5), quantile(0.9), quantile(0.99)];
         for (metric, value) in self.latency.into_iter().zip(latency) {
             add.gauge(metric, value);
         }
@@ -203,7 +210,11 @@ impl<'a> Adding<'a> {
 
     /// Adds a value; with too few samples there is none.
     fn gauge(&mut self, metric: u32, value: Option<Interval>) {
-        let value = value.map(|value| Value::Gauge(of_samples(value)));
+        self.estimate(metric, value.map(of_samples));
+    }
+
+    fn estimate(&mut self, metric: u32, value: Option<Estimate>) {
+        let value = value.map(Value::Gauge);
         let value = value.ok_or(Reason::NoValue(NoValue::TooFewSamples));
         self.push(metric, value, None);
     }
@@ -213,21 +224,25 @@ impl<'a> Adding<'a> {
 fn counter(counts: &SpeCounts, start: Duration) -> Counter {
     Counter {
         start,
-        raw: counts.row.samples,
+        raw: counts.samples,
         estimate: of_samples(statistics::count(counts.operations, counts.variance)),
         time: None,
     }
 }
 
-/// The total latencies of samples.
-#[expect(clippy::cast_precision_loss, reason = "cycles of samples, below 2^53")]
+/// The total latencies of the operations that samples stand for.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "estimates of operations, rounded"
+)]
 fn histogram(counts: &SpeCounts, start: Duration) -> Histogram {
     let bounds = (0..LATENCY_BUCKETS - 1).map(|bucket| statistics::ends(bucket).1);
     Histogram {
         start,
         bounds: bounds.collect(),
-        counts: counts.row.histogram.to_vec(),
-        sum: counts.row.total.cycles as f64,
+        counts: counts.histogram.map(|weight| weight.round() as u64).into(),
+        sum: counts.cycles,
     }
 }
 
@@ -243,30 +258,31 @@ pub fn served_name(served: Served) -> String {
 
 #[cfg(test)]
 mod tests {
-    use probe_common::spe::Source;
+    use probe_common::spe::{Source, SpeRow};
 
     use super::*;
     use crate::derive::Subject;
 
-    fn counts(samples: u32, cycles: u64, walks: u64) -> SpeCounts {
+    fn counts(samples: u32, cycles: u16, walks: u32) -> SpeCounts {
         let mut counts = SpeCounts::default();
-        counts.row.samples = u64::from(samples);
-        counts.row.walks = walks;
-        counts.row.total.cycles = cycles * u64::from(samples);
-        counts.row.total.squares = cycles * cycles * u64::from(samples);
-        let bucket = usize::try_from(cycles.ilog2()).unwrap();
-        counts.row.histogram[bucket] = u64::from(samples);
-        counts.operations = 1000.0 * f64::from(samples);
+        let weight = 1000.0;
+        let latency = f64::from(cycles) * weight;
+        counts.samples = u64::from(samples);
+        counts.walks = f64::from(walks) * weight;
+        counts.cycles = latency * f64::from(samples);
+        counts.squares = f64::from(cycles) * latency * f64::from(samples);
+        counts.histogram[SpeRow::bucket(cycles)] = weight * f64::from(samples);
+        counts.operations = weight * f64::from(samples);
         counts.variance = 1e6 * f64::from(samples);
         counts
     }
 
     fn usage() -> SpeUsage {
         [
-            ((Class::Load, Served::By(Source::L1d)), counts(90, 4, 0)),
+            ((Class::Load, Served::By(Source::L1d)), counts(900, 4, 0)),
             (
                 (Class::Load, Served::By(Source::Remote)),
-                counts(10, 600, 5),
+                counts(100, 600, 50),
             ),
             ((Class::Store, Served::NotSaid), counts(20, 8, 2)),
         ]
@@ -280,7 +296,7 @@ mod tests {
         let accesses = Accesses::new(&mut report);
         let subject = report.subject(Subject::Machine);
         let row = Gained::first(usage(), Duration::from_secs(3));
-        accesses.add_row(&mut report, subject, &row);
+        accesses.add_row(&mut report, subject, &row, &usage());
         let value = |metric: &str, operation, source| {
             let mut series = report.of(&Subject::Machine, metric);
             let found = series.find(|series| {
@@ -295,14 +311,14 @@ mod tests {
         };
         let operations = value("spe_operations", Class::Load, None).unwrap();
         let total = report.total(&operations).unwrap();
-        assert_eq!((total.start.as_secs(), total.raw), (3, 100));
-        assert!((total.estimate.value - 1e5).abs() < 1e-6);
+        assert_eq!((total.start.as_secs(), total.raw), (3, 1000));
+        assert!((total.estimate.value - 1e6).abs() < 1e-6);
         assert!(total.estimate.interval.is_some());
         let operations = *operations.counter().unwrap();
-        assert_eq!(operations.raw, 100);
-        assert!((operations.estimate.value - 1e5).abs() < 1e-6);
+        assert_eq!(operations.raw, 1000);
+        assert!((operations.estimate.value - 1e6).abs() < 1e-6);
         let (low, high) = operations.estimate.interval.unwrap();
-        assert!(low < 1e5 && high > 1e5);
+        assert!(low < 1e6 && high > 1e6);
         assert!((number("spe_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
         assert!((number("spe_tlb_walk_share", None) - 0.05).abs() < 1e-12);
         assert!((number("spe_remote_share", None) - 0.1).abs() < 1e-12);

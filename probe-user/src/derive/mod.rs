@@ -3,6 +3,7 @@
 mod accesses;
 mod counts;
 mod ddio;
+mod latency;
 mod metrics;
 mod own;
 mod pages;
@@ -50,6 +51,8 @@ impl Report {
         let accesses = view.accesses.map(|_| Accesses::new(self));
         let unused = Gained::first(vec![None; plan.groups.len()], window.start);
         let nothing = Gained::<SpeUsage>::default();
+        let samples = window.samples.as_ref();
+        let everyone = samples.map_or(&nothing.total, |samples| &samples.total.total);
         let add = |report: &mut Self, subject: u32, row: &Row<'_>| {
             let samples = row.samples.unwrap_or(&nothing);
             metrics.add_row(
@@ -59,7 +62,7 @@ impl Report {
                 &samples.delta,
             );
             if let Some(accesses) = &accesses {
-                accesses.add_row(report, subject, samples);
+                accesses.add_row(report, subject, samples, everyone);
             }
         };
         let rows = rows(plan, joined);
@@ -108,7 +111,7 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
         samples: samples.and_then(|samples| samples.of(entity)),
     });
     let sampled = samples.into_iter().flat_map(Rows::iter);
-    let known = |samples: &Gained<SpeUsage>| samples.total.values().any(|it| it.row.samples > 0);
+    let known = |samples: &Gained<SpeUsage>| samples.total.values().any(|it| it.samples > 0);
     let only_sampled = sampled
         .filter(|(entity, samples)| joined.of(entity).is_none() && known(samples))
         .map(|(entity, samples)| Row {

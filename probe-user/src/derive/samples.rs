@@ -4,7 +4,7 @@
 use probe_common::spe::{Class, Source};
 
 use super::{
-    Estimate,
+    Estimate, latency,
     metrics::{self, MetricValue},
     spe::{self, REMOTE},
     statistics::{self, Interval},
@@ -53,7 +53,8 @@ impl<'a> SampledMetric<'a> {
     }
 
     pub(super) fn value(&self, usage: &SpeUsage) -> MetricValue {
-        let estimated = |(_, what): &(String, Sampled)| quantity(*what, usage);
+        let everyone = &self.window.total.total;
+        let estimated = |(_, what): &(String, Sampled)| quantity(*what, usage, everyone);
         let quantities: Option<Vec<Quantity>> = self.events.iter().map(estimated).collect();
         let quantities = quantities.ok_or(NoValue::TooFewSamples)?;
         let values: Vec<f64> = quantities.iter().map(|it| it.alone.value).collect();
@@ -125,8 +126,9 @@ enum Sum {
     ServedBy(&'static [Source]),
 }
 
-/// The estimate of a quantity; None for a mean of fewer than two samples.
-fn quantity(what: Sampled, usage: &SpeUsage) -> Option<Quantity> {
+/// The estimate of a quantity; None of a mean of too few samples. `everyone` are all of the machine's
+/// since sampling began.
+fn quantity(what: Sampled, usage: &SpeUsage, everyone: &SpeUsage) -> Option<Quantity> {
     let (class, sum) = match what {
         Sampled::Loads => (Class::Load, Sum::Operations),
         Sampled::LoadCycles => (Class::Load, Sum::Cycles),
@@ -149,10 +151,8 @@ fn quantity(what: Sampled, usage: &SpeUsage) -> Option<Quantity> {
         Sampled::StoreCycles => (Class::Store, Sum::Cycles),
         Sampled::StoreWalks => (Class::Store, Sum::Walks),
     };
-    let of_class = |wanted: &dyn Fn(Served) -> bool| {
-        let parts = usage.iter().filter(|((of, _), _)| *of == class);
-        spe::sum(parts.map(|((_, served), counts)| (*served, counts)), wanted)
-    };
+    let parts = spe::parts(usage, class);
+    let of_class = |wanted: &dyn Fn(Served) -> bool| spe::sum(parts.iter().copied(), wanted);
     let all = of_class(&|_| true);
     let whole = if class == Class::Load {
         Sampled::Loads
@@ -162,9 +162,9 @@ fn quantity(what: Sampled, usage: &SpeUsage) -> Option<Quantity> {
     let counted = |counts: &SpeCounts| statistics::count(counts.operations, counts.variance);
     let (alone, each) = match sum {
         Sum::Operations => (counted(&all), None),
-        Sum::Cycles if all.row.samples == 0 => (counted(&all), None),
+        Sum::Cycles if all.samples == 0 => (counted(&all), None),
         Sum::Cycles => {
-            let mean = spe::mean_latency(&all)?;
+            let mean = latency::mean(&parts, &spe::parts(everyone, class))?;
             let alone = scaled(&all, mean.value, spe::mean_square(&all));
             (alone, Some((whole, Some(mean))))
         }
@@ -193,34 +193,39 @@ fn scaled(operations: &SpeCounts, mean: f64, square: f64) -> Interval {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, time::Duration};
+
+    use probe_common::spe::SpeRow;
 
     use super::*;
     use crate::{
         catalogue::{Catalogue, Chip, Hardware},
-        window::sampled_window,
+        window::{Gained, sampled_window},
     };
 
     /// Samples of weight 1,000, each of `cycles`, every other with a walk.
-    fn samples(count: u64, cycles: u64) -> SpeCounts {
-        let mut counts = SpeCounts::default();
-        counts.row.samples = count;
-        counts.row.walks = count / 2;
-        counts.row.total.cycles = count * cycles;
-        counts.row.total.squares = count * cycles * cycles;
-        counts.row.histogram[3] = count;
-        let count = f64::from(u32::try_from(count).unwrap());
-        counts.operations = 1000.0 * count;
-        counts.variance = 1e6 * count;
-        counts
+    fn samples(count: u32, cycles: u16) -> SpeCounts {
+        let (operations, cycles_of_each) = (1000.0 * f64::from(count), f64::from(cycles));
+        let mut histogram = [0.0; _];
+        histogram[SpeRow::bucket(cycles)] = operations;
+        SpeCounts {
+            samples: count.into(),
+            operations,
+            variance: 1000.0 * operations,
+            walks: operations / 2.0,
+            cycles: operations * cycles_of_each,
+            squares: operations * cycles_of_each * cycles_of_each,
+            histogram,
+            ..SpeCounts::default()
+        }
     }
 
     fn usage() -> SpeUsage {
         SpeUsage::from([
-            ((Class::Load, Served::By(Source::L1d)), samples(6, 4)),
-            ((Class::Load, Served::By(Source::Dram)), samples(2, 400)),
-            ((Class::Load, Served::Number(77)), samples(2, 10)),
-            ((Class::Store, Served::NotSaid), samples(4, 7)),
+            ((Class::Load, Served::By(Source::L1d)), samples(600, 4)),
+            ((Class::Load, Served::By(Source::Dram)), samples(200, 400)),
+            ((Class::Load, Served::Number(77)), samples(200, 10)),
+            ((Class::Store, Served::NotSaid), samples(4000, 7)),
         ])
     }
 
@@ -228,20 +233,23 @@ mod tests {
     fn samples_stand_for_operations() {
         let usage = usage();
         let expected = [
-            (Sampled::Loads, 10_000),
-            (Sampled::SourcedLoads, 8000),
-            (Sampled::L1Loads, 6000),
+            (Sampled::Loads, 1_000_000),
+            (Sampled::SourcedLoads, 800_000),
+            (Sampled::L1Loads, 600_000),
             (Sampled::L2Loads, 0),
-            (Sampled::DramLoads, 2000),
+            (Sampled::DramLoads, 200_000),
             (Sampled::RemoteLoads, 0),
-            (Sampled::LoadCycles, 6 * 4000 + 2 * 400_000 + 2 * 10_000),
-            (Sampled::LoadWalks, 5000),
-            (Sampled::Stores, 4000),
-            (Sampled::StoreCycles, 28_000),
-            (Sampled::StoreWalks, 2000),
+            (
+                Sampled::LoadCycles,
+                600 * 4000 + 200 * 400_000 + 200 * 10_000,
+            ),
+            (Sampled::LoadWalks, 500_000),
+            (Sampled::Stores, 4_000_000),
+            (Sampled::StoreCycles, 28_000_000),
+            (Sampled::StoreWalks, 2_000_000),
         ];
         for (what, expected) in expected {
-            let value = quantity(what, &usage).unwrap().alone.value;
+            let value = quantity(what, &usage, &usage).unwrap().alone.value;
             assert!(
                 (value - f64::from(expected)).abs() < 1e-6,
                 "{what:?}: {value}"
@@ -273,7 +281,8 @@ mod tests {
             });
         }
         // One second, at a period of 32,768.
-        let window = sampled_window(BTreeMap::new());
+        let mut window = sampled_window(BTreeMap::new());
+        window.total = Gained::first(self::usage(), Duration::ZERO);
         let value = |(planned, source): (&PlannedMetric, &MetricSource)| {
             let metric = SampledMetric::new(&plan, planned, source, &window).unwrap();
             (planned.metric.name.clone(), metric.value(usage))
@@ -301,22 +310,23 @@ mod tests {
                 low <= value.value && value.value <= high,
                 "{name}: {value:?}"
             );
-            // Only where all samples are alike: of stores the latencies.
-            assert_eq!(
-                low == high,
-                name == "spe_store_latency",
-                "{name}: {value:?}"
-            );
+            assert!(low < high, "{name}: {value:?}");
         }
-        // Exact Poisson limits of 10 are 4.795 and 18.39.
-        assert_interval(&values["spe_load_rate"], [10e3, 4795.0, 18_390.0], 50.0);
-        // Standard deviation 166.97, t(9) = 2.262; a mean is never below zero.
-        assert_interval(&values["spe_load_latency"], [84.4, 0.0, 203.8], 1.0);
-        // Wilson, 2 of 8 and 5 of 10.
-        assert_interval(&values["spe_load_dram_ratio"], [0.25, 0.0715, 0.5907], 1e-3);
+        // Exact Poisson limits of 1,000 are 938.97 and 1063.96.
+        assert_interval(
+            &values["spe_load_rate"],
+            [1e6, 938_970.0, 1_063_960.0],
+            50.0,
+        );
+        // Wilson, 200 of 800 and 500 of 1,000.
+        assert_interval(
+            &values["spe_load_dram_ratio"],
+            [0.25, 0.221_3, 0.281_1],
+            1e-3,
+        );
         assert_interval(
             &values["spe_load_tlb_walk_ratio"],
-            [0.5, 0.2366, 0.7634],
+            [0.5, 0.469_0, 0.531_0],
             1e-3,
         );
     }
@@ -326,20 +336,19 @@ mod tests {
     fn they_are_the_estimates_of_mem() {
         let usage = usage();
         let values = metrics(&usage);
-        let counts: Vec<_> = usage
-            .iter()
-            .filter(|((class, _), _)| *class == Class::Load)
-            .map(|((_, served), counts)| (*served, counts))
-            .collect();
+        let counts = spe::parts(&usage, Class::Load);
         let all = spe::sum(counts.iter().copied(), |_| true);
         let remote = spe::sum(counts.iter().copied(), spe::by(REMOTE));
-        let known = spe::sum(counts, spe::known);
+        let known = spe::sum(counts.iter().copied(), spe::known);
         for (name, estimate) in [
             (
                 "spe_load_rate",
                 statistics::count(all.operations, all.variance),
             ),
-            ("spe_load_latency", spe::mean_latency(&all).unwrap()),
+            (
+                "spe_load_latency",
+                latency::mean(&counts, &spe::parts(&usage, Class::Load)).unwrap(),
+            ),
             ("spe_load_tlb_walk_ratio", spe::walks(&all).unwrap()),
             (
                 "spe_load_remote_ratio",
@@ -364,8 +373,8 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_has_a_rate_and_no_mean() {
-        let one = SpeUsage::from([((Class::Load, Served::NotSaid), samples(1, 4))]);
+    fn few_samples_have_a_rate_and_no_mean() {
+        let one = SpeUsage::from([((Class::Load, Served::NotSaid), samples(29, 4))]);
         let values = metrics(&one);
         assert_eq!(values["spe_load_latency"], Err(NoValue::TooFewSamples));
         assert!(values["spe_load_rate"].is_ok());

@@ -99,11 +99,13 @@ self_counters! {
         Gauge "spe_aux_bytes" "B" = |it| it.aux_size as u64, "Size of each CPU's buffer";
         Gauge "spe_rows" "" = |it| it.rows as u64, "Rows in the map of samples";
         Counter "spe_chunks" "" = |it| it.sum.chunks, "Chunks of buffers that were handed over";
-        Counter "spe_cells" "" = |it| it.sum.cells, "Their cells of 64 bytes";
-        Counter "spe_records" "" = |it| it.sum.records, "Cells that held a record";
-        Counter "spe_padding" "" = |it| it.sum.padding, "Cells that held none";
-        Counter "spe_skipped_records" "" = |it| it.sum.skipped,
-            "Cells left out to bound the time with interrupts off";
+        Counter "spe_bytes" "B" = |it| it.sum.bytes, "Their bytes";
+        Counter "spe_records" "" = |it| it.sum.records, "Records that were decoded";
+        Counter "spe_padding_bytes" "B" = |it| it.sum.padding, "Padding between records";
+        Counter "spe_undecoded_bytes" "B" = |it| it.sum.undecoded,
+            "Bytes that are no record that can be decoded: `spe_bad_records_*` say why";
+        Counter "spe_skipped_bytes" "B" = |it| it.sum.skipped,
+            "Bytes left out to bound the time with interrupts off";
         Counter "spe_invalid_records" "" = |it| it.sum.invalid,
             "Loads and stores with a zero address or timestamp";
         Counter "spe_overflowed_records" "" = |it| it.sum.overflowed,

@@ -1,12 +1,15 @@
 //! Sums of samples of memory accesses, and what they say, each with its 95% interval.
 
-use probe_common::spe::Source;
+use probe_common::spe::{Class, Source};
 
 use super::{
     Estimate,
     statistics::{self, Interval},
 };
-use crate::{snapshot::SpeCounts, window::Served};
+use crate::{
+    snapshot::SpeCounts,
+    window::{Served, SpeUsage},
+};
 
 /// What another socket served.
 pub(super) const REMOTE: &[Source] = &[Source::Remote, Source::RemoteDram];
@@ -42,40 +45,43 @@ pub(super) fn share(part: &SpeCounts, whole: &SpeCounts) -> Option<Interval> {
 
 /// The share of operations with a translation table walk.
 pub(super) fn walks(counts: &SpeCounts) -> Option<Interval> {
-    ratio(counts.row.walks, counts.row.samples)
+    statistics::share(counts.walks, counts.operations, effective(counts))
 }
 
-/// The mean total latency.
-pub(super) fn mean_latency(counts: &SpeCounts) -> Option<Interval> {
-    statistics::mean(counts.row.total, timed(counts))
+/// A quantile of the total latency.
+pub(super) fn quantile(counts: &SpeCounts, q: f64) -> Option<Interval> {
+    let n = counts.effective(counts.timed());
+    statistics::quantile(&counts.histogram, n, q)
 }
 
 /// The mean of the squares of total latencies; 0 of none.
-#[expect(clippy::cast_precision_loss, reason = "sums of a window, below 2^53")]
 pub(super) fn mean_square(counts: &SpeCounts) -> f64 {
-    counts.row.total.squares as f64 / timed(counts).max(1) as f64
-}
-
-/// The samples with a total latency.
-pub(super) fn timed(counts: &SpeCounts) -> u64 {
-    counts.row.histogram.iter().sum()
-}
-
-/// The number of equal samples that have the same error as these weighted ones.
-fn effective(counts: &SpeCounts) -> f64 {
-    if counts.variance > 0.0 {
-        counts.operations * counts.operations / counts.variance
+    let timed = counts.timed();
+    if timed > 0.0 {
+        counts.squares / timed
     } else {
         0.0
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "samples of a window, below 2^53"
-)]
-fn ratio(part: u64, whole: u64) -> Option<Interval> {
-    statistics::share(part as f64, whole as f64, whole as f64)
+/// The mean of another latency: its sum over the operations whose total latency is known. Its
+/// distribution is not kept, so its error is not known.
+pub(super) fn other_latency(cycles: f64, counts: &SpeCounts) -> Option<Estimate> {
+    let timed = counts.timed();
+    (timed > 0.0).then(|| Estimate::exact(cycles / timed))
+}
+
+/// The number of equal samples that have the same error as these weighted ones.
+fn effective(counts: &SpeCounts) -> f64 {
+    counts.effective(counts.operations)
+}
+
+/// The samples of one class, by where they were served.
+pub(super) fn parts(usage: &SpeUsage, class: Class) -> Vec<(Served, &SpeCounts)> {
+    let of_class = usage.iter().filter(|((of, _), _)| *of == class);
+    of_class
+        .map(|((_, served), counts)| (*served, counts))
+        .collect()
 }
 
 /// Of an estimate from samples.

@@ -213,13 +213,15 @@ fn samples_are_rolled_up_and_go_on() {
     let kind = (Class::Load, Served::NotSaid);
     let samples = |rows: &Rows<SpeUsage>, entity: &Entity| {
         let row = rows.of(entity)?;
-        let count = |usage: &SpeUsage| usage[&kind].row.samples;
+        let count = |usage: &SpeUsage| usage[&kind].samples;
         Some((count(&row.delta), count(&row.total), row.since.as_secs()))
     };
     let mut usage = BTreeMap::new();
     for (cgroup, samples) in [(3, 1), (4, 2), (5, 4)] {
-        let mut counts = SpeCounts::default();
-        counts.row.samples = samples;
+        let counts = SpeCounts {
+            samples,
+            ..SpeCounts::default()
+        };
         let owner = Owner {
             cgroup: CgroupId(cgroup),
             tgid: 0,

@@ -52,8 +52,8 @@ pub(super) const COLUMNS: &[Column] = &[
     long("va", |s| Some(s.record.virtual_address()?.address())),
     int("va_tag", |s| Some(s.record.virtual_address()?.tag().into())),
     long("pa", |s| Some(s.record.physical_address()?.address())),
-    int("pa_ns", |s| {
-        Some(s.record.physical_address()?.non_secure().into())
+    text("pa_space", |s| {
+        Some(s.record.physical_address()?.space().name())
     }),
     text("op", |s| Some(class(s.record.operation()?))),
     text("op_kind", |s| kind(s.record.operation()?)),
@@ -61,6 +61,9 @@ pub(super) const COLUMNS: &[Column] = &[
     long("events", |s| Some(s.record.events()?.bits())),
     int("total_latency", |s| s.record.total_latency().map(u32::from)),
     int("issue_latency", |s| s.record.issue_latency().map(u32::from)),
+    int("alternate_issue_latency", |s| {
+        s.record.alternate_issue_latency().map(u32::from)
+    }),
     int("translation_latency", |s| {
         s.record.translation_latency().map(u32::from)
     }),

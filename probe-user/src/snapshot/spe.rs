@@ -6,8 +6,8 @@ use std::{
 };
 
 use probe_common::{
-    CgroupId, Field as _,
-    spe::{PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow},
+    CgroupId,
+    spe::{LATENCY_BUCKETS, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow},
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,27 +26,105 @@ pub enum SpeHook {
     Kprobe,
 }
 
-/// Samples of one row, and what they stand for.
+/// Samples of one row, and what they stand for: each counts as the period that was in force, times
+/// the bytes that its CPU wrote for each that was decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SpeCounts {
-    /// As counted.
-    pub row: SpeRow,
-    /// Operations that the samples stand for: each counts as the period that was in force, times
-    /// the cells that its CPU wrote for each that was decoded.
+    /// Samples, as counted.
+    pub samples: u64,
+    /// Operations that they stand for, the sum of these weights.
     pub operations: f64,
-    /// Sum of the squares of those weights: the variance of `operations`.
+    /// Sum of the squares of the weights: the variance of `operations`.
     pub variance: f64,
+    /// Operations that needed a translation table walk.
+    pub walks: f64,
+    /// Cycles of all operations from dispatch to completion.
+    pub cycles: f64,
+    /// Their squares.
+    pub squares: f64,
+    /// Cycles from dispatch to issue.
+    pub issue: f64,
+    /// Cycles of address translation.
+    pub translation: f64,
+    /// Operations by total latency; one without that latency is in none.
+    pub histogram: [f64; LATENCY_BUCKETS],
     /// Number of the reading that found the row first: tells it from one of the same key that was
     /// freed before. 0 for sums.
     pub made: u64,
 }
 
 impl SpeCounts {
-    /// Adds those of another row. Counts wrap at 2^64.
+    /// What the samples of a row stand for that were taken after it was as `before`, each for
+    /// `weight` operations.
+    #[expect(clippy::cast_precision_loss, reason = "samples between two readings")]
+    pub(crate) fn between(before: &SpeRow, now: &SpeRow, weight: f64) -> Self {
+        let samples = now.samples.saturating_sub(before.samples);
+        if samples == 0 {
+            return Self::default();
+        }
+        let gained = |now: u64, before: u64| now.saturating_sub(before) as f64 * weight;
+        let buckets = |at: usize| {
+            let count = now.histogram[at].wrapping_sub(before.histogram[at]);
+            f64::from(count) * weight
+        };
+        Self {
+            samples,
+            operations: samples as f64 * weight,
+            variance: samples as f64 * weight * weight,
+            walks: gained(now.walks, before.walks),
+            cycles: gained(now.total.cycles, before.total.cycles),
+            squares: gained(now.total.squares, before.total.squares),
+            issue: gained(now.issue, before.issue),
+            translation: gained(now.translation, before.translation),
+            histogram: std::array::from_fn(buckets),
+            made: 0,
+        }
+    }
+
+    /// What was added since an earlier time.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let gained = |now: f64, before: f64| (now - before).max(0.0);
+        Self {
+            samples: self.samples.saturating_sub(earlier.samples),
+            operations: gained(self.operations, earlier.operations),
+            variance: gained(self.variance, earlier.variance),
+            walks: gained(self.walks, earlier.walks),
+            cycles: gained(self.cycles, earlier.cycles),
+            squares: gained(self.squares, earlier.squares),
+            issue: gained(self.issue, earlier.issue),
+            translation: gained(self.translation, earlier.translation),
+            histogram: std::array::from_fn(|at| gained(self.histogram[at], earlier.histogram[at])),
+            made: 0,
+        }
+    }
+
+    /// Adds those of another row.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.row.add(&other.row);
+        self.samples = self.samples.wrapping_add(other.samples);
         self.operations += other.operations;
         self.variance += other.variance;
+        self.walks += other.walks;
+        self.cycles += other.cycles;
+        self.squares += other.squares;
+        self.issue += other.issue;
+        self.translation += other.translation;
+        for (sum, more) in self.histogram.iter_mut().zip(other.histogram) {
+            *sum += more;
+        }
+    }
+
+    /// The operations whose total latency is known.
+    pub(crate) fn timed(&self) -> f64 {
+        self.histogram.iter().sum()
+    }
+
+    /// As how many equal samples so many of these operations have the same error.
+    pub(crate) fn effective(&self, operations: f64) -> f64 {
+        if self.variance > 0.0 {
+            operations * self.operations / self.variance
+        } else {
+            0.0
+        }
     }
 }
 
@@ -97,7 +175,7 @@ pub struct SpeHealth {
 impl SpeHealth {
     /// What each decoded record took, of the nanoseconds for all of them.
     pub(crate) fn per_record(&self, nanos: u64) -> Option<u64> {
-        nanos.checked_div(self.sum.cells.saturating_sub(self.sum.skipped))
+        nanos.checked_div(self.sum.records)
     }
 }
 
@@ -105,27 +183,56 @@ impl SpeHealth {
 mod tests {
     use super::*;
 
+    fn row(n: u16) -> SpeRow {
+        let mut row = SpeRow {
+            samples: n.into(),
+            walks: n.into(),
+            issue: n.into(),
+            translation: n.into(),
+            ..SpeRow::ZERO
+        };
+        (row.total.cycles, row.total.squares) = (n.into(), n.into());
+        row.histogram = [n.into(); _];
+        row
+    }
+
     #[test]
     fn sums_keep_every_field() {
-        let counts = |n: u16| {
-            let mut row = SpeRow {
-                samples: n.into(),
-                ..SpeRow::ZERO
-            };
-            row.walks = u64::from(n);
-            for sum in [&mut row.total, &mut row.issue, &mut row.translation] {
-                (sum.cycles, sum.squares) = (n.into(), n.into());
-            }
-            row.histogram = [n.into(); _];
-            SpeCounts {
-                row,
-                operations: n.into(),
-                variance: n.into(),
-                made: 0,
-            }
-        };
+        let counts = |n| SpeCounts::between(&SpeRow::ZERO, &row(n), 1.0);
         let mut sum = counts(1);
         sum.add(&counts(2));
         assert_eq!(sum, counts(3));
+        assert_eq!(sum.since(&counts(1)), counts(2));
+    }
+
+    /// Samples of which each stands for more than one before do so in all that is shown of them: a
+    /// mean of counts that are weighted and latencies that are not is neither's.
+    #[test]
+    fn every_number_of_a_sample_has_its_weight() {
+        let mut all = SpeCounts::between(&SpeRow::ZERO, &row(1), 1000.0);
+        all.add(&SpeCounts::between(&row(1), &row(2), 3000.0));
+        let expected = 4000.0;
+        let weighted = [
+            all.operations,
+            all.walks,
+            all.cycles,
+            all.squares,
+            all.issue,
+            all.translation,
+        ];
+        assert_eq!(weighted, [expected; 6]);
+        assert_eq!(all.histogram, [expected; _]);
+        assert_eq!((all.samples, all.variance), (2, 1e6 + 9e6));
+    }
+
+    /// The kernel's histogram wraps; a row that went back stands for nothing new.
+    #[test]
+    fn a_histogram_that_wrapped_is_read_on() {
+        let mut before = row(5);
+        before.histogram[3] = u32::MAX;
+        let mut now = row(7);
+        now.histogram[3] = 1;
+        assert_eq!(SpeCounts::between(&before, &now, 1.0).histogram[3], 2.0);
+        assert_eq!(SpeCounts::between(&now, &before, 1.0), SpeCounts::default());
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use probe_common::spe::{Class, LatencySum, PageKey, PageRow, Source, SpeRow};
+use probe_common::spe::{Class, PageKey, PageRow, Source};
 
 use super::{Gained, Owner, Sum as _};
 use crate::snapshot::{Names, Snapshot, SpeCounts, SpeHealth};
@@ -71,8 +71,8 @@ impl SpeWindow {
             let kind = (key.access.class(), served);
             let of_owner = usage.entry(owner).or_default();
             of_owner.entry(kind).or_default().add(&delta);
-            // Owners that were sampled before keep their row, as those of counters do.
-            if delta.row.samples == 0 {
+            // Who was sampled before keeps a row, as of counters.
+            if delta.samples == 0 {
                 continue;
             }
             if let Some(topology) = &later.topology {
@@ -109,30 +109,7 @@ impl SpeWindow {
 /// Rows only grow: one that shrank counts nothing.
 fn delta(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
     let same = earlier.filter(|earlier| earlier.made == now.made);
-    let before = same.copied().unwrap_or_default();
-    let (row, old) = (&now.row, &before.row);
-    SpeCounts {
-        row: SpeRow {
-            samples: row.samples.saturating_sub(old.samples),
-            walks: row.walks.saturating_sub(old.walks),
-            total: latency_delta(row.total, old.total),
-            issue: latency_delta(row.issue, old.issue),
-            translation: latency_delta(row.translation, old.translation),
-            histogram: std::array::from_fn(|at| {
-                row.histogram[at].saturating_sub(old.histogram[at])
-            }),
-        },
-        operations: (now.operations - before.operations).max(0.0),
-        variance: (now.variance - before.variance).max(0.0),
-        made: 0,
-    }
-}
-
-fn latency_delta(now: LatencySum, before: LatencySum) -> LatencySum {
-    LatencySum {
-        cycles: now.cycles.saturating_sub(before.cycles),
-        squares: now.squares.saturating_sub(before.squares),
-    }
+    now.since(&same.copied().unwrap_or_default())
 }
 
 /// As for rows. A page that was dropped from the table and came back was made again.
@@ -142,7 +119,7 @@ fn page_delta(earlier: Option<&PageRow>, now: &PageRow) -> PageRow {
     PageRow {
         samples: now.samples.saturating_sub(before.samples),
         timed: now.timed.saturating_sub(before.timed),
-        total: latency_delta(now.total, before.total),
+        cycles: now.cycles.saturating_sub(before.cycles),
         made: 0,
     }
 }
@@ -196,9 +173,9 @@ pub(crate) mod tests {
             variance: 100.0 * f64::from(samples),
             ..SpeCounts::default()
         };
-        counts.row.samples = samples.into();
-        counts.row.total.cycles = 9 * u64::from(samples);
-        counts.row.histogram[3] = samples.into();
+        counts.samples = samples.into();
+        counts.cycles = 900.0 * f64::from(samples);
+        counts.histogram[3] = 100.0 * f64::from(samples);
         counts
     }
 
@@ -266,7 +243,7 @@ pub(crate) mod tests {
 
         #[test]
         fn pages_that_came_back_are_told_by_their_age(before in 1..1000_u64, now in 0..1000_u64) {
-            let page = |samples, made| PageRow::from_words(&[samples, samples, 9 * samples, 81 * samples, made]);
+            let page = |samples, made| PageRow::from_words(&[samples, samples, 9 * samples, made]);
             prop_assert_eq!(page_delta(Some(&page(before, 5)), &page(now, 7)), page(now, 0));
             let delta = page(now.saturating_sub(before), 0);
             prop_assert_eq!(page_delta(Some(&page(before, 5)), &page(now, 5)), delta);

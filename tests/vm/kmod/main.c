@@ -25,6 +25,10 @@ MODULE_PARM_DESC(iio, "uncore_iio_N PMUs");
 MODULE_PARM_DESC(imc, "uncore_imc_N PMUs");
 MODULE_PARM_DESC(rc, "PCIe root complexes per socket (tegra410)");
 
+int tp_ernd = 1;
+module_param_named(ernd, tp_ernd, int, 0444);
+MODULE_PARM_DESC(ernd, "arm_spe_0: 0: jitter is added to each interval, 1: to where in it the sample is");
+
 bool tp_rates = true;
 module_param_named(rates, tp_rates, bool, 0644);
 MODULE_PARM_DESC(rates, "0: an event that nobody gave a rate counts nothing");

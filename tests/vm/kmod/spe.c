@@ -51,13 +51,18 @@ static void pad(struct perf_output_handle *handle, struct spe_buf *buf, u64 len)
 		perf_aux_output_skip(handle, len);
 }
 
+static u64 room(void)
+{
+	return spe_room(rcu_dereference_sched(spe_settings));
+}
+
 static u64 snapshot_limit(struct perf_output_handle *handle, struct spe_buf *buf)
 {
 	u64 head = offset_of(handle->head, buf), limit = buf_size(buf);
 
 	if (head < limit / 2)
 		limit /= 2;
-	if (limit - head < SPE_RECORD) {
+	if (limit - head < room()) {
 		pad(handle, buf, limit - head);
 		handle->head = offset_of(limit, buf);
 		limit = buf_size(buf) / 2 + handle->head;
@@ -94,7 +99,7 @@ static u64 normal_limit(struct perf_output_handle *handle, struct spe_buf *buf)
 	u64 limit = normal_limit_once(handle, buf);
 	u64 head = offset_of(handle->head, buf);
 
-	if (limit && limit - head < SPE_RECORD) {
+	if (limit && limit - head < room()) {
 		pad(handle, buf, limit - head);
 		limit = normal_limit_once(handle, buf);
 	}
@@ -170,13 +175,28 @@ static void served(struct spe_cpu *c, const struct spe_settings *set, u64 since)
 	c->last = now;
 }
 
+/*
+ * Operations from one sample to the next. PMSIDR_EL1.ERnd says what jitter does, a number from 0 to
+ * 255 (PMSICR_EL1): without it (0) the number is added to each interval, and with it (1) it only
+ * moves the sample, and the next interval begins when the one before has elapsed.
+ */
+static u64 interval(struct spe_cpu *c)
+{
+	u64 before = c->jitter, period = c->event->hw.sample_period;
+
+	if (!(c->event->attr.config & SPE_JITTER))
+		return period;
+	c->jitter = spe_random(c) % 256;
+	return tp_ernd ? period - before + c->jitter : period + c->jitter;
+}
+
 /* Runs the hardware for the time since its last run, with `task` on the CPU. */
 static void run(struct spe_cpu *c, struct task_struct *task)
 {
 	const struct spe_settings *set = rcu_dereference_sched(spe_settings);
 	u64 now = spe_clock();
 	u64 ns = now > c->last ? spe_clock_ns(now - c->last) : 0;
-	u64 period, ops, part;
+	u64 ops, part;
 
 	if (now > c->last)
 		c->last = now;
@@ -189,17 +209,18 @@ static void run(struct spe_cpu *c, struct task_struct *task)
 	part = set->ops_per_ms * (ns % TP_NS_PER_MS) + c->carry;
 	ops = set->ops_per_ms * (ns / TP_NS_PER_MS) + part / TP_NS_PER_MS;
 	c->carry = part % TP_NS_PER_MS;
-	period = c->event->hw.sample_period;
+	c->stats.ops += ops;
 	while (ops >= c->left) {
 		u64 ago;
 
 		ops -= c->left;
-		c->left = period;
+		c->left = interval(c);
 		ago = ops / set->ops_per_ms * TP_NS_PER_MS +
 		      ops % set->ops_per_ms * TP_NS_PER_MS / set->ops_per_ms;
 		spe_sample(c, set, task, min(ago, ns - 1));
-		if (c->limit - c->pos < SPE_RECORD) {
+		if (c->limit - c->pos < spe_room(set)) {
 			c->full = true;
+			c->stats.ops -= ops;
 			blind(c, ago);
 			irq_work_queue(&c->irq);
 			served(c, set, now);
@@ -276,6 +297,7 @@ static void spe_start(struct perf_event *event, int flags)
 	period = clamp_t(u64, period, MIN_PERIOD, PERIOD_MASK) & PERIOD_MASK;
 	event->hw.sample_period = period;
 	c->left = local64_read(&event->hw.period_left);
+	c->jitter = 0;
 	if (!c->left || c->left > period)
 		c->left = period;
 	c->last = spe_clock();
@@ -402,7 +424,7 @@ static const struct tp_text spe_formats[] = {
 	{ "load_filter", "config:33" }, { "store_filter", "config:34" },
 	{ "event_filter", "config1:0-63" }, { "min_latency", "config2:0-11" }, {}
 };
-static const struct tp_text spe_caps[] = {
+static struct tp_text spe_caps[] = {
 	{ "arch_inst", "0" }, { "ernd", "1" }, { "count_size", "12" }, { "min_interval", "1024" }, {}
 };
 static const struct tp_row spe_row = {
@@ -438,6 +460,7 @@ int tp_spe_register(void)
 		init_irq_work(&c->irq, full_irq);
 		init_timer(&c->timer);
 	}
+	spe_caps[1].text = tp_ernd ? "1" : "0";
 	err = tp_register_row(&spe_row, NULL, -1);
 	if (err)
 		spe_truth_exit();

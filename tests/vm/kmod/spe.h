@@ -13,6 +13,7 @@
 #include "testpmu.h"
 
 #define SPE_RECORD 64
+#define SPE_ROOM 128	/* a record of any layout, and the padding before it */
 #define SPE_MAX_OPS 32
 #define SPE_NO_SOURCE (-1)
 #define SPE_MAX_LATENCY 4095	/* 12-bit saturating counters */
@@ -21,6 +22,7 @@
 #define SPE_TS_ENABLE BIT_ULL(0)
 #define SPE_PA_ENABLE BIT_ULL(1)
 #define SPE_PCT_ENABLE BIT_ULL(2)
+#define SPE_JITTER BIT_ULL(16)
 #define SPE_BRANCH_FILTER BIT_ULL(32)
 #define SPE_LOAD_FILTER BIT_ULL(33)
 #define SPE_STORE_FILTER BIT_ULL(34)
@@ -40,6 +42,12 @@ struct spe_op {
 	u16 events;
 };
 
+/*
+ * How records lie in the buffer: filled up to 64 bytes; one behind the other, packed to a
+ * multiple of 4 bytes; or any of these, with padding before some.
+ */
+enum spe_layout { SPE_CELLS, SPE_DENSE, SPE_MIXED };
+
 enum spe_context { SPE_CTX_NONE, SPE_CTX_EL1, SPE_CTX_EL2 };
 
 struct spe_settings {
@@ -49,6 +57,7 @@ struct spe_settings {
 	u64 context;		/* enum spe_context */
 	u64 timestamps;		/* 0: none, even if ts_enable is set */
 	u64 packed;		/* packets without gaps in place of real offsets */
+	u64 layout;		/* enum spe_layout */
 	u64 source_bytes;	/* 1 or 2 */
 	u64 collision_every;	/* every n-th full buffer is flagged; 0: never */
 	u64 loss_every;		/* every n-th full buffer lost data */
@@ -69,6 +78,7 @@ struct spe_truth_row {
 #define SPE_TRUTH_ROWS 4096	/* per CPU, power of two */
 
 struct spe_stats {
+	u64 ops;	/* operations that were executed where samples could be taken */
 	u64 taken;	/* samples, before filters */
 	u64 filtered;	/* dropped by a filter or an excluded exception level */
 	u64 written;	/* records, garbage included */
@@ -94,6 +104,7 @@ struct spe_cpu {
 	u64 last;			/* operations are done up to here, in spe_clock() */
 	u64 carry;			/* below one operation, in 1e-6 */
 	u64 left;			/* operations until the next sample */
+	u64 jitter;			/* of them, those after the interval (ernd 1) */
 	u64 rng;
 	u64 full_count;
 	struct spe_stats stats;
@@ -101,12 +112,14 @@ struct spe_cpu {
 };
 
 DECLARE_PER_CPU(struct spe_cpu, tp_spe_cpu);
+extern int tp_ernd;
 
 /* spe_record.c: interrupts off */
 u64 spe_random(struct spe_cpu *c);
 u64 spe_clock(void);
 u64 spe_clock_ns(u64 ticks);
 /* Takes one sample of a task, ago_ns before c->last; there is room for a record. */
+u64 spe_room(const struct spe_settings *set);
 void spe_sample(struct spe_cpu *c, const struct spe_settings *set, struct task_struct *task,
 		u64 ago_ns);
 

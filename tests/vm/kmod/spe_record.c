@@ -6,7 +6,9 @@
  * context 14, operation 19, events 21, issue and total latency 24 and 27, then
  * for loads and stores VA 30, translation latency 39, PA 42, data source 51, for
  * branches the target 30; timestamp 55, or END as the last byte. Packed records
- * have the same packets without gaps, padded after the last one.
+ * have the same packets without gaps, padded after the last one. Dense records are
+ * packed too, but padded before their end, to a multiple of 4 bytes only (a dump of
+ * a KVM guest of 2020 has 32 and 44).
  *
  * Timestamps count CNTVCT on arm64 and ns of CLOCK_MONOTONIC elsewhere.
  */
@@ -113,6 +115,31 @@ static void packet(struct writer *w, unsigned int offset, u8 header, unsigned in
 	}
 }
 
+u64 spe_room(const struct spe_settings *set)
+{
+	return set->layout == SPE_CELLS ? SPE_RECORD : SPE_ROOM;
+}
+
+/* Places the record; returns whether it is a dense one. */
+static bool place(struct spe_cpu *c, const struct spe_settings *set)
+{
+	u64 random, gap = 0;
+
+	if (set->layout != SPE_MIXED)
+		return set->layout == SPE_DENSE;
+	random = spe_random(c);
+	if (random & 1)
+		gap = roundup(c->pos, SPE_RECORD) - c->pos;
+	else if (random & 2)
+		gap = (random >> 8) % 32;
+	/* Room for a record has to be left. */
+	if (gap <= SPE_ROOM - SPE_RECORD) {
+		memset(c->base + c->pos, 0, gap);
+		c->pos += gap;
+	}
+	return random & 4;
+}
+
 static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 			 struct task_struct *task, const struct spe_op *op, u16 total, bool user,
 			 u64 ago_ns, bool invalid)
@@ -120,12 +147,14 @@ static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 	u64 ago = mul_u64_u32_div(ago_ns, clock_hz(), NSEC_PER_SEC);
 	static const u8 header[] = { 0x49, 0x49, 0x4a, 0x48 };
 	const struct perf_event *event = c->event;
+	bool timed;
 	u64 el = user ? 0 : set->context == SPE_CTX_EL2 ? 2 : 1;
 	u64 pc = user ? 0x0000aaaa00000000ULL + ((u64)task->pid << 12)
 		      : 0xffff800080000000ULL;
 	u64 data = user ? 0x0000ffff00000000ULL + ((u64)task->pid << 16)
 			: 0xffff000000000000ULL;
-	struct writer w = { .out = c->base + c->pos, .packed = set->packed };
+	bool dense = place(c, set);
+	struct writer w = { .out = c->base + c->pos, .packed = set->packed || dense };
 
 	memset(w.out, 0, SPE_RECORD);
 	pc += (op - set->ops) * 4;
@@ -151,10 +180,14 @@ static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 		else if (op->source != SPE_NO_SOURCE)
 			packet(&w, 51, 0x53, 2, op->source);
 	}
-	if ((event->attr.config & SPE_TS_ENABLE) && set->timestamps)
+	timed = (event->attr.config & SPE_TS_ENABLE) && set->timestamps;
+	if (dense)
+		w.at = roundup(w.at + (timed ? 9 : 1), 4) - (timed ? 9 : 1);
+	if (timed)
 		packet(&w, 55, 0x71, 8, invalid && data ? 0 : c->last - ago);
 	else
 		packet(&w, 63, 0x01, 0, 0);
+	c->pos += dense ? w.at : SPE_RECORD;
 }
 
 void spe_sample(struct spe_cpu *c, const struct spe_settings *set, struct task_struct *task,
@@ -185,6 +218,7 @@ void spe_sample(struct spe_cpu *c, const struct spe_settings *set, struct task_s
 			memcpy(c->base + c->pos + i, &noise, 8);
 		}
 		c->stats.garbage++;
+		c->pos += SPE_RECORD;
 	} else if (set->invalid_every && c->stats.written % set->invalid_every == 0 &&
 		   (op->class == SPE_LOAD || op->class == SPE_STORE)) {
 		c->stats.invalid++;
@@ -193,5 +227,4 @@ void spe_sample(struct spe_cpu *c, const struct spe_settings *set, struct task_s
 		write_record(c, set, task, op, total, user, ago_ns, false);
 		spe_truth_add(c, task, op, total);
 	}
-	c->pos += SPE_RECORD;
 }

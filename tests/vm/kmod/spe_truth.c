@@ -98,6 +98,7 @@ static int set_field(struct spe_settings *s, const char *key, u64 value)
 		{ "context", &s->context, SPE_CTX_NONE, SPE_CTX_EL2 },
 		{ "timestamps", &s->timestamps, 0, 1 },
 		{ "packed", &s->packed, 0, 1 },
+		{ "layout", &s->layout, SPE_CELLS, SPE_MIXED },
 		{ "source_bytes", &s->source_bytes, 1, 2 },
 		{ "collision_every", &s->collision_every, 0, U64_MAX },
 		{ "loss_every", &s->loss_every, 0, U64_MAX },
@@ -211,14 +212,14 @@ void tp_spe_show_stats(struct seq_file *s)
 	int cpu;
 
 	seq_puts(s, "cpu taken filtered written garbage chunks bytes full collided lost_data "
-		    "no_space blind_ns truth_lost invalid\n");
+		    "no_space blind_ns truth_lost invalid ops\n");
 	for_each_possible_cpu(cpu) {
 		const struct spe_stats *t = &per_cpu_ptr(&tp_spe_cpu, cpu)->stats;
 
-		seq_printf(s, "%d %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n",
+		seq_printf(s, "%d %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n",
 			   cpu, t->taken, t->filtered, t->written, t->garbage, t->chunks,
 			   t->bytes, t->full, t->collided, t->lost_data, t->no_space,
-			   t->blind_ns, t->truth_lost, t->invalid);
+			   t->blind_ns, t->truth_lost, t->invalid, t->ops);
 	}
 }
 

@@ -186,9 +186,12 @@ fn who_was_only_sampled_has_a_row() {
     );
     let mut samples = sampled_window(BTreeMap::new());
     for (id, count) in [(7, 1_u32), (8, 2), (9, 3), (10, 0)] {
-        let mut counts = SpeCounts::default();
-        counts.row.samples = count.into();
-        (counts.operations, counts.variance) = (f64::from(count), f64::from(count));
+        let counts = SpeCounts {
+            samples: count.into(),
+            operations: f64::from(count),
+            variance: f64::from(count),
+            ..SpeCounts::default()
+        };
         let owner = Owner {
             cgroup: CgroupId(id),
             tgid: 0,

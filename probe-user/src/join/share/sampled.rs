@@ -42,7 +42,7 @@ impl Weights {
                 let sum = weight.weight.checked_add(operations);
                 of_socket.saturated |= sum.is_none();
                 weight.weight = sum.unwrap_or(u64::MAX);
-                weight.samples = weight.samples.saturating_add(counts.row.samples);
+                weight.samples = weight.samples.saturating_add(counts.samples);
             }
         }
         sockets.retain(|_, of_socket| {
@@ -66,10 +66,11 @@ mod tests {
     use crate::{join::share::NoShare, snapshot::SpeCounts};
 
     fn samples(count: u64) -> SpeCounts {
-        let mut counts = SpeCounts::default();
-        counts.row.samples = count;
-        counts.operations = 1000.0 * f64::from(u32::try_from(count).unwrap());
-        counts
+        SpeCounts {
+            samples: count,
+            operations: 1000.0 * f64::from(u32::try_from(count).unwrap()),
+            ..SpeCounts::default()
+        }
     }
 
     #[test]

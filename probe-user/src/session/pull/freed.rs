@@ -177,11 +177,13 @@ mod tests {
                 cpu: u16::from(tgid.is_multiple_of(3)),
                 access: Access::new(Class::ALL[tgid as usize % 4], None),
             };
-            let mut counts = SpeCounts::default();
-            counts.row.samples = tgid.into();
-            counts.row.histogram[4] = tgid.into();
-            counts.operations = 5.0 * f64::from(tgid);
-            counts.made = made;
+            let mut counts = SpeCounts {
+                samples: tgid.into(),
+                operations: 5.0 * f64::from(tgid),
+                made,
+                ..SpeCounts::default()
+            };
+            counts.histogram[4] = tgid.into();
             (key, counts)
         };
         let mut freed: Freed<SpeCounts> = Freed::default();

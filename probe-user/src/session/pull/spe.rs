@@ -15,6 +15,7 @@ use probe_common::spe::{Access, Class, PageKey, PageRow, SpeCpu, SpeKey, SpeRow}
 
 use self::{
     counts::Weighed,
+    health::undecoded,
     late::CpuLog,
     stopped::weight,
     threads::{all_exited, forget},
@@ -33,6 +34,8 @@ pub(crate) struct SpeTotals {
     /// Rows that were freed since the last snapshot.
     freed: Freed<SpeCounts>,
     cpus: Vec<SpeCpu>,
+    /// Their sum.
+    sum: SpeCpu,
     /// Accounts of the CPUs that sample, each as of when it was stopped last.
     stopped: BTreeMap<u32, SpeCpu>,
     /// Threads that exited before the last drain: free to delete after the next one.
@@ -174,6 +177,10 @@ impl Spe {
         let rows = self.weigh(&raw, &cpus);
         self.totals.weighed.forget(&freed);
         let health = self.health(object, &cpus, live);
+        if let Some(warning) = undecoded(&self.totals.sum, &health.sum) {
+            tracing::warn!("{warning}");
+        }
+        self.totals.sum = health.sum;
         self.totals.cpus = cpus;
         Ok(SpeReading {
             rows,

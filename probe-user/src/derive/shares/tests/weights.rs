@@ -274,9 +274,11 @@ fn counters_weigh_before_samples() {
         tgid: 0,
     };
     let loads = |samples: u64, operations: f64| {
-        let mut counts = SpeCounts::default();
-        counts.row.samples = samples;
-        counts.operations = operations;
+        let counts = SpeCounts {
+            samples,
+            operations,
+            ..SpeCounts::default()
+        };
         SpeUsage::from([((Class::Load, Served::By(Source::Remote)), counts)])
     };
     let on_socket = BTreeMap::from([

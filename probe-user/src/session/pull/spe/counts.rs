@@ -22,7 +22,7 @@ impl Row for SpeCounts {
     }
 
     fn size(&self) -> u64 {
-        self.row.samples
+        self.samples
     }
 
     fn add(&mut self, other: &Self) {
@@ -39,18 +39,15 @@ pub(super) struct Weighed {
     pub(super) readings: u64,
 }
 
-/// A row at the last reading.
+/// A row at the last reading, and what it stood for by then.
 struct Last {
-    made: u64,
-    samples: u64,
-    operations: f64,
-    variance: f64,
+    row: SpeRow,
+    counts: SpeCounts,
 }
 
 impl Weighed {
     /// Adds what the samples since the last reading stand for, on each CPU as many operations as
     /// `weights` says, to what those before did.
-    #[expect(clippy::cast_precision_loss, reason = "samples of a window")]
     pub(super) fn add(
         &mut self,
         raw: &HashMap<SpeKey, SpeRow>,
@@ -60,23 +57,18 @@ impl Weighed {
         let made = self.readings;
         let rows = raw.iter().map(|(key, row)| {
             let last = self.rows.entry(*key).or_insert(Last {
-                made,
-                samples: 0,
-                operations: 0.0,
-                variance: 0.0,
+                row: SpeRow::ZERO,
+                counts: SpeCounts {
+                    made,
+                    ..SpeCounts::default()
+                },
             });
             let weight = weights.get(usize::from(key.cpu)).copied().unwrap_or(0.0);
-            let new = row.samples.saturating_sub(last.samples) as f64;
-            last.samples = last.samples.max(row.samples);
-            last.operations += new * weight;
-            last.variance += new * weight * weight;
-            let counts = SpeCounts {
-                row: *row,
-                operations: last.operations,
-                variance: last.variance,
-                made: last.made,
-            };
-            (*key, counts)
+            last.counts.add(&SpeCounts::between(&last.row, row, weight));
+            if row.samples > last.row.samples {
+                last.row = *row;
+            }
+            (*key, last.counts)
         });
         rows.collect()
     }

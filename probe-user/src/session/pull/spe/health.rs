@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use probe_common::{Field as _, spe::SpeCpu};
+use probe_common::{
+    Field as _,
+    spe::{BadKind, SpeCpu},
+};
 
 use crate::{
     session::{Object, Spe},
@@ -33,9 +36,52 @@ impl Spe {
     }
 }
 
+/// What to say once, when first bytes were written that cannot be decoded.
+pub(super) fn undecoded(before: &SpeCpu, now: &SpeCpu) -> Option<String> {
+    if before.undecoded > 0 || now.undecoded == 0 {
+        return None;
+    }
+    let kinds = BadKind::ALL.iter().zip(now.bad).filter(|(_, n)| *n > 0);
+    let kinds: Vec<&str> = kinds.map(|(kind, _)| kind.name()).collect();
+    Some(format!(
+        "SPE wrote {} bytes that are no record that can be decoded ({}): their samples are left \
+         out, and `spe_undecoded_bytes` of --self counts such bytes from here on; if it keeps \
+         growing, report it with what `pmuscope mem record --raw FILE` writes",
+        now.undecoded,
+        kinds.join(", ")
+    ))
+}
+
 /// Nanoseconds of the programs that ran for all chunks while the kernel measured.
 fn bpf_stats(object: &Object, chunks: u64) -> Option<u64> {
     let (runs, time) = object.programs.chunk_stats()?;
     let nanos = u64::try_from(time.as_nanos()).ok()?;
     (runs >= chunks).then_some(nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_decoded_is_said_once() {
+        let none = SpeCpu::default();
+        let mut some = SpeCpu {
+            undecoded: 128,
+            ..none
+        };
+        some.bad[BadKind::Header as usize] = 2;
+        let more = SpeCpu {
+            undecoded: 256,
+            ..some
+        };
+        let said = undecoded(&none, &some).unwrap();
+        assert!(
+            said.starts_with("SPE wrote 128 bytes that are no record"),
+            "{said}"
+        );
+        assert!(said.contains("(header)"), "{said}");
+        assert_eq!(undecoded(&none, &none), None);
+        assert_eq!(undecoded(&some, &more), None);
+    }
 }

@@ -107,5 +107,5 @@ impl Spe {
 /// Bytes that were written on a CPU, less those that its program was shown. Of a CPU that does not
 /// sample.
 fn missed(log: &CpuLog, account: &SpeCpu) -> u64 {
-    log.sum.bytes.saturating_sub(account.bytes())
+    log.sum.bytes.saturating_sub(account.written())
 }

@@ -1,5 +1,5 @@
 //! Reading the account of a CPU that samples. While the program serves a chunk the account is
-//! between two states: the cells of the chunk are in it, those that it will skip are not. So a CPU
+//! between two states: the bytes of the chunk are in it, those that it will skip are not. So a CPU
 //! is looked at while it is stopped, when all that it wrote is handed over and no other chunk can
 //! come.
 
@@ -74,11 +74,11 @@ pub(super) fn look<S: Sampling>(
     Ok(Some(account))
 }
 
-/// What each decoded cell stands for, of those that a CPU wrote between two looks.
+/// What each decoded byte stands for, of those that a CPU wrote between two looks.
 #[expect(clippy::cast_precision_loss, reason = "bytes of a window")]
 pub(super) fn weight(before: &SpeCpu, now: &SpeCpu) -> f64 {
-    let decoded = (now.cells - before.cells) - (now.skipped - before.skipped);
-    let written = now.bytes().saturating_sub(before.bytes()) as f64 / 64.0;
+    let decoded = (now.bytes - before.bytes) - (now.skipped - before.skipped);
+    let written = now.written().saturating_sub(before.written()) as f64;
     if decoded > 0 {
         written / decoded as f64
     } else {
@@ -99,9 +99,9 @@ mod tests {
         event: (),
         sampling: bool,
         account: RefCell<SpeCpu>,
-        /// Cells that the chunk that is served will skip.
+        /// Bytes that the chunk that is served will skip.
         serving: Cell<Option<u64>>,
-        /// The chunks to come, cells and those skipped; between two calls a chunk begins or ends,
+        /// The chunks to come, bytes and those skipped; between two calls a chunk begins or ends,
         /// or both.
         chunks: RefCell<Vec<(u64, u64, bool)>>,
     }
@@ -113,13 +113,13 @@ mod tests {
             }
         }
 
-        /// As in probe-ebpf/src/spe/chunk.rs: cells first, what was skipped at the end.
+        /// As in probe-ebpf/src/spe/chunk.rs: bytes first, what was skipped at the end.
         fn time_passes(&self) {
             self.end_chunk();
             let next = self.sampling.then(|| self.chunks.borrow_mut().pop());
-            if let Some((cells, skipped, ends)) = next.flatten() {
-                self.account.borrow_mut().cells += cells;
-                self.serving.set(Some(skipped.min(cells)));
+            if let Some((bytes, skipped, ends)) = next.flatten() {
+                self.account.borrow_mut().bytes += bytes;
+                self.serving.set(Some(skipped.min(bytes)));
                 if ends {
                     self.end_chunk();
                 }
@@ -175,7 +175,7 @@ mod tests {
                     times > 0
                 };
                 let now = look(&mut cpu, None, again).unwrap().unwrap();
-                prop_assert!(now.skipped - before.skipped <= now.cells - before.cells);
+                prop_assert!(now.skipped - before.skipped <= now.bytes - before.bytes);
                 prop_assert!(weight(&before, &now) >= 1.0);
                 before = now;
             }

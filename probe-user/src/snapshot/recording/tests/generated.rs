@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use probe_common::{
     CgroupId, CpuCounts, UsageKey, UsageRow,
-    spe::{Access, Class, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow},
+    spe::{Access, Class, LATENCY_BUCKETS, PageKey, PageRow, SourceTable, SpeCpu, SpeKey},
 };
 use proptest::{collection, prelude::*};
 
@@ -43,25 +43,36 @@ fn number() -> impl Strategy<Value = f64> {
 
 fn sampled() -> impl Strategy<Value = (SpeKey, SpeCounts)> {
     let access = (0..4_usize, prop::option::of(0..99_u64));
-    let counts = (
-        any::<[u64; SpeRow::WORDS]>(),
-        number(),
-        number(),
-        any::<u64>(),
-    );
+    let histogram = collection::vec(number(), LATENCY_BUCKETS);
+    let sums = prop::array::uniform7(number());
+    let counts = (any::<[u64; 2]>(), sums, histogram);
     (keys(), access, counts).prop_map(
-        |((cgroup, tgid, cpu, _), (class, source), (words, operations, variance, made))| {
+        |((cgroup, tgid, cpu, _), (class, source), ([samples, made], sums, histogram))| {
             let key = SpeKey {
                 cgroup,
                 tgid,
                 cpu,
                 access: Access::new(Class::ALL[class], source),
             };
-            let row = SpeRow::from_words(&words);
-            let counts = SpeCounts {
-                row,
+            let [
                 operations,
                 variance,
+                walks,
+                cycles,
+                squares,
+                issue,
+                translation,
+            ] = sums;
+            let counts = SpeCounts {
+                samples,
+                operations,
+                variance,
+                walks,
+                cycles,
+                squares,
+                issue,
+                translation,
+                histogram: histogram.try_into().unwrap(),
                 made,
             };
             (key, counts)
