@@ -3,18 +3,22 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
+    path::Path,
     process::Stdio,
     thread,
     time::Duration,
 };
 
-use probe_user::session::spe::Timeline;
+use probe_user::{
+    machine::Pmus,
+    session::spe::{SpeEvents, Timeline},
+};
 
 use crate::{
     cli::{command, run_with_load},
     signals::{kill, stop},
     spe_support::{
-        Sampling, Sums, assert_conserved, assert_exact, counted, sample, samples, stat,
+        PERIOD, Sampling, Sums, assert_conserved, assert_exact, counted, sample, samples, stat,
         truth, written,
     },
     support::{Load, TestCgroup, machine, pmuscope},
@@ -67,6 +71,31 @@ fn records_of_every_layout() {
         // What the driver leaves of the half of a buffer where no record fits is no chunk.
         assert!(sum.written() >= stat("bytes"));
         assert!(stat("full") > 3, "few buffers ran full");
+    }
+}
+
+/// Cores without `ERnd` add jitter to each interval, others do not: either way the samples stand for
+/// what was executed.
+#[test]
+fn jitter_is_part_of_what_a_sample_stands_for() {
+    let Some(_machine) = machine() else { return };
+    for ernd in [0, 1] {
+        let pmu = TestPmu::load(&format!("set=spe ernd={ernd}"));
+        let a = TestCgroup::new("a");
+        let (mut sampling, _) = sample(&pmu, &[(&a, "burn 0 500")], || {
+            Sampling::with(|config| {
+                let pmus = Pmus::read(Path::new("/sys")).unwrap();
+                let spe = config.spe.as_mut().unwrap();
+                spe.events = SpeEvents::resolve(&pmus, "jitter=1", PERIOD).unwrap();
+            })
+        });
+        let reading = sampling.end(&pmu);
+        let estimated: f64 = reading.rows.values().map(|counts| counts.operations).sum();
+        let (executed, taken) = (stat("ops") as f64, stat("taken"));
+        let error = estimated / executed - 1.0;
+        println!("ernd {ernd}: {taken} samples, error {:+.3}%", error * 100.0);
+        // Without its mean, jitter makes 3.0% of this period.
+        assert!(taken > 1000 && error.abs() < 0.005, "ernd {ernd}: {error}");
     }
 }
 

@@ -24,6 +24,16 @@ pub enum NoSpe {
     /// A PMU does not say on which CPUs it is.
     #[error("{0} has no cpumask file in sysfs, so the CPUs to open it on are not known")]
     NoCpumask(String),
+    /// A period out of the hardware's range.
+    #[error("period {period} is below the {min} operations that {pmu} allows at least")]
+    Period {
+        /// As asked for, without what the driver drops.
+        period: u64,
+        /// As the PMU says.
+        min: u64,
+        /// The PMU.
+        pmu: String,
+    },
     /// A term that a PMU does not have, or that its field does not hold.
     #[error("cannot sample with SPE: {0}")]
     Event(#[from] EventError),
@@ -40,6 +50,8 @@ pub struct SpeEvent {
     pub exclude: Exclude,
     /// The CPUs that have this PMU.
     pub cpus: CpuList,
+    /// Operations from one sample to the next beyond the period, on average.
+    pub jitter: f64,
 }
 
 /// Whether a PMU of this name is SPE's.
@@ -71,6 +83,44 @@ pub fn min_interval(pmu: &Pmu) -> u64 {
     stated.unwrap_or(PERIOD_STEP)
 }
 
+/// The period that the hardware takes of one that is asked for: the driver drops the low bits.
+///
+/// # Errors
+/// There is no PMU, or it is below what one of them allows.
+pub fn period(all: &Pmus, asked: u64) -> Result<u64, NoSpe> {
+    let period = asked - asked % PERIOD_STEP;
+    for pmu in pmus(all)? {
+        let min = min_interval(pmu);
+        if period < min {
+            let pmu = pmu.name.clone();
+            return Err(NoSpe::Period { period, min, pmu });
+        }
+    }
+    Ok(period)
+}
+
+/// Mean of the random number that jitter adds, 0 to 255 (`PMSICR_EL1`: eight bits).
+const MEAN_JITTER: f64 = 127.5;
+
+/// What jitter adds to the mean period of a PMU. Cores whose `PMSIDR_EL1.ERnd` is 0 (`caps/ernd`) add
+/// a random number to each interval (DDI 0487, `PMSIRR_EL1.RND`); with 1 it only moves the sample,
+/// and intervals stay as they are.
+fn mean_jitter(pmu: &Pmu, terms: &str) -> f64 {
+    let jitter = terms.split(',').rev().find_map(|term| {
+        let (name, value) = term.trim().split_once('=').unwrap_or((term.trim(), "1"));
+        (name == "jitter").then_some(value)
+    });
+    let off = |value: &str| {
+        value
+            .trim_start_matches("0x")
+            .chars()
+            .all(|digit| digit == '0')
+    };
+    let on = jitter.is_some_and(|value| !off(value));
+    let adds = pmu.caps.get("ernd").is_some_and(|text| text.trim() == "0");
+    if on && adds { MEAN_JITTER } else { 0.0 }
+}
+
 /// The event of every PMU, with terms as in `arm_spe_0/load_filter=1,min_latency=100/`.
 ///
 /// # Errors
@@ -92,6 +142,7 @@ pub fn events(all: &Pmus, terms: &str) -> Result<Vec<SpeEvent>, NoSpe> {
                 counter,
                 exclude: event.exclude,
                 cpus,
+                jitter: mean_jitter(pmu, terms),
             });
         }
     }
@@ -107,6 +158,36 @@ mod tests {
         let all = Pmus::read(root.path()).unwrap();
         let error = events(&all, "load_filter").unwrap_err().to_string();
         error.replace(root.path().to_str().unwrap(), "SYS")
+    }
+
+    /// Only where `caps/ernd` is 0, and only where jitter is on.
+    #[test]
+    fn jitter_adds_to_the_mean_period_of_cores_that_say_so() {
+        let root = Tree::new();
+        let formats = [
+            ("type", "20\n"),
+            ("cpumask", "0-3\n"),
+            ("format/load_filter", "config:33\n"),
+            ("format/jitter", "config:16\n"),
+        ];
+        root.pmu("arm_spe_0", &formats);
+        let jitter = |terms: &str| {
+            let all = Pmus::read(root.path()).unwrap();
+            events(&all, terms).unwrap()[0].jitter
+        };
+        assert_eq!(jitter("load_filter,jitter"), 0.0);
+        root.pmu("arm_spe_0", &[("caps/ernd", "1\n")]);
+        assert_eq!(jitter("load_filter,jitter"), 0.0);
+        root.pmu("arm_spe_0", &[("caps/ernd", "0\n")]);
+        for (terms, mean) in [
+            ("load_filter", 0.0),
+            ("jitter", 127.5),
+            ("load_filter=1,jitter=1", 127.5),
+            ("jitter=0x1", 127.5),
+            ("jitter=0", 0.0),
+        ] {
+            assert_eq!(jitter(terms), mean, "{terms}");
+        }
     }
 
     /// All of SPE is sampled or none of it: cores that are left out would show no memory accesses.
@@ -131,6 +212,11 @@ mod tests {
         );
         assert_eq!((event.counter.type_, event.counter.config), (20, 1 << 33));
         assert_eq!(min_interval(pmus(&all).unwrap()[0]), 1024);
+        assert_eq!(period(&all, 5000).unwrap(), 4864);
+        assert_eq!(
+            period(&all, 1023).unwrap_err().to_string(),
+            "period 768 is below the 1024 operations that arm_spe_0 allows at least"
+        );
 
         root.pmu("arm_spe_1", &files[1..]);
         root.pmu("arm_spe_1", &[("type", "no number\n")]);

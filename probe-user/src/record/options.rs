@@ -128,13 +128,27 @@ impl Sampling {
         }
     }
 
-    /// Checks that this machine can sample with these options.
+    /// Checks that this machine can sample so: by the rules of `pmuscope mem`.
+    ///
+    /// # Errors
+    ///
+    /// Where it has no SPE, or not one with these terms and this period.
+    pub fn check(&self, pmus: &Pmus) -> Result<(), RecordError> {
+        spe::period(pmus, self.period)?;
+        self.events(pmus).map(drop)
+    }
+
+    /// Operations from one sample to the next, on average: jitter adds to them on some cores. Of
+    /// several kinds of core the most.
     ///
     /// # Errors
     ///
     /// Where it has no SPE, or not one with these terms.
-    pub fn check(&self, pmus: &Pmus) -> Result<(), RecordError> {
-        self.events(pmus).map(drop)
+    #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
+    pub fn mean_period(&self, pmus: &Pmus) -> Result<f64, RecordError> {
+        let events = self.events(pmus)?;
+        let jitter = events.iter().map(|event| event.jitter).fold(0.0, f64::max);
+        Ok(self.period as f64 + jitter)
     }
 
     /// The events to open, one for each SPE PMU.

@@ -203,7 +203,8 @@ impl Spe {
             .enumerate()
             .map(|(at, now)| {
                 let before = self.totals.cpus.get(at).copied().unwrap_or_default();
-                weight(&before, now) * self.period as f64
+                let jitter = u32::try_from(at).map_or(0.0, |cpu| self.config.events.jitter(cpu));
+                weight(&before, now) * (self.period as f64 + jitter)
             })
             .collect();
         self.totals.weighed.add(raw, &weights)

@@ -14,16 +14,6 @@ pub enum SpeError {
     /// It has none on a CPU that is online.
     #[error("no online CPU has SPE: bring one that has it online")]
     NoCpu,
-    /// A period out of the hardware's range.
-    #[error("period {period} is below the {min} operations that {pmu} allows at least")]
-    Period {
-        /// As asked for.
-        period: u64,
-        /// As the PMU says.
-        min: u64,
-        /// The PMU.
-        pmu: String,
-    },
     /// The event was refused.
     #[error("cannot open {pmu} on CPU {cpu}: {reason}")]
     Open {

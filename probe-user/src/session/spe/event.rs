@@ -41,22 +41,22 @@ impl SpeEvents {
     /// There is no such PMU, its files cannot be read, it does not know a term, or allows no such
     /// period.
     pub fn resolve(pmus: &Pmus, filters: &str, period: u64) -> Result<Self, SpeError> {
-        let period = period - period % PERIOD_STEP;
-        let mut floor = PERIOD_STEP;
-        for pmu in spe::pmus(pmus)? {
-            let min = spe::min_interval(pmu);
-            if period < min {
-                let pmu = pmu.name.clone();
-                return Err(SpeError::Period { period, min, pmu });
-            }
-            floor = floor.max(min);
-        }
+        let period = spe::period(pmus, period)?;
+        let floors = spe::pmus(pmus)?.into_iter().map(spe::min_interval);
+        let floor = floors.fold(PERIOD_STEP, u64::max);
         let comma = if filters.is_empty() { "" } else { "," };
         Ok(Self {
             events: spe::events(pmus, &format!("ts_enable=1{comma}{filters}"))?,
             period,
             floor,
         })
+    }
+
+    /// What jitter adds to the mean period of a CPU, in operations.
+    pub(crate) fn jitter(&self, cpu: u32) -> f64 {
+        let mut events = self.events.iter();
+        let event = events.find(|event| event.cpus.contains(cpu));
+        event.map_or(0.0, |event| event.jitter)
     }
 
     /// Whether this CPU is sampled.

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail};
 use probe_user::{
     machine::Machine,
     record::{AccessCounter, Buffers, Config, Counts, Recorder, Sampling, Size, Target},
-    session::Command,
+    session::{Command, spe::DEFAULT_FILTERS},
 };
 
 use self::{
@@ -32,12 +32,13 @@ use crate::ending::{NotStarted, runtime};
 /// Arguments of `mem calibrate`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Periods to try, each with the middle buffer size
+    /// Periods to try, each with the middle buffer size. Below 2,000 samples collide: the sweep
+    /// shows how the accuracy collapses
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "2048,4096,8192,16384,32768,65536",
+        default_value = "1000,2000,3000,4000,8192,16384,32768,65536",
         value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00)
     )]
     periods: Vec<u64>,
@@ -132,6 +133,7 @@ impl Runner<'_> {
         }
         let points = points(&periods, aux, threads);
         let mut study = Study::new(points);
+        study.jitter = sampling(0).mean_period(self.machine.pmus()?)?;
         let bases: Vec<Option<u32>> = study.bases.iter().map(|base| base.threads).collect();
         for threads in &bases {
             // Reads the files of the command and its data into memory.
@@ -182,10 +184,7 @@ impl Runner<'_> {
     async fn sampled(&self, point: Point) -> Result<(Duration, Counts)> {
         let command = self.command(point.threads)?;
         let config = Config {
-            sampling: Sampling {
-                period: point.period,
-                terms: "load_filter,store_filter,ts_enable".to_owned(),
-            },
+            sampling: sampling(point.period),
             buffers: Buffers {
                 ring: self.args.ring,
                 aux: point.aux,
@@ -221,6 +220,14 @@ impl Runner<'_> {
             }
         };
         Ok(Command::beside(&words).map_err(NotStarted)?)
+    }
+}
+
+/// As `mem` and `mem record` sample.
+fn sampling(period: u64) -> Sampling {
+    Sampling {
+        period,
+        terms: format!("{DEFAULT_FILTERS},ts_enable"),
     }
 }
 

@@ -72,6 +72,8 @@ impl Mean {
 /// A whole study.
 #[derive(Clone, Debug)]
 pub(crate) struct Study {
+    /// Operations that jitter adds to each period, on average.
+    pub(crate) jitter: f64,
     pub(crate) bases: Vec<Base>,
     pub(crate) points: Vec<Tried>,
 }
@@ -102,10 +104,10 @@ pub(crate) fn points(periods: &[u64], aux: &[Size], threads: &[u32]) -> Vec<Poin
     points
 }
 
-/// Formula (1) of the NMO paper: `1 - |(counted - samples x period) / counted|`.
-pub(crate) fn accuracy(counted: f64, samples: u64, period: u64) -> f64 {
+/// Formula (1) of the NMO paper: `1 - |(counted - samples x period) / counted|`, with the mean period.
+pub(crate) fn accuracy(counted: f64, samples: u64, period: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-    let estimated = samples as f64 * period as f64;
+    let estimated = samples as f64 * period;
     1.0 - ((counted - estimated) / counted).abs()
 }
 
@@ -125,6 +127,7 @@ impl Study {
             trials: Vec::new(),
         };
         Self {
+            jitter: 0.0,
             bases,
             points: points.into_iter().map(tried).collect(),
         }
@@ -140,7 +143,8 @@ impl Study {
 
     pub(crate) fn accuracy(&self, tried: &Tried) -> Mean {
         let counted = Mean::of(&self.base(tried).accesses).mean;
-        let period = tried.point.period;
+        #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
+        let period = tried.point.period as f64 + self.jitter;
         let each = tried
             .trials
             .iter()

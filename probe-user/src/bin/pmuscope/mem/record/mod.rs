@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// What to sample, in terms of the PMU; empty for every operation: `load_filter`,
     /// `store_filter`, `branch_filter`, `event_filter=BITS`, `jitter`, `pa_enable`, `pct_enable`,
     /// `ts_enable=0`
-    #[arg(long, value_name = "TERMS", default_value = "load_filter,store_filter")]
+    #[arg(long, value_name = "TERMS", default_value = probe_user::session::spe::DEFAULT_FILTERS)]
     filter: String,
     /// Only operations that took at least this many cycles
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u16).range(1..))]

@@ -19,6 +19,7 @@ fn trial(seconds: f64, samples: u64) -> Trial {
 /// 100 million accesses in 10 s ± 0.01.
 fn study(points: &[(u64, Size, f64, u64)]) -> Study {
     Study {
+        jitter: 0.0,
         bases: vec![Base {
             threads: None,
             times: vec![9.99, 10.01],
@@ -41,12 +42,12 @@ fn study(points: &[(u64, Size, f64, u64)]) -> Study {
 
 #[test]
 fn accuracy_is_the_papers_formula() {
-    assert!((accuracy(1e6, 976, 1024) - 0.999_424).abs() < 1e-9);
+    assert!((accuracy(1e6, 976, 1024.0) - 0.999_424).abs() < 1e-9);
     // Too many is as wrong as too few.
-    assert!((accuracy(1000.0, 9, 100) - 0.9).abs() < 1e-9);
-    assert!((accuracy(1000.0, 11, 100) - 0.9).abs() < 1e-9);
-    assert!((accuracy(1000.0, 0, 100)).abs() < 1e-9);
-    assert!(accuracy(1000.0, 30, 100) < 0.0);
+    assert!((accuracy(1000.0, 9, 100.0) - 0.9).abs() < 1e-9);
+    assert!((accuracy(1000.0, 11, 100.0) - 0.9).abs() < 1e-9);
+    assert!((accuracy(1000.0, 0, 100.0)).abs() < 1e-9);
+    assert!(accuracy(1000.0, 30, 100.0) < 0.0);
 }
 
 #[test]
@@ -61,6 +62,18 @@ fn invalid_samples_are_shown_and_no_part_of_the_accuracy() {
     let table = study.table();
     assert!(table.contains(" 1000.5 "), "{table}");
     assert!(table.contains("no part of the accuracy"), "{table}");
+}
+
+/// Where jitter adds to each interval, a sample stands for more than the period.
+#[test]
+fn jitter_is_part_of_the_mean_period() {
+    // 100 million operations in intervals of 4,096 and 127.5 on average.
+    let mut study = study(&[(4096, M, 10.0, 23_677)]);
+    let without = study.accuracy(&study.points[0]);
+    study.jitter = 127.5;
+    let with = study.accuracy(&study.points[0]);
+    assert!((without.mean - 0.97).abs() < 1e-3, "{without:?}");
+    assert!((with.mean - 1.0).abs() < 1e-4, "{with:?}");
 }
 
 #[test]
