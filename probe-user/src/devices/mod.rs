@@ -12,7 +12,6 @@
 //!
 //! Elsewhere there is the tree of PCI root buses, with the socket of their NUMA node.
 
-mod config_space;
 mod holders;
 mod io_stat;
 mod names;
@@ -27,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::machine::config_space::{ConfigError, RootPort, root_port};
 use crate::{
     catalogue::{DeviceSpec, Narrowed},
     machine::Bdf,
@@ -34,7 +34,6 @@ use crate::{
 
 pub(crate) use self::usage::DeviceReader;
 pub use self::{
-    config_space::{ConfigError, RootPort, root_port},
     holders::Holders,
     io_stat::{CgroupIo, Moved},
     usage::{DeviceDeltas, DeviceUse},

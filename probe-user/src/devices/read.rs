@@ -1,20 +1,16 @@
 //! The tree of devices, from sysfs.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Component, Path},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use super::{
-    Complex, ComplexKind, Device, Devices, GpuLink, PciePmu, Port,
-    config_space::{self, ConfigError},
-    names,
-    stack::Stack,
+    Complex, ComplexKind, ConfigError, Device, Devices, GpuLink, PciePmu, Port, names, stack::Stack,
 };
 use crate::{
     catalogue::{Accelerator, Catalogue, FoundBy},
-    machine::{Bdf, Machine, Pmus},
+    machine::{
+        Bdf, Machine, Pmus,
+        config_space::{self, way},
+    },
 };
 
 /// Domain and bus of the chipset's root bus.
@@ -123,6 +119,8 @@ struct PciePmus {
     stacks: BTreeMap<(u32, u8), (PciePmu, u32, u32)>,
     /// PMUs of stacks whose root buses are not known.
     unmapped: Vec<(PciePmu, u32)>,
+    /// How many ports the term of a PMU tells apart.
+    ports: BTreeMap<String, u32>,
     links: Vec<GpuLink>,
 }
 
@@ -137,6 +135,9 @@ impl PciePmus {
             let Some((spec, instance)) = catalogue.devices_of(name) else {
                 continue;
             };
+            let ports = spec.ports.as_ref().and_then(|term| pmu.formats.get(term));
+            let ports = ports.map(|format| (name.clone(), format.width()));
+            found.ports.extend(ports);
             let socket = instance.socket.map(|node| pmus.socket_named(node));
             let unit = PciePmu {
                 name: name.clone(),
@@ -233,11 +234,26 @@ impl PciePmus {
         if !self.root_complexes.is_empty() && is_bridge {
             let path = sysfs.join(format!("bus/pci/devices/{port}/config"));
             let config = fs::read(path).map_err(|error| ConfigError::Read(error.to_string()))?;
-            let found = config_space::root_port(&config, port)?;
-            return Ok(found.map(|found| {
-                let kind = ComplexKind::RootComplex(found.root_complex.into());
-                (Some(found.socket.into()), kind, vec![found.port.into()])
-            }));
+            let Some(found) = config_space::root_port(&config, port)? else {
+                return Ok(None);
+            };
+            let (socket, complex) = (found.socket, found.root_complex);
+            let pmus = self.root_complexes.get(&(socket.into(), complex.into()));
+            let pmus = pmus.ok_or(ConfigError::NoPmu { socket, complex })?;
+            // What its term has no bit for cannot be counted.
+            for pmu in pmus {
+                if let Some(ports) = self.ports.get(&pmu.name)
+                    && u32::from(found.port) >= *ports
+                {
+                    return Err(ConfigError::Port {
+                        port: found.port,
+                        pmu: pmu.name.clone(),
+                        ports: *ports,
+                    });
+                }
+            }
+            let kind = ComplexKind::RootComplex(complex.into());
+            return Ok(Some((Some(socket.into()), kind, vec![found.port.into()])));
         }
         // Ten root ports, 0 to 9; other domains are none of the socket's.
         let (socket, number) = (port.domain >> 4, port.domain & 0xf);
@@ -296,18 +312,4 @@ fn functions(sysfs: &Path) -> Vec<Function> {
             })
         })
         .collect()
-}
-
-/// Root bus and root port from `.../pci0008:00/0008:00:00.0/0008:01:00.0/...`.
-fn way(path: &Path) -> Option<((u32, u8), Bdf)> {
-    let mut names = path.components().filter_map(|component| match component {
-        Component::Normal(name) => name.to_str(),
-        _ => None,
-    });
-    let root_bus = names.find_map(|name| {
-        let (domain, bus) = name.strip_prefix("pci")?.split_once(':')?;
-        let domain = u32::from_str_radix(domain, 16).ok()?;
-        Some((domain, u8::from_str_radix(bus, 16).ok()?))
-    })?;
-    Some((root_bus, names.next()?.parse().ok()?))
 }

@@ -233,6 +233,18 @@ pub enum EventError {
     },
 }
 
+impl EventError {
+    /// Whether the PMU just does not have that event or term.
+    pub(super) fn is_lack(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownPmuEvent { .. }
+                | Self::UnknownEventOrTerm { .. }
+                | Self::UnknownTerm { .. }
+        )
+    }
+}
+
 /// `1 bit`, `2 bits`.
 fn bits(width: u32) -> String {
     let plural = if width == 1 { "" } else { "s" };

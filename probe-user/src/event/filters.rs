@@ -7,16 +7,102 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{Counter, error::EventError};
 use crate::machine::{
-    Bdf, Format, Pmu, Pmus,
+    self, Bdf, Format, Pmu, Pmus,
+    config_space::RootPort,
     terms::{self, Term},
 };
 
 /// Address filters that one PCIE-TGT PMU has (`nvidia_cspmu.c`).
 const ADDRESS_FILTERS: usize = 8;
 
+/// Terms that do nothing without another one, which turns the filter on.
+const ENABLED_BY: [(&str, &str); 3] = [
+    ("src_bdf", "src_bdf_en"),
+    ("dst_addr_base", "dst_addr_en"),
+    ("dst_addr_mask", "dst_addr_en"),
+];
+
 /// Replaces terms that are written for people by those of the PMU: `src_bdf=27:01.1` by its number,
 /// with `src_bdf_en`, and `dst_addr=BASE-END` by base and mask, with `dst_addr_en`.
-pub(super) fn expand<'t>(pmu: &Pmu, terms: &'t [Term]) -> Result<Cow<'t, [Term]>, EventError> {
+pub(super) fn expand<'t>(
+    pmu: &Pmu,
+    terms: &'t [Term],
+    pmus: &Pmus,
+) -> Result<Cow<'t, [Term]>, EventError> {
+    let expanded = written_out(pmu, terms, pmus)?;
+    check_enabled(pmu, &expanded)?;
+    Ok(expanded)
+}
+
+/// Refuses a filter that is not turned on: everything would be counted.
+fn check_enabled(pmu: &Pmu, terms: &[Term]) -> Result<(), EventError> {
+    let on = |enable: &str| {
+        let mut terms = terms.iter().filter(|term| term.name == enable);
+        terms.any(|term| {
+            term.value
+                .as_deref()
+                .is_none_or(|text| terms::number(text) != Some(0))
+        })
+    };
+    for term in terms {
+        let enable = ENABLED_BY.iter().find(|(filter, _)| *filter == term.name);
+        if let Some((_, enable)) = enable
+            && pmu.formats.contains_key(*enable)
+            && !on(enable)
+        {
+            return Err(EventError::Filter {
+                pmu: pmu.name.clone(),
+                term: term.name.clone(),
+                value: term.value.clone().unwrap_or_default(),
+                why: format!("it does nothing unless it is turned on; add {enable}=1"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a root complex's PMU counts the function at an address with a domain.
+fn check_domain(pmu: &Pmu, address: Bdf, pmus: &Pmus) -> Result<(), String> {
+    let named = || {
+        let (_, complex) = pmu.name.rsplit_once("_rc_")?;
+        let node = machine::named_node(&pmu.name)?;
+        Some((pmus.socket_named(node), complex.parse::<u32>().ok()?))
+    };
+    let Some(named) = named() else {
+        return Ok(());
+    };
+    match pmus.root_port_of(address) {
+        Ok(None) => Ok(()),
+        Ok(Some(RootPort {
+            socket,
+            root_complex,
+            ..
+        })) => {
+            let is = (u32::from(socket), u32::from(root_complex)) == named;
+            is.then_some(()).ok_or_else(|| {
+                format!(
+                    "{address} is behind root complex {root_complex} of socket {socket}; name the \
+                     PMU of that one"
+                )
+            })
+        }
+        Err(machine::config_space::ConfigError::NoRight) => {
+            tracing::warn!(
+                "whether {} counts {address} is not known: the register that tells needs \
+                 CAP_SYS_ADMIN",
+                pmu.name
+            );
+            Ok(())
+        }
+        Err(error) => Err(format!("of {address}: {error}")),
+    }
+}
+
+fn written_out<'t>(
+    pmu: &Pmu,
+    terms: &'t [Term],
+    pmus: &Pmus,
+) -> Result<Cow<'t, [Term]>, EventError> {
     let has = |name: &str| pmu.formats.contains_key(name);
     let written = |term: &&Term| {
         let value = term.value.as_deref();
@@ -52,6 +138,9 @@ pub(super) fn expand<'t>(pmu: &Pmu, terms: &'t [Term]) -> Result<Cow<'t, [Term]>
         };
         if term.name == "src_bdf" {
             let address: Bdf = text.parse().map_err(|error| wrong(format!("{error}")))?;
+            if text.matches(':').count() > 1 {
+                check_domain(pmu, address, pmus).map_err(wrong)?;
+            }
             put("src_bdf", address.requester().into());
             if !given("src_bdf_en") {
                 put("src_bdf_en", 1);

@@ -27,15 +27,44 @@ const WITH_ANY_PMU: [&str; 6] = [
 pub(super) fn resolve(items: &[Item], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let mut groups = Vec::new();
     for item in items {
-        let specs = match item {
-            Item::Event(spec) => std::slice::from_ref(spec),
-            Item::Group { events, .. } => events,
+        let Some(pattern) = pattern(item, pmus) else {
+            groups.extend(resolve_item(item, pmus)?);
+            continue;
         };
-        for kind in kinds(specs, pmus) {
-            groups.push(group(item, kind, pmus)?);
+        let before = groups.len();
+        let mut lacking = None;
+        for name in pmus.instances(pattern) {
+            match resolve_item(&item.on(pattern, name), pmus) {
+                Ok(resolved) => groups.extend(resolved),
+                // A pattern takes in PMUs of other kinds.
+                Err(error) if error.is_lack() => lacking = lacking.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(error) = lacking
+            && groups.len() == before
+        {
+            return Err(error);
         }
     }
     Ok(groups)
+}
+
+fn resolve_item(item: &Item, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
+    let kinds = kinds(item.events(), pmus).into_iter();
+    kinds.map(|kind| group(item, kind, pmus)).collect()
+}
+
+/// What is written for several PMUs of the machine, where anything is: a name without its number,
+/// or one with `*` or `?`.
+fn pattern<'i>(item: &'i Item, pmus: &Pmus) -> Option<&'i str> {
+    let mut heads = item.events().iter().map(|spec| &spec.head);
+    heads.find_map(|head| match head {
+        Head::Pmu { pmu, .. } if pmus.get(pmu).is_none() => {
+            (!pmus.instances(pmu).is_empty()).then_some(pmu.as_str())
+        }
+        Head::Pmu { .. } | Head::Name(_) => None,
+    })
 }
 
 /// The kinds of core that the generic events of a group stand for, where cores differ in kind: that
@@ -259,7 +288,7 @@ fn on_pmu(spec: &EventSpec, name: &str, terms: &[Term], pmus: &Pmus) -> Result<F
     {
         return Ok(of_kind(pmu, type_, config, pmus));
     }
-    let terms = filters::expand(pmu, terms)?;
+    let terms = filters::expand(pmu, terms, pmus)?;
     let encoded = encode::encode(pmu, &terms)?;
     if let PmuKind::Uncore { cpus } = &pmu.kind
         && cpus.is_empty()

@@ -10,11 +10,11 @@ use winnow::{
     ascii::multispace0,
     combinator::{cut_err, delimited, eof, opt, preceded},
     error::StrContext,
-    token::take_while,
+    token::{one_of, take_while},
 };
 
 use super::error::EventError;
-use crate::machine::terms::{Term, expected, terms, word};
+use crate::machine::terms::{Term, expected, terms};
 
 /// One element of the event list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ fn group_rest(input: &mut &str) -> ModalResult<Item> {
 }
 
 fn event(input: &mut &str) -> ModalResult<EventSpec> {
-    let name = word.parse_next(input)?.to_owned();
+    let name = head.parse_next(input)?.to_owned();
     if opt('/').parse_next(input)?.is_none() {
         let modifiers = opt(preceded(':', cut_err(modifier_letters))).parse_next(input)?;
         return Ok(EventSpec {
@@ -128,6 +128,15 @@ fn event(input: &mut &str) -> ModalResult<EventSpec> {
     })
 }
 
+/// A name, or a pattern of names of PMUs, with `*` and `?`.
+fn head<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
+    let starts = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '?');
+    let goes_on = move |c: char| starts(c) || matches!(c, '-' | '.');
+    (one_of(starts), take_while(0.., goes_on))
+        .take()
+        .parse_next(input)
+}
+
 fn modifier_letters<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
     take_while(1.., is_modifier)
         .context(expected("a modifier such as `u` or `k`"))
@@ -142,6 +151,33 @@ fn spaced<'i, O>(
     parser: impl Parser<&'i str, O, winnow::error::ErrMode<winnow::error::ContextError>>,
 ) -> impl Parser<&'i str, O, winnow::error::ErrMode<winnow::error::ContextError>> {
     delimited(multispace0, parser, multispace0)
+}
+
+impl Item {
+    /// Its events.
+    pub(super) fn events(&self) -> &[EventSpec] {
+        match self {
+            Self::Event(event) => std::slice::from_ref(event),
+            Self::Group { events, .. } => events,
+        }
+    }
+
+    /// The same with `name` for a PMU that is written as `pattern`.
+    pub(super) fn on(&self, pattern: &str, name: &str) -> Self {
+        let mut item = self.clone();
+        let events = match &mut item {
+            Self::Event(event) => std::slice::from_mut(event),
+            Self::Group { events, .. } => events,
+        };
+        for event in events {
+            if let Head::Pmu { pmu, .. } = &mut event.head
+                && pmu == pattern
+            {
+                name.clone_into(pmu);
+            }
+        }
+        item
+    }
 }
 
 impl fmt::Display for Item {

@@ -6,6 +6,7 @@ pub(crate) mod btf;
 mod by_text;
 pub(crate) mod capabilities;
 pub mod cgroup;
+pub(crate) mod config_space;
 mod cpu_model;
 pub mod cpus;
 mod format;

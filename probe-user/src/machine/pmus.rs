@@ -11,7 +11,13 @@ use std::{
     sync::Arc,
 };
 
-use super::{SysfsError, SysfsProblem, format::Format, terms};
+use super::{
+    Bdf, SysfsError, SysfsProblem,
+    config_space::{ConfigError, RootPort, root_port_of},
+    format::Format,
+    terms,
+    uncore_names::stands_for,
+};
 use crate::{
     machine::{cpus::CpuList, topology::Topology},
     sys::perf::TYPE_RAW,
@@ -22,6 +28,7 @@ use crate::{
 pub struct Pmus {
     by_name: BTreeMap<String, Result<Pmu, Arc<SysfsError>>>,
     topology: Topology,
+    sysfs: PathBuf,
 }
 
 /// One PMU.
@@ -96,6 +103,7 @@ impl Pmus {
         Ok(Self {
             by_name: pmus.collect(),
             topology: Topology::read(sysfs),
+            sysfs: sysfs.to_owned(),
         })
     }
 
@@ -115,6 +123,37 @@ impl Pmus {
             Some(pmu) => Some(pmu.as_ref()),
             None => by_alias().map(Ok),
         }
+    }
+
+    /// The PMUs that a name without its number stands for, or a pattern with `*` and `?`, as in
+    /// perf: `uncore_imc`, `imc` and `uncore_imc_*` are all memory controllers. In the order of
+    /// their numbers.
+    #[must_use]
+    pub fn instances(&self, pattern: &str) -> Vec<&str> {
+        let named = |(name, pmu): &(&String, &Result<Pmu, _>)| {
+            let alias = pmu.as_ref().ok().and_then(|pmu| pmu.alias.as_deref());
+            let mut names = [Some(name.as_str()), alias].into_iter().flatten();
+            names.any(|name| stands_for(pattern, name))
+        };
+        let found = self.by_name.iter().filter(named);
+        let mut found: Vec<&str> = found.map(|(name, _)| name.as_str()).collect();
+        found.sort_by_key(|name| {
+            let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+            (stem, name[stem.len()..].parse::<u64>().ok())
+        });
+        found
+    }
+
+    /// The mapping register of the root port that a PCI function is behind; `None` where the
+    /// machine shows no PCI devices, or the port has no such register.
+    ///
+    /// # Errors
+    /// The function is not there, or its root port does not tell.
+    pub(crate) fn root_port_of(&self, address: Bdf) -> Result<Option<RootPort>, ConfigError> {
+        if !self.sysfs.join("bus/pci/devices").exists() {
+            return Ok(None);
+        }
+        root_port_of(&self.sysfs, address)
     }
 
     /// The PMUs that could be read, ordered by name.

@@ -204,3 +204,82 @@ fn parts_without_devices_are_not_counted() {
     assert_eq!(used, expected.into());
     assert_eq!(counted(&Settings::default())["uncore_iio_9"], all);
 }
+
+/// The root port of `nvme0` with this configuration space; why its place is not known.
+fn vera_with(config: &[u8]) -> (Tree, Option<String>) {
+    let tree = vera();
+    for complex in [4, 1] {
+        let pmu = format!("nvidia_pcie_pmu_0_rc_{complex}");
+        let files = [
+            ("format/event", "config:0-32"),
+            ("format/src_rp_mask", "config1:0-7"),
+            ("format/src_bdf", "config1:8-23"),
+            ("format/src_bdf_en", "config1:24"),
+        ];
+        tree.pmu(&pmu, &files);
+    }
+    let address: Bdf = "0005:c0:00.0".parse().unwrap();
+    tree.config(address, config);
+    let problem = tree.read().problems.remove(&address);
+    (tree, problem.map(|problem| problem.to_string()))
+}
+
+/// What `-e` could not count is not shown as if it could.
+#[test]
+fn a_port_that_no_pmu_counts_is_refused() {
+    let why = |config: &[u8]| vera_with(config).1;
+    assert_eq!(why(&mapping(0xc0, 5, 7, 4, 0)), None);
+    assert_eq!(
+        why(&mapping(0xc0, 5, 8, 4, 0)).unwrap(),
+        "its mapping register says root port 8, and nvidia_pcie_pmu_0_rc_4 has 8 ports"
+    );
+    assert_eq!(
+        why(&mapping(0xc0, 5, 2, 4, 2)).unwrap(),
+        "its mapping register says root complex 4 of socket 2, which no PMU counts"
+    );
+}
+
+#[test]
+fn reserved_bits_of_pointers_and_short_registers_are_passed_over() {
+    let place = |config: &[u8]| {
+        let (tree, problem) = vera_with(config);
+        assert_eq!(problem, None);
+        tree.read().find("nvme0").unwrap().0.kind
+    };
+    let mut config = mapping(0xc0, 5, 2, 4, 0);
+    let word = |config: &mut [u8], at: usize, value: u32| {
+        config[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    };
+    // The pointer to the mapping register with its two reserved bits set.
+    word(&mut config, 0x148, 0x0023 | 1 << 16 | 0x203 << 20);
+    assert_eq!(place(&config), ComplexKind::RootComplex(4));
+    // One of NVIDIA's with the same id and no room for the fields, before the one that has it.
+    word(&mut config, 0x14c, 0x10de | 0xc << 20);
+    assert_eq!(place(&config), ComplexKind::RootComplex(4));
+    word(&mut config, 0x204, 0x10de | 0x10 << 20);
+    assert_eq!(place(&config), ComplexKind::RootBus(5, 0xc0));
+}
+
+#[test]
+fn the_domain_of_an_address_tells_the_root_complex() {
+    let (tree, _) = vera_with(&mapping(0xc0, 5, 2, 4, 0));
+    let pmus = Pmus::read(tree.path()).unwrap();
+    let refused = |complex: u32, address: &str| {
+        let text = format!("nvidia_pcie_pmu_0_rc_{complex}/event=0,src_bdf={address}/");
+        let error = crate::event::parse(&text, &pmus).err();
+        error.map(|error| error.to_string())
+    };
+    assert_eq!(refused(4, "0005:c1:00.0"), None);
+    // Without a domain nothing tells.
+    assert_eq!(refused(1, "c1:00.0"), None);
+    assert_eq!(
+        refused(1, "0005:c1:00.0").unwrap(),
+        "the filter src_bdf=0005:c1:00.0 of `nvidia_pcie_pmu_0_rc_1` cannot be used: 0005:c1:00.0 \
+         is behind root complex 4 of socket 0; name the PMU of that one"
+    );
+    assert!(
+        refused(4, "0006:c1:00.0")
+            .unwrap()
+            .contains("of 0006:c1:00.0: ")
+    );
+}

@@ -135,9 +135,9 @@ fn names() {
                  smi)",
             ),
             (
-                "uncore_imc/clockticks/",
-                "unknown PMU `uncore_imc` in `uncore_imc/clockticks/`; the nearest ones of this \
-                 machine are uncore_imc_0, uncore_imc_1, uncore_cha_0",
+                "uncore_imx/clockticks/",
+                "unknown PMU `uncore_imx` in `uncore_imx/clockticks/`; the nearest ones of this \
+                 machine are uncore_imc_0, uncore_imc_1, uncore_iio_0",
             ),
             (
                 "sched:sched_switch",

@@ -22,14 +22,29 @@ fn a_device_address_is_encoded_and_enabled() {
     );
     let with_domain = counter("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=0005:27:01.1,src_bdf_en=1/");
     assert_eq!(with_domain.config1, filtered.config1);
-    // A number stays what it is, and enables nothing by itself.
-    let number = counter("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=0x2709/");
-    assert_eq!(number.config1, 0x2709 << 8);
+    // A number stays what it is.
+    let number = counter("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=0x2709,src_bdf_en/");
+    assert_eq!(number.config1, filtered.config1);
     assert_eq!(
         refused("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.9/"),
         "the filter src_bdf=27:01.9 of `nvidia_pcie_pmu_0_rc_4` cannot be used: a PCI address is \
          bus:device.function in hexadecimal, such as 27:01.1, or with a domain before it"
     );
+}
+
+#[test]
+fn a_filter_that_is_not_turned_on_is_refused() {
+    assert_eq!(
+        refused("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=0x2709/"),
+        "the filter src_bdf=0x2709 of `nvidia_pcie_pmu_0_rc_4` cannot be used: it does nothing \
+         unless it is turned on; add src_bdf_en=1"
+    );
+    let off = refused("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1,src_bdf_en=0/");
+    assert!(off.ends_with("add src_bdf_en=1"), "{off}");
+    for term in ["dst_addr_base=0x10000", "dst_addr_mask=0xfff00"] {
+        let off = refused(&format!("nvidia_pcie_tgt_pmu_0_rc_1/wr_bytes,{term}/"));
+        assert!(off.ends_with("add dst_addr_en=1"), "{off}");
+    }
 }
 
 #[test]

@@ -273,3 +273,41 @@ fn groups_of_the_documents() {
         }
     );
 }
+
+/// As in perf: a name without its number, and patterns, stand for all instances.
+#[test]
+fn one_name_for_all_instances() {
+    let spr = machine("spr");
+    let names = |text: &str| -> Vec<Vec<String>> {
+        let groups = parse(text, &spr).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let names = groups.into_iter().map(|group| {
+            let events = group.events.into_iter();
+            events.map(|event| event.name).collect()
+        });
+        names.collect()
+    };
+    let each = |events: &str| {
+        let of = |unit: u32| vec![format!("uncore_imc_{unit}/{events}/")];
+        [of(0), of(1)]
+    };
+    for pattern in ["uncore_imc", "imc", "uncore_imc_*", "uncore_imc_?", "*imc*"] {
+        assert_eq!(
+            names(&format!("{pattern}/event=0x5/")),
+            each("event=0x5"),
+            "{pattern}"
+        );
+    }
+    // A group is one of each.
+    assert_eq!(
+        names("{uncore_imc/event=0x1/,uncore_imc/event=0x2/}"),
+        [0, 1].map(|unit| [1, 2].map(|event| format!("uncore_imc_{unit}/event={event:#x}/")))
+    );
+    // Those that have the term: only IIO units have ch_mask.
+    assert_eq!(
+        names("uncore_*/event=0x83,ch_mask=0x1/"),
+        [0, 1].map(|unit| [format!("uncore_iio_{unit}/event=0x83,ch_mask=0x1/")])
+    );
+    let refused = |text: &str| super::refusal(text, &spr);
+    assert!(refused("uncore_*/nonsense=1/").contains("has no term `nonsense`"));
+    assert!(refused("uncore_xyz_*/event=1/").starts_with("unknown PMU `uncore_xyz_*`"));
+}

@@ -21,7 +21,8 @@ use crate::{chip, live};
 /// Arguments of `stat`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Events in perf's syntax: names, groups {a,b}, pmu/event,term=value/, rNNNN, modifiers :u :k
+    /// Events in perf's syntax: names, groups {a,b}, pmu/event,term=value/, rNNNN, modifiers :u :k;
+    /// a PMU without its number, or with * and ?, stands for all its instances
     #[arg(short, long = "event", value_name = "EVENTS")]
     event: Vec<String>,
     /// Metrics by name, group:NAME or all, separated by commas; `pmuscope list metrics` names them

@@ -4,9 +4,14 @@
 //! (DVSEC, capability 0x23); the bytes behind its header are in the Tegra410 document, "Mapping the
 //! RC# to lspci segment number".
 
+use std::{
+    fs,
+    path::{Component, Path},
+};
+
 use thiserror::Error;
 
-use crate::machine::Bdf;
+use super::Bdf;
 
 /// What is read without `CAP_SYS_ADMIN`.
 const PUBLIC: usize = 64;
@@ -17,6 +22,11 @@ const DVSEC: u16 = 0x23;
 const NVIDIA: u16 = 0x10de;
 /// The DVSEC of NVIDIA's that maps a root port to its root complex.
 const MAPPING: u16 = 4;
+/// Bytes of that DVSEC up to the last that is read.
+const MAPPING_LENGTH: u32 = 0x11;
+/// The lower two bits of a pointer to an extended capability are reserved (PCI Express Base
+/// Specification, 7.6.3).
+const POINTER: u32 = 0xffc;
 
 /// Where a root port is, by its own register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +62,41 @@ pub enum ConfigError {
          device"
     )]
     Other { bus: u8, segment: u8 },
+    #[error(
+        "its mapping register says root complex {complex} of socket {socket}, which no PMU counts"
+    )]
+    NoPmu { socket: u8, complex: u8 },
+    #[error("its mapping register says root port {port}, and {pmu} has {ports} ports")]
+    Port { port: u8, pmu: String, ports: u32 },
+}
+
+/// The mapping register of the root port that a function is behind; `None` where it has none.
+///
+/// # Errors
+/// What is wrong with the configuration space.
+pub(crate) fn root_port_of(sysfs: &Path, address: Bdf) -> Result<Option<RootPort>, ConfigError> {
+    let devices = sysfs.join("bus/pci/devices");
+    let read = |error: std::io::Error| ConfigError::Read(error.to_string());
+    let path = fs::canonicalize(devices.join(address.to_string())).map_err(read)?;
+    let Some((_, port)) = way(&path) else {
+        return Ok(None);
+    };
+    let config = fs::read(devices.join(format!("{port}/config"))).map_err(read)?;
+    root_port(&config, port)
+}
+
+/// Root bus and root port from `.../pci0008:00/0008:00:00.0/0008:01:00.0/...`.
+pub(crate) fn way(path: &Path) -> Option<((u32, u8), Bdf)> {
+    let mut names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => name.to_str(),
+        _ => None,
+    });
+    let root_bus = names.find_map(|name| {
+        let (domain, bus) = name.strip_prefix("pci")?.split_once(':')?;
+        let domain = u32::from_str_radix(domain, 16).ok()?;
+        Some((domain, u8::from_str_radix(bus, 16).ok()?))
+    })?;
+    Some((root_bus, names.next()?.parse().ok()?))
 }
 
 /// The mapping register of the root port at `address`; `None` where it has none.
@@ -92,12 +137,16 @@ fn find_mapping(config: &[u8]) -> Result<Option<usize>, ConfigError> {
         if std::mem::replace(&mut seen[at], true) {
             return Err(ConfigError::Ring(at));
         }
-        let (id, next) = (low(header), (header >> 20) as usize);
-        if id == DVSEC
-            && low(word(config, at + 4, LIST)?) == NVIDIA
-            && low(word(config, at + 8, LIST)?) == MAPPING
-        {
-            return Ok(Some(at));
+        let (id, next) = (low(header), (header >> 20 & POINTER) as usize);
+        if id == DVSEC {
+            // Bits 31:20 are its length: one that is too short is none of this kind.
+            let vendor = word(config, at + 4, LIST)?;
+            if low(vendor) == NVIDIA
+                && vendor >> 20 >= MAPPING_LENGTH
+                && low(word(config, at + 8, LIST)?) == MAPPING
+            {
+                return Ok(Some(at));
+            }
         }
         if next < EXTENDED {
             return Ok(None);
