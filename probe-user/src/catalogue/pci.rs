@@ -1,8 +1,10 @@
 //! Which PCI devices an uncore PMU counts: data of its entry in the catalogue.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Catalogue, template::Instance};
+use super::{Catalogue, model::Family, template::Instance};
 
 /// How the devices that an instance of a PMU counts are found, and the terms that pick some.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -85,7 +87,9 @@ pub enum FoundBy {
     /// In the PMU's files `die<n>`, the root bus of its stack on each die
     /// (Documentation/ABI/testing/sysfs-devices-mapping).
     DieFiles,
-    /// The GPUs of a vendor on that socket: the PMU counts a link to them.
+    /// The GPUs of a vendor on that socket: the PMU counts a link to them. Where the platform has
+    /// a list of its GPUs (`gpus` of its table) these only: another is on `PCIe`, which the
+    /// link does not carry.
     Gpus {
         /// PCI vendor id.
         vendor: u16,
@@ -101,6 +105,21 @@ impl DeviceSpec {
 }
 
 impl Catalogue {
+    /// The PCI device ids of the GPUs that are on the links of a platform whose PMU this is; empty
+    /// where all may be.
+    #[must_use]
+    pub fn linked_gpus(&self, pmu: &str) -> Vec<u16> {
+        let has = |family: &&Arc<Family>| {
+            let mut specs = family.pmus.iter();
+            specs.any(|spec| spec.devices.is_some() && spec.pattern.instance(pmu).is_some())
+        };
+        let families = self.families();
+        let platforms = families.filter(has).flat_map(|family| &family.platforms);
+        let gpus = platforms.filter_map(|platform| platform.spec().gpus.as_ref());
+        let ids = gpus.flat_map(|gpus| &gpus.devices);
+        ids.filter_map(|id| u16::try_from(*id).ok()).collect()
+    }
+
     /// What a PMU of that name counts, where it counts devices; with the numbers in its name.
     #[must_use]
     pub fn devices_of(&self, pmu: &str) -> Option<(&DeviceSpec, Instance)> {

@@ -82,6 +82,9 @@ pub struct GpuLink {
     pub pmu: String,
     /// PCI vendor id of the GPUs.
     pub vendor: u16,
+    /// Their PCI device ids; empty where all of the vendor's are on links.
+    #[serde(default)]
+    pub devices: Vec<u16>,
 }
 
 /// What a [`Complex`] is.
@@ -175,7 +178,7 @@ impl Devices {
     ) -> Vec<&Device> {
         let link = self.links.iter().find(|link| link.pmu == pmu);
         let counted = |complex: &Complex, port: &Port, device: &Device| match link {
-            Some(link) => device.vendor == link.vendor && device.kind() == "GPU",
+            Some(link) => link.leads_to(device),
             None => {
                 let by_pmu = complex.pmus.iter().find(|known| known.name == pmu);
                 by_pmu.is_some_and(|pmu| pmu.selects(port, device, filters, part))
@@ -187,6 +190,13 @@ impl Devices {
             })
             .map(|(_, _, device)| device)
             .collect()
+    }
+}
+
+impl GpuLink {
+    fn leads_to(&self, device: &Device) -> bool {
+        let known = self.devices.is_empty() || self.devices.contains(&device.device);
+        known && device.vendor == self.vendor && device.kind() == "GPU"
     }
 }
 

@@ -165,6 +165,7 @@ impl PciePmus {
                 (FoundBy::Gpus { vendor }, ..) => found.links.push(GpuLink {
                     pmu: name.clone(),
                     vendor,
+                    devices: catalogue.linked_gpus(name),
                 }),
                 // A name without the numbers that tell.
                 (FoundBy::Domain | FoundBy::Register | FoundBy::DieFiles, ..) => {}

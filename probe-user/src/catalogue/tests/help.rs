@@ -259,3 +259,10 @@ fn the_pages_are_what_the_catalogue_gives() {
         assert!(known, "{} is of no family: remove it", path.display());
     }
 }
+
+#[test]
+fn gpu_memory_is_read_by_the_cpus_of_other_sockets_too() {
+    let gpu_memory = |name: &str| name.starts_with("gmem_");
+    let words = ["with several sockets the CPUs of the others too"];
+    says("nvidia-grace-scf", gpu_memory, &words);
+}

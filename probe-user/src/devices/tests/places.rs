@@ -283,3 +283,26 @@ fn the_domain_of_an_address_tells_the_root_complex() {
             .contains("of 0006:c1:00.0: ")
     );
 }
+
+/// On a Grace CPU Superchip NVLink-C2C0 counts what the other socket's PCIe devices do: the owner
+/// of a GPU on PCIe did not do that.
+#[test]
+fn a_gpu_on_pcie_is_not_on_a_link() {
+    let counted = |gpu: &str| -> Vec<Vec<String>> {
+        let tree = Tree::new();
+        let links = ["nvidia_nvlink_c2c0_pmu_0", "nvidia_nvlink_c2c1_pmu_0"];
+        for link in links {
+            tree.pmu(link, &[]);
+        }
+        tree.table(&GRACE_HOPPER.replace("10de:2342", gpu));
+        let devices = tree.read();
+        let of = |link: &&str| {
+            let counted = devices.counted_by(link, 0, &BTreeMap::new(), None);
+            counted.into_iter().map(Device::name).collect()
+        };
+        links.iter().map(of).collect()
+    };
+    assert_eq!(counted("10de:2342"), [["card0"], ["card0"]]);
+    // H100 on PCIe.
+    assert_eq!(counted("10de:2331"), [[""; 0], [""; 0]]);
+}
