@@ -120,7 +120,7 @@ fn grace() {
     let pmu = TestPmu::load("set=grace,core");
     pmu.control("rate nvidia_scf_pmu_* 0x1a5 0 0 50000");
     let plan = plan(
-        "grace-hopper-multi",
+        "grace-cpu-superchip",
         "task-clock,context-switches,nvidia_scf_pmu_0/cmem_rd_data/",
         "cmem_read_bandwidth,remote_read_bandwidth,cmem_write_bandwidth,cmem_read_latency,\
          pcie_read_bandwidth,ipc,ll_cache_read_miss_ratio",
@@ -234,7 +234,7 @@ fn spe() {
     pmu.control("spe op 0 1 load 0x00 0x77 50 0 2 1 0x001e");
     pmu.control("spe op 0 2 store 0x01 - 6 6 2 1 0x0016");
     let plan = plan(
-        "grace-hopper-multi",
+        "grace-cpu-superchip",
         "task-clock",
         "cmem_read_bandwidth,spe_load_rate,spe_load_latency,spe_store_latency,\
          spe_load_dram_ratio,spe_load_l1_ratio,spe_load_tlb_walk_ratio",
@@ -258,7 +258,7 @@ fn hotplug() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=grace,core");
     let plan = plan(
-        "grace-hopper-multi",
+        "grace-cpu-superchip",
         "task-clock,cycles",
         "cmem_read_bandwidth,remote_read_bandwidth,scf_frequency,ipc",
     );

@@ -27,7 +27,8 @@ use probe_user::{
 
 use self::errors::Errors;
 use crate::{
-    guest::clock_runs_alone,
+    cli::{command, run_with_load},
+    guest::{clock_runs_alone, skip, value},
     spe_support,
     support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event as code},
@@ -363,4 +364,32 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
             assert!(in_units < 1.6, "{load}: the stated error is too small");
         }
     }
+}
+
+/// The weights of shares are live all the time where the groups of many metrics take turns.
+#[test]
+fn weights_are_live_while_others_take_turns() {
+    let Some(_machine) = machine() else { return };
+    if value("ARCH") != "arm64" {
+        return skip("x86 guests list no events of Neoverse");
+    }
+    if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
+        return skip("with QEMU's own PMU beside it there are two core PMUs");
+    }
+    let _pmu = TestPmu::load("set=grace,core");
+    let metrics = "cmem_read_bandwidth,group:cache,group:tlb,group:branch";
+    let (printed, said) = run_with_load(
+        &format!("stat -M {metrics} --chip grace-cpu-superchip --format json"),
+        "burn 0 400",
+    );
+    assert!(!said.contains("take turns with others"), "{said}");
+    let list = |key: &str| printed[key].as_array().unwrap().clone();
+    let live = |value: &serde_json::Value| value["running"].as_f64();
+    let shares = list("shares");
+    let shares: Vec<f64> = shares.iter().filter_map(live).collect();
+    assert!(!shares.is_empty(), "{printed}");
+    assert!(shares.iter().all(|live| *live > 0.99), "{shares:?}");
+    let metrics = command(&printed)["metrics"].as_object().unwrap();
+    let turns = metrics.values().filter_map(live).filter(|live| *live < 0.9);
+    assert!(turns.count() > 5, "nothing takes turns: {metrics:?}");
 }
