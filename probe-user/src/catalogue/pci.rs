@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Catalogue, model::Family, template::Instance};
+use super::{
+    Catalogue, Platform,
+    model::{Family, PmuSpec},
+    template::Instance,
+};
 
 /// How the devices that an instance of a PMU counts are found, and the terms that pick some.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -120,10 +124,23 @@ impl Catalogue {
         ids.filter_map(|id| u16::try_from(*id).ok()).collect()
     }
 
-    /// What a PMU of that name counts, where it counts devices; with the numbers in its name.
+    /// What a PMU of that name counts, where it counts devices; with the numbers in its name. The
+    /// parts of stacks are told only on the platforms of the family: others have other parts.
     #[must_use]
-    pub fn devices_of(&self, pmu: &str) -> Option<(&DeviceSpec, Instance)> {
-        let mut specs = self.families().flat_map(|family| &family.pmus);
-        specs.find_map(|spec| Some((spec.devices.as_ref()?, spec.pattern.instance(pmu)?)))
+    pub fn devices_of(&self, pmu: &str, on: Platform) -> Option<(DeviceSpec, Instance)> {
+        let with_family = |family| move |spec| (family, spec);
+        let mut specs = self
+            .families()
+            .flat_map(|family| family.pmus.iter().map(with_family(family)));
+        specs.find_map(|(family, spec): (&Arc<Family>, &Arc<PmuSpec>)| {
+            let devices = spec.devices.as_ref()?;
+            let instance = spec.pattern.instance(pmu)?;
+            let stack = devices.stack.clone();
+            let spec = DeviceSpec {
+                stack: stack.filter(|_| family.platforms.contains(&on)),
+                ..devices.clone()
+            };
+            Some((spec, instance))
+        })
     }
 }

@@ -6,7 +6,7 @@ use super::{
     Complex, ComplexKind, ConfigError, Device, Devices, GpuLink, PciePmu, Port, names, stack::Stack,
 };
 use crate::{
-    catalogue::{Accelerator, Catalogue, FoundBy},
+    catalogue::{Accelerator, Catalogue, FoundBy, Hardware},
     machine::{
         Bdf, Machine, Pmus,
         config_space::{self, way},
@@ -37,7 +37,7 @@ impl Devices {
     #[must_use]
     pub fn read(machine: &Machine, pmus: &Pmus, catalogue: &Catalogue) -> Self {
         let (sysfs, topology) = (machine.sysfs(), machine.topology());
-        let pcie = PciePmus::of(sysfs, pmus, catalogue);
+        let pcie = PciePmus::of(machine, pmus, catalogue);
         let mut devices = Self {
             links: pcie.links.clone(),
             ..Self::default()
@@ -128,22 +128,24 @@ struct PciePmus {
 type Place = (Option<u32>, ComplexKind, Vec<u32>);
 
 impl PciePmus {
-    fn of(sysfs: &Path, pmus: &Pmus, catalogue: &Catalogue) -> Self {
+    fn of(machine: &Machine, pmus: &Pmus, catalogue: &Catalogue) -> Self {
+        let (sysfs, platform) = (machine.sysfs(), Hardware::detect(machine).platform);
         let mut found = Self::default();
         for pmu in pmus.iter() {
             let name = pmu.alias.as_ref().unwrap_or(&pmu.name);
-            let Some((spec, instance)) = catalogue.devices_of(name) else {
+            let Some((spec, instance)) = catalogue.devices_of(name, platform) else {
                 continue;
             };
             let ports = spec.ports.as_ref().and_then(|term| pmu.formats.get(term));
             let ports = ports.map(|format| (name.clone(), format.width()));
             found.ports.extend(ports);
             let socket = instance.socket.map(|node| pmus.socket_named(node));
+            let by = spec.by;
             let unit = PciePmu {
                 name: name.clone(),
-                spec: spec.clone(),
+                spec,
             };
-            match (spec.by, socket, instance.root_complex, instance.unit) {
+            match (by, socket, instance.root_complex, instance.unit) {
                 (FoundBy::Domain, Some(socket), ..) => {
                     found.sockets.entry(socket).or_default().push(unit);
                 }

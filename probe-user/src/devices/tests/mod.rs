@@ -55,6 +55,7 @@ fn vera() -> Tree {
 
 fn spr() -> Tree {
     let tree = Tree::new();
+    tree.intel(0x8f);
     let buses = [["00", "80"], ["15", "97"], ["6a", "e7"], ["26", "a7"]];
     for (stack, [die0, die1]) in buses.iter().enumerate() {
         let dies = [

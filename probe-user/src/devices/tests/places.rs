@@ -82,6 +82,7 @@ pci0000:6d/0000:6d:00.0 0b4000 8086:2710
 /// A socket whose chipset is on that unit, and its accelerators on that one.
 fn socket(chipset: u32, accelerators: u32) -> Tree {
     let tree = Tree::new();
+    tree.intel(0x8f);
     let stacks = [
         (chipset, "00"),
         (20, "15"),
@@ -130,6 +131,20 @@ fn parts_of_stacks_are_those_of_pcm() {
     let tree = socket(1, 0);
     tree.table(VMD);
     insta::assert_snapshot!(text(&tree.read()));
+}
+
+/// The tables are those of Sapphire and Emerald Rapids: Ice Lake's root ports begin at device 2.
+#[test]
+fn other_xeons_have_stacks_without_known_parts() {
+    let tree = socket(1, 0);
+    tree.intel(0x6a);
+    let devices = tree.read();
+    let (complex, port, _) = devices.find("ens1").unwrap();
+    assert_eq!(
+        (complex.kind, &port.numbers),
+        (ComplexKind::Stack(20), &vec![])
+    );
+    assert_eq!(narrowed(&devices, "ens1"), [""; 0]);
 }
 
 #[test]

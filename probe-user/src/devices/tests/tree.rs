@@ -27,6 +27,12 @@ impl Tree {
         tree
     }
 
+    /// Of an Intel CPU of family 6.
+    pub(super) fn intel(&self, model: u32) {
+        let text = format!("cpu:type:x86,ven0000fam0006mod{model:04X}:feature:,0000\n");
+        self.write("devices/system/cpu/modalias", text.as_bytes());
+    }
+
     pub(super) fn write(&self, file: &str, bytes: &[u8]) {
         self.0.write(file, bytes);
     }
@@ -83,6 +89,8 @@ impl Tree {
         let pmus = Pmus::read(self.path()).unwrap();
         let machine = Machine::at(Roots {
             sys: self.path().to_path_buf(),
+            // This host's would tell its CPUs.
+            proc: "/nonexistent".into(),
             ..Roots::default()
         });
         Devices::read(&machine, &pmus, &Catalogue::builtin().unwrap())

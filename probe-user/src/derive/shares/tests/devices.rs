@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
+    catalogue::Platform,
     devices::{Complex, ComplexKind, Device, DeviceDeltas, Devices, Moved, PciePmu, Port},
     snapshot::Names,
 };
@@ -37,7 +38,10 @@ fn of_devices(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, 
         kind: ComplexKind::RootPorts,
         pmus: vec![PciePmu {
             name: "nvidia_pcie_pmu_0".to_owned(),
-            spec: catalogue.devices_of("nvidia_pcie_pmu_0").unwrap().0.clone(),
+            spec: catalogue
+                .devices_of("nvidia_pcie_pmu_0", Platform::generic())
+                .unwrap()
+                .0,
         }],
         ports: (0..).zip(list).map(port).collect(),
     };
