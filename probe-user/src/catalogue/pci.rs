@@ -129,10 +129,12 @@ impl Catalogue {
     #[must_use]
     pub fn devices_of(&self, pmu: &str, on: Platform) -> Option<(DeviceSpec, Instance)> {
         let with_family = |family| move |spec| (family, spec);
-        let mut specs = self
+        let specs = self
             .families()
             .flat_map(|family| family.pmus.iter().map(with_family(family)));
-        specs.find_map(|(family, spec): (&Arc<Family>, &Arc<PmuSpec>)| {
+        let mut all: Vec<(&Arc<Family>, &Arc<PmuSpec>)> = specs.collect();
+        all.sort_by_key(|(family, _)| !family.platforms.contains(&on));
+        all.into_iter().find_map(|(family, spec)| {
             let devices = spec.devices.as_ref()?;
             let instance = spec.pattern.instance(pmu)?;
             let stack = devices.stack.clone();

@@ -18,9 +18,6 @@ impl Stack<'_> {
     /// The parts that count a device on the root bus, or all behind a root port there. More than one where the
     /// device uses several, or where it is not known which it is. None where nothing tells.
     pub(super) fn parts(self, port: Bdf, device: &Device, is_bridge: bool) -> Vec<u32> {
-        if self.dmi == Some(self.unit) {
-            return vec![self.spec.dmi];
-        }
         if let Some(accelerator) = self.spec.accelerator(device.vendor, device.device) {
             let dies = accelerator.dies.iter();
             let mut known = dies.filter(|die| Some(die.dmi_unit) == self.dmi);
@@ -28,6 +25,9 @@ impl Stack<'_> {
                 Some(die) => vec![die.part],
                 None => accelerator.parts.clone(),
             };
+        }
+        if self.dmi == Some(self.unit) {
+            return vec![self.spec.dmi];
         }
         let part = u32::from(port.device).checked_sub(self.spec.first_device);
         let part = part.filter(|part| is_bridge && *part < 8);

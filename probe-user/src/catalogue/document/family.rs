@@ -43,7 +43,8 @@ pub(super) fn page(catalogue: &Catalogue, family: &Family) -> String {
         entry(&mut out, metric);
     }
     line(&mut out, "## Events\n");
-    for pmu in &family.pmus {
+    // A PMU without events is there for the devices that it counts.
+    for pmu in family.pmus.iter().filter(|pmu| !pmu.events.is_empty()) {
         events(&mut out, pmu);
     }
     end(out)

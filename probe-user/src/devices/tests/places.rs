@@ -133,18 +133,24 @@ fn parts_of_stacks_are_those_of_pcm() {
     insta::assert_snapshot!(text(&tree.read()));
 }
 
-/// The tables are those of Sapphire and Emerald Rapids: Ice Lake's root ports begin at device 2.
+/// Ice Lake has a table of its own, whose root ports begin at device 2; Granite Rapids has none.
 #[test]
-fn other_xeons_have_stacks_without_known_parts() {
-    let tree = socket(1, 0);
+fn other_xeons_have_other_parts() {
+    let tree = socket(5, 0);
+    tree.function("pci0000:00/0000:00:01.0", "088000", "8086", "0b00");
+    let numbers = |name: &str| {
+        let devices = tree.read();
+        let (complex, port, _) = devices.find(name).unwrap();
+        assert!(matches!(complex.kind, ComplexKind::Stack(_)));
+        port.numbers.clone()
+    };
     tree.intel(0x6a);
-    let devices = tree.read();
-    let (complex, port, _) = devices.find("ens1").unwrap();
-    assert_eq!(
-        (complex.kind, &port.numbers),
-        (ComplexKind::Stack(20), &vec![])
-    );
-    assert_eq!(narrowed(&devices, "ens1"), [""; 0]);
+    assert_eq!(numbers("ens1"), [1]);
+    assert_eq!(numbers("eno1"), [0]);
+    assert_eq!(numbers("0000:00:01.0"), [3]);
+    tree.intel(0xad);
+    assert_eq!(numbers("ens1"), [0; 0]);
+    assert_eq!(narrowed(&tree.read(), "ens1"), [""; 0]);
 }
 
 #[test]
