@@ -52,7 +52,7 @@ fn counted((name, _): (&str, u64), plan: &Plan, window: &Window) -> Weights {
         name: name.into(),
         of: Of::Reads,
         local: false,
-        states_error: true,
+        but: None,
         all: place(plan, name),
         remote: None,
     };

@@ -132,6 +132,15 @@ impl Method {
         matches!(self, Self::Apportioned(_))
     }
 
+    /// What the weight of a share counts besides the traffic.
+    #[must_use]
+    pub fn but(&self) -> Option<&str> {
+        match self {
+            Self::Apportioned(by) => by.but(),
+            Self::Counted | Self::Sampled => None,
+        }
+    }
+
     /// Whether it is a share whose weights no known load was compared with on this machine, so that
     /// nothing says how well they stand for the traffic.
     #[must_use]

@@ -148,12 +148,18 @@ impl Capacity {
 
     /// Whether they can be counted at one time, as one group.
     pub(crate) fn can_schedule(&self, group: &[RequestedEvent]) -> Result<(), Refusal> {
+        self.can_count(group)?;
+        short(group, self.reserve)
+    }
+
+    /// The same of events in several groups, which need not fit in one.
+    pub(super) fn can_count(&self, group: &[RequestedEvent]) -> Result<(), Refusal> {
         let hardware: Vec<&RequestedEvent> = group
             .iter()
             .filter(|wanted| wanted.counter.type_ != SOFTWARE)
             .collect();
         let Some(first) = hardware.first() else {
-            return short(group, self.reserve);
+            return Ok(());
         };
         let pmu = &first.counter.pmu;
         // Uncore groups are multiplexed by the kernel: others have their turns there in any case.
@@ -177,7 +183,6 @@ impl Capacity {
         {
             return Err(Refusal::Unsound { sound, reserve });
         }
-        short(group, reserve)?;
         let Some(trial) = &self.trial else {
             return Ok(());
         };

@@ -20,9 +20,9 @@ pub struct PlannedWeight {
     /// Whether [`Self::all`] is of the CPU's own socket's memory only
     /// ([`WeightSpec::local`](crate::catalogue::WeightSpec::local)).
     pub local: bool,
-    /// Whether an error can be stated of its shares
-    /// ([`WeightSpec::but`](crate::catalogue::WeightSpec::but)).
-    pub states_error: bool,
+    /// What it counts besides memory traffic, so that no error can be stated of its shares.
+    #[serde(default)]
+    pub but: Option<Arc<str>>,
     /// All accesses.
     pub all: CountSource,
     /// Those to other sockets, where the core counts them apart.
@@ -40,7 +40,7 @@ impl RequestedWeight {
             name: self.0.name.as_str().into(),
             of: self.0.of,
             local: self.0.local,
-            states_error: self.0.but.is_none(),
+            but: self.0.but.as_deref().map(Arc::from),
             all: *places.first()?,
             remote: places.get(1).copied(),
         })

@@ -167,14 +167,15 @@ impl Counted {
         self.unknown = 0;
     }
 
-    /// Adds those of another CPU or owner. Counts wrap at 2^64 like the counters themselves.
+    /// Adds those of another CPU or owner. A sum beyond 2^64 (garbage of a counter) stays there: one
+    /// that began anew would look right.
     pub(crate) fn add(&mut self, other: &Self) {
         for (sum, count) in self.counts.iter_mut().zip(other.counts) {
-            *sum = sum.wrapping_add(count);
+            *sum = sum.saturating_add(count);
         }
-        self.enabled = self.enabled.wrapping_add(other.enabled);
-        self.running = self.running.wrapping_add(other.running);
-        self.unknown = self.unknown.wrapping_add(other.unknown);
+        self.enabled = self.enabled.saturating_add(other.enabled);
+        self.running = self.running.saturating_add(other.running);
+        self.unknown = self.unknown.saturating_add(other.unknown);
         if let Some(more) = &other.unseen {
             let sums = self.unseen.get_or_insert_default();
             for (sum, more) in sums.counts.iter_mut().zip(more.counts) {

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    Attributes, Counting, Estimate, Finding, Kind, Method, Metric, Reason, Report, Subject, Value,
-    metrics,
+    Attributes, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject, Value, metrics,
 };
 use crate::{
     join::{
@@ -44,21 +43,6 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
             kind: Kind::Gauge,
             counting: Counting::All,
         });
-        if shared
-            .of
-            .shares
-            .as_ref()
-            .is_ok_and(|shares| shares.saturated)
-        {
-            report.findings.push(Finding {
-                socket: shared.of.socket,
-                text: format!(
-                    "a weight of the shares of {} is more than 2^64: it is cut, so the shares are \
-                     wrong, nobody knows by how much",
-                    planned.metric.name
-                ),
-            });
-        }
         for row in rows(plan, window, shared) {
             let attributes = report.add_attributes(Attributes {
                 socket: Some(row.socket),
@@ -132,8 +116,12 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
     let mut all = Vec::new();
     for (entity, share) in entities {
         let whose = Subject::Entity(entity.clone());
+        let known = share.samples > 0 && shares.measured() > 0;
         match (share.count, share.why_incomplete) {
-            (0, None) => {}
+            _ if shares.saturated => {
+                all.push(row(whose, None, Err(Reason::NoShare(NoShare::Saturated))));
+            }
+            (0, None) if !known => {}
             (0, Some(reason)) => all.push(row(whose, None, Err(Reason::NoShare(reason)))),
             (count, _) => {
                 let live = share.time.live();

@@ -64,6 +64,9 @@ impl<'a> Shown<'a> {
         if method.is_not_validated() {
             map.serialize_entry("validated", &false)?;
         }
+        if let Some(but) = method.but() {
+            map.serialize_entry("counts_also", but)?;
+        }
         match method {
             Method::Counted => Ok(()),
             method => map.serialize_entry("method", &Display(method)),

@@ -97,6 +97,14 @@ pub(super) fn notes(page: &Page<'_>) -> Vec<String> {
             if rough == 1 { "" } else { "s" }
         ));
     }
+    let methods = shares
+        .iter()
+        .map(|series| &page.report.attributes(series).method);
+    let mut besides: Vec<String> = methods
+        .filter_map(|method| Some(format!(" ! {method} counts {} too", method.but()?)))
+        .collect();
+    besides.dedup();
+    notes.append(&mut besides);
     if shares.iter().any(weighed) {
         notes.push(
             " ! shares are not validated here: what their weights do not see is in no error \

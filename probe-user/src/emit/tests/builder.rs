@@ -242,7 +242,7 @@ impl Fixture {
             method: match share {
                 Ok(_) => Method::Apportioned(share::Method::Counted {
                     weight: "llc_read_misses".into(),
-                    states_error: true,
+                    but: None,
                 }),
                 Err(_) => Method::Counted,
             },

@@ -60,14 +60,17 @@ impl Weights {
             of_socket.remote.insert(*owner, remote);
         }
         for (socket, of_socket) in &mut sockets {
-            let unseen: u64 = of_socket.unseen.values().sum();
+            let unseen = of_socket
+                .unseen
+                .values()
+                .fold(0, |sum: u64, it| sum.saturating_add(*it));
             let nobody = !of_socket.unseen.is_empty() && !seen.contains(socket);
             of_socket.rotated_out = nobody || unseen > of_socket.time / 2;
         }
         Self {
             method: Method::Counted {
                 weight: planned.name.clone(),
-                states_error: planned.states_error,
+                but: planned.but.clone(),
             },
             of: planned.of,
             by_memory: planned.local,
@@ -147,7 +150,7 @@ mod tests {
             name: "llc_read_misses".into(),
             of: Of::Reads,
             local: false,
-            states_error: true,
+            but: None,
             all,
             remote,
         }

@@ -9,8 +9,8 @@ pub enum Method {
     Counted {
         /// The weight's name in the catalogue.
         weight: Arc<str>,
-        /// False where the event counts too much else for an error to be stated.
-        states_error: bool,
+        /// What the event counts besides, where that is too much for an error to be stated.
+        but: Option<Arc<str>>,
     },
     /// SPE samples whose data came from that memory.
     Spe,
@@ -25,10 +25,19 @@ impl Method {
     /// the loads of docs/accuracy.md. `None` where it was not measured.
     fn measured_error(&self) -> Option<f64> {
         match self {
-            Self::Counted { states_error, .. } => states_error.then_some(COUNTER_ERROR),
+            Self::Counted { but, .. } => but.is_none().then_some(COUNTER_ERROR),
             Self::Spe => Some(SAMPLE_ERROR),
             Self::DeviceOwner => Some(0.0),
             Self::IoStat => None,
+        }
+    }
+
+    /// What its event counts besides the traffic.
+    #[must_use]
+    pub fn but(&self) -> Option<&str> {
+        match self {
+            Self::Counted { but, .. } => but.as_deref(),
+            Self::Spe | Self::DeviceOwner | Self::IoStat => None,
         }
     }
 
@@ -88,7 +97,7 @@ pub enum NoShare {
     #[error("the counters that tell who caused it were rotated out")]
     RotatedOut,
     /// The weight's counters had no turn while this owner ran; others' are known.
-    #[error("it ran only while the counters that tell who caused it were rotated out")]
+    #[error("it ran mostly while the counters that tell who caused it were rotated out")]
     OwnerUnseen,
     /// It ran, and its counters saw nothing.
     #[error(
@@ -116,6 +125,12 @@ pub enum NoShare {
          this kind of machine"
     )]
     OtherSockets,
+    /// A weight was more than 2^64: garbage of a counter.
+    #[error(
+        "a count that tells who caused it is beyond 2^64, so that no share is right: is the event \
+         one that this machine counts?"
+    )]
+    Saturated,
     /// What the other socket sent went to memory of two kinds.
     #[error(
         "what the CPUs of other sockets sent here went to CPU or to GPU memory, and nothing counts \
@@ -181,6 +196,7 @@ impl NoShare {
             Self::NotMeasured => "traffic_not_counted",
             Self::ManySockets => "many_sockets",
             Self::OtherSockets => "other_sockets",
+            Self::Saturated => "saturated",
             Self::BothMemories => "both_memories",
             Self::NoDevice => "no_device",
             Self::NoOwner => "no_owner",

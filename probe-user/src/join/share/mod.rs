@@ -194,7 +194,10 @@ impl Shares {
     ) {
         self.saturated |= of.saturated;
         let parts = self.divide(count, weights);
-        let unseen: u64 = of.unseen.values().sum();
+        let unseen = of
+            .unseen
+            .values()
+            .fold(0, |sum: u64, it| sum.saturating_add(*it));
         for (owner, part) in parts {
             let share = self.owners.entry(owner).or_default();
             let uncertainty = fraction(part, unseen, of.time);

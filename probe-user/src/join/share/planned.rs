@@ -110,7 +110,10 @@ fn by_cpus(
     for weights in usable {
         match divided(planned, window, weights, socket, &traffic) {
             Ok(mut shares) => {
-                shares.add_uncounted(ran(window, socket));
+                shares.add_uncounted(ran(window, socket).filter(|owner| {
+                    // Of who was counted, all may have gone to other memory.
+                    !weights.has_counted(socket, *owner)
+                }));
                 return Ok(shares);
             }
             // Of the best.

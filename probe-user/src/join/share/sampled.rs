@@ -40,7 +40,7 @@ impl Weights {
                 )]
                 let operations = counts.operations.round() as u64;
                 let sum = weight.weight.checked_add(operations);
-                of_socket.saturated |= sum.is_none();
+                of_socket.saturated |= sum.is_none() || operations == u64::MAX;
                 weight.weight = sum.unwrap_or(u64::MAX);
                 weight.samples = weight.samples.saturating_add(counts.samples);
             }

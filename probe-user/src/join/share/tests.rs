@@ -35,7 +35,7 @@ fn weights(list: &[(u64, u64)]) -> BTreeMap<Owner, Weight> {
 fn misses() -> Method {
     Method::Counted {
         weight: "llc_read_misses".into(),
-        states_error: true,
+        but: None,
     }
 }
 

@@ -27,6 +27,30 @@ pub struct Weight {
 }
 
 impl Weight {
+    /// In the proportion of two others, whose own errors make one of both parts; all of it to the
+    /// first where these are nothing.
+    fn divided(&self, local: &Self, remote: &Self) -> (Self, Self) {
+        // Halves, so that the sum is no overflow.
+        let (l, r) = (local.weight / 2, remote.weight / 2);
+        let Some(sum) = l.checked_add(r).filter(|sum| *sum > 0) else {
+            let none = Self {
+                time: self.time,
+                ..Self::default()
+            };
+            return (*self, none);
+        };
+        let [l_part, r_part] = [l, r].map(|it| float(it) / float(sum));
+        let of_part = (r_part.powi(2) * local.variance + l_part.powi(2) * remote.variance)
+            / (2.0 * float(sum)).powi(2);
+        let part = |of: u64, part: f64| Self {
+            weight: fraction(self.weight, of, sum),
+            samples: fraction(self.samples, of, sum),
+            variance: self.variance * part.powi(2) + float(self.weight).powi(2) * of_part,
+            time: self.time,
+        };
+        (part(l, l_part), part(r, r_part))
+    }
+
     /// Takes in the same owner's to other memory, which the same counters counted. Returns whether
     /// the sum is more than it can hold.
     fn add(&mut self, other: &Self) -> bool {
@@ -121,6 +145,15 @@ impl Weights {
         Ok(shares)
     }
 
+    /// Whether an owner's accesses on a socket were counted, to whatever memory.
+    pub(super) fn has_counted(&self, socket: u32, owner: Owner) -> bool {
+        let of = |weights: &BTreeMap<Owner, Weight>| {
+            weights.get(&owner).is_some_and(|weight| weight.samples > 0)
+        };
+        let of_socket = self.sockets.get(&socket);
+        of_socket.is_some_and(|weights| of(&weights.local) || of(&weights.remote))
+    }
+
     /// Whose the traffic to the memory of a socket is where the CPUs of two sockets cause it and
     /// nothing counts how much each did: devices' first, the rest in one by the local weights of its
     /// own CPUs and the remote weights of the other socket's.
@@ -156,37 +189,29 @@ impl Weights {
         Ok(shares)
     }
 
-    /// Divides each weight between the memory of its own socket and that of others as `like` was,
-    /// where an owner has weights there. A model: nothing says to which memory they went.
+    /// Divides each weight between the memory of its own socket and that of others as `like` was. A
+    /// model: nothing says to which memory they went. Who has no weights in `like` writes at home;
+    /// of whom `like` knows nothing, nothing is known here.
     #[must_use]
     pub fn by_memory_like(mut self, like: &Self) -> Self {
         self.by_memory = like.by_memory;
         for (socket, of_socket) in &mut self.sockets {
             let Some(like) = like.sockets.get(socket) else {
+                of_socket.rotated_out = true;
                 continue;
             };
-            let part = |weight: &Weight, part: u64, of: u64| Weight {
-                weight: fraction(weight.weight, part, of),
-                samples: fraction(weight.samples, part, of),
-                variance: weight.variance * (float(part) / float(of)).powi(2),
-                time: weight.time,
-            };
-            for (owner, all) in &mut of_socket.local {
-                let of = |of: &BTreeMap<Owner, Weight>| of.get(owner).map_or(0, |it| it.weight);
-                // Halves, so that the sum is no overflow.
-                let (local, remote) = (of(&like.local) / 2, of(&like.remote) / 2);
-                let whole = *all;
-                let here = match local + remote {
-                    // Who reads nothing writes at home.
-                    0 => whole,
-                    sum => part(&whole, local, sum),
+            of_socket.rotated_out |= like.rotated_out;
+            of_socket.saturated |= like.saturated;
+            for (owner, all) in std::mem::take(&mut of_socket.local) {
+                let (Some(local), Some(remote)) = (like.local.get(&owner), like.remote.get(&owner))
+                else {
+                    of_socket.remote.remove(&owner);
+                    of_socket.unseen.insert(owner, all.time.enabled);
+                    continue;
                 };
-                *all = here;
-                let there = match local + remote {
-                    0 => Weight::default(),
-                    sum => part(&whole, remote, sum),
-                };
-                of_socket.remote.insert(*owner, there);
+                let (here, there) = all.divided(local, remote);
+                of_socket.local.insert(owner, here);
+                of_socket.remote.insert(owner, there);
             }
             of_socket.apart = true;
         }

@@ -46,7 +46,8 @@ impl<'a> Room<'a> {
     pub(super) fn can_schedule(self, group: &[RequestedEvent]) -> Result<(), Refusal> {
         // One that both have is opened twice, and takes two counters.
         let all: Vec<RequestedEvent> = group.iter().chain(self.pinned).cloned().collect();
-        self.capacity.can_schedule(&all)
+        self.capacity.can_schedule(group)?;
+        self.capacity.can_count(&all)
     }
 
     /// Every event set as a whole in one group.
@@ -98,7 +99,10 @@ pub(super) fn pin(
         }
     }
     if room.can_schedule(&pinned).is_err() {
-        return Err("they do not fit in one group themselves".to_owned());
+        return Err(
+            "the core cannot count them all at one time (shares of reads or of writes alone can)"
+                .to_owned(),
+        );
     }
     let beside = room.beside(&pinned, kind);
     let squeezed = asked.iter().find(|it| {
@@ -108,7 +112,7 @@ pub(super) fn pin(
     });
     if let Some(squeezed) = squeezed {
         return Err(format!(
-            "{} has no counters left beside them",
+            "{} has no counters left beside them (fewer metrics or events leave room)",
             squeezed.name(plan)
         ));
     }

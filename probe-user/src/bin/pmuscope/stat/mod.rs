@@ -140,7 +140,7 @@ fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
     if let Some(why) = &plan.weights_in_turns {
         tracing::warn!(
             "the counters that tell whose traffic it is take turns with others, as {why}: shares \
-             have a larger counting error (fewer metrics or events leave them room)"
+             have a larger counting error"
         );
     }
     let of_devices = |metric: &&Metric| metric.apportion.is_of_device();

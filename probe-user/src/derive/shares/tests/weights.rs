@@ -205,7 +205,7 @@ fn a_weight_that_counts_something_else_states_no_error() {
             .error
             .is_some()
     );
-    plan.weights[0].states_error = false;
+    plan.weights[0].but = Some("more".into());
     let rows = rows_of(&plan, &window);
     assert_eq!(rows[0].share.as_ref().unwrap().error, None);
     let weights = Chip::named("grace-hopper").unwrap().platform().weights();
@@ -244,18 +244,34 @@ fn weights_beyond_all_bounds_are_flagged() {
     );
     let counted = [(0, 7, [u64::MAX, u64::MAX]), (0, 8, [u64::MAX, 1 << 63])];
     let window = window(&plan, &|_, _| u64::MAX, &counted);
-    let joined = View::default().join(&plan, &window, None);
-    let report = Report::new(&plan, &window, &joined, &View::default());
-    let told: Vec<&str> = report
-        .findings
+    let rows = rows_of(&plan, &window);
+    let owners = rows
         .iter()
-        .map(|finding| &*finding.text)
-        .collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("more than 2^64"), "{told:?}");
-    for row in rows_of(&plan, &window) {
-        assert_eq!(row.share.unwrap().error, None);
+        .filter(|row| matches!(row.whose, Subject::Entity(_)));
+    let told: Vec<_> = owners.map(|row| row.share.clone()).collect();
+    assert_eq!(
+        told,
+        [
+            Err(Reason::NoShare(NoShare::Saturated)),
+            Err(Reason::NoShare(NoShare::Saturated))
+        ]
+    );
+}
+
+/// Garbage of two CPUs that would add up to nothing.
+#[test]
+fn weights_of_two_cpus_do_not_wrap() {
+    let plan = grace();
+    let counted = [(0, 7, [1 << 63, 0]), (0, 8, [1_000, 0])];
+    let mut window = window(&plan, &own, &counted);
+    for usage in window.on_socket.values_mut().take(1) {
+        for row in usage.iter_mut().flatten() {
+            let same = row.clone();
+            row.add(&same);
+        }
     }
+    let rows = rows_of(&plan, &window);
+    assert_eq!(rows[0].share, Err(Reason::NoShare(NoShare::Saturated)));
 }
 
 /// Counters see prefetches, which are not sampled. Samples tell where nothing was counted, but not

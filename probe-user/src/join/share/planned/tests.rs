@@ -64,7 +64,7 @@ fn accesses(cgroup: u64, weight: u64) -> SocketWeights {
 fn misses() -> Method {
     Method::Counted {
         weight: "llc_read_misses".into(),
-        states_error: true,
+        but: None,
     }
 }
 
@@ -136,4 +136,34 @@ fn the_edges_of_all_counts_are_an_error() {
     };
     let shares = by_cpus(&planned, &window, &all, 0, counted).unwrap();
     assert_eq!(shares.skew, 12);
+}
+
+/// Of whose reads nothing is known, it is not known where it wrote.
+#[test]
+fn writes_of_who_was_not_seen_reading_go_nowhere() {
+    let reads = Weights {
+        by_memory: true,
+        ..by(misses(), [(0, accesses(7, 100))])
+    };
+    let both = |cgroup| {
+        let mut both = accesses(cgroup, 100);
+        both.local.extend(accesses(7, 100).local);
+        both
+    };
+    let writes = Weights {
+        of: Of::Writes,
+        ..by(misses(), [(0, both(8)), (1, both(9))])
+    };
+    let divided = writes.by_memory_like(&reads);
+    let here = &divided.sockets[&0];
+    let known: Vec<_> = here
+        .local
+        .iter()
+        .map(|(it, by)| (it.cgroup.0, by.weight))
+        .collect();
+    assert_eq!(known, [(7, 50)]);
+    assert_eq!(here.remote[&owner(7)].weight, 50);
+    assert_eq!(here.unseen.keys().collect::<Vec<_>>(), [&owner(8)]);
+    // Nothing was read on socket 1 that would tell.
+    assert!(divided.sockets[&1].rotated_out);
 }

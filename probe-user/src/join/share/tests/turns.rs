@@ -48,7 +48,7 @@ fn errors(spread: f64) -> Vec<(f64, f64)> {
         name: "llc_read_misses".into(),
         of: Of::Reads,
         local: false,
-        states_error: true,
+        but: None,
         all: CountSource::Core { group: 0, at: 0 },
         remote: None,
     };

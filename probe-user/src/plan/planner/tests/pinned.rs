@@ -54,7 +54,7 @@ fn weights_take_turns_where_a_metric_has_no_room_beside_them_and_it_is_said() {
     let metrics = format!("{READS},cmem_write_bandwidth,group:cache,group:mix");
     let plan = grace(&metrics, 1);
     let why = plan.weights_in_turns.as_deref().unwrap();
-    assert!(why.ends_with("has no counters left beside them"), "{why}");
+    assert!(why.contains("has no counters left beside them"), "{why}");
     let fixed = plan.fixed();
     assert!(groups_of_weights(&plan).iter().any(|group| *group >= fixed));
     every_metric_is_whole(&plan);
