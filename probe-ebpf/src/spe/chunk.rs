@@ -148,7 +148,7 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     // The first byte of a chunk begins a record.
     let start = head.wrapping_sub(all) & within;
     let mut first = 0;
-    if walk.stream.in_cells() && start % CELL == 0 {
+    if walk.stream.in_cells() && start.is_multiple_of(CELL) {
         first = cpu.chunks % step * CELL;
     }
     walk.page = u64::MAX;
