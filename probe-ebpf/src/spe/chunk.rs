@@ -139,9 +139,10 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     let nanos = SPE_SETTINGS.get(SpeSetting::Nanos as u32).copied()?;
     let clock = SPE_SETTINGS.get(SpeSetting::Clock as u32).copied()?;
     walk.clock = *SPE_CLOCKS.get(clock as u32)?;
-    // Every n-th cell, from another one each time: the cells left out are no particular ones. What
-    // the clock would cut off are those of whoever ran last. Only where records fill cells it is
-    // known where the next one begins: others are decoded one after the other.
+    // Every n-th cell, beginning with another one each time, so that the cells left out are no
+    // particular ones: a cut by the clock would leave out those of whoever ran last. Only where
+    // records fill cells it is known where the next one begins: others are decoded one after the
+    // other.
     let limit = NonZeroU64::new(nanos / cost).unwrap_or(NonZeroU64::MIN);
     let step = ceil(all / CELL, limit);
     let step = NonZeroU64::new(step).unwrap_or(NonZeroU64::MIN);

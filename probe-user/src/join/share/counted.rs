@@ -51,7 +51,8 @@ impl Weights {
                 .flatten()
                 .any(|weight| weight.weight == u64::MAX);
             let (local, remote) = match (planned.remote, planned.local) {
-                // Where they are not told apart, who reads much reads much from everywhere.
+                // Without a count of remote accesses an owner is taken to read all memory in the
+                // same proportion.
                 (None, _) => (all, all),
                 (Some(_), true) => (all, remote.unwrap_or_default()),
                 (Some(_), false) => apart(all, remote.unwrap_or_default()),

@@ -41,8 +41,8 @@ impl Method {
         }
     }
 
-    /// Whether a load that is known would have to show on this machine that the weight stands for
-    /// the traffic. Who alone holds a device causes all that it does.
+    /// Whether the share goes by a weight, which only a load of known traffic on this machine can
+    /// validate. A device that one owner holds needs none.
     #[must_use]
     pub fn needs_validation(&self) -> bool {
         match self {

@@ -1,8 +1,8 @@
-//! Shares: whose a socket's traffic is, by a weight that was measured for each owner on the same
+//! Shares: a socket's traffic by owner, by a weight that was measured for each of them on the same
 //! socket in the same window.
 //!
 //! Only arithmetic is here. Every division is exact: the shares of all owners (system and idle are
-//! among them), what devices caused, and what nobody can be told for add up to what was measured.
+//! among them), what devices caused, and what is unattributed add up to what was measured.
 
 mod counted;
 mod device;
@@ -83,7 +83,7 @@ pub struct Shares {
     pub owners: BTreeMap<Owner, Part>,
     /// Of devices.
     pub io: u64,
-    /// Of nobody that can be told.
+    /// Of no owner that is known.
     pub unattributed: u64,
     /// How much of it may lie outside of the window in which the weights were counted.
     pub skew: u64,
@@ -181,10 +181,10 @@ impl Shares {
         Some(own.hypot(skew * others))
     }
 
-    /// The same as [`Self::divide`], of counts of which there may be `apart` more or fewer, and of
-    /// which owners that were not seen may have caused a part: if they caused traffic in proportion
-    /// to their CPU time, each of them that part of all, and the others have too much by the sum of
-    /// it.
+    /// Divides as [`Self::divide`] does, and adds what is uncertain: `apart` counts more or fewer,
+    /// and what owners that were not seen may have caused. These are taken to cause traffic in
+    /// proportion to their CPU time: each may have that part of all, and the others too much by the
+    /// sum.
     fn divide_seen(
         &mut self,
         count: u64,
@@ -225,8 +225,7 @@ impl Shares {
         }
     }
 
-    /// Says of these owners, who ran, that what their counters did not see is not known, where they
-    /// saw nothing of them.
+    /// Gives owners that ran, and of which nothing was counted, the reason in place of a share.
     pub(super) fn add_uncounted(&mut self, ran: impl Iterator<Item = Owner>) {
         for owner in ran {
             let part = self.owners.entry(owner).or_default();
@@ -236,8 +235,8 @@ impl Shares {
         }
     }
 
-    /// Adds `count`, divided by these weights; to nobody where there are none. Returns what each
-    /// got.
+    /// Divides `count` among the weights, and adds the parts; without weights it stays
+    /// unattributed. Returns the parts.
     fn divide(&mut self, count: u64, weights: &BTreeMap<Owner, Weight>) -> BTreeMap<Owner, u64> {
         let plain = weights
             .iter()

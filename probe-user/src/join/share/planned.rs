@@ -34,8 +34,8 @@ struct Counted {
     skew: u64,
 }
 
-/// The shares of every metric that can have any, for each socket that was read. A device is
-/// somebody's as the view has it: all containers of a pod are one owner where rows are pods.
+/// The shares of every metric that can have any, for each socket that was read. The owner of a
+/// device is a row of the view: all containers of a pod are one where rows are pods.
 pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<MetricShares> {
     let weights = weights(plan, window);
     let chip = plan.metrics.machine.and_then(|machine| machine.chip);

@@ -232,7 +232,6 @@ fn who_was_not_seen_is_an_error_of_the_others() {
             );
             assert_eq!(part(seen).why_incomplete, None);
         }
-        // What each of them may have: its part of the time.
         for (cgroup, uncertainty) in [(4, 400_000), (5, 200_000), (6, 0)] {
             assert_eq!(part(cgroup).uncertainty, uncertainty);
             assert_eq!(part(cgroup).why_incomplete, Some(NoShare::OwnerUnseen));

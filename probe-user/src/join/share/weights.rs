@@ -51,8 +51,8 @@ impl Weight {
         (part(l, l_part), part(r, r_part))
     }
 
-    /// Takes in the same owner's to other memory, which the same counters counted. Returns whether
-    /// the sum is more than it can hold.
+    /// Adds the same owner's accesses to other memory, which the same counters counted. Returns
+    /// whether the sum is more than it can hold.
     fn add(&mut self, other: &Self) -> bool {
         let sum = self.weight.checked_add(other.weight);
         self.weight = sum.unwrap_or(u64::MAX);
@@ -71,8 +71,8 @@ pub struct SocketWeights {
     pub remote: BTreeMap<Owner, Weight>,
     /// Whether the method tells them apart.
     pub apart: bool,
-    /// Who ran only while the counters were rotated out, with the CPU time of each in ns: what
-    /// these did is not known, which is not the same as nothing. The idle task's time counts as
+    /// Owners that ran mostly while the counters were rotated out, with the CPU time of each in ns:
+    /// what they did is not known, which is not the same as nothing. The idle task's time counts as
     /// none, since it tells of no traffic.
     pub unseen: BTreeMap<Owner, u64>,
     /// CPU time of all owners but the idle task, in ns; 0 where it does not matter, as nobody is
