@@ -181,10 +181,14 @@ fn garbage_is_counted_as_bad_records() {
     let (written, garbage) = (stat("written"), stat("garbage"));
     println!("{written} written, {garbage} of them garbage; {bad} bad");
     assert!(garbage > 50);
-    // A few random bytes happen to be a whole record.
     let found = rows.rows.len() as u64;
-    assert_eq!(found + bad, written);
-    assert!(garbage - bad <= garbage / 10 && found >= samples(&truth()));
+    let true_ones = samples(&truth());
+    assert!(found >= true_ones, "{found} of {true_ones}");
+    // A few random bytes happen to be a whole record, which need not fill its cell: what follows in
+    // it is bad all the same.
+    let by_chance = found - true_ones;
+    assert!(by_chance <= garbage / 10, "{by_chance} of {garbage}");
+    assert!((garbage..=garbage + by_chance).contains(&(bad + by_chance)));
 }
 
 /// Without thread ids in the records, each goes to the task whose buffer it is in.
