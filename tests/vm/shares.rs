@@ -379,8 +379,8 @@ fn weights_are_live_while_others_take_turns() {
     let _pmu = TestPmu::load("set=grace,core");
     let metrics = "cmem_read_bandwidth,group:cache,group:tlb,group:branch";
     let (printed, said) = run_with_load(
-        &format!("stat -M {metrics} --chip grace-cpu-superchip --format json"),
-        "burn 0 400",
+        &format!("stat -M {metrics} --rotate 20 --chip grace-cpu-superchip --format json"),
+        "burn 0 1000",
     );
     assert!(!said.contains("take turns with others"), "{said}");
     let list = |key: &str| printed[key].as_array().unwrap().clone();

@@ -102,6 +102,7 @@ const METRICS: Tests = Tests {
         "metrics_stat::",
         "metrics_uncore::",
         "shares::shares_are_near",
+        "shares::weights_are_live",
         "turns::",
         "uncore::",
     ],
@@ -357,6 +358,27 @@ mod tests {
         let ci = BOOTS.iter().filter(|boot| boot.ci);
         let ci: BTreeSet<_> = ci.flat_map(options).collect();
         assert_eq!(ci, all);
+    }
+
+    /// A test that no guest's list names would never run.
+    #[test]
+    fn every_test_is_in_a_guest() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vm");
+        let lists = BOOTS.iter().flat_map(|boot| boot.tests);
+        let lists: Vec<_> = lists.flat_map(|tests| tests.modules).collect();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let stem = path.file_stem().unwrap().to_string_lossy();
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            for test in text.split("#[test]\n").skip(1) {
+                let name = test.split_once("fn ").unwrap().1;
+                let name = format!("{stem}::{}", name.split('(').next().unwrap());
+                assert!(
+                    lists.iter().any(|list| name.starts_with(**list)),
+                    "no guest runs {name}"
+                );
+            }
+        }
     }
 
     #[test]
