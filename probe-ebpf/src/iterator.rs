@@ -43,8 +43,8 @@ pub(crate) fn under_way<W>(walk: &'static Array<W>) -> Option<&'static mut W> {
 }
 
 /// Walks the list in the first call: `begin` finds its start, and `step` is called until 1 is
-/// returned. An iterator's program runs under RCU: no entry is freed meanwhile, and an entry that is
-/// taken out of the list still leads to the next one.
+/// returned. An iterator's program runs under RCU: no entry is freed meanwhile, and an entry that
+/// is taken out of the list still leads to the next one.
 ///
 /// # Safety
 ///

@@ -74,8 +74,8 @@ fn records_of_every_layout() {
     }
 }
 
-/// Cores without `ERnd` add jitter to each interval, others do not: either way the samples stand for
-/// what was executed.
+/// Cores without `ERnd` add jitter to each interval, others do not: either way the samples stand
+/// for what was executed.
 #[test]
 fn jitter_is_part_of_what_a_sample_stands_for() {
     let Some(_machine) = machine() else { return };

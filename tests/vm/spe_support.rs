@@ -206,8 +206,8 @@ pub(crate) fn assert_exact(
     }
 }
 
-/// Bytes of the records that were decoded: each fills its cell. Of random bytes a part of a cell may
-/// be one.
+/// Bytes of the records that were decoded: each fills its cell. Of random bytes a part of a cell
+/// may be one.
 fn own_bytes(reading: &SpeReading) -> u64 {
     let sum = &reading.health.sum;
     if stat("garbage") == 0 {

@@ -8,7 +8,10 @@ use crate::{
 
 /// A catalogue file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("catalogue {file}: {problem}{}", .line.map(|line| format!(" (line {line})")).unwrap_or_default())]
+#[error(
+    "catalogue {file}: {problem}{}",
+    .line.map(|line| format!(" (line {line})")).unwrap_or_default()
+)]
 pub struct CatalogueError {
     /// The file.
     pub file: Box<str>,

@@ -109,8 +109,8 @@ impl Accesses {
         }
     }
 
-    /// The accesses of one row: by what they did, and then by where they were served. `everyone` are
-    /// all of the machine's since sampling began.
+    /// The accesses of one row: by what they did, and then by where they were served. `everyone`
+    /// are all of the machine's since sampling began.
     pub(super) fn add_row(
         &self,
         report: &mut Report,

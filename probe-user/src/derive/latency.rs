@@ -2,8 +2,8 @@
 //! of a hundred takes 400, and 30 samples see none of those in 74 of 100 cases. So the interval is
 //! built of the error of each bucket of the histogram, and of what was not seen at all.
 //!
-//! The mean is a sum of buckets' latencies times their shares. Each share has its own Poisson limits
-//! (Byar's), upwards wider than downwards; their distances add up by squares (MOVER: Zou and
+//! The mean is a sum of buckets' latencies times their shares. Each share has its own Poisson
+//! limits (Byar's), upwards wider than downwards; their distances add up by squares (MOVER: Zou and
 //! Donner, Statistics in Medicine 27, 2008, 1693-1702). A source of data that no sample came from,
 //! and latencies above all that were seen, may have as many as Poisson's limit of none (the rule of
 //! three), each at its latency on the whole machine.
@@ -47,7 +47,8 @@ pub(super) fn mean(own: &Parts<'_>, machine: &Parts<'_>) -> Option<Interval> {
     // Within a bucket latencies differ too, which no share tells.
     let normal = student(n).powi(2) * variance.max(0.0) / (n - 1.0);
     squares.up = squares.up.max(normal);
-    // A share cannot be less than none of what is there: the mean is never lower than that makes it.
+    // A share cannot be less than none of what is there: the mean is never lower than that makes
+    // it.
     squares.down = squares.down.min(normal);
     let unseen = none() / n;
     for (served, counts) in machine {
@@ -69,8 +70,8 @@ struct Squares {
 }
 
 impl Squares {
-    /// Of a share that may be larger by `more` and smaller by `fewer`, of latencies that are so much
-    /// above the mean.
+    /// Of a share that may be larger by `more` and smaller by `fewer`, of latencies that are so
+    /// much above the mean.
     fn add(&mut self, above: f64, more: f64, fewer: f64) {
         let (up, down) = if above > 0.0 {
             (more, fewer)

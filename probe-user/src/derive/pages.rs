@@ -30,8 +30,8 @@ struct Page {
     /// Of its first byte.
     address: u64,
     samples: u64,
-    /// Total latency, in cycles; none of no samples. How it is distributed is not kept, so its error
-    /// is not known.
+    /// Total latency, in cycles; none of no samples. How it is distributed is not kept, so its
+    /// error is not known.
     mean: Option<f64>,
 }
 

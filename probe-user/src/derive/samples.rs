@@ -126,8 +126,8 @@ enum Sum {
     ServedBy(&'static [Source]),
 }
 
-/// The estimate of a quantity; None of a mean of too few samples. `everyone` are all of the machine's
-/// since sampling began.
+/// The estimate of a quantity; None of a mean of too few samples. `everyone` are all of the
+/// machine's since sampling began.
 fn quantity(what: Sampled, usage: &SpeUsage, everyone: &SpeUsage) -> Option<Quantity> {
     let (class, sum) = match what {
         Sampled::Loads => (Class::Load, Sum::Operations),

@@ -15,8 +15,9 @@ pub(super) struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    /// The parts that count a device on the root bus, or all behind a root port there. More than one where the
-    /// device uses several, or where it is not known which it is. None where nothing tells.
+    /// The parts that count a device on the root bus, or all behind a root port there. More than
+    /// one where the device uses several, or where it is not known which it is. None where nothing
+    /// tells.
     pub(super) fn parts(self, port: Bdf, device: &Device, is_bridge: bool) -> Vec<u32> {
         if let Some(accelerator) = self.spec.accelerator(device.vendor, device.device) {
             let dies = accelerator.dies.iter();

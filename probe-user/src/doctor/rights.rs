@@ -9,8 +9,8 @@ const AREA: Area = Area::Rights;
 /// The settings weaken the security of the machine for all its users (the warning of NVIDIA's Grace
 /// guide, "Configuring Perf").
 const WARNING: &str = "the settings below apply to every user of this machine, not only to \
-     pmuscope: first read what they open (Documentation/admin-guide/perf-security.rst), and ask the \
-     administrator";
+     pmuscope: first read what they open (Documentation/admin-guide/perf-security.rst), and ask \
+     the administrator";
 
 pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     vec![

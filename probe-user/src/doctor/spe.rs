@@ -89,7 +89,8 @@ fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     });
     let (found, mut loss) = if isolated && !off && built != Some(Built::Not) {
         let advice = "boot without isolation of page tables: add `kpti=off` to the kernel's \
-             command line (this removes the protection against Meltdown: ask the administrator first)";
+             command line (this removes the protection against Meltdown: ask the administrator \
+             first)";
         let found = "no arm_spe_* PMU; kernel page-table isolation is on, with which some cores \
              cannot reach its buffer";
         (found, loss.advise(advice))

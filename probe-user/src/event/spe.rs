@@ -102,9 +102,9 @@ pub fn period(all: &Pmus, asked: u64) -> Result<u64, NoSpe> {
 /// Mean of the random number that jitter adds, 0 to 255 (`PMSICR_EL1`: eight bits).
 const MEAN_JITTER: f64 = 127.5;
 
-/// What jitter adds to the mean period of a PMU. Cores whose `PMSIDR_EL1.ERnd` is 0 (`caps/ernd`) add
-/// a random number to each interval (DDI 0487, `PMSIRR_EL1.RND`); with 1 it only moves the sample,
-/// and intervals stay as they are.
+/// What jitter adds to the mean period of a PMU. Cores whose `PMSIDR_EL1.ERnd` is 0 (`caps/ernd`)
+/// add a random number to each interval (DDI 0487, `PMSIRR_EL1.RND`); with 1 it only moves the
+/// sample, and intervals stay as they are.
 fn mean_jitter(pmu: &Pmu, terms: &str) -> f64 {
     let jitter = terms.split(',').rev().find_map(|term| {
         let (name, value) = term.trim().split_once('=').unwrap_or((term.trim(), "1"));

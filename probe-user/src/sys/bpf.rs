@@ -341,7 +341,8 @@ mod tests {
             let buckets: Vec<Vec<u64>> =
                 sizes.iter().map(|size| keys.by_ref().take(*size).collect()).collect();
             let mut map = Buckets { buckets: &buckets, refusals };
-            let rows = batches(0, |key: &u64, value: &u64| (*key, *value), |attr| map.call(attr)).unwrap();
+            let row = |key: &u64, value: &u64| (*key, *value);
+            let rows = batches(0, row, |attr| map.call(attr)).unwrap();
             let expected: Vec<_> = buckets.concat().iter().map(|key| (*key, !key)).collect();
             prop_assert_eq!(rows, expected);
         }

@@ -167,8 +167,8 @@ impl Counted {
         self.unknown = 0;
     }
 
-    /// Adds those of another CPU or owner. A sum beyond 2^64 (garbage of a counter) stays there: one
-    /// that began anew would look right.
+    /// Adds those of another CPU or owner. A sum beyond 2^64 (garbage of a counter) stays there:
+    /// one that began anew would look right.
     pub(crate) fn add(&mut self, other: &Self) {
         for (sum, count) in self.counts.iter_mut().zip(other.counts) {
             *sum = sum.saturating_add(count);

@@ -27,7 +27,8 @@ MODULE_PARM_DESC(rc, "PCIe root complexes per socket (tegra410)");
 
 int tp_ernd = 1;
 module_param_named(ernd, tp_ernd, int, 0444);
-MODULE_PARM_DESC(ernd, "arm_spe_0: 0: jitter is added to each interval, 1: to where in it the sample is");
+MODULE_PARM_DESC(ernd,
+		 "arm_spe_0: 0: jitter is added to each interval, 1: to where in it the sample is");
 
 bool tp_rates = true;
 module_param_named(rates, tp_rates, bool, 0644);

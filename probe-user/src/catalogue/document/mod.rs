@@ -38,9 +38,9 @@ const VALUES: &str = "\
 
 All events of a metric are counted in one group, so that a ratio is exact however the groups take
 turns. Core metrics have a value for each container: counts are scaled by enabled / running time on
-each CPU and then added up, and time is the wall time of the window; `counting_error` is the error of that
-([accuracy.md](accuracy.md)). Uncore metrics have a value for each socket or device: counts stay as
-they are, and time is the running time of their group.
+each CPU and then added up, and time is the wall time of the window; `counting_error` is the error
+of that ([accuracy.md](accuracy.md)). Uncore metrics have a value for each socket or device: counts
+stay as they are, and time is the running time of their group.
 
 Metrics of SPE are estimates from samples, with a value for each container; selecting one starts
 the sampling ([spe.md](spe.md)).

@@ -116,8 +116,8 @@ fn a_quantile_of_too_few_samples_has_no_value() {
     }
 }
 
-/// Of latencies as they are (a lognormal) the value of a percentile is within 5% of the truth in the
-/// median, and always within half of it: that is how wide a bucket is.
+/// Of latencies as they are (a lognormal) the value of a percentile is within 5% of the truth in
+/// the median, and always within half of it: that is how wide a bucket is.
 #[test]
 fn a_percentile_is_near_the_truth() {
     let mut errors = Vec::new();

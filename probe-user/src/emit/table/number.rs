@@ -66,8 +66,8 @@ impl Number {
         })
     }
 
-    /// Adds another. Intervals are combined as those of independent samples. Live shares are weighed by their times; where these are not known the
-    /// smallest one stands for the sum.
+    /// Adds another. Intervals are combined as those of independent samples. Live shares are
+    /// weighed by their times; where these are not known the smallest one stands for the sum.
     pub(super) fn add(&mut self, other: &Self) {
         let apart = |number: &Self| {
             let (low, high) = number.ends.unwrap_or((number.value, number.value));

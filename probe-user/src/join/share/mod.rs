@@ -151,8 +151,8 @@ impl Shares {
     /// whose standard deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the
     /// probability of that one's share `p`, which makes it `sqrt((1 - p) / p)` of the share. Of
     /// weights that were not live all the time it has the error of what was estimated: with the
-    /// variance `v` of this weight and `V` of all, in counts of the traffic,
-    /// `v (1 - 2 p) + V p^2`. What could not be seen ([`Part::uncertainty`]) is off to one side, and is taken as it is.
+    /// variance `v` of this weight and `V` of all, in counts of the traffic, `v (1 - 2 p) + V p^2`.
+    /// What could not be seen ([`Part::uncertainty`]) is off to one side, and is taken as it is.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,

@@ -155,8 +155,8 @@ impl Weights {
     }
 
     /// Whose the traffic to the memory of a socket is where the CPUs of two sockets cause it and
-    /// nothing counts how much each did: devices' first, the rest in one by the local weights of its
-    /// own CPUs and the remote weights of the other socket's.
+    /// nothing counts how much each did: devices' first, the rest in one by the local weights of
+    /// its own CPUs and the remote weights of the other socket's.
     ///
     /// # Errors
     /// A socket has no weights, or they were rotated out, or they do not tell by memory.

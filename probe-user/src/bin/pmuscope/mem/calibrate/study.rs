@@ -104,7 +104,8 @@ pub(crate) fn points(periods: &[u64], aux: &[Size], threads: &[u32]) -> Vec<Poin
     points
 }
 
-/// Formula (1) of the NMO paper: `1 - |(counted - samples x period) / counted|`, with the mean period.
+/// Formula (1) of the NMO paper: `1 - |(counted - samples x period) / counted|`, with the mean
+/// period.
 pub(crate) fn accuracy(counted: f64, samples: u64, period: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
     let estimated = samples as f64 * period;
