@@ -9,7 +9,7 @@ use super::{
 use crate::{
     join::{
         EntityShares, Joined,
-        share::{self, NoShare, Shares},
+        share::{self, NoShare},
     },
     plan::{Plan, PlannedMetric},
     window::Window,
@@ -100,8 +100,9 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
         Some(Err(reason)) => return unknown(Reason::NoValue(reason)),
         None => return unknown(Reason::NoShare(NoShare::NotMeasured)),
     };
+    let (errors, measured) = (shares.errors(), shares.measured());
     let part = |whose, count: u64, live: f64, counting_error: Option<f64>| {
-        let own = value.value * fraction(count, shares);
+        let own = value.value * errors.fraction(count);
         let share = Estimate {
             value: own,
             live: value.live.min(live),
@@ -116,7 +117,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
     let mut all = Vec::new();
     for (entity, share) in entities {
         let whose = Subject::Entity(entity.clone());
-        let known = share.samples > 0 && shares.measured() > 0;
+        let known = share.samples > 0 && measured > 0;
         match (share.count, share.why_incomplete) {
             _ if shares.saturated => {
                 all.push(row(whose, None, Err(Reason::NoShare(NoShare::Saturated))));
@@ -125,7 +126,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
             (0, Some(reason)) => all.push(row(whose, None, Err(Reason::NoShare(reason)))),
             (count, _) => {
                 let live = share.time.live();
-                all.push(part(whose, count, live, shares.counting_error(share)));
+                all.push(part(whose, count, live, errors.of(share)));
             }
         }
     }
@@ -149,17 +150,6 @@ fn device(plan: &Plan, planned: &PlannedMetric, shared: &EntityShares) -> Option
 )]
 fn per_second(bytes: u64, length: Duration) -> f64 {
     bytes as f64 / length.as_secs_f64()
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the fraction of more than 2^53 counts has no better precision"
-)]
-fn fraction(count: u64, shares: &Shares) -> f64 {
-    match shares.measured() {
-        0 => 0.0,
-        measured => count as f64 / measured as f64,
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Shares: whose the traffic of a socket or a device is, and how it is known. Their counting error
 //! is not shown: it leaves out how well the weights stand for the traffic, which dominates.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
     Page,
@@ -100,11 +100,10 @@ pub(super) fn notes(page: &Page<'_>) -> Vec<String> {
     let methods = shares
         .iter()
         .map(|series| &page.report.attributes(series).method);
-    let mut besides: Vec<String> = methods
+    let besides: BTreeSet<String> = methods
         .filter_map(|method| Some(format!(" ! {method} counts {} too", method.but()?)))
         .collect();
-    besides.dedup();
-    notes.append(&mut besides);
+    notes.extend(besides);
     if shares.iter().any(weighed) {
         notes.push(
             " ! shares are not validated here: what their weights do not see is in no error \

@@ -93,6 +93,16 @@ pub struct Shares {
     pub saturated: bool,
 }
 
+/// The errors of shares ([`Shares::errors`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Errors<'a> {
+    shares: &'a Shares,
+    /// Counts of all owners.
+    owners: u64,
+    /// All that was measured.
+    measured: u64,
+}
+
 impl Shares {
     fn none(method: Method) -> Self {
         Self {
@@ -142,43 +152,21 @@ impl Shares {
         owners + self.io + self.unattributed
     }
 
-    /// Standard error of a share by the way it was counted, as a part of it; `None` where it has no
-    /// samples or the method's own error is not known. How well the weight stands for the traffic
-    /// is not in it.
-    ///
-    /// That of the method, of the number of samples, and of the window's edges: anything from none
-    /// to all of the traffic that came while the pull read one CPU after the other may lie outside,
-    /// whose standard deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the
-    /// probability of that one's share `p`, which makes it `sqrt((1 - p) / p)` of the share. Of
-    /// weights that were not live all the time it has the error of what was estimated: with the
-    /// variance `v` of this weight and `V` of all, in counts of the traffic, `v (1 - 2 p) + V p^2`.
-    /// What could not be seen ([`Part::uncertainty`]) is off to one side, and is taken as it is.
+    /// The error of one share ([`Errors::of`]).
     #[must_use]
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "an error of more than 2^53 counts has no better precision"
-    )]
     pub fn counting_error(&self, share: &Part) -> Option<f64> {
-        let own = self.method.counting_error(share.samples)?;
-        if self.saturated {
-            return None;
+        self.errors().of(share)
+    }
+
+    /// What the errors of all shares need, added up once.
+    #[must_use]
+    pub fn errors(&self) -> Errors<'_> {
+        let owners = self.owners.values().map(|share| share.count).sum();
+        Errors {
+            shares: self,
+            owners,
+            measured: owners + self.io + self.unattributed,
         }
-        if share.count == 0 {
-            return Some(own);
-        }
-        let count = share.count as f64;
-        let divided: u64 = self.owners.values().map(|share| share.count).sum();
-        let p = count / divided.max(share.count) as f64;
-        let turns = share.variance * (1.0 - 2.0 * p) + self.variance * p * p;
-        let own = own.hypot(turns.max(0.0).sqrt() / count);
-        let own = own.hypot(share.uncertainty as f64 / count);
-        if self.skew == 0 {
-            return Some(own);
-        }
-        let measured = self.measured() as f64;
-        let others = (measured / count - 1.0).sqrt();
-        let skew = self.skew as f64 / measured / 3_f64.sqrt();
-        Some(own.hypot(skew * others))
     }
 
     /// Divides as [`Self::divide`] does, and adds what is uncertain: `apart` counts more or fewer,
@@ -258,6 +246,59 @@ impl Shares {
             self.owners.entry(*owner).or_default().add(&of_owner);
         }
         parts
+    }
+}
+
+impl Errors<'_> {
+    /// Standard error of a share by the way it was counted, as a part of it; `None` where it has no
+    /// samples or the method's own error is not known. How well the weight stands for the traffic
+    /// is not in it.
+    ///
+    /// That of the method, of the number of samples, and of the window's edges: anything from none
+    /// to all of the traffic that came while the pull read one CPU after the other may lie outside,
+    /// whose standard deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the
+    /// probability of that one's share `p`, which makes it `sqrt((1 - p) / p)` of the share. Of
+    /// weights that were not live all the time it has the error of what was estimated: with the
+    /// variance `v` of this weight and `V` of all, in counts of the traffic, `v (1 - 2 p) + V p^2`.
+    /// What could not be seen ([`Part::uncertainty`]) is off to one side, and is taken as it is.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "an error of more than 2^53 counts has no better precision"
+    )]
+    pub fn of(&self, share: &Part) -> Option<f64> {
+        let own = self.shares.method.counting_error(share.samples)?;
+        if self.shares.saturated {
+            return None;
+        }
+        if share.count == 0 {
+            return Some(own);
+        }
+        let count = share.count as f64;
+        let p = count / self.owners.max(share.count) as f64;
+        let turns = share.variance * (1.0 - 2.0 * p) + self.shares.variance * p * p;
+        let own = own.hypot(turns.max(0.0).sqrt() / count);
+        let own = own.hypot(share.uncertainty as f64 / count);
+        if self.shares.skew == 0 {
+            return Some(own);
+        }
+        let measured = self.measured as f64;
+        let others = (measured / count - 1.0).sqrt();
+        let skew = self.shares.skew as f64 / measured / 3_f64.sqrt();
+        Some(own.hypot(skew * others))
+    }
+
+    /// The part of all traffic that so many of its counts are.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the fraction of more than 2^53 counts has no better precision"
+    )]
+    pub fn fraction(&self, count: u64) -> f64 {
+        match self.measured {
+            0 => 0.0,
+            measured => count as f64 / measured as f64,
+        }
     }
 }
 
