@@ -126,6 +126,8 @@ words! {
         pub live: u64,
         /// How many counters it has there; 0 while they are exchanged.
         pub live_events: u64,
+        /// 1 where rotated groups take turns on this CPU; 0 where one is live all the time.
+        pub turns: u64,
         /// The smallest lead of a clock event over the scheduler's clock at any switch, in ns.
         pub ahead: i64,
         /// 1 while a program works on this state that a flush may interrupt.

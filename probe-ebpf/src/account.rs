@@ -200,11 +200,17 @@ fn charge_part(state: &mut CpuState, owner: Owner, part: impl Fn(u64) -> u64) {
     let mut group = 0;
     for_each_slot!(SLOT => {
         if at == 0 {
-            // At any time some rotated group could be live, also while they are exchanged. So the
-            // sum over the groups is the time for which each could have been live.
             let rotated = SLOT as u64 == ROTATED.load();
             key.group = if rotated { state.live as u16 } else { group as u16 };
-            let enabled = if rotated { state.length } else { state.enabled[group & (GROUPS - 1)].delta };
+            // Where groups take turns, some group could be live at any time, also while they are
+            // exchanged: the sum over the groups is the time for which each could have been live.
+            // A group alone has its counters' own time: the clock is read later than they are, and
+            // a hypervisor may stop the CPU in between.
+            let enabled = if rotated && state.turns == 1 {
+                state.length
+            } else {
+                state.enabled[group & (GROUPS - 1)].delta
+            };
             row = if rotated && state.live == NO_GROUP {
                 None
             } else {

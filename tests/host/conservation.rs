@@ -144,8 +144,15 @@ fn with_a_thousand_cgroups() {
 #[test]
 fn with_a_map_that_is_too_small() {
     let Some(_machine) = machine() else { return };
+    // With one row, idle has none on most CPUs: its time is overflow there.
+    for rows in [1, 2] {
+        with_a_map_of(rows);
+    }
+}
+
+fn with_a_map_of(rows: u32) {
     let began = Instant::now();
-    let mut counting = Counting::with("task-clock", |config| config.max_rows = Some(2));
+    let mut counting = Counting::with("task-clock", |config| config.max_rows = Some(rows));
     let a = TestCgroup::new("late");
     a.load("burn 0 400").finish();
     a.load("burst 0 20 20 1000").finish();
@@ -241,7 +248,7 @@ fn rows_in_turns_never_go_back() {
     );
 }
 
-/// Every row of the map was made by the programs, and a new owner has one made.
+/// Every row of the map but idle's was made by the programs, and a new owner has one made.
 #[test]
 fn rows_that_are_made_are_counted() {
     let Some(_machine) = machine() else { return };
@@ -250,5 +257,6 @@ fn rows_that_are_made_are_counted() {
     TestCgroup::new("made").load("burn 0 20").finish();
     let after = counting.session.pull().unwrap().health;
     assert!(after.sum.rows_made > before.sum.rows_made);
-    assert!(after.sum.rows_made >= after.rows as u64);
+    let idle = online_cpus().len() as u64;
+    assert!(after.sum.rows_made + idle >= after.rows as u64);
 }

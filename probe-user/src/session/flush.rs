@@ -17,8 +17,9 @@ impl Session {
         mode: FlushMode,
         (live, events): (u64, u64),
     ) -> Result<(), SessionError> {
+        let turns = u64::from(self.config.plan.turns(cpu).nth(1).is_some());
         for _ in 0..FLUSH_TRIES {
-            let arguments = [mode as u64, live, events];
+            let arguments = [mode as u64, live, events, turns];
             match self.object.programs.run(FLUSH, Some(cpu), &arguments)? {
                 Some(FLUSH_BUSY) => std::thread::yield_now(),
                 Some(_) => {

@@ -188,6 +188,7 @@ impl Session {
         let plan = &self.config.plan;
         let counters = &self.counters[at];
         counters.insert_fixed(&self.object, plan)?;
+        self.make_idle_rows(counters.cpu)?;
         let live = self.due(counters.cpu);
         if let Some(group) = live {
             counters.insert_rotated(&self.object, plan, group)?;

@@ -24,6 +24,17 @@ impl UsageRows {
         &mut self.0[at].1
     }
 
+    /// The row of a key, to be changed.
+    pub(crate) fn get_mut(&mut self, key: &UsageKey) -> Option<&mut UsageRow> {
+        let at = self.find(key).ok()?;
+        Some(&mut self.0[at].1)
+    }
+
+    /// Keeps only the rows for which this holds.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&UsageKey, &UsageRow) -> bool) {
+        self.0.retain(|(key, row)| keep(key, row));
+    }
+
     /// All of them, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&UsageKey, &UsageRow)> {
         self.0.iter().map(|(key, row)| (key, row))

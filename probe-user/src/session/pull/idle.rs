@@ -21,6 +21,22 @@ const SOFTWARE: u32 = 1;
 pub(crate) struct IdleRows(HashMap<UsageKey, UsageRow>);
 
 impl Session {
+    /// Makes the idle rows of a CPU, while there is room: what is shown of idle's open slice must be
+    /// charged to idle later, also where the map is full then.
+    pub(crate) fn make_idle_rows(&self, cpu: u32) -> Result<(), SessionError> {
+        let plan = &self.config.plan;
+        let usage = &self.object.maps.usage;
+        for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, cpu)) {
+            let key = idle_key(cpu, group);
+            // A CPU that was offline has its rows still. A map that is smaller than this has none:
+            // then idle's time is in the overflow row.
+            if usage.get(&key)?.is_none() && usage.put(&key, &UsageRow::ZERO).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the open slices of CPUs that were idle before the flush, and so were not flushed, as
     /// far as `until`.
     pub(super) fn add_idle(
@@ -50,9 +66,11 @@ impl Session {
                     if let Some(row) = self.object.maps.usage.get(&key)? {
                         *rows.get_or_zero(key) = row;
                     }
-                } else if group < plan.fixed() || group as u64 == after.live {
+                } else if let Some(row) = rows.get_mut(&key)
                     // Of the groups that take turns only one was live.
-                    let row = rows.get_or_zero(key);
+                    && (group < plan.fixed() || group as u64 == after.live)
+                {
+                    // Without a row in a map that is full, the slice will be charged to overflow.
                     let open = Open {
                         clock: time.saturating_sub(after.since),
                         live: time.saturating_sub(after.read),
@@ -61,6 +79,8 @@ impl Session {
                 }
             }
         }
+        // Those that nothing was charged to yet.
+        rows.retain(|key, row| key.cgroup != CgroupId::IDLE || *row != UsageRow::ZERO);
         let IdleRows(last) = &mut self.idle;
         // They are the first: no cgroup has a smaller id.
         for (key, row) in rows
