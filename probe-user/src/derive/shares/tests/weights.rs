@@ -3,12 +3,16 @@
 use super::*;
 use crate::catalogue::Of;
 
-fn spr(sockets: u32, metric: &str) -> Plan {
+fn on(tree: &str, chip: &str, sockets: u32, metric: &str) -> Plan {
     let machine = Hardware {
         sockets: Some(sockets),
-        ..Hardware::of_chip(Chip::named("sapphire-rapids").unwrap())
+        ..Hardware::of_chip(Chip::named(chip).unwrap())
     };
-    plan_of("spr", machine, metric)
+    plan_of(tree, machine, metric)
+}
+
+fn spr(sockets: u32, metric: &str) -> Plan {
+    on("spr", "sapphire-rapids", sockets, metric)
 }
 
 fn names(plan: &Plan) -> Vec<(&str, bool)> {
@@ -60,6 +64,52 @@ fn a_xeon_is_weighed_by_what_left_the_core() {
     );
     let four = spr(4, "memory_bandwidth_read");
     assert_eq!(names(&four), [("llc_read_misses", false)]);
+    for (tree, chip) in [("icx", "ice-lake-server"), ("gnr", "granite-rapids")] {
+        let both = "memory_bandwidth_read,memory_bandwidth_write";
+        assert_eq!(
+            names(&on(tree, chip, 1, both)),
+            [("l3_read_misses", false), ("memory_writes", false)]
+        );
+        assert_eq!(
+            names(&on(tree, chip, 2, both)),
+            [("dram_reads", true), ("memory_writes", false)]
+        );
+    }
+}
+
+/// Devices of the other socket count there, so that two sockets have no shares; what cores write is
+/// not counted at all.
+#[test]
+fn the_reads_of_an_epyc_are_divided_by_fills_from_memory() {
+    let metric = "memory_bandwidth_read";
+    let epycs = [("zen4", "epyc-zen4", 4), ("zen5", "epyc-zen5", 8)];
+    for (tree, chip, roots) in epycs {
+        let plan = on(tree, chip, 1, metric);
+        assert_eq!(names(&plan), [("l2_fills_from_dram", false)]);
+        let lines = |event: &str, _| {
+            if event.contains("amd_df") {
+                25_000
+            } else {
+                500_000
+            }
+        };
+        let counts = [(0, 7, [300, 0]), (0, 8, [100, 0])];
+        let mut window = window(&plan, &lines, &counts);
+        // The tree has two.
+        window.uncore.retain(|reading| reading.socket == 0);
+        let io = roots * 1_600;
+        assert_eq!(
+            shares(&plan, &window),
+            [
+                row(metric, 0, "cgroup 7", (128_000 - io) / 4 * 3),
+                row(metric, 0, "cgroup 8", (128_000 - io) / 4),
+                row(metric, 0, "Io", io),
+                row(metric, 0, "Unattributed", 0),
+            ]
+        );
+        assert_eq!(names(&on(tree, chip, 2, metric)), []);
+        assert_eq!(names(&on(tree, chip, 1, "memory_bandwidth_write")), []);
+    }
 }
 
 /// The CPUs of both sockets read the memory of socket 0: cgroup 7 from here, cgroup 8 from there.
