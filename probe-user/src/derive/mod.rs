@@ -5,6 +5,7 @@ mod counts;
 mod ddio;
 mod latency;
 mod metrics;
+mod neighbours;
 mod own;
 mod pages;
 mod report;
@@ -20,6 +21,7 @@ use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics};
 pub use self::{
     accesses::served_name,
     ddio::{Advice, Finding, advice_for, finding},
+    neighbours::{Neighbours, PRESSURE, Verdict},
     report::{Cell, Group, Part, Report, Table},
     series::{Attributes, Counting, Kind, Metric, Series, Subject},
     value::{Counter, Estimate, Histogram, Method, Reason, Value},

@@ -173,6 +173,25 @@ impl Report {
         }
     }
 
+    /// Adds series to the rows whose subjects they name, in the order of the rows.
+    pub(super) fn add_to_rows(&mut self, more: impl Iterator<Item = Series>) {
+        let mut more = more.peekable();
+        let mut all = Vec::with_capacity(self.series.len() + more.size_hint().0);
+        for group in self.groups() {
+            all.extend_from_slice(group.series);
+            let subject = group.series[0].subject;
+            all.extend(more.next_if(|next| group.part == Part::Rows && next.subject == subject));
+        }
+        self.series = all;
+    }
+
+    /// Adds series to the shares.
+    pub(super) fn add_to_shares(&mut self, more: Vec<Series>) {
+        let own = self.series.iter().position(|it| self.part(it) == Part::Own);
+        let at = own.unwrap_or(self.series.len());
+        self.series.splice(at..at, more);
+    }
+
     /// Reserves memory for this many rows with these series each, and for what comes after them, so
     /// that the vectors are not copied while they grow.
     pub(super) fn reserve(&mut self, rows: usize, counters: usize, gauges: usize) {

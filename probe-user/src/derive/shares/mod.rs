@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The suffix of the names of shares.
-const APPORTIONED: &str = "_apportioned";
+pub(super) const APPORTIONED: &str = "_apportioned";
 
 /// The share of an owner in a socket's value of a metric.
 #[derive(Clone, Debug, PartialEq)]
