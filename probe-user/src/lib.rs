@@ -32,6 +32,7 @@ pub mod join;
 pub mod list;
 pub mod machine;
 pub mod names;
+pub mod pipeline;
 pub mod plan;
 pub mod record;
 pub mod session;

@@ -31,9 +31,11 @@ const ORDER: &[&str] = &[
     "join",
     "derive",
     "emit",
+    "pipeline",
     "record",
     "import",
     "list",
+    "agent",
     "doctor",
 ];
 

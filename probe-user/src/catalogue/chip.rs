@@ -55,6 +55,19 @@ pub struct PlatformSpec {
     pub weights: Option<Vec<WeightSpec>>,
     /// The platform whose weights hold here too.
     pub weights_of: Option<String>,
+    /// What the agent counts here unless it is told; absent: what the PMU counts at one time.
+    pub agent: Option<ProfileSpec>,
+}
+
+/// A `[platform.agent]` table: what is counted all the time, at the least cost.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileSpec {
+    /// Events of the core in perf's syntax, which its counters hold at one time.
+    pub events: String,
+    /// Metrics, of the uncore where the machine shows it.
+    #[serde(default)]
+    pub metrics: Vec<String>,
 }
 
 /// An architecture.

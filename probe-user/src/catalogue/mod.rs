@@ -32,6 +32,7 @@ mod pci;
 mod refer;
 mod select;
 mod template;
+mod told;
 #[cfg(test)]
 mod tests;
 
@@ -39,7 +40,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 pub use self::{
     chip::{
-        Arch, Chip, ChipSpec, CpuModels, Driver, Gpus, Hardware, Models, Platform, PlatformSpec,
+        Arch, Chip, ChipSpec, CpuModels, Driver, Gpus, Hardware, Models, Platform, PlatformSpec, ProfileSpec,
         UncoreSpec, WeightSpec,
     },
     counts::Counts,

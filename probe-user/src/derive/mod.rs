@@ -154,7 +154,7 @@ fn rank(label: &Entity) -> u8 {
         Entity::Pod(_) => 1,
         Entity::Container { .. } => 2,
         Entity::Cgroup(_) | Entity::Process { .. } => 3,
-        Entity::EndedProcesses | Entity::Unnamed(_) => 4,
+        Entity::EndedProcesses | Entity::Unnamed(_) | Entity::Others => 4,
         Entity::System => 5,
         Entity::Overflow | Entity::Unattributed => 6,
         Entity::Idle | Entity::SystemAndIdle => 7,

@@ -34,6 +34,7 @@ fn entity_label(entity: &Entity) -> (&'static str, Cow<'_, str>) {
         }
         Entity::EndedProcesses => ("ended", "other processes that ended".into()),
         Entity::Unnamed(id) => ("cgroup", format!("id {id} (name lost)").into()),
+        Entity::Others => ("other", "other".into()),
         Entity::System => ("system", "system".into()),
         Entity::Overflow => ("overflow", "system (overflow)".into()),
         Entity::Unattributed => ("unattributed", "unattributed".into()),

@@ -12,7 +12,10 @@ mod tests;
 
 use std::io::{self, Write};
 
-pub use self::screen::Screen;
+pub use self::{
+    openmetrics::{Dialect, Exposition},
+    screen::Screen,
+};
 use crate::derive::Report;
 
 /// The formats, each with the module whose `write` makes it.

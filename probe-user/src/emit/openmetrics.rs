@@ -5,12 +5,17 @@
 //! their errors in families beside them. A series without a value is left out, and
 //! `pmuscope_absent_values` counts these by reason. Values of the machine, and accesses by data
 //! source, have names of their own, so that a sum over a metric counts nothing twice.
+//!
+//! [`Exposition`] is the same for a server that is scraped: also in the text format of Prometheus
+//! 0.0.4, and without what costs many series and tells little.
 
+mod exposition;
 mod family;
 mod text;
 
 use std::{collections::BTreeMap, io};
 
+pub use self::exposition::{Dialect, Exposition};
 use self::{
     family::{Aspect, Families, Family, Level},
     text::Text,
@@ -25,30 +30,13 @@ use crate::derive::{
 };
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
-    let mut samples = Samples::new(report);
+    let mut samples = Samples::new(report, false);
     for group in report.groups() {
         if group.part != Part::Own || options.with_self {
             samples.add(&group);
         }
     }
-    let labels = Labels::of(report);
-    let mut text = Text::new(out);
-    for (family, samples) in samples.families.list().iter().zip(&samples.by_family) {
-        text.head(&family.name, family.type_name(), &family.unit, &family.help);
-        for (series, number) in samples {
-            sample(&mut text, report, family, &labels, series, *number);
-        }
-    }
-    if !samples.absent.is_empty() {
-        let name = "pmuscope_absent_values";
-        text.head(name, "gauge", "", "Series without a value, by the reason");
-        for (reason, count) in samples.absent {
-            let reason = text::label("reason", reason);
-            #[expect(clippy::cast_precision_loss, reason = "a number of series")]
-            text.sample(name, "", &[&reason], count as f64);
-        }
-    }
-    text.end();
+    samples.write(Text::new(out, Dialect::OpenMetrics, ""), true);
     Ok(())
 }
 
@@ -59,16 +47,41 @@ struct Samples<'a> {
     by_family: Vec<Vec<(&'a Series, f64)>>,
     /// The number of series without a value, by reason.
     absent: BTreeMap<&'static str, u64>,
+    /// Whether what costs many series and tells little is left out.
+    lean: bool,
 }
 
 impl<'a> Samples<'a> {
-    fn new(report: &'a Report) -> Self {
+    fn new(report: &'a Report, lean: bool) -> Self {
         Self {
             report,
             families: Families::new(report),
             by_family: Vec::new(),
             absent: BTreeMap::new(),
+            lean,
         }
+    }
+
+    /// Writes them, with the times at which counters began where `created` says so.
+    fn write(&self, mut text: Text<'_>, created: bool) {
+        let labels = Labels::of(self.report);
+        for (family, samples) in self.families.list().iter().zip(&self.by_family) {
+            text.head(&family.name, family.type_name(), &family.unit, &family.help);
+            for (series, number) in samples {
+                let written = (*series, *number);
+                sample(&mut text, self.report, family, &labels, written, created);
+            }
+        }
+        if !self.absent.is_empty() {
+            let name = "pmuscope_absent_values";
+            text.head(name, "gauge", "", "Series without a value, by the reason");
+            for (reason, count) in &self.absent {
+                let reason = text::label("reason", reason);
+                #[expect(clippy::cast_precision_loss, reason = "a number of series")]
+                text.sample(name, "", &[&reason], *count as f64);
+            }
+        }
+        text.end();
     }
 
     fn add(&mut self, group: &Group<'a>) {
@@ -141,6 +154,9 @@ impl<'a> Samples<'a> {
     }
 
     fn push(&mut self, series: &'a Series, level: Level, aspect: Aspect, number: f64) {
+        if self.lean && exposition::is_left_out(self.report, series, aspect) {
+            return;
+        }
         let by_source = self.report.attributes(series).source.is_some();
         let family = self.families.of(series.metric, level, by_source, aspect);
         if self.by_family.len() <= family {
@@ -182,8 +198,8 @@ fn sample(
     report: &Report,
     family: &Family,
     labels: &Labels,
-    series: &Series,
-    number: f64,
+    (series, number): (&Series, f64),
+    with_created: bool,
 ) {
     let attributes = series.attributes as usize;
     let subject = labels.subjects[series.subject as usize].as_str();
@@ -199,13 +215,15 @@ fn sample(
     match &series.value {
         _ if family.kind == Kind::Counter => {
             text.sample(&family.name, "_total", labels, number * family.factor);
-            if let Some(total) = report.total(series) {
+            if let Some(total) = report.total(series).filter(|_| with_created) {
                 text.sample(&family.name, "_created", labels, created(total.start));
             }
         }
         Ok(Value::Histogram(histogram)) => {
             text.histogram(&family.name, labels, histogram, family.factor);
-            text.sample(&family.name, "_created", labels, created(histogram.start));
+            if with_created {
+                text.sample(&family.name, "_created", labels, created(histogram.start));
+            }
         }
         Ok(Value::Info(texts)) => {
             let texts = texts.iter().map(|(name, value)| text::label(name, value));

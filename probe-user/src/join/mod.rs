@@ -58,6 +58,8 @@ pub enum Entity {
     EndedProcesses,
     /// A cgroup whose name was lost (see `lost_events`).
     Unnamed(u64),
+    /// Containers that are too many to be shown one by one.
+    Others,
     /// In no container: the host's own processes and the kernel's threads.
     System,
     /// Counts that the USAGE map had no room for.

@@ -8,6 +8,7 @@ mod pack;
 mod planner;
 mod recorded;
 mod sampled;
+mod wanted;
 mod weights;
 
 use std::{ops::Range, sync::Arc};
@@ -21,6 +22,7 @@ pub use self::{
     defaults::{DefaultsError, default_events},
     error::PlanError,
     planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
+    wanted::{Wanted, WantedError},
     weights::PlannedWeight,
 };
 use crate::{

@@ -4,15 +4,12 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip},
+    catalogue::{Catalogue, Chip, Hardware},
     list::{Inventory, MetricItem, Part, write_metrics},
     machine::Machine,
 };
 
-use crate::{
-    chip,
-    print::{Format, to_stdout},
-};
+use crate::print::{Format, to_stdout};
 
 /// Arguments of `list`.
 #[derive(clap::Args)]
@@ -41,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let told = chip::told(&machine, args.chip);
+    let told = Hardware::told(&machine, args.chip);
     let named: Option<Vec<&str>> = match (args.part, &args.names) {
         (Some(Part::Metrics), Some(names)) => {
             let metrics = catalogue.select(names, &told)?;

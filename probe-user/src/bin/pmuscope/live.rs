@@ -4,7 +4,6 @@
 use std::{
     ffi::OsString,
     io,
-    os::fd::RawFd,
     path::PathBuf,
     process::{ExitCode, ExitStatus},
     task::{Context, Waker},
@@ -14,24 +13,19 @@ use std::{
 use anyhow::{Context as _, Result};
 use probe_common::CgroupId;
 use probe_user::{
-    derive::Report,
     emit::{Emitter, Format},
-    join::{By, CommandOwner, Joined, View},
+    join::{By, CommandOwner, View},
     machine::cgroup::Hierarchy,
+    pipeline::{Pipeline, every, tick},
     plan::Plan,
-    session::{Command, Session, spe::UPKEEP},
-    snapshot::{Hook, Snapshot},
-    window::Window,
+    session::{Command, Session},
+    snapshot::Snapshot,
 };
 use rustix::process::Signal as SignalName;
 use tokio::{
-    io::{
-        Interest,
-        unix::{AsyncFd, AsyncFdReadyGuard},
-    },
     signal::unix::{Signal, SignalKind, signal},
     task::yield_now,
-    time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until},
+    time::Interval,
 };
 
 use crate::{
@@ -119,20 +113,9 @@ pub(crate) fn run<S: FnOnce(bool) -> Result<Session>>(
 
 /// A running session with all that it waits for.
 struct Live {
-    session: Session,
-    view: View,
-    last: Snapshot,
-    /// The window before, whose totals go on.
-    before: Option<(Window, Joined)>,
-    report: Report,
+    pipeline: Pipeline,
     emitter: Emitter<Output>,
     timer: Option<Interval>,
-    /// When to look whether the next counter group has its turn, where groups take turns.
-    rotation: Option<Instant>,
-    /// How long a turn lasts, if the user sets it.
-    turn: Option<Duration>,
-    /// Of samples, where there are any.
-    upkeep: Option<Interval>,
     ending: Ending,
     /// SIGCONT: after Ctrl-Z the shell has written to the terminal.
     resumed: Signal,
@@ -174,18 +157,11 @@ impl Live {
             merged_idle: false,
             accesses,
         };
-        let last = session.pull()?;
+        let pipeline = Pipeline::start(session, view, turn)?;
         ending.start(command)?;
         Ok(Self {
             timer: args.interval.map(Duration::from_millis).map(every),
-            rotation: session.rotates().then(Instant::now),
-            turn,
-            upkeep: session.samples().then(|| every(UPKEEP)),
-            session,
-            view,
-            last,
-            before: None,
-            report: Report::default(),
+            pipeline,
             emitter,
             ending,
             resumed: signal(SignalKind::from_raw(SignalName::CONT.as_raw()))
@@ -200,18 +176,6 @@ impl Live {
         &mut self,
         look: &mut impl FnMut(&Plan, &Snapshot),
     ) -> Result<Option<ExitStatus>> {
-        // SAFETY: the session owns the descriptor and outlives this function.
-        let lifecycle = unsafe {
-            AsyncFd::register_with_interest(self.session.lifecycle_fd(), Interest::READABLE)
-        }
-        .context("cannot listen for cgroups that come and go")?;
-        let hotplug = self
-            .session
-            .hotplug_fd()
-            // SAFETY: as above.
-            .map(|fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) })
-            .transpose()
-            .context("cannot listen for CPUs that come and go")?;
         loop {
             tokio::select! {
                 () = tick(&mut self.timer) => {
@@ -220,20 +184,8 @@ impl Live {
                         return Ok(None);
                     }
                 }
-                () = until(self.rotation) => {
-                    let left = self.session.take_turn(self.turn)?;
-                    self.rotation = Some(Instant::now() + left);
-                }
-                () = tick(&mut self.upkeep) => self.session.upkeep()?,
+                kept = self.pipeline.keep() => match kept? {},
                 ended = self.ending.wait() => return ended,
-                ready = lifecycle.readable() => {
-                    ready.context("cannot listen for cgroups that come and go")?.clear_ready();
-                    self.session.drain()?;
-                }
-                ready = readable(hotplug.as_ref()) => {
-                    ready.context("cannot listen for CPUs that come and go")?.clear_ready();
-                    self.session.drain()?;
-                }
             }
         }
     }
@@ -250,57 +202,16 @@ impl Live {
         if resumed.is_ready() {
             self.emitter.get_mut().forget_drawing();
         }
-        // The hook of the window that ends: the pull may fall back to another.
-        self.view.merged_idle = self.session.hook() == Hook::CgroupSwitches;
-        let now = self.session.pull()?;
-        let plan = self.session.plan();
-        look(plan, &now);
-        let (window, joined) = match &self.before {
-            Some((window, joined)) => (window.next(&self.last, &now, plan), Some(joined)),
-            None => (Window::between(&self.last, &now, plan), None),
-        };
-        let joined = self.view.join(plan, &window, joined);
-        self.report.renew(plan, &window, &joined, &self.view);
-        self.before = Some((window, joined));
+        self.pipeline.advance()?;
+        look(self.pipeline.plan(), self.pipeline.snapshot());
         let screen = self.emitter.get_mut().screen();
         self.emitter.set_screen(screen);
-        let printed = self.emitter.write(&self.report);
-        self.last = now;
-        match printed {
+        match self.emitter.write(self.pipeline.report()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.unread = true;
                 Ok(())
             }
             printed => printed.context("cannot write the output"),
         }
-    }
-}
-
-fn every(period: Duration) -> Interval {
-    let mut timer = interval_at(Instant::now() + period, period);
-    timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    timer
-}
-
-async fn tick(timer: &mut Option<Interval>) {
-    match timer {
-        Some(timer) => drop(timer.tick().await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
-pub(crate) async fn readable(
-    fd: Option<&AsyncFd<RawFd>>,
-) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
-    match fd {
-        Some(fd) => fd.readable().await,
-        None => std::future::pending().await,
     }
 }

@@ -1,6 +1,5 @@
 //! The `pmuscope` binary: arguments in, exit code out.
 
-mod chip;
 mod derive;
 mod doctor;
 mod ending;

@@ -1,12 +1,16 @@
-//! The text format itself: heads, samples, escapes and numbers.
+//! The text formats themselves: heads, samples, escapes and numbers.
 
 use std::io::Write as _;
 
+use super::Dialect;
 use crate::{derive::Histogram, emit::printable::printable};
 
 /// An exposition that is being written.
 pub(super) struct Text<'a> {
     out: &'a mut Vec<u8>,
+    dialect: Dialect,
+    /// Labels of every sample.
+    labels: &'a str,
 }
 
 /// `name="value"`. Beside the escapes of the format, what acts on a terminal is written as Rust
@@ -29,15 +33,27 @@ fn escape(into: &mut String, text: &str, quotes: bool) {
 }
 
 impl<'a> Text<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
-        Self { out }
+    pub(super) fn new(out: &'a mut Vec<u8>, dialect: Dialect, labels: &'a str) -> Self {
+        Self {
+            out,
+            dialect,
+            labels,
+        }
     }
 
     /// Begins a family.
     pub(super) fn head(&mut self, name: &str, type_name: &str, unit: &str, help: &str) {
+        let open = self.dialect == Dialect::OpenMetrics;
+        // Prometheus knows the names of samples only, and no more than these types.
+        let (suffix, type_name) = match type_name {
+            "counter" if !open => ("_total", type_name),
+            "info" if !open => ("_info", "gauge"),
+            "stateset" if !open => ("", "gauge"),
+            _ => ("", type_name),
+        };
+        let name = &format!("{name}{suffix}");
         let mut escaped = String::new();
-        // A help text is escaped like a label, except for quotes.
-        escape(&mut escaped, help, true);
+        escape(&mut escaped, help, open);
         let words: &[&str] = &[
             "# HELP ",
             name,
@@ -50,7 +66,7 @@ impl<'a> Text<'a> {
             "\n",
         ];
         self.add(words);
-        if !unit.is_empty() {
+        if open && !unit.is_empty() {
             self.add(&["# UNIT ", name, " ", unit, "\n"]);
         }
     }
@@ -88,13 +104,16 @@ impl<'a> Text<'a> {
 
     /// Ends the exposition.
     pub(super) fn end(&mut self) {
-        self.add(&["# EOF\n"]);
+        if self.dialect == Dialect::OpenMetrics {
+            self.add(&["# EOF\n"]);
+        }
     }
 
     fn labelled(&mut self, name: &str, suffix: &str, labels: &[&str], bound: &str) {
         self.add(&[name, suffix]);
         let mut separator = "{";
-        for label in labels.iter().filter(|label| !label.is_empty()) {
+        let labels = [self.labels].into_iter().chain(labels.iter().copied());
+        for label in labels.filter(|label| !label.is_empty()) {
             self.add(&[separator, label]);
             separator = ",";
         }

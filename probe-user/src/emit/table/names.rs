@@ -83,6 +83,7 @@ fn kind(subject: &Subject) -> Option<&'static str> {
         Entity::Cgroup(_) | Entity::Unnamed(_) => Some("cgroup"),
         Entity::Pod(_) => Some(""),
         Entity::Command(_)
+        | Entity::Others
         | Entity::System
         | Entity::Overflow
         | Entity::Unattributed

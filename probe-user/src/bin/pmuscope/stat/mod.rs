@@ -6,17 +6,15 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip, Metric, Settings},
-    devices::Devices,
-    event::{self},
+    catalogue::{Catalogue, Chip, Hardware},
     join::By,
-    machine::{Machine, Pmus},
-    plan::{Capacity, Plan, Request, default_events},
+    machine::Machine,
+    plan::{Plan, Wanted},
     session::{Config, Session, SpeConfig},
     snapshot::Hook,
 };
 
-use crate::{chip, live};
+use crate::live;
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -109,77 +107,15 @@ fn config(args: &Args, plan: Plan, follow_command: bool) -> Config {
 
 /// The events of `-e` and the metrics of `-M`, or what fits this machine, packed into groups.
 fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
-    let (pmus, online) = (machine.pmus()?, machine.online()?);
     let mut catalogue = Catalogue::builtin()?;
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let told = chip::told(machine, args.chip);
-    let metrics = match args.metric.as_slice() {
-        [] => Vec::new(),
-        lists => catalogue.select(&lists.join(","), &told)?,
+    let wanted = Wanted {
+        events: args.event.clone(),
+        metrics: args.metric.clone(),
+        reserve_counters: args.reserve_counters,
+        device: args.device.clone(),
     };
-    let cpus = online.len();
-    let capacity =
-        Capacity::of_this_machine(&catalogue, &told, pmus, online, args.reserve_counters);
-    let events = match (args.event.as_slice(), args.metric.as_slice()) {
-        ([], []) => default_events(pmus, &capacity)?,
-        ([], _) => Vec::new(),
-        (lists, _) => event::parse(&lists.join(","), pmus)?,
-    };
-    let general = catalogue.metrics().filter(|metric| metric.family.fallback);
-    let request = Request {
-        events: &events,
-        metrics: &metrics,
-        offered: &general.collect::<Vec<_>>(),
-        machine: told,
-        cpus,
-        settings: settings(args, machine, pmus, &catalogue)?,
-    };
-    let mut plan = Plan::packed(&request, pmus, &capacity)?;
-    if let Some(why) = &plan.weights_in_turns {
-        tracing::warn!(
-            "the counters that tell whose traffic it is take turns with others, as {why}: shares \
-             have a larger counting error"
-        );
-    }
-    let of_devices = |metric: &&Metric| metric.apportion.is_of_device();
-    if metrics.iter().any(of_devices) {
-        plan.devices = Arc::new(Devices::read(machine, pmus, &catalogue));
-    }
-    Ok(plan)
-}
-
-/// The filters that narrow PMUs to the device of `--device`.
-fn settings(
-    args: &Args,
-    machine: &Machine,
-    pmus: &Pmus,
-    catalogue: &Catalogue,
-) -> Result<Settings> {
-    if args.metric.is_empty() && args.device.is_none() {
-        return Ok(Settings::default());
-    }
-    let devices = Devices::read(machine, pmus, catalogue);
-    let all = Settings {
-        parts: devices.parts(),
-        ..Settings::default()
-    };
-    let Some(name) = &args.device else {
-        return Ok(all);
-    };
-    let Some((complex, port, device)) = devices.find(name) else {
-        bail!("there is no PCI device {name}: `pmuscope list devices` shows those of this machine");
-    };
-    let narrowed = complex.narrowed(port, device);
-    if narrowed.is_empty() {
-        bail!(
-            "no PMU of this machine counts {name} by itself: `pmuscope list devices` shows which \
-             it can"
-        );
-    }
-    Ok(Settings {
-        device: narrowed,
-        ..all
-    })
+    Ok(wanted.plan(machine, &catalogue, Hardware::told(machine, args.chip))?)
 }

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use probe_user::{
+    pipeline::readable,
     record::{RecordError, Recorder, Sink, Target},
     session::Command,
 };
@@ -19,7 +20,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::{ending::Ending, live};
+use crate::ending::Ending;
 
 /// What ends a recording, besides Ctrl-C.
 pub(crate) enum End {
@@ -77,7 +78,7 @@ pub(crate) async fn until_the_end(
                 recorder.woken()?;
                 recorder.round(sink)?;
             }
-            ready = live::readable(hotplug.as_ref()) => {
+            ready = readable(hotplug.as_ref()) => {
                 ready.context("cannot listen for CPUs that come and go")?.clear_ready();
                 recorder.round(sink)?;
             }

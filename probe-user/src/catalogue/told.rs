@@ -1,27 +1,28 @@
 //! The chip that metrics hold on: that of this machine, or the one that was named.
 
-use probe_user::{
-    catalogue::{Chip, Hardware},
-    machine::Machine,
-};
+use super::{Chip, Hardware};
+use crate::machine::Machine;
 
-/// What `--chip` says, with a warning where this machine is known to be another one: formulas and
-/// coverage of the wrong chip give wrong values, and no error.
-pub(crate) fn told(machine: &Machine, named: Option<Chip>) -> Hardware {
-    let detected = Hardware::detect(machine);
-    let Some(named) = named else {
-        return detected;
-    };
-    if let Some(here) = other(&detected, named) {
-        tracing::warn!(
-            "--chip {named} is not what this machine is found to be, which is {here}: metrics are \
-             those that are documented for {named}"
-        );
-    }
-    // The chip does not tell how many sockets this machine has.
-    Hardware {
-        sockets: detected.sockets,
-        ..Hardware::of_chip(named)
+impl Hardware {
+    /// What the user named, or what this machine is found to be. A warning where it is known to be
+    /// another one: formulas and coverage of the wrong chip give wrong values, and no error.
+    #[must_use]
+    pub fn told(machine: &Machine, named: Option<Chip>) -> Self {
+        let detected = Self::detect(machine);
+        let Some(named) = named else {
+            return detected;
+        };
+        if let Some(here) = other(&detected, named) {
+            tracing::warn!(
+                "chip {named} is not what this machine is found to be, which is {here}: metrics \
+                 are those that are documented for {named}"
+            );
+        }
+        // The chip does not tell how many sockets this machine has.
+        Self {
+            sockets: detected.sockets,
+            ..Self::of_chip(named)
+        }
     }
 }
 

@@ -1,0 +1,222 @@
+//! The keys: what each sets, and which values it takes.
+
+use std::{
+    net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _},
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::ValueEnum;
+
+use super::{Config, Enabled, JsonTo, settings::Given};
+use crate::{catalogue::Chip, event::Nearest, join::By, session::spe::LOWEST_IN_BUDGET};
+
+/// A key.
+pub(super) struct Key {
+    name: &'static str,
+    pub(super) set: fn(&mut Config, Given<'_>) -> Result<(), String>,
+}
+
+/// All of them; a name before a point is that of a section.
+const KEYS: &[Key] = &[
+    key("interval", |config, given| {
+        let interval = duration(&given)?;
+        if !(Duration::from_millis(10)..=Duration::from_hours(1)).contains(&interval) {
+            return Err("is from 10ms to 1h".to_owned());
+        }
+        config.interval = interval;
+        Ok(())
+    }),
+    key("count.events", |config, given| {
+        config.count.events = lists(&given)?;
+        Ok(())
+    }),
+    key("count.metrics", |config, given| {
+        config.count.metrics = lists(&given)?;
+        Ok(())
+    }),
+    key("count.by", |config, given| {
+        config.count.by = match choice(&given)? {
+            by @ (By::Container | By::Pod) => by,
+            By::Cgroup | By::Process => return Err("is container or pod".to_owned()),
+        };
+        Ok(())
+    }),
+    key("count.chip", |config, given| {
+        config.count.chip = Some(choice::<Chip>(&given)?);
+        Ok(())
+    }),
+    key("count.reserve_counters", |config, given| {
+        config.count.reserve_counters = given.to()?;
+        Ok(())
+    }),
+    key("count.hook", |config, given| {
+        config.count.hook = choice(&given)?;
+        Ok(())
+    }),
+    key("count.max_rows", |config, given| match given.to()? {
+        0_u32 => Err("is 1 at least".to_owned()),
+        rows => {
+            config.count.max_rows = Some(rows);
+            Ok(())
+        }
+    }),
+    key("spe.enabled", |config, given| {
+        config.spe.enabled = match (given.to::<bool>(), given.to::<String>().as_deref()) {
+            (Ok(true), _) => Enabled::On,
+            (Ok(false), _) => Enabled::Off,
+            (_, Ok("auto")) => Enabled::Auto,
+            _ => return Err("is true, false or \"auto\"".to_owned()),
+        };
+        Ok(())
+    }),
+    key("spe.period", |config, given| match given.to()? {
+        period @ LOWEST_IN_BUDGET.. => {
+            config.spe.period = period;
+            Ok(())
+        }
+        _ => Err(format!(
+            "is {LOWEST_IN_BUDGET} at least, as the period follows the budget"
+        )),
+    }),
+    key("spe.budget", |config, given| {
+        config.spe.budget = percent(&given)?;
+        Ok(())
+    }),
+    key("series.max", |config, given| {
+        config.series.max = given.to()?;
+        Ok(())
+    }),
+    key("series.labels", |config, given| {
+        config.series.labels = given.to()?;
+        match config.series.labels.keys().find(|name| !is_label(name)) {
+            None => Ok(()),
+            Some(name) => Err(format!(
+                "`{name}` cannot be a label: a name has letters, digits and `_`, does not begin \
+                 with a digit or `__`, and is none of pmuscope's own ({})",
+                OWN_LABELS.join(", ")
+            )),
+        }
+    }),
+    key("http.listen", |config, given| {
+        config.http.listen = address(&given.to::<String>()?)?;
+        Ok(())
+    }),
+    key("http.web_config", |config, given| {
+        config.http.web_config = Some(path(&given)?);
+        Ok(())
+    }),
+    key("json.path", |config, given| {
+        config.json = Some(match given.to::<String>()?.as_str() {
+            "-" => JsonTo::Stdout,
+            _ => JsonTo::File(path(&given)?),
+        });
+        Ok(())
+    }),
+    key("run.directory", |config, given| {
+        config.run = path(&given)?;
+        Ok(())
+    }),
+];
+
+/// Labels that series have anyway.
+const OWN_LABELS: &[&str] = &[
+    "device", "event", "group", "kind", "le", "method", "name", "operation", "pci_devices", "pid",
+    "pod_uid", "quantile", "reason", "socket", "source", "version",
+];
+
+const fn key(
+    name: &'static str,
+    set: fn(&mut Config, Given<'_>) -> Result<(), String>,
+) -> Key {
+    Key { name, set }
+}
+
+/// The key of that name.
+pub(super) fn of(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The names of all keys.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|key| key.name)
+}
+
+/// Whether keys are in a section of that name.
+pub(super) fn is_section(name: &str) -> bool {
+    let mut sections = names().filter_map(|key| key.split_once('.'));
+    sections.any(|(section, _)| section == name)
+}
+
+/// Lists of names, none of them empty.
+fn lists(given: &Given<'_>) -> Result<Vec<String>, String> {
+    let lists = given.texts()?;
+    match lists.iter().any(|list| list.trim().is_empty()) {
+        true => Err("has an empty name".to_owned()),
+        false => Ok(lists),
+    }
+}
+
+fn duration(given: &Given<'_>) -> Result<Duration, String> {
+    let text: String = given.to()?;
+    humantime::parse_duration(&text)
+        .map_err(|error| format!("is a time such as \"10s\" or \"500ms\": {error}"))
+}
+
+/// `0.5%` as 0.005.
+fn percent(given: &Given<'_>) -> Result<f64, String> {
+    let text: String = given.to()?;
+    let number = text.strip_suffix('%').and_then(|it| it.trim().parse().ok());
+    number
+        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+        .map(|percent: f64| percent / 100.0)
+        .ok_or_else(|| "is a share above 0% up to 100%, such as \"0.5%\"".to_owned())
+}
+
+fn path(given: &Given<'_>) -> Result<PathBuf, String> {
+    let path = PathBuf::from(given.to::<String>()?);
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err("is a path from the root, such as \"/run/pmuscope\"".to_owned()),
+    }
+}
+
+/// One of a few words.
+fn choice<T: ValueEnum>(given: &Given<'_>) -> Result<T, String> {
+    let text: String = given.to()?;
+    T::from_str(&text, false).map_err(|_| {
+        let names = T::value_variants().iter().filter_map(T::to_possible_value);
+        let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
+        let nearest = Nearest::to(&text, names);
+        format!("there is no `{text}`; the nearest are {nearest}")
+    })
+}
+
+/// `127.0.0.1:9464`, `[::1]:9464`, `localhost:9464`, `:9464` for all addresses; None for `off`.
+fn address(text: &str) -> Result<Option<SocketAddr>, String> {
+    let wrong = "is ADDRESS:PORT such as \"127.0.0.1:9464\", \":9464\" for all addresses, or \"off\"";
+    if text == "off" {
+        return Ok(None);
+    }
+    if let Some(port) = text.strip_prefix(':') {
+        let port = port.parse().map_err(|_| wrong.to_owned())?;
+        return Ok(Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))));
+    }
+    if let Ok(address) = text.parse() {
+        return Ok(Some(address));
+    }
+    // No question to the network: localhost alone has a name.
+    let local = text.starts_with("localhost:");
+    let mut found = local
+        .then(|| text.to_socket_addrs().ok())
+        .flatten()
+        .ok_or_else(|| wrong.to_owned())?;
+    Ok(found.next())
+}
+
+/// Whether a user's label may have that name.
+fn is_label(name: &str) -> bool {
+    let first = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    let rest = name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
+    first && rest && !name.starts_with("__") && !OWN_LABELS.contains(&name)
+}

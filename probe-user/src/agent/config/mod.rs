@@ -1,0 +1,209 @@
+//! Configuration: a file in TOML, then the environment, then flags. It is validated as a whole:
+//! every error names the place and the key.
+
+mod error;
+mod keys;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+pub use self::error::{ConfigError, Mistake};
+use self::settings::Setting;
+use crate::{
+    catalogue::Chip,
+    join::By,
+    session::spe::{DEFAULT_BUDGET, DEFAULT_PERIOD},
+    snapshot::Hook,
+};
+
+/// Where the file is looked for unless it is named.
+pub const DEFAULT_FILE: &str = "/etc/pmuscope/agent.toml";
+
+/// How environment variables begin that set something.
+pub const PREFIX: &str = "PMUSCOPE_AGENT_";
+
+/// All settings of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Time between two pulls.
+    pub interval: Duration,
+    /// What is counted.
+    pub count: Count,
+    /// Sampling of memory accesses.
+    pub spe: Spe,
+    /// What is exported.
+    pub series: Series,
+    /// The server.
+    pub http: Http,
+    /// Where a line of JSON goes for each window.
+    pub json: Option<JsonTo>,
+    /// Directory of the lock and of the files that switch the agent off.
+    pub run: PathBuf,
+}
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Lists of events in perf's syntax. Without these and metrics: the profile of the machine.
+    pub events: Vec<String>,
+    /// Lists of metrics.
+    pub metrics: Vec<String>,
+    /// What a row stands for: containers or pods.
+    pub by: By,
+    /// The chip, if it is not detected.
+    pub chip: Option<Chip>,
+    /// Hardware counters of each core that stay free for other users.
+    pub reserve_counters: usize,
+    /// Kernel hook for accounting.
+    pub hook: Hook,
+    /// Rows that the map of counts takes; None: by the number of CPUs.
+    pub max_rows: Option<u32>,
+}
+
+/// Sampling of memory accesses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spe {
+    /// Whether.
+    pub enabled: Enabled,
+    /// Operations from one sample to the next, at first.
+    pub period: u64,
+    /// Share of a CPU's time that decoding may take.
+    pub budget: f64,
+}
+
+/// Whether a part of the agent runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Enabled {
+    /// Where the machine has what it needs.
+    #[default]
+    Auto,
+    /// Yes: an error where the machine lacks something.
+    On,
+    /// No.
+    Off,
+}
+
+/// What is exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Series {
+    /// The most series; above it the smallest containers are one row together.
+    pub max: usize,
+    /// Labels that every series has.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// Where it listens; None: nowhere.
+    pub listen: Option<SocketAddr>,
+    /// The exporters' web configuration file, for TLS and passwords.
+    pub web_config: Option<PathBuf>,
+}
+
+/// Where lines of JSON go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JsonTo {
+    /// Standard output.
+    Stdout,
+    /// The end of a file.
+    File(PathBuf),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(10),
+            count: Count {
+                events: Vec::new(),
+                metrics: Vec::new(),
+                by: By::Container,
+                chip: None,
+                reserve_counters: 1,
+                hook: Hook::SchedSwitch,
+                max_rows: None,
+            },
+            spe: Spe {
+                enabled: Enabled::Auto,
+                period: DEFAULT_PERIOD,
+                budget: DEFAULT_BUDGET,
+            },
+            series: Series {
+                max: 100_000,
+                labels: BTreeMap::new(),
+            },
+            http: Http {
+                listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9464))),
+                web_config: None,
+            },
+            json: None,
+            run: PathBuf::from("/run/pmuscope"),
+        }
+    }
+}
+
+/// Where settings come from: it is read again at each reload.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The file that the user named.
+    pub file: Option<PathBuf>,
+    /// Variables of the environment, of which those with our prefix count.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Flags with what they set, as `http.listen`.
+    pub flags: Vec<(&'static str, &'static str, String)>,
+}
+
+impl Sources {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, at once.
+    pub fn read(&self) -> Result<Config, ConfigError> {
+        let (file, text) = self.text().map_err(|mistake| ConfigError(vec![mistake]))?;
+        let mut mistakes = Vec::new();
+        let mut config = Config::default();
+        let of_file = settings::of_file(&file, &text, &mut mistakes);
+        let of_environment = settings::of_environment(&self.environment, &mut mistakes);
+        let of_flags = settings::of_flags(&self.flags);
+        let all: Vec<Setting<'_>> = of_file
+            .into_iter()
+            .chain(of_environment)
+            .chain(of_flags)
+            .collect();
+        for setting in all {
+            if let Err(mistake) = setting.apply(&mut config) {
+                mistakes.push(mistake);
+            }
+        }
+        match mistakes.is_empty() {
+            true => Ok(config),
+            false => Err(ConfigError(mistakes)),
+        }
+    }
+
+    /// Name and text of the file; no text where nobody named one and the default is not there.
+    fn text(&self) -> Result<(String, String), Mistake> {
+        let path = self.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok((name, text)),
+            Err(error) if self.file.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+                Ok((name, String::new()))
+            }
+            Err(error) => Err(Mistake {
+                place: name,
+                key: None,
+                what: format!("cannot be read: {error}"),
+            }),
+        }
+    }
+}

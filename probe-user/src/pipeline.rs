@@ -1,0 +1,186 @@
+//! Pipeline: a running session with the stages behind it, and what it needs between two pulls.
+//! Whoever shows windows drives it: [`Pipeline::keep`] until the time of the next one, then
+//! [`Pipeline::advance`].
+
+use std::{convert::Infallible, io, os::fd::RawFd, time::Duration};
+
+use tokio::{
+    io::{
+        Interest,
+        unix::{AsyncFd, AsyncFdReadyGuard},
+    },
+    time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until},
+};
+
+use crate::{
+    derive::Report,
+    join::{Joined, View},
+    plan::Plan,
+    session::{Session, SessionError, spe::UPKEEP},
+    snapshot::{Hook, Snapshot},
+    window::Window,
+};
+
+/// Why counting could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// The session.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A descriptor that tells of what comes and goes.
+    #[error("cannot listen for cgroups and CPUs that come and go: {0}")]
+    Listen(#[from] io::Error),
+}
+
+/// A running session, and what became of its last window.
+pub struct Pipeline {
+    session: Session,
+    view: View,
+    last: Snapshot,
+    /// The window before, whose totals go on.
+    before: Option<(Window, Joined)>,
+    report: Report,
+    /// When to look whether the next counter group has its turn, where groups take turns.
+    rotation: Option<Instant>,
+    /// How long a turn lasts, if the user sets it.
+    turn: Option<Duration>,
+    /// Of samples, where there are any.
+    upkeep: Option<Interval>,
+}
+
+impl Pipeline {
+    /// Takes the first snapshot of a session: the first window begins here. To be called in a
+    /// runtime, where samples are taken. `turn` is how long a turn lasts, if the user sets it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Session::pull`].
+    pub fn start(
+        mut session: Session,
+        view: View,
+        turn: Option<Duration>,
+    ) -> Result<Self, SessionError> {
+        Ok(Self {
+            last: session.pull()?,
+            rotation: session.rotates().then(Instant::now),
+            upkeep: session.samples().then(|| every(UPKEEP)),
+            session,
+            view,
+            before: None,
+            report: Report::default(),
+            turn,
+        })
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        self.session.plan()
+    }
+
+    /// The snapshot at the end of the last window.
+    #[must_use]
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.last
+    }
+
+    /// What the last window shows; empty before the first.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Ends the window that is running, and begins the next one.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Session::pull`].
+    pub fn advance(&mut self) -> Result<(), SessionError> {
+        // The hook of the window that ends: the pull may fall back to another.
+        self.view.merged_idle = self.session.hook() == Hook::CgroupSwitches;
+        let now = self.session.pull()?;
+        let plan = self.session.plan();
+        let (window, joined) = match &self.before {
+            Some((window, joined)) => (window.next(&self.last, &now, plan), Some(joined)),
+            None => (Window::between(&self.last, &now, plan), None),
+        };
+        let joined = self.view.join(plan, &window, joined);
+        self.report.renew(plan, &window, &joined, &self.view);
+        self.before = Some((window, joined));
+        self.last = now;
+        Ok(())
+    }
+
+    /// Does what the session needs between two pulls, and never ends but by an error: gives counter
+    /// groups their turns, takes in what comes and goes, looks after samples. May be dropped and
+    /// called again.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Session::drain`], or where a descriptor cannot be waited for.
+    pub async fn keep(&mut self) -> Result<Infallible, PipelineError> {
+        // SAFETY: the session owns the descriptor and outlives this function.
+        let lifecycle = unsafe {
+            AsyncFd::register_with_interest(self.session.lifecycle_fd(), Interest::READABLE)
+        }
+        .map_err(io::Error::from)?;
+        let hotplug = self.session.hotplug_fd();
+        let hotplug = hotplug
+            // SAFETY: as above.
+            .map(|fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) })
+            .transpose()
+            .map_err(io::Error::from)?;
+        loop {
+            tokio::select! {
+                () = until(self.rotation) => {
+                    let left = self.session.take_turn(self.turn)?;
+                    self.rotation = Some(Instant::now() + left);
+                }
+                () = tick(&mut self.upkeep) => self.session.upkeep()?,
+                ready = lifecycle.readable() => {
+                    ready?.clear_ready();
+                    self.session.drain()?;
+                }
+                ready = readable(hotplug.as_ref()) => {
+                    ready?.clear_ready();
+                    self.session.drain()?;
+                }
+            }
+        }
+    }
+}
+
+/// A timer whose first tick is one period from now. Ticks that nobody waited for are left out.
+#[must_use]
+pub fn every(period: Duration) -> Interval {
+    let mut timer = interval_at(Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    timer
+}
+
+/// Waits for the next tick; for ever where there is no timer.
+pub async fn tick(timer: &mut Option<Interval>) {
+    match timer {
+        Some(timer) => drop(timer.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until the descriptor is readable; for ever where there is none.
+///
+/// # Errors
+///
+/// Where the kernel refuses to wait.
+pub async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
+    match fd {
+        Some(fd) => fd.readable().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
