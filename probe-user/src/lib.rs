@@ -20,6 +20,7 @@
 //! docs/architecture.md has the picture, and which module may import which: `cargo xtask check`
 //! enforces it.
 
+pub mod agent;
 pub mod catalogue;
 pub mod derive;
 pub mod devices;

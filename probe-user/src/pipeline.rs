@@ -2,7 +2,7 @@
 //! Whoever shows windows drives it: [`Pipeline::keep`] until the time of the next one, then
 //! [`Pipeline::advance`].
 
-use std::{convert::Infallible, io, os::fd::RawFd, time::Duration};
+use std::{collections::HashSet, convert::Infallible, io, os::fd::RawFd, time::Duration};
 
 use tokio::{
     io::{
@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     derive::Report,
-    join::{Joined, View},
+    join::{Entity, Joined, View},
     plan::Plan,
     session::{Session, SessionError, spe::UPKEEP},
     snapshot::{Hook, Snapshot},
@@ -88,6 +88,24 @@ impl Pipeline {
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    /// The same, to be changed before it is shown.
+    pub fn report_mut(&mut self) -> &mut Report {
+        &mut self.report
+    }
+
+    /// The rows of all cgroups that there are.
+    #[must_use]
+    pub fn live(&self) -> HashSet<Entity> {
+        let naming = self.view.naming(&self.last.names);
+        naming.rows().cloned().collect()
+    }
+
+    /// Ends sampling, and frees what it holds.
+    pub fn stop_sampling(&mut self) {
+        self.session.stop_sampling();
+        self.upkeep = None;
     }
 
     /// Ends the window that is running, and begins the next one.

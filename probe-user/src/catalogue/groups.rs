@@ -81,7 +81,7 @@ pub struct CounterGroup {
 }
 
 /// What a value is about. Counts of groups with equal places are added up.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     /// That of the NUMA node in the PMU's name; where the name has none, that of the CPU that is
     /// read.

@@ -32,16 +32,16 @@ mod pci;
 mod refer;
 mod select;
 mod template;
-mod told;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 pub use self::{
     chip::{
-        Arch, Chip, ChipSpec, CpuModels, Driver, Gpus, Hardware, Models, Platform, PlatformSpec, ProfileSpec,
-        UncoreSpec, WeightSpec,
+        Arch, Chip, ChipSpec, CpuModels, Driver, Gpus, Hardware, Models, Platform, PlatformSpec,
+        ProfileSpec, UncoreSpec, WeightSpec,
     },
     counts::Counts,
     document::{Page, pages},

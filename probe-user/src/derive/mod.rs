@@ -1,6 +1,7 @@
 //! Derive: values from counts, documented metrics from values, and the [`Report`] of all of them.
 
 mod accesses;
+mod agent_health;
 mod counts;
 mod ddio;
 mod latency;
@@ -20,6 +21,7 @@ mod value;
 use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics};
 pub use self::{
     accesses::served_name,
+    agent_health::AgentHealth,
     ddio::{Advice, Finding, advice_for, finding},
     neighbours::{Neighbours, PRESSURE, Verdict},
     report::{Cell, Group, Part, Report, Table},

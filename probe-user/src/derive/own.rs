@@ -5,8 +5,8 @@ use std::time::Duration;
 use probe_common::spe::{BadKind, Unattributed};
 
 use super::{
-    Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
-    self_counters::{COUNTING, SAMPLING, SelfCounter},
+    AgentHealth, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
+    self_counters::{AGENT, COUNTING, SAMPLING, SelfCounter},
 };
 use crate::{
     snapshot::{Hook, SpeHealth},
@@ -41,6 +41,28 @@ pub(super) fn add(report: &mut Report, window: &Window) {
             let described = (name.as_str(), "", "Of sampling: see docs/self.md");
             own.add_number(described, Kind::Counter, Some(count));
         }
+    }
+}
+
+impl Report {
+    /// A report of nothing but what an agent says of itself, which is to be added.
+    #[must_use]
+    pub fn of_agent() -> Self {
+        let mut report = Self::default();
+        report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        report
+    }
+
+    /// Adds what an agent says of itself.
+    pub fn add_agent(&mut self, health: &AgentHealth) {
+        let subject = self.subject(Subject::Pmuscope);
+        let began = self.began;
+        let mut own = Own {
+            report: self,
+            subject,
+            began,
+        };
+        own.add_table(AGENT, health);
     }
 }
 

@@ -5,6 +5,7 @@
 
 use probe_common::SampledCost;
 
+use super::AgentHealth;
 use super::Kind;
 use crate::snapshot::{Health, SpeHealth};
 
@@ -142,6 +143,39 @@ self_counters! {
     }
 }
 
+self_counters! {
+    /// Of an agent.
+    AGENT of AgentHealth {
+        Counter "agent_windows" "" = |it| it.windows, "Windows that were pulled and published";
+        Counter "agent_pull_ns" "ns" = |it| it.pull_nanos,
+            "Time spent on windows: pulling, naming, computing, writing";
+        Gauge "agent_last_pull_ns" "ns" = |it| it.last_pull_nanos, "The same of the last window";
+        Counter "agent_failures" "" = |it| it.failures,
+            "Times counting could not start or go on; it is tried again";
+        Counter "agent_sessions" "" = |it| it.sessions, "Times counting began";
+        Gauge "agent_off" "" = |it| it.off, "1 while a file switches counting off";
+        Counter "agent_reloads" "" = |it| it.reloads, "Reloads of the configuration";
+        Counter "agent_refused_reloads" "" = |it| it.refused_reloads,
+            "Reloads that were refused: the settings before them stay";
+        Gauge "agent_series" "" = |it| it.series, "Series of the last window";
+        Gauge "agent_folded_containers" "" = |it| it.folded,
+            "Rows of the last window that are in the row `other`, by `series.max`";
+        Counter "agent_scrapes" "" = |it| it.scrapes, "Answers with metrics";
+        Counter "agent_scrape_ns" "ns" = |it| it.scrape_nanos, "Time until these were ready";
+        Counter "agent_connections" "" = |it| it.connections, "Connections that were accepted";
+        Counter "agent_refused_requests" "" = |it| it.refused_requests,
+            "Requests that were answered by an error";
+        Counter "agent_closed_connections" "" = |it| it.closed_connections,
+            "Idle connections that were closed to make room for others";
+        Counter "agent_json_lines" "" = |it| it.json_lines, "Lines of JSON that were written";
+        Counter "agent_lost_json_lines" "" = |it| it.lost_json_lines,
+            "Lines of JSON that could not be written";
+        Counter "agent_cpu_ns" "ns" = |it| it.cpu_nanos, "CPU time of this process";
+        Gauge "agent_resident_bytes" "B" = |it| it.resident, "Its memory that is resident";
+        Gauge "agent_open_descriptors" "" = |it| it.descriptors, "Its open file descriptors";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -160,18 +194,19 @@ mod tests {
     #[test]
     fn the_page_has_every_self_counter() {
         let page = include_str!("../../../docs/self.md");
-        for table in [table(COUNTING), table(SAMPLING)] {
+        for table in [table(COUNTING), table(SAMPLING), table(AGENT)] {
             assert!(page.contains(&table), "docs/self.md lacks:\n\n{table}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `"));
-        assert_eq!(rows.count(), COUNTING.len() + SAMPLING.len());
+        assert_eq!(rows.count(), COUNTING.len() + SAMPLING.len() + AGENT.len());
     }
 
     #[test]
     fn names_are_unique() {
         let names = COUNTING.iter().map(|counter| counter.name);
         let names = names.chain(SAMPLING.iter().map(|counter| counter.name));
+        let names = names.chain(AGENT.iter().map(|counter| counter.name));
         let unique: BTreeSet<_> = names.collect();
-        assert_eq!(unique.len(), COUNTING.len() + SAMPLING.len());
+        assert_eq!(unique.len(), COUNTING.len() + SAMPLING.len() + AGENT.len());
     }
 }

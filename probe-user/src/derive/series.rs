@@ -22,7 +22,7 @@ pub struct Series {
 }
 
 /// The subject of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A row of the view.
     Entity(Entity),
@@ -87,7 +87,7 @@ pub enum Kind {
 }
 
 /// What tells series of one subject and metric apart, and the method of their values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
     /// Of a share: the socket.
     pub socket: Option<u32>,

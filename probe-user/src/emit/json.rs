@@ -3,7 +3,10 @@
 mod row;
 mod value;
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    time::SystemTime,
+};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -77,6 +80,10 @@ impl Serialize for Line<'_> {
             })
         };
         let mut map = serializer.serialize_map(None)?;
+        if options.with_time {
+            let end = SystemTime::UNIX_EPOCH + report.boot_time + report.end;
+            map.serialize_entry("time", &Display(humantime::format_rfc3339_millis(end)))?;
+        }
         map.serialize_entry("elapsed_ns", &nanos(report.elapsed()))?;
         map.serialize_entry("duration_ns", &nanos(report.length()))?;
         if let Some(period) = report.of(&Subject::Pmuscope, "spe_period").next() {

@@ -55,6 +55,8 @@ formats! {
 struct Options {
     /// Whether to write the self-counters too.
     with_self: bool,
+    /// Whether each line of JSON has the time of day.
+    with_time: bool,
     /// Whether this is the first window of the output.
     first: bool,
     /// What a table is drawn on.
@@ -78,11 +80,19 @@ impl<W: Write> Emitter<W> {
             format,
             options: Options {
                 with_self,
+                with_time: false,
                 first: true,
                 screen: Screen::default(),
             },
             buffer: Vec::new(),
         }
+    }
+
+    /// In JSON, writes with each window the time of day at its end.
+    #[must_use]
+    pub fn with_time(mut self) -> Self {
+        self.options.with_time = true;
+        self
     }
 
     /// Where it writes to.

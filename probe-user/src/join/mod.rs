@@ -32,7 +32,7 @@ pub enum By {
 }
 
 /// Whom a row of the output names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Entity {
     /// The command that pmuscope started.
     Command(Arc<str>),

@@ -62,6 +62,14 @@ impl Naming {
         Arc::ptr_eq(&self.names, names) && self.view == *view
     }
 
+    /// The rows of all cgroups that there are.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Entity> {
+        self.cgroups.values().filter_map(|row| match row {
+            Row::Of(entity) => Some(entity),
+            Row::OfItsProcesses | Row::Hidden => None,
+        })
+    }
+
     /// The row that an owner belongs to; None where the user asked for others only.
     pub(crate) fn entity(&self, owner: Owner) -> Option<Entity> {
         let Self { view, names, .. } = self;

@@ -6,7 +6,7 @@ use super::{Capacity, DefaultsError, Plan, PlanError, Request, default_events};
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware, Metric, SelectError, Settings},
     devices::Devices,
-    event::{self, EventError},
+    event::{self, Event, EventError},
     machine::{Machine, Pmus, SysfsError, cpus::CpuListError},
 };
 
@@ -17,6 +17,8 @@ pub struct Wanted {
     pub events: Vec<String>,
     /// Lists of metrics.
     pub metrics: Vec<String>,
+    /// Events that are counted beside these, unless they are among them.
+    pub always: &'static str,
     /// Hardware counters of each core that stay free for other users.
     pub reserve_counters: usize,
     /// Count only this PCI device in metrics of PCIe.
@@ -49,9 +51,7 @@ pub enum WantedError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// No such device.
-    #[error(
-        "there is no PCI device {0}: `pmuscope list devices` shows those of this machine"
-    )]
+    #[error("there is no PCI device {0}: `pmuscope list devices` shows those of this machine")]
     NoDevice(String),
     /// A device that is counted with others only.
     #[error(
@@ -105,11 +105,24 @@ impl Wanted {
             [] => Vec::new(),
             lists => catalogue.select(&lists.join(","), &told)?,
         };
-        let events = match (self.events.as_slice(), self.metrics.as_slice()) {
+        let mut events = match (self.events.as_slice(), self.metrics.as_slice()) {
             ([], []) => default_events(pmus, capacity)?,
             ([], _) => Vec::new(),
             (lists, _) => event::parse(&lists.join(","), pmus)?,
         };
+        if !self.always.is_empty() {
+            let known = |event: &Event| {
+                events
+                    .iter()
+                    .any(|group| group.events.iter().any(|known| known.name == event.name))
+            };
+            let mut always = event::parse(self.always, pmus)?;
+            for group in &mut always {
+                group.events.retain(|event| !known(event));
+            }
+            always.retain(|group| !group.events.is_empty());
+            events.extend(always);
+        }
         let general = catalogue.metrics().filter(|metric| metric.family.fallback);
         let general: Vec<&Metric> = general.collect();
         let request = Request {

@@ -208,6 +208,11 @@ impl Session {
         &self.config.plan
     }
 
+    /// Ends sampling: its events and buffers are freed, and other programs can have the PMU.
+    pub fn stop_sampling(&mut self) {
+        self.spe = None;
+    }
+
     /// The hook in use: `cgroup-switches` only where it was asked for, admitted, and has missed
     /// nothing since.
     #[must_use]

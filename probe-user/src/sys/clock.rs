@@ -17,6 +17,12 @@ pub(crate) fn thread_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
+/// CPU time of this process.
+pub(crate) fn process_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// A time in nanoseconds, the most that the type holds (584 years) where it is longer.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

@@ -121,14 +121,25 @@ const KEYS: &[Key] = &[
 
 /// Labels that series have anyway.
 const OWN_LABELS: &[&str] = &[
-    "device", "event", "group", "kind", "le", "method", "name", "operation", "pci_devices", "pid",
-    "pod_uid", "quantile", "reason", "socket", "source", "version",
+    "device",
+    "event",
+    "group",
+    "kind",
+    "le",
+    "method",
+    "name",
+    "operation",
+    "pci_devices",
+    "pid",
+    "pod_uid",
+    "quantile",
+    "reason",
+    "socket",
+    "source",
+    "version",
 ];
 
-const fn key(
-    name: &'static str,
-    set: fn(&mut Config, Given<'_>) -> Result<(), String>,
-) -> Key {
+const fn key(name: &'static str, set: fn(&mut Config, Given<'_>) -> Result<(), String>) -> Key {
     Key { name, set }
 }
 
@@ -194,7 +205,8 @@ fn choice<T: ValueEnum>(given: &Given<'_>) -> Result<T, String> {
 
 /// `127.0.0.1:9464`, `[::1]:9464`, `localhost:9464`, `:9464` for all addresses; None for `off`.
 fn address(text: &str) -> Result<Option<SocketAddr>, String> {
-    let wrong = "is ADDRESS:PORT such as \"127.0.0.1:9464\", \":9464\" for all addresses, or \"off\"";
+    let wrong =
+        "is ADDRESS:PORT such as \"127.0.0.1:9464\", \":9464\" for all addresses, or \"off\"";
     if text == "off" {
         return Ok(None);
     }
@@ -217,6 +229,8 @@ fn address(text: &str) -> Result<Option<SocketAddr>, String> {
 /// Whether a user's label may have that name.
 fn is_label(name: &str) -> bool {
     let first = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-    let rest = name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
+    let rest = name
+        .chars()
+        .all(|it| it.is_ascii_alphanumeric() || it == '_');
     first && rest && !name.starts_with("__") && !OWN_LABELS.contains(&name)
 }

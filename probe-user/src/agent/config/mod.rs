@@ -4,8 +4,6 @@
 mod error;
 mod keys;
 mod settings;
-#[cfg(test)]
-mod tests;
 
 use std::{
     collections::BTreeMap,

@@ -133,9 +133,9 @@ pub(super) fn of_environment<'a>(
 }
 
 /// Those of flags.
-pub(super) fn of_flags(
-    flags: &[(&'static str, &'static str, String)],
-) -> impl Iterator<Item = Setting<'_>> {
+pub(super) fn of_flags<'a>(
+    flags: &'a [(&'static str, &'static str, String)],
+) -> impl Iterator<Item = Setting<'a>> {
     flags.iter().map(|(flag, key, value)| Setting {
         place: (*flag).to_owned(),
         key: (*key).to_owned(),
@@ -149,4 +149,3 @@ fn of_text(text: &str) -> Spanned<DeValue<'_>> {
     DeValue::parse(text)
         .unwrap_or_else(|_| Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text))))
 }
-

@@ -1,5 +1,6 @@
 //! The `pmuscope` binary: arguments in, exit code out.
 
+mod agent;
 mod derive;
 mod doctor;
 mod ending;
@@ -35,6 +36,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Sample memory accesses per container: their data sources and latencies (Arm SPE)
     Mem(mem::Args),
+    /// Count all the time, and serve the last window to Prometheus
+    Agent(agent::Args),
     /// Compute metrics from other counts: output of perf stat -x, or -j, or lines event=value
     Derive(derive::Args),
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::List(args) => list::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Mem(args) => mem::run(args),
+        Command::Agent(args) => agent::run(args),
         Command::Derive(args) => derive::run(args),
     };
     result.unwrap_or_else(|error| {

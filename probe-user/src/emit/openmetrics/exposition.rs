@@ -51,9 +51,12 @@ impl Exposition {
         }
     }
 
-    /// Writes a report.
-    pub fn write(&self, out: &mut Vec<u8>, report: &Report, dialect: Dialect) {
-        samples(report).write(Text::new(out, dialect, &self.labels), false);
+    /// A report as text.
+    #[must_use]
+    pub fn write(&self, report: &Report, dialect: Dialect) -> Vec<u8> {
+        let mut out = Vec::new();
+        samples(report).write(Text::new(&mut out, dialect, &self.labels), false);
+        out
     }
 
     /// How many series there are of each subject.

@@ -114,6 +114,7 @@ fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
     let wanted = Wanted {
         events: args.event.clone(),
         metrics: args.metric.clone(),
+        always: "",
         reserve_counters: args.reserve_counters,
         device: args.device.clone(),
     };

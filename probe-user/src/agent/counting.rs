@@ -1,0 +1,129 @@
+//! What an agent counts: by its configuration, or by the profile of the machine.
+
+use std::sync::Arc;
+
+use super::config::{Config, Count, Enabled};
+use crate::{
+    catalogue::{Catalogue, CatalogueError, Hardware},
+    join::View,
+    machine::{Machine, SysfsError},
+    pipeline::Pipeline,
+    plan::{Plan, Wanted, WantedError},
+    session::{
+        self, Session, SessionError, SpeConfig, SpeError,
+        spe::{DEFAULT_FILTERS, SpeEvents},
+    },
+};
+
+/// What the kernel counts itself, and what the agent always counts: no counter of the PMU is
+/// needed.
+pub(super) const ALWAYS: &str = "task-clock,page-faults,context-switches";
+
+/// Why counting cannot start. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum CountingError {
+    /// The catalogue.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// What is wanted.
+    #[error(transparent)]
+    Wanted(#[from] WantedError),
+    /// The session.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The PMUs.
+    #[error(transparent)]
+    Pmus(#[from] Arc<SysfsError>),
+    /// SPE, where the configuration demands it.
+    #[error("spe.enabled = true, but {0}")]
+    Spe(#[from] SpeError),
+}
+
+/// Begins to count on this machine.
+pub(super) fn start(config: &Config, with_spe: bool) -> Result<Pipeline, CountingError> {
+    let machine = Arc::new(Machine::this());
+    let plan = plan(&config.count, &machine)?;
+    let spe = match with_spe {
+        true => spe(config, &machine)?,
+        false => None,
+    };
+    let session = session::Config {
+        plan,
+        hook: config.count.hook,
+        by_process: false,
+        follow_command: false,
+        max_rows: config.count.max_rows,
+        spe,
+    };
+    let samples = session.spe.is_some();
+    let session = Session::start(session, &machine)?;
+    let view = View {
+        by: config.count.by,
+        accesses: samples.then_some(0),
+        ..View::default()
+    };
+    Ok(Pipeline::start(session, view, None)?)
+}
+
+/// The plan of what is counted on a machine.
+fn plan(count: &Count, machine: &Machine) -> Result<Plan, CountingError> {
+    let catalogue = Catalogue::builtin()?;
+    let told = Hardware::told(machine, count.chip);
+    if let Some(wanted) = of_profile(count, &told) {
+        match wanted.plan(machine, &catalogue, told) {
+            Ok(plan) if plan.rotated == 0 => return Ok(plan),
+            Ok(_) => tracing::warn!(
+                "this machine has no room for all events of its profile at one time: counting \
+                 what there is room for"
+            ),
+            Err(error) => tracing::warn!(
+                "cannot count the profile of this machine: {error}; counting what can be counted"
+            ),
+        }
+    }
+    Ok(by_name(count).plan(machine, &catalogue, told)?)
+}
+
+/// What the configuration names; nothing: what fits.
+fn by_name(count: &Count) -> Wanted {
+    Wanted {
+        events: count.events.clone(),
+        metrics: count.metrics.clone(),
+        always: ALWAYS,
+        reserve_counters: count.reserve_counters,
+        device: None,
+    }
+}
+
+/// The profile of the machine, where the configuration names nothing and there is one.
+pub(super) fn of_profile(count: &Count, told: &Hardware) -> Option<Wanted> {
+    let profile = told.platform.spec().agent.as_ref()?;
+    let named = !count.events.is_empty() || !count.metrics.is_empty();
+    (!named).then(|| Wanted {
+        events: vec![profile.events.clone()],
+        metrics: profile.metrics.clone(),
+        ..by_name(count)
+    })
+}
+
+/// How memory accesses are sampled; None where they are not.
+fn spe(config: &Config, machine: &Machine) -> Result<Option<SpeConfig>, CountingError> {
+    let spe = &config.spe;
+    if spe.enabled == Enabled::Off {
+        return Ok(None);
+    }
+    let pmus = machine.pmus()?;
+    let resolved = SpeEvents::resolve(pmus, DEFAULT_FILTERS, spe.period);
+    match (resolved, spe.enabled) {
+        (Ok(events), _) => Ok(Some(SpeConfig {
+            events,
+            budget: Some(spe.budget),
+            ..SpeConfig::standard(pmus)?
+        })),
+        (Err(error), Enabled::On) => Err(error.into()),
+        (Err(error), _) => {
+            tracing::info!("memory accesses are not sampled: {error}");
+            Ok(None)
+        }
+    }
+}

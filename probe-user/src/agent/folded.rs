@@ -1,0 +1,42 @@
+//! Which rows are shown together where there are too many series.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{
+    derive::{Report, Subject},
+    emit::Exposition,
+    join::Entity,
+};
+
+/// The smallest containers and pods, so many that at most `most` series are left: rows stand in the
+/// order of their size.
+pub(super) fn choose(report: &Report, most: usize) -> HashSet<Entity> {
+    let counts = Exposition::counts(report);
+    let mut left: usize = counts.iter().sum();
+    let mut folded = HashSet::new();
+    if left <= most {
+        return folded;
+    }
+    let mut sizes: HashMap<&Entity, usize> = HashMap::new();
+    let mut rows: Vec<&Entity> = Vec::new();
+    for (subject, count) in report.subjects.iter().zip(counts) {
+        let Subject::Entity(entity @ (Entity::Container { .. } | Entity::Pod(_))) = subject else {
+            continue;
+        };
+        let size = sizes.entry(entity).or_insert_with(|| {
+            rows.push(entity);
+            0
+        });
+        *size += count;
+    }
+    // The row of all others has as many as one of them.
+    left += rows.iter().map(|row| sizes[row]).max().unwrap_or(0);
+    for row in rows.into_iter().rev() {
+        if left <= most {
+            break;
+        }
+        left -= sizes[row];
+        folded.insert(row.clone());
+    }
+    folded
+}

@@ -1,0 +1,225 @@
+//! Requests and their answers.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::{Body as _, Incoming},
+    header::{
+        ACCEPT, ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName,
+        HeaderValue, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+    },
+};
+
+use super::{connections::Activity, web::Web};
+use crate::{
+    agent::published::Published,
+    emit::Dialect,
+    sys::clock::{nanos, now},
+};
+
+type Answer = Response<Full<Bytes>>;
+
+/// The page at `/`.
+const HOME: &str = "<!DOCTYPE html>
+<html lang=\"en\"><head><meta charset=\"utf-8\"><title>pmuscope</title></head><body>
+<h1>pmuscope</h1>
+<p>Which container causes what the hardware counters and the memory system see.</p>
+<ul>
+<li><a href=\"/metrics\">Metrics</a> of the last window</li>
+<li><a href=\"/healthz\">Health</a>: this process answers</li>
+<li><a href=\"/readyz\">Readiness</a>: windows are counted</li>
+</ul>
+</body></html>
+";
+
+/// Answers the requests of a connection.
+pub(super) struct Answers {
+    pub(super) published: Arc<Published>,
+    pub(super) web: Arc<Web>,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl Answers {
+    /// The answer to a request.
+    pub(super) async fn answer(&self, request: &Request<Incoming>) -> Result<Answer, Infallible> {
+        self.activity.touch();
+        let answer = self.find(request).await;
+        if answer.status().is_client_error() {
+            let refused = &self.published.served.refused_requests;
+            refused.fetch_add(1, Relaxed);
+        }
+        self.activity.touch();
+        Ok(answer)
+    }
+
+    async fn find(&self, request: &Request<Incoming>) -> Answer {
+        // Nothing here takes a body, and none is read.
+        if !request.body().is_end_stream() {
+            let mut answer = text(StatusCode::PAYLOAD_TOO_LARGE, "this server takes no body\n");
+            set(&mut answer, CONNECTION, "close");
+            return answer;
+        }
+        if ![Method::GET, Method::HEAD].contains(request.method()) {
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
+            set(&mut answer, ALLOW, "GET, HEAD");
+            return answer;
+        }
+        if !self.web.admits(request.headers()).await {
+            let mut answer = text(StatusCode::UNAUTHORIZED, "Unauthorized\n");
+            set(&mut answer, WWW_AUTHENTICATE, "Basic");
+            return answer;
+        }
+        let mut answer = match request.uri().path() {
+            "/metrics" => self.metrics(request.headers()).await,
+            "/healthz" => text(StatusCode::OK, "ok\n"),
+            "/readyz" => match self.published.not_ready() {
+                None => text(StatusCode::OK, "ok\n"),
+                Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+            },
+            "/" => {
+                let mut answer = text(StatusCode::OK, HOME);
+                set(&mut answer, CONTENT_TYPE, "text/html; charset=utf-8");
+                answer
+            }
+            _ => text(StatusCode::NOT_FOUND, "see / for what there is\n"),
+        };
+        self.web.add_headers(answer.headers_mut());
+        answer
+    }
+
+    async fn metrics(&self, headers: &HeaderMap) -> Answer {
+        let began = now();
+        let dialect = dialect(headers);
+        let found = match self.published.text(dialect).await {
+            Ok(found) => found,
+            Err(why) => {
+                let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
+                set(&mut answer, RETRY_AFTER, "1");
+                return answer;
+            }
+        };
+        let compress = takes_gzip(headers);
+        let body = match compress {
+            true => found.gzip(),
+            false => found.plain.clone(),
+        };
+        let mut answer = Response::new(Full::new(body));
+        set(&mut answer, CONTENT_TYPE, dialect.content_type());
+        set(&mut answer, VARY, "Accept, Accept-Encoding");
+        if compress {
+            set(&mut answer, CONTENT_ENCODING, "gzip");
+        }
+        let served = &self.published.served;
+        served.scrapes.fetch_add(1, Relaxed);
+        let took = nanos(now().saturating_sub(began));
+        served.scrape_nanos.fetch_add(took, Relaxed);
+        answer
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    set(&mut answer, CONTENT_TYPE, "text/plain; charset=utf-8");
+    answer
+}
+
+fn set(answer: &mut Answer, name: HeaderName, value: &'static str) {
+    let headers = answer.headers_mut();
+    headers.insert(name, HeaderValue::from_static(value));
+}
+
+/// The words of a header that lists what the client takes, each with its weight.
+fn accepted<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = (&'a str, f32)> {
+    let values = headers.get_all(name).iter();
+    let values = values.filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(|item| {
+        let mut parts = item.split(';').map(str::trim);
+        let word = parts.next().unwrap_or_default();
+        let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse().ok());
+        (word, weight.unwrap_or(1.0))
+    })
+}
+
+/// `OpenMetrics` where it is asked for by name, unless the other is liked better.
+fn dialect(headers: &HeaderMap) -> Dialect {
+    let weight = |wanted: &str| {
+        let same = accepted(headers, &ACCEPT).filter(|(word, _)| word.eq_ignore_ascii_case(wanted));
+        same.map(|(_, weight)| weight).fold(0.0, f32::max)
+    };
+    let open = weight("application/openmetrics-text");
+    match open > 0.0 && open >= weight("text/plain") {
+        true => Dialect::OpenMetrics,
+        false => Dialect::Prometheus,
+    }
+}
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let weight = |wanted: &str| {
+        let mut all = accepted(headers, &ACCEPT_ENCODING);
+        let found = all.find(|(word, _)| word.eq_ignore_ascii_case(wanted));
+        found.map(|(_, weight)| weight)
+    };
+    weight("gzip").or_else(|| weight("*")).unwrap_or(0.0) > 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &HeaderName, value: &'static str) -> HeaderMap {
+        [(name.clone(), HeaderValue::from_static(value))]
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn the_format_is_the_one_that_is_asked_for() {
+        let cases = [
+            ("", Dialect::Prometheus),
+            ("*/*", Dialect::Prometheus),
+            ("text/plain", Dialect::Prometheus),
+            (
+                "application/openmetrics-text; version=1.0.0",
+                Dialect::OpenMetrics,
+            ),
+            (
+                "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1",
+                Dialect::OpenMetrics,
+            ),
+            (
+                "text/plain;version=0.0.4,application/openmetrics-text;q=0.3",
+                Dialect::Prometheus,
+            ),
+            ("application/openmetrics-text;q=0", Dialect::Prometheus),
+        ];
+        for (accept, expected) in cases {
+            assert_eq!(dialect(&headers(&ACCEPT, accept)), expected, "{accept}");
+        }
+        assert_eq!(dialect(&HeaderMap::new()), Dialect::Prometheus);
+    }
+
+    #[test]
+    fn gzip_is_for_those_who_take_it() {
+        for (accept, expected) in [
+            ("gzip", true),
+            ("deflate, GZIP;q=0.5", true),
+            ("*", true),
+            ("gzip;q=0, *", false),
+            ("identity", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                takes_gzip(&headers(&ACCEPT_ENCODING, accept)),
+                expected,
+                "{accept}"
+            );
+        }
+    }
+}

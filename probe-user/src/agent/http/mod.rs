@@ -1,0 +1,151 @@
+//! The server of `/metrics`: a thread of its own, so that no client holds up a pull.
+
+mod answer;
+mod connections;
+#[path = "no_web.rs"]
+mod web;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{net::TcpStream, runtime::Builder};
+
+pub use self::web::WebError;
+use self::{answer::Answers, connections::Connections, web::Web};
+use super::published::Published;
+
+/// The most connections at one time.
+const CONNECTIONS: usize = 512;
+
+/// The most time for the headers of a request, for TLS's handshake, and between two requests.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The most bytes and headers of a request.
+const HEADER_BYTES: usize = 16 << 10;
+const HEADERS: usize = 64;
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address.
+    #[error("cannot listen at {address}: {source}; choose another address by http.listen")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The web configuration file.
+    #[error(transparent)]
+    Web(#[from] WebError),
+    /// The thread.
+    #[error("cannot start the server: {0}")]
+    Thread(io::Error),
+}
+
+/// A server that listens, before it answers.
+pub(super) struct Server {
+    listener: TcpListener,
+    web: Web,
+}
+
+impl Server {
+    /// Listens, so that an address that is taken, or a file that is wrong, ends the start.
+    pub(super) fn listen(
+        address: SocketAddr,
+        web_config: Option<&PathBuf>,
+    ) -> Result<Self, ServerError> {
+        let web = Web::load(web_config)?;
+        let failed = |source| ServerError::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let own = listener.local_addr().map_err(failed)?;
+        tracing::info!("serving {}://{own}/metrics", web.scheme());
+        if !own.ip().is_loopback() && !web.is_protected() {
+            tracing::warn!(
+                "{own} can be reached from other machines, and nothing protects it: \
+                 http.web_config adds TLS and passwords"
+            );
+        }
+        Ok(Self { listener, web })
+    }
+
+    /// Answers from now on, until this process ends.
+    pub(super) fn answer(self, published: Arc<Published>) -> Result<(), ServerError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(ServerError::Thread)?;
+        let thread = thread::Builder::new().name("http".to_owned());
+        let run = move || runtime.block_on(self.accept(published));
+        thread.spawn(run).map_err(ServerError::Thread)?;
+        Ok(())
+    }
+
+    async fn accept(self, published: Arc<Published>) {
+        let Self { listener, web } = self;
+        let listener = match tokio::net::TcpListener::from_std(listener) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!("cannot serve /metrics: {error}"),
+        };
+        let web = Arc::new(web);
+        let mut connections = Connections::new(CONNECTIONS);
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Without descriptors: those of idle clients are the ones to spare.
+                    tracing::debug!("cannot accept a connection: {error}");
+                    if !connections.close_oldest(&published) {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                    continue;
+                }
+            };
+            let (published, web) = (Arc::clone(&published), Arc::clone(&web));
+            connections.spawn(&published.clone(), |activity| {
+                let answers = Answers {
+                    published,
+                    web,
+                    activity,
+                };
+                serve(stream, answers)
+            });
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, answers: Answers) {
+    let answers = Arc::new(answers);
+    // Answers are written at once.
+    let _ = stream.set_nodelay(true);
+    match answers.web.acceptor() {
+        None => speak(TokioIo::new(stream), answers).await,
+    }
+}
+
+async fn speak<I>(io: I, answers: Arc<Answers>)
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+{
+    let service = service_fn(move |request| {
+        let answers = Arc::clone(&answers);
+        async move { answers.answer(&request).await }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_header_size(HEADER_BYTES)
+        .max_headers(HEADERS)
+        .serve_connection(io, service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!("a connection ended: {error}");
+    }
+}

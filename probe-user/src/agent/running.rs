@@ -1,0 +1,345 @@
+//! A running agent: its windows, and what changes them.
+
+use std::{io, sync::Arc, time::Duration};
+
+use super::{
+    AgentError, Kept, Options, RunDirectory,
+    config::{Config, Enabled},
+    counting, folded,
+    json_lines::JsonLines,
+    ledger::Ledger,
+    own::Own,
+    published::Published,
+    rights,
+    run_directory::Switches,
+};
+use crate::{
+    derive::Report,
+    emit::Exposition,
+    pipeline::{Pipeline, PipelineError},
+};
+
+/// Settings that only a new start can change.
+const FIXED: &str = "http.listen, http.web_config and run.directory change with a restart only";
+
+/// A running agent.
+pub(super) struct Running {
+    options: Options,
+    config: Config,
+    directory: RunDirectory,
+    /// The files of the directory, as they were followed.
+    switches: Switches,
+    /// None where nothing is counted now.
+    pipeline: Option<Pipeline>,
+    /// What was said last of why nothing is counted.
+    said: Option<String>,
+    /// Shown while nothing is counted.
+    empty: Report,
+    ledger: Ledger,
+    exposition: Exposition,
+    json: Option<JsonLines>,
+    own: Own,
+    published: Arc<Published>,
+}
+
+/// What woke the loop up.
+enum Event {
+    Asked,
+    Files,
+    Ended(PipelineError),
+}
+
+impl Running {
+    /// Begins to count. To be called in a runtime.
+    pub(super) fn start(
+        options: Options,
+        config: Config,
+        directory: RunDirectory,
+        published: Arc<Published>,
+    ) -> Result<Self, AgentError> {
+        let json = open_json(&config)?;
+        let mut running = Self {
+            exposition: Exposition::new(&config.series.labels),
+            options,
+            switches: directory.switches(),
+            config,
+            directory,
+            pipeline: None,
+            said: None,
+            empty: Report::default(),
+            ledger: Ledger::default(),
+            json,
+            own: Own::new(),
+            published,
+        };
+        match running.switches.all {
+            true => running.say_off(),
+            false => running.begin()?,
+        }
+        Ok(running)
+    }
+
+    /// Gives up what counting does not need from here on.
+    pub(super) fn give_up_rights(&self) -> io::Result<()> {
+        rights::drop_all_but(match self.options.drop_all {
+            true => Kept::Nothing,
+            false => Kept::Counting {
+                sampling: self.config.spe.enabled != Enabled::Off,
+            },
+        })
+    }
+
+    /// Waits for what a session, a file or a scrape wants, and does it. May be dropped and called
+    /// again.
+    pub(super) async fn event(&mut self) {
+        let kept = async {
+            match &mut self.pipeline {
+                Some(pipeline) => match pipeline.keep().await {
+                    Ok(never) => match never {},
+                    Err(error) => error,
+                },
+                None => std::future::pending().await,
+            }
+        };
+        let event = tokio::select! {
+            () = self.published.asked() => Event::Asked,
+            () = self.directory.changed() => Event::Files,
+            error = kept => Event::Ended(error),
+        };
+        match event {
+            Event::Asked => self.complete(),
+            Event::Files => self.follow_files(),
+            Event::Ended(error) => self.failed(&error),
+        }
+    }
+
+    /// Ends the window and publishes it.
+    pub(super) fn window(&mut self) {
+        self.follow_files();
+        if self.pipeline.is_none() && !self.switches.all {
+            self.begin_again();
+        }
+        self.own.pulls();
+        match self.pipeline.as_mut().map(Pipeline::advance) {
+            Some(Ok(())) => {
+                self.settle();
+                self.say(None);
+                self.publish();
+                self.own.pulled();
+                return;
+            }
+            Some(Err(error)) => self.failed(&error),
+            None => {}
+        }
+        self.publish();
+    }
+
+    /// Follows a changed configuration; the interval where it is another one.
+    pub(super) fn reload(&mut self) -> Option<Duration> {
+        let reopened = self.json.as_mut().map(JsonLines::reopen);
+        if let Some(Err(error)) = reopened {
+            tracing::warn!("cannot open the file of JSON lines again: {error}");
+        }
+        let refused = match self.options.sources.read() {
+            Ok(config) => match self.take(config) {
+                Ok(interval) => {
+                    tracing::info!("reloaded the configuration");
+                    self.own.health.reloads += 1;
+                    return interval;
+                }
+                Err(why) => why,
+            },
+            Err(error) => error.to_string(),
+        };
+        tracing::error!("the settings stay as they are: {refused}");
+        self.own.health.refused_reloads += 1;
+        None
+    }
+
+    /// Ends counting, with a last line of JSON.
+    pub(super) fn end(&mut self) {
+        if self.json.is_some() && self.pipeline.is_some() {
+            self.window();
+        }
+        self.pipeline = None;
+    }
+
+    /// Takes a new configuration, or says why not.
+    fn take(&mut self, config: Config) -> Result<Option<Duration>, String> {
+        if config.http != self.config.http || config.run != self.config.run {
+            return Err(FIXED.to_owned());
+        }
+        let json = match config.json != self.config.json {
+            true => Some(open_json(&config).map_err(|error| error.to_string())?),
+            false => None,
+        };
+        let interval = (config.interval != self.config.interval).then_some(config.interval);
+        let counted = (&config.count, &config.spe) != (&self.config.count, &self.config.spe);
+        let labels = Exposition::new(&config.series.labels);
+        let before = std::mem::replace(&mut self.config, config);
+        if counted && self.pipeline.is_some() {
+            if self.options.drop_all {
+                self.config = before;
+                return Err(
+                    "what is counted cannot change, since all capabilities were given up \
+                     (--drop-all): start it again"
+                        .to_owned(),
+                );
+            }
+            self.pause();
+            if let Err(error) = self.begin() {
+                self.config = before;
+                self.begin_again();
+                return Err(error.to_string());
+            }
+        }
+        self.exposition = labels;
+        if let Some(json) = json {
+            self.json = json;
+        }
+        Ok(interval)
+    }
+
+    /// Does what the files in the run directory say.
+    fn follow_files(&mut self) {
+        let now = self.directory.switches();
+        let before = std::mem::replace(&mut self.switches, now);
+        if now.all {
+            if !before.all {
+                self.pause();
+                self.say_off();
+                self.publish();
+            }
+            return;
+        }
+        if before.all {
+            tracing::info!(
+                "counting begins again: {} went",
+                self.directory.off().display()
+            );
+            self.begin_again();
+        } else if now.spe && !before.spe {
+            if let Some(pipeline) = &mut self.pipeline {
+                pipeline.stop_sampling();
+                tracing::info!("sampling ended: the run directory has a file spe.off");
+            }
+        } else if before.spe && !now.spe && self.config.spe.enabled != Enabled::Off {
+            // The buffers come with a session.
+            self.pause();
+            self.begin_again();
+        }
+    }
+
+    /// Ends counting for now; what was counted is published.
+    fn pause(&mut self) {
+        if let Some(pipeline) = &mut self.pipeline {
+            match pipeline.advance() {
+                Ok(()) => self.settle(),
+                Err(error) => tracing::warn!("what was counted last is lost: {error}"),
+            }
+        }
+        self.pipeline = None;
+    }
+
+    fn begin(&mut self) -> Result<(), counting::CountingError> {
+        let pipeline = counting::start(&self.config, !self.switches.spe)?;
+        self.ledger.begin();
+        self.own.health.sessions += 1;
+        self.pipeline = Some(pipeline);
+        Ok(())
+    }
+
+    /// Begins after a break. Where that fails it is tried again with the next window.
+    fn begin_again(&mut self) {
+        if let Err(error) = self.begin() {
+            self.failed(&error);
+        }
+    }
+
+    /// Counting failed.
+    fn failed(&mut self, error: &dyn std::error::Error) {
+        self.own.health.failures += 1;
+        self.pipeline = None;
+        let mut why = error.to_string();
+        if self.options.drop_all {
+            why += "; all capabilities were given up (--drop-all): start the agent again";
+        }
+        if self.said.as_ref() != Some(&why) {
+            tracing::error!("{why}; counting begins again as soon as that works");
+        }
+        self.say(Some(why));
+    }
+
+    fn say_off(&mut self) {
+        let why = format!("off, since {} is there", self.directory.off().display());
+        tracing::info!("{why}");
+        self.say(Some(why));
+    }
+
+    fn say(&mut self, why: Option<String>) {
+        self.published.say(why.clone());
+        self.said = why;
+    }
+
+    /// Makes the report of the pipeline what is exported.
+    fn settle(&mut self) {
+        let Some(pipeline) = &mut self.pipeline else {
+            return;
+        };
+        // The wall's clock may have been set since the session began.
+        let boot_time = pipeline.snapshot().boot_time;
+        pipeline.report_mut().boot_time = boot_time;
+        let folded = folded::choose(pipeline.report(), self.config.series.max);
+        self.own.health.folded = folded.len() as u64;
+        let is_complete = self.ledger.settle(pipeline.report_mut(), &folded);
+        if !is_complete {
+            self.ledger.forget(&pipeline.live());
+        }
+    }
+
+    /// Publishes the last window, or nothing but what the agent says of itself.
+    fn publish(&mut self) {
+        let health = self.own.now(&self.published.served);
+        let counts = self.pipeline.is_some();
+        let report = match &mut self.pipeline {
+            Some(pipeline) => pipeline.report_mut(),
+            None => {
+                self.empty = Report::of_agent();
+                &mut self.empty
+            }
+        };
+        report.add_agent(&health);
+        self.own.health.series = Some(Exposition::counts(report).iter().sum::<usize>() as u64);
+        let exposition = &self.exposition;
+        let report = &*report;
+        self.published
+            .window(|dialect| exposition.write(report, dialect));
+        if counts && let Some(json) = &mut self.json {
+            match json.write(report) {
+                true => self.own.health.json_lines += 1,
+                false => self.own.health.lost_json_lines += 1,
+            }
+        }
+    }
+
+    /// Makes the formats that a scrape waits for.
+    fn complete(&self) {
+        let report = match &self.pipeline {
+            Some(pipeline) => pipeline.report(),
+            None => &self.empty,
+        };
+        let exposition = &self.exposition;
+        self.published
+            .complete(|dialect| exposition.write(report, dialect));
+    }
+}
+
+fn open_json(config: &Config) -> Result<Option<JsonLines>, AgentError> {
+    let open = |to| {
+        JsonLines::open(to).map_err(|source| AgentError::Json {
+            to: to.to_string(),
+            source,
+        })
+    };
+    config.json.as_ref().map(open).transpose()
+}

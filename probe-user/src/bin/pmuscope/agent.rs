@@ -1,0 +1,73 @@
+//! `pmuscope agent`: counts all the time, and serves the last window.
+
+use std::{env, path::PathBuf, process::ExitCode};
+
+use anyhow::Result;
+use probe_user::agent::{self, Options, Sources};
+
+/// Arguments of `agent`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The configuration [default: /etc/pmuscope/agent.toml, if it is there]
+    ///
+    /// Each key can be set by the environment too: PMUSCOPE_AGENT_HTTP_LISTEN for `listen` of
+    /// `[http]`. Flags come last.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the configuration, and name everything that is wrong with it
+    #[arg(long)]
+    check_config: bool,
+    /// Where /metrics is served, as 127.0.0.1:9464, or :9464 for all addresses, or off
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Time between two pulls, such as 10s
+    #[arg(long, value_name = "TIME")]
+    interval: Option<String>,
+    /// Write each window as a line of JSON to the end of FILE, or to standard output (-)
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
+    /// Directory of the lock, and of the files `off` and `spe.off`
+    #[arg(long, value_name = "DIRECTORY")]
+    run_directory: Option<String>,
+    /// Most series; above it the smallest containers are one row together
+    #[arg(long, value_name = "N")]
+    max_series: Option<String>,
+    /// Give up all capabilities once counting began; after a CPU came online, a reload, or a time
+    /// in which it was off, the agent has to be started again then
+    #[arg(long)]
+    drop_all: bool,
+}
+
+impl Args {
+    fn sources(&self) -> Sources {
+        let flags = [
+            ("--listen", "http.listen", &self.listen),
+            ("--interval", "interval", &self.interval),
+            ("--json", "json.path", &self.json),
+            ("--run-directory", "run.directory", &self.run_directory),
+            ("--max-series", "series.max", &self.max_series),
+        ];
+        let flags = flags.into_iter();
+        Sources {
+            file: self.config.clone(),
+            environment: env::vars_os().collect(),
+            flags: flags
+                .filter_map(|(flag, key, value)| Some((flag, key, value.clone()?)))
+                .collect(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let sources = args.sources();
+    if args.check_config {
+        sources.read()?;
+        println!("the configuration is right");
+        return Ok(ExitCode::SUCCESS);
+    }
+    agent::run(Options {
+        sources,
+        drop_all: args.drop_all,
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,47 @@
+//! An agent's account of itself.
+
+/// What an agent does and takes, since it started where not said otherwise. Times are in
+/// nanoseconds; None where it could not be found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentHealth {
+    /// Windows that were pulled and published.
+    pub windows: u64,
+    /// Time spent on them.
+    pub pull_nanos: u64,
+    /// Time spent on the last one.
+    pub last_pull_nanos: Option<u64>,
+    /// Times counting could not start or go on.
+    pub failures: u64,
+    /// Times counting began.
+    pub sessions: u64,
+    /// 1 while a file switches counting off.
+    pub off: u64,
+    /// Reloads that were taken.
+    pub reloads: u64,
+    /// Reloads that were refused.
+    pub refused_reloads: u64,
+    /// Series of the last window.
+    pub series: Option<u64>,
+    /// Rows of the last window that are folded into one.
+    pub folded: u64,
+    /// Answers with metrics.
+    pub scrapes: u64,
+    /// Time until these were ready.
+    pub scrape_nanos: u64,
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Requests that were answered by an error.
+    pub refused_requests: u64,
+    /// Idle connections that were closed to make room for others.
+    pub closed_connections: u64,
+    /// Lines of JSON that were written.
+    pub json_lines: u64,
+    /// Lines of JSON that could not be written.
+    pub lost_json_lines: u64,
+    /// CPU time of this process.
+    pub cpu_nanos: u64,
+    /// Bytes of its memory that are resident.
+    pub resident: Option<u64>,
+    /// Its open file descriptors.
+    pub descriptors: Option<u64>,
+}
