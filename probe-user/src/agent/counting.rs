@@ -127,3 +127,6 @@ fn spe(config: &Config, machine: &Machine) -> Result<Option<SpeConfig>, Counting
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,3 +40,6 @@ pub(super) fn choose(report: &Report, most: usize) -> HashSet<Entity> {
     }
     folded
 }
+
+#[cfg(test)]
+mod tests;

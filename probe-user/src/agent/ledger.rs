@@ -300,3 +300,6 @@ impl Amount {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

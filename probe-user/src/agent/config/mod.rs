@@ -205,3 +205,6 @@ impl Sources {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,59 @@
+//! Which rows are folded.
 
+use super::*;
+use crate::derive::{Counting, Estimate, Kind, Metric, Value};
+
+/// Containers with so many series each, the largest first, beside three of the machine.
+fn report(rows: &[usize]) -> Report {
+    let mut report = Report::of_agent();
+    let metrics: Vec<u32> = (0..10)
+        .map(|at| {
+            report.add_metric(Metric {
+                name: format!("metric_{at}"),
+                help: String::new(),
+                unit: String::new(),
+                kind: Kind::Gauge,
+                counting: Counting::All,
+            })
+        })
+        .collect();
+    let add = |report: &mut Report, subject, series: usize| {
+        let subject = report.subject(subject);
+        for metric in &metrics[..series] {
+            let value = Value::Gauge(Estimate::exact(1.0));
+            report.push([subject, *metric, 0], Ok(value), None);
+        }
+    };
+    for (at, series) in rows.iter().enumerate() {
+        add(&mut report, Subject::Entity(container(at)), *series);
+    }
+    add(&mut report, Subject::Machine, 3);
+    report
+}
+
+fn container(at: usize) -> Entity {
+    Entity::Container {
+        id: format!("{at:064}").as_str().into(),
+        pod: None,
+    }
+}
+
+#[test]
+fn nothing_is_folded_where_there_is_room() {
+    assert!(choose(&report(&[5, 5, 5]), 18).is_empty());
+}
+
+#[test]
+fn the_smallest_are_folded_until_the_rest_fits() {
+    let folded = |rows: &[usize], most| {
+        let report = report(rows);
+        let folded = choose(&report, most);
+        let kept = (0..rows.len()).filter(|at| !folded.contains(&container(*at)));
+        kept.collect::<Vec<_>>()
+    };
+    // Three of the machine, five of `other`: there is room for one container beside these.
+    assert_eq!(folded(&[5, 5, 5], 17), [0]);
+    assert_eq!(folded(&[5, 5, 5, 5, 5], 23), [0, 1, 2]);
+    // Those of the machine stay, whatever the number.
+    assert_eq!(folded(&[5, 5, 5], 1), Vec::<usize>::new());
+}

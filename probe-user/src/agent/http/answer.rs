@@ -75,7 +75,7 @@ impl Answers {
             set(&mut answer, WWW_AUTHENTICATE, "Basic");
             return answer;
         }
-        let mut answer = match request.uri().path() {
+        match request.uri().path() {
             "/metrics" => self.metrics(request.headers()).await,
             "/healthz" => text(StatusCode::OK, "ok\n"),
             "/readyz" => match self.published.not_ready() {
@@ -88,9 +88,7 @@ impl Answers {
                 answer
             }
             _ => text(StatusCode::NOT_FOUND, "see / for what there is\n"),
-        };
-        self.web.add_headers(answer.headers_mut());
-        answer
+        }
     }
 
     async fn metrics(&self, headers: &HeaderMap) -> Answer {

@@ -2,6 +2,9 @@
 
 mod answer;
 mod connections;
+#[cfg(feature = "tls")]
+mod web;
+#[cfg(not(feature = "tls"))]
 #[path = "no_web.rs"]
 mod web;
 
@@ -127,6 +130,12 @@ async fn serve(stream: TcpStream, answers: Answers) {
     let _ = stream.set_nodelay(true);
     match answers.web.acceptor() {
         None => speak(TokioIo::new(stream), answers).await,
+        #[cfg(feature = "tls")]
+        Some(acceptor) => match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => speak(TokioIo::new(stream), answers).await,
+            Ok(Err(error)) => tracing::debug!("TLS: {error}"),
+            Err(_) => tracing::debug!("TLS: the handshake took too long"),
+        },
     }
 }
 

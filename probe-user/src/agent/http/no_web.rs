@@ -44,7 +44,4 @@ impl Web {
     pub(super) async fn admits(&self, _: &HeaderMap) -> bool {
         true
     }
-
-    #[expect(clippy::unused_self, reason = "with the feature it depends")]
-    pub(super) fn add_headers(&self, _: &mut HeaderMap) {}
 }

@@ -1,0 +1,222 @@
+//! The profile of a machine: what it counts, and how many series it makes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use probe_common::{
+    CgroupId, UsageRow,
+    spe::{Class, Source},
+};
+
+use super::*;
+use crate::{
+    catalogue::{Chip, Settings},
+    derive::{Report, Subject},
+    emit::Exposition,
+    join::Entity,
+    machine::Pmus,
+    plan::{Capacity, SOFTWARE},
+    snapshot::{SpeCounts, UncoreReading},
+    sys::tree::fixture,
+    window::{self, Counted, Owner, Served, SpeUsage, Usage, Window, sampled_window},
+};
+
+/// Of all recorded machines: the profile by name of the tree and the chip, on so many sockets.
+fn planned(tree: &str, chip: &str, sockets: u32) -> Plan {
+    let pmus = Pmus::read(&fixture(&format!("sysfs/{tree}"))).unwrap();
+    let told = Hardware {
+        sockets: Some(sockets),
+        ..Hardware::of_chip(Chip::named(chip).unwrap())
+    };
+    let catalogue = Catalogue::builtin().unwrap();
+    let count = Config::default().count;
+    assert_eq!(count.reserve_counters, 1);
+    let capacity = Capacity::documented(&catalogue, &told, &pmus, count.reserve_counters);
+    let wanted = of_profile(&count, &told).unwrap();
+    let plan = wanted.packed(
+        &pmus,
+        &catalogue,
+        told,
+        (&capacity, 144),
+        Settings::default(),
+    );
+    plan.unwrap()
+}
+
+/// The names of what is counted on the cores, by group.
+fn groups(plan: &Plan) -> Vec<Vec<&str>> {
+    let names = plan.groups.iter().map(|group| {
+        let columns = group.iter().map(|planned| &plan.columns[planned.column]);
+        columns.map(|column| column.name.as_str()).collect()
+    });
+    names.collect()
+}
+
+const SOFTWARE_EVENTS: [&str; 3] = ["task-clock", "page-faults", "context-switches"];
+
+#[track_caller]
+fn assert_one_group(plan: &Plan, events: &[&str]) {
+    let hardware: Vec<_> = plan
+        .groups
+        .iter()
+        .filter(|group| {
+            group
+                .iter()
+                .any(|planned| planned.counter.type_ != SOFTWARE)
+        })
+        .collect();
+    assert_eq!((plan.rotated, hardware.len()), (0, 1), "{:?}", groups(plan));
+    assert_eq!(plan.weights_in_turns, None);
+    let groups = groups(plan);
+    assert!(groups.contains(&events.to_vec()), "{groups:?}");
+    assert!(groups.contains(&SOFTWARE_EVENTS.to_vec()), "{groups:?}");
+}
+
+const GRACE: [&str; 6] = [
+    "cycles",
+    "inst_retired",
+    "stall_backend",
+    "l2d_cache_refill",
+    "ll_cache_miss_rd",
+    "bus_access_wr",
+];
+
+#[test]
+fn on_grace_it_is_one_group_without_turns() {
+    for (chip, sockets) in [("grace-hopper", 1), ("grace-cpu-superchip", 2)] {
+        let plan = planned("grace", chip, sockets);
+        assert_one_group(&plan, &GRACE);
+        assert!(!plan.uncore.is_empty());
+    }
+}
+
+#[test]
+fn on_spr_it_is_one_group_without_turns() {
+    for (sockets, weights) in [(1, 2), (2, 2)] {
+        let plan = planned("spr", "sapphire-rapids", sockets);
+        println!("{:?}", groups(&plan));
+        assert_eq!(plan.rotated, 0);
+        assert_eq!(plan.weights.len(), weights, "{sockets} sockets");
+        assert!(!plan.uncore.is_empty());
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A window of one second in which a container used everything that the plan counts, on both
+/// sockets, and another something.
+fn window(plan: &Plan, sampled: bool) -> Window {
+    let mut window = window::tests::empty();
+    window.length = Duration::from_nanos(SECOND);
+    let names = Arc::make_mut(&mut window.names);
+    for id in [7_u64, 8] {
+        let path = format!("/system.slice/docker-{id:064}.scope");
+        names.cgroups.insert(CgroupId(id), path);
+    }
+    for (at, planned) in plan.uncore.iter().enumerate() {
+        let crate::event::Scope::Uncore { cpus } = &planned.counter.scope else {
+            panic!("an uncore event is counted per CPU");
+        };
+        let pmu = planned.counter.pmu.as_deref().unwrap();
+        let named = crate::machine::named_node(pmu);
+        let sockets = (0..).take(cpus.len()).map(|n| named.unwrap_or(n));
+        window.uncore.extend(sockets.map(|socket| UncoreReading {
+            at,
+            socket,
+            instance: 0,
+            count: Some(1_000_000),
+            skew: 3,
+            enabled: SECOND,
+            running: SECOND,
+        }));
+    }
+    let usage = |scale: u64| -> Usage {
+        let of = |group: &Vec<_>| {
+            let mut row = UsageRow {
+                enabled: SECOND,
+                running: SECOND,
+                ..UsageRow::ZERO
+            };
+            for (at, count) in row.counts.iter_mut().take(group.len()).enumerate() {
+                *count = 10_000 * (at as u64 + 1) * scale;
+            }
+            Some(Counted::of(&row))
+        };
+        plan.groups.iter().map(of).collect()
+    };
+    let owner = |id| Owner {
+        cgroup: CgroupId(id),
+        tgid: 0,
+    };
+    for (id, scale) in [(7, 3), (8, 1)] {
+        window.usage.insert(owner(id), usage(scale));
+        for socket in [0, 1] {
+            window.on_socket.insert((socket, owner(id)), usage(scale));
+        }
+    }
+    if sampled {
+        let mut counts = SpeCounts {
+            operations: 1e6,
+            variance: 1e4,
+            cycles: 9e6,
+            squares: 1e8,
+            ..SpeCounts::default()
+        };
+        counts.samples = 1000;
+        counts.histogram[3] = 1e6;
+        // What a Neoverse tells of loads; of stores nothing.
+        let sources = [
+            Source::L1d,
+            Source::L2,
+            Source::PeerCore,
+            Source::LocalCluster,
+            Source::SystemCache,
+            Source::PeerCluster,
+            Source::Remote,
+            Source::Dram,
+        ];
+        let loads = sources.map(|source| ((Class::Load, Served::By(source)), counts));
+        let mut samples: SpeUsage = loads.into_iter().collect();
+        samples.insert((Class::Store, Served::NotSaid), counts);
+        let mut all = sampled_window(BTreeMap::new());
+        all.usage.insert(owner(7), samples.clone());
+        all.total.total = samples.clone();
+        all.total.delta = samples;
+        window.samples = Some(all);
+    }
+    window
+}
+
+/// How many series a container has.
+fn series_of_container(plan: &Plan, sampled: bool) -> usize {
+    let window = window(plan, sampled);
+    let view = View {
+        accesses: sampled.then_some(0),
+        ..View::default()
+    };
+    let joined = view.join(plan, &window, None);
+    let report = Report::new(plan, &window, &joined, &view);
+    let counts = Exposition::counts(&report);
+    let subjects = report.subjects.iter().zip(counts);
+    let of_seven = subjects.filter(|(subject, _)| {
+        matches!(subject, Subject::Entity(Entity::Container { id, .. }) if id.ends_with('7'))
+    });
+    of_seven.map(|(_, count)| count).sum()
+}
+
+/// The promise of docs/agent.md.
+#[test]
+fn a_container_has_at_most_60_series() {
+    let grace = planned("grace", "grace-hopper", 1);
+    let superchip = planned("grace", "grace-cpu-superchip", 2);
+    let spr = planned("spr", "sapphire-rapids", 2);
+    let counts = [
+        series_of_container(&grace, true),
+        series_of_container(&superchip, true),
+        series_of_container(&spr, false),
+    ];
+    println!("{counts:?}");
+    assert!(
+        counts.iter().all(|count| (20..=60).contains(count)),
+        "{counts:?}"
+    );
+}

@@ -1,0 +1,274 @@
+//! The web configuration file: <https://prometheus.io/docs/prometheus/latest/configuration/https/>.
+//! What pmuscope does not do is refused by name.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+use tokio_rustls::rustls::{
+    RootCertStore, ServerConfig, SupportedProtocolVersion,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::WebPkiClientVerifier,
+    version::{TLS12, TLS13},
+};
+
+/// Something is wrong with the file.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{}{}: {what}; nothing is served without it: correct the file, or leave out http.web_config",
+    path.display(),
+    line.map_or_else(String::new, |line| format!(":{line}"))
+)]
+pub struct WebError {
+    path: PathBuf,
+    line: Option<u64>,
+    /// With the key.
+    what: String,
+}
+
+/// The file.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Settings {
+    tls_server_config: Option<Tls>,
+    basic_auth_users: BTreeMap<String, Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tls {
+    cert_file: Spanned<PathBuf>,
+    key_file: Spanned<PathBuf>,
+    client_auth_type: Option<Spanned<String>>,
+    client_ca_file: Option<Spanned<PathBuf>>,
+    min_version: Option<Spanned<String>>,
+    max_version: Option<Spanned<String>>,
+}
+
+/// A mistake of a key on a line.
+fn wrong<T>(at: &Spanned<T>, what: String) -> (Option<u64>, String) {
+    (Some(at.referenced.line()), what)
+}
+
+type Wrong = (Option<u64>, String);
+
+impl Settings {
+    pub(super) fn read(path: &Path) -> Result<Self, WebError> {
+        let error = |line, what| WebError {
+            path: path.to_owned(),
+            line,
+            what,
+        };
+        let text = fs::read_to_string(path)
+            .map_err(|source| error(None, format!("cannot be read: {source}")))?;
+        // An empty file asks for nothing.
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        serde_saphyr::from_str(&text).map_err(|source| {
+            let line = source.location().map(|location| location.line());
+            let what = source.without_snippet().to_string();
+            let what = what.lines().next().unwrap_or_default().to_owned();
+            error(line, what)
+        })
+    }
+
+    /// The files that it depends on, itself first.
+    pub(super) fn files(&self, path: &Path) -> Vec<PathBuf> {
+        let named = self.tls_server_config.iter().flat_map(|tls| {
+            let both = [&tls.cert_file, &tls.key_file].into_iter();
+            both.chain(&tls.client_ca_file)
+        });
+        let named = named.map(|file| beside(path, &file.value));
+        std::iter::once(path.to_owned()).chain(named).collect()
+    }
+
+    /// Users and the hashes of their passwords.
+    pub(super) fn users(&self, path: &Path) -> Result<BTreeMap<String, String>, WebError> {
+        let user = |(name, hash): (&String, &Spanned<String>)| match hash
+            .value
+            .parse::<bcrypt::HashParts>()
+        {
+            Ok(_) => Ok((name.clone(), hash.value.clone())),
+            Err(_) => Err(wrong(
+                hash,
+                format!(
+                    "basic_auth_users.{name}: is a password hashed by bcrypt (`htpasswd -nBC 10 \
+                         \"\"` makes one)"
+                ),
+            )),
+        };
+        let users = self.basic_auth_users.iter().map(user);
+        users
+            .collect::<Result<_, _>>()
+            .map_err(|wrong| of(path, wrong))
+    }
+
+    /// How TLS is spoken; None where the file asks for none.
+    pub(super) fn tls(&self, path: &Path) -> Result<Option<ServerConfig>, WebError> {
+        let tls = self.tls_server_config.as_ref();
+        let tls = tls.map(|tls| tls.config(path)).transpose();
+        tls.map_err(|wrong| of(path, wrong))
+    }
+}
+
+fn of(path: &Path, (line, what): Wrong) -> WebError {
+    WebError {
+        path: path.to_owned(),
+        line,
+        what,
+    }
+}
+
+/// A path in the file is relative to the file.
+fn beside(path: &Path, named: &Path) -> PathBuf {
+    path.parent().unwrap_or(Path::new("/")).join(named)
+}
+
+impl Tls {
+    fn config(&self, path: &Path) -> Result<ServerConfig, Wrong> {
+        let key = "tls_server_config";
+        let certificates = certificates(path, &self.cert_file, "cert_file")?;
+        let own = PrivateKeyDer::from_pem_file(beside(path, &self.key_file.value));
+        let own = own.map_err(|error| {
+            let file = self.key_file.value.display();
+            wrong(
+                &self.key_file,
+                format!("{key}.key_file: cannot use {file}: {error}"),
+            )
+        })?;
+        let provider = Arc::new(rustls_graviola::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder
+            .with_protocol_versions(&self.versions()?)
+            .map_err(|error| wrong(&self.cert_file, format!("{key}: {error}")))?;
+        let roots = match &self.client_ca_file {
+            None => None,
+            Some(file) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in self::certificates(path, file, "client_ca_file")? {
+                    roots
+                        .add(certificate)
+                        .map_err(|error| wrong(file, format!("{key}.client_ca_file: {error}")))?;
+                }
+                Some((file, roots))
+            }
+        };
+        let builder = match (self.client_auth()?, roots) {
+            (Clients::Any, None) => builder.with_no_client_auth(),
+            (Clients::Any, Some((file, _))) => {
+                return Err(wrong(
+                    file,
+                    format!(
+                        "{key}.client_ca_file: has no meaning without client_auth_type: \
+                         RequireAndVerifyClientCert or VerifyClientCertIfGiven"
+                    ),
+                ));
+            }
+            (Clients::Verified { .. }, None) => {
+                let at = self.client_auth_type.as_ref();
+                let line = at.map(|at| at.referenced.line());
+                return Err((
+                    line,
+                    format!("{key}.client_auth_type: needs client_ca_file"),
+                ));
+            }
+            (Clients::Verified { always }, Some((file, roots))) => {
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = match always {
+                    true => verifier,
+                    false => verifier.allow_unauthenticated(),
+                };
+                let verifier = verifier
+                    .build()
+                    .map_err(|error| wrong(file, format!("{key}.client_ca_file: {error}")))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        builder
+            .with_single_cert(certificates, own)
+            .map_err(|error| {
+                wrong(
+                    &self.key_file,
+                    format!("{key}.key_file: does not go with cert_file: {error}"),
+                )
+            })
+    }
+
+    fn client_auth(&self) -> Result<Clients, Wrong> {
+        let Some(kind) = &self.client_auth_type else {
+            return Ok(Clients::Any);
+        };
+        match kind.value.as_str() {
+            "NoClientCert" => Ok(Clients::Any),
+            "RequireAndVerifyClientCert" => Ok(Clients::Verified { always: true }),
+            "VerifyClientCertIfGiven" => Ok(Clients::Verified { always: false }),
+            other => Err(wrong(
+                kind,
+                format!(
+                    "tls_server_config.client_auth_type: `{other}` is not known here; it is \
+                     NoClientCert, VerifyClientCertIfGiven or RequireAndVerifyClientCert"
+                ),
+            )),
+        }
+    }
+
+    fn versions(&self) -> Result<Vec<&'static SupportedProtocolVersion>, Wrong> {
+        let number = |key, given: &Option<Spanned<String>>, default| match given {
+            None => Ok(default),
+            Some(given) => match given.value.as_str() {
+                "TLS12" => Ok(2),
+                "TLS13" => Ok(3),
+                other => Err(wrong(
+                    given,
+                    format!(
+                        "tls_server_config.{key}: `{other}` is not known here; it is TLS12 or TLS13"
+                    ),
+                )),
+            },
+        };
+        let least = number("min_version", &self.min_version, 2)?;
+        let most = number("max_version", &self.max_version, 3)?;
+        let all = [(2, &TLS12), (3, &TLS13)];
+        let wanted = all
+            .iter()
+            .filter(|(number, _)| (least..=most).contains(number));
+        Ok(wanted.map(|(_, version)| *version).collect())
+    }
+}
+
+/// Which clients may connect.
+enum Clients {
+    Any,
+    /// Those with a certificate of the CA; others only where not `always`.
+    Verified {
+        always: bool,
+    },
+}
+
+fn certificates(
+    path: &Path,
+    file: &Spanned<PathBuf>,
+    key: &str,
+) -> Result<Vec<CertificateDer<'static>>, Wrong> {
+    let all = CertificateDer::pem_file_iter(beside(path, &file.value));
+    let all = all.and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let named = file.value.display();
+    match all {
+        Ok(all) if all.is_empty() => Err(wrong(
+            file,
+            format!("tls_server_config.{key}: {named} has no certificate"),
+        )),
+        Ok(all) => Ok(all),
+        Err(error) => Err(wrong(
+            file,
+            format!("tls_server_config.{key}: cannot use {named}: {error}"),
+        )),
+    }
+}
