@@ -4,6 +4,7 @@
 //! that they were skipped.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod agent;
 mod attribution;
 mod command;
 mod conservation;

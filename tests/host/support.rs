@@ -332,7 +332,7 @@ pub(crate) fn plan(events: &str) -> Plan {
 /// CPU time in ns on all CPUs that the kernel spent in interrupts or that the hypervisor took, so
 /// far. The kernel's accounting leaves it out of a task's time; a clock that runs while the task is
 /// on a CPU does not.
-fn taken_time() -> u64 {
+pub(crate) fn taken_time() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     // cpu user nice system idle iowait irq softirq steal ..., in ticks.
     let ticks: u64 = stat

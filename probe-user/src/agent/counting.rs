@@ -90,6 +90,7 @@ fn by_name(count: &Count) -> Wanted {
         events: count.events.clone(),
         metrics: count.metrics.clone(),
         always: ALWAYS,
+        own_weights: false,
         reserve_counters: count.reserve_counters,
         device: None,
     }
@@ -97,11 +98,12 @@ fn by_name(count: &Count) -> Wanted {
 
 /// The profile of the machine, where the configuration names nothing and there is one.
 pub(super) fn of_profile(count: &Count, told: &Hardware) -> Option<Wanted> {
-    let profile = told.platform.spec().agent.as_ref()?;
+    let profile = told.profile()?;
     let named = !count.events.is_empty() || !count.metrics.is_empty();
     (!named).then(|| Wanted {
         events: vec![profile.events.clone()],
         metrics: profile.metrics.clone(),
+        own_weights: profile.own_weights,
         ..by_name(count)
     })
 }

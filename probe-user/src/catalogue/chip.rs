@@ -55,16 +55,22 @@ pub struct PlatformSpec {
     pub weights: Option<Vec<WeightSpec>>,
     /// The platform whose weights hold here too.
     pub weights_of: Option<String>,
-    /// What the agent counts here unless it is told; absent: what the PMU counts at one time.
-    pub agent: Option<ProfileSpec>,
+    /// What the agent counts here unless it is told; none: what the PMU counts at one time.
+    #[serde(default)]
+    pub agent: Vec<ProfileSpec>,
 }
 
-/// A `[platform.agent]` table: what is counted all the time, at the least cost.
+/// A `[[platform.agent]]` table: what is counted all the time, at the least cost.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileSpec {
+    /// Only on machines with so many sockets; absent: where no other profile holds.
+    pub sockets: Option<u32>,
     /// Events of the core in perf's syntax, which its counters hold at one time.
     pub events: String,
+    /// Shares go by these events: there is no counter for others.
+    #[serde(default)]
+    pub own_weights: bool,
     /// Metrics, of the uncore where the machine shows it.
     #[serde(default)]
     pub metrics: Vec<String>,
@@ -380,6 +386,16 @@ pub struct Hardware {
 }
 
 impl Hardware {
+    /// What an agent counts here unless it is told.
+    #[must_use]
+    pub fn profile(&self) -> Option<&'static ProfileSpec> {
+        let profiles = &self.platform.spec().agent;
+        let on = |sockets| profiles.iter().find(|it| it.sockets == sockets);
+        self.sockets
+            .and_then(|sockets| on(Some(sockets)))
+            .or_else(|| on(None))
+    }
+
     /// That chip, with the GPUs that it has by its name.
     #[must_use]
     pub fn of_chip(chip: Chip) -> Self {

@@ -25,6 +25,9 @@ const PARTS: std::ops::Range<u32> = 0..8;
 /// Filters that the user set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
+    /// Shares go by events that are asked for anyway, or there are none: no counter is taken for
+    /// them.
+    pub own_weights: bool,
     /// Such as `root_port` = 0x3, by their key in the PMU's `defaults`.
     pub filters: BTreeMap<String, u64>,
     /// The filters that narrow each PMU that counts the chosen device to that device.

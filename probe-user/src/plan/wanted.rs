@@ -19,6 +19,8 @@ pub struct Wanted {
     pub metrics: Vec<String>,
     /// Events that are counted beside these, unless they are among them.
     pub always: &'static str,
+    /// Shares go by these events, or there are none.
+    pub own_weights: bool,
     /// Hardware counters of each core that stay free for other users.
     pub reserve_counters: usize,
     /// Count only this PCI device in metrics of PCIe.
@@ -99,8 +101,9 @@ impl Wanted {
         catalogue: &Catalogue,
         told: Hardware,
         (capacity, cpus): (&Capacity, usize),
-        settings: Settings,
+        mut settings: Settings,
     ) -> Result<Plan, WantedError> {
+        settings.own_weights = self.own_weights;
         let metrics = match self.metrics.as_slice() {
             [] => Vec::new(),
             lists => catalogue.select(&lists.join(","), &told)?,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::CountSource;
+use super::{CountSource, Request, RequestedEvent};
 use crate::{
-    catalogue::{Hardware, Metric, Of, WeightSpec},
+    catalogue::{Of, WeightSpec},
+    event,
     machine::{Pmu, PmuKind, Pmus},
 };
 
@@ -47,28 +48,35 @@ impl RequestedWeight {
     }
 }
 
-/// What the shares of these metrics need and the core PMU has, with the events in the syntax of
-/// `-e`; the first of each traffic.
+/// What the shares of the metrics need and the core PMU has; the first of each traffic.
 pub(super) fn wanted(
-    metrics: &[&Metric],
-    machine: &Hardware,
+    request: &Request<'_>,
     pmus: &Pmus,
-) -> Vec<(RequestedWeight, Vec<String>)> {
+) -> Vec<(RequestedWeight, Vec<RequestedEvent>)> {
     let mut cores = pmus.cores().filter(|pmu| pmu.kind == PmuKind::Core);
     // Of several kinds of core each would need a weight of its own, and they could not be added up.
     let (Some(core), None) = (cores.next(), cores.next()) else {
         return Vec::new();
     };
+    let machine = &request.machine;
     let sockets = machine.sockets.unwrap_or(1);
     let needs = |of: Of| {
-        let mut needs = metrics.iter().map(|metric| metric.apportion);
+        let mut needs = request.metrics.iter().map(|metric| metric.apportion);
         needs.any(|apportion| apportion.needs() == Some(of))
     };
     let first = |of: Of| {
         let mut weights = machine.platform.weights().iter().filter(|weight| {
             weight.of == of && weight.sockets.is_none_or(|of_many| of_many == sockets)
         });
-        weights.find_map(|weight| Some((RequestedWeight(weight), events(core, weight)?)))
+        weights.find_map(|weight| {
+            let mut events = parsed(&events(core, weight)?, pmus);
+            if request.settings.own_weights {
+                let known = events.iter().take_while(|event| is_own(request, event));
+                events.truncate(known.count());
+            }
+            let whole = !events.is_empty() && (!weight.local || events.len() > 1);
+            whole.then_some((RequestedWeight(weight), events))
+        })
     };
     let reads = first(Of::Reads).filter(|(weight, _)| {
         // What a CPU reads tells to which memory it writes too, where that is not counted.
@@ -76,6 +84,21 @@ pub(super) fn wanted(
     });
     let writes = needs(Of::Writes).then(|| first(Of::Writes)).flatten();
     reads.into_iter().chain(writes).collect()
+}
+
+fn parsed(events: &[String], pmus: &Pmus) -> Vec<RequestedEvent> {
+    let parsed = events
+        .iter()
+        .filter_map(|text| event::parse(text, pmus).ok());
+    let all = parsed.flatten().flat_map(|group| group.events);
+    all.filter_map(|event| super::planner::wanted(&event))
+        .collect()
+}
+
+/// Whether the user asks for that event.
+fn is_own(request: &Request<'_>, wanted: &RequestedEvent) -> bool {
+    let mut own = request.events.iter().flat_map(|group| &group.events);
+    own.any(|event| super::planner::wanted(event).as_ref() == Some(wanted))
 }
 
 /// The events that the core has: all accesses, those to other sockets.

@@ -14,7 +14,7 @@ use crate::{
     emit::Exposition,
     join::Entity,
     machine::Pmus,
-    plan::{Capacity, SOFTWARE},
+    plan::Capacity,
     snapshot::{SpeCounts, UncoreReading},
     sys::tree::fixture,
     window::{self, Counted, Owner, Served, SpeUsage, Usage, Window, sampled_window},
@@ -53,22 +53,11 @@ fn groups(plan: &Plan) -> Vec<Vec<&str>> {
 
 const SOFTWARE_EVENTS: [&str; 3] = ["task-clock", "page-faults", "context-switches"];
 
+/// Asserts that it is one group on the PMU, all the time, and software events, and no more.
 #[track_caller]
 fn assert_one_group(plan: &Plan, events: &[&str]) {
-    let hardware: Vec<_> = plan
-        .groups
-        .iter()
-        .filter(|group| {
-            group
-                .iter()
-                .any(|planned| planned.counter.type_ != SOFTWARE)
-        })
-        .collect();
-    assert_eq!((plan.rotated, hardware.len()), (0, 1), "{:?}", groups(plan));
-    assert_eq!(plan.weights_in_turns, None);
-    let groups = groups(plan);
-    assert!(groups.contains(&events.to_vec()), "{groups:?}");
-    assert!(groups.contains(&SOFTWARE_EVENTS.to_vec()), "{groups:?}");
+    assert_eq!((plan.rotated, &plan.weights_in_turns), (0, &None));
+    assert_eq!(groups(plan), [SOFTWARE_EVENTS.to_vec(), events.to_vec()]);
 }
 
 const GRACE: [&str; 6] = [
@@ -85,19 +74,54 @@ fn on_grace_it_is_one_group_without_turns() {
     for (chip, sockets) in [("grace-hopper", 1), ("grace-cpu-superchip", 2)] {
         let plan = planned("grace", chip, sockets);
         assert_one_group(&plan, &GRACE);
+        let weights: Vec<&str> = plan.weights.iter().map(|weight| &*weight.name).collect();
+        assert_eq!(weights, ["llc_read_misses", "bus_writes"]);
         assert!(!plan.uncore.is_empty());
     }
 }
 
 #[test]
 fn on_spr_it_is_one_group_without_turns() {
-    for (sockets, weights) in [(1, 2), (2, 2)] {
-        let plan = planned("spr", "sapphire-rapids", sockets);
-        println!("{:?}", groups(&plan));
-        assert_eq!(plan.rotated, 0);
-        assert_eq!(plan.weights.len(), weights, "{sockets} sockets");
+    let plain = ["cycles", "instructions", "cache-misses", "stalls_l2_miss"];
+    // A core has two registers for the masks of these.
+    let one = [
+        "cpu/event=0x2a,umask=0x1,offcore_rsp=0x3f3fc04477/",
+        "cpu/event=0x2a,umask=0x1,offcore_rsp=0xfbff80822/",
+    ];
+    let two = ["local_dram_reads", "remote_dram_reads"];
+    for (chip, sockets, offcore, weights) in [
+        (
+            "sapphire-rapids",
+            1,
+            one,
+            vec!["l3_read_misses", "memory_writes"],
+        ),
+        ("sapphire-rapids", 2, two, vec!["dram_reads"]),
+        ("emerald-rapids", 2, two, vec!["dram_reads"]),
+    ] {
+        let plan = planned("spr", chip, sockets);
+        assert_one_group(&plan, &[plain.as_slice(), &offcore].concat());
+        let named: Vec<&str> = plan.weights.iter().map(|weight| &*weight.name).collect();
+        assert_eq!(named, weights, "{sockets} sockets");
         assert!(!plan.uncore.is_empty());
     }
+}
+
+/// Where the platform has no profile it is what the PMU counts at one time.
+#[test]
+fn elsewhere_there_is_no_profile() {
+    let count = Config::default().count;
+    for chip in ["other", "epyc-zen4"] {
+        let told = Hardware::of_chip(Chip::named(chip).unwrap());
+        assert!(of_profile(&count, &told).is_none());
+    }
+    // Nor where the configuration names something.
+    let named = Count {
+        metrics: vec!["ipc".to_owned()],
+        ..count
+    };
+    let told = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
+    assert!(of_profile(&named, &told).is_none());
 }
 
 const SECOND: u64 = 1_000_000_000;

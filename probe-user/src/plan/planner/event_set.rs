@@ -130,17 +130,11 @@ impl EventSet {
 
     /// What the shares of these metrics need.
     pub(super) fn of_weights(request: &Request<'_>, pmus: &Pmus) -> Vec<Self> {
-        let weights = weights::wanted(request.metrics, &request.machine, pmus).into_iter();
+        let weights = weights::wanted(request, pmus).into_iter();
         weights
-            .map(|(weight, events)| {
-                let events = events
-                    .iter()
-                    .filter_map(|text| event::parse(text, pmus).ok());
-                let events = events.flatten().flat_map(|group| group.events);
-                Self {
-                    wanted: events.filter_map(|event| wanted(&event)).collect(),
-                    whose: Whose::Weight(weight),
-                }
+            .map(|(weight, wanted)| Self {
+                wanted,
+                whose: Whose::Weight(weight),
             })
             .collect()
     }

@@ -115,6 +115,7 @@ fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
         events: args.event.clone(),
         metrics: args.metric.clone(),
         always: "",
+        own_weights: false,
         reserve_counters: args.reserve_counters,
         device: args.device.clone(),
     };

@@ -1,0 +1,90 @@
+//! What it counts: each container gets what it used.
+
+use crate::{
+    agent::{Agent, container_id, find, own},
+    support::{TestCgroup, assert_within, machine, taken_time},
+};
+
+#[test]
+fn a_container_has_the_time_of_its_cpu_stat() {
+    let Some(_machine) = machine() else { return };
+    let agent = Agent::start();
+    let id = container_id(1);
+    let pods = TestCgroup::new("agent");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let taken = taken_time();
+    let loads = [
+        container.load("burn 0 300"),
+        container.load("burst 1 1000 10000 300"),
+    ];
+    loads.into_iter().for_each(|load| drop(load.finish()));
+    agent.next_window();
+    let series = agent.series();
+    let name = format!("name=\"{id}\"");
+    let time = |family: &str| {
+        let family = format!("pmuscope_events_{family}_total{{");
+        find(&series, &[&family, &name, "event=\"task-clock\""])
+    };
+    let (raw, estimated) = (time("seconds").unwrap(), time("estimated_seconds").unwrap());
+    assert!((raw - estimated).abs() < 1e-9, "{raw} {estimated}");
+    // The bound of all tests of attribution (`Counting::assert_cpu_time`).
+    let counted = (raw * 1e9) as u64;
+    let missed = (series["pmuscope_self_estimated_seconds_total"] * 1e9) as u64;
+    let truth = container.cpu_time();
+    let taken = taken_time() - taken;
+    let nearest = counted.clamp(truth.saturating_sub(missed), truth + taken + missed);
+    assert_within("task-clock", counted, nearest, 1.0);
+}
+
+/// Many containers where few series are allowed: all that they count is somewhere.
+#[test]
+fn the_smallest_are_one_row_where_there_are_too_many() {
+    let Some(_machine) = machine() else { return };
+    let mut agent = Agent::start();
+    let pods = TestCgroup::new("agent");
+    let containers: Vec<TestCgroup> = (0..12)
+        .map(|at| pods.child(&format!("docker-{}.scope", container_id(100 + at))))
+        .collect();
+    let work = || {
+        for (at, container) in containers.iter().enumerate() {
+            container.load(&format!("burn 0 {}", 5 * (at + 1))).finish();
+        }
+    };
+    work();
+    agent.next_window();
+    let before = agent.series();
+    let time = "pmuscope_events_estimated_seconds_total{";
+    let clock = "event=\"task-clock\"";
+    let sum = |series: &super::Series| -> f64 {
+        let rows = series.iter().filter(|(name, _)| {
+            name.starts_with(time)
+                && name.contains(clock)
+                && (name.contains("kind=\"container\"") || name.contains("kind=\"other\""))
+        });
+        rows.map(|(_, value)| value).sum()
+    };
+    assert_eq!(find(&before, &[time, "kind=\"other\"", clock]), None);
+    let most = own(&before, "series") as usize - 40;
+    agent.reload(&format!("interval = \"200ms\"\n[series]\nmax = {most}\n"));
+    work();
+    agent.next_window();
+    let folded = agent.series();
+    assert!(own(&folded, "series") as usize <= most);
+    assert!(own(&folded, "folded_containers") >= 4.0);
+    let other = find(&folded, &[time, "kind=\"other\"", clock]).unwrap();
+    assert!(other > 0.0);
+    // Everything comes back, and what was counted as `other` stays there.
+    agent.reload("interval = \"200ms\"\n");
+    work();
+    agent.next_window();
+    let after = agent.series();
+    super::assert_no_step_back(&before, &after);
+    super::assert_no_step_back(&folded, &after);
+    assert_eq!(own(&after, "folded_containers"), 0.0);
+    assert!(find(&after, &[time, "kind=\"other\"", clock]).unwrap() >= other);
+    let truth: u64 = containers.iter().map(TestCgroup::cpu_time).sum();
+    let (counted, truth) = (sum(&after), truth as f64 / 1e9);
+    println!("counted {counted}, truth {truth}");
+    // Whether each is right is another test's.
+    assert!((counted / truth - 1.0).abs() < 0.1);
+}

@@ -1,0 +1,82 @@
+//! `--check-config`, and starts that are refused.
+
+use std::fs;
+
+use crate::{
+    agent::Agent,
+    support::{machine, pmuscope},
+};
+
+#[test]
+fn a_configuration_is_checked_without_counting() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("agent.toml");
+    let check = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let mut command = pmuscope();
+        command
+            .args(["agent", "--check-config", "--config"])
+            .arg(&file);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (
+            output.status.code(),
+            said.replace(file.to_str().unwrap(), "F"),
+        )
+    };
+    assert_eq!(
+        check("interval = \"1s\"\n[http]\nlisten = \"off\"\n"),
+        (Some(0), String::new())
+    );
+    let (code, said) = check("interval = 1\n[htp]\nlisten = \"off\"\n[spe]\nperiod = 1\n");
+    assert_eq!(code, Some(1));
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(
+        lines[0].starts_with("pmuscope: F:1: interval: invalid type"),
+        "{said}"
+    );
+    assert!(
+        lines[1].starts_with("F:2: htp: there is no such key; the nearest are http."),
+        "{said}"
+    );
+    assert!(
+        lines[2].starts_with("F:5: spe.period: is 4096 at least"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_second_agent_is_refused_by_the_first_ones_pid() {
+    let Some(_machine) = machine() else { return };
+    let agent = Agent::start();
+    let output = pmuscope()
+        .args(["agent", "--listen", "off", "--run-directory"])
+        .arg(agent.directory.path().join("run"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let sentence = format!(
+        "another agent runs here already, process {}: it holds ",
+        agent.pid()
+    );
+    assert!(said.contains(&sentence), "{said}");
+    // An address that is taken.
+    let output = pmuscope()
+        .args([
+            "agent",
+            "--listen",
+            &agent.address.to_string(),
+            "--run-directory",
+        ])
+        .arg(agent.directory.path().join("other"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&format!("cannot listen at {}: ", agent.address)),
+        "{said}"
+    );
+}

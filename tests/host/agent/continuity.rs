@@ -1,0 +1,137 @@
+//! Counters go on, whatever happens to the session.
+
+use std::fs;
+
+use crate::{
+    agent::{Agent, Series, assert_no_step_back, container_id, find, own},
+    support::{TestCgroup, machine},
+};
+
+/// What a container used, by the agent.
+fn used(series: &Series, id: &str) -> Option<f64> {
+    let name = format!("name=\"{id}\"");
+    let family = "pmuscope_events_estimated_seconds_total{";
+    find(series, &[family, &name, "event=\"task-clock\""])
+}
+
+#[test]
+fn totals_go_on_over_a_reload_and_a_time_off() {
+    let Some(_machine) = machine() else { return };
+    let mut agent = Agent::start();
+    let id = container_id(2);
+    let pods = TestCgroup::new("agent");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let work = || drop(container.load("burn 0 50").finish());
+    work();
+    agent.next_window();
+    let first = agent.series();
+    let mut last = used(&first, &id).unwrap();
+    assert!(last > 0.04, "{last}");
+
+    // Another event: another session.
+    agent.reload("interval = \"150ms\"\n[count]\nevents = [\"task-clock,minor-faults\"]\n");
+    work();
+    agent.next_window();
+    let reloaded = agent.series();
+    assert_no_step_back(&first, &reloaded);
+    assert_eq!(
+        (
+            own(&reloaded, "sessions_total"),
+            own(&reloaded, "reloads_total")
+        ),
+        (2.0, 1.0)
+    );
+    let name = format!("name=\"{id}\"");
+    let faults = ["pmuscope_events_total{", &name, "event=\"minor-faults\""];
+    assert!(find(&reloaded, &faults).unwrap() > 0.0);
+    let now = used(&reloaded, &id).unwrap();
+    assert!(now > last + 0.04, "{now} after {last}");
+    last = now;
+
+    // Labels and intervals: the same session.
+    let labelled = "interval = \"200ms\"\n[count]\nevents = [\"task-clock,minor-faults\"]\n\
+                    [series.labels]\ncluster = \"a \\\"b\\\"\\n\\\\😀\"\n";
+    agent.reload(labelled);
+    agent.next_window();
+    let labels = agent.series();
+    assert!(
+        labels.keys().all(
+            |name| name.contains("cluster=\"a \\\"b\\\"\\\\n\\\\\\\\😀\"")
+                || name.contains("cluster=")
+        ),
+        "{labels:?}"
+    );
+    agent.reload("interval = \"150ms\"\n[count]\nevents = [\"task-clock,minor-faults\"]\n");
+    agent.next_window();
+    let unlabelled = agent.series();
+    assert_no_step_back(&reloaded, &unlabelled);
+    assert_eq!(own(&unlabelled, "sessions_total"), 2.0);
+
+    // Off, and on again.
+    fs::write(agent.run_file("off"), "").unwrap();
+    let why = agent.wait_for("/readyz", 503).text();
+    assert!(
+        why.starts_with("off, since ") && why.contains("/run/off"),
+        "{why}"
+    );
+    assert_eq!(agent.get("/healthz").status, 200);
+    let off = agent.series();
+    assert_eq!(own(&off, "off"), 1.0);
+    assert_eq!(used(&off, &id), None, "absent, not zero");
+    let descriptors = |pid| fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let counters = descriptors(agent.pid()).filter(|fd| {
+        let target = fs::read_link(fd.as_ref().unwrap().path());
+        target.is_ok_and(|target| target.ends_with("anon_inode:[perf_event]"))
+    });
+    assert_eq!(counters.count(), 0, "the counters are free");
+    fs::remove_file(agent.run_file("off")).unwrap();
+    agent.wait_for("/readyz", 200);
+    work();
+    agent.next_window();
+    let on = agent.series();
+    assert_no_step_back(&unlabelled, &on);
+    assert_no_step_back(&off, &on);
+    assert_eq!(own(&on, "sessions_total"), 3.0);
+    let now = used(&on, &id).unwrap();
+    assert!(now > last + 0.04, "{now} after {last}");
+}
+
+#[test]
+fn a_reload_that_is_wrong_changes_nothing() {
+    let Some(_machine) = machine() else { return };
+    let mut agent = Agent::start();
+    agent.next_window();
+    let before = agent.series();
+    for wrong in [
+        "interval = \"100ms\"\n[count]\nevnts = []\n",
+        "interval = \"100ms\"\n[count]\nevents = [\"no-such-event\"]\n",
+        "interval = \"100ms\"\n[count]\nmetrics = [\"no-such-metric\"]\n",
+        "interval = \"100ms\"\n[http]\nweb_config = \"/etc/other.yml\"\n",
+    ] {
+        agent.reload(wrong);
+    }
+    agent.next_window();
+    let after = agent.series();
+    assert_no_step_back(&before, &after);
+    assert_eq!(own(&after, "refused_reloads_total"), 4.0);
+    assert_eq!(own(&after, "reloads_total"), 0.0);
+    let log = agent.log();
+    for why in [
+        "agent.toml:3: count.evnts: there is no such key; the nearest are count.events",
+        "no-such-event",
+        "no-such-metric",
+        "http.listen, http.web_config and run.directory change with a restart only",
+    ] {
+        assert!(log.contains(why), "{why} is missing:\n{log}");
+    }
+    // Two scrapers of a window see the same; a scrape makes none.
+    loop {
+        let [one, other] = [agent.get("/metrics"), agent.get("/metrics")];
+        let windows =
+            [&one, &other].map(|answer| own(&super::parse(&answer.text()), "windows_total"));
+        if windows[0] == windows[1] {
+            assert_eq!(one.text(), other.text());
+            break;
+        }
+    }
+}

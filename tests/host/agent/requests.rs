@@ -1,0 +1,161 @@
+//! Requests of every kind: right ones, hostile ones, many at once.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    process::{Command, Stdio},
+    thread,
+};
+
+use crate::{
+    agent::{Agent, Answer, own, parse},
+    support::machine,
+};
+
+const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+#[test]
+fn a_scrape_has_the_format_that_it_asks_for() {
+    let Some(_machine) = machine() else { return };
+    let agent = Agent::start();
+    agent.next_window();
+    let open = "Accept: application/openmetrics-text;version=1.0.0\r\n";
+    let answer = agent.get_with("/metrics", open);
+    assert!(
+        answer.headers.contains(&format!("content-type: {OPEN}")),
+        "{answer:?}"
+    );
+    assert!(answer.text().ends_with("\n# EOF\n"));
+    assert!(!answer.text().contains("_created"));
+    let open = parse(&answer.text());
+    let answer = agent.get("/metrics");
+    assert!(
+        answer.headers.contains(&format!("content-type: {PLAIN}")),
+        "{answer:?}"
+    );
+    assert!(!answer.text().contains("# EOF") && !answer.text().contains("# UNIT"));
+    let plain = parse(&answer.text());
+    let names = |series: &super::Series| series.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&open), names(&plain));
+    let zipped = agent.get_with("/metrics", "Accept-Encoding: gzip\r\n");
+    assert!(
+        zipped.headers.contains("content-encoding: gzip"),
+        "{}",
+        zipped.headers
+    );
+    assert_eq!(names(&parse(&zipped.gunzipped())), names(&plain));
+    let head = agent.ask("HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut promtool) = promtool else {
+        return println!("not checked by promtool: it is not installed");
+    };
+    let mut text = promtool.stdin.take().unwrap();
+    text.write_all(&answer.body).unwrap();
+    drop(text);
+    let checked = promtool.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{said}");
+}
+
+#[test]
+fn a_wrong_request_has_the_answer_of_its_mistake() {
+    let Some(_machine) = machine() else { return };
+    let agent = Agent::start();
+    let long = "x".repeat(64 << 10);
+    let many = (0..200)
+        .map(|at| format!("X-{at}: 1\r\n"))
+        .collect::<String>();
+    let cases = [
+        (
+            "GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_owned(),
+            404,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_owned(),
+            405,
+        ),
+        (
+            "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nabc".to_owned(),
+            413,
+        ),
+        (
+            "GET /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+                .to_owned(),
+            413,
+        ),
+        (format!("GET / HTTP/1.1\r\nX: {long}\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\n{many}\r\n"), 431),
+        (format!("GET /{long} HTTP/1.1\r\n\r\n"), 414),
+        ("\u{16}\u{3}\u{1}garbage\r\n\r\n".to_owned(), 400),
+    ];
+    for (request, status) in cases {
+        let answer = agent.ask(&request);
+        assert_eq!(
+            answer.status,
+            status,
+            "{}",
+            &request[..request.len().min(80)]
+        );
+    }
+    let home = agent.get("/");
+    assert!(home.text().contains("href=\"/metrics\""), "{}", home.text());
+    assert_eq!(agent.get("/healthz").text(), "ok\n");
+    agent.wait_for("/readyz", 200);
+    agent.next_window();
+    assert!(own(&agent.series(), "refused_requests_total") >= 4.0);
+}
+
+#[test]
+fn a_hundred_scrapes_at_once() {
+    let Some(_machine) = machine() else { return };
+    let agent = Agent::start();
+    agent.next_window();
+    thread::scope(|scope| {
+        let scrape = || scope.spawn(|| agent.get("/metrics"));
+        let all: Vec<_> = (0..100).map(|_| scrape()).collect();
+        for scraped in all {
+            let answer = scraped.join().unwrap();
+            assert_eq!(answer.status, 200);
+            parse(&answer.text());
+        }
+    });
+    agent.next_window();
+    assert!(own(&agent.series(), "scrapes_total") >= 100.0);
+}
+
+/// Clients that connect and say nothing, or half a request, or never read their answer.
+#[test]
+fn slow_clients_hold_nothing_up() {
+    let Some(_machine) = machine() else { return };
+    let agent = Agent::start();
+    agent.next_window();
+    let mut slow = Vec::new();
+    for at in 0..600 {
+        let mut stream = TcpStream::connect(agent.address).unwrap();
+        let said: &[u8] = match at % 3 {
+            0 => b"",
+            1 => b"GET /metrics HTTP/1.1\r\nHost:",
+            _ => b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+        };
+        stream.write_all(said).unwrap();
+        slow.push(stream);
+    }
+    let answer = agent.get("/metrics");
+    assert_eq!(answer.status, 200);
+    agent.next_window();
+    assert!(own(&agent.series(), "closed_connections_total") >= 80.0);
+    // The oldest was closed, the youngest was not.
+    let mut all = Vec::new();
+    let _ = slow[0].read_to_end(&mut all);
+    assert!(all.is_empty());
+    let last = slow.last_mut().unwrap();
+    last.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    assert_eq!(Answer::read(last).status, 200);
+}

@@ -1,0 +1,122 @@
+//! Rights: what a running agent keeps.
+
+use std::{fs, os::unix::process::CommandExt as _};
+
+use crate::{
+    agent::{Agent, Given, own},
+    support::{machine, pmuscope},
+};
+
+/// `CAP_IPC_LOCK`, `CAP_PERFMON` and `CAP_BPF` of `linux/capability.h`.
+const KEPT: u64 = 1 << 14 | 1 << 38 | 1 << 39;
+
+/// The capabilities of every thread: permitted, effective, inheritable, ambient.
+fn capabilities(agent: &Agent) -> Vec<[u64; 4]> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
+    let of = |task: std::io::Result<fs::DirEntry>| {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        ["CapPrm", "CapEff", "CapInh", "CapAmb"].map(|name| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
+        })
+    };
+    tasks.map(of).collect()
+}
+
+#[test]
+fn it_keeps_what_counting_needs() {
+    let Some(_machine) = machine() else { return };
+    let agent = Agent::start();
+    agent.next_window();
+    let all = capabilities(&agent);
+    assert!(all.len() >= 2, "the server has a thread of its own");
+    assert!(
+        all.iter().all(|sets| *sets == [KEPT, KEPT, 0, 0]),
+        "{all:x?}"
+    );
+}
+
+#[test]
+fn it_keeps_nothing_where_that_is_asked_for() {
+    let Some(_machine) = machine() else { return };
+    let given = Given {
+        flags: &["--drop-all"],
+        ..Given::default()
+    };
+    let mut agent = Agent::with(&given, |_| {});
+    agent.next_window();
+    let all = capabilities(&agent);
+    assert!(all.iter().all(|sets| *sets == [0; 4]), "{all:x?}");
+    // What is counted cannot change any more; the interval can.
+    agent.reload("interval = \"150ms\"\n[count]\nevents = [\"minor-faults\"]\n");
+    agent.reload("interval = \"150ms\"\n");
+    agent.next_window();
+    let series = agent.series();
+    assert_eq!(own(&series, "refused_reloads_total"), 1.0);
+    assert_eq!(own(&series, "reloads_total"), 1.0);
+    assert!(
+        agent
+            .log()
+            .contains("all capabilities were given up (--drop-all)")
+    );
+}
+
+/// An ordinary user who has no more than the two capabilities of counting.
+#[test]
+fn two_capabilities_suffice() {
+    use rustix::thread::{
+        CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities,
+    };
+
+    let Some(_machine) = machine() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(directory.path(), open).unwrap();
+    let mut command = pmuscope();
+    command
+        .args([
+            "agent",
+            "--listen",
+            "off",
+            "--interval",
+            "50ms",
+            "--json",
+            "-",
+        ])
+        .arg("--run-directory")
+        .arg(directory.path().join("run"))
+        .stdout(std::process::Stdio::piped())
+        .stderr(fs::File::create(directory.path().join("log")).unwrap());
+    let become_nobody = || {
+        let two = CapabilitySet::BPF | CapabilitySet::PERFMON;
+        let sets = |more| CapabilitySets {
+            effective: two | more,
+            permitted: two | more,
+            inheritable: two | more,
+        };
+        // Kept over the change of the user, then left alone.
+        rustix::thread::set_keep_capabilities(true)?;
+        // SAFETY: only this thread runs between fork and exec.
+        unsafe { rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534))? };
+        set_capabilities(None, sets(CapabilitySet::empty()))?;
+        for capability in [CapabilitySet::BPF, CapabilitySet::PERFMON] {
+            configure_capability_in_ambient_set(capability, true)?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes system calls only.
+    unsafe { command.pre_exec(become_nobody) };
+    let mut agent = command.spawn().unwrap();
+    let mut line = String::new();
+    let lines = std::io::BufReader::new(agent.stdout.take().unwrap());
+    let read = std::io::BufRead::read_line(&mut { lines }, &mut line);
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let log = fs::read_to_string(directory.path().join("log")).unwrap();
+    assert!(read.unwrap() > 0, "{log}");
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert!(
+        line["rows"].as_array().is_some_and(|rows| !rows.is_empty()),
+        "{log}"
+    );
+}
