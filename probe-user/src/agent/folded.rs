@@ -8,8 +8,9 @@ use crate::{
     join::Entity,
 };
 
-/// The smallest containers and pods, so many that at most `most` series are left: rows stand in the
-/// order of their size.
+/// The smallest containers and pods, so many that at most `most` series are left. The size is what
+/// the first event counted since the session began, so that a row is not in one window there and
+/// in another not.
 pub(super) fn choose(report: &Report, most: usize) -> HashSet<Entity> {
     let counts = Exposition::counts(report);
     let mut left: usize = counts.iter().sum();
@@ -29,6 +30,10 @@ pub(super) fn choose(report: &Report, most: usize) -> HashSet<Entity> {
         });
         *size += count;
     }
+    let totals = totals(report);
+    let total = |row: &Entity| totals.get(row).copied().unwrap_or(0.0);
+    // Stable: rows stand in the order of their size in the window.
+    rows.sort_by(|a, b| total(b).total_cmp(&total(a)));
     // The row of all others has as many as one of them.
     left += rows.iter().map(|row| sizes[row]).max().unwrap_or(0);
     for row in rows.into_iter().rev() {
@@ -39,6 +44,18 @@ pub(super) fn choose(report: &Report, most: usize) -> HashSet<Entity> {
         folded.insert(row.clone());
     }
     folded
+}
+
+/// By row: what its first event counted.
+fn totals(report: &Report) -> HashMap<&Entity, f64> {
+    let mut totals = HashMap::new();
+    for series in &report.series {
+        let subject = &report.subjects[series.subject as usize];
+        if let (Subject::Entity(entity), Some(total)) = (subject, report.total(series)) {
+            totals.entry(entity).or_insert(total.estimate.value);
+        }
+    }
+    totals
 }
 
 #[cfg(test)]

@@ -123,15 +123,13 @@ impl Running {
         match self.pipeline.as_mut().map(Pipeline::advance) {
             Some(Ok(())) => {
                 self.settle();
-                self.say(None);
                 self.publish();
                 self.own.pulled();
-                return;
+                self.say(None);
             }
             Some(Err(error)) => self.failed(&error),
-            None => {}
+            None => self.publish(),
         }
-        self.publish();
     }
 
     /// Follows a changed configuration; the interval where it is another one.
@@ -207,8 +205,8 @@ impl Running {
         if now.all {
             if !before.all {
                 self.pause();
-                self.say_off();
                 self.publish();
+                self.say_off();
             }
             return;
         }
@@ -267,6 +265,7 @@ impl Running {
         if self.said.as_ref() != Some(&why) {
             tracing::error!("{why}; counting begins again as soon as that works");
         }
+        self.publish();
         self.say(Some(why));
     }
 
@@ -289,7 +288,9 @@ impl Running {
         // The wall's clock may have been set since the session began.
         let boot_time = pipeline.snapshot().boot_time;
         pipeline.report_mut().boot_time = boot_time;
-        let folded = folded::choose(pipeline.report(), self.config.series.max);
+        let most = self.config.series.max;
+        let most = most.saturating_sub(Report::SERIES_OF_AGENT);
+        let folded = folded::choose(pipeline.report(), most);
         self.own.health.folded = folded.len() as u64;
         let is_complete = self.ledger.settle(pipeline.report_mut(), &folded);
         if !is_complete {
@@ -299,6 +300,7 @@ impl Running {
 
     /// Publishes the last window, or nothing but what the agent says of itself.
     fn publish(&mut self) {
+        self.own.health.off = self.switches.all.into();
         let health = self.own.now(&self.published.served);
         let counts = self.pipeline.is_some();
         let report = match &mut self.pipeline {

@@ -45,6 +45,9 @@ pub(super) fn add(report: &mut Report, window: &Window) {
 }
 
 impl Report {
+    /// How many series an agent says of itself, at most.
+    pub const SERIES_OF_AGENT: usize = AGENT.len();
+
     /// A report of nothing but what an agent says of itself, which is to be added.
     #[must_use]
     pub fn of_agent() -> Self {

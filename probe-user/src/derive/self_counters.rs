@@ -51,7 +51,7 @@ self_counters! {
             "Mean cost of a run that charged";
         Counter "sampled_runs" "" = |it| it.sum.same.samples + it.sum.changed.samples,
             "Runs whose cost was measured, one in 1,024";
-        Gauge "ns_per_counter_read" "ns" = |it| it.cost.read.each(),
+        Gauge "ns_per_read" "ns" = |it| it.cost.read.each(),
             "What reading one counter takes, measured at the start";
         Gauge "counting_ppm_of_busiest_cpu" "ppm" = |it| it.cost.ppm(),
             "Part of a CPU's time that the programs took, on the CPU where they took most";

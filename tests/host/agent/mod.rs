@@ -189,10 +189,7 @@ impl Agent {
 
     /// The answer to this text.
     pub(crate) fn ask(&self, request: &str) -> Answer {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        // It may refuse a request before its end.
-        let _ = stream.write_all(request.as_bytes());
-        Answer::read(&mut stream)
+        Answer::of(self.address, request)
     }
 
     /// All series of the last window.
@@ -248,6 +245,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// The answer of a server to this text.
+    pub(crate) fn of(address: SocketAddr, request: &str) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // It may refuse a request before its end.
+        let _ = stream.write_all(request.as_bytes());
+        Self::read(&mut stream)
+    }
+
     pub(crate) fn read(stream: &mut impl std::io::Read) -> Self {
         let mut all = Vec::new();
         // A connection that is reset after an answer was read has one too.

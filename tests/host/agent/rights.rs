@@ -96,8 +96,7 @@ fn two_capabilities_suffice() {
         };
         // Kept over the change of the user, then left alone.
         rustix::thread::set_keep_capabilities(true)?;
-        // SAFETY: only this thread runs between fork and exec.
-        unsafe { rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534))? };
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534))?;
         set_capabilities(None, sets(CapabilitySet::empty()))?;
         for capability in [CapabilitySet::BPF, CapabilitySet::PERFMON] {
             configure_capability_in_ambient_set(capability, true)?;

@@ -76,6 +76,7 @@ pub(super) fn of_file<'a>(
             what: error.message().to_owned(),
         });
     }
+    // The table is in the order of names, and mistakes are told in that of lines.
     let mut settings = Vec::new();
     for (name, value) in table.into_inner() {
         let at = name.span().start;
@@ -85,20 +86,22 @@ pub(super) fn of_file<'a>(
                 let DeValue::Table(section) = value.into_inner() else {
                     continue;
                 };
-                settings.extend(section.into_iter().map(|(key, value)| Setting {
-                    place: place(key.span().start),
-                    key: format!("{name}.{}", key.get_ref()),
-                    value,
+                settings.extend(section.into_iter().map(|(key, value)| {
+                    let at = key.span().start;
+                    let key = format!("{name}.{}", key.get_ref());
+                    (at, key, value)
                 }));
             }
-            _ => settings.push(Setting {
-                place: place(at),
-                key: name.into_owned(),
-                value,
-            }),
+            _ => settings.push((at, name.into_owned(), value)),
         }
     }
-    settings
+    settings.sort_by_key(|(at, ..)| *at);
+    let settings = settings.into_iter().map(|(at, key, value)| Setting {
+        place: place(at),
+        key,
+        value,
+    });
+    settings.collect()
 }
 
 /// Those of environment variables. Other variables are not ours.
