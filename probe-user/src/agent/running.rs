@@ -17,6 +17,7 @@ use crate::{
     derive::Report,
     emit::Exposition,
     pipeline::{Pipeline, PipelineError},
+    sys::heap,
 };
 
 /// Settings that only a new start can change.
@@ -244,6 +245,7 @@ impl Running {
         self.ledger.begin();
         self.own.health.sessions += 1;
         self.pipeline = Some(pipeline);
+        heap::give_back();
         Ok(())
     }
 

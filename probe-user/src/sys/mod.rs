@@ -5,6 +5,7 @@ pub(crate) mod aux;
 pub(crate) mod bpf;
 pub(crate) mod clock;
 pub mod descriptors;
+pub(crate) mod heap;
 pub(crate) mod perf;
 pub(crate) mod records;
 pub(crate) mod ring;
