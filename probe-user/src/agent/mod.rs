@@ -49,7 +49,7 @@ pub enum AgentError {
     Server(#[from] ServerError),
     /// Counting.
     #[error(transparent)]
-    Counting(#[from] CountingError),
+    Counting(#[from] Box<CountingError>),
     /// The file of JSON lines.
     #[error("cannot write {to}: {source}; name another file by json.path")]
     Json {

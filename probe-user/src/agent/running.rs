@@ -75,7 +75,7 @@ impl Running {
         };
         match running.switches.all {
             true => running.say_off(),
-            false => running.begin()?,
+            false => running.begin().map_err(Box::new)?,
         }
         Ok(running)
     }

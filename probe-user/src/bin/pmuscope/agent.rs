@@ -10,7 +10,7 @@ use probe_user::agent::{self, Options, Sources};
 pub(crate) struct Args {
     /// The configuration [default: /etc/pmuscope/agent.toml, if it is there]
     ///
-    /// Each key can be set by the environment too: PMUSCOPE_AGENT_HTTP_LISTEN for `listen` of
+    /// Each key can be set by the environment too: `PMUSCOPE_AGENT_HTTP_LISTEN` for `listen` of
     /// `[http]`. Flags come last.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
