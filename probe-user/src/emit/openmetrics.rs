@@ -7,6 +7,7 @@
 //! source, have names of their own, so that a sum over a metric counts nothing twice.
 
 mod family;
+mod info;
 mod text;
 
 use std::{collections::BTreeMap, io};
@@ -17,7 +18,7 @@ use self::{
 };
 use super::{
     Options,
-    label::{label, pid, pod},
+    label::{Called, label, pid, pod, unit_of},
 };
 use crate::derive::{
     Attributes, Counter, Counting, Estimate, Group, Kind, Method, Part, Report, Series, Subject,
@@ -33,6 +34,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io:
     }
     let labels = Labels::of(report);
     let mut text = Text::new(out);
+    info::write(&mut text, report);
     for (family, samples) in samples.families.list().iter().zip(&samples.by_family) {
         text.head(&family.name, family.type_name(), &family.unit, &family.help);
         for (series, number) in samples {
@@ -169,7 +171,11 @@ impl Labels {
             false => String::new(),
         });
         Self {
-            subjects: report.subjects.iter().map(subject).collect(),
+            subjects: report
+                .subjects
+                .iter()
+                .map(|it| subject(report, it))
+                .collect(),
             attributes: report.attributes.iter().map(attributes).collect(),
             groups: report.attributes.iter().map(group).collect(),
             events: events.collect(),
@@ -226,7 +232,7 @@ fn sample(
 }
 
 /// The labels of a subject.
-fn subject(subject: &Subject) -> String {
+fn subject(report: &Report, subject: &Subject) -> String {
     let mut labels = Vec::new();
     match subject {
         Subject::Machine | Subject::Pmuscope => {}
@@ -249,6 +255,9 @@ fn subject(subject: &Subject) -> String {
             labels.extend([text::label("kind", kind), text::label("name", &name)]);
             labels.extend(pod(subject).map(|pod| text::label("pod_uid", pod)));
             labels.extend(pid(subject).map(|pid| text::label("pid", &pid.to_string())));
+            labels.extend(unit_of(subject).map(|unit| text::label("unit", unit)));
+            let names = Called::of(report, subject).names();
+            labels.extend(names.map(|(what, name)| text::label(what, name)));
         }
     }
     labels.join(",")

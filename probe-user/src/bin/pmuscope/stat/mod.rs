@@ -11,6 +11,7 @@ use probe_user::{
     event::{self},
     join::By,
     machine::{Machine, Pmus},
+    names::resolver::Resolver,
     plan::{Capacity, Plan, Request, default_events},
     session::{Config, Session, SpeConfig},
     snapshot::Hook,
@@ -70,8 +71,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         hierarchy: machine.hierarchy()?,
         turn: args.rotate.map(Duration::from_millis),
         accesses: None,
-        start: |follow| {
-            let mut config = config(args, plan, follow);
+        start: |follow, resolver| {
+            let mut config = config(args, plan, follow, resolver);
             // Only where a metric is of samples: shares go by counters, which cost less and see
             // more.
             if config.plan.samples() {
@@ -90,7 +91,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn config(args: &Args, plan: Plan, follow_command: bool) -> Config {
+fn config(
+    args: &Args,
+    plan: Plan,
+    follow_command: bool,
+    resolver: Option<Arc<Resolver>>,
+) -> Config {
     let hook = if follow_command && args.hook == Hook::CgroupSwitches {
         tracing::warn!("hook cgroup-switches cannot follow a process tree: using sched-switch");
         Hook::SchedSwitch
@@ -104,6 +110,7 @@ fn config(args: &Args, plan: Plan, follow_command: bool) -> Config {
         follow_command,
         max_rows: args.max_rows,
         spe: None,
+        resolver,
     }
 }
 
