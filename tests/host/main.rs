@@ -7,6 +7,8 @@
 mod attribution;
 mod command;
 mod conservation;
+#[cfg(feature = "cri")]
+mod containerd;
 mod descriptors;
 mod doctor;
 mod hidden;
