@@ -114,9 +114,21 @@ impl Pipeline {
     ///
     /// As of [`Session::pull`].
     pub fn advance(&mut self) -> Result<(), SessionError> {
+        self.advance_with_names(None)
+    }
+
+    /// The same; waits for so long for names that are not known yet.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Session::pull`].
+    pub fn advance_with_names(&mut self, wait: Option<Duration>) -> Result<(), SessionError> {
         // The hook of the window that ends: the pull may fall back to another.
         self.view.merged_idle = self.session.hook() == Hook::CgroupSwitches;
-        let now = self.session.pull()?;
+        let mut now = self.session.pull()?;
+        if let Some(limit) = wait {
+            self.session.await_names(&mut now, limit);
+        }
         let plan = self.session.plan();
         let (window, joined) = match &self.before {
             Some((window, joined)) => (window.next(&self.last, &now, plan), Some(joined)),

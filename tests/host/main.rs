@@ -8,6 +8,8 @@ mod agent;
 mod attribution;
 mod command;
 mod conservation;
+#[cfg(feature = "cri")]
+mod containerd;
 mod descriptors;
 mod doctor;
 mod hidden;

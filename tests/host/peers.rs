@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::support::{Counting, Load, TestCgroup, assert_within, machine, pmuscope};
 
-fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program)
         .arg("--version")
         .stdout(Stdio::null())
@@ -20,8 +20,8 @@ fn has(program: &str) -> bool {
         .is_ok();
     if !found {
         println!(
-            "skipped: {program} is not installed (apt-get install linux-perf runc busybox-static \
-             prometheus)"
+            "skipped: {program} is not installed (apt-get install linux-perf runc containerd \
+             busybox-static prometheus)"
         );
     }
     found

@@ -248,6 +248,7 @@ impl Counting {
             follow_command: false,
             max_rows: None,
             spe: None,
+            resolver: None,
         };
         change(&mut config);
         // What the library says, shown with a failure. Only the first session of a process sets it

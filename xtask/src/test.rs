@@ -13,6 +13,7 @@ use crate::{
 const PEERS: &[Tool] = &[
     ("linux-perf", "perf"),
     ("runc", "runc"),
+    ("containerd", "containerd"),
     ("busybox-static", "busybox"),
     ("mount", "mount"),
     ("prometheus", "promtool"),

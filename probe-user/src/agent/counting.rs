@@ -7,6 +7,7 @@ use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware},
     join::View,
     machine::{Machine, SysfsError},
+    names::resolver::Resolver,
     pipeline::Pipeline,
     plan::{Plan, Wanted, WantedError},
     session::{
@@ -40,7 +41,11 @@ pub enum CountingError {
 }
 
 /// Begins to count on this machine.
-pub(super) fn start(config: &Config, with_spe: bool) -> Result<Pipeline, CountingError> {
+pub(super) fn start(
+    config: &Config,
+    resolver: Option<Arc<Resolver>>,
+    with_spe: bool,
+) -> Result<Pipeline, CountingError> {
     let machine = Arc::new(Machine::this());
     let plan = plan(&config.count, &machine)?;
     let spe = match with_spe {
@@ -54,6 +59,7 @@ pub(super) fn start(config: &Config, with_spe: bool) -> Result<Pipeline, Countin
         follow_command: false,
         max_rows: config.count.max_rows,
         spe,
+        resolver,
     };
     let samples = session.spe.is_some();
     let session = Session::start(session, &machine)?;

@@ -58,6 +58,9 @@ pub enum AgentError {
         /// Why.
         source: io::Error,
     },
+    /// The thread that asks for names.
+    #[error("cannot ask runtimes for names: {0}")]
+    Names(io::Error),
     /// Capabilities.
     #[error("cannot give up capabilities: {0}")]
     Rights(io::Error),

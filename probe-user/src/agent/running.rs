@@ -4,7 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use super::{
     AgentError, Kept, Options, RunDirectory,
-    config::{Config, Enabled},
+    config::{Config, Enabled, Names},
     counting, folded,
     json_lines::JsonLines,
     ledger::Ledger,
@@ -16,6 +16,7 @@ use super::{
 use crate::{
     derive::Report,
     emit::Exposition,
+    names::resolver::{Resolver, ResolverConfig, RuntimeEndpoint},
     pipeline::{Pipeline, PipelineError},
     sys::heap,
 };
@@ -28,6 +29,8 @@ pub(super) struct Running {
     options: Options,
     config: Config,
     directory: RunDirectory,
+    /// Asks runtimes for names, also between sessions.
+    resolver: Option<Arc<Resolver>>,
     /// The files of the directory, as they were followed.
     switches: Switches,
     /// None where nothing is counted now.
@@ -59,12 +62,14 @@ impl Running {
         published: Arc<Published>,
     ) -> Result<Self, AgentError> {
         let json = open_json(&config)?;
+        let resolver = resolver(&config.names)?;
         let mut running = Self {
             exposition: Exposition::new(&config.series.labels),
             options,
             switches: directory.switches(),
             config,
             directory,
+            resolver,
             pipeline: None,
             said: None,
             empty: Report::default(),
@@ -172,8 +177,14 @@ impl Running {
             true => Some(open_json(&config).map_err(|error| error.to_string())?),
             false => None,
         };
+        if config.names != self.config.names {
+            let resolver = resolver(&config.names);
+            self.resolver = resolver.map_err(|error| error.to_string())?;
+        }
         let interval = (config.interval != self.config.interval).then_some(config.interval);
-        let counted = (&config.count, &config.spe) != (&self.config.count, &self.config.spe);
+        // A session keeps the resolver it began with.
+        let counts = |config: &Config| (config.count.clone(), config.spe, config.names.clone());
+        let counted = counts(&config) != counts(&self.config);
         let labels = Exposition::new(&config.series.labels);
         let before = std::mem::replace(&mut self.config, config);
         if counted && self.pipeline.is_some() {
@@ -241,7 +252,8 @@ impl Running {
     }
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
-        let pipeline = counting::start(&self.config, !self.switches.spe)?;
+        let resolver = self.resolver.clone();
+        let pipeline = counting::start(&self.config, resolver, !self.switches.spe)?;
         self.ledger.begin();
         self.own.health.sessions += 1;
         self.pipeline = Some(pipeline);
@@ -336,6 +348,20 @@ impl Running {
         self.published
             .complete(|dialect| exposition.write(report, dialect));
     }
+}
+
+/// What asks runtimes for names; None where nobody is to be asked.
+fn resolver(names: &Names) -> Result<Option<Arc<Resolver>>, AgentError> {
+    if names.cri == RuntimeEndpoint::Off {
+        return Ok(None);
+    }
+    let resolver = Resolver::start(ResolverConfig {
+        runtime: names.cri.clone(),
+        root: names.root.clone(),
+        labels: names.labels.clone(),
+        ..ResolverConfig::default()
+    });
+    Ok(Some(Arc::new(resolver.map_err(AgentError::Names)?)))
 }
 
 fn open_json(config: &Config) -> Result<Option<JsonLines>, AgentError> {

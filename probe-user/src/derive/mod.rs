@@ -18,6 +18,8 @@ mod spe;
 pub mod statistics;
 mod value;
 
+use std::sync::Arc;
+
 use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics};
 pub use self::{
     accesses::served_name,
@@ -50,6 +52,7 @@ impl Report {
     pub fn renew(&mut self, plan: &Plan, window: &Window, joined: &Joined, view: &View) {
         self.clear(window.began, window.start, window.length);
         self.boot_time = window.boot_time;
+        self.described = Arc::clone(&window.names.described);
         let columns = Columns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);
         let accesses = view.accesses.map(|_| Accesses::new(self));

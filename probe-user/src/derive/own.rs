@@ -6,7 +6,7 @@ use probe_common::spe::{BadKind, Unattributed};
 
 use super::{
     AgentHealth, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
-    self_counters::{AGENT, COUNTING, SAMPLING, SelfCounter},
+    self_counters::{AGENT, COUNTING, NAMING, SAMPLING, SelfCounter},
 };
 use crate::{
     snapshot::{Hook, SpeHealth},
@@ -35,6 +35,9 @@ pub(super) fn add(report: &mut Report, window: &Window) {
     let help = "The kernel hook that accounts";
     own.add(("hook", "", help), Kind::State, hook);
     own.add_table(COUNTING, &window.health);
+    if let Some(names) = &window.health.names {
+        own.add_table(NAMING, names);
+    }
     if let Some(samples) = &window.samples {
         own.add_table(SAMPLING, &samples.health);
         for (name, count) in families(&samples.health) {

@@ -1,11 +1,12 @@
 //! Report: the one model of everything that is shown of a window. Every output format is a function
 //! of it.
 
-use std::{mem, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use super::{
     Advice, Attributes, Counter, Estimate, Finding, Metric, Reason, Series, Subject, Value,
 };
+use crate::names::Described;
 
 /// Everything that is shown of a window. All times are of the kernel's `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,8 @@ pub struct Report {
     pub end: Duration,
     /// Unix time at which that clock was 0, as it was when the session began.
     pub boot_time: Duration,
+    /// What runtimes call the containers and pods among the subjects.
+    pub described: Arc<Described>,
     /// The subjects of series.
     pub subjects: Vec<Subject>,
     /// The metrics of series.

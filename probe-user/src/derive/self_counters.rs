@@ -7,7 +7,10 @@ use probe_common::SampledCost;
 
 use super::AgentHealth;
 use super::Kind;
-use crate::snapshot::{Health, SpeHealth};
+use crate::{
+    names::resolver::ResolverHealth,
+    snapshot::{Health, SpeHealth},
+};
 
 /// A value of `--self`.
 pub(super) struct SelfCounter<T> {
@@ -176,6 +179,26 @@ self_counters! {
     }
 }
 
+self_counters! {
+    /// Of asking runtimes for names.
+    NAMING of ResolverHealth {
+        Counter "names_answers" "" = |it| it.answers, "Answers of container runtimes";
+        Counter "names_errors" "" = |it| it.errors,
+            "Questions that a runtime refused, or whose answer could not be read";
+        Counter "names_timeouts" "" = |it| it.timeouts,
+            "Questions that a runtime did not answer in time";
+        Gauge "names_known" "" = |it| it.known, "Containers whose name is known";
+        Gauge "names_waiting" "" = |it| it.waiting,
+            "Containers that no runtime has named yet: they are shown by id";
+        Counter "names_refused" "" = |it| it.refused,
+            "Containers and pods in answers that had no name, or several";
+        Counter "names_cut" "" = |it| it.cut,
+            "Names (256 bytes), images and labels (1,024 bytes) that were too long and were cut";
+        Counter "names_not_asked" "" = |it| it.not_asked,
+            "Containers and pods beyond 65,536 that were not asked for";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -194,19 +217,28 @@ mod tests {
     #[test]
     fn the_page_has_every_self_counter() {
         let page = include_str!("../../../docs/self.md");
-        for table in [table(COUNTING), table(SAMPLING), table(AGENT)] {
+        for table in [
+            table(COUNTING),
+            table(SAMPLING),
+            table(AGENT),
+            table(NAMING),
+        ] {
             assert!(page.contains(&table), "docs/self.md lacks:\n\n{table}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `"));
-        assert_eq!(rows.count(), COUNTING.len() + SAMPLING.len() + AGENT.len());
+        assert_eq!(rows.count(), names().count());
+    }
+
+    fn names() -> impl Iterator<Item = &'static str> {
+        let names = COUNTING.iter().map(|counter| counter.name);
+        let names = names.chain(SAMPLING.iter().map(|counter| counter.name));
+        let names = names.chain(AGENT.iter().map(|counter| counter.name));
+        names.chain(NAMING.iter().map(|counter| counter.name))
     }
 
     #[test]
     fn names_are_unique() {
-        let names = COUNTING.iter().map(|counter| counter.name);
-        let names = names.chain(SAMPLING.iter().map(|counter| counter.name));
-        let names = names.chain(AGENT.iter().map(|counter| counter.name));
-        let unique: BTreeSet<_> = names.collect();
-        assert_eq!(unique.len(), COUNTING.len() + SAMPLING.len() + AGENT.len());
+        let unique: BTreeSet<_> = names().collect();
+        assert_eq!(unique.len(), names().count());
     }
 }

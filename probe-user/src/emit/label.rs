@@ -1,8 +1,15 @@
 //! What subjects are called, in every format.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use crate::{derive::Subject, join::Entity};
+use crate::{
+    derive::{Report, Subject},
+    join::Entity,
+    names::{
+        described::{Container, Pod},
+        unit,
+    },
+};
 
 /// Digits of a container id that people use.
 const SHORT_ID: usize = 12;
@@ -47,6 +54,61 @@ fn entity_label(entity: &Entity) -> (&'static str, Cow<'_, str>) {
 pub(super) fn pod(subject: &Subject) -> Option<&str> {
     match subject {
         Subject::Entity(Entity::Container { pod, .. }) => pod.as_deref(),
+        _ => None,
+    }
+}
+
+/// What a runtime calls a subject, as far as that is known.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Called<'a> {
+    pub(super) pod: Option<&'a Pod>,
+    pub(super) container: Option<&'a Container>,
+}
+
+impl<'a> Called<'a> {
+    pub(super) fn of(report: &'a Report, subject: &Subject) -> Self {
+        let described = &report.described;
+        match subject {
+            Subject::Entity(Entity::Container { id, pod }) => {
+                let known = described.container(id);
+                // Of a container that is not known its pod may be.
+                let of_path = || described.pod(pod.as_deref()?);
+                Self {
+                    pod: known.and_then(|(_, pod)| pod).or_else(of_path),
+                    container: known.map(|(container, _)| container),
+                }
+            }
+            Subject::Entity(Entity::Pod(uid)) => Self {
+                pod: described.pod(uid),
+                container: None,
+            },
+            _ => Self::default(),
+        }
+    }
+
+    /// Names of namespace, pod and container, each with what it is.
+    pub(super) fn names(self) -> impl Iterator<Item = (&'static str, &'a str)> {
+        let namespace = self.pod.map(|pod| ("namespace", pod.namespace.as_str()));
+        let pod = self.pod.map(|pod| ("pod", pod.name.as_str()));
+        let container = self.container.map(|it| ("container", it.name.as_str()));
+        [namespace, pod, container].into_iter().flatten()
+    }
+
+    /// The labels that the user chose: those of the container, and those of its pod beside them.
+    pub(super) fn labels(self) -> BTreeMap<&'a str, &'a str> {
+        let of_pod = self.pod.into_iter().flat_map(|pod| &pod.labels);
+        let own = self.container.into_iter().flat_map(|it| &it.labels);
+        let labels = of_pod.chain(own);
+        labels
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect()
+    }
+}
+
+/// The systemd unit of a cgroup.
+pub(super) fn unit_of(subject: &Subject) -> Option<&str> {
+    match subject {
+        Subject::Entity(Entity::Cgroup(path)) => unit(path),
         _ => None,
     }
 }

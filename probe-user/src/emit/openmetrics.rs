@@ -11,6 +11,7 @@
 
 mod exposition;
 mod family;
+mod info;
 mod text;
 
 use std::{collections::BTreeMap, io};
@@ -22,7 +23,7 @@ use self::{
 };
 use super::{
     Options,
-    label::{label, pid, pod},
+    label::{Called, label, pid, pod, unit_of},
 };
 use crate::derive::{
     Attributes, Counter, Counting, Estimate, Group, Kind, Method, Part, Report, Series, Subject,
@@ -65,6 +66,7 @@ impl<'a> Samples<'a> {
     /// Writes them, with the times at which counters began where `created` says so.
     fn write(&self, mut text: Text<'_>, created: bool) {
         let labels = Labels::of(self.report);
+        info::write(&mut text, self.report);
         for (family, samples) in self.families.list().iter().zip(&self.by_family) {
             text.head(&family.name, family.type_name(), &family.unit, &family.help);
             for (series, number) in samples {
@@ -185,7 +187,11 @@ impl Labels {
             false => String::new(),
         });
         Self {
-            subjects: report.subjects.iter().map(subject).collect(),
+            subjects: report
+                .subjects
+                .iter()
+                .map(|it| subject(report, it))
+                .collect(),
             attributes: report.attributes.iter().map(attributes).collect(),
             groups: report.attributes.iter().map(group).collect(),
             events: events.collect(),
@@ -244,7 +250,7 @@ fn sample(
 }
 
 /// The labels of a subject.
-fn subject(subject: &Subject) -> String {
+fn subject(report: &Report, subject: &Subject) -> String {
     let mut labels = Vec::new();
     match subject {
         Subject::Machine | Subject::Pmuscope => {}
@@ -267,6 +273,9 @@ fn subject(subject: &Subject) -> String {
             labels.extend([text::label("kind", kind), text::label("name", &name)]);
             labels.extend(pod(subject).map(|pod| text::label("pod_uid", pod)));
             labels.extend(pid(subject).map(|pid| text::label("pid", &pid.to_string())));
+            labels.extend(unit_of(subject).map(|unit| text::label("unit", unit)));
+            let names = Called::of(report, subject).names();
+            labels.extend(names.map(|(what, name)| text::label(what, name)));
         }
     }
     labels.join(",")

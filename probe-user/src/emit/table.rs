@@ -15,6 +15,7 @@ mod text;
 
 use std::io::{self, Write};
 
+pub(super) use self::names::names;
 use self::{
     grid::Grid,
     number::{Form, Number},
@@ -62,7 +63,7 @@ impl<'a> Page<'a> {
             report,
             groups: report.groups().collect(),
             screen,
-            names: names::names(report, screen.width.is_none()),
+            names: names(report, screen.width.is_none()),
             heading: names::heading(report),
         }
     }

@@ -7,6 +7,7 @@ mod bound;
 mod builder;
 mod containers;
 mod fixture;
+mod named;
 
 pub(super) use self::{
     containers::containers,

@@ -62,6 +62,7 @@ fn names(cgroups: &[(u64, &str)]) -> Arc<Names> {
             .map(|(id, path)| (CgroupId(*id), (*path).to_owned()))
             .collect(),
         processes: [(42, "make".to_owned())].into(),
+        ..Names::default()
     })
 }
 

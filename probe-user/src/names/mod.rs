@@ -1,13 +1,17 @@
-//! The container and pod that a cgroup path names.
+//! The container and pod that a cgroup path names, and what their runtime calls them.
 //!
 //! The paths are those of the systemd and cgroupfs drivers under containerd, CRI-O, docker and
 //! podman, and of nested ones, such as kind's. The last container id of a path is the container.
 
 mod claims;
+pub mod described;
+pub mod resolver;
+mod unit;
 
 use std::borrow::Cow;
 
 pub(crate) use self::claims::Claims;
+pub use self::{described::Described, unit::unit};
 
 /// What the name of a directory of a cgroup path identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -47,6 +47,7 @@ pub use self::{
 use crate::{
     devices::DeviceReader,
     machine::{Machine, capabilities, cgroup::Hierarchy, resctrl},
+    names::resolver::Resolver,
     plan::Plan,
     snapshot::{Hook, Names, Refused},
     sys::{clock::now, descriptors},
@@ -67,6 +68,8 @@ pub struct Config {
     pub max_rows: Option<u32>,
     /// Sampling of memory accesses beside the counting.
     pub spe: Option<SpeConfig>,
+    /// Who knows what containers are called; without it snapshots have ids only.
+    pub resolver: Option<Arc<Resolver>>,
 }
 
 /// Everything that is in the kernel for one run.
@@ -147,7 +150,7 @@ impl Session {
         // After the programs are attached, so that no cgroup falls between walk and events.
         let cgroups = hierarchy.walk()?;
         own_cgroup::remove_left(hierarchy, cgroups.iter().map(|(_, path)| path.as_str()));
-        let lifecycle = Lifecycle::new(Names::from_walk(cgroups));
+        let lifecycle = Lifecycle::new(Names::from_walk(cgroups), config.resolver.clone());
 
         let clock = KernelClock::measure(&mut object)?;
         let devices = config

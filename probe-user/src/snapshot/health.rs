@@ -4,6 +4,7 @@ use probe_common::{CpuCounts, CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, UsageKey,
 use serde::{Deserialize, Serialize};
 
 use super::{CountingCost, Hook};
+use crate::names::resolver::ResolverHealth;
 
 /// The programs' account of themselves since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,9 @@ pub struct Health {
     pub memory: MapMemory,
     /// Map calls of this process that met a busy map and were made again.
     pub map_retries: u64,
+    /// How asking runtimes for names went, in a session that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<ResolverHealth>,
 }
 
 /// Kernel memory of the maps in bytes, by arithmetic.

@@ -23,6 +23,7 @@ pub use self::{
 use crate::{
     devices::DeviceUse,
     machine::{resctrl::Monitored, topology::Topology},
+    names::Described,
 };
 
 /// In place of a process id: processes that ended and are not told apart any more.
@@ -120,13 +121,20 @@ pub struct Names {
     /// Command name by process id of the initial pid namespace.
     #[serde(with = "pairs")]
     pub processes: HashMap<u32, String>,
+    /// What runtimes call the containers and pods of these cgroups.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub described: Arc<Described>,
+}
+
+fn is_nothing(described: &Described) -> bool {
+    described.is_empty()
 }
 
 impl Names {
     pub(crate) fn from_walk(cgroups: Vec<(CgroupId, String)>) -> Self {
         Self {
             cgroups: cgroups.into_iter().collect(),
-            processes: HashMap::new(),
+            ..Self::default()
         }
     }
 }

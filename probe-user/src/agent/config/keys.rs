@@ -83,6 +83,18 @@ const KEYS: &[Key] = &[
         config.spe.budget = percent(&given)?;
         Ok(())
     }),
+    key("names.cri", |config, given| {
+        config.names.cri = given.to::<String>()?.parse()?;
+        Ok(())
+    }),
+    key("names.root", |config, given| {
+        config.names.root = path(&given)?;
+        Ok(())
+    }),
+    key("names.labels", |config, given| {
+        config.names.labels = lists(&given)?;
+        Ok(())
+    }),
     key("series.max", |config, given| {
         config.series.max = given.to()?;
         Ok(())
@@ -121,6 +133,7 @@ const KEYS: &[Key] = &[
 
 /// Labels that series have anyway.
 const OWN_LABELS: &[&str] = &[
+    "container",
     "device",
     "event",
     "group",
@@ -128,9 +141,11 @@ const OWN_LABELS: &[&str] = &[
     "le",
     "method",
     "name",
+    "namespace",
     "operation",
     "pci_devices",
     "pid",
+    "pod",
     "pod_uid",
     "quantile",
     "reason",

@@ -18,6 +18,7 @@ use self::settings::Setting;
 use crate::{
     catalogue::Chip,
     join::By,
+    names::resolver::{DEFAULT_LABELS, RuntimeEndpoint},
     session::spe::{DEFAULT_BUDGET, DEFAULT_PERIOD},
     snapshot::Hook,
 };
@@ -37,6 +38,8 @@ pub struct Config {
     pub count: Count,
     /// Sampling of memory accesses.
     pub spe: Spe,
+    /// What containers are called.
+    pub names: Names,
     /// What is exported.
     pub series: Series,
     /// The server.
@@ -75,6 +78,17 @@ pub struct Spe {
     pub period: u64,
     /// Share of a CPU's time that decoding may take.
     pub budget: f64,
+}
+
+/// What containers are called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// Who is asked.
+    pub cri: RuntimeEndpoint,
+    /// Below which directory the usual places of runtimes are.
+    pub root: PathBuf,
+    /// Keys of the containers' and pods' labels that are exported.
+    pub labels: Vec<String>,
 }
 
 /// Whether a part of the agent runs.
@@ -133,6 +147,11 @@ impl Default for Config {
                 enabled: Enabled::Auto,
                 period: DEFAULT_PERIOD,
                 budget: DEFAULT_BUDGET,
+            },
+            names: Names {
+                cri: RuntimeEndpoint::Auto,
+                root: PathBuf::from("/"),
+                labels: DEFAULT_LABELS.map(str::to_owned).into(),
             },
             series: Series {
                 max: 100_000,

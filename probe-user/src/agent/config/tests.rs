@@ -44,6 +44,10 @@ budget = "0.25%"
 max = 500
 labels = { cluster = "a \"b\"\n😀" }
 
+[names]
+cri = "off"
+root = "/host"
+labels = ["app"]
 [http]
 listen = ":9465"
 web_config = "/etc/pmuscope/web.yml"
@@ -73,6 +77,11 @@ fn every_key_sets_what_it_says() {
             enabled: Enabled::Off,
             period: 65_536,
             budget: 0.0025,
+        },
+        names: Names {
+            cri: RuntimeEndpoint::Off,
+            root: "/host".into(),
+            labels: vec!["app".to_owned()],
         },
         series: Series {
             max: 500,

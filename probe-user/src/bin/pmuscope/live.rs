@@ -6,6 +6,7 @@ use std::{
     io,
     path::PathBuf,
     process::{ExitCode, ExitStatus},
+    sync::Arc,
     task::{Context, Waker},
     time::Duration,
 };
@@ -16,6 +17,7 @@ use probe_user::{
     emit::{Emitter, Format},
     join::{By, CommandOwner, View},
     machine::cgroup::Hierarchy,
+    names::resolver::{DEFAULT_LABELS, Resolver, ResolverConfig, RuntimeEndpoint},
     pipeline::{Pipeline, every, tick},
     plan::Plan,
     session::{Command, Session},
@@ -32,6 +34,9 @@ use crate::{
     ending::{Ending, NotStarted, exit_code, runtime},
     terminal::Output,
 };
+
+/// How long the end of a run may wait for names that were asked for.
+const LAST_NAMES: Duration = Duration::from_millis(500);
 
 /// Options of a run, whatever it counts.
 #[derive(clap::Args)]
@@ -50,6 +55,15 @@ pub(crate) struct Args {
     /// Only rows of this cgroup and those below it
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
+    /// Who knows the names of containers: auto, off, or the socket of a CRI runtime
+    ///
+    /// With auto containerd, CRI-O, cri-dockerd, Docker and podman are looked for in their usual
+    /// places. Without a name rows show ids.
+    #[arg(long, value_name = "ENDPOINT", default_value_t)]
+    runtime_endpoint: RuntimeEndpoint,
+    /// Also show this label of containers and pods, in JSON and metrics
+    #[arg(long, value_name = "KEY")]
+    container_label: Vec<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
@@ -83,6 +97,24 @@ pub(crate) struct Args {
     pub(crate) command: Vec<OsString>,
 }
 
+impl Args {
+    /// Who is asked for names; None where no row shows any.
+    fn resolver(&self) -> Result<Option<Arc<Resolver>>> {
+        let shown = matches!(self.by, By::Container | By::Pod);
+        if !shown || self.runtime_endpoint == RuntimeEndpoint::Off {
+            return Ok(None);
+        }
+        let labels = DEFAULT_LABELS.map(str::to_owned).into_iter();
+        let config = ResolverConfig {
+            runtime: self.runtime_endpoint.clone(),
+            labels: labels.chain(self.container_label.iter().cloned()).collect(),
+            ..ResolverConfig::default()
+        };
+        let resolver = Resolver::start(config).context("cannot start to ask for names")?;
+        Ok(Some(Arc::new(resolver)))
+    }
+}
+
 /// The settings of a verb for its run.
 pub(crate) struct Run<'a, S> {
     pub(crate) args: &'a Args,
@@ -91,20 +123,21 @@ pub(crate) struct Run<'a, S> {
     pub(crate) turn: Option<Duration>,
     /// Whether sampled accesses are shown, and how many pages ([`View::accesses`]).
     pub(crate) accesses: Option<usize>,
-    /// Begins the session; it is told whether to follow the command's processes.
+    /// Begins the session; it is told whether to follow the command's processes, and who knows
+    /// names.
     pub(crate) start: S,
 }
 
 /// Runs a session and shows every window; `look` sees each snapshot before. The exit code is the
 /// command's, or 0.
-pub(crate) fn run<S: FnOnce(bool) -> Result<Session>>(
+pub(crate) fn run<S: FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>(
     run: Run<'_, S>,
     mut look: impl FnMut(&Plan, &Snapshot),
 ) -> Result<ExitCode> {
     runtime()?.block_on(async {
         let mut live = Live::start(run)?;
         let ended = live.until_the_end(&mut look).await?;
-        live.print(&mut look).await?;
+        live.print(&mut look, true).await?;
         let output = live.emitter.get_mut();
         output.end().context("cannot write the output")?;
         Ok(exit_code(ended))
@@ -124,7 +157,9 @@ struct Live {
 }
 
 impl Live {
-    fn start(run: Run<'_, impl FnOnce(bool) -> Result<Session>>) -> Result<Self> {
+    fn start(
+        run: Run<'_, impl FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>,
+    ) -> Result<Self> {
         let Run {
             args,
             hierarchy,
@@ -143,7 +178,7 @@ impl Live {
         let follow = command
             .as_ref()
             .is_some_and(|command| command.owner() == CgroupId::COMMAND);
-        let mut session = start(follow)?;
+        let mut session = start(follow, args.resolver()?)?;
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
         }
@@ -179,7 +214,7 @@ impl Live {
         loop {
             tokio::select! {
                 () = tick(&mut self.timer) => {
-                    self.print(look).await?;
+                    self.print(look, false).await?;
                     if self.unread && !self.ending.is_of_command() {
                         return Ok(None);
                     }
@@ -190,7 +225,11 @@ impl Live {
         }
     }
 
-    async fn print(&mut self, look: &mut impl FnMut(&Plan, &Snapshot)) -> Result<()> {
+    async fn print(
+        &mut self,
+        look: &mut impl FnMut(&Plan, &Snapshot),
+        is_last: bool,
+    ) -> Result<()> {
         if self.unread {
             return Ok(());
         }
@@ -202,7 +241,8 @@ impl Live {
         if resumed.is_ready() {
             self.emitter.get_mut().forget_drawing();
         }
-        self.pipeline.advance()?;
+        self.pipeline
+            .advance_with_names(is_last.then_some(LAST_NAMES))?;
         look(self.pipeline.plan(), self.pipeline.snapshot());
         let screen = self.emitter.get_mut().screen();
         self.emitter.set_screen(screen);

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::{Object, value::Shown};
 use crate::{
     derive::{Group, Kind, Report, Series, Subject, served_name},
-    emit::label::{label, pid, pod},
+    emit::label::{Called, label, pid, pod, unit_of},
 };
 
 /// An entity, a socket or the whole machine, with all of its values.
@@ -21,7 +21,7 @@ impl Serialize for Row<'_> {
         match group.subject {
             Subject::Machine => {}
             Subject::Socket(socket) => map.serialize_entry("socket", socket)?,
-            subject => who(&mut map, subject)?,
+            subject => who(&mut map, report, subject)?,
         }
         let plain = |events: bool| {
             Object(move || {
@@ -115,7 +115,7 @@ impl Serialize for OfPlace<'_> {
         } = *self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("metric", &report.metric(series).name)?;
-        who(&mut map, subject)?;
+        who(&mut map, report, subject)?;
         if let Subject::Place(place, devices) = subject {
             map.serialize_entry("socket", &place.socket)?;
             map.serialize_entry("devices", devices)?;
@@ -129,7 +129,7 @@ impl Serialize for OfPlace<'_> {
     }
 }
 
-fn who<M: SerializeMap>(map: &mut M, subject: &Subject) -> Result<(), M::Error> {
+fn who<M: SerializeMap>(map: &mut M, report: &Report, subject: &Subject) -> Result<(), M::Error> {
     let (kind, name) = label(subject);
     map.serialize_entry("kind", kind)?;
     map.serialize_entry("name", &name)?;
@@ -138,6 +138,23 @@ fn who<M: SerializeMap>(map: &mut M, subject: &Subject) -> Result<(), M::Error> 
     }
     if let Some(pid) = pid(subject) {
         map.serialize_entry("pid", &pid)?;
+    }
+    if let Some(unit) = unit_of(subject) {
+        map.serialize_entry("unit", unit)?;
+    }
+    let called = Called::of(report, subject);
+    for (what, name) in called.names() {
+        map.serialize_entry(what, name)?;
+    }
+    if let Some(container) = called.container {
+        map.serialize_entry("runtime", &container.runtime)?;
+        if let Some(image) = &container.image {
+            map.serialize_entry("image", image)?;
+        }
+    }
+    let labels = called.labels();
+    if !labels.is_empty() {
+        map.serialize_entry("labels", &labels)?;
     }
     Ok(())
 }

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{
-    super::{label, printable::printable},
+    super::{
+        label::{self, Called},
+        printable::printable,
+    },
     text::{Measured, last_parts, width},
 };
 use crate::{
@@ -25,17 +28,65 @@ const UID: usize = 8;
 /// Shortest run of digits that is an id.
 const LONG: usize = 32;
 
-/// The names of all subjects, in their order: in full, or with ids cut to what tells them apart.
-pub(super) fn names(report: &Report, in_full: bool) -> Vec<String> {
+/// The names of all subjects, in their order: those that runtimes gave where they are known, else
+/// the ids, in full or cut to what tells them apart.
+pub(in crate::emit) fn names(report: &Report, in_full: bool) -> Vec<String> {
     let heading = heading(report);
-    let names = report.subjects.iter().map(|subject| name(subject, heading));
-    let full: Vec<String> = names.collect();
-    let short = if in_full { full } else { without_ids(&full) };
-    let printed = short.iter().map(|name| printable(name).into_owned());
-    printed.collect()
+    let subjects = || report.subjects.iter();
+    let full: Vec<String> = subjects().map(|subject| name(subject, heading)).collect();
+    let ids = if in_full { full } else { without_ids(&full) };
+    let ids = ids.iter().map(|name| printable(name).into_owned());
+    let given = subjects().map(|subject| given(report, subject, heading));
+    chosen(&ids.zip(given).collect::<Vec<_>>())
 }
 
-/// The name of a subject: with its kind, where the heading does not say it.
+/// The name that a runtime gave, for people; None where none did.
+fn given(report: &Report, subject: &Subject, heading: &str) -> Option<String> {
+    let called = Called::of(report, subject);
+    let is_container = matches!(subject, Subject::Entity(Entity::Container { .. }));
+    if is_container && called.container.is_none() {
+        return None;
+    }
+    let names: Vec<&str> = called.names().map(|(_, name)| name).collect();
+    let kind = match is_container {
+        _ if names.is_empty() => return None,
+        true if heading == CONTAINER => "",
+        true => "container ",
+        false => "pod ",
+    };
+    Some(printable(&format!("{kind}{}", names.join("/"))).into_owned())
+}
+
+/// Of the name by the id and the given one of each subject the one to show: the given one where no
+/// other subject has it, and with the id beside it where others do, as after a restart. Whatever
+/// runtimes say, no two subjects have one name.
+fn chosen(subjects: &[(String, Option<String>)]) -> Vec<String> {
+    let with_id = |id: &str, given: &str| format!("{given} {}", bare(id));
+    let mut owners: HashMap<String, HashSet<&str>> = HashMap::new();
+    for (id, given) in subjects {
+        let given = given.iter();
+        let names = given.flat_map(|given| [given.clone(), with_id(id, given)]);
+        for name in names.chain([id.clone()]) {
+            owners.entry(name).or_default().insert(id);
+        }
+    }
+    let is_free = |name: &String| owners.get(name).is_some_and(|owners| owners.len() == 1);
+    let name = |(id, given): &(String, Option<String>)| {
+        let given = given.iter();
+        let mut names = given.flat_map(|given| [given.clone(), with_id(id, given)]);
+        names.find(is_free).unwrap_or_else(|| id.clone())
+    };
+    subjects.iter().map(name).collect()
+}
+
+/// The id in the name of a container or pod, without its kind and its pod.
+fn bare(id: &str) -> &str {
+    let id = id.strip_prefix("container ").unwrap_or(id);
+    let id = id.strip_prefix("pod ").unwrap_or(id);
+    id.split(' ').next().unwrap_or(id)
+}
+
+/// The name of a subject by its id: with its kind, where the heading does not say it.
 fn name(subject: &Subject, heading: &str) -> String {
     match subject {
         Subject::Entity(Entity::Container { id, pod }) => {

@@ -26,6 +26,7 @@ impl Session {
             rows,
             memory: MapMemory::of(rows, self.max_rows as usize, states.len()),
             map_retries: bpf::retries(),
+            names: self.config.resolver.as_ref().map(|it| it.health()),
         }
     }
 }

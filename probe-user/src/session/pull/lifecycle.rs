@@ -7,7 +7,7 @@ use std::{
 
 use probe_common::{CgroupId, Lifecycle as Record, LifecycleKind, UsageKey};
 
-use crate::{session::object::Ring, snapshot::Names};
+use crate::{names::resolver::Resolver, session::object::Ring, snapshot::Names};
 
 /// Owners whose rows can be freed.
 #[derive(Default)]
@@ -33,6 +33,8 @@ impl Ended {
 /// What the lifecycle programs told so far.
 pub(crate) struct Lifecycle {
     names: Arc<Names>,
+    /// Who is asked what the containers among the cgroups are called.
+    resolver: Option<Arc<Resolver>>,
     /// Ended since the last pull.
     ended: Ended,
     /// Ended before the last pull, and before the one before it. The last moments of a dead task
@@ -47,9 +49,13 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(names: Names) -> Self {
+    pub(crate) fn new(names: Names, resolver: Option<Arc<Resolver>>) -> Self {
+        if let Some(resolver) = &resolver {
+            resolver.wanted(names.cgroups.values().map(String::as_str));
+        }
         Self {
             names: Arc::new(names),
+            resolver,
             ended: Ended::default(),
             before: Default::default(),
             old: Vec::new(),
@@ -71,9 +77,13 @@ impl Lifecycle {
             let text = || String::from_utf8_lossy(text).into_owned();
             match kind {
                 LifecycleKind::CgroupMade => {
-                    Arc::make_mut(&mut self.names)
-                        .cgroups
-                        .insert(CgroupId(id), text());
+                    let path = text();
+                    // At once: a container that ends soon may be forgotten soon.
+                    if let Some(resolver) = &self.resolver {
+                        resolver.wanted([path.as_str()]);
+                    }
+                    let names = Arc::make_mut(&mut self.names);
+                    names.cgroups.insert(CgroupId(id), path);
                 }
                 LifecycleKind::CgroupRemoved => {
                     self.ended.cgroups.insert(CgroupId(id));
@@ -113,12 +123,16 @@ impl Lifecycle {
 
     /// Forgets the names of owners whose rows are in no later snapshot.
     pub(super) fn forget(&mut self) {
+        let any_cgroup = self.old.iter().any(|old| !old.cgroups.is_empty());
         for old in std::mem::take(&mut self.old) {
             let names = Arc::make_mut(&mut self.names);
             names.cgroups.retain(|id, _| !old.cgroups.contains(id));
             names
                 .processes
                 .retain(|tgid, _| !old.processes.contains(tgid));
+        }
+        if let Some(resolver) = self.resolver.as_ref().filter(|_| any_cgroup) {
+            resolver.wanted_only(self.names.cgroups.values().map(String::as_str));
         }
     }
 
@@ -149,6 +163,9 @@ impl Lifecycle {
 
     /// Cgroups that a walk has found.
     pub(super) fn add_cgroups(&mut self, found: Vec<(CgroupId, String)>) {
+        if let Some(resolver) = &self.resolver {
+            resolver.wanted(found.iter().map(|(_, path)| path.as_str()));
+        }
         Arc::make_mut(&mut self.names).cgroups.extend(found);
     }
 
@@ -175,7 +192,15 @@ impl Lifecycle {
         Arc::make_mut(&mut self.names).processes.extend(names);
     }
 
-    pub(crate) fn names(&self) -> Arc<Names> {
+    /// All names, with what runtimes have told by now.
+    pub(crate) fn names(&mut self) -> Arc<Names> {
+        let described = self.resolver.as_ref().map(|resolver| resolver.names());
+        // The same names stay the same value: rows are not named anew then.
+        if let Some(described) = described
+            && !Arc::ptr_eq(&described, &self.names.described)
+        {
+            Arc::make_mut(&mut self.names).described = described;
+        }
         Arc::clone(&self.names)
     }
 }

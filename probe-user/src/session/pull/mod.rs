@@ -8,7 +8,7 @@ mod lifecycle;
 mod processes;
 mod spe;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
@@ -103,6 +103,20 @@ impl Session {
             names,
             health,
         })
+    }
+
+    /// Names that were asked for and come within `limit` are put into a snapshot after it was
+    /// taken: for a run that ends before runtimes have answered.
+    pub fn await_names(&mut self, snapshot: &mut Snapshot, limit: Duration) {
+        let Some(resolver) = &self.config.resolver else {
+            return;
+        };
+        resolver.settle(limit);
+        let described = resolver.names();
+        if !Arc::ptr_eq(&described, &snapshot.names.described) {
+            Arc::make_mut(&mut snapshot.names).described = described;
+        }
+        snapshot.health.names = Some(resolver.health());
     }
 
     /// The descriptor that is readable when cgroups or processes came or went: drain it by

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let period = period(args.period, args.spe_budget)?;
     let machine = Arc::new(Machine::this());
     let spe = config(args, period, machine.pmus()?)?;
-    let start = |follow_command| {
+    let start = |follow_command, resolver| {
         let config = Config {
             plan: Plan::default(),
             hook: Hook::SchedSwitch,
@@ -95,6 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             follow_command,
             max_rows: None,
             spe: Some(spe),
+            resolver,
         };
         Ok(Session::start(config, &machine)?)
     };

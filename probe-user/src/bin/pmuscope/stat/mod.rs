@@ -9,6 +9,7 @@ use probe_user::{
     catalogue::{Catalogue, Chip, Hardware},
     join::By,
     machine::Machine,
+    names::resolver::Resolver,
     plan::{Plan, Wanted},
     session::{Config, Session, SpeConfig},
     snapshot::Hook,
@@ -68,8 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         hierarchy: machine.hierarchy()?,
         turn: args.rotate.map(Duration::from_millis),
         accesses: None,
-        start: |follow| {
-            let mut config = config(args, plan, follow);
+        start: |follow, resolver| {
+            let mut config = config(args, plan, follow, resolver);
             // Only where a metric is of samples: shares go by counters, which cost less and see
             // more.
             if config.plan.samples() {
@@ -88,7 +89,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn config(args: &Args, plan: Plan, follow_command: bool) -> Config {
+fn config(
+    args: &Args,
+    plan: Plan,
+    follow_command: bool,
+    resolver: Option<Arc<Resolver>>,
+) -> Config {
     let hook = if follow_command && args.hook == Hook::CgroupSwitches {
         tracing::warn!("hook cgroup-switches cannot follow a process tree: using sched-switch");
         Hook::SchedSwitch
@@ -102,6 +108,7 @@ fn config(args: &Args, plan: Plan, follow_command: bool) -> Config {
         follow_command,
         max_rows: args.max_rows,
         spe: None,
+        resolver,
     }
 }
 

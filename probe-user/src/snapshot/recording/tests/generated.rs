@@ -14,6 +14,11 @@ use crate::{
         resctrl::{Group, Monitored},
         topology::Topology,
     },
+    names::{
+        Described,
+        described::{Container, Pod},
+        resolver::ResolverHealth,
+    },
     snapshot::{
         Health, Hook, Names, Snapshot, SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
@@ -141,7 +146,40 @@ fn uncore() -> impl Strategy<Value = Vec<UncoreReading>> {
 fn names() -> impl Strategy<Value = Names> {
     let cgroups = collection::hash_map(any::<u64>().prop_map(CgroupId), any::<String>(), 0..4);
     let processes = collection::hash_map(any::<u32>(), any::<String>(), 0..4);
-    (cgroups, processes).prop_map(|(cgroups, processes)| Names { cgroups, processes })
+    let described = described().prop_map(Arc::new);
+    let all = (cgroups, processes, described);
+    all.prop_map(|(cgroups, processes, described)| Names {
+        cgroups,
+        processes,
+        described,
+    })
+}
+
+fn described() -> impl Strategy<Value = Described> {
+    let labels = collection::btree_map(any::<String>(), any::<String>(), 0..3);
+    let container = (
+        any::<[String; 2]>(),
+        prop::option::of(any::<String>()),
+        prop::option::of(any::<String>()),
+        labels.clone(),
+    );
+    let container = container.prop_map(|([name, runtime], pod, image, labels)| Container {
+        name,
+        pod: pod.map(Into::into),
+        runtime: runtime.into(),
+        image,
+        labels,
+    });
+    let pod = (any::<[String; 2]>(), labels);
+    let pod = pod.prop_map(|([namespace, name], labels)| Pod {
+        namespace,
+        name,
+        labels,
+    });
+    let id = || any::<String>().prop_map(Arc::<str>::from);
+    let containers = collection::btree_map(id(), container.prop_map(Arc::new), 0..3);
+    let pods = collection::btree_map(id(), pod.prop_map(Arc::new), 0..3);
+    (containers, pods).prop_map(|(containers, pods)| Described { containers, pods })
 }
 
 fn device_use() -> DeviceUse {
@@ -180,6 +218,11 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 flushes: state[0],
                 exchanges: state[1],
                 map_retries: state[2],
+                names: hook.then(|| ResolverHealth {
+                    answers: state[0],
+                    not_asked: state[1],
+                    ..ResolverHealth::default()
+                }),
                 ..Health::default()
             };
             let group = Group {

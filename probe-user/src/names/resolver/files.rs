@@ -1,0 +1,174 @@
+//! What engines keep on disk about their containers, readable without their daemons.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::source::{Answer, Fault, Found, LARGEST, Reply, Wanted};
+
+/// Docker's `config.v2.json` of a container.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerState {
+    /// With a slash before it.
+    name: String,
+    #[serde(default)]
+    config: DockerConfig,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct DockerConfig {
+    image: Option<String>,
+    labels: Option<HashMap<String, String>>,
+}
+
+/// Asks `/var/lib/docker/containers/ID/config.v2.json`.
+pub(super) fn docker(directory: &Path, wanted: &Wanted) -> Reply {
+    let mut reply = Reply::default();
+    if let Err(error) = fs::metadata(directory) {
+        return without(directory, &error);
+    }
+    for id in wanted.open_containers() {
+        let state = match read::<DockerState>(&directory.join(id).join("config.v2.json")) {
+            Ok(Some(state)) => state,
+            Ok(None) => continue,
+            Err(fault) => {
+                reply.fault = Some(fault);
+                continue;
+            }
+        };
+        reply.answer.answers += 1;
+        reply.answer.add(Found {
+            id: id.to_owned(),
+            name: state.name,
+            pod: None,
+            image: state.config.image,
+            labels: state.config.labels.unwrap_or_default(),
+            runtime: "docker".into(),
+        });
+    }
+    reply
+}
+
+/// A container in the storage that podman and CRI-O share.
+#[derive(Deserialize)]
+struct Stored {
+    id: String,
+    #[serde(default)]
+    names: Vec<String>,
+    /// JSON in JSON.
+    #[serde(default)]
+    metadata: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct StoredMetadata {
+    image_name: Option<String>,
+    /// Only CRI-O has it.
+    metadata_name: Option<String>,
+}
+
+/// Asks `/var/lib/containers/storage/DRIVER-containers/containers.json`, and the file beside it
+/// that has containers which do not outlive a boot.
+pub(super) fn podman(storage: &Path, wanted: &Wanted) -> Reply {
+    let mut reply = Reply::default();
+    let entries = match fs::read_dir(storage) {
+        Ok(entries) => entries,
+        Err(error) => return without(storage, &error),
+    };
+    let runtimes = [Arc::from("podman"), Arc::from("cri-o")];
+    let directories = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let name = entry.file_name();
+        let of_driver = name.to_str()?.ends_with("-containers");
+        of_driver.then(|| entry.path())
+    });
+    let files = directories.flat_map(|directory| {
+        ["containers.json", "volatile-containers.json"].map(|name| directory.join(name))
+    });
+    for file in files.collect::<Vec<PathBuf>>() {
+        match read::<Vec<Stored>>(&file) {
+            Ok(Some(stored)) => {
+                reply.answer.answers += 1;
+                let stored = stored.into_iter().filter(|it| wanted.contains(&it.id));
+                stored.for_each(|stored| add_stored(&mut reply.answer, stored, &runtimes));
+            }
+            Ok(None) => {}
+            Err(fault) => reply.fault = Some(fault),
+        }
+    }
+    reply
+}
+
+fn add_stored(answer: &mut Answer, stored: Stored, [podman, crio]: &[Arc<str>; 2]) {
+    let metadata = serde_json::from_str::<StoredMetadata>(&stored.metadata);
+    let metadata = metadata.unwrap_or_default();
+    let runtime = match metadata.metadata_name {
+        Some(_) => crio,
+        None => podman,
+    };
+    answer.add(Found {
+        id: stored.id,
+        name: stored.names.into_iter().next().unwrap_or_default(),
+        pod: None,
+        image: metadata.image_name.filter(|name| !name.is_empty()),
+        labels: HashMap::new(),
+        runtime: Arc::clone(runtime),
+    });
+}
+
+/// A source whose directory cannot be looked into.
+fn without(directory: &Path, error: &io::Error) -> Reply {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Reply::absent(),
+        _ => Reply::failed(failed(directory, error)),
+    }
+}
+
+/// A JSON file; None where there is none.
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Fault> {
+    let file = match open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(path, error)),
+    };
+    let mut text = Vec::new();
+    let most = LARGEST as u64 + 1;
+    let read = file.take(most).read_to_end(&mut text);
+    read.map_err(|error| failed(path, error))?;
+    if text.len() > LARGEST {
+        return Err(failed(path, format!("it is larger than {LARGEST} bytes")));
+    }
+    let parsed = serde_json::from_slice(&text);
+    parsed.map(Some).map_err(|error| failed(path, error))
+}
+
+/// Opens a regular file: anything else could block.
+fn open(path: &Path) -> io::Result<File> {
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    }
+}
+
+fn failed(path: &Path, error: impl std::fmt::Display) -> Fault {
+    Fault::Failed(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! A runtime with the kubelet's interface: containerd, CRI-O, cri-dockerd.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use hyper::http::uri::PathAndQuery;
+use prost::Message;
+use tonic::{
+    Code, Request,
+    client::Grpc,
+    transport::{Channel, Endpoint},
+};
+use tonic_prost::ProstCodec;
+
+use super::{
+    super::source::{Answer, Fault, Found, FoundPod, LARGEST, Reply, Wanted},
+    fault, is_absent,
+    messages::{
+        Container, ContainerFilter, ListContainersRequest, ListContainersResponse,
+        ListImagesRequest, ListImagesResponse, ListPodSandboxRequest, ListPodSandboxResponse,
+        PodSandbox, PodSandboxFilter, VersionRequest, VersionResponse,
+    },
+};
+
+const VERSION: &str = "/runtime.v1.RuntimeService/Version";
+const LIST_CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
+const LIST_POD_SANDBOX: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
+const LIST_IMAGES: &str = "/runtime.v1.ImageService/ListImages";
+
+/// The label by which the kubelet marks the sandboxes of a pod.
+const POD_UID: &str = "io.kubernetes.pod.uid";
+
+/// What the container of a sandbox is called, as the kubelet does.
+const PAUSE: &str = "POD";
+
+/// Containers and pods that are asked for one by one in a round, where a whole list is too large.
+const SINGLES: usize = 32;
+
+/// Names of images that are kept.
+const IMAGES: usize = 4096;
+
+/// A CRI socket.
+#[derive(Debug)]
+pub(crate) struct Cri {
+    socket: PathBuf,
+    /// Names of images by id.
+    images: HashMap<String, String>,
+}
+
+/// Why a call has no answer.
+enum Refused {
+    /// The runtime does not have the interface.
+    Unimplemented,
+    /// The answer is larger than may be read.
+    TooLarge,
+    Fault(Fault),
+}
+
+type Called<T> = Result<T, Refused>;
+
+impl Cri {
+    pub(crate) fn new(socket: PathBuf) -> Self {
+        Self {
+            socket,
+            images: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Asks for everything at once, or for some one by one where that would be too much. A
+    /// connection for each round costs little, and nothing has to be mended after a failure.
+    pub(crate) async fn ask(&mut self, wanted: &Wanted, timeout: Duration) -> Reply {
+        if is_absent(&self.socket) {
+            return Reply::absent();
+        }
+        let mut round = match Round::begin(&self.socket, timeout).await {
+            Ok(round) => round,
+            Err(fault) => return Reply::failed(fault),
+        };
+        let asked = round.ask(wanted, &mut self.images).await;
+        let mut reply = Reply {
+            answer: round.answer,
+            ..Reply::default()
+        };
+        match asked {
+            Ok(()) => {}
+            // Docker's containerd has its CRI plugin switched off.
+            Err(Refused::Unimplemented) => reply.absent = true,
+            Err(Refused::TooLarge) => {
+                let reason = format!("an answer is larger than {LARGEST} bytes");
+                reply.fault = Some(Fault::Failed(reason));
+            }
+            Err(Refused::Fault(fault)) => reply.fault = Some(fault),
+        }
+        reply
+    }
+}
+
+/// One round of questions.
+struct Round {
+    grpc: Grpc<Channel>,
+    timeout: Duration,
+    runtime: Arc<str>,
+    answer: Answer,
+}
+
+impl Round {
+    async fn begin(socket: &Path, timeout: Duration) -> Result<Self, Fault> {
+        let uri = format!("unix://{}", socket.display());
+        let endpoint = Endpoint::from_shared(uri).map_err(|error| fault(&error))?;
+        let channel = match tokio::time::timeout(timeout, endpoint.connect()).await {
+            Ok(channel) => channel.map_err(|error| fault(&error))?,
+            Err(_) => return Err(Fault::Timeout),
+        };
+        Ok(Self {
+            grpc: Grpc::new(channel).max_decoding_message_size(LARGEST),
+            timeout,
+            runtime: "cri".into(),
+            answer: Answer::default(),
+        })
+    }
+
+    async fn ask(&mut self, wanted: &Wanted, images: &mut HashMap<String, String>) -> Called<()> {
+        let version: VersionResponse = self.call(VERSION, VersionRequest {}).await?;
+        if !version.runtime_name.is_empty() {
+            self.runtime = version.runtime_name.into();
+        }
+        let all = async {
+            let sandboxes: ListPodSandboxResponse = self
+                .call(LIST_POD_SANDBOX, ListPodSandboxRequest::default())
+                .await?;
+            // A container that is made between the two is asked for again.
+            let containers: ListContainersResponse = self
+                .call(LIST_CONTAINERS, ListContainersRequest::default())
+                .await?;
+            Ok((sandboxes.items, containers.containers))
+        };
+        match all.await {
+            Ok((sandboxes, containers)) => self.add(wanted, sandboxes, containers),
+            Err(Refused::TooLarge) => self.ask_singly(wanted).await?,
+            Err(refused) => return Err(refused),
+        }
+        self.name_images(images).await
+    }
+
+    /// Asks for the first of those that are wanted.
+    async fn ask_singly(&mut self, wanted: &Wanted) -> Called<()> {
+        let containers: Vec<&str> = wanted.open_containers().take(SINGLES).collect();
+        for id in containers {
+            let filter = Some(ContainerFilter { id: id.to_owned() });
+            let found: ListContainersResponse = self
+                .call(LIST_CONTAINERS, ListContainersRequest { filter })
+                .await?;
+            let sandbox = found.containers.first().map(|it| it.pod_sandbox_id.clone());
+            // A pod's pause container is no container of this interface.
+            let by_id = PodSandboxFilter {
+                id: sandbox.unwrap_or_else(|| id.to_owned()),
+                ..PodSandboxFilter::default()
+            };
+            let sandboxes = self.sandboxes(by_id).await?;
+            self.add(wanted, sandboxes, found.containers);
+        }
+        let pods = wanted.pods().iter().map(AsRef::as_ref);
+        let pods = pods.filter(|uid| wanted.contains(uid)).take(SINGLES);
+        for uid in pods.collect::<Vec<&str>>() {
+            if self.answer.pods.iter().any(|pod| pod.uid == uid) {
+                continue;
+            }
+            let label_selector = HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
+            let by_uid = PodSandboxFilter {
+                label_selector,
+                ..PodSandboxFilter::default()
+            };
+            let sandboxes = self.sandboxes(by_uid).await?;
+            self.add(wanted, sandboxes, Vec::new());
+        }
+        Ok(())
+    }
+
+    async fn sandboxes(&mut self, filter: PodSandboxFilter) -> Called<Vec<PodSandbox>> {
+        let filter = Some(filter);
+        let found: ListPodSandboxResponse = self
+            .call(LIST_POD_SANDBOX, ListPodSandboxRequest { filter })
+            .await?;
+        Ok(found.items)
+    }
+
+    /// Keeps what is wanted.
+    fn add(&mut self, wanted: &Wanted, sandboxes: Vec<PodSandbox>, containers: Vec<Container>) {
+        let mut pods: HashMap<String, FoundPod> = HashMap::new();
+        for sandbox in sandboxes {
+            let Some(metadata) = sandbox.metadata else {
+                continue;
+            };
+            let pod = FoundPod {
+                uid: metadata.uid,
+                namespace: metadata.namespace,
+                name: metadata.name,
+                labels: sandbox.labels,
+            };
+            if wanted.contains(&sandbox.id) {
+                let pause = Found {
+                    id: sandbox.id.clone(),
+                    name: PAUSE.to_owned(),
+                    ..Found::default()
+                };
+                self.add_container(pause, Some(&pod));
+            } else if wanted.contains(&pod.uid) {
+                self.answer.pods.push(pod.clone());
+            }
+            pods.insert(sandbox.id, pod);
+        }
+        for container in containers {
+            if !wanted.contains(&container.id) {
+                continue;
+            }
+            let image = container.image.unwrap_or_default();
+            let image = [image.user_specified_image, image.image, container.image_ref];
+            let found = Found {
+                id: container.id,
+                name: container.metadata.map_or_else(String::new, |it| it.name),
+                image: image.into_iter().find(|image| !image.is_empty()),
+                labels: container.labels,
+                ..Found::default()
+            };
+            self.add_container(found, pods.get(&container.pod_sandbox_id));
+        }
+    }
+
+    fn add_container(&mut self, found: Found, pod: Option<&FoundPod>) {
+        self.answer.pods.extend(pod.cloned());
+        self.answer.containers.push(Found {
+            pod: pod.map(|pod| pod.uid.clone()),
+            runtime: Arc::clone(&self.runtime),
+            ..found
+        });
+    }
+
+    /// Gives images their names, where the runtime says an id.
+    async fn name_images(&mut self, images: &mut HashMap<String, String>) -> Called<()> {
+        let ids = self.answer.containers.iter();
+        let mut ids = ids.filter_map(|it| it.image.as_deref().filter(|image| is_image_id(image)));
+        if ids.any(|id| !images.contains_key(id)) {
+            let list: ListImagesResponse = self.call(LIST_IMAGES, ListImagesRequest {}).await?;
+            let named = list.images.into_iter().filter_map(|image| {
+                let tag = image.repo_tags.into_iter().next()?;
+                Some((image.id, tag))
+            });
+            *images = named.take(IMAGES).collect();
+        }
+        for found in &mut self.answer.containers {
+            if let Some(image) = &mut found.image
+                && let Some(name) = images.get(image)
+            {
+                image.clone_from(name);
+            }
+        }
+        Ok(())
+    }
+
+    async fn call<Q, A>(&mut self, path: &'static str, question: Q) -> Called<A>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let call = async {
+            let ready = self.grpc.ready().await;
+            ready.map_err(|error| Refused::Fault(fault(&error)))?;
+            let path = PathAndQuery::from_static(path);
+            let codec = ProstCodec::<Q, A>::default();
+            let answered = self.grpc.unary(Request::new(question), path, codec).await;
+            answered.map_err(|status| match status.code() {
+                Code::Unimplemented => Refused::Unimplemented,
+                Code::OutOfRange | Code::ResourceExhausted => Refused::TooLarge,
+                code => Refused::Fault(Fault::Failed(format!("{code}: {}", status.message()))),
+            })
+        };
+        let answered = tokio::time::timeout(self.timeout, call).await;
+        let answer = answered.unwrap_or(Err(Refused::Fault(Fault::Timeout)))?;
+        self.answer.answers += 1;
+        Ok(answer.into_inner())
+    }
+}
+
+/// `sha256:<digits>`, as CRI has it where the kubelet asked by id.
+fn is_image_id(image: &str) -> bool {
+    image.starts_with("sha256:")
+}

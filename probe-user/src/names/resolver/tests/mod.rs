@@ -1,0 +1,230 @@
+#[cfg(feature = "cri")]
+mod engine;
+#[cfg(feature = "cri")]
+mod server;
+
+use std::{fs, path::Path};
+
+use super::*;
+
+const UID: &str = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
+
+/// Longer than any test takes that does not fail.
+const LONG: Duration = Duration::from_secs(60);
+
+fn id(digit: char) -> String {
+    digit.to_string().repeat(64)
+}
+
+fn path(id: &str) -> String {
+    format!("/kubepods/burstable/pod{UID}/{id}")
+}
+
+fn until(resolver: &Resolver, condition: impl Fn(&ResolverHealth) -> bool) {
+    let waited = resolver.wait_while(LONG, |book| !condition(&book.health()));
+    assert!(waited, "{:?}", resolver.health());
+}
+
+#[test]
+fn an_endpoint_is_read_as_it_is_shown() {
+    for text in ["auto", "off"] {
+        let endpoint: RuntimeEndpoint = text.parse().unwrap();
+        assert_eq!(endpoint.to_string(), text);
+    }
+    for wrong in ["", "on", "tcp://127.0.0.1:1", "unix://relative"] {
+        let why = wrong.parse::<RuntimeEndpoint>().unwrap_err();
+        assert!(
+            why.contains("unix:///run/containerd/containerd.sock"),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn with_nobody_to_ask_there_are_ids_only() {
+    let empty = tempfile::tempdir().unwrap();
+    let config = ResolverConfig {
+        root: empty.path().to_owned(),
+        ..ResolverConfig::default()
+    };
+    let resolver = Resolver::start(config).unwrap();
+    resolver.wanted([path(&id('a')).as_str(), "/system.slice/x.service"]);
+    resolver.settle(LONG);
+    assert!(resolver.names().is_empty());
+    let health = ResolverHealth {
+        waiting: 1,
+        ..ResolverHealth::default()
+    };
+    assert_eq!(resolver.health(), health);
+}
+
+#[test]
+fn docker_is_found_when_it_comes() {
+    let root = tempfile::tempdir().unwrap();
+    let config = ResolverConfig {
+        root: root.path().to_owned(),
+        ..ResolverConfig::default()
+    };
+    let resolver = Resolver::start(config).unwrap();
+    let path = format!("/docker/{}", id('a'));
+    resolver.wanted([path.as_str()]);
+    resolver.settle(LONG);
+    docker_container(root.path(), &id('a'), "web");
+    until(&resolver, |health| health.known == 1);
+    let names = resolver.names();
+    assert_eq!(names.container(&id('a')).unwrap().0.name, "web");
+    // It has ended, and Docker has forgotten it.
+    fs::remove_dir_all(root.path().join("var")).unwrap();
+    resolver.wanted_only([path.as_str()].into_iter());
+    assert!(Arc::ptr_eq(&names, &resolver.names()));
+    resolver.wanted_only(std::iter::empty());
+    assert!(resolver.names().is_empty());
+}
+
+fn docker_container(root: &Path, id: &str, name: &str) {
+    let directory = root.join("var/lib/docker/containers").join(id);
+    fs::create_dir_all(&directory).unwrap();
+    let text = format!(r#"{{"Name":"/{name}"}}"#);
+    // In one step, as Docker does it.
+    fs::write(directory.join("new"), text).unwrap();
+    fs::rename(directory.join("new"), directory.join("config.v2.json")).unwrap();
+}
+
+#[cfg(feature = "cri")]
+mod cri {
+    use super::{
+        server::{Runtime, Server, socket},
+        *,
+    };
+    use crate::names::resolver::sockets::messages::Image;
+
+    fn ask(socket: &Path) -> Resolver {
+        let config = ResolverConfig {
+            runtime: RuntimeEndpoint::Socket(socket.to_owned()),
+            timeout: Duration::from_millis(500),
+            ..ResolverConfig::default()
+        };
+        Resolver::start(config).unwrap()
+    }
+
+    #[test]
+    fn cri_names_containers_pods_and_images() {
+        let (_directory, socket) = socket();
+        let mut runtime = Runtime::default().with(UID, "web-0", &id('a'), "app");
+        runtime.images.push(Image {
+            id: "sha256:11".to_owned(),
+            repo_tags: vec!["quay.io/app:2".to_owned()],
+        });
+        let pause = runtime.sandboxes[0].id.clone();
+        let _server = Server::start(&socket, runtime);
+        let resolver = ask(&socket);
+        resolver.wanted([path(&id('a')).as_str(), &path(&pause)]);
+        resolver.settle(LONG);
+        let names = resolver.names();
+        let (container, pod) = names.container(&id('a')).unwrap();
+        assert_eq!(container.name, "app");
+        assert_eq!(&*container.runtime, "test-runtime");
+        assert_eq!(container.image.as_deref(), Some("quay.io/app:2"));
+        let pod = pod.unwrap();
+        assert_eq!(
+            (pod.namespace.as_str(), pod.name.as_str()),
+            ("shop", "web-0")
+        );
+        assert_eq!(names.container(&pause).unwrap().0.name, "POD");
+        assert!(names.pod(UID).is_some());
+        let health = resolver.health();
+        assert_eq!((health.known, health.waiting), (2, 0));
+        assert_eq!((health.errors, health.timeouts, health.refused), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_container_that_is_told_before_the_runtime_knows_it_is_named_later() {
+        let (_directory, socket) = socket();
+        let server = Server::start(&socket, Runtime::default());
+        let resolver = ask(&socket);
+        resolver.wanted([path(&id('a')).as_str()]);
+        resolver.settle(LONG);
+        assert!(resolver.names().is_empty());
+        server.change(|it| *it = it.clone().with(UID, "web-0", &id('a'), "app"));
+        until(&resolver, |health| health.known == 1);
+    }
+
+    #[test]
+    fn a_runtime_that_hangs_or_refuses_stops_nobody_and_recovers() {
+        let (_directory, socket) = socket();
+        let server = Server::start(&socket, Runtime::default().with(UID, "w", &id('a'), "app"));
+        server.change(|it| it.hangs = true);
+        let resolver = ask(&socket);
+        resolver.wanted([path(&id('a')).as_str()]);
+        // Its thread waits for the runtime, and nobody waits for its thread.
+        assert!(resolver.names().is_empty());
+        until(&resolver, |health| health.timeouts > 0);
+        server.change(|it| {
+            it.hangs = false;
+            it.refuses = Some(tonic::Status::internal("no \u{1b}[31m today\n"));
+        });
+        until(&resolver, |health| health.errors > 0);
+        server.change(|it| it.refuses = None);
+        until(&resolver, |health| health.known == 1);
+    }
+
+    #[test]
+    fn the_socket_comes_goes_and_comes_back() {
+        let (_directory, socket) = socket();
+        let resolver = ask(&socket);
+        resolver.wanted([path(&id('a')).as_str()]);
+        resolver.settle(LONG);
+        assert_eq!(resolver.health().waiting, 1);
+        let server = Server::start(&socket, Runtime::default().with(UID, "w", &id('a'), "app"));
+        until(&resolver, |health| health.known == 1);
+        drop(server);
+        resolver.wanted([path(&id('b')).as_str()]);
+        // The socket's file is there, and nobody listens.
+        until(&resolver, |health| health.errors > 0);
+        assert!(resolver.names().container(&id('a')).is_some());
+        fs::remove_file(&socket).unwrap();
+        let _server = Server::start(&socket, Runtime::default().with(UID, "w", &id('b'), "new"));
+        until(&resolver, |health| health.known == 2);
+    }
+
+    #[test]
+    fn of_100_000_containers_those_that_are_wanted_are_asked_for_one_by_one() {
+        let (_directory, socket) = socket();
+        let mut runtime = Runtime::default();
+        for at in 0..100_000 {
+            let id = format!("{:064x}", at + 0xabc_0000);
+            runtime = runtime.with("other", "other", &id, "other");
+        }
+        let wanted: Vec<String> = ('0'..='9').map(id).collect();
+        for id in &wanted {
+            runtime = runtime.with(UID, "web-0", id, "app");
+        }
+        let _server = Server::start(&socket, runtime);
+        let config = ResolverConfig {
+            runtime: RuntimeEndpoint::Socket(socket),
+            ..ResolverConfig::default()
+        };
+        let resolver = Resolver::start(config).unwrap();
+        let paths: Vec<String> = wanted.iter().map(|id| path(id)).collect();
+        resolver.wanted(paths.iter().map(String::as_str));
+        until(&resolver, |health| health.known == 10);
+        let names = resolver.names();
+        assert_eq!((names.containers.len(), names.pods.len()), (10, 1));
+        assert_eq!(names.pod(UID).unwrap().name, "web-0");
+    }
+
+    #[test]
+    fn what_is_no_grpc_is_an_error() {
+        let (_directory, socket) = socket();
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let garbage = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = io::Write::write_all(&mut stream, &[0xff; 4096]);
+        });
+        let resolver = ask(&socket);
+        resolver.wanted([path(&id('a')).as_str()]);
+        until(&resolver, |health| health.errors + health.timeouts > 0);
+        garbage.join().unwrap();
+        assert!(resolver.names().is_empty());
+    }
+}
