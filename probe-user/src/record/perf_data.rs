@@ -6,7 +6,7 @@
 //! Whenever the rings were read the file is whole, though its writer may be killed: what perf wants
 //! behind the records is among them then, and the header is written last. Bytes that are no records
 //! are hidden: as those of an AUX area that the index of AUX areas does not name, over which perf
-//! passes.
+//! passes. Only `perf report -D`, which takes no index, shows them, as bad packets.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -56,6 +56,8 @@ pub mod feature {
 const HEADER: u64 = 104;
 /// Size of a place in the file: offset and size.
 const SECTION: u64 = 16;
+/// The number of the AUX area that hides bytes; those of the recording follow it.
+const HIDDEN: [u32; 3] = [0, u32::MAX, u32::MAX];
 /// Size of an AUXTRACE record without the bytes that follow.
 const AUXTRACE_SIZE: u64 = 48;
 /// Places of AUX bytes that the first index has room for.
@@ -222,7 +224,7 @@ impl<W: Write + Seek> PerfData<W> {
         self.index.extend([self.data + self.size, AUXTRACE_SIZE]);
         let size = (bytes.len() + padding) as u64;
         let (tid, cpu) = (tid.unwrap_or(u32::MAX), cpu.unwrap_or(u32::MAX));
-        self.auxtrace(size, offset, [area, tid, cpu])?;
+        self.auxtrace(size, offset, [HIDDEN[0] + 1 + area, tid, cpu])?;
         self.records(bytes)?;
         self.records(&[0; 8][..padding])
     }
@@ -275,7 +277,7 @@ impl<W: Write + Seek> PerfData<W> {
     /// Hides bytes among the records, and says where they are.
     fn hide(&mut self, bytes: &[u8]) -> io::Result<Place> {
         let padded = bytes.len().next_multiple_of(8);
-        self.auxtrace(padded as u64, 0, [u32::MAX; 3])?;
+        self.auxtrace(padded as u64, 0, HIDDEN)?;
         let place = (self.data + self.size, bytes.len() as u64);
         self.records(bytes)?;
         self.records(&[0; 8][..padded - bytes.len()])?;
@@ -322,7 +324,7 @@ impl<W: Write + Seek> PerfData<W> {
         }
         let places = (2 * count).max(FIRST_INDEX);
         let bytes = 8 + SECTION * places;
-        self.auxtrace(bytes, 0, [u32::MAX; 3])?;
+        self.auxtrace(bytes, 0, HIDDEN)?;
         let room = (self.data + self.size, places);
         // A hole, which takes no space on the disk.
         self.size += bytes;
@@ -375,22 +377,36 @@ impl<W: Write + Seek> PerfData<W> {
         Ok(())
     }
 
-    /// Ends the file.
+    /// Ends the file: what was hidden is behind the data then.
     ///
     /// # Errors
     ///
     /// Where it cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
-        if self.index.is_empty() {
-            // No samples: nothing that is hidden is needed.
-            let (bits, places): (Vec<u32>, Vec<Place>) = self.features.iter().copied().unzip();
-            let places = places.into_iter().flat_map(|(at, size)| [at, size]);
-            let size = self.size;
-            self.records(&words(&places.collect::<Vec<_>>()))?;
-            self.header(size, &bits)?;
-        } else {
-            self.whole()?;
+        let size = self.size;
+        let mut index = words(&[self.index.len() as u64 / 2]);
+        index.extend(words(&self.index));
+        let changed = self.changed.take();
+        let changed = changed.into_iter().chain([(feature::AUXTRACE, index)]);
+        let changed: Vec<(u32, Vec<u8>)> = changed.collect();
+        let known = |bit| changed.iter().any(|(new, _)| *new == bit);
+        self.features.retain(|(bit, _)| !known(*bit));
+        let count = (self.features.len() + changed.len()) as u64;
+        let mut at = self.data + size + SECTION * count;
+        for (bit, content) in &changed {
+            self.features.push((*bit, (at, content.len() as u64)));
+            at += content.len() as u64;
         }
+        self.features.sort_unstable();
+        let (bits, places): (Vec<u32>, Vec<Place>) = self.features.iter().copied().unzip();
+        let places = places.into_iter().flat_map(|(at, size)| [at, size]);
+        self.records(&words(&places.collect::<Vec<_>>()))?;
+        for (_, content) in &changed {
+            self.records(content)?;
+        }
+        self.records(&words(&self.ids.concat()))?;
+        self.ids_at(at)?;
+        self.header(size, &bits)?;
         self.out.flush()?;
         Ok(self.out)
     }

@@ -129,13 +129,10 @@ impl Spaces {
         let found = lines
             .map(|line| line.mapping)
             .filter(|found| is_named(&found.path));
-        let known = std::mem::take(&mut space.mappings);
-        space.mappings = found.map(Arc::new).collect();
-        for mapping in known {
-            if !space.mappings.contains(&mapping) {
-                space.mappings.push(mapping);
-            }
-        }
+        let found: Vec<_> = found.map(Arc::new).collect();
+        let known = std::mem::take(&mut space.mappings).into_iter();
+        let late = known.filter(|known| !found.contains(known));
+        space.mappings = found.iter().cloned().chain(late).collect();
         let over = space.mappings.len().saturating_sub(MOST);
         space.mappings.truncate(MOST);
         self.left_out += over as u64;

@@ -45,7 +45,7 @@ fn run(perf: &mut Command) -> (String, String) {
 
 /// A machine with two nodes of two Neoverse N1 cores each, and its memory.
 fn machine(sys: &Tree, proc: &Tree) -> Machine {
-    for (file, text) in [("online", "0-3"), ("possible", "0-3")] {
+    for (file, text) in [("online", "0-3"), ("possible", "0-5")] {
         sys.write(&format!("devices/system/cpu/{file}"), text);
     }
     sys.write("devices/system/node/online", "0-1");
@@ -269,7 +269,7 @@ fn perf_names_data_and_shared_lines() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("perf.data");
     let (sys, proc) = (Tree::new(), Tree::new());
-    let maps = "400000-402000 r-xp 00000000 fe:01 7 /opt/app/bin\n\
+    let maps = "400000-402000 r-xp 00000000 fe:01 7 /bin/true\n\
                 7f0000000000-7f0000010000 rw-s 00000000 fe:01 8 /data/shared table.db\n";
     proc.write("60/maps", maps);
     for tid in [60, 61] {
@@ -322,13 +322,15 @@ fn perf_names_data_and_shared_lines() {
     assert_eq!(rounds.counts.samples, 200);
     raw.finish().unwrap();
 
-    let (said, warned) = run(header.args(["report", "--header-only", "-i"]).arg(&path));
+    let (said, warned) = run(header
+        .args(["report", "--header-only", "-I", "-i"])
+        .arg(&path));
     println!("{said}{warned}");
     for line in [
         "# hostname : node-7",
         "# os release : 6.12.0-test",
         "# nrcpus online : 4",
-        "# nrcpus avail : 4",
+        "# nrcpus avail : 6",
         "# cpuid : 0x00000000413fd0c1",
         "# total memory : 8388608 kB",
         "# cmdline : pmuscope mem a b",
