@@ -165,7 +165,11 @@ impl SampleFile {
     }
 
     /// Makes the open parts whole. The first error is given, and ends none of the others.
-    pub(super) fn end_parts(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Where one of them cannot be written.
+    pub fn end_parts(&self) -> io::Result<()> {
         let mut state = self.state();
         let mut about = self.about.clone();
         about.push(mappings(&state.mappings[state.written..]));

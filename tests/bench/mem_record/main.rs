@@ -58,7 +58,9 @@ fn main() {
     let directory = tempfile::tempdir_in(memory()).unwrap();
     let path = directory.path().join("samples.parquet");
     let decoded = fastest(|| decode(&bytes));
-    let samples = fastest(|| drop(replay(&bytes, 0, TICKS, &machine, 0, &()).unwrap()));
+    let samples = fastest(|| {
+        replay(&bytes, 0, TICKS, &machine, 0, &()).unwrap();
+    });
     let before = fastest(|| write_before(&bytes, &machine, &path));
     let size_before = size(&path);
     let after = fastest(|| write(&bytes, &machine, &path));
