@@ -162,7 +162,8 @@ impl<W: Write + Seek> PerfData<W> {
             indexed: 0,
             more: true,
         };
-        file.out.write_all(&[0; HEADER as usize])?;
+        // Thirteen words of header: none of them is known yet.
+        file.out.write_all(&words(&[0; 13]))?;
         let mut at = HEADER + (ATTR as u64 + SECTION) * events.len() as u64;
         for event in &events {
             let size = 8 * event.ids.len() as u64;

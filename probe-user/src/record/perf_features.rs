@@ -96,7 +96,7 @@ fn cpu_topology(machine: &Machine) -> Option<Vec<u8>> {
     for cpu in 0..possible(machine)? {
         let number = |name| of(cpu, name).and_then(|text| text.parse::<i32>().ok());
         // An offline CPU has -1, as in perf's own files.
-        let [core, package] = ["core_id", "physical_package_id"].map(|name| number(name));
+        let [core, package] = ["core_id", "physical_package_id"].map(number);
         let [core, package] = [core, package].map(|it| it.unwrap_or(-1).cast_unsigned());
         section.extend(words32(&[core, package]));
     }

@@ -149,7 +149,7 @@ fn records() -> Vec<u8> {
         };
         let small = |number: u64| Some(u16::try_from(number).unwrap());
         let fields = Fields {
-            pc: Some(0x0040_1000 + 4 * instruction | 1 << 63),
+            pc: Some((0x0040_1000 + 4 * instruction) | 1 << 63),
             context_el2: Some(threads[at / TURN % threads.len()]),
             operation: Some((
                 1,

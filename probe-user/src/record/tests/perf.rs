@@ -84,7 +84,7 @@ fn machine(sys: &Tree, proc: &Tree) -> Machine {
     Machine::at(roots)
 }
 
-/// The two events, with sample_id_all; the second one follows tasks.
+/// The two events, with `sample_id_all`; the second one follows tasks.
 fn events(ids: [&[u64]; 2]) -> Vec<EventFile> {
     let attr = |type_, config| perf_event_attr {
         type_,
