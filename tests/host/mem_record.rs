@@ -1,4 +1,5 @@
 //! `mem record` and `mem calibrate` where they cannot work: one sentence each, and no file is left.
+//! What a recording leaves that is killed, which needs no SPE: its samples are made up here.
 
 use std::process::Stdio;
 
@@ -69,5 +70,143 @@ fn a_machine_without_spe_says_so() {
         );
         let left = std::fs::read_dir(directory.path()).unwrap().count();
         assert_eq!(left, 0, "{words:?} left a file");
+    }
+}
+
+/// The file and its parts when the writer is killed: each part can be read by itself, and has the
+/// metadata that names its addresses; what was open is passed over.
+#[cfg(feature = "parquet")]
+mod killed {
+    use std::{
+        env, fs,
+        io::{BufRead as _, BufReader},
+        num::NonZeroUsize,
+        os::unix::process::ExitStatusExt as _,
+        path::{Path, PathBuf},
+        process::{Command, Stdio},
+        sync::Arc,
+    };
+
+    use parquet::{
+        file::reader::{FileReader as _, SerializedFileReader},
+        record::Field,
+    };
+    use probe_user::record::{Mapping, Sample, SampleFile, Sink as _};
+
+    /// Says to this test that it is the writer, and where to write.
+    const WRITE: &str = "PMUSCOPE_TEST_WRITES";
+
+    /// Samples of a thread in a part.
+    const SAMPLES: u64 = 70_000;
+
+    fn sample(ticks: u64) -> Sample {
+        // A load with its time, padded; then an end is not needed.
+        let mut bytes = vec![0x49, 0x00, 0x71];
+        bytes.extend(ticks.to_le_bytes());
+        let record = probe_common::spe::Records::new(&bytes).next();
+        Sample {
+            time: Some(ticks),
+            cpu: Some(3),
+            tid: Some(7),
+            who: None,
+            origin: None,
+            record: record.unwrap().unwrap(),
+        }
+    }
+
+    /// Two parts of two threads, then more without an end.
+    fn write(path: &Path) {
+        let threads = NonZeroUsize::new(2).unwrap();
+        let about = vec![("kernel".to_owned(), "6.12".to_owned())];
+        let file = SampleFile::begin(path, threads, about).unwrap();
+        let batch = |from: u64| -> Vec<Sample> { (from..from + SAMPLES).map(sample).collect() };
+        for part in 0..2_u64 {
+            file.mapping(&Arc::new(Mapping {
+                pid: 7,
+                start: part << 12,
+                end: (part + 1) << 12,
+                offset: 0,
+                executable: true,
+                path: format!("/lib/{part} \"\u{1b}[31m\n\u{1f600}"),
+                build_id: None,
+            }));
+            for thread in 0..2_u64 {
+                let from = (2 * part + thread) * SAMPLES;
+                file.samples(thread.try_into().unwrap(), &batch(from))
+                    .unwrap();
+            }
+            file.end_parts().unwrap();
+        }
+        println!("two parts");
+        for from in (4 * SAMPLES..).step_by(1000) {
+            file.samples(0, &batch(from)).unwrap();
+            file.round().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_a_killed_recording_wrote_can_be_read() {
+        if let Some(path) = env::var_os(WRITE) {
+            return write(Path::new(&path));
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("samples.parquet");
+        let name = "mem_record::killed::what_a_killed_recording_wrote_can_be_read";
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args([name, "--exact", "--nocapture"])
+            .env(WRITE, &path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(
+            said.map(Result::unwrap)
+                .any(|line| line.contains("two parts"))
+        );
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        let parts = directory.path().join("samples.parquet.parts");
+        let mut whole: Vec<PathBuf> = fs::read_dir(parts)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|end| end == "parquet"))
+            .collect();
+        whole.sort();
+        // The third may have become whole before the kill.
+        assert!(whole.len() >= 4, "{whole:?}");
+        for (at, path) in (0_u64..).zip(&whole[..4]) {
+            let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+            let about = reader
+                .metadata()
+                .file_metadata()
+                .key_value_metadata()
+                .unwrap();
+            let value = |name: &str| {
+                let entry = about
+                    .iter()
+                    .find(|entry| entry.key == format!("pmuscope.{name}"));
+                entry.unwrap().value.clone().unwrap()
+            };
+            assert_eq!(value("kernel"), "6.12");
+            assert!(value("units").contains("\"total_latency\":\"cycles\""));
+            let mappings: serde_json::Value = serde_json::from_str(&value("mappings")).unwrap();
+            let part = at / 2;
+            assert_eq!(mappings.as_array().unwrap().len(), 1);
+            assert_eq!(mappings[0]["start"], format!("{:#x}", part << 12));
+            assert_eq!(
+                mappings[0]["path"],
+                format!("/lib/{part} \"\u{1b}[31m\n\u{1f600}")
+            );
+            let mut rows = 0;
+            for (row, expected) in reader.get_row_iter(None).unwrap().zip(at * SAMPLES..) {
+                let mut columns = row.unwrap().into_columns().into_iter();
+                let time = columns.find(|(name, _)| name == "time_ns").unwrap().1;
+                assert_eq!(time, Field::ULong(expected));
+                rows += 1;
+            }
+            assert_eq!(rows, SAMPLES);
+        }
     }
 }

@@ -41,6 +41,38 @@ fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
     }
 }
 
+/// What names addresses and times later is in the file.
+#[test]
+fn the_metadata_says_how_and_on_what() {
+    let Some(_machine) = arm() else { return };
+    let _pmu = TestPmu::load("set=spe");
+    let recording = Recording::new();
+    let (rows, _) = recording.load("--period 65537 --threads 2", "burn 0 100");
+    assert_exact(&rows);
+    let text = |name: &str| rows.about[&format!("pmuscope.{name}")].clone();
+    let json = |name: &str| serde_json::from_str::<serde_json::Value>(&text(name)).unwrap();
+    assert_eq!(text("period"), "65537");
+    let periods = json("periods");
+    let periods: Vec<_> = periods.as_object().unwrap().values().collect();
+    assert_eq!(periods, [65536]);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(text("kernel"), kernel.trim());
+    let midr = fs::read_to_string("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1");
+    assert!(text("midr").contains(midr.unwrap().trim()));
+    let time = json("wall_clock")["time_ns"]
+        .as_str()
+        .unwrap()
+        .parse::<u64>();
+    assert!(time.unwrap() < now());
+    assert_eq!(json("units")["total_latency"], "cycles");
+    let program = load_binary();
+    let mappings = json("mappings");
+    let of_program = mappings.as_array().unwrap().iter().filter(|mapping| {
+        mapping["path"] == program.to_str().unwrap() && mapping["executable"] == true
+    });
+    assert_eq!(of_program.count(), 1, "{mappings}");
+}
+
 /// Such samples are in the file as the core wrote them, and are counted apart.
 #[test]
 fn samples_with_an_address_or_time_of_zero_are_kept_and_counted() {

@@ -5,11 +5,12 @@ use anyhow::{Result, ensure};
 use crate::{setup, sh};
 
 /// Each benchmark and the package it belongs to.
-const BENCHES: [(&str, &str); 5] = [
+const BENCHES: [(&str, &str); 6] = [
     ("switch", "probe-user"),
     ("rotate", "probe-user"),
     ("window", "probe-user"),
     ("derive", "probe-user"),
+    ("mem_record", "probe-user"),
     ("spe", "probe-common"),
 ];
 
@@ -17,7 +18,7 @@ const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, rotate, window, derive, spe); all without
+    /// One benchmark by name (switch, rotate, window, derive, mem_record, spe); all without
     name: Option<String>,
 }
 

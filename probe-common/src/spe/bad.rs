@@ -69,8 +69,13 @@ pub struct BadCounts([u64; BadKind::ALL.len()]);
 impl BadCounts {
     /// Counts one more of this kind.
     pub const fn add(&mut self, kind: BadKind) {
+        self.add_many(kind, 1);
+    }
+
+    /// Counts `more` of this kind.
+    pub const fn add_many(&mut self, kind: BadKind, more: u64) {
         let count = &mut self.0[kind as usize];
-        *count = count.wrapping_add(1);
+        *count = count.wrapping_add(more);
     }
 
     /// How many of this kind.

@@ -8,9 +8,10 @@ use std::{
 };
 
 #[path = "../../../probe-user/src/record/perf_data.rs"]
+#[allow(dead_code, reason = "a recording uses the rest")]
 mod perf_data;
 
-use perf_data::{ATTR, Event, PerfData, SPE_SAMPLE};
+use perf_data::{ATTR, Beginning, Event, PerfData, SPE_SAMPLE, feature, text};
 
 /// The PMU type in the file; nothing else here has that number.
 const PMU_TYPE: u32 = 77;
@@ -19,8 +20,6 @@ const PMU_TYPE: u32 = 77;
 /// recorded on a core with `midr`, without time.
 pub fn write_file(path: &Path, aux: &[u8], midr: u64) -> io::Result<()> {
     let file = BufWriter::new(fs::File::create(path)?);
-    let mut file = PerfData::begin(file, PMU_TYPE, true, None)?;
-    file.aux(0, 0, None, Some(0), aux)?;
     // perf_event_attr: type, size, config, period, sample type (with TID, CPU and IDENTIFIER), read
     // format, flags (disabled, sample_id_all).
     let mut attr = Vec::new();
@@ -36,8 +35,19 @@ pub fn write_file(path: &Path, aux: &[u8], midr: u64) -> io::Result<()> {
         attr: attr.try_into().unwrap(),
         ids: vec![5],
     };
-    file.finish(&[event], "aarch64", &format!("0x{midr:016x}"))
-        .map(drop)
+    let beginning = Beginning {
+        pmu_type: PMU_TYPE,
+        per_cpu: true,
+        time: None,
+        events: vec![event],
+        features: vec![
+            (feature::ARCH, text("aarch64")),
+            (feature::CPUID, text(&format!("0x{midr:016x}"))),
+        ],
+    };
+    let mut file = PerfData::begin(file, beginning)?;
+    file.aux(0, 0, None, Some(0), aux)?;
+    file.finish().map(drop)
 }
 
 /// perf's version as (major, minor), or why it cannot judge.

@@ -73,6 +73,13 @@ impl Clock {
         }
     }
 
+    /// Without a timer to measure: both clocks are taken as one.
+    pub(super) fn fixed(ticks: TickClock) -> Self {
+        let mut clock = Self::unmeasured(ticks, Some(0));
+        clock.add(0, ticks.nanos(0));
+        clock
+    }
+
     /// Measures the difference of the clocks now.
     pub(super) fn anchor(&mut self) {
         let Some(namespace) = self.namespace else {
@@ -93,18 +100,39 @@ impl Clock {
         self.anchors = Some([old, new]);
     }
 
-    /// ns of the kernel's `CLOCK_MONOTONIC` at this count of the timer; none before the first
-    /// anchor.
-    pub(super) fn monotonic(&self, ticks: u64) -> Option<u64> {
-        let [old, new] = self.anchors?;
-        let at = self.ticks.nanos(ticks);
-        let span = i128::from(new.at.wrapping_sub(old.at));
-        let inside = i128::from(at.clamp(old.at, new.at.max(old.at)).wrapping_sub(old.at));
-        let drift = i128::from(new.ahead.wrapping_sub(old.ahead));
-        let part = if span == 0 { 0 } else { drift * inside / span };
-        let ahead = old.ahead.wrapping_add(i64::try_from(part).unwrap_or(0));
-        Some(at.wrapping_add_signed(ahead))
+    /// Both clocks at this count of the timer.
+    pub(super) fn times(&self, ticks: u64) -> Times {
+        let perf = self.ticks.nanos(ticks);
+        let monotonic = self.anchors.map(|anchors| monotonic(anchors, perf));
+        Times { perf, monotonic }
     }
+}
+
+/// One moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// ns of perf's clock.
+    pub(super) perf: u64,
+    /// ns of the kernel's `CLOCK_MONOTONIC`; none before the first anchor.
+    pub(super) monotonic: Option<u64>,
+}
+
+fn monotonic([old, new]: [Anchor; 2], at: u64) -> u64 {
+    let span = new.at.wrapping_sub(old.at);
+    let inside = at.clamp(old.at, new.at.max(old.at)).wrapping_sub(old.at);
+    let drift = new.ahead.wrapping_sub(old.ahead);
+    let part = match (span, drift) {
+        (0, _) | (_, 0) => 0,
+        // Of one drain to the next both are small: this is done for each sample.
+        _ => match (i64::try_from(span), i64::try_from(inside)) {
+            (Ok(span), Ok(inside)) if drift.checked_mul(inside).is_some() => drift * inside / span,
+            _ => {
+                let part = i128::from(drift) * i128::from(inside) / i128::from(span);
+                i64::try_from(part).unwrap_or(0)
+            }
+        },
+    };
+    at.wrapping_add_signed(old.ahead.wrapping_add(part))
 }
 
 #[cfg(test)]
@@ -120,6 +148,10 @@ mod tests {
         shift: 20,
     };
 
+    fn monotonic_at(clock: &Clock, ticks: u64) -> Option<u64> {
+        clock.times(ticks).monotonic
+    }
+
     #[test]
     fn ticks_become_ns_without_overflow() {
         assert_eq!(CLOCK.nanos(0), 1000);
@@ -132,18 +164,18 @@ mod tests {
     #[test]
     fn between_two_drains_the_difference_is_interpolated() {
         let mut clock = Clock::unmeasured(CLOCK, Some(0));
-        assert_eq!(clock.monotonic(5), None);
+        assert_eq!(monotonic_at(&clock, 5), None);
         clock.add(1_000, 41_000 + 500);
-        assert_eq!(clock.monotonic(1_000), Some(41_500));
-        assert_eq!(clock.monotonic(2_000), Some(81_500));
+        assert_eq!(monotonic_at(&clock, 1_000), Some(41_500));
+        assert_eq!(monotonic_at(&clock, 2_000), Some(81_500));
         // By the next drain it is 100 ns further ahead.
         clock.add(2_000, 81_000 + 600);
-        assert_eq!(clock.monotonic(1_000), Some(41_500));
-        assert_eq!(clock.monotonic(1_500), Some(61_550));
-        assert_eq!(clock.monotonic(2_000), Some(81_600));
+        assert_eq!(monotonic_at(&clock, 1_000), Some(41_500));
+        assert_eq!(monotonic_at(&clock, 1_500), Some(61_550));
+        assert_eq!(monotonic_at(&clock, 2_000), Some(81_600));
         // Outside, the nearest measurement holds.
-        assert_eq!(clock.monotonic(500), Some(21_500));
-        assert_eq!(clock.monotonic(3_000), Some(121_600));
+        assert_eq!(monotonic_at(&clock, 500), Some(21_500));
+        assert_eq!(monotonic_at(&clock, 3_000), Some(121_600));
     }
 
     proptest! {
@@ -153,7 +185,7 @@ mod tests {
             for (ticks, monotonic) in anchors {
                 clock.add(ticks, monotonic);
             }
-            let _ = clock.monotonic(ticks);
+            let _ = monotonic_at(&clock, ticks);
         }
     }
 }

@@ -1,84 +1,230 @@
 //! The columns of the samples' Parquet file: name, type, and where in a [`Sample`] the value is.
 //! docs/mem-record.md says what they mean; a test compares the two.
 
+use std::{collections::HashMap, sync::Arc};
+
 use probe_common::spe::{ExceptionLevel, LoadStoreKind, Operation};
 
 use super::Sample;
 
-/// How a column gets its value; none is null.
+/// Values of a column that wait for their row group; the levels say which rows have one.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) values: Vec<T>,
+    pub(super) levels: Vec<i16>,
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            levels: Vec::new(),
+        }
+    }
+}
+
+impl<T> Waiting<T> {
+    #[inline]
+    fn extend(&mut self, samples: &[Sample], mut get: impl FnMut(&Sample) -> Option<T>) {
+        self.values.reserve(samples.len());
+        self.levels.extend(samples.iter().map(|sample| {
+            let value = get(sample);
+            let there = value.is_some();
+            self.values.extend(value);
+            i16::from(there)
+        }));
+    }
+
+    /// Forgets them, and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.values.clear();
+        self.levels.clear();
+    }
+}
+
+/// Texts that come again and again: each is held once.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    pub(super) numbers: Waiting<u32>,
+    pub(super) held: Vec<Arc<str>>,
+    known: HashMap<Arc<str>, u32>,
+    last: Option<(Arc<str>, u32)>,
+}
+
+impl Texts {
+    pub(super) fn extend(&mut self, samples: &[Sample], get: fn(&Sample) -> Option<&Arc<str>>) {
+        let mut numbers = std::mem::take(&mut self.numbers);
+        numbers.extend(samples, |sample| get(sample).map(|text| self.number(text)));
+        self.numbers = numbers;
+    }
+
+    fn number(&mut self, text: &Arc<str>) -> u32 {
+        match &self.last {
+            Some((last, number)) if Arc::ptr_eq(last, text) => *number,
+            _ => {
+                let number = *self.known.entry(Arc::clone(text)).or_insert_with(|| {
+                    self.held.push(Arc::clone(text));
+                    u32::try_from(self.held.len() - 1).expect("fewer than rows of a row group")
+                });
+                self.last = Some((Arc::clone(text), number));
+                number
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.numbers.clear();
+        self.held.clear();
+        self.known.clear();
+        self.last = None;
+    }
+}
+
+/// How a column gets the values of a batch; none is null. One function for a whole batch, so that
+/// nothing is called for each value.
 #[derive(Clone, Copy)]
-pub(super) enum Get {
+pub(super) enum Fill {
     /// 64 bits without a sign.
-    Long(fn(&Sample) -> Option<u64>),
+    Long(fn(&[Sample], &mut Waiting<i64>)),
     /// 32 bits without a sign.
-    Int(fn(&Sample) -> Option<u32>),
-    /// A text.
-    Text(fn(&Sample) -> Option<&str>),
+    Int(fn(&[Sample], &mut Waiting<i32>)),
+    /// One of a few names.
+    Name(fn(&[Sample], &mut Waiting<&'static str>)),
+    /// Any text.
+    Text(fn(&Sample) -> Option<&Arc<str>>),
 }
 
 /// A column.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
     pub(super) name: &'static str,
-    pub(super) get: Get,
+    /// What its values are in or of, for the file's metadata.
+    pub(super) unit: &'static str,
+    pub(super) fill: Fill,
 }
 
-const fn long(name: &'static str, get: fn(&Sample) -> Option<u64>) -> Column {
-    let get = Get::Long(get);
-    Column { name, get }
+macro_rules! column {
+    ($fill:expr, $name:literal, $unit:literal) => {
+        Column {
+            name: $name,
+            unit: $unit,
+            fill: $fill,
+        }
+    };
 }
 
-const fn int(name: &'static str, get: fn(&Sample) -> Option<u32>) -> Column {
-    let get = Get::Int(get);
-    Column { name, get }
+macro_rules! long {
+    ($name:literal, $unit:literal, $get:expr) => {
+        column!(
+            Fill::Long(|samples, waiting| {
+                let get: fn(&Sample) -> Option<u64> = $get;
+                waiting.extend(samples, |sample| get(sample).map(u64::cast_signed));
+            }),
+            $name,
+            $unit
+        )
+    };
 }
 
-const fn text(name: &'static str, get: fn(&Sample) -> Option<&str>) -> Column {
-    let get = Get::Text(get);
-    Column { name, get }
+macro_rules! int {
+    ($name:literal, $unit:literal, $get:expr) => {
+        column!(
+            Fill::Int(|samples, waiting| {
+                let get: fn(&Sample) -> Option<u32> = $get;
+                waiting.extend(samples, |sample| get(sample).map(u32::cast_signed));
+            }),
+            $name,
+            $unit
+        )
+    };
+}
+
+macro_rules! name {
+    ($name:literal, $unit:literal, $get:expr) => {
+        column!(
+            Fill::Name(|samples, waiting| {
+                let get: fn(&Sample) -> Option<&'static str> = $get;
+                waiting.extend(samples, get);
+            }),
+            $name,
+            $unit
+        )
+    };
+}
+
+macro_rules! text {
+    ($name:literal, $unit:literal, $get:expr) => {
+        column!(Fill::Text($get), $name, $unit)
+    };
 }
 
 /// All columns, in their order.
 pub(super) const COLUMNS: &[Column] = &[
-    long("time_ns", |s| s.time),
-    long("ticks", |s| s.record.timestamp()),
-    int("cpu", |s| s.cpu),
-    int("pid", |s| s.pid),
-    int("tid", |s| s.tid),
-    text("comm", |s| s.name.as_deref()),
-    text("cgroup", |s| s.cgroup.as_deref()),
-    long("pc", |s| Some(s.record.pc()?.address())),
-    int("pc_el", |s| Some(level(s.record.pc()?.level()))),
-    long("va", |s| Some(s.record.virtual_address()?.address())),
-    int("va_tag", |s| Some(s.record.virtual_address()?.tag().into())),
-    long("pa", |s| Some(s.record.physical_address()?.address())),
-    text("pa_space", |s| {
+    long!("time_ns", "ns of CLOCK_MONOTONIC", |s| s.time),
+    long!("ticks", "ticks of the generic timer", |s| s
+        .record
+        .timestamp()),
+    int!("cpu", "CPU", |s| s.cpu),
+    int!("pid", "process", |s| Some(s.who.as_ref()?.pid)),
+    int!("tid", "thread", |s| s.tid),
+    text!("comm", "name", |s| Some(&s.who.as_ref()?.name)),
+    text!("cgroup", "path", |s| s.who.as_ref()?.cgroup.as_ref()),
+    long!("pc", "address", |s| Some(s.record.pc()?.address())),
+    int!("pc_el", "exception level", |s| Some(level(
+        s.record.pc()?.level()
+    ))),
+    long!("va", "address", |s| Some(
+        s.record.virtual_address()?.address()
+    )),
+    int!("va_tag", "tag", |s| Some(
+        s.record.virtual_address()?.tag().into()
+    )),
+    long!("pa", "address", |s| Some(
+        s.record.physical_address()?.address()
+    )),
+    name!("pa_space", "name", |s| {
         Some(s.record.physical_address()?.space().name())
     }),
-    text("op", |s| Some(class(s.record.operation()?))),
-    text("op_kind", |s| kind(s.record.operation()?)),
-    int("op_raw", |s| Some(payload(s.record.operation()?).into())),
-    long("events", |s| Some(s.record.events()?.bits())),
-    int("total_latency", |s| s.record.total_latency().map(u32::from)),
-    int("issue_latency", |s| s.record.issue_latency().map(u32::from)),
-    int("alternate_issue_latency", |s| {
-        s.record.alternate_issue_latency().map(u32::from)
-    }),
-    int("translation_latency", |s| {
+    name!("op", "name", |s| Some(class(s.record.operation()?))),
+    name!("op_kind", "name", |s| kind(s.record.operation()?)),
+    int!("op_raw", "bits", |s| Some(
+        payload(s.record.operation()?).into()
+    )),
+    long!("events", "bits", |s| Some(s.record.events()?.bits())),
+    int!("total_latency", "cycles", |s| s
+        .record
+        .total_latency()
+        .map(u32::from)),
+    int!("issue_latency", "cycles", |s| s
+        .record
+        .issue_latency()
+        .map(u32::from)),
+    int!(
+        "alternate_issue_latency",
+        "cycles of the unit's own clock",
+        |s| { s.record.alternate_issue_latency().map(u32::from) }
+    ),
+    int!("translation_latency", "cycles", |s| {
         s.record.translation_latency().map(u32::from)
     }),
-    long("data_source", |s| s.record.data_source()),
-    text("source", |s| Some(s.origin?.source.name())),
-    int("source_modified", |s| Some(s.origin?.modified.into())),
-    long("branch_target", |s| {
+    long!("data_source", "number of the core", |s| s
+        .record
+        .data_source()),
+    name!("source", "name", |s| Some(s.origin?.source.name())),
+    int!("source_modified", "0 or 1", |s| Some(
+        s.origin?.modified.into()
+    )),
+    long!("branch_target", "address", |s| {
         Some(s.record.branch_target()?.address())
     }),
-    long("previous_target", |s| {
+    long!("previous_target", "address", |s| {
         Some(s.record.previous_target()?.address())
     }),
-    int("context_el1", |s| s.record.context_el1()),
-    int("context_el2", |s| s.record.context_el2()),
-    int("skipped_packets", |s| Some(s.record.skipped().into())),
+    int!("context_el1", "CONTEXTIDR_EL1", |s| s.record.context_el1()),
+    int!("context_el2", "CONTEXTIDR_EL2", |s| s.record.context_el2()),
+    int!("skipped_packets", "packets", |s| Some(
+        s.record.skipped().into()
+    )),
 ];
 
 const fn level(level: ExceptionLevel) -> u32 {

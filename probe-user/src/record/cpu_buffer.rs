@@ -1,16 +1,13 @@
-//! One buffer while it is drained: the owners of its AUX bytes, and their records as samples.
+//! One buffer while it is drained: the owners of its AUX bytes.
 
 use std::{collections::VecDeque, io};
 
 use perf_event_open_sys::bindings;
-use probe_common::spe::{Class, Record, Records};
 
 use super::{
-    AuxPlace, Counts, Sample, Sink,
-    clock::Clock,
-    machine::Sources,
+    AuxPlace, Counts, Sink,
+    drain::{Drain, Owner, Shared},
     open::Buffer,
-    tasks::Tasks,
     wire::{Stamp, StampedEvents},
 };
 use crate::sys::records::Event;
@@ -30,15 +27,6 @@ struct Piece {
     stamp: Option<Stamp>,
 }
 
-/// How a record's thread is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Attribution {
-    /// Context packets hold thread ids of this process's pid namespace.
-    pub(super) by_context: bool,
-    /// The AUX bytes of one record are of the task that left the CPU at their end.
-    pub(super) by_aux_record: bool,
-}
-
 /// A buffer, and how far it was read.
 pub(super) struct CpuBuffer {
     pub(super) buffer: Buffer,
@@ -56,20 +44,6 @@ pub(super) struct CpuBuffer {
     pub(super) away: bool,
     /// It will get no more samples.
     pub(super) dead: bool,
-}
-
-/// What the areas of a recording share.
-pub(super) struct DrainContext<'a> {
-    pub(super) clock: Option<Clock>,
-    pub(super) attribution: Attribution,
-    pub(super) sources: &'a Sources,
-    pub(super) tasks: &'a mut Tasks,
-    pub(super) counts: &'a mut Counts,
-    pub(super) sink: &'a mut dyn Sink,
-    /// For AUX bytes.
-    pub(super) bytes: &'a mut Vec<u8>,
-    /// This is the last round.
-    pub(super) last: bool,
 }
 
 impl CpuBuffer {
@@ -95,7 +69,7 @@ impl CpuBuffer {
     }
 
     /// Second step: takes the ring's records.
-    pub(super) fn take(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+    pub(super) fn take(&mut self, sink: &dyn Sink) -> io::Result<()> {
         self.records.clear();
         self.stopped |= self.buffer.ring.take(&mut self.records);
         sink.ring(&self.records)
@@ -125,7 +99,9 @@ impl CpuBuffer {
                     counts.lost_ring_records += count;
                     self.stopped = true;
                 }
-                Event::Comm { .. } | Event::Fork(_) | Event::Exit(_) => tasks.push((stamp, event)),
+                Event::Comm { .. } | Event::Fork(_) | Event::Exit(_) | Event::Map(_) => {
+                    tasks.push((stamp, event));
+                }
                 Event::Other => {}
             }
         }
@@ -133,41 +109,40 @@ impl CpuBuffer {
         self.stopped |= events.damaged > 0;
     }
 
+    /// Whether there may be AUX bytes to take.
+    pub(super) fn has_bytes(&self) -> bool {
+        self.head != self.buffer.ring.aux_tail()
+    }
+
     /// Last step: takes AUX bytes and gives their samples to the sink.
-    pub(super) fn decode(&mut self, shared: &mut DrainContext<'_>) -> io::Result<()> {
+    pub(super) fn decode(&mut self, drain: &mut Drain, shared: &Shared<'_>) -> io::Result<()> {
         let start = self.buffer.ring.aux_tail();
         let pieces = self.pieces(start, shared.last || self.dead);
         let end = pieces.last().map_or(start, |piece| piece.to);
-        shared.bytes.clear();
-        self.buffer.ring.take_aux(end, shared.bytes);
-        shared.counts.aux_bytes += shared.bytes.len() as u64;
         let place = AuxPlace {
             area: self.number,
             offset: start,
             cpu: self.buffer.cpu,
             tid: self.buffer.tid,
         };
-        if !shared.bytes.is_empty() {
-            shared.sink.aux(place, shared.bytes)?;
-        }
-        let bytes = std::mem::take(shared.bytes);
-        for piece in &pieces {
+        let ring = &mut self.buffer.ring;
+        let bytes = drain.take(place, shared, |bytes| ring.take_aux(end, bytes))?;
+        for Piece { from, to, stamp } in pieces {
             let at = |place: u64| usize::try_from(place.wrapping_sub(start)).unwrap_or(usize::MAX);
-            let part = bytes.get(at(piece.from)..at(piece.to)).unwrap_or(&[]);
-            if piece.stamp.is_none() {
-                shared.counts.unannounced_bytes += part.len() as u64;
+            let part = bytes.get(at(from)..at(to)).unwrap_or(&[]);
+            if stamp.is_none() {
+                drain.counts.unannounced_bytes += part.len() as u64;
             }
-            let base = piece.from % self.buffer.ring.aux_size() as u64;
+            let base = from % self.buffer.ring.aux_size() as u64;
             let base = usize::try_from(base).expect("below the size of the area");
-            for record in Records::at(part, base) {
-                match record {
-                    Ok(record) => self.sample(record, piece.stamp, shared)?,
-                    Err(damage) => shared.counts.bad.add(damage.kind),
-                }
-            }
+            let owner = Owner {
+                only: self.buffer.tid,
+                stretch: stamp.map(|stamp| (stamp.tid, stamp.time)),
+                cpu: self.buffer.cpu.or(stamp.map(|stamp| stamp.cpu)),
+            };
+            drain.decode(part, base, owner, shared)?;
         }
-        *shared.bytes = bytes;
-        Ok(())
+        drain.done(bytes, shared)
     }
 
     /// Which bytes to decode now, in their order and without holes.
@@ -194,58 +169,5 @@ impl CpuBuffer {
         let next = self.announced.front().map_or(quiet, |next| next.from);
         push(at, quiet.min(next), None);
         pieces
-    }
-
-    fn sample(
-        &self,
-        record: Record,
-        stamp: Option<Stamp>,
-        shared: &mut DrainContext<'_>,
-    ) -> io::Result<()> {
-        let DrainContext {
-            clock,
-            attribution,
-            sources,
-            tasks,
-            counts,
-            sink,
-            ..
-        } = shared;
-        let ticks = record.timestamp();
-        let time = clock.zip(ticks).and_then(|(c, ticks)| c.monotonic(ticks));
-        let perf_time = clock
-            .zip(ticks)
-            .map(|(clock, ticks)| clock.ticks.nanos(ticks));
-        let context = record.thread().filter(|_| attribution.by_context);
-        let by_aux_record = stamp.filter(|_| attribution.by_aux_record).map(|s| s.tid);
-        let tid = self.buffer.tid.or(context).or(by_aux_record);
-        let who = tid.and_then(|tid| tasks.who(tid, perf_time.or(stamp.map(|s| s.time))));
-        counts.samples += 1;
-        counts.invalid += u64::from(Class::of(&record).is_invalid(&record));
-        counts.without_time += u64::from(time.is_none());
-        match (tid, &who) {
-            (None, _) => counts.without_thread += 1,
-            (Some(_), None) => counts.without_process += 1,
-            (Some(_), Some(_)) => {}
-        }
-        if self.buffer.tid.or(context).is_none() && tid.is_some() {
-            counts.thread_by_buffer += 1;
-        }
-        let (pid, name, cgroup) = match who {
-            Some(who) => (Some(who.pid), Some(who.name), who.cgroup),
-            None => (None, None, None),
-        };
-        let cpu = self.buffer.cpu.or(stamp.map(|stamp| stamp.cpu));
-        let sample = Sample {
-            time,
-            cpu,
-            pid,
-            tid,
-            name,
-            cgroup,
-            origin: cpu.and_then(|cpu| sources.origin(cpu, &record)),
-            record,
-        };
-        sink.sample(&sample)
     }
 }

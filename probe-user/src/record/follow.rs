@@ -104,7 +104,7 @@ impl Recorder {
             Target::Cgroup(path) => self.open_cgroup(&[(cpu, kind)], &path),
             Target::Command(pid) | Target::Process(pid) => {
                 let mut all = threads(&self.machine, pid).unwrap_or_default();
-                all.extend(self.tasks.living());
+                all.extend(self.tasks().living());
                 all.sort_unstable();
                 all.dedup();
                 self.open_threads(&[(cpu, kind)], pid, &all, false)

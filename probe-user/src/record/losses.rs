@@ -55,6 +55,8 @@ pub struct Counts {
     pub missed_threads: u64,
     /// CPU time in ns that threads ran before a buffer was given to them (`--per-thread`).
     pub unsampled_ns: u64,
+    /// Mappings of processes that have too many to keep: addresses there have no name.
+    pub mappings_left_out: u64,
 }
 
 impl Counts {
@@ -66,6 +68,25 @@ impl Counts {
         self.partial += has(bindings::PERF_AUX_FLAG_PARTIAL);
         self.collided += has(bindings::PERF_AUX_FLAG_COLLISION);
         self.overwritten += has(bindings::PERF_AUX_FLAG_OVERWRITE);
+    }
+
+    /// Adds what one of the threads that decode has counted.
+    pub(super) fn add(&mut self, decoded: &Self) {
+        for (sum, count) in [
+            (&mut self.samples, decoded.samples),
+            (&mut self.invalid, decoded.invalid),
+            (&mut self.aux_bytes, decoded.aux_bytes),
+            (&mut self.unannounced_bytes, decoded.unannounced_bytes),
+            (&mut self.thread_by_buffer, decoded.thread_by_buffer),
+            (&mut self.without_thread, decoded.without_thread),
+            (&mut self.without_process, decoded.without_process),
+            (&mut self.without_time, decoded.without_time),
+        ] {
+            *sum += count;
+        }
+        for kind in BadKind::ALL {
+            self.bad.add_many(kind, decoded.bad.get(kind));
+        }
     }
 
     /// Samples of accesses: without the invalid ones.
@@ -99,6 +120,7 @@ impl Counts {
             ("unsampled_cpu_ns", self.unsampled_cpu_ns),
             ("missed_threads", self.missed_threads),
             ("unsampled_ns", self.unsampled_ns),
+            ("mappings_left_out", self.mappings_left_out),
         ];
         let bad =
             BadKind::ALL.map(|kind| (format!("bad_records_{}", kind.name()), self.bad.get(kind)));
@@ -139,6 +161,7 @@ impl Counts {
             ),
             ("missed threads", self.missed_threads),
             ("ns not sampled in new threads", self.unsampled_ns),
+            ("mappings left out", self.mappings_left_out),
         ];
         let texts: Vec<String> = happened
             .iter()

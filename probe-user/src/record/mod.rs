@@ -5,25 +5,35 @@
 //! writes samples as Parquet, [`RawFile`] keeps the bytes in the format of perf's own files.
 //! [`Counts`] has every loss by name.
 
+mod about;
 mod baseline;
 mod clock;
 #[cfg(feature = "parquet")]
 mod columns;
 mod cpu_buffer;
+mod drain;
 mod error;
 mod follow;
 mod losses;
 mod machine;
+mod mapping;
+#[cfg(feature = "parquet")]
+mod merge;
 mod open;
 mod options;
 pub mod perf_data;
+mod perf_features;
 mod present;
 mod raw_file;
 mod recorder;
+mod replay;
 mod ring;
+#[cfg(feature = "parquet")]
+mod rows;
 mod sample;
 #[cfg_attr(not(feature = "parquet"), path = "no_sample_file.rs")]
 mod sample_file;
+mod spaces;
 mod target;
 mod tasks;
 #[cfg(test)]
@@ -36,10 +46,12 @@ pub use self::{
     clock::TickClock,
     error::RecordError,
     losses::Counts,
+    mapping::Mapping,
     options::{Buffers, Sampling, Size, SizeError},
     raw_file::RawFile,
     recorder::{Config, EventFile, Recorder},
-    sample::{AuxPlace, Sample, Sink},
+    replay::replay,
+    sample::{AuxPlace, Sample, Sink, Who},
     sample_file::SampleFile,
     target::Target,
 };

@@ -1,6 +1,6 @@
 //! Stands for the file of samples where this program is built without Parquet.
 
-use std::{fs::File, io};
+use std::{io, num::NonZeroUsize, path::Path};
 
 use super::Sink;
 
@@ -13,7 +13,11 @@ impl SampleFile {
     /// # Errors
     ///
     /// Always.
-    pub fn begin(_file: File) -> io::Result<Self> {
+    pub fn begin(
+        _path: &Path,
+        _threads: NonZeroUsize,
+        _about: Vec<(String, String)>,
+    ) -> io::Result<Self> {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "this program was built without Parquet",
@@ -26,6 +30,15 @@ impl SampleFile {
     ///
     /// Never: there is no such file.
     pub fn finish(self, _about: &[(String, String)]) -> io::Result<()> {
+        match self {}
+    }
+
+    /// Never called, since there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// Never: there is no such file.
+    pub fn discard(self) -> io::Result<()> {
         match self {}
     }
 }

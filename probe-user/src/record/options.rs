@@ -200,6 +200,9 @@ pub(super) fn follow_attr(buffers: Buffers) -> perf_event_attr {
     attr.set_task(1);
     attr.set_mmap(1);
     attr.set_mmap2(1);
+    // Data too, so that their addresses have a name.
+    attr.set_mmap_data(1);
+    attr.set_build_id(1);
     wake_at_half(&mut attr, buffers);
     attr
 }

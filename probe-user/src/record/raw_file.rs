@@ -1,38 +1,109 @@
 //! The recording as a perf.data file: ring records and AUX bytes as the kernel gave them.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, BufWriter},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{
     AuxPlace, EventFile, Recorder, Sink,
-    perf_data::{ATTR, Event, PerfData, SPE_SAMPLE, Time},
+    perf_data::{ATTR, Beginning, Event, PerfData, SPE_SAMPLE, Time, feature},
+    perf_features::{build_id, kernel_build_id, of_machine},
+    wire::StampedEvents,
 };
-use crate::machine::Machine;
+use crate::{machine::Machine, sys::records};
 
 /// The file of `--raw`.
 #[derive(Debug)]
-pub struct RawFile(PerfData<BufWriter<File>>);
+pub struct RawFile(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    file: PerfData<BufWriter<File>>,
+    /// Build ids of the files that were mapped to execute, by path.
+    build_ids: BTreeMap<String, Vec<u8>>,
+    /// That of the kernel, as an entry of the file.
+    kernel: Vec<u8>,
+    /// Some are not in the file yet.
+    new: bool,
+}
+
+/// What a file of a recording is begun with.
+#[derive(Debug)]
+pub(super) struct Raw<'a> {
+    /// The PMU type of the SPE.
+    pub(super) pmu_type: u32,
+    pub(super) per_thread: bool,
+    pub(super) time: Option<Time>,
+    pub(super) events: Vec<(String, EventFile)>,
+    pub(super) command: &'a [String],
+}
 
 impl RawFile {
-    /// Begins the file. `per_thread`: buffers are of threads, not of CPUs.
+    /// Begins the file; `command` is how this program was called.
     ///
     /// # Errors
     ///
     /// Where it cannot be written.
-    pub fn begin(file: File, recorder: &Recorder, per_thread: bool) -> io::Result<Self> {
+    pub fn begin(file: File, recorder: &Recorder, command: &[String]) -> io::Result<Self> {
         let time = recorder.ticks().map(|clock| Time {
             zero: clock.zero,
             mult: clock.mult,
             shift: clock.shift,
         });
-        let pmu = recorder.counter().type_;
-        let mut file = PerfData::begin(BufWriter::new(file), pmu, !per_thread, time)?;
-        file.records(&recorder.present())?;
-        Ok(Self(file))
+        let raw = Raw {
+            pmu_type: recorder.counter().type_,
+            per_thread: recorder.config.per_thread,
+            time,
+            events: recorder
+                .event_names()
+                .into_iter()
+                .zip(recorder.event_files())
+                .collect(),
+            command,
+        };
+        let file = Self::of(file, &recorder.machine, raw)?;
+        file.ring(&recorder.present())?;
+        Ok(file)
+    }
+
+    pub(super) fn of(file: File, machine: &Machine, raw: Raw<'_>) -> io::Result<Self> {
+        let Raw {
+            pmu_type,
+            per_thread,
+            time,
+            events,
+            command,
+        } = raw;
+        let files = events.iter().map(|(_, file)| event(file, pmu_type));
+        let files: Vec<Event> = files.collect();
+        let names = events.iter().zip(&files);
+        let named: Vec<_> = names
+            .map(|((name, _), event)| (name.clone(), event.attr))
+            .collect();
+        let beginning = Beginning {
+            pmu_type,
+            per_cpu: !per_thread,
+            time,
+            events: files,
+            features: of_machine(machine, command, &named),
+        };
+        let kernel = kernel_build_id(machine.sysfs());
+        let kernel = kernel.map(|id| build_id("[kernel.kallsyms]", &id, true));
+        Ok(Self(Mutex::new(State {
+            file: PerfData::begin(BufWriter::new(file), beginning)?,
+            build_ids: BTreeMap::new(),
+            new: kernel.is_some(),
+            kernel: kernel.unwrap_or_default(),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends it.
@@ -40,33 +111,65 @@ impl RawFile {
     /// # Errors
     ///
     /// Where it cannot be written.
-    pub fn finish(self, recorder: &Recorder) -> io::Result<()> {
-        let pmu = recorder.counter().type_;
-        let events = recorder.event_files();
-        let events: Vec<Event> = events.iter().map(|file| event(file, pmu)).collect();
-        self.0
-            .finish(&events, std::env::consts::ARCH, &cpuid(&recorder.machine))
-            .map(drop)
+    pub fn finish(self) -> io::Result<()> {
+        let state = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.file.finish().map(drop)
+    }
+}
+
+impl State {
+    /// Notes the build ids that the records have.
+    fn learn(&mut self, records: &[u8]) {
+        for (event, _) in StampedEvents::new(records) {
+            let records::Event::Map(map) = event else {
+                continue;
+            };
+            let path = std::str::from_utf8(map.name).unwrap_or_default();
+            let Some(id) = map
+                .build_id
+                .filter(|_| map.executable && path.starts_with('/'))
+            else {
+                continue;
+            };
+            if self.build_ids.get(path).is_none_or(|known| known != id) {
+                self.build_ids.insert(path.to_owned(), id.to_vec());
+                self.new = true;
+            }
+        }
     }
 }
 
 impl Sink for RawFile {
-    fn ring(&mut self, records: &[u8]) -> io::Result<()> {
-        self.0.records(records)
+    fn ring(&self, records: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        state.learn(records);
+        state.file.records(records)
     }
 
-    fn aux(&mut self, place: AuxPlace, bytes: &[u8]) -> io::Result<()> {
+    fn aux(&self, place: AuxPlace, bytes: &[u8]) -> io::Result<()> {
         let AuxPlace {
             area,
             offset,
             cpu,
             tid,
         } = place;
-        self.0.aux(area, offset, tid, cpu, bytes)
+        self.state().file.aux(area, offset, tid, cpu, bytes)
     }
 
-    fn round(&mut self) -> io::Result<()> {
-        self.0.round()
+    fn events(&self, events: Vec<EventFile>) {
+        let ids = events.into_iter().map(|event| event.ids);
+        self.state().file.ids(ids.collect());
+    }
+
+    fn round(&self) -> io::Result<()> {
+        let mut state = self.state();
+        if std::mem::take(&mut state.new) {
+            let mut section = state.kernel.clone();
+            let ids = state.build_ids.iter();
+            section.extend(ids.flat_map(|(path, id)| build_id(path, id, false)));
+            state.file.feature(feature::BUILD_ID, section);
+        }
+        state.file.round()
     }
 }
 
@@ -85,11 +188,4 @@ fn event(file: &EventFile, spe: u32) -> Event {
         attr: cut,
         ids: file.ids.clone(),
     }
-}
-
-/// `MIDR_EL1` of the first CPU, from which perf knows the meaning of data sources.
-fn cpuid(machine: &Machine) -> String {
-    machine
-        .midr(0)
-        .map_or(String::new(), |midr| format!("{midr:#018x}"))
 }

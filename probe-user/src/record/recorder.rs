@@ -3,10 +3,12 @@
 
 use std::{
     collections::HashSet,
-    fs,
+    fs, io,
+    num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
     time::Duration,
 };
 
@@ -15,10 +17,12 @@ use rustix::event::epoll;
 use super::{
     Buffers, Counts, RecordError, Sampling, Sink, Target,
     clock::{Clock, TickClock},
-    cpu_buffer::{Attribution, CpuBuffer, DrainContext},
+    cpu_buffer::CpuBuffer,
+    drain::{Attribution, Drain, Shared},
     follow::Cpus,
     machine::Sources,
     options::{follow_attr, spe_attr},
+    spaces::Spaces,
     target::threads,
     tasks::Tasks,
 };
@@ -42,6 +46,8 @@ pub struct Config {
     pub target: Target,
     /// A buffer for each thread in place of one for each CPU.
     pub per_thread: bool,
+    /// Threads of this program that drain the buffers.
+    pub drains: NonZeroUsize,
 }
 
 /// An event as files that keep its output describe it.
@@ -62,7 +68,9 @@ pub struct Recorder {
     attribution: Attribution,
     clock: Option<Clock>,
     sources: Sources,
-    pub(super) tasks: Tasks,
+    pub(super) tasks: Mutex<Tasks>,
+    spaces: Spaces,
+    drains: Vec<Drain>,
     pub(super) counts: Counts,
     pub(super) poll: OwnedFd,
     pub(super) cpus: Cpus,
@@ -74,7 +82,8 @@ pub struct Recorder {
     pub(super) known: HashSet<u32>,
     /// Ids of events, of the SPE (by kind) and of those that follow processes.
     pub(super) ids: (Vec<Vec<u64>>, Vec<u64>),
-    bytes: Vec<u8>,
+    /// How many of the latter the sink knows.
+    told: usize,
 }
 
 impl Recorder {
@@ -111,20 +120,22 @@ impl Recorder {
         let mut recorder = Self {
             machine: Arc::clone(machine),
             ids: (vec![Vec::new(); events.len()], Vec::new()),
+            drains: (0..config.drains.get()).map(Drain::new).collect(),
             config,
             events,
             areas: Vec::new(),
             attribution,
             clock: None,
             sources: Sources::of(machine),
-            tasks: Tasks::new(machine.procfs()),
+            tasks: Mutex::new(Tasks::new(machine.procfs())),
+            spaces: Spaces::new(machine.procfs()),
             counts: Counts::default(),
             poll,
             cpus,
             buffers: 0,
             lost_before: 0,
             known: HashSet::new(),
-            bytes: Vec::new(),
+            told: 0,
         };
         recorder.open_target()?;
         let ticks = recorder.ticks();
@@ -147,7 +158,10 @@ impl Recorder {
         // Asked for now: they may end before their first samples are read.
         for pid in self.processes() {
             for tid in threads(&self.machine, pid).unwrap_or_default() {
-                self.tasks.who(tid, None);
+                self.tasks().lives(tid);
+            }
+            if matches!(self.config.target, Target::Process(_)) {
+                self.spaces.ask(pid);
             }
         }
         for area in &self.areas {
@@ -197,7 +211,7 @@ impl Recorder {
     /// # Errors
     ///
     /// Where the sink fails or the kernel does not start sampling again.
-    pub fn round(&mut self, sink: &mut dyn Sink) -> Result<(), RecordError> {
+    pub fn round(&mut self, sink: &dyn Sink) -> Result<(), RecordError> {
         self.mark_dead()?;
         self.drain(sink, false)?;
         self.revive()?;
@@ -209,7 +223,7 @@ impl Recorder {
     /// # Errors
     ///
     /// Where the sink fails or the kernel does not stop.
-    pub fn finish(&mut self, sink: &mut dyn Sink) -> Result<(), RecordError> {
+    pub fn finish(&mut self, sink: &dyn Sink) -> Result<(), RecordError> {
         for area in &self.areas {
             for event in area.buffer.spe.iter().chain(&area.buffer.follow) {
                 perf::disable(event.as_fd()).map_err(RecordError::Enable)?;
@@ -224,7 +238,11 @@ impl Recorder {
         Ok(())
     }
 
-    fn drain(&mut self, sink: &mut dyn Sink, last: bool) -> Result<(), RecordError> {
+    pub(super) fn tasks(&mut self) -> &mut Tasks {
+        self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn drain(&mut self, sink: &dyn Sink, last: bool) -> Result<(), RecordError> {
         if let Some(clock) = &mut self.clock {
             clock.anchor();
         }
@@ -238,27 +256,36 @@ impl Recorder {
         }
         events.sort_by_key(|(stamp, _)| stamp.time);
         let mut born = Vec::new();
+        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
-            self.tasks.learn(event, *stamp);
+            tasks.learn(event, *stamp);
+            self.spaces.learn(event);
             if let Event::Fork(Task { pid, tid, .. }) = event {
                 born.push((*pid, *tid));
             }
         }
-        let mut shared = DrainContext {
+        let shared = Shared {
             clock: self.clock,
             attribution: self.attribution,
             sources: &self.sources,
-            tasks: &mut self.tasks,
-            counts: &mut self.counts,
+            tasks: &self.tasks,
             sink,
-            bytes: &mut self.bytes,
             last,
         };
-        for area in &mut self.areas {
-            area.decode(&mut shared).map_err(RecordError::Write)?;
+        let decoded = decode(&mut self.areas, &mut self.drains, &shared);
+        for drain in &mut self.drains {
+            self.counts.add(&std::mem::take(&mut drain.counts));
+            drain.round_ends(|pid| self.spaces.sampled(pid, sink));
+        }
+        self.counts.mappings_left_out = self.spaces.left_out;
+        decoded.map_err(RecordError::Write)?;
+        if self.told != self.ids.1.len() {
+            self.told = self.ids.1.len();
+            sink.events(self.event_files());
         }
         sink.round().map_err(RecordError::Write)?;
-        self.tasks.round_ends();
+        self.tasks().round_ends();
+        self.spaces.round_ends();
         if self.config.per_thread && !last {
             self.attach_born(&born)?;
         }
@@ -298,6 +325,15 @@ impl Recorder {
         &self.events[0].counter
     }
 
+    /// Names of the events, in the order of [`Self::event_files`].
+    #[must_use]
+    pub fn event_names(&self) -> Vec<String> {
+        let terms = &self.config.sampling.terms;
+        let spe = self.events.iter();
+        let spe = spe.map(|event| format!("{}/{terms}/", event.pmu));
+        spe.chain(["dummy:u".to_owned()]).collect()
+    }
+
     /// The events so far: one for each kind of SPE, and the one that follows processes.
     #[must_use]
     pub fn event_files(&self) -> Vec<EventFile> {
@@ -315,4 +351,34 @@ impl Recorder {
         };
         spe.chain([follow]).collect()
     }
+}
+
+/// Takes and decodes what the buffers have, each in whichever thread is free.
+pub(super) fn decode(
+    areas: &mut [CpuBuffer],
+    drains: &mut [Drain],
+    shared: &Shared<'_>,
+) -> io::Result<()> {
+    let full = areas.iter().filter(|area| area.has_bytes()).count();
+    let areas = Mutex::new(areas.iter_mut());
+    let next = || areas.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = |drain: &mut Drain| {
+        while let Some(area) = next() {
+            area.decode(drain, shared)?;
+        }
+        Ok(())
+    };
+    let Some((own, others)) = drains.split_first_mut() else {
+        unreachable!("there is at least one thread")
+    };
+    thread::scope(|scope| {
+        let others = others.iter_mut().take(full.saturating_sub(1));
+        let others: Vec<_> = others.map(|drain| scope.spawn(|| work(drain))).collect();
+        let results = others.into_iter().map(|other| match other.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        let own = work(own);
+        results.fold(own, io::Result::and)
+    })
 }

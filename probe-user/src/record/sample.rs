@@ -1,8 +1,21 @@
 //! A sample as it is passed on, and the trait of its receivers.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use probe_common::spe::{Origin, Record};
+
+use super::{EventFile, Mapping};
+
+/// Who made a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// Process, in the pid namespace of this process.
+    pub pid: u32,
+    /// The thread's name at that time.
+    pub name: Arc<str>,
+    /// The process's path in the cgroup2 hierarchy when the sample was read.
+    pub cgroup: Option<Arc<str>>,
+}
 
 /// A decoded record with what is known about where it came from.
 #[derive(Clone, Debug)]
@@ -12,14 +25,10 @@ pub struct Sample {
     pub time: Option<u64>,
     /// The CPU that made it.
     pub cpu: Option<u32>,
-    /// Process, in the pid namespace of this process.
-    pub pid: Option<u32>,
     /// Thread.
     pub tid: Option<u32>,
-    /// The thread's name at that time.
-    pub name: Option<Arc<str>>,
-    /// The process's path in the cgroup2 hierarchy when the sample was read.
-    pub cgroup: Option<Arc<str>>,
+    /// Its process and names.
+    pub who: Option<Arc<Who>>,
     /// Where a load's data came from, by the table of its core; none for other operations, and
     /// where the core has no table.
     pub origin: Option<Origin>,
@@ -40,14 +49,15 @@ pub struct AuxPlace {
     pub tid: Option<u32>,
 }
 
-/// Receives the parts of a recording. An output implements the methods that it needs.
-pub trait Sink {
-    /// A sample.
+/// Receives the parts of a recording, from all threads that drain buffers. An output implements the
+/// methods that it needs.
+pub trait Sink: Sync {
+    /// Samples that one of the threads has decoded; threads are numbered from 0.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written.
-    fn sample(&mut self, _sample: &Sample) -> std::io::Result<()> {
+    /// Where they cannot be written.
+    fn samples(&self, _thread: usize, _samples: &[Sample]) -> io::Result<()> {
         Ok(())
     }
 
@@ -56,7 +66,7 @@ pub trait Sink {
     /// # Errors
     ///
     /// Where they cannot be written.
-    fn ring(&mut self, _records: &[u8]) -> std::io::Result<()> {
+    fn ring(&self, _records: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
@@ -65,16 +75,22 @@ pub trait Sink {
     /// # Errors
     ///
     /// Where they cannot be written.
-    fn aux(&mut self, _place: AuxPlace, _bytes: &[u8]) -> std::io::Result<()> {
+    fn aux(&self, _place: AuxPlace, _bytes: &[u8]) -> io::Result<()> {
         Ok(())
     }
+
+    /// A file that a sampled process has mapped, once.
+    fn mapping(&self, _mapping: &Arc<Mapping>) {}
+
+    /// The events changed: these are all so far.
+    fn events(&self, _events: Vec<EventFile>) {}
 
     /// All buffers were read: later samples are no older than those of this round.
     ///
     /// # Errors
     ///
     /// Where that cannot be written.
-    fn round(&mut self) -> std::io::Result<()> {
+    fn round(&self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use super::wire::Stamp;
+use super::{Who, drain::Lives, wire::Stamp};
 use crate::{
     machine::cgroup::{GONE, of_process},
     sys::records::{Event, Task},
@@ -41,15 +41,6 @@ struct TaskState {
     used: u64,
 }
 
-/// What is known of a thread at some time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Who {
-    pub(super) pid: u32,
-    pub(super) name: Arc<str>,
-    /// Path in the cgroup2 hierarchy when its records were read.
-    pub(super) cgroup: Option<Arc<str>>,
-}
-
 /// All threads met so far.
 #[derive(Debug)]
 pub(super) struct Tasks {
@@ -75,7 +66,7 @@ impl Tasks {
     /// Handles a record about a thread. Within a round records come in rising order of time.
     pub(super) fn learn(&mut self, event: &Event<'_>, stamp: Stamp) {
         match *event {
-            Event::Comm { pid, tid, name } => {
+            Event::Comm { pid, tid, name, .. } => {
                 let name = String::from_utf8_lossy(name).into();
                 self.live(tid, stamp.time, pid, name);
             }
@@ -83,6 +74,7 @@ impl Tasks {
                 pid,
                 tid,
                 parent_tid,
+                ..
             }) => {
                 let parent = self.life(parent_tid, Some(stamp.time)).cloned();
                 let name = match &parent {
@@ -104,7 +96,7 @@ impl Tasks {
                     thread.ended = Some(self.round);
                 }
             }
-            Event::Aux { .. } | Event::Lost(_) | Event::Other => {}
+            Event::Aux { .. } | Event::Lost(_) | Event::Map(_) | Event::Other => {}
         }
     }
 
@@ -126,7 +118,14 @@ impl Tasks {
     }
 
     /// Who the thread was at `time` (ns of perf's clock), or is.
-    pub(super) fn who(&mut self, tid: u32, time: Option<u64>) -> Option<Who> {
+    #[cfg(test)]
+    fn who(&mut self, tid: u32, time: Option<u64>) -> Option<Who> {
+        let lives = self.lives(tid)?;
+        Some((**super::drain::at_time(&lives, time)).clone())
+    }
+
+    /// Whom the thread was since when; never empty.
+    pub(super) fn lives(&mut self, tid: u32) -> Option<Lives> {
         if !self.threads.contains_key(&tid) {
             if self.strangers.contains(&tid) {
                 return None;
@@ -139,9 +138,12 @@ impl Tasks {
                 }
             }
         }
-        let Life { pid, name, .. } = self.life(tid, time)?.clone();
-        let cgroup = self.cgroup(pid);
-        Some(Who { pid, name, cgroup })
+        let lives = self.threads.get(&tid)?.lives.clone();
+        let lives = lives.into_iter().map(|Life { since, pid, name }| {
+            let cgroup = self.cgroup(pid);
+            (since, Arc::new(Who { pid, name, cgroup }))
+        });
+        Some(lives.collect())
     }
 
     /// The cgroup of a process, read once a round. A process that is gone keeps the last one.
@@ -226,6 +228,7 @@ mod tests {
         let task = Task {
             pid,
             tid,
+            parent: 1,
             parent_tid,
         };
         tasks.learn(&Event::Fork(task), stamp(time));
@@ -233,7 +236,16 @@ mod tests {
 
     fn comm(tasks: &mut Tasks, time: u64, pid: u32, name: &[u8]) {
         let tid = pid;
-        tasks.learn(&Event::Comm { pid, tid, name }, stamp(time));
+        let exec = false;
+        tasks.learn(
+            &Event::Comm {
+                pid,
+                tid,
+                name,
+                exec,
+            },
+            stamp(time),
+        );
     }
 
     fn name(tasks: &mut Tasks, tid: u32, time: u64) -> Option<(u32, String)> {
@@ -273,6 +285,7 @@ mod tests {
         let task = Task {
             pid: 30,
             tid: 30,
+            parent: 1,
             parent_tid: 1,
         };
         tasks.learn(&Event::Exit(task), stamp(2));

@@ -12,8 +12,24 @@ const HEADER: usize = 8;
 pub(crate) struct Task {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
+    /// The process of the thread that made it.
+    pub(crate) parent: u32,
     /// The thread that made it.
     pub(crate) parent_tid: u32,
+}
+
+/// A file, or other memory, that was mapped into a process (`PERF_RECORD_MMAP2`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Map<'a> {
+    pub(crate) pid: u32,
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+    /// Where in the file it begins.
+    pub(crate) offset: u64,
+    /// Of the file, where the kernel could read it.
+    pub(crate) build_id: Option<&'a [u8]>,
+    pub(crate) executable: bool,
+    pub(crate) name: &'a [u8],
 }
 
 /// A record.
@@ -32,10 +48,13 @@ pub(crate) enum Event<'a> {
         pid: u32,
         tid: u32,
         name: &'a [u8],
+        /// It executes another program.
+        exec: bool,
     },
     Fork(Task),
     Exit(Task),
-    /// Anything else: mappings, starts, throttling.
+    Map(Map<'a>),
+    /// Anything else: starts, throttling.
     Other,
 }
 
@@ -80,13 +99,13 @@ type Parsed<'a, const TRAILER: usize> = ((Event<'a>, &'a [u8; TRAILER]), usize);
 fn parse<const TRAILER: usize>(bytes: &[u8]) -> Option<Parsed<'_, TRAILER>> {
     let mut header = bytes;
     let kind = header.try_get_u32_ne().ok()?;
-    let _misc = header.try_get_u16_ne().ok()?;
+    let misc = header.try_get_u16_ne().ok()?;
     let size = usize::from(header.try_get_u16_ne().ok()?);
     let (body, trailer) = bytes.get(HEADER..size)?.split_last_chunk()?;
-    Some(((event(kind, body).ok()?, trailer), size))
+    Some(((event(kind, misc, body).ok()?, trailer), size))
 }
 
-fn event(kind: u32, mut body: &[u8]) -> Result<Event<'_>, TryGetError> {
+fn event(kind: u32, misc: u16, mut body: &[u8]) -> Result<Event<'_>, TryGetError> {
     Ok(match kind {
         bindings::PERF_RECORD_AUX => Event::Aux {
             offset: body.try_get_u64_ne()?,
@@ -99,24 +118,67 @@ fn event(kind: u32, mut body: &[u8]) -> Result<Event<'_>, TryGetError> {
         }
         bindings::PERF_RECORD_COMM => {
             let (pid, tid) = (body.try_get_u32_ne()?, body.try_get_u32_ne()?);
-            let end = body.iter().position(|byte| *byte == 0);
             Event::Comm {
                 pid,
                 tid,
-                name: &body[..end.unwrap_or(body.len())],
+                name: text(body),
+                exec: u32::from(misc) & bindings::PERF_RECORD_MISC_COMM_EXEC != 0,
             }
         }
+        bindings::PERF_RECORD_MMAP2 => Event::Map(map(misc, body)?),
         bindings::PERF_RECORD_FORK => Event::Fork(task(body)?),
         bindings::PERF_RECORD_EXIT => Event::Exit(task(body)?),
         _ => Event::Other,
     })
 }
 
+/// Up to the first zero.
+fn text(body: &[u8]) -> &[u8] {
+    let end = body.iter().position(|byte| *byte == 0);
+    &body[..end.unwrap_or(body.len())]
+}
+
+/// Bytes of the field that holds a build id, or device and inode.
+const FILE: usize = 24;
+/// Bytes of the longest build id.
+const BUILD_ID: usize = 20;
+/// `PROT_EXEC`.
+const EXECUTE: u32 = 4;
+
+fn map(misc: u16, mut body: &[u8]) -> Result<Map<'_>, TryGetError> {
+    let pid = body.try_get_u32_ne()?;
+    let _tid = body.try_get_u32_ne()?;
+    let (start, size) = (body.try_get_u64_ne()?, body.try_get_u64_ne()?);
+    let offset = body.try_get_u64_ne()?;
+    let too_short = |requested, available| TryGetError {
+        requested,
+        available,
+    };
+    let Some((file, mut body)) = body.split_at_checked(FILE) else {
+        return Err(too_short(FILE, body.len()));
+    };
+    let has_id = u32::from(misc) & bindings::PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
+    // Its size, three bytes of nothing, the id.
+    let id = file.get(4..4 + usize::from(file[0]).min(BUILD_ID));
+    let protection = body.try_get_u32_ne()?;
+    let _flags = body.try_get_u32_ne()?;
+    Ok(Map {
+        pid,
+        start,
+        size,
+        offset,
+        build_id: id.filter(|id| has_id && !id.is_empty()),
+        executable: protection & EXECUTE != 0,
+        name: text(body),
+    })
+}
+
 fn task(mut body: &[u8]) -> Result<Task, TryGetError> {
     let pid = body.try_get_u32_ne()?;
-    let _parent = body.try_get_u32_ne()?;
+    let parent = body.try_get_u32_ne()?;
     Ok(Task {
         pid,
+        parent,
         tid: body.try_get_u32_ne()?,
         parent_tid: body.try_get_u32_ne()?,
     })
@@ -188,6 +250,7 @@ mod tests {
                     pid: 10,
                     tid: 11,
                     name: b"name",
+                    exec: false,
                 },
             ),
             (
@@ -196,6 +259,7 @@ mod tests {
                 Event::Fork(Task {
                     pid: 10,
                     tid: 11,
+                    parent: 1,
                     parent_tid: 2,
                 }),
             ),
@@ -205,10 +269,28 @@ mod tests {
                 Event::Exit(Task {
                     pid: 10,
                     tid: 11,
+                    parent: 1,
                     parent_tid: 2,
                 }),
             ),
-            (bindings::PERF_RECORD_MMAP2, vec![0; 72], Event::Other),
+            (
+                bindings::PERF_RECORD_MMAP2,
+                [
+                    &words(&[10, 4096, 8192, 512, 0, 7, 0, 5])[..],
+                    b"/a b\0\0\0\0",
+                ]
+                .concat(),
+                Event::Map(Map {
+                    pid: 10,
+                    start: 4096,
+                    size: 8192,
+                    offset: 512,
+                    build_id: None,
+                    executable: true,
+                    name: b"/a b",
+                }),
+            ),
+            (bindings::PERF_RECORD_THROTTLE, vec![0; 72], Event::Other),
         ];
         let bytes: Vec<u8> = cases
             .iter()
@@ -219,6 +301,45 @@ mod tests {
             assert_eq!(events.next(), Some((*event, &TRAILER)));
         }
         assert_eq!((events.next(), events.damaged), (None, 0));
+    }
+
+    #[test]
+    fn flags_tell_of_an_exec_and_of_a_build_id() {
+        let mut comm = Vec::new();
+        let body = [&words32(&[10, 10])[..], b"name\0\0\0\0"].concat();
+        put(
+            &mut comm,
+            (bindings::PERF_RECORD_COMM, 1 << 13),
+            &body,
+            &TRAILER,
+        );
+        let mut events = Events::<16>::new(&comm);
+        let found = events.next().map(|(event, _)| event);
+        assert!(
+            matches!(found, Some(Event::Comm { exec: true, .. })),
+            "{found:?}"
+        );
+
+        let id: Vec<u8> = (1..=20).collect();
+        let begin = words(&[10, 4096, 8192, 0]);
+        let end = [&words32(&[1, 2])[..], b"/data\0\0\0"].concat();
+        // A size that cannot be is cut.
+        for (size, length) in [(20, 20), (8, 8), (255, 20)] {
+            let body = [&begin[..], &[size, 0, 0, 0], &id, &end].concat();
+            let mut map = Vec::new();
+            put(
+                &mut map,
+                (bindings::PERF_RECORD_MMAP2, 1 << 14),
+                &body,
+                &TRAILER,
+            );
+            let mut events = Events::<16>::new(&map);
+            let Some((Event::Map(map), _)) = events.next() else {
+                panic!("no mapping")
+            };
+            assert_eq!(map.build_id, Some(&id[..length]));
+            assert_eq!((map.executable, map.name), (false, &b"/data"[..]));
+        }
     }
 
     #[test]

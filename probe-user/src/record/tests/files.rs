@@ -1,34 +1,24 @@
-//! The files of a recording: read back, and what perf says of them.
+//! The file of samples: read back, whole and in its parts.
 
-use std::{collections::BTreeMap, fs::File, io, process::Command};
+use std::{collections::BTreeMap, fs::File, sync::Arc};
 
-use perf_event_open_sys::bindings;
+use parquet::{
+    file::reader::{FileReader as _, SerializedFileReader},
+    record::Field,
+};
+use probe_common::spe::{Records, SourceTable};
 
 use super::{
-    super::{
-        AuxPlace, Sample, Sink,
-        perf_data::{ATTR, Event as FileEvent, PerfData, SPE_SAMPLE, Time},
-        wire::{SAMPLE_TYPE, Stamp, build},
-    },
-    Kernel, Rounds, area, cell,
+    super::{Sample, SampleFile, Sink as _, Who},
+    cell,
 };
 
-#[cfg(feature = "parquet")]
 #[test]
 fn samples_are_read_back_from_parquet() {
-    use std::sync::Arc;
-
-    use parquet::{
-        file::reader::{FileReader as _, SerializedFileReader},
-        record::Field,
-    };
-    use probe_common::spe::{Records, SourceTable};
-
-    use super::super::SampleFile;
-
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.parquet");
-    let mut file = SampleFile::begin(File::create(&path).unwrap()).unwrap();
+    let about = vec![("period".to_owned(), "4096".to_owned())];
+    let file = SampleFile::begin(&path, std::num::NonZeroUsize::MIN, about).unwrap();
     // More than a row group holds.
     let count = 70_000_u32;
     for n in 0..count {
@@ -38,18 +28,22 @@ fn samples_are_read_back_from_parquet() {
         let sample = Sample {
             time: known.then_some(u64::from(n) + (1 << 40)),
             cpu: Some(n % 128),
-            pid: known.then_some(n),
             tid: Some(n),
-            name: known.then(|| Arc::from(format!("task{}", n % 5))),
-            cgroup: None,
+            who: known.then(|| {
+                Arc::new(Who {
+                    pid: n,
+                    name: format!("task{}", n % 5).into(),
+                    cgroup: None,
+                })
+            }),
             origin: known
                 .then(|| SourceTable::Common.load(record.data_source().unwrap()))
                 .flatten(),
             record,
         };
-        file.sample(&sample).unwrap();
+        file.samples(0, &[sample]).unwrap();
     }
-    file.finish(&[("period".into(), "4096".into())]).unwrap();
+    file.finish(&[]).unwrap();
 
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     assert_eq!(reader.metadata().num_row_groups(), 2);
@@ -105,161 +99,61 @@ fn samples_are_read_back_from_parquet() {
     assert_eq!(rows, count);
 }
 
-/// The raw file, as `RawFile` writes it.
-struct Raw(PerfData<File>);
-
-impl Sink for Raw {
-    fn ring(&mut self, records: &[u8]) -> io::Result<()> {
-        self.0.records(records)
-    }
-
-    fn aux(&mut self, place: AuxPlace, bytes: &[u8]) -> io::Result<()> {
-        self.0
-            .aux(place.area, place.offset, place.tid, place.cpu, bytes)
-    }
-
-    fn round(&mut self) -> io::Result<()> {
-        self.0.round()
-    }
-}
-
-fn event(kind: u32, config: u64, ids: &[u64], flags: u64) -> FileEvent {
-    let mut attr = build::words32(&[kind, 128]);
-    let sample = if kind == 77 { SPE_SAMPLE } else { 0 };
-    attr.extend(build::words(&[
-        config,
-        1024,
-        SAMPLE_TYPE | sample,
-        0,
-        flags,
-    ]));
-    attr.resize(ATTR, 0);
-    FileEvent {
-        attr: attr.try_into().unwrap(),
-        ids: ids.to_vec(),
-    }
-}
-
-/// Debian's perf reads what two CPUs recorded over some rounds: every sample with its time, thread,
-/// name and address.
+/// Ten seconds are a part; whatever is whole can be read, and what is open is passed over.
 #[test]
-fn perf_reads_the_raw_file() {
-    let version = Command::new("perf").arg("--version").output();
-    if !version.is_ok_and(|output| output.status.success()) {
-        println!("skipped: perf cannot be run; install linux-perf");
-        return;
-    }
+fn parts_become_one_file_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("perf.data");
-    let file = File::create(&path).unwrap();
-    // A tick is 40 ns.
-    let time = Time {
-        zero: 1_000_000_000,
-        mult: 40 << 20,
-        shift: 20,
+    let path = directory.path().join("samples.parquet");
+    let threads = std::num::NonZeroUsize::new(3).unwrap();
+    let file = SampleFile::begin(&path, threads, Vec::new()).unwrap();
+    let record = Records::new(&cell(Some(7), 1, 1)).next().unwrap().unwrap();
+    let sample = |n: u64| Sample {
+        time: Some(n),
+        cpu: Some(0),
+        tid: Some(7),
+        who: None,
+        origin: None,
+        record,
     };
-    let mut raw = Raw(PerfData::begin(file, 77, true, Some(time)).unwrap());
-    let mut areas = [area(0, 16384, 65536), area(1, 16384, 65536)];
-    let mut kernels = [Kernel { head: 0, cpu: 0 }, Kernel { head: 0, cpu: 1 }];
-    let mut rounds = Rounds::new(true);
-    for tid in [50, 51] {
-        let mut body = build::words32(&[50, tid]);
-        body.extend(format!("task{tid}\0\0").as_bytes());
-        let stamp = Stamp {
-            pid: 50,
-            tid,
-            time: 1_000_000_000,
-            cpu: 0,
-        };
-        let comm = build::record(bindings::PERF_RECORD_COMM, &body, stamp);
-        assert!(areas[0].buffer.ring.push(&comm));
+    // The third thread has nothing to write in this part.
+    for (thread, n) in [(0, 1), (1, 2), (0, 3)] {
+        file.samples(thread, &[sample(n)]).unwrap();
     }
-    let mut expected = Vec::new();
-    let mut ticks = 25_000;
-    // Over some wraps of the AUX area.
-    for round in 0..40_u64 {
-        for (area, kernel) in areas.iter().zip(&mut kernels) {
-            // One CPU is idle for some rounds.
-            if kernel.cpu == 1 && round % 8 > 1 {
-                continue;
-            }
-            let tid = 50 + u32::try_from(round % 2).unwrap();
-            let mut cells = Vec::new();
-            for _ in 0..80 {
-                ticks += 7;
-                let address = 0xffff_0000_u64 + ticks * 8;
-                cells.extend(cell(Some(tid), address, ticks));
-                let nanos = 1_000_000_000 + ticks * 40;
-                expected.push((nanos, tid, address));
-            }
-            // perf's clock at the end of the AUX bytes.
-            let stamp = Stamp {
-                pid: 50,
-                tid,
-                time: 1_000_000_000 + ticks * 40 + 1,
-                cpu: kernel.cpu,
-            };
-            let body = build::words(&[kernel.head, cells.len() as u64, 0]);
-            let record = build::record(bindings::PERF_RECORD_AUX, &body, stamp);
-            assert!(area.buffer.ring.push(&record) && area.buffer.ring.push_aux(&cells));
-            kernel.head += cells.len() as u64;
-        }
-        rounds.round(&mut areas, &mut raw, round == 39);
+    file.end_parts().unwrap();
+    for (thread, n) in [(2, 4), (1, 5)] {
+        file.samples(thread, &[sample(n)]).unwrap();
     }
-    assert_eq!(rounds.counts.samples, expected.len() as u64);
-    // Both events have sample_id_all; the other one follows tasks.
-    let events = [
-        event(77, 1 | 3 << 33, &[7], 1 | 1 << 18),
-        event(1, 9, &[8], 1 << 9 | 1 << 13 | 1 << 18),
-    ];
-    drop(
-        raw.0
-            .finish(&events, "aarch64", "0x00000000413fd0c1")
-            .unwrap(),
+    let parts = directory.path().join("samples.parquet.parts");
+    let names = |end: &str| {
+        let entries = std::fs::read_dir(&parts).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(end)).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("parquet"), ["000000-00.parquet", "000000-01.parquet"]);
+    assert_eq!(names("open"), [".000001-01.open", ".000001-02.open"]);
+    assert_eq!(times(&parts.join("000000-00.parquet")), [1, 3]);
+    let busy = SampleFile::begin(&path, threads, Vec::new()).err().unwrap();
+    assert!(
+        busy.to_string().contains("did not come to its end"),
+        "{busy}"
     );
-
-    let mut perf = Command::new("perf");
-    perf.args(["--no-pager", "script", "--force", "--itrace=i1i", "--ns"]);
-    perf.args(["-F", "comm,tid,time,addr", "-i"]).arg(&path);
-    let output = perf.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let mut found: Vec<(u64, u32, u64)> = text.lines().filter_map(sample).collect();
-    found.sort_unstable();
-    expected.sort_unstable();
-    assert_eq!(
-        found.len(),
-        expected.len(),
-        "{}",
-        text.lines().take(5).collect::<Vec<_>>().join("\n")
-    );
-    assert_eq!(found, expected);
-
-    let mut perf = Command::new("perf");
-    let output = perf
-        .args(["--no-pager", "report", "-D", "-i"])
-        .arg(&path)
-        .output()
+    file.finish(&[("count.samples".into(), "5".into())])
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(text.matches("PERF_RECORD_AUX ").count(), 50);
-    assert_eq!(text.matches("PERF_RECORD_FINISHED_ROUND").count(), 40);
+    assert_eq!(times(&path), [1, 3, 2, 5, 4]);
+    assert!(!parts.exists());
 }
 
-/// `task50    50    1.001000280: ffff...`: time in ns, thread, address.
-fn sample(line: &str) -> Option<(u64, u32, u64)> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let [comm, tid, time, address] = words[..] else {
-        return None;
+fn times(path: &std::path::Path) -> Vec<u64> {
+    let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+    let rows = reader.get_row_iter(None).unwrap();
+    let time = |row: parquet::record::Row| {
+        let mut columns = row.into_columns().into_iter();
+        match columns.find(|(name, _)| name == "time_ns") {
+            Some((_, Field::ULong(time))) => time,
+            other => panic!("{other:?}"),
+        }
     };
-    let tid: u32 = tid.parse().ok()?;
-    assert_eq!(comm, format!("task{tid}"));
-    let (seconds, nanos) = time.trim_end_matches(':').split_once('.')?;
-    let nanos: u64 = nanos.parse().ok()?;
-    let address = u64::from_str_radix(address, 16).ok()?;
-    Some((
-        seconds.parse::<u64>().ok()? * 1_000_000_000 + nanos,
-        tid,
-        address,
-    ))
+    rows.map(|row| time(row.unwrap())).collect()
 }

@@ -7,9 +7,15 @@
     reason = "the tests of the decoder use the rest of it"
 )]
 mod fields;
+#[cfg(feature = "parquet")]
 mod files;
+mod perf;
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
 
 use fields::Fields;
 use perf_event_open_sys::bindings;
@@ -17,9 +23,11 @@ use proptest::prelude::*;
 
 use super::{
     Counts, Sample, Sink,
-    cpu_buffer::{Attribution, CpuBuffer, DrainContext},
+    cpu_buffer::CpuBuffer,
+    drain::{Attribution, Drain, Shared},
     machine::Sources,
     open::Buffer,
+    recorder::decode,
     ring::{Ring, fake},
     tasks::Tasks,
     wire::{Stamp, build},
@@ -91,31 +99,31 @@ fn area(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
 
 /// All that a recorder does in a round but the system calls.
 struct Rounds {
-    tasks: Tasks,
+    tasks: Mutex<Tasks>,
     counts: Counts,
     attribution: Attribution,
-    bytes: Vec<u8>,
+    drains: Vec<Drain>,
 }
 
 impl Rounds {
     fn new(by_context: bool) -> Self {
         Self {
-            tasks: Tasks::new(Path::new("/nonexistent")),
+            tasks: Mutex::new(Tasks::new(Path::new("/nonexistent"))),
             counts: Counts::default(),
             attribution: Attribution {
                 by_context,
                 by_aux_record: true,
             },
-            bytes: Vec::new(),
+            drains: (0..3).map(Drain::new).collect(),
         }
     }
 
-    fn round(&mut self, areas: &mut [CpuBuffer], sink: &mut dyn Sink, last: bool) {
+    fn round(&mut self, areas: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
         areas.iter_mut().for_each(CpuBuffer::mark);
         self.after_mark(areas, sink, last);
     }
 
-    fn after_mark(&mut self, areas: &mut [CpuBuffer], sink: &mut dyn Sink, last: bool) {
+    fn after_mark(&mut self, areas: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
         for area in areas.iter_mut() {
             area.take(sink).unwrap();
         }
@@ -123,35 +131,43 @@ impl Rounds {
         for area in areas.iter_mut() {
             area.read(&mut self.counts, &mut events);
         }
+        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
-            self.tasks.learn(event, *stamp);
+            tasks.learn(event, *stamp);
         }
-        let mut shared = DrainContext {
+        let shared = Shared {
             clock: None,
             attribution: self.attribution,
             sources: &Sources::default(),
-            tasks: &mut self.tasks,
-            counts: &mut self.counts,
+            tasks: &self.tasks,
             sink,
-            bytes: &mut self.bytes,
             last,
         };
-        for area in areas {
-            area.decode(&mut shared).unwrap();
+        decode(areas, &mut self.drains, &shared).unwrap();
+        for drain in &mut self.drains {
+            self.counts.add(&std::mem::take(&mut drain.counts));
+            drain.round_ends(|_| ());
         }
         sink.round().unwrap();
-        self.tasks.round_ends();
+        self.tasks.get_mut().unwrap().round_ends();
     }
 }
 
 /// Keeps samples: address and thread.
 #[derive(Default)]
-struct Kept(Vec<(u64, Option<u32>)>);
+struct Kept(Mutex<Vec<(u64, Option<u32>)>>);
+
+impl Kept {
+    fn take(self) -> Vec<(u64, Option<u32>)> {
+        self.0.into_inner().unwrap()
+    }
+}
 
 impl Sink for Kept {
-    fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-        let address = sample.record.virtual_address().unwrap().address();
-        self.0.push((address, sample.tid));
+    fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
+        let address = |sample: &Sample| sample.record.virtual_address().unwrap().address();
+        let kept = samples.iter().map(|sample| (address(sample), sample.tid));
+        self.0.lock().unwrap().extend(kept);
         Ok(())
     }
 }
@@ -188,7 +204,7 @@ proptest! {
     fn every_sample_comes_out_once(steps in steps(), by_context: bool) {
         let mut areas = [area(3, 4096, 8192)];
         let mut kernel = Kernel { head: 0, cpu: 3 };
-        let (mut rounds, mut kept) = (Rounds::new(by_context), Kept::default());
+        let (mut rounds, kept) = (Rounds::new(by_context), Kept::default());
         let mut sent = Vec::new();
         let mut number = 0;
         let mut put = |kernel: &mut Kernel, ring: &Ring, count: usize, tid: u32, announce: bool, sent: &mut Vec<_>| {
@@ -211,8 +227,8 @@ proptest! {
                 Step::Round => 0,
             };
             if size > capacity || records == 0 {
-                rounds.round(&mut areas, &mut kept, false);
-                rounds.round(&mut areas, &mut kept, false);
+                rounds.round(&mut areas, &kept, false);
+                rounds.round(&mut areas, &kept, false);
                 (capacity, records) = (8192, 60);
             }
             capacity -= size;
@@ -226,17 +242,17 @@ proptest! {
                     kernel.head += 64 * cells as u64;
                 }
                 Step::Round => {
-                    rounds.round(&mut areas, &mut kept, false);
+                    rounds.round(&mut areas, &kept, false);
                 }
                 Step::Torn(count, tid) => {
                     areas[0].mark();
                     put(&mut kernel, &areas[0].buffer.ring, count, tid, true, &mut sent);
-                    rounds.after_mark(&mut areas, &mut kept, false);
+                    rounds.after_mark(&mut areas, &kept, false);
                 }
             }
         }
-        rounds.round(&mut areas, &mut kept, true);
-        prop_assert_eq!(kept.0, sent);
+        rounds.round(&mut areas, &kept, true);
+        prop_assert_eq!(kept.take(), sent);
         prop_assert_eq!(rounds.counts.bad.total(), 0);
         prop_assert_eq!(rounds.counts.aux_bytes, kernel.head);
         prop_assert_eq!(rounds.counts.samples, number);
@@ -249,7 +265,7 @@ proptest! {
 fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
     let mut areas = [area(0, 4096, 8192)];
     let mut kernel = Kernel { head: 0, cpu: 0 };
-    let (mut rounds, mut kept) = (Rounds::new(true), Kept::default());
+    let (mut rounds, kept) = (Rounds::new(true), Kept::default());
     let sample = cell(Some(9), 1, 1);
     let flag = u64::from;
     for (flags, stopped) in [
@@ -263,7 +279,7 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
         (flag(bindings::PERF_AUX_FLAG_OVERWRITE), false),
     ] {
         kernel.samples(&areas[0].buffer.ring, &sample, 9, flags, true);
-        rounds.round(&mut areas, &mut kept, false);
+        rounds.round(&mut areas, &kept, false);
         assert_eq!(areas[0].stopped, stopped, "{flags:#x}");
         areas[0].stopped = false;
     }
@@ -273,7 +289,7 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
         kernel.stamp(9),
     );
     assert!(areas[0].buffer.ring.push(&lost));
-    rounds.round(&mut areas, &mut kept, true);
+    rounds.round(&mut areas, &kept, true);
     assert!(areas[0].stopped);
     let Counts {
         truncated,
@@ -300,7 +316,7 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
 fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
     let mut areas = [area(0, 4096, 8192)];
     let mut kernel = Kernel { head: 0, cpu: 0 };
-    let (mut rounds, mut kept) = (Rounds::new(true), Kept::default());
+    let (mut rounds, kept) = (Rounds::new(true), Kept::default());
     let mut branch = cell(Some(9), 0, 0);
     branch[19] = 0x4a;
     let cells = [
@@ -312,9 +328,9 @@ fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
         branch,
     ];
     kernel.samples(&areas[0].buffer.ring, &cells.concat(), 9, 0, true);
-    rounds.round(&mut areas, &mut kept, true);
+    rounds.round(&mut areas, &kept, true);
     let counts = rounds.counts;
-    assert_eq!(kept.0.len(), 5);
+    assert_eq!(kept.take().len(), 5);
     assert_eq!((counts.samples, counts.invalid, counts.valid()), (5, 3, 2));
     assert!(counts.named().contains(&("invalid_samples".to_owned(), 3)));
     let losses = counts.losses();
@@ -336,14 +352,52 @@ fn names_come_from_all_rings_before_the_samples_of_any() {
     let comm = build::record(bindings::PERF_RECORD_COMM, &body, kernel.stamp(20));
     assert!(areas[1].buffer.ring.push(&comm));
     #[derive(Default)]
-    struct Names(Vec<Option<String>>);
+    struct Names(Mutex<Vec<Option<String>>>);
     impl Sink for Names {
-        fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-            self.0.push(sample.name.as_ref().map(ToString::to_string));
+        fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
+            let name = |sample: &Sample| Some(sample.who.as_ref()?.name.to_string());
+            self.0.lock().unwrap().extend(samples.iter().map(name));
             Ok(())
         }
     }
-    let (mut rounds, mut names) = (Rounds::new(true), Names::default());
-    rounds.round(&mut areas, &mut names, true);
-    assert_eq!(names.0, [Some("made".to_owned())]);
+    let (mut rounds, names) = (Rounds::new(true), Names::default());
+    rounds.round(&mut areas, &names, true);
+    assert_eq!(*names.0.lock().unwrap(), [Some("made".to_owned())]);
+}
+
+/// Each buffer is drained once, in whichever thread is free.
+#[test]
+fn threads_share_the_buffers() {
+    let mut areas: Vec<CpuBuffer> = (0..8).map(|cpu| area(cpu, 4096, 65536)).collect();
+    let cells = |cpu: u64| -> Vec<u8> {
+        let one = |n| cell(Some(9), cpu * 1000 + n + 1, 1);
+        (0..500).flat_map(one).collect()
+    };
+    for (cpu, area) in (0..).zip(&areas) {
+        let mut kernel = Kernel { head: 0, cpu };
+        assert!(kernel.samples(&area.buffer.ring, &cells(cpu.into()), 9, 0, true));
+    }
+    #[derive(Default)]
+    struct Threads(Mutex<std::collections::BTreeMap<usize, usize>>, Kept);
+    impl Sink for Threads {
+        fn samples(&self, thread: usize, samples: &[Sample]) -> io::Result<()> {
+            *self.0.lock().unwrap().entry(thread).or_default() += samples.len();
+            self.1.samples(thread, samples)
+        }
+    }
+    let (mut rounds, threads) = (Rounds::new(true), Threads::default());
+    rounds.round(&mut areas, &threads, true);
+    let Threads(by_thread, kept) = threads;
+    let by_thread = by_thread.into_inner().unwrap();
+    assert_eq!(by_thread.values().sum::<usize>(), 4000);
+    assert!(by_thread.keys().all(|thread| *thread < 3));
+    let mut kept: Vec<u64> = kept
+        .take()
+        .into_iter()
+        .map(|(address, _)| address)
+        .collect();
+    kept.sort_unstable();
+    let all = (0..8).flat_map(|cpu| (1..=500).map(move |n| cpu * 1000 + n));
+    assert_eq!(kept, all.collect::<Vec<_>>());
+    assert_eq!(rounds.counts.samples, 4000);
 }

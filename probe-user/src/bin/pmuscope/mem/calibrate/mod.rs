@@ -9,6 +9,7 @@ mod study;
 use std::{
     ffi::OsString,
     fs,
+    num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
@@ -192,10 +193,10 @@ impl Runner<'_> {
             },
             target: Target::Command(command.pid()),
             per_thread: self.args.per_thread,
+            drains: NonZeroUsize::MIN,
         };
         let mut recorder = Recorder::open(config, &self.machine)?;
-        let ended =
-            until_the_end(&mut recorder, &mut (), Some(command), End::Command, false).await?;
+        let ended = until_the_end(&mut recorder, &(), Some(command), End::Command, false).await?;
         let Some(Ended { status, time }) = ended else {
             bail!("interrupted")
         };

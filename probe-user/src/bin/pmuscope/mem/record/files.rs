@@ -3,11 +3,15 @@
 use std::{
     fs::{self, File},
     io,
+    num::NonZeroUsize,
     path::PathBuf,
+    sync::Arc,
 };
 
 use anyhow::{Context as _, Result, bail};
-use probe_user::record::{AuxPlace, RawFile, Recorder, Sample, SampleFile, Sink};
+use probe_user::record::{
+    AuxPlace, EventFile, Mapping, RawFile, Recorder, Sample, SampleFile, Sink,
+};
 
 /// Where the recording goes.
 pub(crate) struct Paths {
@@ -28,27 +32,34 @@ impl Paths {
         Ok(Self { samples, raw })
     }
 
-    /// Makes the files, empty.
-    pub(crate) fn create(&self) -> Result<Created> {
-        let create = |path: &Option<PathBuf>| {
-            path.as_deref()
-                .map(|path| {
-                    File::create(path).with_context(|| format!("cannot write {}", path.display()))
-                })
-                .transpose()
-        };
-        Ok(Created {
-            samples: create(&self.samples)?,
-            raw: create(&self.raw)?,
+    /// Begins the files; `command` is how this program was called.
+    pub(crate) fn begin(
+        &self,
+        recorder: &Recorder,
+        drains: NonZeroUsize,
+        command: &[String],
+    ) -> Result<Files> {
+        let raw = self.raw.as_deref().map(|path| {
+            let file = File::create(path).and_then(|file| RawFile::begin(file, recorder, command));
+            file.with_context(|| format!("cannot write {}", path.display()))
+        });
+        let raw = raw.transpose()?;
+        let samples = self.samples.as_deref().map(|path| {
+            let file = SampleFile::begin(path, drains, recorder.about(command));
+            file.context("cannot write the samples")
+        });
+        Ok(Files {
+            samples: samples.transpose()?,
+            raw,
         })
     }
 
     /// Removes the files: nothing was recorded.
-    pub(crate) fn remove(&self) {
-        for path in self.samples.iter().chain(&self.raw) {
-            if let Err(error) = fs::remove_file(path) {
-                tracing::warn!("cannot remove the empty {}: {error}", path.display());
-            }
+    pub(crate) fn remove(&self, files: Files) {
+        let raw = self.raw.as_deref().map_or(Ok(()), fs::remove_file);
+        let samples = files.samples.map_or(Ok(()), SampleFile::discard);
+        if let Err(error) = raw.and(samples) {
+            tracing::warn!("cannot remove {self}, which is empty: {error}");
         }
     }
 }
@@ -61,26 +72,6 @@ impl std::fmt::Display for Paths {
     }
 }
 
-pub(crate) struct Created {
-    samples: Option<File>,
-    raw: Option<File>,
-}
-
-impl Created {
-    pub(crate) fn begin(self, recorder: &Recorder, per_thread: bool) -> Result<Files> {
-        let begin = |file| RawFile::begin(file, recorder, per_thread);
-        let raw = self.raw.map(begin).transpose();
-        Ok(Files {
-            samples: self
-                .samples
-                .map(SampleFile::begin)
-                .transpose()
-                .context("cannot write the samples")?,
-            raw: raw.context("cannot write the raw file")?,
-        })
-    }
-}
-
 /// The files of a recording: each gets the parts that it needs.
 pub(crate) struct Files {
     samples: Option<SampleFile>,
@@ -88,39 +79,53 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(crate) fn finish(self, recorder: &Recorder, about: &[(String, String)]) -> Result<()> {
-        if let Some(file) = self.samples {
+    /// Ends both, also where one of them fails.
+    pub(crate) fn finish(self, recorder: &Recorder) -> Result<()> {
+        let samples = self.samples.map_or(Ok(()), |file| {
             let counts = recorder.counts().named().into_iter();
             let counts = counts.map(|(name, count)| (format!("count.{name}"), count.to_string()));
-            let about: Vec<_> = about.iter().cloned().chain(counts).collect();
-            file.finish(&about).context("cannot write the samples")?;
-        }
-        if let Some(file) = self.raw {
-            file.finish(recorder).context("cannot write the raw file")?;
-        }
-        Ok(())
+            let about: Vec<_> = counts.collect();
+            file.finish(&about).context("cannot write the samples")
+        });
+        let raw = self.raw.map_or(Ok(()), |file| {
+            file.finish().context("cannot write the raw file")
+        });
+        samples.and(raw)
     }
 }
 
 impl Sink for Files {
-    fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-        if let Some(file) = &mut self.samples {
-            file.sample(sample)?;
-        }
-        Ok(())
+    fn samples(&self, thread: usize, samples: &[Sample]) -> io::Result<()> {
+        self.samples
+            .as_ref()
+            .map_or(Ok(()), |file| file.samples(thread, samples))
     }
 
-    fn ring(&mut self, records: &[u8]) -> io::Result<()> {
-        self.raw.as_mut().map_or(Ok(()), |file| file.ring(records))
+    fn ring(&self, records: &[u8]) -> io::Result<()> {
+        self.raw.as_ref().map_or(Ok(()), |file| file.ring(records))
     }
 
-    fn aux(&mut self, place: AuxPlace, bytes: &[u8]) -> io::Result<()> {
+    fn aux(&self, place: AuxPlace, bytes: &[u8]) -> io::Result<()> {
         self.raw
-            .as_mut()
+            .as_ref()
             .map_or(Ok(()), |file| file.aux(place, bytes))
     }
 
-    fn round(&mut self) -> io::Result<()> {
-        self.raw.as_mut().map_or(Ok(()), RawFile::round)
+    fn mapping(&self, mapping: &Arc<Mapping>) {
+        if let Some(file) = &self.samples {
+            file.mapping(mapping);
+        }
+    }
+
+    fn events(&self, events: Vec<EventFile>) {
+        if let Some(file) = &self.raw {
+            file.events(events);
+        }
+    }
+
+    fn round(&self) -> io::Result<()> {
+        let samples = self.samples.as_ref().map_or(Ok(()), SampleFile::round);
+        let raw = self.raw.as_ref().map_or(Ok(()), RawFile::round);
+        samples.and(raw)
     }
 }

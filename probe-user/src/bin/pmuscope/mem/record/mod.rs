@@ -3,7 +3,7 @@
 mod files;
 pub(super) mod run;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{env, ffi::OsString, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::{Result, bail};
 use probe_user::{
@@ -17,6 +17,10 @@ use self::{
     run::{End, until_the_end},
 };
 use crate::ending::{NotStarted, exit_code, runtime};
+
+/// CPUs whose buffers one thread drains, unless the user says otherwise: docs/mem-record.md says
+/// for which load that suffices.
+const CPUS_OF_A_THREAD: usize = 32;
 
 /// Arguments of `mem record`.
 #[derive(clap::Args)]
@@ -62,6 +66,9 @@ pub(crate) struct Args {
     /// Size of the buffer for records about samples and processes, for each CPU (or thread)
     #[arg(long, value_name = "SIZE", default_value = "512K")]
     ring: Size,
+    /// Threads that drain the sample buffers [default: one for each 32 online CPUs]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
     /// Record this command until it ends
     #[arg(
         trailing_var_arg = true,
@@ -117,6 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         (None, None, None) => unreachable!("one of them is given"),
     };
     let end = End::of(&target)?;
+    let drains = args.threads.unwrap_or_else(|| drains(&machine));
     let config = Config {
         sampling,
         buffers: Buffers {
@@ -126,47 +134,46 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         },
         target,
         per_thread: args.per_thread,
+        drains,
     };
-    let about = about(&config);
+    let called: Vec<String> = env::args_os()
+        .map(|word| word.to_string_lossy().into())
+        .collect();
     let mut recorder = Recorder::open(config, &machine)?;
     // Fails before anything runs if a file cannot be written.
     let paths = Paths::of(args.output.clone(), args.raw.clone())?;
-    let mut files = paths.create()?.begin(&recorder, args.per_thread)?;
+    let files = paths.begin(&recorder, drains, &called)?;
     recorder.start()?;
     if command.is_none() {
         eprintln!("pmuscope: recording; Ctrl-C ends it");
     }
-    let ended = runtime.block_on(until_the_end(&mut recorder, &mut files, command, end, true));
-    if ended.as_ref().is_err_and(anyhow::Error::is::<NotStarted>) {
-        paths.remove();
+    let ended = runtime.block_on(until_the_end(&mut recorder, &files, command, end, true));
+    if let Err(error) = &ended
+        && error.is::<NotStarted>()
+    {
+        paths.remove(files);
+        return ended.map(|_| ExitCode::FAILURE);
     }
-    let ended = ended?;
-    files.finish(&recorder, &about)?;
+    // Also after an error: what was recorded until then can be read.
+    let finished = files.finish(&recorder);
     let counts = recorder.counts();
     let losses = match counts.losses() {
         losses if losses.is_empty() => "nothing lost".to_owned(),
         losses => losses,
     };
-    eprintln!(
-        "pmuscope: {} samples into {paths}; {losses}",
-        counts.samples
-    );
+    if finished.is_ok() {
+        eprintln!(
+            "pmuscope: {} samples into {paths}; {losses}",
+            counts.samples
+        );
+    }
+    let ended = ended?;
+    finished?;
     Ok(exit_code(ended.map(|ended| ended.status)))
 }
 
-/// The metadata of the file: how it was made.
-fn about(config: &Config) -> Vec<(String, String)> {
-    let Config {
-        sampling, buffers, ..
-    } = config;
-    [
-        ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("period", sampling.period.to_string()),
-        ("terms", sampling.terms.clone()),
-        ("aux_bytes_per_buffer", buffers.aux.0.to_string()),
-        ("ring_bytes_per_buffer", buffers.ring.0.to_string()),
-        ("per_thread", config.per_thread.to_string()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
+/// Threads that drain the buffers of this machine.
+fn drains(machine: &Machine) -> NonZeroUsize {
+    let cpus = machine.online().map_or(1, |cpus| cpus.len());
+    NonZeroUsize::new(cpus.div_ceil(CPUS_OF_A_THREAD)).unwrap_or(NonZeroUsize::MIN)
 }

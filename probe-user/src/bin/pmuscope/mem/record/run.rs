@@ -49,7 +49,7 @@ impl End {
 /// The time from the command's start to its end is measured before the last drain.
 pub(crate) async fn until_the_end(
     recorder: &mut Recorder,
-    sink: &mut dyn Sink,
+    sink: &dyn Sink,
     command: Option<Command>,
     end: End,
     progress: bool,

@@ -1,0 +1,100 @@
+//! What is known of a recording when it begins: the metadata of its file.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::{Config, Recorder, Sampling, time_namespace};
+use crate::{
+    machine::{Machine, cpus::CpuList},
+    sys::clock::{at_one_moment, nanos, now},
+};
+
+impl Recorder {
+    /// Names and values: how this recording is made, and on what. `command` is how this program was
+    /// called.
+    #[must_use]
+    pub fn about(&self, command: &[String]) -> Vec<(String, String)> {
+        let Config {
+            sampling, buffers, ..
+        } = &self.config;
+        let machine = &self.machine;
+        let mut about = vec![
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("period", sampling.period.to_string()),
+            ("terms", sampling.terms.clone()),
+            ("aux_bytes_per_buffer", buffers.aux.0.to_string()),
+            ("ring_bytes_per_buffer", buffers.ring.0.to_string()),
+            ("per_thread", self.config.per_thread.to_string()),
+            ("command", json!(command).to_string()),
+        ];
+        let (periods, means) = self.periods();
+        about.push(("periods", Value::Object(periods).to_string()));
+        about.push(("mean_periods", Value::Object(means).to_string()));
+        if let Some(midrs) = midrs(machine) {
+            about.push(("midr", midrs.to_string()));
+        }
+        let kernel = |name: &str| machine.proc(&format!("sys/kernel/{name}"));
+        for (name, file) in [("kernel", "osrelease"), ("host", "hostname")] {
+            about.extend(kernel(file).map(|text| (name, text)));
+        }
+        about.extend(wall_clock(machine).map(|anchor| ("wall_clock", anchor.to_string())));
+        let owned = about.into_iter();
+        owned
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    /// The period that each CPU has, by lists of CPUs, and the mean one, to which jitter adds.
+    fn periods(&self) -> (Map<String, Value>, Map<String, Value>) {
+        let asked = self.config.sampling.period;
+        let least = |pmu: &str| {
+            let pmu = self.machine.pmus().ok()?.get(pmu)?.ok()?;
+            Some(crate::event::spe::min_interval(pmu))
+        };
+        let periods = self.events.iter().map(|event| {
+            let least = least(&event.pmu).unwrap_or(0);
+            let period = Sampling::effective_period(asked, least);
+            (event.cpus.to_string(), period, event.jitter)
+        });
+        #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
+        periods
+            .map(|(cpus, period, jitter)| {
+                let mean = period as f64 + jitter;
+                ((cpus.clone(), json!(period)), (cpus, json!(mean)))
+            })
+            .unzip()
+    }
+}
+
+/// `MIDR_EL1` by lists of CPUs; none where no CPU has one.
+fn midrs(machine: &Machine) -> Option<Value> {
+    let online = machine.online().ok()?;
+    let of = |cpu| machine.midr(cpu).map(|midr| (cpu, midr));
+    let cpus: Vec<(u32, u64)> = online.iter().filter_map(of).collect();
+    let mut kinds: Vec<u64> = cpus.iter().map(|(_, midr)| *midr).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let kinds = kinds.into_iter().map(|kind| {
+        let same = cpus.iter().filter(|(_, midr)| *midr == kind);
+        let list: CpuList = same.map(|(cpu, _)| *cpu).collect();
+        (list.to_string(), json!(format!("{kind:#018x}")))
+    });
+    let kinds: Map<String, Value> = kinds.collect();
+    (!kinds.is_empty()).then_some(Value::Object(kinds))
+}
+
+/// One moment in the clock of `time_ns` and in that of the wall, both in ns; none where the former
+/// is not known.
+fn wall_clock(machine: &Machine) -> Option<Value> {
+    let ahead = time_namespace::ahead(machine.procfs())?;
+    let wall = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, nanos)
+    };
+    let (monotonic, unix) = at_one_moment(|| nanos(now()), wall);
+    let time = monotonic.wrapping_add_signed(ahead.wrapping_neg());
+    // As texts: they are larger than numbers that every reader of JSON takes.
+    Some(json!({"time_ns": time.to_string(), "unix_ns": unix.to_string()}))
+}

@@ -1,0 +1,191 @@
+//! From AUX bytes to samples: what a thread that drains buffers keeps from one buffer to the next.
+
+use std::{
+    collections::HashMap,
+    io, mem,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use probe_common::spe::{Class, Record, Records};
+
+use super::{AuxPlace, Counts, Sample, Sink, Who, clock::Clock, machine::Sources, tasks::Tasks};
+
+/// Samples that are handed on together: they fit the CPU's second-level cache.
+const BATCH: usize = 1024;
+
+/// How a record's thread is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attribution {
+    /// Context packets hold thread ids of this process's pid namespace.
+    pub(super) by_context: bool,
+    /// The AUX bytes of one record are of the task that left the CPU at their end.
+    pub(super) by_aux_record: bool,
+}
+
+/// What all threads look at while they drain.
+pub(super) struct Shared<'a> {
+    pub(super) clock: Option<Clock>,
+    pub(super) attribution: Attribution,
+    pub(super) sources: &'a Sources,
+    pub(super) tasks: &'a Mutex<Tasks>,
+    pub(super) sink: &'a dyn Sink,
+    /// This is the last round.
+    pub(super) last: bool,
+}
+
+/// The bytes of one owner, as far as the kernel has said who that is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Owner {
+    /// The thread that the buffer belongs to.
+    pub(super) only: Option<u32>,
+    /// The thread whose stretch of the buffer it is, and when that ended in ns of perf's clock.
+    pub(super) stretch: Option<(u32, u64)>,
+    pub(super) cpu: Option<u32>,
+}
+
+/// Since when, in ns of perf's clock, a thread was whom.
+pub(super) type Lives = Arc<[(u64, Arc<Who>)]>;
+
+/// A thread of this program, as far as it decodes.
+pub(super) struct Drain {
+    thread: usize,
+    pub(super) counts: Counts,
+    /// The threads that were met in this round; none where nothing is known of one.
+    met: HashMap<u32, Option<Lives>>,
+    /// The last one of them.
+    last: Option<(u32, Option<Lives>)>,
+    batch: Vec<Sample>,
+    bytes: Vec<u8>,
+}
+
+impl Drain {
+    pub(super) fn new(thread: usize) -> Self {
+        Self {
+            thread,
+            counts: Counts::default(),
+            met: HashMap::new(),
+            last: None,
+            batch: Vec::with_capacity(BATCH),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Takes AUX bytes by `take`, and hands them on as they are.
+    pub(super) fn take(
+        &mut self,
+        place: AuxPlace,
+        shared: &Shared<'_>,
+        take: impl FnOnce(&mut Vec<u8>),
+    ) -> io::Result<Vec<u8>> {
+        let mut bytes = mem::take(&mut self.bytes);
+        bytes.clear();
+        take(&mut bytes);
+        self.counts.aux_bytes += bytes.len() as u64;
+        if !bytes.is_empty() {
+            shared.sink.aux(place, &bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Hands on the last samples, and takes the memory back.
+    pub(super) fn done(&mut self, bytes: Vec<u8>, shared: &Shared<'_>) -> io::Result<()> {
+        self.bytes = bytes;
+        self.flush(shared)
+    }
+
+    /// Decodes the bytes of one owner; `base` is their offset in the area.
+    pub(super) fn decode(
+        &mut self,
+        bytes: &[u8],
+        base: usize,
+        owner: Owner,
+        shared: &Shared<'_>,
+    ) -> io::Result<()> {
+        for record in Records::at(bytes, base) {
+            match record {
+                Ok(record) => {
+                    let sample = self.sample(record, owner, shared);
+                    self.batch.push(sample);
+                    if self.batch.len() == BATCH {
+                        self.flush(shared)?;
+                    }
+                }
+                Err(damage) => self.counts.bad.add(damage.kind),
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, shared: &Shared<'_>) -> io::Result<()> {
+        if !self.batch.is_empty() {
+            shared.sink.samples(self.thread, &self.batch)?;
+            self.batch.clear();
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, record: Record, owner: Owner, shared: &Shared<'_>) -> Sample {
+        let ticks = record.timestamp();
+        let times = shared.clock.zip(ticks).map(|(clock, at)| clock.times(at));
+        let time = times.and_then(|times| times.monotonic);
+        let by_context = shared.attribution.by_context;
+        let context = record.thread().filter(|_| by_context);
+        let stretch = owner.stretch.filter(|_| shared.attribution.by_aux_record);
+        let own = owner.only.or(context);
+        let tid = own.or(stretch.map(|(tid, _)| tid));
+        let perf_time = times.map(|times| times.perf);
+        let at = perf_time.or(owner.stretch.map(|(_, time)| time));
+        let who = tid.and_then(|tid| self.who(tid, at, shared.tasks));
+        let counts = &mut self.counts;
+        counts.samples += 1;
+        counts.invalid += u64::from(Class::of(&record).is_invalid(&record));
+        counts.without_time += u64::from(time.is_none());
+        counts.without_thread += u64::from(tid.is_none());
+        counts.without_process += u64::from(tid.is_some() && who.is_none());
+        counts.thread_by_buffer += u64::from(own.is_none() && tid.is_some());
+        Sample {
+            time,
+            cpu: owner.cpu,
+            tid,
+            who,
+            origin: owner
+                .cpu
+                .and_then(|cpu| shared.sources.origin(cpu, &record)),
+            record,
+        }
+    }
+
+    fn who(&mut self, tid: u32, at: Option<u64>, tasks: &Mutex<Tasks>) -> Option<Arc<Who>> {
+        let lives = match &self.last {
+            Some((last, lives)) if *last == tid => lives,
+            _ => {
+                let lives = self.met.entry(tid).or_insert_with(|| {
+                    let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
+                    tasks.lives(tid)
+                });
+                &self.last.insert((tid, lives.clone())).1
+            }
+        };
+        lives.as_ref().map(|lives| Arc::clone(at_time(lives, at)))
+    }
+
+    /// Ends a round: gives the processes that were met, and forgets them, since names and cgroups
+    /// may change.
+    pub(super) fn round_ends(&mut self, mut met: impl FnMut(u32)) {
+        self.last = None;
+        for (_, lives) in self.met.drain() {
+            let lives = lives.iter().flat_map(|lives| lives.iter());
+            lives.for_each(|(_, who)| met(who.pid));
+        }
+    }
+}
+
+/// Whom the thread was at a time, or is. Before its first record the first name is the best guess.
+pub(super) fn at_time(lives: &[(u64, Arc<Who>)], time: Option<u64>) -> &Arc<Who> {
+    let known = match time {
+        _ if lives.len() == 1 => lives.first(),
+        Some(time) => lives.iter().rev().find(|(since, _)| *since <= time),
+        None => lives.last(),
+    };
+    &known.unwrap_or(&lives[0]).1
+}

@@ -1,0 +1,253 @@
+//! Files that processes have mapped, from `/proc/PID/maps` (`proc_pid_maps(5)`): what names the
+//! addresses of samples later.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+};
+
+use bytes::BufMut as _;
+use object::{Object as _, ReadCache};
+use perf_event_open_sys::bindings;
+use serde::{Serialize, Serializer};
+
+/// A file that a process has mapped, or memory that the kernel gives a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mapping {
+    /// The process, in the pid namespace of this process.
+    pub pid: u32,
+    /// Its first address.
+    #[serde(serialize_with = "hex")]
+    pub start: u64,
+    /// The first address behind it.
+    #[serde(serialize_with = "hex")]
+    pub end: u64,
+    /// Where in the file it begins.
+    #[serde(serialize_with = "hex")]
+    pub offset: u64,
+    /// Whether it can be executed.
+    pub executable: bool,
+    /// The file, as the process sees it, or a name such as `[heap]`.
+    pub path: String,
+    /// The file's build id, where it can be read.
+    #[serde(serialize_with = "digits", skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<Vec<u8>>,
+}
+
+/// Larger than numbers that every reader of JSON takes.
+fn hex<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{number:#x}"))
+}
+
+fn digits<S: Serializer>(id: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&text_of(id.as_deref().unwrap_or_default()))
+}
+
+/// A build id as tools print it.
+fn text_of(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A line of `maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) mapping: Mapping,
+    /// `PROT_*` and `MAP_*`.
+    protection: u32,
+    flags: u32,
+    device: (u32, u32),
+    inode: u64,
+}
+
+/// The mappings of a process as they are now.
+pub(super) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
+    let process = proc.join(pid.to_string());
+    // Names of files are bytes.
+    let maps = fs::read(process.join("maps")).unwrap_or_default();
+    let maps = String::from_utf8_lossy(&maps);
+    let mut lines: Vec<Line> = maps
+        .lines()
+        .filter_map(|line| Line::parse(pid, line))
+        .collect();
+    for line in &mut lines {
+        let Mapping { start, end, .. } = line.mapping;
+        if line.mapping.executable && line.inode != 0 {
+            // The file that is mapped, whatever its path names now.
+            let file = process.join(format!("map_files/{start:x}-{end:x}"));
+            line.mapping.build_id = build_id(&file);
+        }
+    }
+    lines
+}
+
+impl Line {
+    fn parse(pid: u32, line: &str) -> Option<Self> {
+        let (range, rest) = line.split_once(' ')?;
+        let (rights, rest) = rest.split_once(' ')?;
+        let (offset, rest) = rest.split_once(' ')?;
+        let (device, rest) = rest.split_once(' ')?;
+        let (inode, name) = rest.split_once(' ').unwrap_or((rest, ""));
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (start, end) = range.split_once('-')?;
+        let (start, end) = (hex(start)?, hex(end)?);
+        let (major, minor) = device.split_once(':')?;
+        let device = |text| u32::try_from(hex(text)?).ok();
+        let right = |at: usize, letter| rights.as_bytes().get(at) == Some(&letter);
+        let bit = |at, letter, bit| u32::from(right(at, letter)) * bit;
+        Some(Self {
+            mapping: Mapping {
+                pid,
+                start,
+                end: (end >= start).then_some(end)?,
+                offset: hex(offset)?,
+                executable: right(2, b'x'),
+                path: name.trim_start().to_owned(),
+                build_id: None,
+            },
+            protection: bit(0, b'r', 1) | bit(1, b'w', 2) | bit(2, b'x', 4),
+            flags: if right(3, b's') { 1 } else { 2 },
+            device: (device(major)?, device(minor)?),
+            inode: inode.parse().ok()?,
+        })
+    }
+
+    /// As a `PERF_RECORD_MMAP2`: the flags of its header, and its body.
+    pub(super) fn record(&self) -> (u16, Vec<u8>) {
+        let Mapping {
+            pid,
+            start,
+            end,
+            offset,
+            executable,
+            path,
+            build_id,
+        } = &self.mapping;
+        let mut misc = bindings::PERF_RECORD_MISC_USER;
+        if !executable {
+            misc |= bindings::PERF_RECORD_MISC_MMAP_DATA;
+        }
+        let mut body = Vec::new();
+        body.put_u32_ne(*pid);
+        body.put_u32_ne(*pid);
+        body.put_u64_ne(*start);
+        body.put_u64_ne(end - start);
+        body.put_u64_ne(*offset);
+        match build_id {
+            Some(id) => {
+                misc |= bindings::PERF_RECORD_MISC_MMAP_BUILD_ID;
+                body.put_slice(&sized(id));
+            }
+            None => {
+                body.put_u32_ne(self.device.0);
+                body.put_u32_ne(self.device.1);
+                body.put_u64_ne(self.inode);
+                // The inode's generation is not known.
+                body.put_u64_ne(0);
+            }
+        }
+        body.put_u32_ne(self.protection);
+        body.put_u32_ne(self.flags);
+        let name = if path.is_empty() { "//anon" } else { path };
+        body.put_slice(name.as_bytes());
+        body.put_u8(0);
+        (u16::try_from(misc).unwrap_or_default(), body)
+    }
+}
+
+/// The size of a build id in four bytes, then its twenty.
+fn sized(id: &[u8]) -> [u8; 24] {
+    let mut field = [0; 24];
+    let size = id.len().min(20);
+    field[0] = u8::try_from(size).unwrap_or_default();
+    field[4..4 + size].copy_from_slice(&id[..size]);
+    field
+}
+
+/// The build id of an ELF file; none where it cannot be read.
+fn build_id(path: &Path) -> Option<Vec<u8>> {
+    // A device would answer to being opened.
+    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let mut file = fs::File::open(path).ok()?;
+    let mut magic = [0; 4];
+    file.read_exact(&mut magic).ok()?;
+    if &magic != b"\x7fELF" {
+        return None;
+    }
+    let file = ReadCache::new(io::BufReader::new(file));
+    let file = object::File::parse(&file).ok()?;
+    let id = file.build_id().ok()??;
+    (1..=20).contains(&id.len()).then(|| id.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_mapping_with_its_rights() {
+        let code = "5581c0a2b000-5581c0a2f000 r-xp 00002000 fe:01 1234     /bin/a b";
+        let line = Line::parse(7, code).unwrap();
+        let (misc, body) = line.record();
+        assert_eq!(misc, 2);
+        assert_eq!(body[8..16], 0x5581_c0a2_b000_u64.to_ne_bytes());
+        assert_eq!(body[16..24], 0x4000_u64.to_ne_bytes());
+        assert_eq!(body[24..32], 0x2000_u64.to_ne_bytes());
+        assert_eq!(body[32..40], [0xfe, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(body[40..48], 1234_u64.to_ne_bytes());
+        assert_eq!(body[56..64], [5, 0, 0, 0, 2, 0, 0, 0]);
+        assert!(body.ends_with(b"/bin/a b\0"));
+        let data = "5581c0a2b000-5581c0a2f000 rw-s 00002000 fe:01 1234 /bin/a";
+        let (misc, body) = Line::parse(7, data).unwrap().record();
+        assert_eq!(misc, 2 | 1 << 13);
+        assert_eq!(body[56..64], [3, 0, 0, 0, 1, 0, 0, 0]);
+        let anonymous = "7f00-7f10 r-xp 00000000 00:00 0 ";
+        let (_, body) = Line::parse(7, anonymous).unwrap().record();
+        assert!(body.ends_with(b"//anon\0"));
+        assert!(Line::parse(7, "nonsense").is_none());
+        assert!(Line::parse(7, "7f10-7f00 r-xp 0 00:00 0").is_none());
+    }
+
+    #[test]
+    fn the_build_id_is_in_place_of_device_and_inode() {
+        let code = "1000-2000 r-xp 00000000 fe:01 1234 /lib/x";
+        let mut line = Line::parse(7, code).unwrap();
+        line.mapping.build_id = Some((1..=20).collect());
+        let (misc, body) = line.record();
+        assert_eq!(misc, 2 | 1 << 14);
+        assert_eq!(body[32..36], [20, 0, 0, 0]);
+        assert_eq!(body[36..56], (1..=20).collect::<Vec<u8>>());
+        let json = serde_json::to_string(&line.mapping).unwrap();
+        assert_eq!(
+            json,
+            "{\"pid\":7,\"start\":\"0x1000\",\"end\":\"0x2000\",\"offset\":\"0x0\",\
+             \"executable\":true,\"path\":\"/lib/x\",\
+             \"build_id\":\"0102030405060708090a0b0c0d0e0f1011121314\"}"
+        );
+    }
+
+    /// Libraries of a distribution have build ids; this test's own program may have none.
+    #[test]
+    fn this_process_has_mapped_its_program_and_libraries() {
+        let lines = of_process(Path::new("/proc"), std::process::id());
+        let program = std::env::current_exe().unwrap();
+        let of_program = lines
+            .iter()
+            .filter(|line| Path::new(&line.mapping.path) == program);
+        let rights: Vec<bool> = of_program.map(|line| line.mapping.executable).collect();
+        assert!(
+            rights.contains(&true) && rights.contains(&false),
+            "{rights:?}"
+        );
+        let with_id = |line: &&Line| line.mapping.build_id.is_some();
+        let ids: Vec<_> = lines.iter().filter(with_id).collect();
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: only root may follow map_files");
+        }
+        assert!(ids.iter().all(|line| line.mapping.executable));
+        assert!(
+            ids.iter().any(|line| line.mapping.path.contains("libc")),
+            "{ids:?}"
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! What perf wants to know of the machine and the recording, as sections of its file
+//! (tools/perf/util/header.c): `perf mem report` and `perf c2c report` need the NUMA nodes.
+
+use std::{fs, path::Path};
+
+use super::perf_data::{ATTR, feature, text, words, words32};
+use crate::machine::{Machine, cpus::CpuList};
+
+/// The sections that do not change while a recording goes on; what this machine does not tell is
+/// left out.
+pub(super) fn of_machine(
+    machine: &Machine,
+    command: &[String],
+    events: &[(String, [u8; ATTR])],
+) -> Vec<(u32, Vec<u8>)> {
+    let kernel = |name: &str| machine.proc(&format!("sys/kernel/{name}"));
+    let version = format!("pmuscope {}", env!("CARGO_PKG_VERSION"));
+    let midr = machine.midr(0).map(|midr| format!("{midr:#018x}"));
+    let sections = [
+        (feature::HOSTNAME, kernel("hostname").map(|it| text(&it))),
+        (feature::OSRELEASE, kernel("osrelease").map(|it| text(&it))),
+        (feature::VERSION, Some(text(&version))),
+        (feature::ARCH, Some(text(std::env::consts::ARCH))),
+        (feature::NRCPUS, cpus(machine)),
+        // From it perf knows the meaning of data sources.
+        (feature::CPUID, Some(text(&midr.unwrap_or_default()))),
+        (feature::TOTAL_MEM, total_memory(machine)),
+        (feature::CMDLINE, Some(strings(command))),
+        (feature::EVENT_DESC, Some(descriptions(events))),
+        (feature::CPU_TOPOLOGY, cpu_topology(machine)),
+        (feature::NUMA_TOPOLOGY, nodes(machine)),
+        (feature::PMU_MAPPINGS, pmus(machine)),
+        (feature::MEM_TOPOLOGY, memory(machine)),
+    ];
+    let known = |(bit, section): (u32, Option<Vec<u8>>)| Some((bit, section?));
+    sections.into_iter().filter_map(known).collect()
+}
+
+fn count(number: usize) -> Vec<u8> {
+    words32(&[u32::try_from(number).unwrap_or(u32::MAX)])
+}
+
+/// Their number, then each.
+fn strings(strings: &[String]) -> Vec<u8> {
+    let mut section = count(strings.len());
+    section.extend(strings.iter().flat_map(|string| text(string)));
+    section
+}
+
+/// CPUs that may be there: the length of perf's tables.
+fn possible(machine: &Machine) -> Option<u32> {
+    Some(machine.possible().ok()?.last()? + 1)
+}
+
+fn cpus(machine: &Machine) -> Option<Vec<u8>> {
+    let online = u32::try_from(machine.online().ok()?.len()).ok()?;
+    Some(words32(&[possible(machine)?, online]))
+}
+
+/// A size in kB of `/proc/meminfo` or of a node's, by its name.
+fn kilobytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.split_once(name))?.1;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn total_memory(machine: &Machine) -> Option<Vec<u8>> {
+    let meminfo = machine.proc("meminfo")?;
+    Some(words(&[kilobytes(&meminfo, "MemTotal:")?]))
+}
+
+fn descriptions(events: &[(String, [u8; ATTR])]) -> Vec<u8> {
+    let mut section = count(events.len());
+    section.extend(count(ATTR));
+    for (name, attr) in events {
+        section.extend(attr);
+        // The file's own attributes have the numbers.
+        section.extend(count(0));
+        section.extend(text(name));
+    }
+    section
+}
+
+/// CPUs that share a package, those that share a core, and of each CPU its core and package.
+fn cpu_topology(machine: &Machine) -> Option<Vec<u8>> {
+    let of =
+        |cpu: u32, name: &str| machine.sys(&format!("devices/system/cpu/cpu{cpu}/topology/{name}"));
+    let online = machine.online().ok()?;
+    let mut section = Vec::new();
+    for name in ["package_cpus_list", "core_cpus_list"] {
+        let mut lists: Vec<String> = online.iter().filter_map(|cpu| of(cpu, name)).collect();
+        lists.dedup();
+        lists.sort_unstable();
+        lists.dedup();
+        section.extend(strings(&lists));
+    }
+    for cpu in 0..possible(machine)? {
+        let number = |name| of(cpu, name).and_then(|text| text.parse::<i32>().ok());
+        // An offline CPU has -1, as in perf's own files.
+        let [core, package] = ["core_id", "physical_package_id"].map(number);
+        let [core, package] = [core, package].map(|it| it.unwrap_or(-1).cast_unsigned());
+        section.extend(words32(&[core, package]));
+    }
+    Some(section)
+}
+
+/// The NUMA nodes.
+fn node_numbers(machine: &Machine) -> Option<CpuList> {
+    let list = machine.sys("devices/system/node/online")?;
+    list.parse().ok()
+}
+
+fn nodes(machine: &Machine) -> Option<Vec<u8>> {
+    let nodes = node_numbers(machine)?;
+    let mut section = count(nodes.len());
+    for node in nodes.iter() {
+        let file = |name: &str| machine.sys(&format!("devices/system/node/node{node}/{name}"));
+        let meminfo = file("meminfo").unwrap_or_default();
+        let [total, free] =
+            ["MemTotal:", "MemFree:"].map(|name| kilobytes(&meminfo, name).unwrap_or(0));
+        section.extend(words32(&[node]));
+        section.extend(words(&[total, free]));
+        section.extend(text(&file("cpulist").unwrap_or_default()));
+    }
+    Some(section)
+}
+
+fn pmus(machine: &Machine) -> Option<Vec<u8>> {
+    let pmus: Vec<_> = machine.pmus().ok()?.iter().collect();
+    let mut section = count(pmus.len());
+    for pmu in pmus {
+        section.extend(words32(&[pmu.type_]));
+        section.extend(text(&pmu.name));
+    }
+    Some(section)
+}
+
+/// Which blocks of physical memory each node has; none where the kernel cannot add memory while it
+/// runs, and so does not say.
+fn memory(machine: &Machine) -> Option<Vec<u8>> {
+    let block = machine.sys("devices/system/memory/block_size_bytes")?;
+    let block = u64::from_str_radix(&block, 16).ok()?;
+    let nodes: Vec<(u32, Vec<usize>)> = node_numbers(machine)?
+        .iter()
+        .map(|node| (node, blocks(machine.sysfs(), node)))
+        .filter(|(_, blocks)| !blocks.is_empty())
+        .collect();
+    let mut section = words(&[1, block, nodes.len() as u64]);
+    for (node, blocks) in nodes {
+        let size = blocks.iter().max().map_or(0, |last| last + 1);
+        let mut bits = vec![0_u64; size.div_ceil(64)];
+        for block in blocks {
+            bits[block / 64] |= 1 << (block % 64);
+        }
+        section.extend(words(&[node.into(), size as u64, size as u64]));
+        section.extend(words(&bits));
+    }
+    Some(section)
+}
+
+fn blocks(sysfs: &Path, node: u32) -> Vec<usize> {
+    let directory = sysfs.join(format!("devices/system/node/node{node}"));
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let number = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str()?.strip_prefix("memory")?.parse().ok()
+    };
+    // A number that no machine has would make the table as long.
+    entries
+        .filter_map(number)
+        .filter(|block| *block < 1 << 24)
+        .collect()
+}
+
+/// An entry of the section of build ids: of a file of user space, or of the kernel.
+pub(super) fn build_id(path: &str, id: &[u8], kernel: bool) -> Vec<u8> {
+    const TYPE: u32 = 67;
+    const SIZED: u32 = 1 << 15;
+    let size = 36 + (path.len() + 1).next_multiple_of(64);
+    let misc = SIZED | if kernel { 1 } else { 2 };
+    let mut entry = words32(&[TYPE, misc | u32::try_from(size).unwrap_or(0) << 16]);
+    // Whose they are: the host's.
+    entry.extend(words32(&[u32::MAX]));
+    let mut field = [0; 24];
+    let long = id.len().min(20);
+    field[..long].copy_from_slice(&id[..long]);
+    field[20] = u8::try_from(long).unwrap_or(0);
+    entry.extend(field);
+    entry.extend(path.as_bytes());
+    entry.resize(size, 0);
+    entry
+}
+
+/// The build id of the running kernel, from its notes (`elf(5)`).
+pub(super) fn kernel_build_id(sysfs: &Path) -> Option<Vec<u8>> {
+    let notes = fs::read(sysfs.join("kernel/notes")).ok()?;
+    let mut rest = &notes[..];
+    loop {
+        let (head, behind) = rest.split_first_chunk::<12>()?;
+        let word = |at: usize| -> Option<usize> {
+            let bytes = head.get(at..at + 4)?.try_into().ok()?;
+            usize::try_from(u32::from_ne_bytes(bytes)).ok()
+        };
+        let (name, size, kind) = (word(0)?, word(4)?, word(8)?);
+        let content = behind.get(name.checked_next_multiple_of(4)?..)?;
+        if behind.get(..name)? == b"GNU\0" && kind == 3 {
+            return content.get(..size).map(<[u8]>::to_vec);
+        }
+        rest = content.get(size.checked_next_multiple_of(4)?..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_running_kernel_has_a_build_id() {
+        match kernel_build_id(Path::new("/sys")) {
+            Some(id) => assert_eq!(id.len(), 20),
+            None => assert!(!Path::new("/sys/kernel/notes").exists()),
+        }
+    }
+
+    #[test]
+    fn an_entry_of_a_build_id_is_as_long_as_it_says() {
+        for path in ["/a", &"x".repeat(63), &"x".repeat(64)] {
+            let entry = build_id(path, &[7; 20], false);
+            assert_eq!(entry.len() % 64, 36);
+            let size = u16::from_ne_bytes([entry[6], entry[7]]);
+            assert_eq!(usize::from(size), entry.len());
+            assert_eq!((entry[32], entry.last()), (20, Some(&0)));
+        }
+    }
+
+    /// Two nodes, of which one has no memory that is told.
+    #[test]
+    fn memory_is_told_by_block() {
+        use crate::{machine::Roots, sys::tree::Tree};
+        let sys = Tree::new();
+        sys.write("devices/system/memory/block_size_bytes", "8000000\n");
+        sys.write("devices/system/node/online", "0-1\n");
+        for block in [0, 1, 65] {
+            sys.dir(&format!("devices/system/node/node0/memory{block}"));
+        }
+        sys.dir("devices/system/node/node0/memory_failure");
+        sys.dir("devices/system/node/node1");
+        let roots = Roots {
+            sys: sys.path().to_owned(),
+            ..Roots::default()
+        };
+        let section = memory(&Machine::at(roots)).unwrap();
+        assert_eq!(section, words(&[1, 0x800_0000, 1, 0, 66, 66, 3, 2]));
+    }
+}
