@@ -113,6 +113,9 @@ impl Serialize for Line<'_> {
         map.serialize_entry("missing", &Object(missing))?;
         for table in &report.tables {
             map.serialize_entry(table.name, &OfTable(table))?;
+            for (name, count) in &table.counts {
+                map.serialize_entry(name, count)?;
+            }
         }
         if options.with_self {
             let own = || {
