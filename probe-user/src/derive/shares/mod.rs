@@ -62,7 +62,8 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
         let metric = report.add_metric(Metric {
             name: "resctrl_bandwidth".to_owned(),
             help:
-                "Memory traffic of the row on that socket, read and written, as resctrl counted it"
+                "Memory traffic of the row on that socket, read and written, as resctrl counted it: at \
+                 the last-level cache, or at the memory (mon_MB_*)"
                     .to_owned(),
             unit: "GB/s".to_owned(),
             kind: Kind::Gauge,
