@@ -41,11 +41,14 @@ impl LineKey {
             None => {
                 let address = record.virtual_address()?.address();
                 let kernel = address >> 63 != 0;
-                let space = if kernel { Self::KERNEL } else { tgid as u64 };
+                let space = if kernel {
+                    Self::KERNEL
+                } else {
+                    u64::from(tgid)
+                };
                 (address, space)
             }
         };
-        #[expect(clippy::cast_possible_truncation, reason = "below 64")]
         let byte = (address & ((1 << LINE_SHIFT) - 1)) as u32;
         Some((address >> LINE_SHIFT, space, byte))
     }
@@ -78,8 +81,8 @@ words! {
 }
 
 impl LineRow {
-    /// Adds a load or store, at this byte of the line. Bit n of `peers`: a load with data source n got
-    /// its data from another core.
+    /// Adds a load or store, at this byte of the line. Bit n of `peers`: a load with data source n
+    /// got its data from another core.
     #[inline(always)]
     pub fn add(&mut self, record: &Record, byte: u32, peers: u64) {
         let Some(Operation::LoadStore(access)) = record.operation() else {

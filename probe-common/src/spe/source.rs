@@ -3,7 +3,7 @@
 //! The numbers are implementation defined. Tables and the cores they hold for are
 //! those of Linux's perf (tools/perf/util/arm-spe.c); part numbers are those of
 //! arch/arm64/include/asm/cputype.h. NVIDIA's Olympus has the common table by NVIDIA's own
-//! patch to that list ("Add NVIDIA Olympus MIDR to neoverse_spe range list", B. Wicaksono,
+//! patch to that list ("Add NVIDIA Olympus MIDR to `neoverse_spe` range list", B. Wicaksono,
 //! linux-kernel, 2025-12-19). A core that is not listed has no table: its numbers stay numbers.
 
 /// The place that served a load.

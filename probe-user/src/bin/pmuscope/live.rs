@@ -95,7 +95,8 @@ pub(crate) struct Run<'a, S> {
     pub(crate) hierarchy: &'a Hierarchy,
     /// How long the turn of a counter group lasts, if the user sets it.
     pub(crate) turn: Option<Duration>,
-    /// Whether sampled accesses are shown, and how many of the hottest pages and lines ([`View::accesses`]).
+    /// Whether sampled accesses are shown, and how many of the hottest pages and lines
+    /// ([`View::accesses`]).
     pub(crate) accesses: Option<Hottest>,
     /// Begins the session; it is told whether to follow the command's processes.
     pub(crate) start: S,

@@ -237,8 +237,11 @@ proptest! {
     fn no_line_with_a_higher_rank_is_left_out(
         peers in prop::collection::vec(0..5_u64, 1..20), shown in 1..10_usize,
     ) {
-        let pair = |peers| [(owner("a"), 0, row(&[0], &[], peers)), (owner("b"), 1, row(&[], &[0], 0))];
-        let lines: Vec<Line> = (0..).zip(&peers).map(|(at, peers)| line(at, &pair(*peers))).collect();
+        let pair = |peers| {
+            [(owner("a"), 0, row(&[0], &[], peers)), (owner("b"), 1, row(&[], &[0], 0))]
+        };
+        let lines = (0..).zip(&peers).map(|(at, peers)| line(at, &pair(*peers)));
+        let lines: Vec<Line> = lines.collect();
         let table = hot(&window(&lines, 0), &lines, shown);
         let mut expected: Vec<(u64, usize)> = peers.iter().copied().zip(0..).collect();
         expected.sort_by_key(|(peers, at)| (Reverse(*peers), *at));

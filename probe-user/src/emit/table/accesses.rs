@@ -194,13 +194,10 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
                 }
                 derive::Cell::Text(text) => row.labels.push(text.clone()),
                 derive::Cell::Owner(owner) => {
-                    row.labels.push(printable(&short(owner)).into_owned())
-                }
-                derive::Cell::Count(number) => {
-                    row.cells.push(Cell::Number(Number::plain(float(*number))));
+                    row.labels.push(printable(&short(owner)).into_owned());
                 }
                 derive::Cell::Address(address) => row.labels.push(format!("{address:#x}")),
-                derive::Cell::Number(number) => {
+                derive::Cell::Number(number) | derive::Cell::Count(number) => {
                     row.cells.push(Cell::Number(Number::plain(float(*number))));
                 }
                 derive::Cell::Estimate(estimate) => {
