@@ -54,3 +54,84 @@ pub(crate) fn add(sum: &mut LineRow, more: &LineRow) {
     sum.read |= more.read;
     sum.written |= more.written;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use probe_common::CgroupId;
+
+    use super::*;
+    use crate::{join::View, window::tests::empty};
+
+    fn lines() -> Lines {
+        let row = |line, space, cgroup, cpu, byte| {
+            let key = LineKey {
+                line,
+                space,
+                cgroup: CgroupId(cgroup),
+                tgid: 0,
+                cpu,
+            };
+            let row = LineRow {
+                loads: 10,
+                stores: 1,
+                peers: 2,
+                read: 1 << byte,
+                written: 1 << (byte + 1),
+                ..LineRow::ZERO
+            };
+            (key, row)
+        };
+        Lines {
+            rows: vec![
+                row(5, LineKey::PHYSICAL, 7, 0, 0),
+                row(5, LineKey::PHYSICAL, 7, 1, 8),
+                row(5, LineKey::PHYSICAL, 8, 0, 16),
+                // The same address in a process is another line.
+                row(5, 42, 8, 0, 24),
+            ],
+            samples: 44,
+            tables: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_line_has_its_owners_with_their_cpus() {
+        let naming = View::default().naming(&empty().names);
+        let found = by_owner(&lines(), &naming);
+        let shape: Vec<_> = found
+            .iter()
+            .map(|line| {
+                let owners = line.owners.iter();
+                let owners = owners.map(|(owner, cpus)| (owner.clone(), cpus.len()));
+                (line.space, owners.collect::<Vec<_>>())
+            })
+            .collect();
+        let unnamed = |id| Some(Entity::Unnamed(id));
+        assert_eq!(
+            shape,
+            [
+                (42, vec![(unnamed(8), 1)]),
+                (LineKey::PHYSICAL, vec![(unnamed(7), 2), (unnamed(8), 1)]),
+            ]
+        );
+    }
+
+    /// Who was not asked for is one owner, with all that was done.
+    #[test]
+    fn owners_of_one_name_are_added_up() {
+        let view = View {
+            below: Some("/nobody".to_owned()),
+            ..View::default()
+        };
+        let found = by_owner(&lines(), &view.naming(&empty().names));
+        let hidden = &found[1].owners[&None];
+        let sum = hidden[&0];
+        assert_eq!(
+            (hidden.len(), sum.loads, sum.stores, sum.peers),
+            (2, 20, 2, 4)
+        );
+        assert_eq!((sum.read, sum.written), (1 | 1 << 16, 1 << 1 | 1 << 17));
+    }
+}
