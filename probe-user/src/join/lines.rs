@@ -77,8 +77,8 @@ mod tests {
                 loads: 10,
                 stores: 1,
                 peers: 2,
-                read: 1 << byte,
-                written: 1 << (byte + 1),
+                read: 1_u64 << byte,
+                written: 2_u64 << byte,
                 ..LineRow::ZERO
             };
             (key, row)
