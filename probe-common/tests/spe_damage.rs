@@ -204,7 +204,7 @@ fn alignment_counts_from_the_start_of_the_buffer() {
 
 #[test]
 fn tables_hold_for_listed_cores_only() {
-    // Neoverse V2 r0p1, AmpereOne, HIP12; Olympus, Neoverse N3 and an unknown part of Arm's.
+    // Neoverse V2 r0p1, AmpereOne, HIP12, Olympus; Neoverse N3 and unknown parts of Arm and NVIDIA.
     assert_eq!(SourceTable::of_midr(0x411f_d4f1), Some(SourceTable::Common));
     assert_eq!(
         SourceTable::of_midr(0xc00f_ac40),
@@ -214,9 +214,22 @@ fn tables_hold_for_listed_cores_only() {
         SourceTable::of_midr(0x480f_d060),
         Some(SourceTable::HiSilicon)
     );
-    for midr in [0x4e0f_0100, 0x410f_d8e0, 0x410f_fff0, 0] {
+    assert_eq!(SourceTable::of_midr(0x4e0f_0100), Some(SourceTable::Common));
+    for midr in [0x4e0f_0040, 0x410f_d8e0, 0x410f_fff0, 0] {
         assert_eq!(SourceTable::of_midr(midr), None, "{midr:#x}");
     }
     assert_eq!(SourceTable::Common.load(0x1), None);
     assert_eq!(SourceTable::Common.load(0x100), None);
+}
+
+/// What another core's cache served, or modified: never the core's own caches, nor memory.
+#[test]
+fn data_of_other_cores() {
+    let numbers = |table: SourceTable| -> Vec<u32> {
+        let peers = table.peers();
+        (0..64).filter(|number| peers >> number & 1 != 0).collect()
+    };
+    assert_eq!(numbers(SourceTable::Common), [0x9, 0xa, 0xc, 0xd]);
+    assert_eq!(numbers(SourceTable::AmpereOne), [0x0, 0x5]);
+    assert_eq!(numbers(SourceTable::HiSilicon), [0, 1, 3, 4, 5, 6, 7, 17]);
 }

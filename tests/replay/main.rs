@@ -12,7 +12,7 @@ use clap::ValueEnum as _;
 use probe_user::{
     derive::Report,
     emit::{Emitter, Format},
-    join::{By, Joined, View},
+    join::{By, Hottest, Joined, View},
     snapshot::{Hook, Snapshot, recording::Reader},
     window::Window,
 };
@@ -100,7 +100,7 @@ fn turns_by_process() {
 #[test]
 fn samples_by_container_with_pages() {
     let view = View {
-        accesses: Some(4),
+        accesses: Some(Hottest { pages: 4, lines: 4 }),
         ..by(By::Container)
     };
     shows("spe", view);

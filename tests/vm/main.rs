@@ -27,6 +27,7 @@ mod signals;
 mod smoke;
 mod spe;
 mod spe_clock;
+mod spe_lines;
 mod spe_lives;
 mod spe_losses;
 mod spe_support;

@@ -76,6 +76,7 @@ pub(crate) fn config() -> Config {
             aux_size: 8 * rustix::param::page_size(),
             budget: None,
             pages: 0,
+            lines: 0,
             max_rows: None,
             timeline: Timeline::Auto,
         }),

@@ -189,6 +189,12 @@ words! {
         pub lost_exits: u64,
         /// Records that the table of pages did not take in: the kernel refused a new page.
         pub unpaged: u64,
+        /// Loads and stores with an address and an owner, where the table of cache lines is kept.
+        #[cfg_attr(feature = "serde", serde(default))]
+        pub lined: u64,
+        /// Those of them that the table did not take in: the kernel refused a new row.
+        #[cfg_attr(feature = "serde", serde(default))]
+        pub unlined: u64,
     }
 }
 

@@ -35,6 +35,7 @@ mod address;
 mod bad;
 mod decode;
 mod events;
+mod line;
 mod operation;
 mod owner;
 mod record;
@@ -52,6 +53,7 @@ pub use address::{
 pub use bad::{BadCounts, BadKind, BadRecord};
 pub use decode::{Bytes, Stop, WINDOW};
 pub use events::Events;
+pub use line::{LINE_SHIFT, LineKey, LineRow};
 pub use operation::{Branch, LoadStore, LoadStoreKind, Operation, OtherOperation};
 pub use owner::{SpeClock, SpeSwitch, SpeTask, TIMELINE};
 pub use record::Record;

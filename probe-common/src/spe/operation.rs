@@ -145,6 +145,12 @@ impl LoadStore {
         self.0 & 1 != 0
     }
 
+    /// Whether it is an atomic: one that returns a value writes too, though it is no store here.
+    #[must_use]
+    pub const fn is_atomic(self) -> bool {
+        self.0 & 0xe6 == 0x06
+    }
+
     /// What it moves, and how.
     #[must_use]
     pub const fn kind(self) -> LoadStoreKind {

@@ -2,8 +2,9 @@
 //!
 //! The numbers are implementation defined. Tables and the cores they hold for are
 //! those of Linux's perf (tools/perf/util/arm-spe.c); part numbers are those of
-//! arch/arm64/include/asm/cputype.h. A core that is not listed has no table: its
-//! numbers stay numbers.
+//! arch/arm64/include/asm/cputype.h. NVIDIA's Olympus has the common table by NVIDIA's own
+//! patch to that list ("Add NVIDIA Olympus MIDR to `neoverse_spe` range list", B. Wicaksono,
+//! linux-kernel, 2025-12-19). A core that is not listed has no table: its numbers stay numbers.
 
 /// The place that served a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,6 +34,14 @@ pub enum Source {
 }
 
 impl Source {
+    /// Whether it is another core's, another cluster's or another socket's cache.
+    const fn is_peer(self) -> bool {
+        matches!(
+            self,
+            Self::PeerCore | Self::LocalCluster | Self::PeerCluster | Self::Remote
+        )
+    }
+
     /// Its name in metrics and files.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -65,7 +74,8 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SourceTable {
-    /// Arm's Neoverse N1, N2, V1, V2 and Cortex A720, A720AE, A725, X1C, X3, X925.
+    /// Arm's Neoverse N1, N2, V1, V2 and Cortex A720, A720AE, A725, X1C, X3, X925; NVIDIA's
+    /// Olympus (Vera).
     Common,
     /// `AmpereOne` (AMPERE1A).
     AmpereOne,
@@ -89,8 +99,7 @@ const fn modified(source: Source) -> Option<Origin> {
 
 impl SourceTable {
     /// The table for the core with this `MIDR_EL1` (sysfs `regs/identification/midr_el1`), if one
-    /// is known. Variant and revision do not matter. NVIDIA's Olympus (Tegra410, Vera) has none
-    /// yet.
+    /// is known. Variant and revision do not matter.
     #[must_use]
     pub const fn of_midr(midr: u64) -> Option<Self> {
         let implementer = (midr >> 24) & 0xff;
@@ -100,7 +109,9 @@ impl SourceTable {
             (
                 0x41,
                 0xd0c | 0xd40 | 0xd49 | 0xd4f | 0xd4c | 0xd4e | 0xd81 | 0xd85 | 0xd87 | 0xd89,
-            ) => Some(Self::Common),
+            )
+            // Olympus.
+            | (0x4e, 0x010) => Some(Self::Common),
             (0xc0, 0xac4) => Some(Self::AmpereOne),
             (0x48, 0xd06) => Some(Self::HiSilicon),
             _ => None,
@@ -151,5 +162,22 @@ impl SourceTable {
                 _ => None,
             },
         }
+    }
+
+    /// Bit n: a load with data source n got its data from another core: from a cache of it, of its
+    /// cluster or of another socket, or modified by it. On the common cores another socket's memory
+    /// is among them ([`Source::Remote`]).
+    #[must_use]
+    pub const fn peers(self) -> u64 {
+        let (mut peers, mut number) = (0, 0);
+        while number < 64 {
+            if let Some(origin) = self.load(number)
+                && (origin.modified || origin.source.is_peer())
+            {
+                peers |= 1 << number;
+            }
+            number += 1;
+        }
+        peers
     }
 }

@@ -16,7 +16,7 @@ use probe_common::{
     },
 };
 
-use super::{now, tasks, timeline, unattributed::NO_TIME, walk::Walk};
+use super::{lines, now, tasks, timeline, unattributed::NO_TIME, walk::Walk};
 use crate::{
     kernel::offsets,
     owner::{BY_PROCESS, Owner},
@@ -69,6 +69,9 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
     };
     if SPE_WITH_PAGES.load() == 1 && owner.cgroup != SpeKey::UNATTRIBUTED {
         page(cpu, record, owner.tgid);
+    }
+    if matches!(class, Class::Load | Class::Store) {
+        lines::add(cpu, record, owner);
     }
     let key = SpeKey {
         cgroup: owner.cgroup,

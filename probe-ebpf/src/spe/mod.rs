@@ -9,6 +9,7 @@
 
 pub(crate) mod account;
 pub(crate) mod chunk;
+mod lines;
 pub(crate) mod tasks;
 pub(crate) mod timeline;
 mod unattributed;

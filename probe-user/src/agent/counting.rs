@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::config::{Config, Count, Enabled};
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware},
-    join::View,
+    join::{Hottest, View},
     machine::{Machine, SysfsError},
     names::resolver::Resolver,
     pipeline::Pipeline,
@@ -65,7 +65,7 @@ pub(super) fn start(
     let session = Session::start(session, &machine)?;
     let view = View {
         by: config.count.by,
-        accesses: samples.then_some(0),
+        accesses: samples.then(Hottest::default),
         ..View::default()
     };
     Ok(Pipeline::start(session, view, None)?)

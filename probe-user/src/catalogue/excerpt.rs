@@ -79,7 +79,9 @@ fn head(metric: &Metric) -> file::File {
 }
 
 fn add(file: &mut file::File, metric: &Metric) {
-    for event in metric.events() {
+    let others = [&metric.from_each_socket, &metric.other_memory];
+    let others = others.into_iter().flatten().map(String::as_str);
+    for event in metric.events().into_iter().chain(others) {
         add_event(file, &metric.pmu, event);
     }
     for (pmu, event) in &metric.io {
@@ -108,6 +110,8 @@ fn add(file: &mut file::File, metric: &Metric) {
         section: metric.section.clone(),
         apportion: metric.apportion,
         from_sockets: metric.from_sockets.clone(),
+        from_each_socket: metric.from_each_socket.clone(),
+        other_memory: metric.other_memory.clone(),
         not_shared_on: metric.not_shared_on.clone(),
         io: metric.io.iter().map(|(_, event)| event.clone()).collect(),
         bound: metric.bound,

@@ -81,6 +81,10 @@ pub(super) struct Metric {
     pub(super) apportion: Apportion,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) from_sockets: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) from_each_socket: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) other_memory: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) not_shared_on: Vec<Chip>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

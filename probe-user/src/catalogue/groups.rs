@@ -210,6 +210,8 @@ impl Metric {
                 Unavailable::NoPmu(pattern.glob())
             });
         }
+        let sockets = instances.iter().filter_map(|(_, instance)| instance.socket);
+        let sockets: BTreeSet<u32> = sockets.collect();
         if instances
             .iter()
             .any(|(pmu, _)| settings.narrowed(pmu).is_some())
@@ -281,30 +283,67 @@ impl Metric {
                 }
             })?;
         }
+        if sockets.len() > 2 {
+            for group in &mut groups {
+                let apart = self.by_socket(group, &sockets);
+                if let Some(apart) = apart.filter(|apart| event::parse(&apart.text(), pmus).is_ok())
+                {
+                    *group = apart;
+                }
+            }
+        }
         Ok(groups)
     }
 
-    fn group(&self, pmu: &str, place: Place) -> CounterGroup {
+    /// The group with an event for each other socket, in place of one for all of them.
+    fn by_socket(&self, group: &CounterGroup, sockets: &BTreeSet<u32>) -> Option<CounterGroup> {
+        let event = self.from_each_socket.as_ref()?;
+        let all = |(name, _): &&(String, String)| Some(name) != self.from_sockets.as_ref();
+        let mut events: Vec<_> = group.events.iter().filter(all).cloned().collect();
+        let others = sockets
+            .iter()
+            .filter(|socket| group.place.socket != Some(**socket));
+        for socket in others {
+            let place = Place {
+                peer: Some(*socket),
+                ..group.place.clone()
+            };
+            events.push((
+                self.from_each(*socket)?,
+                self.perf(event, &group.pmu, &place),
+            ));
+        }
+        let other = self.other_memory.iter();
+        events.extend(other.map(|it| (it.clone(), self.perf(it, &group.pmu, &group.place))));
+        Some(CounterGroup {
+            events,
+            ..group.clone()
+        })
+    }
+
+    /// An event of its PMU, in perf's syntax.
+    fn perf(&self, event: &str, pmu: &str, place: &Place) -> String {
         let value = |placeholder: &str| match placeholder {
             "pmu" => Some(pmu.to_owned()),
             "peer" => place.peer.map(|peer| peer.to_string()),
             "part_mask" => place.part.map(|part| format!("{:#x}", 1_u32 << part)),
             filter => place.filters.get(filter).map(|value| format!("{value:#x}")),
         };
-        let perf = |event: &str| {
-            let mut text = template::fill(&self.pmu.events[event].perf, value);
-            let more = place.filters.iter();
-            for (name, value) in more.filter(|(name, _)| !self.pmu.defaults.contains_key(*name)) {
-                let end = text.trim_end_matches('/').len();
-                text.insert_str(end, &format!(",{name}={value:#x}"));
-            }
-            (event.to_owned(), text)
-        };
-        let events = self.events();
-        let events = events.into_iter().map(perf).collect();
+        let mut text = template::fill(&self.pmu.events[event].perf, value);
+        let more = place.filters.iter();
+        for (name, value) in more.filter(|(name, _)| !self.pmu.defaults.contains_key(*name)) {
+            let end = text.trim_end_matches('/').len();
+            text.insert_str(end, &format!(",{name}={value:#x}"));
+        }
+        text
+    }
+
+    fn group(&self, pmu: &str, place: Place) -> CounterGroup {
+        let events = self.events().into_iter();
+        let events = events.map(|event| (event.to_owned(), self.perf(event, pmu, &place)));
         CounterGroup {
             pmu: pmu.to_owned(),
-            events,
+            events: events.collect(),
             place,
         }
     }

@@ -235,7 +235,8 @@ fn load_metric(
     let Expanded { formula, pmus } = references.expand(&raw.name, &raw.formula)?;
     let document = raw.document.as_deref().unwrap_or(document);
     let pmu = pmu_of(&formula, family, &pmus)?;
-    for event in raw.from_sockets.iter().chain(&raw.io) {
+    let others = [&raw.from_sockets, &raw.from_each_socket, &raw.other_memory];
+    for event in others.into_iter().flatten().chain(&raw.io) {
         let known = family.pmus.iter().flat_map(|pmu| pmu.events.keys());
         if !known.clone().any(|known| known == event) {
             return Err(MetricProblem::Event {
@@ -269,6 +270,8 @@ fn load_metric(
         section: raw.section,
         apportion: raw.apportion,
         from_sockets: raw.from_sockets,
+        from_each_socket: raw.from_each_socket,
+        other_memory: raw.other_memory,
         not_shared_on: raw.not_shared_on,
         io: io.collect(),
         bound: raw.bound,

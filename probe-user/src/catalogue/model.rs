@@ -216,9 +216,15 @@ pub struct Metric {
     /// The event that counts at the source what CPUs send to the memory of the other socket: their
     /// part of the count of that socket's event in the formula.
     pub from_sockets: Option<String>,
-    /// Chips on which that event counts what CPUs send to other memory too, so that there are no
-    /// shares.
+    /// Of more than two sockets, in place of it: the event, with `n` for a socket, that counts at
+    /// the source what CPUs send to the memory of socket n.
+    pub from_each_socket: Option<String>,
+    /// Chips on which these events count what CPUs send to other memory too.
     pub not_shared_on: Vec<Chip>,
+    /// The event of the destination that counts what its other memory gets from any CPU, opened
+    /// beside [`Self::from_each_socket`]: not more than that went there. Where it is not counted,
+    /// the chips of [`Self::not_shared_on`] have no shares.
+    pub other_memory: Option<String>,
     /// The part of devices in what the formula's event counts: events of another PMU of the family,
     /// with that PMU. Their counts are added up.
     pub io: Vec<(Arc<PmuSpec>, String)>,
@@ -257,6 +263,14 @@ impl Metric {
         let fixed = self.pmu.events.iter().find(|(_, event)| event.fixed);
         let any = fixed.or_else(|| self.pmu.events.iter().next());
         any.map(|(name, _)| name.as_str()).into_iter().collect()
+    }
+
+    /// The event that counts at the source what CPUs send to the memory of this socket, where they
+    /// are counted by destination.
+    #[must_use]
+    pub fn from_each(&self, socket: u32) -> Option<String> {
+        let event = self.from_each_socket.as_ref()?;
+        Some(event.replacen("_n_", &format!("_{socket}_"), 1))
     }
 
     /// The chips that it is valid on.

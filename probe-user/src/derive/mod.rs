@@ -5,6 +5,7 @@ mod agent_health;
 mod counts;
 mod ddio;
 mod latency;
+mod lines;
 mod metrics;
 mod neighbours;
 mod own;
@@ -32,7 +33,7 @@ pub use self::{
 };
 pub use crate::window::LiveTime;
 use crate::{
-    join::{Entity, Joined, Rows, View},
+    join::{Entity, Hottest, Joined, Rows, View},
     plan::Plan,
     window::{Gained, SpeUsage, Usage, Window},
 };
@@ -95,8 +96,14 @@ impl Report {
         self.advice = ddio::advice(self, places);
         shares::add(self, plan, window, joined);
         own::add(self, window);
-        if let (Some(samples), Some(pages @ 1..)) = (&window.samples, view.accesses) {
-            self.tables.push(pages::hot(&samples.pages, pages));
+        if let (Some(samples), Some(Hottest { pages, lines })) = (samples, view.accesses) {
+            if pages > 0 {
+                self.tables.push(pages::hot(&samples.pages, pages));
+            }
+            if lines > 0 {
+                self.tables
+                    .push(lines::hot(&samples.lines, &joined.lines, lines));
+            }
         }
     }
 }

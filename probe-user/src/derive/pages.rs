@@ -19,6 +19,7 @@ pub(super) fn hot(pages: &[(PageKey, PageRow)], shown: usize) -> Table {
     Table {
         name: "pages",
         columns: vec!["pid", "address", "spe_samples", "spe_latency_mean_cycles"],
+        counts: Vec::new(),
         rows: hottest(pages, shown).into_iter().map(row).collect(),
     }
 }

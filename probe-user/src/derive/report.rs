@@ -48,13 +48,21 @@ pub struct Table {
     pub columns: Vec<&'static str>,
     /// A cell for each column.
     pub rows: Vec<Vec<Cell>>,
+    /// What tells how much of everything the rows show, by name.
+    pub counts: Vec<(&'static str, u64)>,
 }
 
 /// A cell of a [`Table`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// A number that was counted, or an identifier.
     Number(u64),
+    /// One of several numbers that were counted.
+    Count(u64),
+    /// A word, or a text that tells the row apart.
+    Text(String),
+    /// Whose the row is.
+    Owner(Subject),
     /// An address in memory.
     Address(u64),
     /// A value; None where there is none.

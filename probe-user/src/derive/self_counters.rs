@@ -138,6 +138,10 @@ self_counters! {
             "Exits of threads that were not told in time";
         Counter "spe_unpaged_records" "" = |it| it.sum.unpaged,
             "Records that the table of pages did not take in";
+        Counter "spe_lined_records" "" = |it| it.sum.lined,
+            "Loads and stores with an address and an owner, where cache lines are shown";
+        Counter "spe_unlined_records" "" = |it| it.sum.unlined,
+            "Those of them that the table of cache lines did not take in";
         Gauge "spe_ns_per_record" "ns" = |it| it.per_record(it.sum.nanos),
             "Mean cost of a decoded record";
         Gauge "spe_ns_per_record_by_bpf_stats" "ns" = |it| {

@@ -56,6 +56,7 @@ pub(super) fn check(
         AREA.ok("driver", names.join(", ")),
         page_size(subject),
         context(config),
+        physical(subject),
         buffers(subject),
     ]
 }
@@ -152,6 +153,33 @@ fn context(config: Option<&KernelConfig>) -> Finding {
             loss.advise("make the kernel's configuration readable (see config above)"),
         ),
     }
+}
+
+/// The driver gives physical addresses by the rule for kernel profiling (`perf_allow_kernel`).
+fn physical(subject: &Subject) -> Finding {
+    let check = "physical addresses";
+    if subject.has(CapabilitySet::PERFMON) {
+        return AREA.ok(check, "CAP_PERFMON allows them");
+    }
+    let level = subject.proc("sys/kernel/perf_event_paranoid");
+    let level = level.as_deref().map_or("", str::trim);
+    if level.parse::<i64>().is_ok_and(|level| level <= 1) {
+        return AREA.ok(check, format!("kernel.perf_event_paranoid is {level}"));
+    }
+    let binary = subject.process.binary.display();
+    let loss = Loss::of(
+        "cache lines that several processes share: without physical addresses \
+         `mem --hot-lines` tells lines apart within each process",
+    )
+    .run(
+        "grant the capability",
+        format!("sudo setcap cap_bpf,cap_perfmon+ep {binary}"),
+    );
+    AREA.degraded(
+        check,
+        "no CAP_PERFMON, and kernel.perf_event_paranoid is above 1",
+        loss,
+    )
 }
 
 /// AUX buffers are locked memory: past the limit they need a capability (kernel/events/core.c,

@@ -1,13 +1,13 @@
 //! A report as CSV: one line per value.
 
-use std::io;
+use std::{borrow::Cow, io};
 
 use super::{
     Options,
     label::{label, short},
     printable::printable,
 };
-use crate::derive::{Cell, Kind, Method, Part, Report, Series, Subject, Value, served_name};
+use crate::derive::{Cell, Kind, Method, Part, Report, Series, Subject, Table, Value, served_name};
 
 const HEADING: [&str; 23] = [
     "elapsed_s",
@@ -102,26 +102,16 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io:
     }
     for table in &report.tables {
         for row in &table.rows {
-            let mut line = Line {
+            lines.add_row(table, row)?;
+        }
+        for (metric, count) in &table.counts {
+            lines.add(&Line {
                 kind: table.name,
+                metric,
+                value: count.to_string(),
+                raw: count.to_string(),
                 ..Line::default()
-            };
-            let mut name = String::new();
-            for (column, cell) in table.columns.iter().zip(row) {
-                match cell {
-                    Cell::Number(number) if *column == "pid" => name = number.to_string(),
-                    Cell::Number(number) => line.raw = number.to_string(),
-                    Cell::Address(address) => line.address = format!("{address:#x}"),
-                    Cell::Estimate(estimate) => {
-                        line.metric = column;
-                        let Some(estimate) = estimate else { continue };
-                        line.value = estimate.value.to_string();
-                        ends(&mut line, estimate.interval);
-                    }
-                }
-            }
-            line.name = &name;
-            lines.add(&line)?;
+            })?;
         }
     }
     lines.csv.flush()
@@ -201,6 +191,49 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
+    /// A row of a list: what tells it apart is in each of its lines. A number has one beside its
+    /// estimate; several have one each.
+    fn add_row(&mut self, table: &Table, row: &[Cell]) -> io::Result<()> {
+        let cells = || table.columns.iter().zip(row);
+        let mut of_row = Line {
+            kind: table.name,
+            ..Line::default()
+        };
+        let mut name = Cow::default();
+        for (column, cell) in cells() {
+            match cell {
+                Cell::Number(number) if *column == "pid" => name = number.to_string().into(),
+                Cell::Number(number) => of_row.raw = number.to_string(),
+                Cell::Address(address) => of_row.address = format!("{address:#x}"),
+                Cell::Text(text) if *column == "line" => of_row.address.clone_from(text),
+                Cell::Owner(owner) => name = label(owner).1,
+                Cell::Count(_) | Cell::Text(_) | Cell::Estimate(_) => {}
+            }
+        }
+        of_row.name = &name;
+        for (column, cell) in cells() {
+            let mut line = Line {
+                metric: column,
+                ..of_row.clone()
+            };
+            match cell {
+                Cell::Count(count) => {
+                    line.value = count.to_string();
+                    line.raw.clone_from(&line.value);
+                }
+                Cell::Text(text) if *column != "line" => line.value.clone_from(text),
+                Cell::Estimate(Some(estimate)) => {
+                    line.value = estimate.value.to_string();
+                    ends(&mut line, estimate.interval);
+                }
+                Cell::Estimate(None) => {}
+                Cell::Number(_) | Cell::Address(_) | Cell::Owner(_) | Cell::Text(_) => continue,
+            }
+            self.add(&line)?;
+        }
+        Ok(())
+    }
+
     /// One line, as text that is safe to look at.
     fn add(&mut self, line: &Line<'_>) -> io::Result<()> {
         let fields: [&str; HEADING.len()] = [

@@ -16,7 +16,7 @@ use self::{
 };
 use super::{Options, printable::PrintableJson};
 use crate::{
-    derive::{Finding, Group, Part, Report, Subject, Table},
+    derive::{Cell, Finding, Group, Part, Report, Subject, Table},
     sys::clock::nanos,
 };
 
@@ -119,7 +119,10 @@ impl Serialize for Line<'_> {
         };
         map.serialize_entry("missing", &Object(missing))?;
         for table in &report.tables {
-            map.serialize_entry(table.name, &OfTable(table))?;
+            map.serialize_entry(table.name, &OfTable(report, table))?;
+            for (name, count) in &table.counts {
+                map.serialize_entry(name, count)?;
+            }
         }
         if options.with_self {
             let own = || {
@@ -160,13 +163,13 @@ impl Serialize for OfFinding<'_> {
     }
 }
 
-struct OfTable<'a>(&'a Table);
+struct OfTable<'a>(&'a Report, &'a Table);
 
-impl Serialize for OfTable<'_> {
+impl<'a> Serialize for OfTable<'a> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Table { columns, rows, .. } = self.0;
+        let Self(report, Table { columns, rows, .. }) = *self;
+        let cells = |row: &'a [Cell]| row.iter().map(move |cell| OfCell(report, cell));
         let rows = rows.iter();
-        serializer
-            .collect_seq(rows.map(|row| Object(move || columns.iter().zip(row.iter().map(OfCell)))))
+        serializer.collect_seq(rows.map(|row| Object(move || columns.iter().zip(cells(row)))))
     }
 }

@@ -143,7 +143,8 @@ impl<'a> Page<'a> {
     }
 
     fn below(&self, options: Options) -> Vec<String> {
-        let mut lines = notes::reasons(self);
+        let mut lines = notes::lists(self.report);
+        lines.extend(notes::reasons(self));
         lines.extend(shares::notes(self));
         lines.extend(notes::findings(
             self.report,

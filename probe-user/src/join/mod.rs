@@ -1,5 +1,6 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
+mod lines;
 mod naming;
 mod rows;
 pub mod share;
@@ -8,9 +9,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use probe_common::CgroupId;
 
+pub(crate) use self::lines::add as add_lines;
 pub(crate) use self::naming::Naming;
-pub use self::rows::Rows;
 use self::share::{MetricShares, Part, Shares};
+pub use self::{lines::Line, rows::Rows};
 use crate::{
     plan::Plan,
     snapshot::Names,
@@ -92,9 +94,17 @@ pub struct View {
     pub command: Option<CommandOwner>,
     /// True where the hook cannot tell idle from the root cgroup.
     pub merged_idle: bool,
-    /// Whether sampled accesses are shown by what they did and where they were served, and how many
-    /// of each process's most accessed pages.
-    pub accesses: Option<usize>,
+    /// Whether sampled accesses are shown by what they did and where they were served.
+    pub accesses: Option<Hottest>,
+}
+
+/// How many are shown of what is accessed most; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hottest {
+    /// Pages of each process.
+    pub pages: usize,
+    /// Cache lines that CPUs or owners share.
+    pub lines: usize,
 }
 
 /// Shares of one metric on one socket, by entity.
@@ -113,6 +123,8 @@ pub struct Joined {
     pub rows: Rows<Usage>,
     /// What was sampled, in a session that samples.
     pub samples: Option<Rows<SpeUsage>>,
+    /// The cache lines that were accessed, where they are kept.
+    pub lines: Vec<Line>,
     /// Who caused what sockets counted.
     pub shares: Vec<EntityShares>,
     /// Bytes that resctrl counted, by entity and socket.
@@ -156,6 +168,10 @@ impl View {
                 let before = before.and_then(|before| before.samples.as_ref());
                 Rows::new(&naming, &samples.usage, window.start, before)
             }),
+            lines: window
+                .samples
+                .as_ref()
+                .map_or_else(Vec::new, |samples| lines::by_owner(&samples.lines, &naming)),
             shares,
             monitored: share::monitored(window, &naming),
             naming,

@@ -3,9 +3,15 @@
 //! made by others, such as a container runtime with `intelRdt.enableMonitoring`; pmuscope makes
 //! none.
 //!
-//! The count is of what the tasks moved through the last-level cache of a socket, read or written,
-//! from memory anywhere: beside a share of a socket's reads it is a measure of its own and not the
-//! same quantity.
+//! Most machines monitor the last-level cache (`mon_L3_*`): what the tasks moved through that of a
+//! socket, read or written, from memory anywhere. Where MPAM's monitors are at the memory, as on
+//! NVIDIA's Vera, there are `mon_MB_*`, numbered by NUMA node: what the tasks moved of that node's
+//! memory. Either is a measure of its own beside a share of a socket's reads, and not the same
+//! quantity.
+//!
+//! Of `mon_MB_*` and `mbm_MB_assignments` no kernel has documentation yet: both are as NVIDIA's
+//! selftests for Grace and Vera read them (`mpam_mbm_test.sh` of 2026, and `CON_MBM_TOTAL_BYTES_PATH`
+//! in `tools/testing/selftests/resctrl/resctrl_val.c` of the same series).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -73,7 +79,9 @@ pub(crate) struct Reader {
     proc: PathBuf,
     hierarchy: Hierarchy,
     /// The socket of each L3 cache, by the cache's id.
-    sockets: BTreeMap<u32, u32>,
+    caches: BTreeMap<u32, u32>,
+    /// The socket of each NUMA node; one without CPUs is of none.
+    nodes: BTreeMap<u32, u32>,
     groups: Option<(Duration, Vec<Arc<Group>>)>,
     /// Whether the user was told that a group has no counter.
     told: bool,
@@ -91,7 +99,8 @@ impl Reader {
             root,
             proc: machine.procfs().to_owned(),
             hierarchy: hierarchy.clone(),
-            sockets: caches(machine.sysfs(), topology),
+            caches: caches(machine.sysfs(), topology),
+            nodes: topology.sockets_of_nodes(),
             groups: None,
             told: false,
         })
@@ -103,12 +112,14 @@ impl Reader {
             self.groups = Some((now, self.groups()));
         }
         let groups = self.groups.iter().flat_map(|(_, groups)| groups);
-        let unassigned = groups.clone().find(|group| is_unassigned(&group.path));
-        if let Some(group) = unassigned.filter(|_| !self.told) {
-            let path = group.path.display();
+        let unassigned = groups
+            .clone()
+            .find_map(|group| Some((&group.path, unassigned(&group.path)?)));
+        if let Some((path, at)) = unassigned.filter(|_| !self.told) {
+            let path = path.display();
             tracing::warn!(
                 "resctrl counts nothing of {path}, as no counter is assigned to it \
-                 (mbm_assign_mode): `echo 'mbm_total_bytes:*=e' > {path}/mbm_L3_assignments` \
+                 (mbm_assign_mode): `echo 'mbm_total_bytes:*=e' > {path}/mbm_{at}_assignments` \
                  assigns one"
             );
             self.told = true;
@@ -151,13 +162,21 @@ impl Reader {
     /// socket.
     fn bytes(&self, group: &Path) -> BTreeMap<u32, u64> {
         let mut sockets: BTreeMap<u32, Option<u64>> = BTreeMap::new();
-        for domain in directories(&group.join("mon_data")) {
-            let name = domain.file_name().and_then(|name| name.to_str());
-            let cache = name.and_then(|name| name.strip_prefix("mon_L3_")?.parse().ok());
-            let Some(socket) = cache.and_then(|cache: u32| self.sockets.get(&cache)) else {
+        let mut domains: Vec<_> = domains(group).collect();
+        // Where both had it, their sum would be none of both.
+        if domains.iter().any(|domain| domain.at == "L3") {
+            domains.retain(|domain| domain.at == "L3");
+        }
+        for domain in domains {
+            let known = if domain.at == "L3" {
+                &self.caches
+            } else {
+                &self.nodes
+            };
+            let Some(socket) = known.get(&domain.number) else {
                 continue;
             };
-            let text = fs::read_to_string(domain.join("mbm_total_bytes")).ok();
+            let text = fs::read_to_string(&domain.bytes).ok();
             let bytes = text.and_then(|text| text.trim().parse::<u64>().ok());
             let sum = sockets.entry(*socket).or_insert(Some(0));
             *sum = sum
@@ -171,13 +190,37 @@ impl Reader {
     }
 }
 
-/// Whether a group has no counter on some cache: there are fewer counters than groups where they
-/// are assigned (`mbm_assign_mode`, AMD's ABMC and Arm's MPAM).
-fn is_unassigned(group: &Path) -> bool {
-    directories(&group.join("mon_data")).any(|domain| {
-        let text = fs::read_to_string(domain.join("mbm_total_bytes"));
-        text.is_ok_and(|text| text.trim() == "Unassigned")
+/// A monitor that counts a group's bytes.
+struct Domain {
+    /// Where it is: `L3` or `MB`.
+    at: &'static str,
+    /// Of the cache, or of the NUMA node.
+    number: u32,
+    bytes: PathBuf,
+}
+
+/// Those of a group. Other resources have directories with longer names (`mon_MB_HLIM_00`).
+fn domains(group: &Path) -> impl Iterator<Item = Domain> + use<> {
+    directories(&group.join("mon_data")).filter_map(|path| {
+        let name = path.file_name()?.to_str()?.strip_prefix("mon_")?;
+        let (at, number) = ["L3", "MB"].into_iter().find_map(|at| {
+            let number = name.strip_prefix(at)?.strip_prefix('_')?;
+            Some((at, number.parse().ok()?))
+        })?;
+        let bytes = path.join("mbm_total_bytes");
+        bytes.exists().then_some(Domain { at, number, bytes })
     })
+}
+
+/// Where a group has no counter: there are fewer counters than groups where they are assigned
+/// (`mbm_assign_mode`, AMD's ABMC and Arm's MPAM).
+fn unassigned(group: &Path) -> Option<&'static str> {
+    let mut domains = domains(group);
+    let found = domains.find(|domain| {
+        let text = fs::read_to_string(&domain.bytes);
+        text.is_ok_and(|text| text.trim() == "Unassigned")
+    });
+    found.map(|domain| domain.at)
 }
 
 /// Where it is mounted, by `<proc>/self/mountinfo`.
@@ -224,102 +267,4 @@ fn caches(sysfs: &Path, topology: &Topology) -> BTreeMap<u32, u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{machine::Roots, sys::tree::Tree};
-
-    struct Fixture(Tree);
-
-    impl Fixture {
-        /// Two sockets with L3 caches 0 and 40, and a task 17 in a container.
-        fn new() -> Self {
-            let tree = Self(Tree::new());
-            for (cpu, cache) in [(0, 0), (1, 40)] {
-                let dir = format!("sys/devices/system/cpu/cpu{cpu}/cache/index3");
-                tree.write(&format!("{dir}/level"), "3\n");
-                tree.write(&format!("{dir}/id"), &format!("{cache}\n"));
-            }
-            tree.write("proc/17/cgroup", "0::/pod/a\n");
-            tree.write("cgroup/pod/a/cgroup.procs", "17\n");
-            tree
-        }
-
-        fn write(&self, file: &str, text: &str) {
-            self.0.write(file, text);
-        }
-
-        fn group(&self, path: &str, tasks: &str, bytes: [&str; 2]) {
-            let dir = format!("sys/fs/resctrl/{path}");
-            self.write(&format!("{dir}/tasks"), tasks);
-            for (cache, bytes) in ["00", "40"].into_iter().zip(bytes) {
-                self.write(
-                    &format!("{dir}/mon_data/mon_L3_{cache}/mbm_total_bytes"),
-                    bytes,
-                );
-            }
-        }
-
-        fn reader(&self) -> Option<Reader> {
-            let hierarchy = Hierarchy {
-                mount: self.0.join("cgroup"),
-                root: "/".to_owned(),
-            };
-            let machine = Machine::at(Roots::below(self.0.path()));
-            Reader::new(&machine, &hierarchy, &Topology::of(&[0, 1]))
-        }
-    }
-
-    type Named = (String, usize, Vec<(u32, u64)>);
-
-    fn named(list: &[Monitored]) -> Vec<Named> {
-        let of = |monitored: &Monitored| {
-            let name = monitored.group.path.file_name().unwrap();
-            let bytes = monitored
-                .bytes
-                .iter()
-                .map(|(socket, bytes)| (*socket, *bytes));
-            let name = name.to_string_lossy().into_owned();
-            (name, monitored.group.cgroups.len(), bytes.collect())
-        };
-        list.iter().map(of).collect()
-    }
-
-    #[test]
-    fn control_and_monitoring_groups_are_read_by_socket() {
-        let tree = Fixture::new();
-        assert!(tree.reader().is_none(), "not mounted");
-        tree.group("mon_groups/a", "17\n", ["100\n", "7\n"]);
-        assert!(tree.reader().is_none(), "a directory is no mount");
-        let mount = "40 29 0:50 / /sys/fs/resctrl rw - resctrl resctrl rw\n";
-        tree.write("proc/self/mountinfo", mount);
-        // Tasks 17 and 18; the second has exited.
-        tree.group("gold", "17\n18\n", ["4096\n", "Unavailable\n"]);
-        tree.group("gold/mon_groups/b", "", ["Unassigned\n", "Error\n"]);
-        tree.write("sys/fs/resctrl/info/L3_MON/num_rmids", "16\n");
-        let mut reader = tree.reader().unwrap();
-        assert!(!reader.told);
-        let first = reader.read(Duration::from_secs(1));
-        assert_eq!(
-            named(&first),
-            [
-                ("gold".to_owned(), 1, vec![(0, 4096)]),
-                ("a".to_owned(), 1, vec![(0, 100), (1, 7)]),
-                ("b".to_owned(), 0, vec![]),
-            ]
-        );
-        // Of b no counter is assigned, which is said once.
-        assert!(reader.told);
-        tree.group("mon_groups/a", "17\n", ["150\n", "6\n"]);
-        tree.group("mon_groups/new", "17\n", ["1\n", "1\n"]);
-        let later = reader.read(Duration::from_secs(7));
-        // A counter that went back tells nothing, nor does a group that has just been made.
-        assert_eq!(
-            named(&deltas(&first, &later)),
-            [
-                ("gold".to_owned(), 1, vec![(0, 0)]),
-                ("a".to_owned(), 1, vec![(0, 50)]),
-                ("b".to_owned(), 0, vec![]),
-            ]
-        );
-    }
-}
+mod tests;

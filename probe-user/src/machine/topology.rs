@@ -75,6 +75,15 @@ impl Topology {
         cpus.iter().find_map(|cpu| self.socket(cpu))
     }
 
+    /// The sockets of all NUMA nodes with CPUs, by node.
+    #[must_use]
+    pub fn sockets_of_nodes(&self) -> BTreeMap<u32, u32> {
+        let nodes = self.nodes.keys();
+        nodes
+            .filter_map(|node| Some((*node, self.socket_of_node(*node)?)))
+            .collect()
+    }
+
     /// How many sockets there are; 1 where the machine does not tell.
     #[must_use]
     pub fn sockets(&self) -> u32 {

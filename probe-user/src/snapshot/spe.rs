@@ -7,7 +7,9 @@ use std::{
 
 use probe_common::{
     CgroupId,
-    spe::{LATENCY_BUCKETS, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow},
+    spe::{
+        LATENCY_BUCKETS, LineKey, LineRow, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +141,9 @@ pub struct SpeReading {
     pub freed: Vec<(SpeKey, SpeCounts)>,
     /// Pages by process; empty where none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
+    /// Cache lines by owner and CPU; empty where none are kept.
+    #[serde(default)]
+    pub lines: Vec<(LineKey, LineRow)>,
     /// Data-source tables by CPU.
     pub tables: Arc<BTreeMap<u32, SourceTable>>,
     /// What the programs say of themselves.

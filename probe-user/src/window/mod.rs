@@ -10,8 +10,11 @@ use std::{
 use probe_common::CgroupId;
 
 pub(crate) use self::counted::float;
-pub use self::counted::{Counted, LiveTime};
 use self::usage::Gains;
+pub use self::{
+    counted::{Counted, LiveTime},
+    lines::Lines,
+};
 use crate::{
     devices::DeviceDeltas,
     machine::resctrl::{self, Monitored},
@@ -146,6 +149,7 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
 }
 
 mod counted;
+mod lines;
 mod spe;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -8,7 +8,7 @@ use std::{
 
 use probe_common::spe::{Class, PageKey, PageRow, Source};
 
-use super::{Gained, Owner, Sum as _};
+use super::{Gained, Lines, Owner, Sum as _};
 use crate::snapshot::{Names, Snapshot, SpeCounts, SpeHealth};
 
 /// Where an access was served.
@@ -40,6 +40,8 @@ pub struct SpeWindow {
     pub on_socket: BTreeMap<(u32, Owner), SpeUsage>,
     /// Gains by page; empty where none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
+    /// Gains by cache line; nothing where none are kept.
+    pub lines: Lines,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
     /// The programs' account of themselves as of the later snapshot, since the session began.
@@ -99,6 +101,7 @@ impl SpeWindow {
             usage,
             on_socket,
             pages: pages.collect(),
+            lines: Lines::between(before, now),
             names: Arc::clone(&later.names),
             health: now.health.clone(),
         })
@@ -144,6 +147,7 @@ pub(crate) mod tests {
             total: Gained::default(),
             on_socket,
             pages: Vec::new(),
+            lines: Lines::default(),
             names: Arc::clone(&crate::window::tests::empty().names),
             health: SpeHealth {
                 hook: SpeHook::Fentry,
@@ -186,6 +190,7 @@ pub(crate) mod tests {
             rows,
             freed,
             pages: Vec::new(),
+            lines: Vec::new(),
             tables: Arc::default(),
             health,
         });

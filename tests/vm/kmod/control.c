@@ -14,6 +14,7 @@
  *   spe KEY VALUE                   arm_spe_0: one of the settings in README.md
  *   spe clear                       no operations in the mix
  *   spe op TGID WEIGHT load|store|branch|other OP SOURCE|- TOTAL SPREAD ISSUE XLAT EVENTS
+ *                                   [ADDRESS]
  *                                   one more operation; TGID 0: for all processes
  *                                   that have no operations of their own
  *   spe reset                       empty the account and the statistics

@@ -40,6 +40,7 @@ struct spe_op {
 	u16 total, spread; /* total latency: total + 0..spread, evenly */
 	u16 issue, xlat;
 	u16 events;
+	u64 address; /* of all its accesses, virtual and physical; 0: anywhere in its process */
 };
 
 /*

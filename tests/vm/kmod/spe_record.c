@@ -159,6 +159,8 @@ static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 	memset(w.out, 0, SPE_RECORD);
 	pc += (op - set->ops) * 4;
 	data += spe_random(c) % 0x10000 & ~7ULL;
+	if (op->address)
+		data = op->address;
 	if (invalid && c->stats.invalid % 2)
 		data = 0;
 	packet(&w, 0, 0xb0, 8, (pc & ADDRESS) | el << 61 | NS);

@@ -119,16 +119,16 @@ static int set_field(struct spe_settings *s, const char *key, u64 value)
 	return -EINVAL;
 }
 
-/* TGID WEIGHT CLASS OP SOURCE|- TOTAL SPREAD ISSUE XLAT EVENTS */
+/* TGID WEIGHT CLASS OP SOURCE|- TOTAL SPREAD ISSUE XLAT EVENTS [ADDRESS] */
 static int add_op(struct spe_settings *s, const char *args)
 {
 	char class[8], source[12];
-	struct spe_op op;
+	struct spe_op op = {};
 	int op_code, i;
 
-	if (sscanf(args, "%i %i %7s %i %11s %hi %hi %hi %hi %hi", &op.tgid, &op.weight, class,
-		   &op_code, source, &op.total, &op.spread, &op.issue, &op.xlat,
-		   &op.events) != 10)
+	if (sscanf(args, "%i %i %7s %i %11s %hi %hi %hi %hi %hi %lli", &op.tgid, &op.weight,
+		   class, &op_code, source, &op.total, &op.spread, &op.issue, &op.xlat,
+		   &op.events, &op.address) < 10)
 		return -EINVAL;
 	i = match_string(spe_class_names, ARRAY_SIZE(spe_class_names), class);
 	if (i < 0)

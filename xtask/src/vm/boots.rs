@@ -86,6 +86,7 @@ const SPE: Tests = Tests {
         "mem_record::",
         "spe::",
         "spe_clock::",
+        "spe_lines::",
         "spe_lives::",
         "spe_losses::",
     ],

@@ -214,7 +214,7 @@ fn window(plan: &Plan, sampled: bool) -> Window {
 fn series_of_container(plan: &Plan, sampled: bool) -> usize {
     let window = window(plan, sampled);
     let view = View {
-        accesses: sampled.then_some(0),
+        accesses: sampled.then(Hottest::default),
         ..View::default()
     };
     let joined = view.join(plan, &window, None);

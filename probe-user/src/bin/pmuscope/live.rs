@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use probe_common::CgroupId;
 use probe_user::{
     emit::{Emitter, Format},
-    join::{By, CommandOwner, View},
+    join::{By, CommandOwner, Hottest, View},
     machine::cgroup::Hierarchy,
     names::resolver::{DEFAULT_LABELS, Resolver, ResolverConfig, RuntimeEndpoint},
     pipeline::{Pipeline, every, tick},
@@ -121,8 +121,9 @@ pub(crate) struct Run<'a, S> {
     pub(crate) hierarchy: &'a Hierarchy,
     /// How long the turn of a counter group lasts, if the user sets it.
     pub(crate) turn: Option<Duration>,
-    /// Whether sampled accesses are shown, and how many pages ([`View::accesses`]).
-    pub(crate) accesses: Option<usize>,
+    /// Whether sampled accesses are shown, and how many of the hottest pages and lines
+    /// ([`View::accesses`]).
+    pub(crate) accesses: Option<Hottest>,
     /// Begins the session; it is told whether to follow the command's processes, and who knows
     /// names.
     pub(crate) start: S,

@@ -61,9 +61,9 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
     for ((entity, socket), bytes) in &joined.monitored {
         let metric = report.add_metric(Metric {
             name: "resctrl_bandwidth".to_owned(),
-            help:
-                "Memory traffic of the row on that socket, read and written, as resctrl counted it"
-                    .to_owned(),
+            help: "Memory traffic of the row on that socket, read and written, as resctrl counted \
+                 it: at the last-level cache, or at the memory (mon_MB_*)"
+                .to_owned(),
             unit: "GB/s".to_owned(),
             kind: Kind::Gauge,
             counting: Counting::All,

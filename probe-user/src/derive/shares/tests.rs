@@ -1,6 +1,7 @@
 //! From `-M` to shares on the fixture machines: what is planned, counted by hand, and shared out.
 
 mod devices;
+mod sockets;
 mod weights;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};

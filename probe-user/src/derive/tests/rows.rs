@@ -208,7 +208,7 @@ fn who_was_only_sampled_has_a_row() {
     samples.total = Gained::first(total, Duration::ZERO);
     window.samples = Some(samples);
     let view = View {
-        accesses: Some(0),
+        accesses: Some(Hottest::default()),
         ..View::default()
     };
     let joined = view.join(&plan, &window, None);

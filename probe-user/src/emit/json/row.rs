@@ -129,7 +129,12 @@ impl Serialize for OfPlace<'_> {
     }
 }
 
-fn who<M: SerializeMap>(map: &mut M, report: &Report, subject: &Subject) -> Result<(), M::Error> {
+/// Whom a row or a cell names.
+pub(super) fn who<M: SerializeMap>(
+    map: &mut M,
+    report: &Report,
+    subject: &Subject,
+) -> Result<(), M::Error> {
     let (kind, name) = label(subject);
     map.serialize_entry("kind", kind)?;
     map.serialize_entry("name", &name)?;

@@ -5,7 +5,7 @@ use serde::{
     ser::{Error as _, SerializeMap},
 };
 
-use super::Display;
+use super::{Display, row::who};
 use crate::derive::{Attributes, Cell, Estimate, Method, Report, Series, Value};
 
 /// The value of a series in its window. One that could not be had is null, with its reason.
@@ -126,12 +126,19 @@ fn whole<S: Serializer>(number: f64, serializer: S) -> Result<S::Ok, S::Error> {
     }
 }
 
-pub(super) struct OfCell<'a>(pub(super) &'a Cell);
+/// A cell of a table of this report.
+pub(super) struct OfCell<'a>(pub(super) &'a Report, pub(super) &'a Cell);
 
 impl Serialize for OfCell<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Cell::Number(number) => number.serialize(serializer),
+        match self.1 {
+            Cell::Number(number) | Cell::Count(number) => number.serialize(serializer),
+            Cell::Text(text) => text.serialize(serializer),
+            Cell::Owner(owner) => {
+                let mut map = serializer.serialize_map(None)?;
+                who(&mut map, self.0, owner)?;
+                map.end()
+            }
             Cell::Address(address) => serializer.collect_str(&format_args!("{address:#x}")),
             Cell::Estimate(None) => serializer.serialize_none(),
             Cell::Estimate(Some(estimate)) => {

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     derive::{self, Group, Part, Series, served_name},
+    emit::{label::short, printable::printable},
     window::float,
 };
 
@@ -129,6 +130,14 @@ fn count(page: &Page<'_>, name: &str) -> Column {
     }
 }
 
+/// The same of what is no part of a sum.
+fn no_sum(column: Column) -> Column {
+    Column {
+        adds_up: false,
+        ..column
+    }
+}
+
 /// A row; None where nothing was sampled in this window. The first series has the operations.
 fn row(
     page: &Page<'_>,
@@ -163,6 +172,14 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
         match *name {
             "pid" => grid.heads.push("pid".to_owned()),
             "address" => grid.heads.push("page".to_owned()),
+            "line" | "sharing" | "owner" => grid.heads.push((*name).to_owned()),
+            "bytes_read" => grid.heads.push("read at".to_owned()),
+            "bytes_written" => grid.heads.push("written at".to_owned()),
+            "spe_reads" => grid.columns.push(count(page, "reads")),
+            "spe_writes" => grid.columns.push(count(page, "writes")),
+            "spe_from_other_cores" => grid.columns.push(count(page, "from other cores")),
+            "cpus" => grid.columns.push(no_sum(count(page, "CPUs"))),
+            "line_cpus" => grid.columns.push(no_sum(count(page, "CPUs of the line"))),
             "spe_samples" => grid.columns.push(count(page, "samples")),
             "spe_latency_mean_cycles" => grid.columns.push(MEAN_LATENCY.column(page)),
             name => grid.columns.push(count(page, name)),
@@ -175,8 +192,12 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
                 derive::Cell::Number(number) if *name == "pid" => {
                     row.labels.push(number.to_string());
                 }
+                derive::Cell::Text(text) => row.labels.push(text.clone()),
+                derive::Cell::Owner(owner) => {
+                    row.labels.push(printable(&short(owner)).into_owned());
+                }
                 derive::Cell::Address(address) => row.labels.push(format!("{address:#x}")),
-                derive::Cell::Number(number) => {
+                derive::Cell::Number(number) | derive::Cell::Count(number) => {
                     row.cells.push(Cell::Number(Number::plain(float(*number))));
                 }
                 derive::Cell::Estimate(estimate) => {

@@ -103,7 +103,9 @@ impl Grid {
             }
             if needed(&drawn, &labels) > room {
                 let beside = room.saturating_sub(widths(&drawn));
-                labels.fit(beside.max(room * 2 / 5));
+                // Of many labels most are no names, but what is shown.
+                let fifths = if self.heads.len() > 2 { 4 } else { 2 };
+                labels.fit(beside.max(room * fifths / 5));
             }
         }
         let beside = room.map(|room| room.saturating_sub(labels.width()));

@@ -30,6 +30,28 @@ struct Cause<'a> {
     rows: Vec<String>,
 }
 
+/// How much of everything the lists show.
+pub(super) fn lists(report: &Report) -> Vec<String> {
+    let lists = report.tables.iter();
+    lists
+        .filter_map(|list| {
+            let count = |name| {
+                list.counts
+                    .iter()
+                    .find(|(of, _)| *of == name)
+                    .map(|(_, n)| n)
+            };
+            let (all, kept) = (count("spe_line_samples")?, count("spe_line_samples_kept")?);
+            let shared = count("lines_shared")?;
+            Some(format!(
+                " - {}: {shared} are shared, of those that the kernel's table holds; they have \
+                 {kept} of {all} samples with an address",
+                list.name
+            ))
+        })
+        .collect()
+}
+
 /// A line for each cause.
 pub(super) fn reasons(page: &Page<'_>) -> Vec<String> {
     let report = page.report;

@@ -95,6 +95,7 @@ pub(in crate::emit) fn report() -> Report {
     it.report.tables.push(Table {
         name: "pages",
         columns: vec!["pid", "address", "spe_samples", "spe_latency_mean_cycles"],
+        counts: Vec::new(),
         rows: [(7, Some(12.5)), (1, None)]
             .map(|(samples, mean)| {
                 vec![
@@ -106,6 +107,7 @@ pub(in crate::emit) fn report() -> Report {
             })
             .into(),
     });
+    it.report.tables.push(lines());
     it.report.findings = vec![Finding {
         socket: 0,
         text: "writes of socket 0 go past the cache".to_owned(),
@@ -115,6 +117,54 @@ pub(in crate::emit) fn report() -> Report {
         lowers: &["misses", "memory_bandwidth"],
     }];
     it.report
+}
+
+/// A cache line that two containers share, and nobody knows who served it.
+fn lines() -> Table {
+    let row = |owner: Entity, read: &str, written: &str, peers: Option<f64>| {
+        vec![
+            Cell::Text("phys:0x80001040".to_owned()),
+            Cell::Text("disjoint".to_owned()),
+            Cell::Owner(Subject::Entity(owner)),
+            Cell::Text(read.to_owned()),
+            Cell::Text(written.to_owned()),
+            Cell::Count(7),
+            Cell::Count(u64::MAX),
+            Cell::Estimate(peers.map(Estimate::exact)),
+            Cell::Count(2),
+        ]
+    };
+    let container = Entity::Container {
+        id: "0123456789abcdef".repeat(4).as_str().into(),
+        pod: None,
+    };
+    let process = Entity::Process {
+        tgid: 42,
+        name: Some(HOSTILE.into()),
+    };
+    Table {
+        name: "lines",
+        columns: vec![
+            "line",
+            "sharing",
+            "owner",
+            "bytes_read",
+            "bytes_written",
+            "spe_reads",
+            "spe_writes",
+            "spe_from_other_cores",
+            "cpus",
+        ],
+        rows: vec![
+            row(container, "0 8-15", "0", Some(3.0)),
+            row(process, "", "32", None),
+        ],
+        counts: vec![
+            ("spe_line_samples", 100),
+            ("spe_line_samples_kept", 27),
+            ("lines_shared", 1),
+        ],
+    }
 }
 
 /// What a process may call itself.

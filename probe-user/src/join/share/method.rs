@@ -116,8 +116,8 @@ pub enum NoShare {
         "the traffic, or the part of it that devices and other sockets caused, could not be counted"
     )]
     NotMeasured,
-    /// More than two sockets read from each other, and each counts them together.
-    #[error("each of more than two sockets counts together what it reads from all others")]
+    /// More than two sockets access each other's memory, and each counts the others together.
+    #[error("each of more than two sockets counts together what it sends to all others")]
     ManySockets,
     /// CPUs of several sockets read the memory, and what each sent is not counted.
     #[error(

@@ -69,6 +69,8 @@ pub struct Traffic {
     /// What the CPUs of each other socket say they sent here. Source and destination do not count
     /// the same ([`Self::mismatch`]), so these are no part of `measured` to the last count.
     pub from_sockets: BTreeMap<u32, u64>,
+    /// The most of that which may have gone to other memory of this socket.
+    pub elsewhere: u64,
     /// How far what the source of traffic between sockets counts may be from what its destination
     /// does, in thousandths ([`crate::catalogue::PmuSpec::mismatch`]).
     pub mismatch: u64,

@@ -53,13 +53,14 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
                     continue;
                 }
                 let shares = |counted: Counted| {
-                    if chip.is_some_and(|chip| planned.metric.not_shared_on.contains(&chip)) {
-                        Err(NoShare::BothMemories)
-                    } else if apportion.is_of_device() {
+                    if apportion.is_of_device() {
                         let devices = plan.devices_of(events, socket);
                         device::shares(apportion, &devices, counted.count, window, naming)
                     } else {
-                        by_cpus(planned, window, &weights, socket, counted)
+                        let both =
+                            chip.is_some_and(|chip| planned.metric.not_shared_on.contains(&chip));
+                        let traffic = traffic(planned, window, socket, counted, both)?;
+                        by_cpus(planned, window, &weights, socket, &traffic)
                     }
                 };
                 all.push(MetricShares {
@@ -101,14 +102,13 @@ fn by_cpus(
     window: &Window,
     weights: &[Weights],
     socket: u32,
-    counted: Counted,
+    traffic: &Traffic,
 ) -> Result<Shares, NoShare> {
-    let traffic = traffic(planned, window, socket, counted)?;
     let of = planned.metric.apportion.needs();
     let usable = weights.iter().filter(|weights| Some(weights.of) == of);
     let mut why = NoShare::NoWeight;
     for weights in usable {
-        match divided(planned, window, weights, socket, &traffic) {
+        match divided(planned, window, weights, socket, traffic) {
             Ok(mut shares) => {
                 shares.add_uncounted(ran(window, socket).filter(|owner| {
                     // Of who was counted, all may have gone to other memory.
@@ -160,12 +160,14 @@ fn divided(
     weights.cpu_reads(socket, traffic)
 }
 
-/// What was measured of a socket's traffic.
+/// What was measured of a socket's traffic; `both`: what other sockets say they sent may have gone
+/// to other memory of it.
 fn traffic(
     planned: &PlannedMetric,
     window: &Window,
     socket: u32,
     counted: Counted,
+    both: bool,
 ) -> Result<Traffic, NoShare> {
     let mut traffic = Traffic {
         measured: counted.count,
@@ -178,6 +180,17 @@ fn traffic(
             traffic.from_sockets.insert(other, counted.count);
             traffic.skew = traffic.skew.saturating_add(counted.skew);
         }
+    }
+    if both {
+        let sent = traffic
+            .from_sockets
+            .values()
+            .fold(0, |sum: u64, it| sum.saturating_add(*it));
+        let elsewhere = elsewhere(planned, window, socket).ok_or(NoShare::BothMemories)?;
+        if elsewhere > 0 && elsewhere >= sent {
+            return Err(NoShare::BothMemories);
+        }
+        traffic.elsewhere = elsewhere;
     }
     if !planned.metric.io.is_empty() {
         // Of a PMU that is not here nothing is planned.
@@ -206,22 +219,48 @@ fn ran(window: &Window, socket: u32) -> impl Iterator<Item = Owner> {
     here.map(|((_, owner), _)| *owner)
 }
 
-/// What the other socket says it sent here. Of more than two, each counts what it sent to all
-/// others.
+/// What the other memory of a socket got from any CPU.
+fn elsewhere(planned: &PlannedMetric, window: &Window, socket: u32) -> Option<u64> {
+    let event = planned.metric.other_memory.as_ref()?;
+    let mut sources = planned.sources.iter().flatten();
+    let counted = sources.find_map(|source| {
+        let counts = counts(source, std::slice::from_ref(event), window);
+        counts.get(&socket).copied()
+    });
+    Some(counted??.count)
+}
+
+/// What the other sockets say they sent here: of more than two by events for each destination.
+/// Without these, each counts what it sent to all others.
 fn from_sockets(
     planned: &PlannedMetric,
     event: &str,
     window: &Window,
     socket: u32,
 ) -> Result<BTreeMap<u32, Counted>, NoShare> {
-    let mut from = BTreeMap::new();
-    for source in planned.sources.iter().flatten() {
-        for (other, count) in counts(source, &[event.to_owned()], window) {
-            if other != socket {
-                from.insert(other, count.ok_or(NoShare::NotMeasured)?);
+    let counted = |event: String| -> Result<BTreeMap<u32, Counted>, NoShare> {
+        let mut from = BTreeMap::new();
+        for source in planned.sources.iter().flatten() {
+            for (other, count) in counts(source, std::slice::from_ref(&event), window) {
+                if other != socket {
+                    from.insert(other, count.ok_or(NoShare::NotMeasured)?);
+                }
             }
         }
+        Ok(from)
+    };
+    if let Some(here) = planned.metric.from_each(socket) {
+        let from = counted(here)?;
+        let all = sockets(window)
+            .into_iter()
+            .all(|other| other == socket || from.contains_key(&other));
+        match from.is_empty() {
+            false if all => return Ok(from),
+            false => return Err(NoShare::NotMeasured),
+            true => {}
+        }
     }
+    let from = counted(event.to_owned())?;
     if from.len() > 1 {
         return Err(NoShare::ManySockets);
     }

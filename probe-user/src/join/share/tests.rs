@@ -343,12 +343,13 @@ fn any_socket() -> impl Strategy<Value = SocketWeights> {
 fn any_traffic() -> impl Strategy<Value = Traffic> {
     let count = || prop_oneof![0..100_u64, 0..1_u64 << 62];
     let from = btree_map(1..4_u32, count(), 0..4);
-    (count(), count(), from).prop_map(|(measured, io, from_sockets)| Traffic {
+    (count(), count(), count(), from).prop_map(|(measured, io, elsewhere, from_sockets)| Traffic {
         mismatch: MISMATCH,
         measured,
         skew: 0,
         io,
         from_sockets,
+        elsewhere,
     })
 }
 

@@ -118,7 +118,8 @@ impl Weights {
     /// the `L` counts that are left then, these may have to be added, and as many of the remote
     /// ones: an error of up to `2 d / L` of each local share, and of `m` of each remote one. Where
     /// nothing is left (the source counts as much as the destination, or more), of those with a
-    /// local weight nothing is known.
+    /// local weight nothing is known. What may have gone to other memory here
+    /// ([`Traffic::elsewhere`]) is an error of both in the same way, but nobody's count.
     ///
     /// # Errors
     /// A socket that took part has no weights, or they were rotated out.
@@ -131,7 +132,9 @@ impl Weights {
         for (other, count) in limited(left, &traffic.from_sockets) {
             if count > 0 {
                 let of_other = self.of(other)?;
-                shares.divide_seen(count, traffic.may_differ(count), &of_other.remote, of_other);
+                let apart = traffic.may_differ(count);
+                let apart = apart.saturating_add(traffic.elsewhere.min(count));
+                shares.divide_seen(count, apart, &of_other.remote, of_other);
                 remote += count;
             }
         }
@@ -141,6 +144,7 @@ impl Weights {
         shares.unattributed += nobodys;
         let own = self.of(socket)?;
         let apart = apart.saturating_add(nobodys);
+        let apart = apart.saturating_add(traffic.elsewhere.min(remote));
         shares.divide_seen(left - nobodys, apart, &own.local, own);
         Ok(shares)
     }

@@ -43,6 +43,8 @@ globals! {
     SPE_DATA_PAGE_SHIFT: u64;
     /// 1: the table of pages is kept.
     SPE_WITH_PAGES: u64;
+    /// 1: the table of cache lines is kept.
+    SPE_WITH_LINES: u64;
     /// 1: the timeline of switches is kept.
     SPE_WITH_TIMELINE: u64;
 }

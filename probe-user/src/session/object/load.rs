@@ -88,6 +88,7 @@ struct SpeSettings<'a> {
     config: &'a SpeConfig,
     page_shift: u64,
     with_pages: u64,
+    with_lines: u64,
     with_timeline: u64,
 }
 
@@ -97,6 +98,7 @@ impl<'a> SpeSettings<'a> {
             config,
             page_shift: u64::from(rustix::param::page_size().trailing_zeros()),
             with_pages: u64::from(config.pages > 0),
+            with_lines: u64::from(config.lines > 0),
             with_timeline: u64::from(config.wants_timeline()),
         }
     }
@@ -105,13 +107,14 @@ impl<'a> SpeSettings<'a> {
         globals::SPE_PAGE_SHIFT.set(loader, &self.page_shift);
         globals::SPE_DATA_PAGE_SHIFT.set(loader, &self.page_shift);
         globals::SPE_WITH_PAGES.set(loader, &self.with_pages);
+        globals::SPE_WITH_LINES.set(loader, &self.with_lines);
         globals::SPE_WITH_TIMELINE.set(loader, &self.with_timeline);
         let timeline = if self.with_timeline == 1 { TIMELINE } else { 1 };
+        let cpus = u32::try_from(possible).unwrap_or(u32::MAX);
         loader
-            .map_max_entries(
-                name::SPE_EVENTS,
-                u32::try_from(possible).unwrap_or(u32::MAX),
-            )
+            .map_max_entries(name::SPE_EVENTS, cpus)
+            .map_max_entries(name::SPE_PEERS, cpus)
+            .map_max_entries(name::SPE_LINES, self.config.lines.max(1))
             .map_max_entries(name::SPE_ROWS, self.config.rows(possible))
             .map_max_entries(name::SPE_TASKS, MAX_THREADS)
             .map_max_entries(name::SPE_EXITED, MAX_EXITED)

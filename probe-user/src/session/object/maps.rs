@@ -12,7 +12,7 @@ use aya::{
 };
 use probe_common::{
     CpuState, Plain, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
-    spe::{PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
+    spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
 
 use super::{io_error, missing, refused};
@@ -77,6 +77,10 @@ maps! {
     spe_cpu: PerCpu<SpeCpu> = SPE_CPU,
     /// The pages that were accessed lately.
     spe_pages: Hash<PageKey, PageRow> = SPE_PAGES,
+    /// The cache lines that were accessed lately.
+    spe_lines: Hash<LineKey, LineRow> = SPE_LINES,
+    /// Data sources that mean another core, by CPU.
+    spe_peers: Array<u64> = SPE_PEERS,
     /// Ids of our own events, by CPU.
     spe_events: Array<u64> = SPE_EVENTS,
     /// By [`probe_common::spe::SpeSetting`].

@@ -17,7 +17,7 @@ use std::{io, sync::OnceLock};
 use aya::maps::MapError;
 
 pub(crate) use self::{
-    maps::{Maps, PerCpu, Ring},
+    maps::{Hash, Maps, PerCpu, Ring},
     programs::{
         CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CGROUP_SWITCH, CGROUPS, CLOCK, CPU_HOTPLUG,
         FLUSH, FOLLOW_FORK, FOLLOW_FREE, Links, PROCESS_EXIT, Programs, READ_COST, SCHED_EXIT,

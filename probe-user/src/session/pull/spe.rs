@@ -11,7 +11,11 @@ use std::{
     sync::Arc,
 };
 
-use probe_common::spe::{Access, Class, PageKey, PageRow, SpeCpu, SpeKey, SpeRow};
+use aya::Pod;
+use probe_common::{
+    Plain,
+    spe::{Access, Class, SpeCpu, SpeKey, SpeRow},
+};
 
 use self::{
     counts::Weighed,
@@ -22,7 +26,7 @@ use self::{
 };
 use super::{Freed, lifecycle::Ended};
 use crate::{
-    session::{Drained, Object, Session, SessionError, Spe},
+    session::{Drained, Object, Session, SessionError, Spe, object::Hash},
     snapshot::{OVERFLOW, SpeCounts, SpeReading},
     sys::clock::now,
 };
@@ -185,7 +189,8 @@ impl Spe {
         Ok(SpeReading {
             rows,
             freed: Vec::new(),
-            pages: pages(object, self.config.pages)?,
+            pages: kept(self.config.pages, &object.maps.spe_pages)?,
+            lines: kept(self.config.lines, &object.maps.spe_lines)?,
             tables: Arc::clone(&self.tables),
             health,
         })
@@ -253,9 +258,13 @@ fn add_overflow(object: &Object, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(
     Ok(())
 }
 
-fn pages(object: &Object, kept: u32) -> Result<Vec<(PageKey, PageRow)>, SessionError> {
-    if kept == 0 {
+/// A table that is kept where it has room for more than 0 rows.
+fn kept<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>>(
+    room: u32,
+    table: &Hash<K, V>,
+) -> Result<Vec<(K, V)>, SessionError> {
+    if room == 0 {
         return Ok(Vec::new());
     }
-    object.maps.spe_pages.all()
+    table.all()
 }

@@ -18,6 +18,9 @@ use crate::{
 /// Loads and stores, at a period that varies by itself so that no loop falls into step with it.
 pub const DEFAULT_FILTERS: &str = "load_filter=1,store_filter=1,jitter=1";
 
+/// The term for physical addresses in the records.
+const PHYSICAL: &str = "pa_enable";
+
 /// Operations from one sample to the next (NMO: avoid below 2,000; 10,000 to 50,000 suggested).
 pub const DEFAULT_PERIOD: u64 = 32_768;
 
@@ -50,6 +53,47 @@ impl SpeEvents {
             period,
             floor,
         })
+    }
+
+    /// The same with physical addresses in the records, or why they cannot be had. `filters` are
+    /// those of [`Self::resolve`]; what they say of `pa_enable` holds.
+    ///
+    /// # Errors
+    /// As of [`Self::resolve`].
+    pub fn with_physical(
+        &self,
+        pmus: &Pmus,
+        filters: &str,
+    ) -> Result<Result<Self, String>, SpeError> {
+        let term = |term: &str| term.trim().split('=').next() == Some(PHYSICAL);
+        if filters.split(',').any(term) {
+            return Ok(Ok(self.clone()));
+        }
+        for pmu in spe::pmus(pmus)? {
+            if !pmu.formats.contains_key(PHYSICAL) {
+                return Ok(Err(format!("{} has no term {PHYSICAL}", pmu.name)));
+            }
+        }
+        let comma = if filters.is_empty() { "" } else { "," };
+        let terms = format!("{filters}{comma}{PHYSICAL}=1");
+        let physical = Self::resolve(pmus, &terms, self.period)?;
+        for event in &physical.events {
+            let attr = event.counter.attr();
+            let mut refused = event.cpus.iter().map(|cpu| {
+                let opened = perf::open_sampling(&attr, event.exclude, cpu, self.period);
+                opened.err().and_then(|error| error.raw_os_error())
+            });
+            // A CPU that is offline says nothing.
+            let refused = refused.find(|errno| *errno != Some(libc::ENODEV));
+            if let Some(Some(libc::EACCES | libc::EPERM)) = refused {
+                return Ok(Err(format!(
+                    "{} gives physical addresses to processes with CAP_PERFMON only, or where \
+                     kernel.perf_event_paranoid is 1 at most",
+                    event.pmu
+                )));
+            }
+        }
+        Ok(Ok(physical))
     }
 
     /// What jitter adds to the mean period of a CPU, in operations.
@@ -161,5 +205,38 @@ impl SpeCpuEvent {
     fn failed(&self, what: &'static str) -> impl FnOnce(std::io::Error) -> SpeError {
         let cpu = self.cpu;
         move |source| SpeError::Control { what, cpu, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::tree::Tree;
+
+    #[test]
+    fn physical_addresses_are_asked_for_where_a_pmu_has_them() {
+        let root = Tree::new();
+        let files = [
+            ("type", "20\n"),
+            ("cpumask", "0\n"),
+            ("format/ts_enable", "config:0\n"),
+            ("format/load_filter", "config:33\n"),
+        ];
+        root.pmu("arm_spe_0", &files);
+        let with = |filters: &str| {
+            let pmus = Pmus::read(root.path()).unwrap();
+            let plain = SpeEvents::resolve(&pmus, filters, 4096).unwrap();
+            plain.with_physical(&pmus, filters).unwrap()
+        };
+        let config = |events: SpeEvents| events.events[0].counter.config;
+        let reason = with("load_filter=1").unwrap_err();
+        assert_eq!(reason, "arm_spe_0 has no term pa_enable");
+        root.pmu("arm_spe_0", &[("format/pa_enable", "config:1\n")]);
+        // What the user says of it holds.
+        assert_eq!(config(with("pa_enable=0").unwrap()), 1);
+        assert_eq!(config(with("load_filter,pa_enable").unwrap()), 1 << 33 | 3);
+        // No PMU has this number here: it is the session that says so.
+        assert_eq!(config(with("load_filter").unwrap()), 1 << 33 | 3);
+        assert_eq!(config(with("").unwrap()), 3);
     }
 }

@@ -61,6 +61,8 @@ pub struct SpeConfig {
     pub budget: Option<f64>,
     /// Pages in the table of pages; 0: none is kept.
     pub pages: u32,
+    /// Rows in the table of cache lines, one for each line, owner and CPU; 0: none is kept.
+    pub lines: u32,
     /// Rows that the map takes; None: by the number of CPUs.
     pub max_rows: Option<u32>,
     /// Where records name no thread.
@@ -188,6 +190,9 @@ impl Spe {
         programs::preallocate_rows(object, cpu)?;
         // The program must know the event before its first chunk.
         object.maps.spe_events.set(cpu, &event.id)?;
+        if let Some(table) = self.tables.get(&cpu) {
+            object.maps.spe_peers.set(cpu, &table.peers())?;
+        }
         event.sampler = Sampler::open(&self.sampler_events, cpu);
         event.enable()?;
         self.events.push(event);
@@ -253,6 +258,7 @@ impl SpeConfig {
             aux_size: aux_size(DEFAULT_IRQ_MAX),
             budget: Some(DEFAULT_BUDGET),
             pages: 0,
+            lines: 0,
             max_rows: None,
             timeline: Timeline::Auto,
         })

@@ -4,7 +4,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    join::By,
+    join::{By, Hottest},
     machine::{Machine, Pmus},
     plan::Plan,
     session::{
@@ -34,6 +34,10 @@ pub(crate) struct Args {
     /// Also show the N most accessed pages of each process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hot_pages: Option<u32>,
+    /// Also show the N cache lines that CPUs and containers share most, with who touches which
+    /// bytes of them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    hot_lines: Option<u32>,
     /// The longest time with interrupts off for the records of a buffer, such as 50us
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
     spe_irq_max: Duration,
@@ -47,6 +51,9 @@ pub(crate) struct Args {
 
 /// Pages that the kernel keeps, of all processes.
 const PAGES: u32 = 65_536;
+
+/// Rows of cache lines that the kernel keeps, one for each line, owner and CPU: about 160 bytes each.
+const LINES: u32 = 131_072;
 
 /// `50us`, `1ms`.
 fn time(text: &str) -> Result<Duration, String> {
@@ -103,7 +110,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         args: &args.run,
         hierarchy: machine.hierarchy()?,
         turn: None,
-        accesses: Some(args.hot_pages.unwrap_or_default() as usize),
+        accesses: Some(Hottest {
+            pages: args.hot_pages.unwrap_or_default() as usize,
+            lines: args.hot_lines.unwrap_or_default() as usize,
+        }),
         start,
     };
     live::run(run, |_, _| {})
@@ -120,13 +130,24 @@ fn config(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Res
     if let Some(cycles) = args.min_latency {
         filters.push_str(&format!(",min_latency={cycles}"));
     }
-    let events = SpeEvents::resolve(pmus, filters.trim_start_matches(','), period)?;
+    let filters = filters.trim_start_matches(',');
+    let mut events = SpeEvents::resolve(pmus, filters, period)?;
+    if args.hot_lines.is_some() {
+        match events.with_physical(pmus, filters)? {
+            Ok(physical) => events = physical,
+            Err(reason) => tracing::warn!(
+                "cache lines are told apart by virtual addresses, within each process: lines that \
+                 several processes share are not seen as one, but for the kernel's own ({reason})"
+            ),
+        }
+    }
     Ok(SpeConfig {
         events,
         irq_max: args.spe_irq_max,
         aux_size: aux_size(args.spe_irq_max),
         budget,
         pages: args.hot_pages.map_or(0, |_| PAGES),
+        lines: args.hot_lines.map_or(0, |_| LINES),
         max_rows: None,
         timeline: Timeline::Auto,
     })

@@ -84,7 +84,8 @@ fn shares(sent: u64, weights: &[Weights]) -> Result<(Method, Vec<(u64, u64)>), N
         count: 1_000,
         skew: 0,
     };
-    let shares = by_cpus(&planned, &window, weights, 0, counted)?;
+    let traffic = traffic(&planned, &window, 0, counted, false)?;
+    let shares = by_cpus(&planned, &window, weights, 0, &traffic)?;
     let parts = shares.owners.iter();
     let parts = parts.map(|(owner, part)| (owner.cgroup.0, part.count));
     Ok((shares.method, parts.filter(|part| part.1 > 0).collect()))
@@ -134,7 +135,8 @@ fn the_edges_of_all_counts_are_an_error() {
         count: 1_000,
         skew: 7,
     };
-    let shares = by_cpus(&planned, &window, &all, 0, counted).unwrap();
+    let traffic = traffic(&planned, &window, 0, counted, false).unwrap();
+    let shares = by_cpus(&planned, &window, &all, 0, &traffic).unwrap();
     assert_eq!(shares.skew, 12);
 }
 

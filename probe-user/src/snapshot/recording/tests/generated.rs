@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use probe_common::{
     CgroupId, CpuCounts, UsageKey, UsageRow,
-    spe::{Access, Class, LATENCY_BUCKETS, PageKey, PageRow, SourceTable, SpeCpu, SpeKey},
+    spe::{
+        Access, Class, LATENCY_BUCKETS, LineKey, LineRow, PageKey, PageRow, SourceTable, SpeCpu,
+        SpeKey,
+    },
 };
 use proptest::{collection, prelude::*};
 
@@ -91,17 +94,25 @@ fn pages() -> impl Strategy<Value = Vec<(PageKey, PageRow)>> {
     collection::vec(page, 0..3)
 }
 
+fn lines() -> impl Strategy<Value = Vec<(LineKey, LineRow)>> {
+    let line = any::<([u64; LineKey::WORDS], [u64; LineRow::WORDS])>();
+    let line = line.prop_map(|(key, row)| (LineKey::from_words(&key), LineRow::from_words(&row)));
+    collection::vec(line, 0..3)
+}
+
 fn spe() -> impl Strategy<Value = SpeReading> {
     let rows = collection::hash_map(sampled().prop_map(|(key, _)| key), sampled(), 0..4);
     let rows = rows.prop_map(|rows| rows.into_iter().map(|(key, (_, row))| (key, row)).collect());
     let freed = collection::vec(sampled(), 0..3);
     let sum = any::<[u64; SpeCpu::WORDS]>();
     let stats = prop::option::of(any::<u64>());
-    (rows, freed, pages(), sum, stats, any::<bool>()).prop_map(
-        |(rows, freed, pages, sum, bpf_stats, kprobe)| SpeReading {
+    let lists = (pages(), lines());
+    (rows, freed, lists, sum, stats, any::<bool>()).prop_map(
+        |(rows, freed, (pages, lines), sum, bpf_stats, kprobe)| SpeReading {
             rows,
             freed,
             pages,
+            lines,
             tables: Arc::new(BTreeMap::from([
                 (0, SourceTable::Common),
                 (9, SourceTable::HiSilicon),

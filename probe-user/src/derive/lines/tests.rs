@@ -1,0 +1,252 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use probe_common::{CgroupId, spe::SourceTable};
+use proptest::prelude::*;
+
+use super::*;
+
+/// Reads and writes that began at these bytes, and how many data came from another core.
+fn row(read: &[u32], written: &[u32], peers: u64) -> LineRow {
+    let set = |bytes: &[u32]| bytes.iter().fold(0, |set, byte| set | 1 << byte);
+    LineRow {
+        loads: read.len() as u64,
+        stores: written.len() as u64,
+        peers,
+        timed: (read.len() + written.len()) as u64,
+        cycles: 10 * (read.len() + written.len()) as u64,
+        read: set(read),
+        written: set(written),
+        ..LineRow::ZERO
+    }
+}
+
+fn owner(name: &str) -> Option<Entity> {
+    Some(Entity::Cgroup(name.into()))
+}
+
+/// A line by owner and CPU.
+fn line(line: u64, rows: &[(Option<Entity>, u32, LineRow)]) -> Line {
+    let mut owners: BTreeMap<Option<Entity>, BTreeMap<u32, LineRow>> = BTreeMap::new();
+    for (owner, cpu, row) in rows {
+        let cpus = owners.entry(owner.clone()).or_default();
+        add_lines(cpus.entry(*cpu).or_default(), row);
+    }
+    Line {
+        line,
+        space: LineKey::PHYSICAL,
+        owners,
+    }
+}
+
+/// A window in which these lines were sampled, on cores with a table of sources.
+fn window(lines: &[Line], samples: u64) -> Lines {
+    let rows = lines.iter().flat_map(|line| {
+        let owners = line.owners.values().flatten();
+        owners.map(|(cpu, row)| {
+            let key = LineKey {
+                line: line.line,
+                space: line.space,
+                cgroup: CgroupId(1),
+                tgid: 0,
+                cpu: *cpu,
+            };
+            (key, *row)
+        })
+    });
+    Lines {
+        rows: rows.collect(),
+        samples,
+        tables: Arc::new((0..4).map(|cpu| (cpu, SourceTable::Common)).collect()),
+    }
+}
+
+fn cells<'a>(table: &'a Table, column: &str) -> Vec<&'a Cell> {
+    let at = table
+        .columns
+        .iter()
+        .position(|name| *name == column)
+        .unwrap();
+    table.rows.iter().map(|row| &row[at]).collect()
+}
+
+fn texts<'a>(table: &'a Table, column: &str) -> Vec<&'a str> {
+    let text = |cell: &'a Cell| match cell {
+        Cell::Text(text) => text.as_str(),
+        other => panic!("{other:?}"),
+    };
+    cells(table, column).into_iter().map(text).collect()
+}
+
+#[test]
+fn shared_lines_come_by_what_other_cores_served() {
+    let lines = [
+        // One CPU alone; two that only read.
+        line(1, &[(owner("a"), 0, row(&[0; 9], &[0; 9], 9))]),
+        line(
+            2,
+            &[
+                (owner("a"), 0, row(&[0], &[], 9)),
+                (owner("b"), 1, row(&[0], &[], 9)),
+            ],
+        ),
+        // Two owners at other bytes; two CPUs of one owner at the same.
+        line(
+            3,
+            &[
+                (owner("a"), 0, row(&[], &[0, 8], 0)),
+                (owner("b"), 1, row(&[16, 17], &[], 2)),
+            ],
+        ),
+        line(
+            4,
+            &[
+                (owner("a"), 0, row(&[0], &[8], 1)),
+                (owner("a"), 1, row(&[8], &[], 2)),
+            ],
+        ),
+    ];
+    let table = hot(&window(&lines, 100), &lines, 10);
+    let line = |number: u64| format!("phys:{:#x}", number * 64);
+    assert_eq!(texts(&table, "line"), [line(4), line(3), line(3)]);
+    assert_eq!(
+        texts(&table, "sharing"),
+        ["same_bytes", "disjoint", "disjoint"]
+    );
+    assert_eq!(texts(&table, "bytes_read"), ["0 8", "", "16-17"]);
+    assert_eq!(texts(&table, "bytes_written"), ["8", "0 8", ""]);
+    let count = Cell::Count;
+    assert_eq!(cells(&table, "cpus"), [&count(2), &count(1), &count(1)]);
+    assert_eq!(cells(&table, "line_cpus"), [&count(2); 3]);
+    assert_eq!(
+        cells(&table, "spe_writes"),
+        [&count(1), &count(2), &count(0)]
+    );
+    let mean = Cell::Estimate(Some(Estimate::exact(10.0)));
+    assert_eq!(cells(&table, "spe_latency_mean_cycles"), [&mean; 3]);
+    // 18 + 2 + 4 + 3 of 100 samples are of lines that the table kept.
+    let counts = [
+        ("spe_line_samples", 100),
+        ("spe_line_samples_kept", 27),
+        ("lines_shared", 2),
+    ];
+    assert_eq!(table.counts, counts);
+    // All lines have their owners, whatever their number.
+    assert_eq!(hot(&window(&lines, 100), &lines, 1).rows.len(), 1);
+}
+
+/// On a core whose sources nobody knows, nothing is known of where data came from: no zero.
+#[test]
+fn without_a_table_nobody_knows_who_served() {
+    let lines = [line(
+        3,
+        &[
+            (owner("a"), 0, row(&[], &[0], 0)),
+            (owner("b"), 9, row(&[8], &[], 0)),
+        ],
+    )];
+    let table = hot(&window(&lines, 2), &lines, 10);
+    assert_eq!(
+        cells(&table, "spe_from_other_cores"),
+        [&Cell::Estimate(None); 2]
+    );
+}
+
+/// Who was not asked for is a party, but has no row; a line of only those is not shown.
+#[test]
+fn hidden_owners_share_too() {
+    let both = |other| {
+        line(
+            5,
+            &[
+                (owner("a"), 0, row(&[0], &[], 0)),
+                (other, 1, row(&[], &[0], 0)),
+            ],
+        )
+    };
+    let lines = [
+        both(None),
+        line(
+            6,
+            &[(None, 0, row(&[0], &[0], 0)), (None, 1, row(&[0], &[], 0))],
+        ),
+    ];
+    let table = hot(&window(&lines, 5), &lines, 10);
+    assert_eq!(texts(&table, "line"), ["phys:0x140"]);
+    assert_eq!(texts(&table, "sharing"), ["same_bytes"]);
+}
+
+#[test]
+fn sets_of_bytes_are_read_as_ranges() {
+    let all = [
+        (0, ""),
+        (1, "0"),
+        (0b1101, "0 2-3"),
+        (u64::MAX, "0-63"),
+        (1 << 63, "63"),
+    ];
+    for (set, text) in all {
+        assert_eq!(bytes(set), text);
+    }
+}
+
+fn parties() -> impl Strategy<Value = Vec<LineRow>> {
+    let bytes = || prop::collection::vec(0..64_u32, 0..3);
+    let party = (bytes(), bytes()).prop_map(|(read, written)| row(&read, &written, 0));
+    prop::collection::vec(party, 2..5)
+}
+
+proptest! {
+    /// As the pairs of accesses say, one by one.
+    #[test]
+    fn sharing_is_what_pairs_of_accesses_say(parties in parties()) {
+        let (mut same_byte, mut same_word) = (false, false);
+        for (a, writer) in parties.iter().enumerate() {
+            for (b, other) in parties.iter().enumerate() {
+                for (i, j) in (0..64).flat_map(|i| (0..64).map(move |j| (i, j))) {
+                    let writes = writer.written >> i & 1 == 1;
+                    let touches = (other.read | other.written) >> j & 1 == 1;
+                    if a != b && writes && touches {
+                        same_byte |= i == j;
+                        same_word |= i / 8 == j / 8;
+                    }
+                }
+            }
+        }
+        let expected = match (same_byte, same_word) {
+            (true, _) => Sharing::SameBytes,
+            (false, true) => Sharing::SameWord,
+            (false, false) => Sharing::Disjoint,
+        };
+        prop_assert_eq!(Sharing::of(&parties), expected);
+    }
+
+    /// What is read back of the text is the set.
+    #[test]
+    fn no_byte_of_a_set_is_lost(set in any::<u64>()) {
+        let mut read = 0_u64;
+        for range in bytes(set).split_whitespace() {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (u32, u32) = (first.parse().unwrap(), last.parse().unwrap());
+            (first..=last).for_each(|byte| read |= 1 << byte);
+        }
+        prop_assert_eq!(read, set);
+    }
+
+    /// The shown lines are those with the highest ranks, in their order, whatever came first.
+    #[test]
+    fn no_line_with_a_higher_rank_is_left_out(
+        peers in prop::collection::vec(0..5_u64, 1..20), shown in 1..10_usize,
+    ) {
+        let pair = |peers| {
+            [(owner("a"), 0, row(&[0], &[], peers)), (owner("b"), 1, row(&[], &[0], 0))]
+        };
+        let lines = (0..).zip(&peers).map(|(at, peers)| line(at, &pair(*peers)));
+        let lines: Vec<Line> = lines.collect();
+        let table = hot(&window(&lines, 0), &lines, shown);
+        let mut expected: Vec<(u64, usize)> = peers.iter().copied().zip(0..).collect();
+        expected.sort_by_key(|(peers, at)| (Reverse(*peers), *at));
+        let expected: Vec<String> = expected.iter().take(shown)
+            .flat_map(|(_, at)| [*at; 2]).map(|at| format!("phys:{:#x}", at * 64)).collect();
+        prop_assert_eq!(texts(&table, "line"), expected);
+    }
+}
