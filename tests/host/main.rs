@@ -18,6 +18,7 @@ mod moves;
 mod namespaces;
 mod nobody;
 mod peers;
+mod pins;
 mod processes;
 mod rights;
 mod support;

@@ -248,6 +248,7 @@ impl Counting {
             follow_command: false,
             max_rows: None,
             spe: None,
+            pins: None,
         };
         change(&mut config);
         // What the library says, shown with a failure. Only the first session of a process sets it
@@ -264,6 +265,15 @@ impl Counting {
             first,
             taken,
         }
+    }
+
+    /// Another session goes on with the pins of this one; `meanwhile` is when there is none.
+    pub(crate) fn restart(mut self, config: Config, meanwhile: impl FnOnce()) -> Self {
+        self.session.keep_pins();
+        drop(self.session);
+        meanwhile();
+        let session = Session::start(config, &this_machine()).unwrap();
+        Self { session, ..self }
     }
 
     /// What was counted since the start.

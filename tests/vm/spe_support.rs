@@ -79,6 +79,7 @@ pub(crate) fn config() -> Config {
             max_rows: None,
             timeline: Timeline::Auto,
         }),
+        pins: None,
     }
 }
 

@@ -225,6 +225,7 @@ impl Trials for Live {
                 follow_command: false,
                 max_rows: None,
                 spe: None,
+                pins: None,
             };
             Session::start(config, &self.machine).map_err(failed)
         };

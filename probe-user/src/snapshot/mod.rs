@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     cost::{CountingCost, ReadCost},
-    health::{Health, MapMemory},
+    health::{HandedOver, Health, MapMemory},
     refused::Refused,
     rows::UsageRows,
     spe::{SpeCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},

@@ -22,6 +22,7 @@ impl Session {
             cost: CountingCost::of(states, elapsed, read, sum.same, sum.changed),
             sum,
             flushes,
+            handed_over: self.handed_over(),
             exchanges: self.rotation.exchanges,
             rows,
             memory: MapMemory::of(rows, self.max_rows as usize, states.len()),

@@ -95,6 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             follow_command,
             max_rows: None,
             spe: Some(spe),
+            pins: None,
         };
         Ok(Session::start(config, &machine)?)
     };

@@ -104,6 +104,7 @@ fn config(args: &Args, plan: Plan, follow_command: bool) -> Config {
         follow_command,
         max_rows: args.max_rows,
         spe: None,
+        pins: None,
     }
 }
 

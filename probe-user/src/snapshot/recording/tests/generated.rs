@@ -15,7 +15,7 @@ use crate::{
         topology::Topology,
     },
     snapshot::{
-        Health, Hook, Names, Snapshot, SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
+        HandedOver, Health, Hook, Names, Snapshot, SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
 };
 
@@ -180,6 +180,11 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 flushes: state[0],
                 exchanges: state[1],
                 map_retries: state[2],
+                handed_over: monitored.then(|| HandedOver {
+                    times: state[0],
+                    gap: state[1],
+                    unattended: state[2],
+                }),
                 ..Health::default()
             };
             let group = Group {
