@@ -20,6 +20,7 @@ mod nobody;
 mod peers;
 mod pins;
 mod processes;
+mod restarts;
 mod rights;
 mod support;
 mod terminal;

@@ -65,7 +65,7 @@ impl Bpffs {
         files.filter(own).collect()
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.files().is_empty()
     }
 }
@@ -101,10 +101,10 @@ fn refusal(place: PinPlace) -> String {
 }
 
 /// Task-clocks of a cgroup that the kernel itself keeps, one on each CPU.
-struct Truth(Vec<OwnedFd>);
+pub(crate) struct Truth(Vec<OwnedFd>);
 
 impl Truth {
-    fn of(cgroup: &TestCgroup) -> Self {
+    pub(crate) fn of(cgroup: &TestCgroup) -> Self {
         use perf_event_open_sys::{bindings, perf_event_open};
         let directory = fs::File::open(&cgroup.directory).unwrap();
         let open = |cpu: u32| {
@@ -126,7 +126,7 @@ impl Truth {
         Self(online_cpus().into_iter().map(open).collect())
     }
 
-    fn nanos(&self) -> u64 {
+    pub(crate) fn nanos(&self) -> u64 {
         let read = |fd: &OwnedFd| {
             let mut bytes = [0; 8];
             assert_eq!(rustix::io::read(fd, &mut bytes).unwrap(), 8);
@@ -296,8 +296,14 @@ fn another_build_with_the_same_layout_goes_on() {
     assert!(over.times == 1 && over.gap > 0, "{over:?}");
     // Its part of the gap is not known.
     let of_kernel = truth.nanos();
-    assert!(counted <= of_kernel + of_kernel / 100, "{counted} {of_kernel}");
-    assert!(counted + over.gap + of_kernel / 100 >= of_kernel, "{counted} {of_kernel} {over:?}");
+    assert!(
+        counted <= of_kernel + of_kernel / 100,
+        "{counted} {of_kernel}"
+    );
+    assert!(
+        counted + over.gap + of_kernel / 100 >= of_kernel,
+        "{counted} {of_kernel} {over:?}"
+    );
     // The name is that of this build again.
     assert_eq!(bpffs.sessions().len(), 1);
     let counting = counting.restart(self::config(plan("task-clock"), bpffs.place()), || {});

@@ -136,7 +136,13 @@ impl View {
         let naming = naming.filter(|naming| naming.is_of(self, &window.names));
         let naming = naming.map_or_else(|| Arc::new(self.naming(&window.names)), Arc::clone);
         let samples = before.and_then(|before| before.samples.as_ref());
-        joined(plan, window, naming, before.map(|before| &before.rows), samples)
+        joined(
+            plan,
+            window,
+            naming,
+            before.map(|before| &before.rows),
+            samples,
+        )
     }
 
     /// The same of the first window after a restart: the totals of these rows go on.

@@ -28,10 +28,6 @@ use std::{sync::Arc, time::Duration};
 
 use probe_common::{Clock, CpuState, Walk};
 
-use self::{
-    pins::{Handover, Pins},
-    pull::{Freed, IdleRows, Lifecycle, Processes},
-};
 pub(crate) use self::{
     clock::KernelClock,
     cost::ReadCosts,
@@ -51,6 +47,10 @@ pub use self::{
     own_cgroup::OwnCgroup,
     pins::{Continuity, PinError, PinPlace, unpin},
     spe::{SpeConfig, SpeError},
+};
+use self::{
+    pins::{Handover, Pins},
+    pull::{Freed, IdleRows, Lifecycle, Processes},
 };
 use crate::{
     devices::DeviceReader,

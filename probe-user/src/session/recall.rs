@@ -38,7 +38,10 @@ impl Session {
                 ..UsageRow::ZERO
             };
             let cpu = u16::try_from(self.counters[at].cpu).expect("the key's CPU is 16 bits wide");
-            for cgroup in owners.into_iter().filter(|id| exist.cgroups.contains_key(id)) {
+            for cgroup in owners
+                .into_iter()
+                .filter(|id| exist.cgroups.contains_key(id))
+            {
                 let key = UsageKey {
                     cgroup,
                     tgid: 0,

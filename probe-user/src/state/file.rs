@@ -66,10 +66,15 @@ impl State<'_> {
         let mut out = Summed {
             out,
             sum: XxHash64::with_seed(0),
+            failed: None,
         };
         writeln!(out, "{MARK}{FORMAT}")?;
-        postcard::to_io(self, &mut out).map_err(io::Error::other)?;
-        let Summed { out, sum } = out;
+        let written = postcard::to_io(self, &mut out).map(drop);
+        let Summed { out, sum, failed } = out;
+        // postcard does not say what the writer said.
+        if let Err(error) = written {
+            return Err(failed.unwrap_or_else(|| io::Error::other(error)));
+        }
         out.write_all(&sum.finish().to_le_bytes())?;
         out.flush()
     }
@@ -147,16 +152,29 @@ fn format(bytes: &[u8]) -> Option<u32> {
 struct Summed<W> {
     out: W,
     sum: XxHash64,
+    failed: Option<io::Error>,
 }
 
 impl<W: Write> Write for Summed<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
+        let written = self.out.write(bytes);
+        let written = self.noted(written)?;
         self.sum.write(&bytes[..written]);
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        let flushed = self.out.flush();
+        self.noted(flushed)
+    }
+}
+
+impl<W> Summed<W> {
+    fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|error| {
+            let kind = error.kind();
+            self.failed = Some(error);
+            kind.into()
+        })
     }
 }

@@ -60,7 +60,9 @@ pub struct State<'a> {
 #[must_use]
 pub fn boot_id(machine: &Machine) -> String {
     // Without procfs no boot is known: a state is of none other then either.
-    machine.proc("sys/kernel/random/boot_id").unwrap_or_default()
+    machine
+        .proc("sys/kernel/random/boot_id")
+        .unwrap_or_default()
 }
 
 impl<'a> State<'a> {

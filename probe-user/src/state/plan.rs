@@ -64,7 +64,10 @@ impl Places {
         let mut total = totals.total.into_owned();
         total.total = self.usage(&total.total);
         let at = |total: &UncoreTotal| {
-            let at = self.uncore.iter().position(|from| *from == Some(total.at))?;
+            let at = self
+                .uncore
+                .iter()
+                .position(|from| *from == Some(total.at))?;
             Some(UncoreTotal { at, ..*total })
         };
         let uncore: Vec<UncoreTotal> = totals.uncore.iter().filter_map(at).collect();

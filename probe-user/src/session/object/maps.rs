@@ -113,7 +113,9 @@ const PINNED: [&str; 5] = [
 pub(super) fn pinned(directory: &Path) -> Vec<(String, PathBuf)> {
     let names = PINNED.into_iter().map(str::to_owned);
     let names = names.chain((0..SLOTS).map(Counters::name));
-    names.map(|name| (name.clone(), directory.join(name))).collect()
+    names
+        .map(|name| (name.clone(), directory.join(name)))
+        .collect()
 }
 
 /// Whether all of them are pinned there, and are such as this object's.
@@ -121,12 +123,16 @@ pub(crate) fn can_use(directory: &Path) -> bool {
     let compiled = Compiled::parse(OBJECT).expect("the object was built with this program");
     pinned(directory).into_iter().all(|(name, path)| {
         let info = MapInfo::from_pin(path);
-        compiled.maps.get(&name).zip(info.ok()).is_some_and(|(map, info)| {
-            let wanted = (map.map_type(), map.key_size(), map.value_size());
-            let found = info.map_type().map(|kind| kind as u32);
-            (wanted.1, wanted.2) == (info.key_size(), info.value_size())
-                && found.is_ok_and(|found| found == wanted.0)
-        })
+        compiled
+            .maps
+            .get(&name)
+            .zip(info.ok())
+            .is_some_and(|(map, info)| {
+                let wanted = (map.map_type(), map.key_size(), map.value_size());
+                let found = info.map_type().map(|kind| kind as u32);
+                (wanted.1, wanted.2) == (info.key_size(), info.value_size())
+                    && found.is_ok_and(|found| found == wanted.0)
+            })
     })
 }
 
@@ -221,7 +227,10 @@ impl<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>> Hash<K, V> {
 
     /// The kernel's number of the map, which no other has had since boot.
     pub(crate) fn id(&self) -> Result<u32, SessionError> {
-        let info = self.data.info().map_err(|error| refused(of(self.name), &error))?;
+        let info = self
+            .data
+            .info()
+            .map_err(|error| refused(of(self.name), &error))?;
         Ok(info.id())
     }
 

@@ -28,7 +28,8 @@ pub(crate) use self::{
 use super::{SessionError, error::chain};
 
 /// The eBPF object, built for this architecture.
-pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe-ebpf"));
+pub(super) static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe-ebpf"));
 
 /// The object, loaded for one session: its maps are there, its programs not in the kernel yet.
 pub(crate) struct Object {

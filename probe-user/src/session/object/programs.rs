@@ -224,7 +224,10 @@ impl Programs {
             }
         }
         let link = loaded.attach().map_err(|error| failed(&error))?;
-        let link: FdLink = loaded.take_link(link).map_err(|error| failed(&error))?.into();
+        let link: FdLink = loaded
+            .take_link(link)
+            .map_err(|error| failed(&error))?
+            .into();
         loaded.pin(pin).map_err(|error| failed(&error))?;
         // From here on the pin alone keeps it attached.
         link.pin(link_pin).map(drop).map_err(|error| failed(&error))

@@ -52,7 +52,9 @@ impl Session {
     /// How this session began.
     #[must_use]
     pub fn continuity(&self) -> Continuity {
-        self.pins.as_ref().map_or(Continuity::New, |pins| pins.found)
+        self.pins
+            .as_ref()
+            .map_or(Continuity::New, |pins| pins.found)
     }
 
     /// The pins of this session stay when it ends, and programs go on counting: the next session

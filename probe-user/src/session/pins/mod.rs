@@ -74,7 +74,9 @@ impl Pins {
             ));
         }
         if config.follow_command {
-            return Err(PinError::Unsuited("where a command's processes are followed"));
+            return Err(PinError::Unsuited(
+                "where a command's processes are followed",
+            ));
         }
         let place = Place::hold(&place.0)?;
         let stamp = Stamp::of(config);

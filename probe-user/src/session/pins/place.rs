@@ -120,7 +120,8 @@ fn make(path: &Path) -> Result<(), PinError> {
 fn check(path: &Path) -> Result<(), PinError> {
     let parent = path.parent().unwrap_or(path);
     let there = if path.exists() { path } else { parent };
-    let found = statfs(there).map_err(|error| PinError::of("look at", there.into(), error.into()))?;
+    let found =
+        statfs(there).map_err(|error| PinError::of("look at", there.into(), error.into()))?;
     // The type is a signed number on some architectures.
     #[expect(
         clippy::cast_possible_truncation,

@@ -92,7 +92,13 @@ mod tests {
             plan: digest(b"plan"),
         };
         assert_eq!(Stamp::parse(&stamp.name()), Some(stamp));
-        for damaged in [UNFINISHED, "session-", "session-1-2", "session-1-2-3-4", "x"] {
+        for damaged in [
+            UNFINISHED,
+            "session-",
+            "session-1-2",
+            "session-1-2-3-4",
+            "x",
+        ] {
             assert_eq!(Stamp::parse(damaged), None, "{damaged}");
         }
     }

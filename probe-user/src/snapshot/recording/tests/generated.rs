@@ -15,7 +15,8 @@ use crate::{
         topology::Topology,
     },
     snapshot::{
-        HandedOver, Health, Hook, Names, Snapshot, SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
+        HandedOver, Health, Hook, Names, Snapshot, SpeCounts, SpeHealth, SpeHook, SpeReading,
+        UncoreReading,
     },
 };
 
