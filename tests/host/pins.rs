@@ -11,7 +11,7 @@ use probe_user::{
     plan::Plan,
     session::{Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
     snapshot::{Hook, Snapshot},
-    window::Window,
+    window::{Owner, Window},
 };
 use rustix::{
     mount::{MountFlags, MountPropagationFlags, UnmountFlags},
@@ -182,6 +182,52 @@ fn counting_goes_on_while_nobody_is_there() {
 
     drop(counting);
     assert!(bpffs.is_empty(), "{:?}", bpffs.sessions());
+}
+
+/// Groups in turns: the one that was live when its process ended counts on, and the next process
+/// begins with its own. What the others would have counted is unknown, not zero.
+#[test]
+fn a_group_whose_turn_it_was_counts_on() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    // Made by hand, since all these fit at once.
+    let mut plan = plan("{task-clock},{page-faults},{minor-faults}");
+    plan.rotated = 2;
+    let config = config(plan, bpffs.place());
+    let cgroup = TestCgroup::new("turns");
+    let mut counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
+    let mut whole = 0;
+    for _ in 0..5 {
+        counting.session.rotate().unwrap();
+        counting = counting.restart(config.clone(), || {
+            let touched: u64 = cgroup.load("touch 5000").finish().trim().parse().unwrap();
+            whole += touched;
+        });
+        assert_eq!(counting.session.continuity(), Continuity::TakenOver);
+    }
+    let window = counting.window();
+    assert_eq!(window.health.sum.rebased, 0);
+    assert_eq!(window.health.sum.read_errors, 0);
+    let owner = Owner {
+        cgroup: cgroup.id,
+        tgid: 0,
+    };
+    let usage = &window.usage[&owner];
+    let [page, minor] = [1, 2].map(|group| usage[group].as_ref().unwrap());
+    // Each fault is in the one that was live on its CPU then, and in no other.
+    let counted = page.counts[0] + minor.counts[0];
+    println!(
+        "{counted} of {whole}: {} and {}",
+        page.counts[0], minor.counts[0]
+    );
+    assert!(
+        counted >= 25_000 && counted <= whole + whole / 100,
+        "{counted} of {whole}"
+    );
+    assert!(page.running + minor.running <= page.enabled + page.enabled / 100);
+    let truth = cgroup.cpu_time();
+    let clock = usage[0].as_ref().unwrap().counts[0];
+    counting.assert_cpu_time(&window, "task-clock", clock, truth);
 }
 
 /// All CPU time is somebody's, and none is twice: the sum over all owners is the time that passed.
