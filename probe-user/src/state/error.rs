@@ -34,7 +34,7 @@ pub enum StateError {
         path = .0.display()
     )]
     Foreign(PathBuf),
-    /// That of another version.
+    /// That of a version that saves other things, or whose maps have another layout.
     #[error(
         "{path} has format {found} and this program reads {known}: totals begin anew",
         path = path.display()
@@ -43,9 +43,9 @@ pub enum StateError {
         /// The file.
         path: PathBuf,
         /// Its format.
-        found: u32,
+        found: String,
         /// The one that is known.
-        known: u32,
+        known: String,
     },
     /// Its end is missing, or its bytes are not those that were written.
     #[error("{path} is damaged: totals begin anew, and it will be replaced", path = .0.display())]

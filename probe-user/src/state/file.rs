@@ -16,6 +16,7 @@ use rustix::fs::OFlags;
 use twox_hash::XxHash64;
 
 use super::{State, StateError};
+use crate::snapshot::layout;
 
 /// The name of the file in its directory.
 const NAME: &str = "totals";
@@ -24,7 +25,7 @@ const NAME: &str = "totals";
 const UNFINISHED: &str = "totals.new";
 
 /// To be raised with every change of what a state holds: its bytes do not tell what they are.
-pub(super) const FORMAT: u32 = 1;
+const FORMAT: u32 = 1;
 
 /// How the first line begins; the format follows.
 const MARK: &str = "pmuscope totals, format ";
@@ -68,7 +69,7 @@ impl State<'_> {
             sum: XxHash64::with_seed(0),
             failed: None,
         };
-        writeln!(out, "{MARK}{FORMAT}")?;
+        writeln!(out, "{MARK}{}", known_format())?;
         let written = postcard::to_io(self, &mut out).map(drop);
         let Summed { out, sum, failed } = out;
         // postcard does not say what the writer said.
@@ -97,11 +98,12 @@ impl State<'static> {
         };
         let bytes = bytes.ok_or_else(|| StateError::Foreign(path.clone()))?;
         let format = format(&bytes).ok_or_else(|| StateError::Foreign(path.clone()))?;
-        if format != FORMAT {
+        let known = known_format();
+        if format != known {
             return Err(StateError::Format {
                 path,
-                found: format,
-                known: FORMAT,
+                found: format.to_owned(),
+                known,
             });
         }
         let state = Self::parse(&bytes).ok_or_else(|| StateError::Damaged(path.clone()))?;
@@ -141,11 +143,18 @@ fn read(path: &Path) -> io::Result<Option<Option<Vec<u8>>>> {
     Ok(Some(Some(bytes)))
 }
 
+/// The format, with the layout of the maps: rows of another one mean something else.
+pub(super) fn known_format() -> String {
+    format!("{FORMAT}-{}", layout())
+}
+
 /// The format that the first line tells; None where it is none of ours.
-fn format(bytes: &[u8]) -> Option<u32> {
+fn format(bytes: &[u8]) -> Option<&str> {
     let line = bytes[..bytes.len().min(LINE)].split(|byte| *byte == b'\n');
     let line = str::from_utf8(line.into_iter().next()?).ok()?;
-    line.strip_prefix(MARK)?.parse().ok()
+    let format = line.strip_prefix(MARK)?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    format.bytes().all(plain).then_some(format)
 }
 
 /// A writer that sums up what goes through it.

@@ -41,7 +41,7 @@ pub enum PinError {
     Unsuited(&'static str),
     /// Anything else that the kernel says.
     #[error(
-        "cannot {what} {path}: {source}; remove what is there (`rm -r`) or give another directory",
+        "cannot {what} {path}: {source}; give another directory, or remove what is there (`rm -r`)",
         path = path.display()
     )]
     Io {

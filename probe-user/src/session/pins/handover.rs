@@ -8,7 +8,7 @@ use probe_common::{FlushMode, NO_GROUP};
 use super::Continuity;
 use crate::{
     session::{Object, Session, SessionError, flush},
-    snapshot::HandedOver,
+    snapshot::{HandedOver, Refused},
     sys::clock::nanos,
 };
 
@@ -109,6 +109,8 @@ impl Session {
             let unattended = now.saturating_sub(self.times.pulled);
             self.times.handovers += 1;
             self.times.unattended += unattended;
+            // What was refused to the process before is no news.
+            self.refused = Refused::of(&self.sum_of_counts()?);
             tracing::info!(
                 "took over the counts of an earlier process, which had read them {} ms ago; so far \
                  {} us of CPU time were counted for nobody at such handovers",

@@ -1,12 +1,11 @@
 //! What pins are of: the name of their directory says it.
 
-use probe_common::{Clock, CpuState, SLOTS, UsageKey, UsageRow};
 use twox_hash::XxHash64;
 
-use crate::session::{Config, object};
-
-/// To be raised where words of the pinned maps change their meaning, and not their number.
-const LAYOUT: u32 = 1;
+use crate::{
+    session::{Config, object},
+    snapshot::layout,
+};
 
 /// How the names of our directories begin: a place may be shared with others.
 pub(super) const PREFIX: &str = "session-";
@@ -28,16 +27,8 @@ pub(super) struct Stamp {
 impl Stamp {
     /// That of a session of this program.
     pub(super) fn of(config: &Config) -> Self {
-        let words = [
-            CpuState::WORDS,
-            UsageKey::WORDS,
-            UsageRow::WORDS,
-            Clock::WORDS,
-            SLOTS,
-        ];
-        let words = words.map(|words| format!("x{words}"));
         Self {
-            layout: format!("{LAYOUT}{}", words.concat()),
+            layout: layout(),
             build: digest(object::OBJECT),
             plan: digest(&counted(config)),
         }
