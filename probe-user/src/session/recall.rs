@@ -29,29 +29,37 @@ impl Session {
         owners: impl IntoIterator<Item = CgroupId>,
     ) -> Result<(), SessionError> {
         let exist = self.lifecycle.names();
-        let counted = |at: usize| self.config.plan.counts_on(0, self.counters[at].cpu);
-        let cpu = (0..self.counters.len()).find(|at| self.config.counts_on_cpus() && counted(*at));
+        let exist = |id: &CgroupId| exist.cgroups.contains_key(id);
         // Rows by process end with their process.
-        if let Some(at) = cpu.filter(|_| !self.config.by_process) {
-            let row = UsageRow {
-                made: nanos(self.clock.now()),
-                ..UsageRow::ZERO
-            };
-            let cpu = u16::try_from(self.counters[at].cpu).expect("the key's CPU is 16 bits wide");
-            for cgroup in owners
-                .into_iter()
-                .filter(|id| exist.cgroups.contains_key(id))
-            {
-                let key = UsageKey {
-                    cgroup,
-                    tgid: 0,
-                    cpu,
-                    group: 0,
-                };
-                self.object.maps.usage.add(&key, &row)?;
-            }
+        if !self.config.by_process {
+            self.make_rows(owners.into_iter().filter(exist))?;
         }
         self.lifecycle.recall(names);
+        Ok(())
+    }
+
+    /// A row for each owner that has none there, on one CPU.
+    fn make_rows(&self, owners: impl Iterator<Item = CgroupId>) -> Result<(), SessionError> {
+        let counts =
+            |cpu: &u32| self.config.counts_on_cpus() && self.config.plan.counts_on(0, *cpu);
+        let mut cpus = self.counters.iter().map(|counters| counters.cpu);
+        let Some(cpu) = cpus.find(counts) else {
+            return Ok(());
+        };
+        let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
+        let row = UsageRow {
+            made: nanos(self.clock.now()),
+            ..UsageRow::ZERO
+        };
+        for cgroup in owners {
+            let key = UsageKey {
+                cgroup,
+                tgid: 0,
+                cpu,
+                group: 0,
+            };
+            self.object.maps.usage.add(&key, &row)?;
+        }
         Ok(())
     }
 }

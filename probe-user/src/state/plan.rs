@@ -40,22 +40,32 @@ impl Counts {
     }
 }
 
+/// Where `wanted` is: of several that are alike, the one in the same place.
+fn place<T: PartialEq>(list: &[T], at: usize, wanted: &T) -> Option<usize> {
+    let here = (list.get(at) == Some(wanted)).then_some(at);
+    here.or_else(|| list.iter().position(|other| other == wanted))
+}
+
 impl Places {
     /// None where an event is in another group than before. A group is scaled as a whole: its
     /// counts go on together, or not at all.
     pub(super) fn of(before: &Counts, now: &Counts) -> Option<Self> {
         let known = |event: &String| before.groups.iter().any(|group| group.contains(event));
-        let group = |group: &Vec<String>| {
-            let same = before.groups.iter().position(|other| other == group);
-            match same {
-                None if group.iter().any(known) => None,
-                same => Some(same),
-            }
+        let group = |(at, group): (usize, &Vec<String>)| {
+            let same = place(&before.groups, at, group);
+            (same.is_some() || !group.iter().any(known)).then_some(same)
         };
-        let uncore = |event: &String| before.uncore.iter().position(|other| other == event);
+        let uncore = now.uncore.iter().enumerate();
         Some(Self {
-            groups: now.groups.iter().map(group).collect::<Option<_>>()?,
-            uncore: now.uncore.iter().map(uncore).collect(),
+            groups: now
+                .groups
+                .iter()
+                .enumerate()
+                .map(group)
+                .collect::<Option<_>>()?,
+            uncore: uncore
+                .map(|(at, event)| place(&before.uncore, at, event))
+                .collect(),
         })
     }
 
@@ -108,7 +118,11 @@ mod tests {
         let places = Places::of(&before, &now).unwrap();
         assert_eq!(places.groups, [Some(1), None, Some(0)]);
         assert_eq!(places.uncore, [Some(1), None]);
-        assert!(Places::of(&before, &before).is_some());
+        // Of groups that are alike each has its own totals.
+        let twice = counts(&[&["a"], &["a"]], &["x", "x"]);
+        let places = Places::of(&twice, &twice).unwrap();
+        assert_eq!(places.groups, [Some(0), Some(1)]);
+        assert_eq!(places.uncore, [Some(0), Some(1)]);
     }
 
     #[test]

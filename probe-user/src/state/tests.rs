@@ -191,7 +191,7 @@ fn the_format_is_raised_with_every_change() {
     let bytes = saved(&snapshot(10, &[1, 1 << 40]));
     let sum = bytes.last_chunk::<8>().unwrap();
     let known = ("1-1x128x2x11x6x16", 16_721_913_507_486_910_164);
-    let format = super::file::known_format();
+    let format = file::known_format();
     let found = (format.as_str(), u64::from_le_bytes(*sum));
     assert_eq!(
         found, known,
