@@ -24,8 +24,8 @@ impl Session {
     }
 }
 
-/// The same without a session (`turns`: groups take turns there): false where the CPU went offline. Then it runs nobody's task, so
-/// there is nothing to charge.
+/// The same without a session; `turns` is whether groups take turns there. False where the CPU went
+/// offline: it runs nobody's task then, so there is nothing to charge.
 pub(super) fn run(
     object: &mut Object,
     cpu: u32,

@@ -30,8 +30,8 @@ impl Handover {
             // The group stays what it is.
             (state.live, state.live_events)
         });
-        flush::run(object, cpu, FlushMode::Charge, live)?;
-        flush::run(object, cpu, FlushMode::Disarm, (NO_GROUP, 0))?;
+        flush::run(object, cpu, FlushMode::Charge, live, false)?;
+        flush::run(object, cpu, FlushMode::Disarm, (NO_GROUP, 0), false)?;
         let states = object.maps.state.get(0)?;
         let read = states.get(cpu as usize).map_or(0, |state| state.read);
         self.stopped.insert(cpu, read);
