@@ -6,6 +6,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod clock;
 mod lifecycle;
 mod process;
 mod state;
@@ -15,6 +16,7 @@ mod usage;
 pub mod spe;
 pub mod words;
 
+pub use clock::Clock;
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
 pub use process::{Process, Walk};
 pub use state::{CpuCounts, CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, SampledCost};

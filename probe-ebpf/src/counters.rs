@@ -5,7 +5,7 @@ use core::{ffi::c_void, mem::MaybeUninit};
 
 use aya_ebpf::{
     Global,
-    bindings::{BPF_F_CURRENT_CPU, bpf_perf_event_value},
+    bindings::{BPF_F_CURRENT_CPU, BPF_F_PRESERVE_ELEMS, bpf_perf_event_value},
     helpers::generated::bpf_perf_event_read_value,
     macros::map,
     maps::PerfEventArray,
@@ -30,7 +30,9 @@ pub(crate) static CLOCKS: Global<u64> = Global::new(0);
 
 macro_rules! slots {
     ($($slot:literal $name:ident),*) => {
-        $(#[map] static $name: PerfEventArray<u32> = PerfEventArray::new(0);)*
+        // Without the flag (kernel 5.10) the kernel takes the counters out when the process that put
+        // them in closes the map, also where programs still count into pinned maps.
+        $(#[map] static $name: PerfEventArray<u32> = PerfEventArray::new(BPF_F_PRESERVE_ELEMS);)*
 
         /// Reads a counter of this CPU with its enabled and running times.
         #[inline(always)]

@@ -249,6 +249,7 @@ impl Counting {
             max_rows: None,
             spe: None,
             resolver: None,
+            pins: None,
         };
         change(&mut config);
         // What the library says, shown with a failure. Only the first session of a process sets it
@@ -265,6 +266,15 @@ impl Counting {
             first,
             taken,
         }
+    }
+
+    /// Another session goes on with the pins of this one; `meanwhile` is when there is none.
+    pub(crate) fn restart(mut self, config: Config, meanwhile: impl FnOnce()) -> Self {
+        self.session.keep_pins();
+        drop(self.session);
+        meanwhile();
+        let session = Session::start(config, &this_machine()).unwrap();
+        Self { session, ..self }
     }
 
     /// What was counted since the start.

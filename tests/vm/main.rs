@@ -17,6 +17,7 @@ mod mem_support;
 mod metrics;
 mod metrics_stat;
 mod metrics_uncore;
+mod pins;
 mod plans;
 mod pmus;
 mod recordings;

@@ -106,6 +106,7 @@ fn programs_are_loaded() {
             max_rows: None,
             spe: None,
             resolver: None,
+            pins: None,
         };
         let mut session = Session::start(config, &this_machine()).unwrap();
         session.pull().unwrap();

@@ -81,6 +81,7 @@ pub(crate) fn config() -> Config {
             timeline: Timeline::Auto,
         }),
         resolver: None,
+        pins: None,
     }
 }
 

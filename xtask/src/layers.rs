@@ -29,6 +29,7 @@ const ORDER: &[&str] = &[
     "session",
     "window",
     "join",
+    "state",
     "derive",
     "emit",
     "pipeline",
@@ -42,7 +43,7 @@ const ORDER: &[&str] = &[
 /// The module that pure stages must not name, though it is before them: they work on recorded
 /// snapshots too.
 const LIVE: &str = "session";
-const PURE: &[&str] = &["window", "join", "derive", "emit"];
+const PURE: &[&str] = &["window", "join", "state", "derive", "emit"];
 
 /// An error that names each file with what it must not import.
 pub(crate) fn check() -> Result<()> {

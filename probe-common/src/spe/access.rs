@@ -5,6 +5,7 @@ use crate::words::number;
 
 /// What a sampled operation did, as far as rows tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
 pub enum Class {
     /// Reads memory. An atomic that returns a value is one, though it writes too: the core says

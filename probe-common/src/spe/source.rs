@@ -8,6 +8,7 @@
 
 /// The place that served a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Source {
     /// The core's level 1 data cache.
     L1d,

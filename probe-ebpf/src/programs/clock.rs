@@ -9,16 +9,17 @@ use aya_ebpf::{
     maps::Array,
     programs::RawTracePointContext,
 };
+use probe_common::Clock;
 
-/// Nanoseconds at the last run.
+/// The time of the last run, and what user space keeps beside it.
 #[map]
-static CLOCK: Array<u64> = Array::with_max_entries(1, 0);
+static CLOCK: Array<Clock> = Array::with_max_entries(1, 0);
 
 #[raw_tracepoint]
 fn clock(_: RawTracePointContext) -> i32 {
     if let Some(clock) = CLOCK.get_ptr_mut(0) {
         // SAFETY: one run at a time writes it; the helper has no preconditions.
-        unsafe { *clock = bpf_ktime_get_ns() };
+        unsafe { (*clock).now = bpf_ktime_get_ns() };
     }
     0
 }

@@ -60,6 +60,7 @@ pub(super) fn start(
         max_rows: config.count.max_rows,
         spe,
         resolver,
+        pins: None,
     };
     let samples = session.spe.is_some();
     let session = Session::start(session, &machine)?;

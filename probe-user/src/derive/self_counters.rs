@@ -93,6 +93,13 @@ self_counters! {
             "Map calls of pmuscope that met a busy map and were made again";
         Counter "lost_events" "" = |it| it.sum.lost_events,
             "Records of cgroups and processes that came or went, and were lost";
+        Counter "handovers" "" = |it| it.handed_over.map(|it| it.times),
+            "Times that another process took over the pinned maps";
+        Counter "handover_gap_ns" "ns" = |it| it.handed_over.map(|it| it.gap),
+            "CPU time counted for nobody while counters were exchanged at these times";
+        Counter "unattended_ns" "ns" = |it| it.handed_over.map(|it| it.unattended),
+            "Time between the last reading by a process and the start of the next: SPE and uncore \
+             counters paused";
     }
 }
 

@@ -226,6 +226,7 @@ impl Trials for Live {
                 max_rows: None,
                 spe: None,
                 resolver: None,
+                pins: None,
             };
             Session::start(config, &self.machine).map_err(failed)
         };

@@ -8,6 +8,7 @@ pub mod share;
 use std::{collections::BTreeMap, sync::Arc};
 
 use probe_common::CgroupId;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::lines::add as add_lines;
 pub(crate) use self::naming::Naming;
@@ -34,7 +35,7 @@ pub enum By {
 }
 
 /// Whom a row of the output names.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Entity {
     /// The command that pmuscope started.
     Command(Arc<str>),
@@ -148,39 +149,59 @@ impl View {
         let naming = before.map(|before| &before.naming);
         let naming = naming.filter(|naming| naming.is_of(self, &window.names));
         let naming = naming.map_or_else(|| Arc::new(self.naming(&window.names)), Arc::clone);
-        let shared = |of: MetricShares| {
-            let entities = of.shares.as_ref().map(|shares| by_entity(&naming, shares));
-            EntityShares {
-                entities: entities.unwrap_or_default(),
-                of,
-            }
-        };
-        let shares = share::of_window(plan, window, &naming).into_iter();
-        let shares = shares.map(shared).collect();
-        Joined {
-            rows: Rows::new(
-                &naming,
-                &window.usage,
-                window.start,
-                before.map(|before| &before.rows),
-            ),
-            samples: window.samples.as_ref().map(|samples| {
-                let before = before.and_then(|before| before.samples.as_ref());
-                Rows::new(&naming, &samples.usage, window.start, before)
-            }),
-            lines: window
-                .samples
-                .as_ref()
-                .map_or_else(Vec::new, |samples| lines::by_owner(&samples.lines, &naming)),
-            shares,
-            monitored: share::monitored(window, &naming),
+        let samples = before.and_then(|before| before.samples.as_ref());
+        joined(
+            plan,
+            window,
             naming,
-        }
+            before.map(|before| &before.rows),
+            samples,
+        )
+    }
+
+    /// The same of the first window after a restart: the totals of these rows go on.
+    pub(crate) fn resume(
+        &self,
+        plan: &Plan,
+        window: &Window,
+        rows: &Rows<Usage>,
+        samples: Option<&Rows<SpeUsage>>,
+    ) -> Joined {
+        let naming = Arc::new(self.naming(&window.names));
+        joined(plan, window, naming, Some(rows), samples)
     }
 
     /// How owners become rows where these are the names of all cgroups.
     pub(crate) fn naming(&self, names: &Arc<Names>) -> Naming {
         Naming::new(self, names)
+    }
+}
+
+/// The rows of a window; those before it, with whose totals they go on.
+fn joined(
+    plan: &Plan,
+    window: &Window,
+    naming: Arc<Naming>,
+    before: Option<&Rows<Usage>>,
+    samples: Option<&Rows<SpeUsage>>,
+) -> Joined {
+    let shared = |of: MetricShares| {
+        let entities = of.shares.as_ref().map(|shares| by_entity(&naming, shares));
+        EntityShares {
+            entities: entities.unwrap_or_default(),
+            of,
+        }
+    };
+    let shares = share::of_window(plan, window, &naming).into_iter();
+    let shares = shares.map(shared).collect();
+    let sampled = window.samples.as_ref();
+    Joined {
+        rows: Rows::new(&naming, &window.usage, window.start, before),
+        samples: sampled.map(|now| Rows::new(&naming, &now.usage, window.start, samples)),
+        lines: sampled.map_or_else(Vec::new, |now| lines::by_owner(&now.lines, &naming)),
+        shares,
+        monitored: share::monitored(window, &naming),
+        naming,
     }
 }
 

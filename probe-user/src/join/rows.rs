@@ -2,12 +2,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Entity, Naming};
 use crate::window::{Gained, Owner, Sum};
 
 /// What each entity gained, in their order.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rows<T> {
+    #[serde(bound(deserialize = "T: Deserialize<'de> + Default"))]
     list: Vec<(Entity, Gained<T>)>,
 }
 
@@ -22,6 +25,23 @@ impl<T> Rows<T> {
     /// All of them, in the order of entities.
     pub fn iter(&self) -> impl Iterator<Item = (&Entity, &Gained<T>)> {
         self.list.iter().map(|(entity, gained)| (entity, gained))
+    }
+}
+
+impl<T: Sum + Default> Rows<T> {
+    /// The same rows with other totals, and without deltas.
+    pub(crate) fn map_totals(self, total: impl Fn(&T) -> T) -> Self {
+        let row = |(entity, gained): (Entity, Gained<T>)| {
+            let gained = Gained {
+                delta: T::default(),
+                total: total(&gained.total),
+                since: gained.since,
+            };
+            (entity, gained)
+        };
+        Self {
+            list: self.list.into_iter().map(row).collect(),
+        }
     }
 }
 

@@ -28,7 +28,7 @@ impl KernelClock {
             let before = nanos(now());
             object.programs.run(CLOCK, None, &[])?;
             let after = nanos(now());
-            bounds.narrow(before, object.maps.clock.get(0)?, after);
+            bounds.narrow(before, object.maps.clock.get(0)?.now, after);
         }
         Ok(Self {
             ahead: bounds.distance(),

@@ -28,6 +28,17 @@ pub enum SessionError {
         /// The chain of causes.
         reason: String,
     },
+    /// A map or program could not be pinned.
+    #[error("cannot pin {what}: {reason}; free memory, or give a directory on another bpffs")]
+    Pin {
+        /// What was to be pinned.
+        what: String,
+        /// The chain of causes.
+        reason: String,
+    },
+    /// Pins.
+    #[error(transparent)]
+    Pins(#[from] super::PinError),
     /// A counter cannot be opened.
     #[error("cannot count {event} on CPU {cpu}: {reason}")]
     Open {

@@ -2,7 +2,7 @@
 
 use probe_common::{FLUSH_BUSY, FlushMode};
 
-use super::{Session, SessionError, object::FLUSH};
+use super::{Object, Session, SessionError, object::FLUSH};
 
 /// A flush interrupts program `sched_exit` rarely, and then an interrupt that outlasts a try hardly
 /// ever.
@@ -17,22 +17,31 @@ impl Session {
         mode: FlushMode,
         (live, events): (u64, u64),
     ) -> Result<(), SessionError> {
-        let turns = u64::from(self.config.plan.turns(cpu).nth(1).is_some());
-        for _ in 0..FLUSH_TRIES {
-            let arguments = [mode as u64, live, events, turns];
-            match self.object.programs.run(FLUSH, Some(cpu), &arguments)? {
-                Some(FLUSH_BUSY) => std::thread::yield_now(),
-                Some(_) => {
-                    self.flushes += 1;
-                    return Ok(());
-                }
-                // The CPU went offline: it runs nobody's task, so there is nothing to charge.
-                None => return Ok(()),
-            }
-        }
-        Err(SessionError::Busy {
-            cpu,
-            tries: FLUSH_TRIES,
-        })
+        let turns = self.config.plan.turns(cpu).nth(1).is_some();
+        let ran = run(&mut self.object, cpu, mode, (live, events), turns)?;
+        self.flushes += u64::from(ran);
+        Ok(())
     }
+}
+
+/// The same without a session; `turns` is whether groups take turns there. False where the CPU went
+/// offline: it runs nobody's task then, so there is nothing to charge.
+pub(super) fn run(
+    object: &mut Object,
+    cpu: u32,
+    mode: FlushMode,
+    (live, events): (u64, u64),
+    turns: bool,
+) -> Result<bool, SessionError> {
+    for _ in 0..FLUSH_TRIES {
+        let arguments = [mode as u64, live, events, turns.into()];
+        match object.programs.run(FLUSH, Some(cpu), &arguments)? {
+            Some(FLUSH_BUSY) => std::thread::yield_now(),
+            ran => return Ok(ran.is_some()),
+        }
+    }
+    Err(SessionError::Busy {
+        cpu,
+        tries: FLUSH_TRIES,
+    })
 }

@@ -79,6 +79,15 @@ impl Session {
         Ok(())
     }
 
+    /// Goes on with the second program where an earlier process has pinned it.
+    pub(crate) fn adopt_exits(&mut self) -> Result<(), SessionError> {
+        if self.object.programs.is_pinned(SCHED_EXIT) {
+            self.object.programs.attach(SCHED_EXIT)?;
+            self.exits = SchedExitHook::Watched;
+        }
+        Ok(())
+    }
+
     /// Once a switch was missed: does what can be done about it, and says so.
     pub(crate) fn react_to_missed(&mut self) {
         if self.exits != SchedExitHook::NotNeeded {

@@ -4,6 +4,7 @@
 
 mod clock;
 mod command;
+mod config;
 mod cost;
 mod counters;
 mod error;
@@ -13,7 +14,9 @@ mod hotplug;
 mod needed;
 pub(crate) mod object;
 mod own_cgroup;
+pub mod pins;
 mod pull;
+mod recall;
 mod resctrl_reader;
 mod rotation;
 mod schedule;
@@ -23,9 +26,8 @@ mod walk;
 
 use std::{sync::Arc, time::Duration};
 
-use probe_common::{CpuState, Walk};
+use probe_common::{Clock, CpuState, Walk};
 
-use self::pull::{Freed, IdleRows, Lifecycle, Processes};
 pub(crate) use self::{
     clock::KernelClock,
     cost::ReadCosts,
@@ -40,37 +42,26 @@ pub(crate) use self::{
 };
 pub use self::{
     command::{Command, RunningCommand},
+    config::Config,
     error::SessionError,
     own_cgroup::OwnCgroup,
+    pins::{Continuity, PinError, PinPlace, unpin},
     spe::{SpeConfig, SpeError},
+};
+use self::{
+    pins::{Handover, Pins},
+    pull::{Freed, IdleRows, Lifecycle, Processes},
 };
 use crate::{
     devices::DeviceReader,
     machine::{Machine, capabilities, cgroup::Hierarchy, resctrl},
-    names::resolver::Resolver,
     plan::Plan,
     snapshot::{Hook, Names, Refused},
-    sys::{clock::now, descriptors},
+    sys::{
+        clock::{nanos, now},
+        descriptors,
+    },
 };
-
-/// What a session counts and how.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The events.
-    pub plan: Plan,
-    /// The hook that is asked for; see [`Session::hook`] for the one in use.
-    pub hook: Hook,
-    /// Rows by process too.
-    pub by_process: bool,
-    /// A command's process tree will be followed ([`Session::follow`]).
-    pub follow_command: bool,
-    /// Rows that the USAGE map takes; None: by the number of CPUs.
-    pub max_rows: Option<u32>,
-    /// Sampling of memory accesses beside the counting.
-    pub spe: Option<SpeConfig>,
-    /// Who knows what containers are called; without it snapshots have ids only.
-    pub resolver: Option<Arc<Resolver>>,
-}
 
 /// Everything that is in the kernel for one run.
 pub struct Session {
@@ -99,6 +90,11 @@ pub struct Session {
     pub(crate) spe: Option<Spe>,
     pub(crate) devices: Option<DeviceReader>,
     pub(crate) resctrl: Option<resctrl::Reader>,
+    /// Times of the maps, where those are pinned.
+    pub(crate) times: Clock,
+    /// While counts are taken over.
+    pub(crate) handover: Option<Handover>,
+    pub(crate) pins: Option<Pins>,
 }
 
 impl Session {
@@ -117,15 +113,16 @@ impl Session {
         // Before the CPUs are looked up, so that none leaves unseen.
         let hotplug = Hotplug::listen();
         let online: Vec<u32> = machine.online()?.iter().collect();
-        let max_rows = config
-            .max_rows
-            .unwrap_or_else(|| default_rows(online.len(), config.plan.groups.len()));
+        let pins = config.pins.as_ref();
+        let pins = pins.map(|place| Pins::open(place, &config)).transpose()?;
+        let pinned_rows = pins.as_ref().and_then(Pins::rows);
+        let max_rows = pinned_rows.unwrap_or_else(|| config.rows(online.len()));
         let possible = machine
             .possible()?
             .last()
             .map_or(0, |last| last as usize + 1);
         descriptors::allow(&config.descriptors(machine, &online))?;
-        let mut object = Object::load(&config, machine, max_rows, possible)?;
+        let mut object = Object::load(&config, machine, max_rows, possible, pins.as_ref())?;
 
         let opened = online
             .iter()
@@ -136,23 +133,24 @@ impl Session {
         let programs = &mut object.programs;
         programs.load(object::FLUSH)?;
         programs.load(object::READ_COST)?;
-        programs.attach(object::CGROUP_MKDIR)?;
-        programs.attach(object::CGROUP_RMDIR)?;
-        programs.attach(object::CGROUP_ATTACH)?;
-        programs.attach(object::CPU_HOTPLUG)?;
-        if config.by_process {
-            programs.attach(object::PROCESS_EXIT)?;
-        }
-        if config.follow_command {
-            programs.attach(object::FOLLOW_FORK)?;
-            programs.attach(object::FOLLOW_FREE)?;
+        for program in config.lifecycle() {
+            programs.attach(program)?;
         }
         // After the programs are attached, so that no cgroup falls between walk and events.
         let cgroups = hierarchy.walk()?;
         own_cgroup::remove_left(hierarchy, cgroups.iter().map(|(_, path)| path.as_str()));
-        let lifecycle = Lifecycle::new(Names::from_walk(cgroups), config.resolver.clone());
+        let mut lifecycle = Lifecycle::new(Names::from_walk(cgroups), config.resolver.clone());
 
         let clock = KernelClock::measure(&mut object)?;
+        let mut times = object.maps.clock.get(0)?;
+        let goes_on = pins.as_ref().is_some_and(Pins::goes_on);
+        if goes_on {
+            // What ended meanwhile, and what the process before was told last, has rows.
+            lifecycle.doubt();
+        } else {
+            times.began = nanos(clock.now());
+        }
+        let before = nanos(clock.now()).saturating_sub(times.began);
         let devices = config
             .plan
             .reads_devices()
@@ -179,10 +177,13 @@ impl Session {
             flushes: 0,
             rotation: Rotation::default(),
             read_costs: ReadCosts::default(),
-            began: now(),
+            began: now().saturating_sub(Duration::from_nanos(before)),
             spe: None,
             devices,
             resctrl,
+            times,
+            handover: goes_on.then(Handover::default),
+            pins,
         };
         if let Some(config) = session.config.spe.clone() {
             let spe = Spe::start(
@@ -195,13 +196,12 @@ impl Session {
             )?;
             session.spe = Some(spe);
         }
-        // Nothing is counted on CPUs: no switch matters.
-        if session.config.plan.groups.is_empty() {
-            return Ok(session);
+        if session.config.counts_on_cpus() {
+            session.attach_hook(hierarchy, &online)?;
+            session.arm_all()?;
+            session.measure_reads()?;
         }
-        session.attach_hook(hierarchy, &online)?;
-        session.arm_all()?;
-        session.measure_reads()?;
+        session.settle_pins()?;
         Ok(session)
     }
 
@@ -281,7 +281,12 @@ impl Session {
                 }
             }
         }
-        hook::attach_sched_switch(&mut self.object)
+        if self.continuity() == Continuity::Replaced {
+            self.object.programs.prepare(object::SCHED_SWITCH)?;
+            self.stop_for_handover()?;
+        }
+        hook::attach_sched_switch(&mut self.object)?;
+        self.adopt_exits()
     }
 
     /// Leaves `cgroup-switches` for `sched-switch`, after switches were missed.
@@ -294,13 +299,4 @@ impl Session {
         // Open slices belong to whoever runs now; from here on owners are known.
         self.reopen_slices()
     }
-}
-
-/// Rows for 2,048 owner-group pairs on every CPU, or 512 owners with all their groups: memory
-/// follows what ran, only the buckets are there at once.
-fn default_rows(cpus: usize, groups: usize) -> u32 {
-    let on_a_cpu = groups.saturating_mul(512).max(2048);
-    u32::try_from(cpus.saturating_mul(on_a_cpu))
-        .unwrap_or(u32::MAX)
-        .clamp(16_384, 1 << 20)
 }

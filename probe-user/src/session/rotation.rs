@@ -174,7 +174,12 @@ impl Session {
     /// instant.
     pub(super) fn arm_all(&mut self) -> Result<(), SessionError> {
         let before = thread_time();
-        (0..self.counters.len()).try_for_each(|at| self.arm(at))?;
+        for at in 0..self.counters.len() {
+            let cpu = self.counters[at].cpu;
+            self.stop_before_arm(cpu)?;
+            self.arm(at)?;
+            self.note_gap(cpu)?;
+        }
         // Much the same is done as at an exchange: what it costs until one was measured.
         let cpus = u32::try_from(self.counters.len()).unwrap_or(u32::MAX);
         let took = thread_time().saturating_sub(before);

@@ -30,6 +30,22 @@ pub struct Health {
     /// How asking runtimes for names went, in a session that asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<ResolverHealth>,
+    /// What was not counted between two processes; None where counts end with their process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over: Option<HandedOver>,
+}
+
+/// What was not counted or read since counting into pinned maps began, at the times when another
+/// process took them over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedOver {
+    /// How often that was.
+    pub times: u64,
+    /// Nanoseconds of CPU time that were counted for nobody while counters were exchanged.
+    pub gap: u64,
+    /// Nanoseconds between the last reading by one process and the start of the next: nothing was
+    /// sampled, and no uncore counter was read.
+    pub unattended: u64,
 }
 
 /// Kernel memory of the maps in bytes, by arithmetic.

@@ -2,6 +2,7 @@
 
 mod cost;
 mod health;
+mod layout;
 mod pairs;
 pub mod recording;
 mod refused;
@@ -15,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     cost::{CountingCost, ReadCost},
-    health::{Health, MapMemory},
+    health::{HandedOver, Health, MapMemory},
+    layout::layout,
     refused::Refused,
     rows::UsageRows,
     spe::{SpeCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},

@@ -13,7 +13,7 @@ use std::{
 };
 
 use aya::Pod;
-use aya_obj::generated::{bpf_attr, bpf_cmd};
+use aya_obj::generated::{BPF_NOEXIST, bpf_attr, bpf_cmd};
 
 /// Calls bpf(2).
 ///
@@ -118,6 +118,18 @@ pub(crate) fn put<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &V) -> io
     let mut attr = element(map, key as u64, value as u64);
     // SAFETY: key and value are of the map's types (its users see to that) and outlive the call.
     again(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }).map(drop)
+}
+
+/// Adds a row to a hash map where it has none of that key.
+pub(crate) fn add<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &V) -> io::Result<()> {
+    let (key, value) = (std::ptr::from_ref(key), std::ptr::from_ref(value));
+    let mut attr = element(map, key as u64, value as u64);
+    attr.__bindgen_anon_2.flags = BPF_NOEXIST.into();
+    // SAFETY: key and value are of the map's types (its users see to that) and outlive the call.
+    match again(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+        result => result.map(drop),
+    }
 }
 
 /// A row of a hash map; None where there is no such row.

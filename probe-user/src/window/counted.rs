@@ -16,6 +16,7 @@
 use std::collections::BTreeSet;
 
 use probe_common::{GROUP_COUNTERS, UsageRow};
+use serde::{Deserialize, Serialize};
 
 /// In less time than this a rate is not reliable: the kernel's own turns last 1 to 4 ms.
 const ENOUGH_NANOS: u64 = 1_000_000;
@@ -27,7 +28,7 @@ type Vector = [f64; GROUP_COUNTERS];
 type Matrix = [Vector; GROUP_COUNTERS];
 
 /// What one group of counters says of one owner or several, on one CPU or several.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
     /// As counted, in the group's order.
     pub counts: [u64; GROUP_COUNTERS],
@@ -42,7 +43,7 @@ pub struct Counted {
 }
 
 /// The counts of the time for which the group was not live, estimated.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Unseen {
     counts: Vector,
     covariance: Matrix,

@@ -2,6 +2,7 @@
 //! CPUs.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
@@ -105,14 +106,32 @@ impl Window {
     #[must_use]
     pub fn next(&self, earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
         let mut next = Self::between(earlier, later, plan);
-        next.began = self.began;
-        next.boot_time = self.boot_time;
-        next.total.go_on(&self.total);
-        next.uncore_totals = totals::uncore(&next.uncore, next.start, &self.uncore_totals);
-        if let Some((next, before)) = next.samples.as_mut().zip(self.samples.as_ref()) {
-            next.total.go_on(&before.total);
-        }
+        next.go_on(&self.totals());
         next
+    }
+
+    /// Its totals, apart from those of its rows.
+    #[must_use]
+    pub fn totals(&self) -> Totals<'_> {
+        let samples = self.samples.as_ref();
+        Totals {
+            began: self.began,
+            boot_time: self.boot_time,
+            total: Cow::Borrowed(&self.total),
+            uncore: Cow::Borrowed(&self.uncore_totals),
+            samples: samples.map(|samples| Cow::Borrowed(&samples.total)),
+        }
+    }
+
+    /// Continues the totals of the window before this first one.
+    pub(crate) fn go_on(&mut self, before: &Totals<'_>) {
+        self.began = before.began;
+        self.boot_time = before.boot_time;
+        self.total.go_on(&before.total);
+        self.uncore_totals = totals::uncore(&self.uncore, self.start, &before.uncore);
+        if let Some((samples, before)) = self.samples.as_mut().zip(before.samples.as_ref()) {
+            samples.total.go_on(before);
+        }
     }
 }
 
@@ -160,5 +179,5 @@ mod usage;
 pub(crate) use self::{counted::tests::Random, spe::tests::sampled as sampled_window};
 pub use self::{
     spe::{Served, SpeUsage, SpeWindow},
-    totals::{Gained, Sum, UncoreTotal},
+    totals::{Gained, Sum, Totals, UncoreTotal},
 };

@@ -8,11 +8,13 @@ use std::{
 
 use probe_common::spe::{Class, PageKey, PageRow, Source};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Gained, Lines, Owner, Sum as _};
 use crate::snapshot::{Names, Snapshot, SpeCounts, SpeHealth};
 
 /// Where an access was served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Served {
     /// As the core's table says.
     By(Source),

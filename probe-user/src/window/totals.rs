@@ -1,19 +1,37 @@
 //! Totals since the session began, beside the deltas of a window.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
 
 use super::{SpeUsage, Usage};
 use crate::snapshot::UncoreReading;
 
 /// The delta of a window, and the total since counting began.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Gained<T> {
-    /// In the window.
+    /// In the window. A saved state goes on with the totals alone.
+    #[serde(skip)]
     pub delta: T,
     /// The sum of all windows since `since`.
     pub total: T,
     /// `CLOCK_MONOTONIC` at the start of the first of these windows.
     pub since: Duration,
+}
+
+/// The totals of a window, apart from those of its rows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Totals<'a> {
+    /// [`Window::began`](super::Window::began)
+    pub(crate) began: Duration,
+    /// [`Window::boot_time`](super::Window::boot_time)
+    pub(crate) boot_time: Duration,
+    /// Of the machine.
+    pub(crate) total: Cow<'a, Gained<Usage>>,
+    /// Of its uncore counters.
+    pub(crate) uncore: Cow<'a, [UncoreTotal]>,
+    /// Of its samples.
+    pub(crate) samples: Option<Cow<'a, Gained<SpeUsage>>>,
 }
 
 /// What can be added up.
@@ -59,7 +77,7 @@ impl Sum for SpeUsage {
 
 /// What an uncore event counted on a socket, summed over the instances of its PMU. A window in
 /// which an instance could not be read adds nothing.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UncoreTotal {
     /// Index into [`crate::plan::Plan::uncore`].
     pub at: usize,

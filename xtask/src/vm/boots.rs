@@ -76,6 +76,7 @@ const BASE: Tests = Tests {
         "hotplug::",
         "pmus::",
         "scale::",
+        "pins::",
         "smoke::",
     ],
 };

@@ -8,11 +8,11 @@ use super::{
     maps::{self, Maps, name},
     offsets,
     programs::Programs,
-    refused,
+    refused_pin,
 };
 use crate::{
     machine::{Machine, btf::BtfError},
-    session::{Config, SessionError, SpeConfig, error::chain},
+    session::{Config, SessionError, SpeConfig, error::chain, pins::Pins},
 };
 
 /// Processes of a followed command that may live at once.
@@ -26,12 +26,13 @@ const MAX_EXITED: u32 = 1 << 16;
 
 impl Object {
     /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs.
-    /// `possible`: CPUs that the machine may have.
+    /// `possible`: CPUs that the machine may have. What is pinned already is used as it is.
     pub(crate) fn load(
         config: &Config,
         machine: &Machine,
         max_rows: u32,
         possible: usize,
+        pins: Option<&Pins>,
     ) -> Result<Self, SessionError> {
         let vmlinux = machine.vmlinux();
         let offsets = offsets::offsets(&vmlinux, config.spe.is_some())?;
@@ -48,7 +49,13 @@ impl Object {
         let follow = u8::from(config.follow_command);
         let spe = config.spe.as_ref().map(SpeSettings::of);
 
+        let pinned = pins.map(|pins| maps::pinned(&pins.directory()));
+        let pinned = pinned.unwrap_or_default();
+
         let mut loader = EbpfLoader::new();
+        for (name, path) in &pinned {
+            loader.map_pin_path(name, path.as_path());
+        }
         loader.btf(Some(&btf));
         globals::EVENTS.set(&mut loader, &events);
         globals::ROTATED.set(&mut loader, &rotated);
@@ -76,9 +83,9 @@ impl Object {
         }
         let mut ebpf = loader
             .load(OBJECT)
-            .map_err(|error| refused("the eBPF object", &error))?;
+            .map_err(|error| refused_pin("the eBPF object", &error))?;
         let maps = Maps::take(&mut ebpf)?;
-        let programs = Programs::new(ebpf, btf);
+        let programs = Programs::new(ebpf, btf, pins);
         Ok(Self { maps, programs })
     }
 }

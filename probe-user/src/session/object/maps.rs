@@ -4,18 +4,20 @@ use std::{
     io,
     marker::PhantomData,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd},
+    path::{Path, PathBuf},
 };
 
 use aya::{
     Ebpf, Pod,
-    maps::{Map, MapData, PerCpuArray, RingBuf},
+    maps::{Map, MapData, MapInfo, PerCpuArray, RingBuf},
 };
+use aya_obj::Object as Compiled;
 use probe_common::{
-    CpuState, Plain, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
+    Clock, CpuState, Plain, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
     spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
 
-use super::{io_error, missing, refused};
+use super::{OBJECT, io_error, missing, refused};
 use crate::{session::SessionError, sys::bpf};
 
 macro_rules! maps {
@@ -55,8 +57,8 @@ maps! {
     overflow: PerCpu<UsageRow> = OVERFLOW,
     /// What each CPU is doing, at index 0.
     state: PerCpu<CpuState> = STATE,
-    /// The programs' clock, at index 0.
-    clock: Array<u64> = CLOCK,
+    /// The programs' clock, and the times of these maps, at index 0.
+    clock: Array<Clock> = CLOCK,
     /// The records of what comes and goes.
     lifecycle: Ring = LIFECYCLE,
     /// The walk over all processes, at index 0.
@@ -100,6 +102,49 @@ pub(super) const SPE_SWITCHES: &str = "SPE_SWITCHES";
 #[cfg(test)]
 pub(super) const OF_PROGRAMS: [&str; 5] =
     ["RECORD", "SPE_MOVE", SPE_SWITCHES, "SPE_WALK", "SPE_ZERO"];
+
+/// The maps that outlive a session where it has pins: what the attached programs write, and the
+/// counters that they read. All others are of one process.
+const PINNED: [&str; 5] = [
+    name::USAGE,
+    name::OVERFLOW,
+    name::STATE,
+    name::CLOCK,
+    name::LIFECYCLE,
+];
+
+/// Each of those with its pin below a directory.
+pub(super) fn pinned(directory: &Path) -> Vec<(String, PathBuf)> {
+    let names = PINNED.into_iter().map(str::to_owned);
+    let names = names.chain((0..SLOTS).map(Counters::name));
+    names
+        .map(|name| (name.clone(), directory.join(name)))
+        .collect()
+}
+
+/// Whether all of them are pinned there, and are such as this object's.
+pub(crate) fn can_use(directory: &Path) -> bool {
+    let compiled = Compiled::parse(OBJECT).expect("the object was built with this program");
+    pinned(directory).into_iter().all(|(name, path)| {
+        let info = MapInfo::from_pin(path);
+        compiled
+            .maps
+            .get(&name)
+            .zip(info.ok())
+            .is_some_and(|(map, info)| {
+                let wanted = (map.map_type(), map.key_size(), map.value_size());
+                let found = info.map_type().map(|kind| kind as u32);
+                (wanted.1, wanted.2) == (info.key_size(), info.value_size())
+                    && found.is_ok_and(|found| found == wanted.0)
+            })
+    })
+}
+
+/// Rows for which the pinned USAGE map has room; None where it cannot be asked.
+pub(crate) fn rows_of(directory: &Path) -> Option<u32> {
+    let info = MapInfo::from_pin(directory.join(name::USAGE)).ok()?;
+    Some(info.max_entries())
+}
 
 /// Bytes of key and value.
 pub(super) type Sizes = [usize; 2];
@@ -176,6 +221,21 @@ impl<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>> Hash<K, V> {
     pub(crate) fn put(&self, key: &K, value: &V) -> Result<(), SessionError> {
         bpf::put(self.fd(), &key.to_raw(), &value.to_raw())
             .map_err(|source| failed("write to", self.name, source))
+    }
+
+    /// Makes a row where there is none.
+    pub(crate) fn add(&self, key: &K, value: &V) -> Result<(), SessionError> {
+        bpf::add(self.fd(), &key.to_raw(), &value.to_raw())
+            .map_err(|source| failed("write to", self.name, source))
+    }
+
+    /// The kernel's number of the map, which no other has had since boot.
+    pub(crate) fn id(&self) -> Result<u32, SessionError> {
+        let info = self
+            .data
+            .info()
+            .map_err(|error| refused(of(self.name), &error))?;
+        Ok(info.id())
     }
 
     /// Removes a row and returns its last value (kernel 5.14); None where there is no such row.

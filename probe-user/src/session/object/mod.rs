@@ -17,18 +17,19 @@ use std::{io, sync::OnceLock};
 use aya::maps::MapError;
 
 pub(crate) use self::{
-    maps::{Hash, Maps, PerCpu, Ring},
+    maps::{Hash, Maps, PerCpu, Ring, can_use, rows_of},
     programs::{
         CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CGROUP_SWITCH, CGROUPS, CLOCK, CPU_HOTPLUG,
         FLUSH, FOLLOW_FORK, FOLLOW_FREE, Links, PROCESS_EXIT, Programs, READ_COST, SCHED_EXIT,
         SCHED_SWITCH, SPE_ATTACH, SPE_CHUNK, SPE_CHUNK_KPROBE, SPE_EXEC, SPE_EXIT, SPE_FORK,
-        SPE_PREALLOCATE_ROWS, SPE_SWITCH, WALK,
+        SPE_PREALLOCATE_ROWS, SPE_SWITCH, Tracepoint, WALK,
     },
 };
 use super::{SessionError, error::chain};
 
 /// The eBPF object, built for this architecture.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe-ebpf"));
+pub(super) static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe-ebpf"));
 
 /// The object, loaded for one session: its maps are there, its programs not in the kernel yet.
 pub(crate) struct Object {
@@ -51,6 +52,18 @@ fn refused(what: impl Into<String>, error: &dyn std::error::Error) -> SessionErr
     SessionError::Bpf {
         what: what.into(),
         reason: chain(error),
+    }
+}
+
+/// The same, of what may be pinned.
+fn refused_pin(what: impl Into<String>, error: &dyn std::error::Error) -> SessionError {
+    let error = refused(what, error);
+    match error {
+        // The advice about kernels would mislead.
+        SessionError::Bpf { what, reason } if reason.contains("BPF_OBJ_PIN") => {
+            SessionError::Pin { what, reason }
+        }
+        other => other,
     }
 }
 

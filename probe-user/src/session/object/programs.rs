@@ -1,12 +1,18 @@
 //! The programs of the object, by how they come to run.
 
-use std::{io::Read as _, time::Duration};
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use aya::{
     Btf, Ebpf,
     programs::{
         BtfTracePoint, FEntry, Iter, KProbe, PerfEvent, Program, ProgramError, RawTracePoint,
         RawTracePointRunOptions, TestRun as _,
+        links::FdLink,
         perf_event::{
             PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
         },
@@ -14,8 +20,11 @@ use aya::{
 };
 use aya_obj::btf::BtfKind;
 
-use super::{missing, refused};
-use crate::session::SessionError;
+use super::{missing, refused, refused_pin};
+use crate::session::{
+    SessionError,
+    pins::{Continuity, Pins, program_files},
+};
 
 macro_rules! programs {
     ($($kind:ident { $($(#[$meta:meta])* $constant:ident = $name:literal $(at $at:literal)?,)* })*) => {
@@ -116,6 +125,11 @@ programs! {
 }
 
 impl Tracepoint {
+    /// What we call it.
+    pub(crate) fn name(self) -> &'static str {
+        self.name
+    }
+
     /// What the kernel calls it.
     pub(crate) fn at(self) -> &'static str {
         self.at
@@ -139,19 +153,84 @@ pub(crate) struct Links(Vec<PerfEventLinkId>);
 pub(crate) struct Programs {
     ebpf: Ebpf,
     btf: Btf,
+    pins: Option<PinnedPrograms>,
+}
+
+/// Where programs at tracepoints are pinned with their links.
+struct PinnedPrograms {
+    directory: PathBuf,
+    /// Those that are there are of this build, and stay what they are.
+    adopt: bool,
 }
 
 impl Programs {
-    pub(super) fn new(ebpf: Ebpf, btf: Btf) -> Self {
-        Self { ebpf, btf }
+    pub(super) fn new(ebpf: Ebpf, btf: Btf, pins: Option<&Pins>) -> Self {
+        let pins = pins.map(|pins| PinnedPrograms {
+            directory: pins.directory(),
+            adopt: pins.found == Continuity::TakenOver,
+        });
+        Self { ebpf, btf, pins }
     }
 
-    /// Loads and attaches a program.
-    pub(crate) fn attach(&mut self, program: Tracepoint) -> Result<(), SessionError> {
-        let refused = |error| refused(of(program.name), &error);
+    /// The directory of the pins has another name now.
+    pub(crate) fn pins_moved(&mut self, directory: &Path) {
+        if let Some(pins) = &mut self.pins {
+            directory.clone_into(&mut pins.directory);
+        }
+    }
+
+    /// Whether the program is attached by a pinned link.
+    pub(crate) fn is_pinned(&self, program: Tracepoint) -> bool {
+        let pins = self.pins.as_ref();
+        pins.is_some_and(|pins| program_files(&pins.directory, program.name).1.exists())
+    }
+
+    /// Loads a program that will be attached: the verifier takes its time.
+    pub(crate) fn prepare(
+        &mut self,
+        program: Tracepoint,
+    ) -> Result<&mut BtfTracePoint, SessionError> {
         let loaded: &mut BtfTracePoint = find(&mut self.ebpf, program.name)?;
-        loaded.load(program.at, &self.btf).map_err(refused)?;
-        loaded.attach().map(drop).map_err(refused)
+        if loaded.fd().is_err() {
+            loaded
+                .load(program.at, &self.btf)
+                .map_err(|error| refused(of(program.name), &error))?;
+        }
+        Ok(loaded)
+    }
+
+    /// Loads and attaches a program. Where one of this build is pinned it stays what it is; one of
+    /// another build is replaced.
+    pub(crate) fn attach(&mut self, program: Tracepoint) -> Result<(), SessionError> {
+        let failed = |error: &dyn std::error::Error| refused_pin(of(program.name), error);
+        let Some(pins) = &self.pins else {
+            let attached = self.prepare(program)?.attach();
+            return attached.map(drop).map_err(|error| failed(&error));
+        };
+        let (pin, link_pin) = program_files(&pins.directory, program.name);
+        if pins.adopt && link_pin.exists() {
+            let pinned = BtfTracePoint::from_pin(pin).map_err(|error| failed(&error))?;
+            let place = self.ebpf.program_mut(program.name);
+            *place.ok_or_else(|| missing(of(program.name)))? = Program::BtfTracePoint(pinned);
+            return Ok(());
+        }
+        let loaded = self.prepare(program)?;
+        for file in [&link_pin, &pin] {
+            match fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed(&error));
+                }
+                _ => {}
+            }
+        }
+        let link = loaded.attach().map_err(|error| failed(&error))?;
+        let link: FdLink = loaded
+            .take_link(link)
+            .map_err(|error| failed(&error))?
+            .into();
+        loaded.pin(pin).map_err(|error| failed(&error))?;
+        // From here on the pin alone keeps it attached.
+        link.pin(link_pin).map(drop).map_err(|error| failed(&error))
     }
 
     /// Whether this kernel has the program's tracepoint.

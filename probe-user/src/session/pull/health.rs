@@ -3,17 +3,19 @@
 use probe_common::{CpuCounts, CpuState, Field as _};
 
 use crate::{
-    session::Session,
+    session::{Session, SessionError},
     snapshot::{CountingCost, Health, MapMemory},
     sys::{bpf, clock::now},
 };
 
 impl Session {
+    /// What the programs counted so far.
+    pub(crate) fn sum_of_counts(&self) -> Result<CpuCounts, SessionError> {
+        Ok(sum(&self.states()?))
+    }
+
     pub(super) fn health(&self, states: &[CpuState], rows: usize, flushes: u64) -> Health {
-        let mut sum = CpuCounts::ZERO;
-        for state in states {
-            sum.add(&state.counts);
-        }
+        let mut sum = sum(states);
         sum.missed_switches += self.missed_switches;
         let elapsed = now().saturating_sub(self.began);
         let read = |cpu| self.read_costs.on(&self.config.plan, cpu);
@@ -22,6 +24,7 @@ impl Session {
             cost: CountingCost::of(states, elapsed, read, sum.same, sum.changed),
             sum,
             flushes,
+            handed_over: self.handed_over(),
             exchanges: self.rotation.exchanges,
             rows,
             memory: MapMemory::of(rows, self.max_rows as usize, states.len()),
@@ -29,4 +32,12 @@ impl Session {
             names: self.config.resolver.as_ref().map(|it| it.health()),
         }
     }
+}
+
+fn sum(states: &[CpuState]) -> CpuCounts {
+    let mut sum = CpuCounts::ZERO;
+    for state in states {
+        sum.add(&state.counts);
+    }
+    sum
 }

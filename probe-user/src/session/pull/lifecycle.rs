@@ -44,6 +44,8 @@ pub(crate) struct Lifecycle {
     old: Vec<Arc<Ended>>,
     /// Records that were lost until the last walk.
     lost: u64,
+    /// What is gone may never have been told.
+    unsure: bool,
     /// A switch was missed, and that was not told yet.
     switch_missed: bool,
 }
@@ -60,6 +62,7 @@ impl Lifecycle {
             before: Default::default(),
             old: Vec::new(),
             lost: 0,
+            unsure: false,
             switch_missed: false,
         }
     }
@@ -151,9 +154,28 @@ impl Lifecycle {
         self.old = vec![Arc::new(ended)];
     }
 
-    /// Whether more records are lost than when this was asked last.
+    /// Whether more records are lost than when this was asked last, or were told to another
+    /// process.
     pub(super) fn has_lost(&mut self, lost: u64) -> bool {
-        std::mem::replace(&mut self.lost, lost) < lost
+        let more = std::mem::replace(&mut self.lost, lost) < lost;
+        std::mem::take(&mut self.unsure) || more
+    }
+
+    /// Records were told to an earlier process, and what came of that is not known.
+    pub(crate) fn doubt(&mut self) {
+        self.unsure = true;
+    }
+
+    /// Takes in the names that an earlier process knew. Of those that are gone a walk tells.
+    pub(crate) fn recall(&mut self, known: &Names) {
+        let names = Arc::make_mut(&mut self.names);
+        for (id, path) in &known.cgroups {
+            names.cgroups.entry(*id).or_insert_with(|| path.clone());
+        }
+        for (tgid, name) in &known.processes {
+            names.processes.entry(*tgid).or_insert_with(|| name.clone());
+        }
+        self.doubt();
     }
 
     /// Cgroups that have a name.

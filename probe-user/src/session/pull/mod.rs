@@ -81,6 +81,7 @@ impl Session {
             );
             self.fall_back()?;
         }
+        self.note_pull(nanos(at))?;
         let health = self.health(&after, live_rows, self.flushes - flushes);
         let refused = Refused::of(&health.sum);
         for news in refused.news(self.refused, self.max_rows) {

@@ -103,6 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             max_rows: None,
             spe: Some(spe),
             resolver,
+            pins: None,
         };
         Ok(Session::start(config, &machine)?)
     };

@@ -109,6 +109,7 @@ fn config(
         max_rows: args.max_rows,
         spe: None,
         resolver,
+        pins: None,
     }
 }
 

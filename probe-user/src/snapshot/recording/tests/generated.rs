@@ -23,7 +23,8 @@ use crate::{
         resolver::ResolverHealth,
     },
     snapshot::{
-        Health, Hook, Names, Snapshot, SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
+        HandedOver, Health, Hook, Names, Snapshot, SpeCounts, SpeHealth, SpeHook, SpeReading,
+        UncoreReading,
     },
 };
 
@@ -233,6 +234,11 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                     answers: state[0],
                     not_asked: state[1],
                     ..ResolverHealth::default()
+                }),
+                handed_over: monitored.then(|| HandedOver {
+                    times: state[0],
+                    gap: state[1],
+                    unattended: state[2],
                 }),
                 ..Health::default()
             };

@@ -1,0 +1,62 @@
+//! What a session counts, and which programs that takes.
+
+use std::sync::Arc;
+
+use super::{PinPlace, SpeConfig, object};
+use crate::{names::resolver::Resolver, plan::Plan, snapshot::Hook};
+
+/// What a session counts and how.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The events.
+    pub plan: Plan,
+    /// The hook that is asked for; see [`Session::hook`](super::Session::hook) for the one in use.
+    pub hook: Hook,
+    /// Rows by process too.
+    pub by_process: bool,
+    /// A command's process tree will be followed
+    /// ([`Session::follow`](super::Session::follow)).
+    pub follow_command: bool,
+    /// Rows that the USAGE map takes; None: by the number of CPUs.
+    pub max_rows: Option<u32>,
+    /// Sampling of memory accesses beside the counting.
+    pub spe: Option<SpeConfig>,
+    /// Who knows what containers are called; without it snapshots have ids only.
+    pub resolver: Option<Arc<Resolver>>,
+    /// Where maps and programs are pinned, so that counting outlives the process and the next
+    /// session goes on; None: all ends with this one.
+    pub pins: Option<PinPlace>,
+}
+
+impl Config {
+    /// The programs that tell what comes and goes.
+    pub(super) fn lifecycle(&self) -> Vec<object::Tracepoint> {
+        let mut all = vec![
+            object::CGROUP_MKDIR,
+            object::CGROUP_RMDIR,
+            object::CGROUP_ATTACH,
+            object::CPU_HOTPLUG,
+        ];
+        if self.by_process {
+            all.push(object::PROCESS_EXIT);
+        }
+        if self.follow_command {
+            all.extend([object::FOLLOW_FORK, object::FOLLOW_FREE]);
+        }
+        all
+    }
+
+    /// Whether anything is counted on CPUs. If not, no switch matters.
+    pub(super) fn counts_on_cpus(&self) -> bool {
+        !self.plan.groups.is_empty()
+    }
+
+    /// Rows for 2,048 owner-group pairs on every CPU, or 512 owners with all their groups, where
+    /// the caller does not say how many: memory follows what ran, only the buckets are there at
+    /// once.
+    pub(super) fn rows(&self, cpus: usize) -> u32 {
+        let on_a_cpu = self.plan.groups.len().saturating_mul(512).max(2048);
+        let rows = u32::try_from(cpus.saturating_mul(on_a_cpu)).unwrap_or(u32::MAX);
+        self.max_rows.unwrap_or(rows.clamp(16_384, 1 << 20))
+    }
+}

@@ -1,0 +1,189 @@
+//! The file of a state: a line that says what it is, the state, and a checksum.
+//!
+//! It is written beside the old one and takes its place as a whole: a process that is killed leaves
+//! the old one or the new one. It is not flushed to the disk: what the kernel has not written when
+//! the machine goes down is of no use to the next boot, whose counters begin anew.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    hash::Hasher as _,
+    io::{self, BufWriter, Read as _, Write},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
+
+use rustix::fs::OFlags;
+use twox_hash::XxHash64;
+
+use super::{State, StateError};
+use crate::snapshot::layout;
+
+/// The name of the file in its directory.
+const NAME: &str = "totals";
+
+/// While it is written.
+const UNFINISHED: &str = "totals.new";
+
+/// To be raised with every change of what a state holds: its bytes do not tell what they are.
+const FORMAT: u32 = 1;
+
+/// How the first line begins; the format follows.
+const MARK: &str = "pmuscope totals, format ";
+
+/// The longest first line.
+const LINE: usize = 64;
+
+/// Bytes of the checksum at the end.
+const SUM: usize = 8;
+
+/// Far more than any machine has to remember.
+const MOST: u64 = 1 << 30;
+
+impl State<'_> {
+    /// Saves it in a directory, which is made where it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be written; the one that was saved before stays.
+    pub fn save(&self, directory: &Path) -> Result<(), StateError> {
+        let (unfinished, path) = (directory.join(UNFINISHED), directory.join(NAME));
+        let save = || {
+            fs::create_dir_all(directory)?;
+            let options = |options: &mut OpenOptions| options.write(true).truncate(true).clone();
+            let mut options = options(OpenOptions::new().create(true));
+            // Names of containers are nobody else's business. No link is followed.
+            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            options.mode(0o600).custom_flags(flags.bits().cast_signed());
+            self.write(&mut BufWriter::new(options.open(&unfinished)?))?;
+            fs::rename(&unfinished, &path)
+        };
+        save().map_err(|source| {
+            let _ = fs::remove_file(&unfinished);
+            StateError::Save { path, source }
+        })
+    }
+
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut out = Summed {
+            out,
+            sum: XxHash64::with_seed(0),
+            failed: None,
+        };
+        writeln!(out, "{MARK}{}", known_format())?;
+        let written = postcard::to_io(self, &mut out).map(drop);
+        let Summed { out, sum, failed } = out;
+        // postcard does not say what the writer said.
+        if let Err(error) = written {
+            return Err(failed.unwrap_or_else(|| io::Error::other(error)));
+        }
+        out.write_all(&sum.finish().to_le_bytes())?;
+        out.flush()
+    }
+}
+
+impl State<'static> {
+    /// The state that was saved in a directory; None where none was.
+    ///
+    /// # Errors
+    ///
+    /// Where there is one that totals cannot go on with: they begin anew.
+    pub fn load(directory: &Path, boot: &str) -> Result<Option<Self>, StateError> {
+        let path = directory.join(NAME);
+        let failed = |source| StateError::Read {
+            path: path.clone(),
+            source,
+        };
+        let Some(bytes) = read(&path).map_err(failed)? else {
+            return Ok(None);
+        };
+        let bytes = bytes.ok_or_else(|| StateError::Foreign(path.clone()))?;
+        let format = format(&bytes).ok_or_else(|| StateError::Foreign(path.clone()))?;
+        let known = known_format();
+        if format != known {
+            return Err(StateError::Format {
+                path,
+                found: format.to_owned(),
+                known,
+            });
+        }
+        let state = Self::parse(&bytes).ok_or_else(|| StateError::Damaged(path.clone()))?;
+        if state.boot != boot {
+            return Err(StateError::OtherBoot(path));
+        }
+        Ok(Some(state))
+    }
+
+    /// None where the bytes are not those that were written.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (bytes, sum) = bytes.split_last_chunk::<SUM>()?;
+        if XxHash64::oneshot(0, bytes) != u64::from_le_bytes(*sum) {
+            return None;
+        }
+        let line = bytes.iter().position(|byte| *byte == b'\n')?;
+        let (state, rest) = postcard::take_from_bytes(&bytes[line + 1..]).ok()?;
+        rest.is_empty().then_some(state)
+    }
+}
+
+/// The bytes of a file: None where there is none, and Some(None) where it cannot be ours.
+fn read(path: &Path) -> io::Result<Option<Option<Vec<u8>>>> {
+    // A pipe in its place must not be waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file: File = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > MOST {
+        return Ok(Some(None));
+    }
+    let mut bytes = Vec::new();
+    file.take(MOST).read_to_end(&mut bytes)?;
+    Ok(Some(Some(bytes)))
+}
+
+/// The format, with the layout of the maps: rows of another one mean something else.
+pub(super) fn known_format() -> String {
+    format!("{FORMAT}-{}", layout())
+}
+
+/// The format that the first line tells; None where it is none of ours.
+fn format(bytes: &[u8]) -> Option<&str> {
+    let line = bytes[..bytes.len().min(LINE)].split(|byte| *byte == b'\n');
+    let line = str::from_utf8(line.into_iter().next()?).ok()?;
+    let format = line.strip_prefix(MARK)?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    format.bytes().all(plain).then_some(format)
+}
+
+/// A writer that sums up what goes through it.
+struct Summed<W> {
+    out: W,
+    sum: XxHash64,
+    failed: Option<io::Error>,
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        let written = self.noted(written)?;
+        self.sum.write(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.noted(flushed)
+    }
+}
+
+impl<W> Summed<W> {
+    fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|error| {
+            let kind = error.kind();
+            self.failed = Some(error);
+            kind.into()
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! What counts are of, and where they belong in another plan.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    join::Rows,
+    plan::{Plan, Planned},
+    window::{Totals, UncoreTotal, Usage},
+};
+
+/// What is counted, in the places of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Counts {
+    /// The events of each group, as they are opened.
+    groups: Vec<Vec<String>>,
+    uncore: Vec<String>,
+}
+
+/// Where the counts of an earlier plan are found: for each place of the present one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Places {
+    /// None for a group of new events.
+    groups: Vec<Option<usize>>,
+    uncore: Vec<Option<usize>>,
+}
+
+impl Counts {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let event = |planned: &Planned| {
+            let opened = (&planned.counter, planned.exclude);
+            serde_json::to_string(&opened).expect("plain data")
+        };
+        let group = |group: &Vec<Planned>| group.iter().map(event).collect();
+        Self {
+            groups: plan.groups.iter().map(group).collect(),
+            uncore: plan.uncore.iter().map(event).collect(),
+        }
+    }
+}
+
+/// Where `wanted` is: of several that are alike, the one in the same place.
+fn place<T: PartialEq>(list: &[T], at: usize, wanted: &T) -> Option<usize> {
+    let here = (list.get(at) == Some(wanted)).then_some(at);
+    here.or_else(|| list.iter().position(|other| other == wanted))
+}
+
+impl Places {
+    /// None where an event is in another group than before. A group is scaled as a whole: its
+    /// counts go on together, or not at all.
+    pub(super) fn of(before: &Counts, now: &Counts) -> Option<Self> {
+        let known = |event: &String| before.groups.iter().any(|group| group.contains(event));
+        let group = |(at, group): (usize, &Vec<String>)| {
+            let same = place(&before.groups, at, group);
+            (same.is_some() || !group.iter().any(known)).then_some(same)
+        };
+        let uncore = now.uncore.iter().enumerate();
+        Some(Self {
+            groups: now
+                .groups
+                .iter()
+                .enumerate()
+                .map(group)
+                .collect::<Option<_>>()?,
+            uncore: uncore
+                .map(|(at, event)| place(&before.uncore, at, event))
+                .collect(),
+        })
+    }
+
+    /// The totals, in the places of the present plan.
+    pub(super) fn totals<'a>(&self, totals: Totals<'a>) -> Totals<'a> {
+        let mut total = totals.total.into_owned();
+        total.total = self.usage(&total.total);
+        let at = |total: &UncoreTotal| {
+            let at = self
+                .uncore
+                .iter()
+                .position(|from| *from == Some(total.at))?;
+            Some(UncoreTotal { at, ..*total })
+        };
+        let uncore: Vec<UncoreTotal> = totals.uncore.iter().filter_map(at).collect();
+        Totals {
+            total: Cow::Owned(total),
+            uncore: Cow::Owned(uncore),
+            ..totals
+        }
+    }
+
+    /// The same of each row.
+    pub(super) fn rows(&self, rows: Rows<Usage>) -> Rows<Usage> {
+        rows.map_totals(|usage| self.usage(usage))
+    }
+
+    fn usage(&self, usage: &Usage) -> Usage {
+        let place = |from: &Option<usize>| usage.get((*from)?).cloned().flatten();
+        self.groups.iter().map(place).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(groups: &[&[&str]], uncore: &[&str]) -> Counts {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Counts {
+            groups: groups.iter().map(|group| list(group)).collect(),
+            uncore: list(uncore),
+        }
+    }
+
+    #[test]
+    fn groups_are_found_where_they_are_now() {
+        let before = counts(&[&["a", "b"], &["c"]], &["x", "y"]);
+        let now = counts(&[&["c"], &["d"], &["a", "b"]], &["y", "z"]);
+        let places = Places::of(&before, &now).unwrap();
+        assert_eq!(places.groups, [Some(1), None, Some(0)]);
+        assert_eq!(places.uncore, [Some(1), None]);
+        // Of groups that are alike each has its own totals.
+        let twice = counts(&[&["a"], &["a"]], &["x", "x"]);
+        let places = Places::of(&twice, &twice).unwrap();
+        assert_eq!(places.groups, [Some(0), Some(1)]);
+        assert_eq!(places.uncore, [Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn an_event_in_another_group_begins_anew() {
+        let before = counts(&[&["a", "b"], &["c"]], &[]);
+        for now in [&[&["a"][..]][..], &[&["b", "a"]], &[&["a", "b", "c"]]] {
+            assert_eq!(Places::of(&before, &counts(now, &[])), None, "{now:?}");
+        }
+    }
+}

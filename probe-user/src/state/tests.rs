@@ -1,0 +1,264 @@
+//! States of random histories, and files that are none.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use probe_common::{CgroupId, GROUP_COUNTERS, UsageKey, UsageRow};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    event::{Counter, Exclude, Scope},
+    join::{By, Entity},
+    plan::Planned,
+    snapshot::Health,
+    window::Counted,
+};
+
+const BOOT: &str = "2c9e1d6e-7b4b-4f0e-9a53-0d0e3a3b8f11";
+
+/// One event on CPUs, and one on an uncore PMU.
+fn plan() -> Plan {
+    let event = |type_| Planned {
+        column: 0,
+        counter: Counter {
+            pmu: None,
+            scope: Scope::Cpu,
+            type_,
+            config: 1,
+            config1: 0,
+            config2: 0,
+            config3: 0,
+            config4: 0,
+        },
+        exclude: Exclude::default(),
+    };
+    Plan {
+        groups: vec![vec![event(1)]],
+        uncore: vec![event(20)],
+        ..Plan::default()
+    }
+}
+
+fn view() -> View {
+    View {
+        by: By::Cgroup,
+        ..View::default()
+    }
+}
+
+fn snapshot(at: u64, counts: &[u64]) -> Snapshot {
+    let row = |(cgroup, count): (u64, &u64)| {
+        let key = UsageKey {
+            cgroup: CgroupId(cgroup),
+            tgid: 0,
+            cpu: 0,
+            group: 0,
+        };
+        let row = UsageRow {
+            counts: [*count; GROUP_COUNTERS],
+            enabled: 2 * count,
+            running: *count,
+            made: 1,
+        };
+        (key, row)
+    };
+    let names = (2..)
+        .zip(counts)
+        .map(|(id, _)| (CgroupId(id), format!("/\u{1f600}\n{id}")));
+    Snapshot {
+        at: Duration::from_secs(at),
+        boot_time: Duration::from_secs(9),
+        rows: (2..).zip(counts).map(row).collect(),
+        freed: Vec::new(),
+        uncore: vec![UncoreReading {
+            at: 0,
+            socket: 0,
+            instance: 0,
+            count: Some(at),
+            skew: 0,
+            enabled: at,
+            running: at,
+        }],
+        topology: None,
+        devices: None,
+        monitored: Vec::new(),
+        spe: None,
+        names: Arc::new(Names {
+            cgroups: names.collect(),
+            ..Names::default()
+        }),
+        health: Health::default(),
+    }
+}
+
+/// The bytes that are saved after a window from nothing to these counts.
+fn saved(now: &Snapshot) -> Vec<u8> {
+    let window = Window::between(&snapshot(0, &[]), now, &plan());
+    let joined = view().join(&plan(), &window, None);
+    let mut bytes = Vec::new();
+    let state = State::of(BOOT, 7, &plan(), now, &window, &joined);
+    state.write(&mut bytes).unwrap();
+    bytes
+}
+
+fn totals(joined: &Joined) -> Vec<(Entity, Usage, Duration)> {
+    let rows = joined.rows.iter();
+    rows.map(|(entity, gained)| (entity.clone(), gained.total.clone(), gained.since))
+        .collect()
+}
+
+fn seen(usage: &Usage) -> [u64; GROUP_COUNTERS] {
+    usage[0]
+        .as_ref()
+        .map_or([0; _], |counted: &Counted| counted.counts)
+}
+
+proptest! {
+    /// With the same maps a restart changes no total, not even by rounding.
+    #[test]
+    fn totals_are_those_of_a_session_that_was_never_ended(
+        first in prop::collection::vec(0..1_u64 << 40, 0..6),
+        more in prop::collection::vec(0..1_u64 << 40, 6..7),
+    ) {
+        let now: Vec<u64> = first.iter().zip(&more).map(|(first, more)| first + more).collect();
+        let (first, now) = (snapshot(10, &first), snapshot(20, &now));
+        let window = Window::between(&snapshot(0, &[]), &first, &plan());
+        let joined = view().join(&plan(), &window, None);
+        let next = window.next(&first, &now, &plan());
+        let whole = view().join(&plan(), &next, Some(&joined));
+
+        let state = State::parse(&saved(&first)).unwrap();
+        let owners: Vec<CgroupId> = first.rows.keys().map(|key| key.cgroup).collect();
+        prop_assert_eq!(state.owners().into_iter().collect::<Vec<_>>(), owners);
+        prop_assert_eq!(state.names(), &*first.names);
+        let (resumed, joined) = state.resume(&now, 7, &plan(), &view()).unwrap();
+        prop_assert_eq!(totals(&joined), totals(&whole));
+        prop_assert_eq!(&resumed.total.total, &next.total.total);
+        prop_assert_eq!((resumed.began, resumed.boot_time), (next.began, next.boot_time));
+        prop_assert_eq!(resumed.length, Duration::from_secs(10));
+    }
+
+    /// What is in new maps comes on top.
+    #[test]
+    fn counts_of_new_maps_come_on_top(
+        counts in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 40), 1..6),
+    ) {
+        let (first, now): (Vec<u64>, Vec<u64>) = counts.iter().copied().unzip();
+        let state = State::parse(&saved(&snapshot(10, &first))).unwrap();
+        let (_, joined) = state.resume(&snapshot(20, &now), 8, &plan(), &view()).unwrap();
+        for ((_, total, since), (first, now)) in totals(&joined).iter().zip(&counts) {
+            prop_assert_eq!(seen(total)[0], first + now);
+            prop_assert_eq!(*since, Duration::ZERO);
+        }
+    }
+
+    /// No file is taken for another, and none ends the program.
+    #[test]
+    fn damage_is_found(at in any::<prop::sample::Index>(), bit in 0..8_u8, cut: bool) {
+        let mut bytes = saved(&snapshot(10, &[1, u64::MAX / 4, 3]));
+        let at = at.index(bytes.len());
+        if cut {
+            bytes.truncate(at);
+        } else {
+            bytes[at] ^= 1 << bit;
+        }
+        prop_assert!(State::parse(&bytes).is_none());
+    }
+
+    #[test]
+    fn noise_is_no_state(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        prop_assert!(State::parse(&bytes).is_none());
+    }
+}
+
+/// What a session counted on its uncore PMUs before its first snapshot is not lost.
+#[test]
+fn uncore_counters_begin_with_their_session() {
+    let state = State::parse(&saved(&snapshot(10, &[1]))).unwrap();
+    let (window, _) = state
+        .resume(&snapshot(30, &[1]), 8, &plan(), &view())
+        .unwrap();
+    let [total] = window.uncore_totals[..] else {
+        panic!("{:?}", window.uncore_totals)
+    };
+    assert_eq!((total.raw, total.since), (10 + 30, Duration::ZERO));
+}
+
+/// The bytes of a state do not tell what they are: with other ones the format must be another, or
+/// an older file would be misread.
+#[test]
+fn the_format_is_raised_with_every_change() {
+    let bytes = saved(&snapshot(10, &[1, 1 << 40]));
+    let sum = bytes.last_chunk::<8>().unwrap();
+    let known = ("1-1x129x2x11x6x16", 12_040_178_207_203_755_519);
+    let format = file::known_format();
+    let found = (format.as_str(), u64::from_le_bytes(*sum));
+    assert_eq!(
+        found, known,
+        "raise FORMAT in state/file.rs, and set this to what is found"
+    );
+}
+
+/// What [`State::load`] says of a file.
+fn refusal(write: impl FnOnce(&std::path::Path)) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("totals"));
+    State::load(directory.path(), BOOT).unwrap_err().to_string()
+}
+
+#[test]
+fn a_file_that_is_none_is_refused_in_a_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(State::load(directory.path(), BOOT).unwrap().is_none());
+
+    let good = saved(&snapshot(10, &[1]));
+    let with = |bytes: Vec<u8>| refusal(|path| fs::write(path, bytes).unwrap());
+    assert!(with(b"root:x:0:0:\n".to_vec()).contains("no state of pmuscope"));
+    assert!(with(Vec::new()).contains("no state of pmuscope"));
+    assert!(with(vec![0; 1000]).contains("no state of pmuscope"));
+    assert!(with(good[..good.len() - 1].to_vec()).contains("damaged"));
+    let text = with(b"pmuscope totals, format 4000000000\n".to_vec());
+    assert!(
+        text.contains("has format 4000000000 and this program reads"),
+        "{text}"
+    );
+    let text = refusal(|path| fs::create_dir(path).unwrap());
+    assert!(text.contains("no state of pmuscope"), "{text}");
+    let text = refusal(|path| {
+        let mode = 0o600.into();
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    });
+    assert!(text.contains("no state of pmuscope"), "{text}");
+    let text = refusal(|path| std::os::unix::fs::symlink("/etc/passwd", path).unwrap());
+    assert!(text.contains("totals begin anew"), "{text}");
+
+    let path = directory.path().join("totals");
+    fs::write(path, good).unwrap();
+    assert!(State::load(directory.path(), BOOT).unwrap().is_some());
+    let text = State::load(directory.path(), "another")
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("of an earlier boot"), "{text}");
+}
+
+#[test]
+fn a_save_replaces_the_file_as_a_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("made");
+    let state = State::parse(&saved(&snapshot(10, &[5]))).unwrap();
+    // What a process that was killed has left.
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("totals.new"), vec![7; 1 << 20]).unwrap();
+    state.save(&directory).unwrap();
+    let loaded = State::load(&directory, BOOT).unwrap().unwrap();
+    assert_eq!(loaded.at(), Duration::from_secs(10));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+
+    let text = state
+        .save(&directory.join("totals"))
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("cannot save totals to"), "{text}");
+    let loaded = State::load(&directory, BOOT).unwrap();
+    assert!(loaded.is_some());
+}

@@ -1,0 +1,435 @@
+//! Pins: counting goes on while no process of ours is there, and nothing is left where it should
+//! not.
+
+use std::{
+    fs,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use probe_user::{
+    plan::Plan,
+    session::{Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
+    snapshot::{Hook, Snapshot},
+    window::{Owner, Window},
+};
+use rustix::{
+    mount::{MountFlags, MountPropagationFlags, UnmountFlags},
+    thread::UnshareFlags,
+};
+use tempfile::TempDir;
+
+use crate::support::{
+    Counting, TestCgroup, assert_within, machine, online_cpus, plan, this_machine,
+};
+
+/// A bpffs that only this thread and its children see. It goes with them, also where a test is
+/// killed.
+pub(crate) struct Bpffs {
+    directory: TempDir,
+}
+
+impl Bpffs {
+    pub(crate) fn mount() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        // SAFETY: no other thread relies on what this one shares with it.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", private).unwrap();
+        let none = MountFlags::empty();
+        rustix::mount::mount("bpf", directory.path(), "bpf", none, None).unwrap();
+        Self { directory }
+    }
+
+    pub(crate) fn place(&self) -> PinPlace {
+        PinPlace(self.path().join("pmuscope"))
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The directories of sessions.
+    fn sessions(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.place().0) else {
+            return Vec::new();
+        };
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// All that is in it, but for the kernel's own files.
+    fn files(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.path()).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let own = |path: &PathBuf| path.extension().is_none_or(|name| name != "debug");
+        files.filter(own).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files().is_empty()
+    }
+}
+
+impl Drop for Bpffs {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.path(), UnmountFlags::DETACH);
+    }
+}
+
+pub(crate) fn config(plan: Plan, place: PinPlace) -> Config {
+    Config {
+        plan,
+        hook: Hook::SchedSwitch,
+        by_process: false,
+        follow_command: false,
+        max_rows: None,
+        spe: None,
+        resolver: None,
+        pins: Some(place),
+    }
+}
+
+fn start(events: &str, place: PinPlace) -> Result<Session, SessionError> {
+    Session::start(config(plan(events), place), &this_machine())
+}
+
+/// The message of a start that must fail.
+fn refusal(place: PinPlace) -> String {
+    match start("task-clock", place) {
+        Ok(_) => panic!("it started"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Task-clocks of a cgroup that the kernel itself keeps, one on each CPU.
+pub(crate) struct Truth(Vec<OwnedFd>);
+
+impl Truth {
+    pub(crate) fn of(cgroup: &TestCgroup) -> Self {
+        use perf_event_open_sys::{bindings, perf_event_open};
+        let directory = fs::File::open(&cgroup.directory).unwrap();
+        let open = |cpu: u32| {
+            let mut attr = bindings::perf_event_attr {
+                type_: bindings::PERF_TYPE_SOFTWARE,
+                config: bindings::PERF_COUNT_SW_TASK_CLOCK.into(),
+                ..Default::default()
+            };
+            attr.size = u32::try_from(size_of_val(&attr)).unwrap();
+            let flags = u64::from(bindings::PERF_FLAG_PID_CGROUP);
+            let (whom, cpu) = (directory.as_raw_fd(), cpu.cast_signed());
+            // SAFETY: a valid structure of the size it states.
+            #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
+            let fd = unsafe { perf_event_open(&mut attr, whom, cpu, -1, flags) };
+            assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+            // SAFETY: a new descriptor.
+            unsafe { OwnedFd::from_raw_fd(fd) }
+        };
+        Self(online_cpus().into_iter().map(open).collect())
+    }
+
+    pub(crate) fn nanos(&self) -> u64 {
+        let read = |fd: &OwnedFd| {
+            let mut bytes = [0; 8];
+            assert_eq!(rustix::io::read(fd, &mut bytes).unwrap(), 8);
+            u64::from_ne_bytes(bytes)
+        };
+        self.0.iter().map(read).sum()
+    }
+}
+
+fn handed_over(snapshot: &Snapshot) -> probe_user::snapshot::HandedOver {
+    snapshot.health.handed_over.unwrap()
+}
+
+#[test]
+fn counting_goes_on_while_nobody_is_there() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let config = config(plan("task-clock,page-faults"), bpffs.place());
+    let cgroup = TestCgroup::new("pins");
+    let truth = Truth::of(&cgroup);
+    let counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
+    assert_eq!(counting.session.continuity(), Continuity::New);
+    let generation = counting.session.generation().unwrap();
+
+    // It runs from before the end of one session to after the start of the next, and makes
+    // switches all the time.
+    let mut runs = cgroup.load("burst 0 3000 1000 400");
+    runs.go();
+    let mut counting = counting.restart(config, || {
+        cgroup.load("burn 1 300").finish();
+        let touched: u64 = cgroup.load("touch 5000").finish().trim().parse().unwrap();
+        assert!(touched >= 5000);
+    });
+    assert_eq!(counting.session.continuity(), Continuity::TakenOver);
+    assert_eq!(counting.session.generation().unwrap(), generation);
+    runs.finish();
+
+    let window = counting.window();
+    let counted = counting.count(&window, "task-clock", cgroup.id).unwrap();
+    let faults = counting.count(&window, "page-faults", cgroup.id).unwrap();
+    assert!(faults >= 5000, "{faults}");
+    let over = window.health.handed_over.unwrap();
+    println!("{over:?}");
+    assert_eq!(over.times, 1);
+    // What is not counted is less than the bound below: some microseconds a CPU.
+    assert!(over.gap > 0 && over.gap < truth.nanos() / 200, "{over:?}");
+    assert!(over.unattended > 300_000_000, "{over:?}");
+    let of_kernel = cgroup.cpu_time();
+    counting.assert_cpu_time(&window, "cgroup by cpu.stat", counted, of_kernel);
+    assert_within("cgroup by its own event", counted, truth.nanos(), 1.0);
+    // A counter that started anew must not look like one that went back.
+    assert_eq!(window.health.sum.rebased, 0);
+
+    drop(counting);
+    assert!(bpffs.is_empty(), "{:?}", bpffs.sessions());
+}
+
+/// Groups in turns: the one that was live when its process ended counts on, and the next process
+/// begins with its own. What the others would have counted is unknown, not zero.
+#[test]
+fn a_group_whose_turn_it_was_counts_on() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    // Made by hand, since all these fit at once.
+    let mut plan = plan("{task-clock},{page-faults},{minor-faults}");
+    plan.rotated = 2;
+    let config = config(plan, bpffs.place());
+    let cgroup = TestCgroup::new("turns");
+    let mut counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
+    let mut whole = 0;
+    for _ in 0..5 {
+        counting.session.rotate().unwrap();
+        counting = counting.restart(config.clone(), || {
+            let touched: u64 = cgroup.load("touch 5000").finish().trim().parse().unwrap();
+            whole += touched;
+        });
+        assert_eq!(counting.session.continuity(), Continuity::TakenOver);
+    }
+    let window = counting.window();
+    assert_eq!(window.health.sum.rebased, 0);
+    assert_eq!(window.health.sum.read_errors, 0);
+    let owner = Owner {
+        cgroup: cgroup.id,
+        tgid: 0,
+    };
+    let usage = &window.usage[&owner];
+    let [page, minor] = [1, 2].map(|group| usage[group].as_ref().unwrap());
+    // Each fault is in the one that was live on its CPU then, and in no other.
+    let counted = page.counts[0] + minor.counts[0];
+    println!(
+        "{counted} of {whole}: {} and {}",
+        page.counts[0], minor.counts[0]
+    );
+    assert!(
+        counted >= 25_000 && counted <= whole + whole / 100,
+        "{counted} of {whole}"
+    );
+    assert!(page.running + minor.running <= page.enabled + page.enabled / 100);
+    let truth = cgroup.cpu_time();
+    let clock = usage[0].as_ref().unwrap().counts[0];
+    counting.assert_cpu_time(&window, "task-clock", clock, truth);
+}
+
+/// All CPU time is somebody's, and none is twice: the sum over all owners is the time that passed.
+#[test]
+fn no_time_is_lost_or_doubled_over_ten_handovers() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let config = config(plan("task-clock"), bpffs.place());
+    let mut counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
+    let cgroup = TestCgroup::new("handovers");
+    let mut load = cgroup.load("burst 0 2000 500 100000");
+    load.go();
+    let (mut last, mut sum) = (counting.first.clone(), 0);
+    for turn in 1..=10 {
+        counting = counting.restart(config.clone(), || {});
+        let now = counting.session.pull().unwrap();
+        let window = Window::between(&last, &now, counting.session.plan());
+        sum += window.total.delta[0].as_ref().unwrap().counts[0];
+        assert_eq!(handed_over(&now).times, turn);
+        last = now;
+    }
+    let cpus = online_cpus().len() as u128;
+    let passed = (last.at - counting.first.at).as_nanos() * cpus;
+    let passed = u64::try_from(passed).unwrap();
+    let gap = handed_over(&last).gap;
+    println!("counted {sum} of {passed}, gap {gap}");
+    assert!(sum <= passed + passed / 1000, "counted twice");
+    assert!(sum + gap + passed / 1000 >= passed, "lost");
+}
+
+#[test]
+fn a_session_that_is_not_told_to_keep_its_pins_leaves_nothing() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let mut session = start("task-clock", bpffs.place()).unwrap();
+    session.pull().unwrap();
+    assert_eq!(bpffs.sessions().len(), 1);
+    // Another one, or the command that removes all, is refused meanwhile.
+    let text = refusal(bpffs.place());
+    assert!(text.contains("another pmuscope keeps its pins"), "{text}");
+    assert!(matches!(unpin(&bpffs.place()), Err(PinError::InUse(_))));
+    drop(session);
+    assert!(bpffs.is_empty());
+    assert_eq!(unpin(&bpffs.place()).unwrap(), 0);
+}
+
+#[test]
+fn all_traces_can_be_removed() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let mut session = start("task-clock", bpffs.place()).unwrap();
+    session.keep_pins();
+    drop(session);
+    let links = || {
+        let files = fs::read_dir(&bpffs.sessions()[0]).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with("_link")).count()
+    };
+    assert!(links() >= 5, "{}", links());
+    assert_eq!(unpin(&bpffs.place()).unwrap(), 1);
+    assert!(bpffs.is_empty());
+}
+
+/// What a session counts decides whether its rows can be read: other events begin anew.
+#[test]
+fn other_events_begin_anew() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let mut session = start("task-clock", bpffs.place()).unwrap();
+    let generation = session.generation().unwrap();
+    session.keep_pins();
+    drop(session);
+    let before = bpffs.sessions();
+    let session = start("task-clock,page-faults", bpffs.place()).unwrap();
+    assert_eq!(session.continuity(), Continuity::New);
+    assert_ne!(session.generation().unwrap(), generation);
+    let now = bpffs.sessions();
+    assert_eq!(now.len(), 1);
+    assert_ne!(now, before);
+}
+
+/// Changes the stamp, which is the name of a session's directory.
+fn restamp(bpffs: &Bpffs, part: usize, text: &str) {
+    let path = bpffs.sessions().remove(0);
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let mut parts: Vec<&str> = name.split('-').collect();
+    parts[part] = text;
+    fs::rename(&path, path.with_file_name(parts.join("-"))).unwrap();
+}
+
+/// A new release whose maps are the old one's: its programs replace the old ones, and go on with
+/// their rows.
+#[test]
+fn another_build_with_the_same_layout_goes_on() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let config = config(plan("task-clock"), bpffs.place());
+    let cgroup = TestCgroup::new("build");
+    let truth = Truth::of(&cgroup);
+    let counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
+    let generation = counting.session.generation().unwrap();
+    let mut runs = cgroup.load("burst 0 3000 1000 300");
+    runs.go();
+    let mut counting = counting.restart(config, || restamp(&bpffs, 2, "0123456789abcdef"));
+    assert_eq!(counting.session.continuity(), Continuity::Replaced);
+    assert_eq!(counting.session.generation().unwrap(), generation);
+    runs.finish();
+    let window = counting.window();
+    let counted = counting.count(&window, "task-clock", cgroup.id).unwrap();
+    let over = window.health.handed_over.unwrap();
+    println!("{over:?}");
+    assert!(over.times == 1 && over.gap > 0, "{over:?}");
+    // Its part of the gap is not known.
+    let of_kernel = truth.nanos();
+    assert!(
+        counted <= of_kernel + of_kernel / 100,
+        "{counted} {of_kernel}"
+    );
+    assert!(
+        counted + over.gap + of_kernel / 100 >= of_kernel,
+        "{counted} {of_kernel} {over:?}"
+    );
+    // The name is that of this build again.
+    assert_eq!(bpffs.sessions().len(), 1);
+    let counting = counting.restart(self::config(plan("task-clock"), bpffs.place()), || {});
+    assert_eq!(counting.session.continuity(), Continuity::TakenOver);
+}
+
+#[test]
+fn damaged_pins_are_removed() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let damages: [(&str, &dyn Fn()); 5] = [
+        ("another layout", &|| restamp(&bpffs, 1, "0x1")),
+        ("no stamp", &|| restamp(&bpffs, 3, "")),
+        ("a map is missing", &|| {
+            fs::remove_file(bpffs.sessions()[0].join("USAGE")).unwrap();
+        }),
+        ("a link is missing", &|| {
+            fs::remove_file(bpffs.sessions()[0].join("sched_switch_link")).unwrap();
+        }),
+        ("a map is another one", &|| {
+            let directory = bpffs.sessions().remove(0);
+            fs::remove_file(directory.join("USAGE")).unwrap();
+            fs::rename(directory.join("OVERFLOW"), directory.join("USAGE")).unwrap();
+        }),
+    ];
+    for (what, damage) in damages {
+        let mut session = start("task-clock", bpffs.place()).unwrap();
+        assert_eq!(session.continuity(), Continuity::New, "{what}");
+        session.pull().unwrap();
+        session.keep_pins();
+        drop(session);
+        damage();
+        let mut session = start("task-clock", bpffs.place()).unwrap();
+        assert_eq!(session.continuity(), Continuity::New, "{what}");
+        let window = session.pull().unwrap();
+        assert_eq!(handed_over(&window).times, 0, "{what}");
+        assert_eq!(bpffs.sessions().len(), 1, "{what}");
+        drop(session);
+        assert!(bpffs.is_empty(), "{what}");
+    }
+}
+
+/// The place may be shared: what is not ours stays.
+#[test]
+fn pins_of_others_stay() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let place = PinPlace(bpffs.path().to_owned());
+    let other = bpffs.path().join("cilium");
+    fs::create_dir(&other).unwrap();
+    drop(start("task-clock", place.clone()).unwrap());
+    assert_eq!(unpin(&place).unwrap(), 0);
+    assert_eq!(bpffs.files(), [other]);
+}
+
+#[test]
+fn places_that_cannot_be_used_are_refused() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let text = refusal(PinPlace("/tmp/pmuscope-pins".into()));
+    assert!(text.contains("on no bpffs; mount one"), "{text}");
+    assert!(!Path::new("/tmp/pmuscope-pins").exists());
+    let text = refusal(PinPlace(bpffs.path().join("missing/pmuscope")));
+    assert!(text.contains("No such file or directory"), "{text}");
+
+    let config = |change: fn(&mut Config)| {
+        let mut config = config(plan("task-clock"), bpffs.place());
+        change(&mut config);
+        let error = Session::start(config, &this_machine()).err().unwrap();
+        error.to_string()
+    };
+    let text = config(|config| config.hook = Hook::CgroupSwitches);
+    assert!(text.contains("cgroup-switches"), "{text}");
+    let text = config(|config| config.follow_command = true);
+    assert!(text.contains("command"), "{text}");
+    assert!(bpffs.is_empty());
+
+    let read_only = MountFlags::RDONLY;
+    rustix::mount::mount_remount(bpffs.path(), read_only, "").unwrap();
+    let text = refusal(bpffs.place());
+    assert!(text.contains("mounted read-only"), "{text}");
+}

@@ -1,0 +1,368 @@
+//! Restarts: totals go on, whenever and however a process ended.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use aya::programs::{ProgramInfo, loaded_programs};
+use probe_user::{
+    join::{By, Entity, Joined, View},
+    session::{Config, Continuity, PinPlace, Session, unpin},
+    snapshot::Snapshot,
+    state::{State, boot_id},
+    window::Window,
+};
+use rustix::mount::MountFlags;
+
+use crate::{
+    pins::{Bpffs, Truth, config},
+    support::{TestCgroup, assert_within, load_binary, machine, plan, this_machine},
+};
+
+/// A session whose totals are saved, as a program that runs for months has it.
+struct Saved {
+    session: Session,
+    boot: String,
+    directory: PathBuf,
+    snapshot: Snapshot,
+    /// The last window; None before the second snapshot of a session that began anew.
+    last: Option<(Window, Joined)>,
+}
+
+impl Saved {
+    fn start(config: Config, directory: &Path) -> Self {
+        let machine = this_machine();
+        let boot = boot_id(&machine);
+        let saved = State::load(directory, &boot).unwrap();
+        let mut session = Session::start(config, &machine).unwrap();
+        if let Some(saved) = &saved {
+            session.recall(saved.names(), saved.owners()).unwrap();
+        }
+        let snapshot = session.pull().unwrap();
+        let last = saved.map(|saved| {
+            let generation = session.generation().unwrap();
+            saved
+                .resume(&snapshot, generation, session.plan(), &view())
+                .unwrap()
+        });
+        Self {
+            session,
+            boot,
+            directory: directory.to_owned(),
+            snapshot,
+            last,
+        }
+    }
+
+    fn pull(&mut self) {
+        let now = self.session.pull().unwrap();
+        let plan = self.session.plan();
+        let window = match &self.last {
+            Some((before, _)) => before.next(&self.snapshot, &now, plan),
+            None => Window::between(&self.snapshot, &now, plan),
+        };
+        let before = self.last.as_ref().map(|(_, joined)| joined);
+        let joined = view().join(plan, &window, before);
+        self.snapshot = now;
+        self.last = Some((window, joined));
+        self.save();
+    }
+
+    fn save(&self) {
+        let Some((window, joined)) = &self.last else {
+            return;
+        };
+        let generation = self.session.generation().unwrap();
+        let plan = self.session.plan();
+        let state = State::of(&self.boot, generation, plan, &self.snapshot, window, joined);
+        state.save(&self.directory).unwrap();
+    }
+
+    /// The total of a cgroup, and since when it is.
+    fn total(&self, path: &str) -> Option<(u64, Duration)> {
+        let (_, joined) = self.last.as_ref()?;
+        let gained = joined.of(&Entity::Cgroup(path.into()))?;
+        let count = gained.total[0]
+            .as_ref()
+            .map_or(0, |counted| counted.counts[0]);
+        Some((count, gained.since))
+    }
+}
+
+fn view() -> View {
+    View {
+        by: By::Cgroup,
+        ..View::default()
+    }
+}
+
+const NAME: &str = "restarts::totals_never_step_back_whenever_a_process_is_killed";
+
+/// Tells the process that the test runs of itself what to do: where the pins are, where the state
+/// is, and the path of the cgroup whose totals it prints.
+const COUNT: &str = "PMUSCOPE_TEST_COUNT";
+
+/// Counts until it is killed.
+fn count(words: &str) {
+    let [place, directory, path]: [&str; 3] =
+        words.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    let place = PinPlace(place.into());
+    let mut saved = Saved::start(config(plan("task-clock"), place), Path::new(directory));
+    let mut out = std::io::stdout();
+    loop {
+        if let Some((total, since)) = saved.total(path) {
+            writeln!(out, "\ntotal {total} {}", since.as_nanos()).unwrap();
+        } else {
+            writeln!(out, "\ncounting").unwrap();
+        }
+        out.flush().unwrap();
+        saved.pull();
+    }
+}
+
+fn counting(words: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", NAME, "--nocapture"]);
+    command.env(COUNT, words);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// The programs of pinned links.
+fn pinned(place: &PinPlace) -> BTreeSet<u32> {
+    let sessions = fs::read_dir(&place.0).unwrap();
+    let files = sessions.flat_map(|session| fs::read_dir(session.unwrap().path()).unwrap());
+    let links = files.filter_map(|file| {
+        let path = file.unwrap().path().into_os_string().into_string().unwrap();
+        path.strip_suffix("_link").map(str::to_owned)
+    });
+    let id = |program: String| ProgramInfo::from_pin(program).unwrap().id();
+    links.map(id).collect()
+}
+
+#[test]
+fn totals_never_step_back_whenever_a_process_is_killed() {
+    const KILLS: u32 = 100;
+    if let Ok(words) = std::env::var(COUNT) {
+        return count(&words);
+    }
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let directory = tempfile::tempdir().unwrap();
+    let cgroup = TestCgroup::new("kills");
+    let place = bpffs.place();
+    let words = format!(
+        "{} {} {}",
+        place.0.display(),
+        directory.path().display(),
+        cgroup.path
+    );
+    let truth = Truth::of(&cgroup);
+    let mut load = cgroup.load_of(&load_binary(), "burst 0 2000 1000 10000000");
+
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let (mut last, mut printed, mut programs) = ((0, None), 0, BTreeSet::new());
+    // How long a start takes here, in milliseconds.
+    let mut start = 0;
+    for kill in 0..KILLS {
+        let began = Instant::now();
+        let mut child = counting(&words);
+        let out = child.stdout.take().unwrap();
+        if kill == 0 {
+            // Counting has begun: from here on nothing may be lost.
+            let mut lines = BufReader::new(out);
+            let mut line = String::new();
+            while !line.starts_with("counting") {
+                line.clear();
+                assert!(lines.read_line(&mut line).unwrap() > 0, "it ended");
+            }
+            start = u64::try_from(began.elapsed().as_millis()).unwrap();
+            load.go();
+            // Until there is a state.
+            while !directory.path().join("totals").exists() {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            continue;
+        }
+        // At any moment: also while it starts, and while it takes over.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        std::thread::sleep(Duration::from_millis(random % (2 * start)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            let Some(numbers) = line.strip_prefix("total ") else {
+                continue;
+            };
+            let Some((total, since)) = numbers.split_once(' ') else {
+                continue;
+            };
+            let (total, since): (u64, u64) = (total.parse().unwrap(), since.parse().unwrap());
+            assert!(total >= last.0, "kill {kill}: {total} after {}", last.0);
+            assert_eq!(*last.1.get_or_insert(since), since, "kill {kill}");
+            last.0 = total;
+            printed += 1;
+        }
+        let sessions: Vec<_> = fs::read_dir(&place.0).unwrap().collect();
+        assert_eq!(sessions.len(), 1, "kill {kill}: {sessions:?}");
+        programs.extend(pinned(&place));
+    }
+    println!("{printed} totals printed, {} programs", programs.len());
+    assert!(printed > u64::from(KILLS) / 10, "{printed}");
+    // Those of the first process count still, perhaps with the one that sees hidden switches.
+    assert!(matches!(programs.len(), 5 | 6), "{programs:?}");
+
+    let mut saved = Saved::start(config(plan("task-clock"), place.clone()), directory.path());
+    assert_eq!(saved.session.continuity(), Continuity::TakenOver);
+    drop(load);
+    saved.pull();
+    let (total, since) = saved.total(&cgroup.path).unwrap();
+    assert!(total >= last.0 && Some(u64::try_from(since.as_nanos()).unwrap()) == last.1);
+    let over = saved.snapshot.health.handed_over.unwrap();
+    println!("{over:?}, {total} of {}", truth.nanos());
+    println!(
+        "cpu.stat {} {:?}",
+        cgroup.cpu_time(),
+        saved.snapshot.health.sum
+    );
+    // What was estimated and what the hypervisor took are in neither, or in one of them.
+    let truths = [cgroup.cpu_time(), truth.nanos()];
+    let [least, most] = [truths.into_iter().min(), truths.into_iter().max()].map(Option::unwrap);
+    assert_within("over all kills", total, total.clamp(least, most), 1.0);
+    assert_eq!(saved.snapshot.health.sum.rebased, 0);
+
+    drop(saved);
+    assert!(bpffs.is_empty());
+    assert_eq!(unpin(&place).unwrap(), 0);
+    // The kernel frees programs a moment after their last user has gone.
+    let loaded = || {
+        let ids = loaded_programs().filter_map(|info| Some(info.ok()?.id()));
+        ids.filter(|id| programs.contains(id)).count()
+    };
+    while loaded() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// Without pins counting ends with the process; totals go on all the same, also of a cgroup that
+/// sleeps from before the restart until after it.
+#[test]
+fn totals_go_on_without_pins() {
+    let Some(_machine) = machine() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let config = || Config {
+        resolver: None,
+        pins: None,
+        ..config(plan("task-clock"), PinPlace::default())
+    };
+    let [asleep, gone, busy] = ["asleep", "gone", "busy"].map(TestCgroup::new);
+    let mut saved = Saved::start(config(), directory.path());
+    for cgroup in [&asleep, &gone, &busy] {
+        cgroup.load("burn 0 50").finish();
+    }
+    saved.pull();
+    let before = [&asleep, &gone, &busy].map(|cgroup| saved.total(&cgroup.path).unwrap());
+    drop(saved);
+    let path = gone.path.clone();
+    drop(gone);
+    busy.load("burn 0 50").finish();
+
+    let mut saved = Saved::start(config(), directory.path());
+    assert_eq!(saved.total(&asleep.path), Some(before[0]));
+    busy.load("burn 0 50").finish();
+    for _ in 0..4 {
+        saved.pull();
+        assert_eq!(saved.total(&asleep.path), Some(before[0]));
+        // A cgroup that is gone has no row, and so no total.
+        assert_eq!(saved.total(&path), None);
+    }
+    let (total, since) = saved.total(&busy.path).unwrap();
+    assert_eq!(since, before[2].1);
+    // What ran between is not in it.
+    let more = total - before[2].0;
+    assert!((50_000_000..100_000_000).contains(&more), "{more}");
+}
+
+/// With pins a cgroup that came, ran and went while nobody was there has its name and its total.
+#[test]
+fn a_cgroup_that_came_and_went_meanwhile_has_its_total() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let directory = tempfile::tempdir().unwrap();
+    let config = || config(plan("task-clock"), bpffs.place());
+    let [old, new] = ["old", "new"];
+    let old = TestCgroup::new(old);
+    let mut saved = Saved::start(config(), directory.path());
+    old.load("burn 0 50").finish();
+    saved.pull();
+    let (before, since) = saved.total(&old.path).unwrap();
+    saved.session.keep_pins();
+    drop(saved);
+    let new = TestCgroup::new(new);
+    new.load("burn 0 50").finish();
+    old.load("burn 0 50").finish();
+    let [old_path, new_path] = [&old, &new].map(|cgroup| cgroup.path.clone());
+    drop((old, new));
+
+    let mut saved = Saved::start(config(), directory.path());
+    let (total, still) = saved.total(&old_path).unwrap();
+    assert_eq!(since, still);
+    assert!(total - before >= 50_000_000, "{before} {total}");
+    let (total, _) = saved.total(&new_path).unwrap();
+    assert!(total >= 50_000_000, "{total}");
+    // Their rows are freed then, which nobody else would do.
+    for _ in 0..4 {
+        saved.pull();
+    }
+    assert_eq!(saved.total(&old_path), None);
+    assert_eq!(saved.total(&new_path), None);
+}
+
+#[test]
+fn a_full_or_read_only_disk_is_a_sentence() {
+    let Some(_machine) = machine() else { return };
+    // For its namespace of mounts.
+    let _bpffs = Bpffs::mount();
+    let disk = tempfile::tempdir().unwrap();
+    let size = c"size=8k";
+    rustix::mount::mount("tmpfs", disk.path(), "tmpfs", MountFlags::empty(), size).unwrap();
+    let directory = disk.path().join("state");
+    let config = Config {
+        pins: None,
+        ..config(plan("task-clock"), PinPlace::default())
+    };
+    let mut saved = Saved::start(config, &directory);
+    saved.directory = tempfile::tempdir().unwrap().path().join("elsewhere");
+    saved.pull();
+    let (window, joined) = saved.last.as_ref().unwrap();
+    let plan = saved.session.plan();
+    let state = State::of(&saved.boot, 1, plan, &saved.snapshot, window, joined);
+    state.save(&directory).unwrap();
+    let load = || State::load(&directory, &saved.boot).unwrap().unwrap().at();
+    let at = load();
+    // All the room that is left.
+    let mut filler = fs::File::create(disk.path().join("filler")).unwrap();
+    while filler.write_all(&[0; 512]).is_ok() {}
+    let text = state.save(&directory).unwrap_err().to_string();
+    assert!(text.contains("No space left on device"), "{text}");
+    assert!(text.contains("Free space"), "{text}");
+    assert_eq!(load(), at);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+    drop(filler);
+    rustix::mount::mount_remount(disk.path(), MountFlags::RDONLY, "").unwrap();
+    let text = state.save(&directory).unwrap_err().to_string();
+    assert!(text.contains("Read-only file system"), "{text}");
+    assert_eq!(load(), at);
+    let _ = rustix::mount::unmount(disk.path(), rustix::mount::UnmountFlags::DETACH);
+}
