@@ -9,6 +9,8 @@ mod folded;
 mod http;
 mod json_lines;
 mod ledger;
+#[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
+mod otlp;
 mod own;
 mod published;
 mod rights;
@@ -61,6 +63,9 @@ pub enum AgentError {
     /// The thread that asks for names.
     #[error("cannot ask runtimes for names: {0}")]
     Names(io::Error),
+    /// The thread that pushes windows to a collector.
+    #[error("cannot push to the collector of otlp.endpoint: {0}")]
+    Push(io::Error),
     /// Capabilities.
     #[error("cannot give up capabilities: {0}")]
     Rights(io::Error),

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use super::published::Served;
+use super::published::{Sent, Served};
 use crate::{
     derive::AgentHealth,
     machine::Machine,
@@ -40,8 +40,12 @@ impl Own {
     }
 
     /// All of it, with what the server counted.
-    pub(super) fn now(&mut self, served: &Served) -> AgentHealth {
+    pub(super) fn now(&mut self, served: &Served, sent: &Sent) -> AgentHealth {
         let health = &mut self.health;
+        health.pushes = sent.requests.load(Relaxed);
+        health.failed_pushes = sent.failures.load(Relaxed);
+        health.rejected_points = sent.rejected_points.load(Relaxed);
+        health.lost_pushes = sent.lost_windows.load(Relaxed);
         health.scrapes = served.scrapes.load(Relaxed);
         health.scrape_nanos = served.scrape_nanos.load(Relaxed);
         health.connections = served.connections.load(Relaxed);

@@ -37,6 +37,21 @@ pub(super) struct Published {
     asked_at: [AtomicU64; 2],
     /// What the server counts.
     pub(super) served: Served,
+    /// What was pushed to a collector.
+    pub(super) sent: Arc<Sent>,
+}
+
+/// What was pushed to a collector.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    /// Requests that it took.
+    pub(super) requests: AtomicU64,
+    /// Points that it refused in these.
+    pub(super) rejected_points: AtomicU64,
+    /// Requests that failed.
+    pub(super) failures: AtomicU64,
+    /// Windows of which at least one request was never taken.
+    pub(super) lost_windows: AtomicU64,
 }
 
 /// What the server counts.

@@ -8,6 +8,7 @@ use super::{
     counting, folded,
     json_lines::JsonLines,
     ledger::Ledger,
+    otlp::Push,
     own::Own,
     published::Published,
     rights,
@@ -23,6 +24,9 @@ use crate::{
 
 /// Settings that only a new start can change.
 const FIXED: &str = "http.listen, http.web_config and run.directory change with a restart only";
+
+/// How long the end waits for a collector.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A running agent.
 pub(super) struct Running {
@@ -42,6 +46,7 @@ pub(super) struct Running {
     ledger: Ledger,
     exposition: Exposition,
     json: Option<JsonLines>,
+    push: Option<Push>,
     own: Own,
     published: Arc<Published>,
 }
@@ -63,6 +68,7 @@ impl Running {
     ) -> Result<Self, AgentError> {
         let json = open_json(&config)?;
         let resolver = resolver(&config.names)?;
+        let push = Push::start(&config, &published.sent).map_err(AgentError::Push)?;
         let mut running = Self {
             exposition: Exposition::new(&config.series.labels),
             options,
@@ -75,6 +81,7 @@ impl Running {
             empty: Report::default(),
             ledger: Ledger::default(),
             json,
+            push,
             own: Own::new(),
             published,
         };
@@ -162,8 +169,12 @@ impl Running {
 
     /// Ends counting, with a last line of JSON.
     pub(super) fn end(&mut self) {
-        if self.json.is_some() && self.pipeline.is_some() {
+        let listened = self.json.is_some() || self.push.is_some();
+        if listened && self.pipeline.is_some() {
             self.window();
+        }
+        if let Some(push) = self.push.take() {
+            push.finish(LAST_WORDS);
         }
         self.pipeline = None;
     }
@@ -182,6 +193,10 @@ impl Running {
             self.resolver = resolver.map_err(|error| error.to_string())?;
         }
         let interval = (config.interval != self.config.interval).then_some(config.interval);
+        if config.otlp != self.config.otlp || config.series.labels != self.config.series.labels {
+            let push = Push::start(&config, &self.published.sent);
+            self.push = push.map_err(|error| AgentError::Push(error).to_string())?;
+        }
         // A session keeps the resolver it began with.
         let counts = |config: &Config| (config.count.clone(), config.spe, config.names.clone());
         let counted = counts(&config) != counts(&self.config);
@@ -315,7 +330,7 @@ impl Running {
     /// Publishes the last window, or nothing but what the agent says of itself.
     fn publish(&mut self) {
         self.own.health.off = self.switches.all.into();
-        let health = self.own.now(&self.published.served);
+        let health = self.own.now(&self.published.served, &self.published.sent);
         let counts = self.pipeline.is_some();
         let report = match &mut self.pipeline {
             Some(pipeline) => pipeline.report_mut(),
@@ -330,6 +345,9 @@ impl Running {
         let report = &*report;
         self.published
             .window(|dialect| exposition.write(report, dialect));
+        if let Some(push) = &self.push {
+            push.send(report);
+        }
         if counts && let Some(json) = &mut self.json {
             match json.write(report) {
                 true => self.own.health.json_lines += 1,

@@ -38,6 +38,14 @@ pub struct AgentHealth {
     pub json_lines: u64,
     /// Lines of JSON that could not be written.
     pub lost_json_lines: u64,
+    /// Requests that a collector took.
+    pub pushes: u64,
+    /// Requests that failed.
+    pub failed_pushes: u64,
+    /// Data points that a collector refused.
+    pub rejected_points: u64,
+    /// Windows of which a part was never taken.
+    pub lost_pushes: u64,
     /// CPU time of this process.
     pub cpu_nanos: u64,
     /// Bytes of its memory that are resident.

@@ -184,6 +184,14 @@ self_counters! {
         Counter "agent_json_lines" "" = |it| it.json_lines, "Lines of JSON that were written";
         Counter "agent_lost_json_lines" "" = |it| it.lost_json_lines,
             "Lines of JSON that could not be written";
+        Counter "agent_pushes" "" = |it| it.pushes, "Requests that the collector took";
+        Counter "agent_failed_pushes" "" = |it| it.failed_pushes,
+            "Requests to the collector that failed";
+        Counter "agent_rejected_points" "" = |it| it.rejected_points,
+            "Data points that the collector refused";
+        Counter "agent_lost_pushes" "" = |it| it.lost_pushes,
+            "Windows that the collector never took, or not whole: sums are cumulative, only the \
+             gauges of these are lost";
         Counter "agent_cpu_ns" "ns" = |it| it.cpu_nanos, "CPU time of this process";
         Gauge "agent_resident_bytes" "B" = |it| it.resident, "Its memory that is resident";
         Gauge "agent_open_descriptors" "" = |it| it.descriptors, "Its open file descriptors";

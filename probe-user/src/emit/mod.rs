@@ -12,6 +12,8 @@ mod tests;
 
 use std::io::{self, Write};
 
+#[cfg(feature = "otlp")]
+pub use self::openmetrics::{Otlp, Request};
 pub use self::{
     openmetrics::{Dialect, Exposition},
     screen::Screen,

@@ -12,11 +12,15 @@
 mod exposition;
 mod family;
 mod info;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod text;
 
 use std::{collections::BTreeMap, io};
 
 pub use self::exposition::{Dialect, Exposition};
+#[cfg(feature = "otlp")]
+pub use self::otlp::{Otlp, Request};
 use self::{
     family::{Aspect, Families, Family, Level},
     text::Text,
@@ -26,8 +30,8 @@ use super::{
     label::{Called, label, pid, pod, unit_of},
 };
 use crate::derive::{
-    Attributes, Counter, Counting, Estimate, Group, Kind, Method, Part, Report, Series, Subject,
-    Value, served_name,
+    Attributes, Counter, Counting, Estimate, Group, Kind, Method, Metric, Part, Report, Series,
+    Subject, Value, served_name,
 };
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
@@ -176,27 +180,46 @@ struct Labels {
     events: Vec<String>,
 }
 
+/// Name and value.
+type Label = (&'static str, String);
+
 impl Labels {
     fn of(report: &Report) -> Self {
-        let group = |attributes: &Attributes| {
-            let group = attributes.group;
-            group.map_or_else(String::new, |it| text::label("group", &it.to_string()))
+        let text = |labels: Vec<Label>| {
+            let labels = labels.iter().map(|(name, value)| text::label(name, value));
+            labels.collect::<Vec<_>>().join(",")
         };
-        let events = report.metrics.iter().map(|metric| match metric.is_event() {
-            true => text::label("event", &metric.name),
-            false => String::new(),
-        });
+        let subjects = report
+            .subjects
+            .iter()
+            .map(|it| subject(report, it))
+            .map(text);
+        let attributes = report.attributes.iter();
+        let events = report
+            .metrics
+            .iter()
+            .map(event)
+            .map(|it| text(it.into_iter().collect()));
         Self {
-            subjects: report
-                .subjects
-                .iter()
-                .map(|it| subject(report, it))
+            subjects: subjects.collect(),
+            attributes: attributes.clone().map(self::attributes).map(text).collect(),
+            groups: attributes
+                .map(group)
+                .map(|it| text(it.into_iter().collect()))
                 .collect(),
-            attributes: report.attributes.iter().map(attributes).collect(),
-            groups: report.attributes.iter().map(group).collect(),
             events: events.collect(),
         }
     }
+}
+
+/// The label of a counter group.
+fn group(attributes: &Attributes) -> Option<Label> {
+    Some(("group", attributes.group?.to_string()))
+}
+
+/// The label of an event by the user's own name.
+fn event(metric: &Metric) -> Option<Label> {
+    metric.is_event().then(|| ("event", metric.name.clone()))
 }
 
 fn sample(
@@ -250,39 +273,39 @@ fn sample(
 }
 
 /// The labels of a subject.
-fn subject(report: &Report, subject: &Subject) -> String {
+fn subject(report: &Report, subject: &Subject) -> Vec<Label> {
     let mut labels = Vec::new();
     match subject {
         Subject::Machine | Subject::Pmuscope => {}
-        Subject::Socket(socket) => labels.push(text::label("socket", &socket.to_string())),
+        Subject::Socket(socket) => labels.push(("socket", socket.to_string())),
         Subject::Place(place, devices) => {
             if let Some(socket) = place.socket {
-                labels.push(text::label("socket", &socket.to_string()));
+                labels.push(("socket", socket.to_string()));
             }
             // A whole socket needs no name beside its number.
             let (kind, name) = label(subject);
             if kind == "device" || *name != format!("socket {}", place.socket.unwrap_or_default()) {
-                labels.push(text::label("device", &name));
+                labels.push(("device", name.into_owned()));
             }
             if !devices.is_empty() {
-                labels.push(text::label("pci_devices", &devices.join(",")));
+                labels.push(("pci_devices", devices.join(",")));
             }
         }
         Subject::Entity(_) | Subject::Io | Subject::Unattributed | Subject::Unknown => {
             let (kind, name) = label(subject);
-            labels.extend([text::label("kind", kind), text::label("name", &name)]);
-            labels.extend(pod(subject).map(|pod| text::label("pod_uid", pod)));
-            labels.extend(pid(subject).map(|pid| text::label("pid", &pid.to_string())));
-            labels.extend(unit_of(subject).map(|unit| text::label("unit", unit)));
+            labels.extend([("kind", kind.to_owned()), ("name", name.into_owned())]);
+            labels.extend(pod(subject).map(|pod| ("pod_uid", pod.to_owned())));
+            labels.extend(pid(subject).map(|pid| ("pid", pid.to_string())));
+            labels.extend(unit_of(subject).map(|unit| ("unit", unit.to_owned())));
             let names = Called::of(report, subject).names();
-            labels.extend(names.map(|(what, name)| text::label(what, name)));
+            labels.extend(names.map(|(what, name)| (what, name.to_owned())));
         }
     }
-    labels.join(",")
+    labels
 }
 
 /// The labels that identify a series; how its counters were scheduled is left out.
-fn attributes(attributes: &Attributes) -> String {
+fn attributes(attributes: &Attributes) -> Vec<Label> {
     let Attributes {
         socket,
         device,
@@ -303,8 +326,8 @@ fn attributes(attributes: &Attributes) -> String {
         ("source", source.map(served_name)),
     ];
     let labels = labels.into_iter();
-    let labels = labels.filter_map(|(name, value)| Some(text::label(name, &value?)));
-    labels.collect::<Vec<_>>().join(",")
+    let labels = labels.filter_map(|(name, value)| Some((name, value?)));
+    labels.collect()
 }
 
 #[cfg(test)]

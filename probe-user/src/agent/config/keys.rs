@@ -9,7 +9,9 @@ use std::{
 use clap::ValueEnum;
 
 use super::{Config, Enabled, JsonTo, settings::Given};
-use crate::{catalogue::Chip, event::Nearest, join::By, session::spe::LOWEST_IN_BUDGET};
+use crate::{
+    agent::otlp, catalogue::Chip, event::Nearest, join::By, session::spe::LOWEST_IN_BUDGET,
+};
 
 /// A key.
 pub(super) struct Key {
@@ -124,6 +126,16 @@ const KEYS: &[Key] = &[
             _ => JsonTo::File(path(&given)?),
         });
         Ok(())
+    }),
+    key("otlp.endpoint", |config, given| {
+        let endpoint: String = given.to()?;
+        otlp::check(&endpoint)?;
+        config.otlp.endpoint = Some(endpoint);
+        Ok(())
+    }),
+    key("otlp.headers", |config, given| {
+        config.otlp.headers = given.to()?;
+        otlp::headers(&config.otlp.headers).map(|_| ())
     }),
     key("run.directory", |config, given| {
         config.run = path(&given)?;

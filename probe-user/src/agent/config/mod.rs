@@ -46,6 +46,8 @@ pub struct Config {
     pub http: Http,
     /// Where a line of JSON goes for each window.
     pub json: Option<JsonTo>,
+    /// The OpenTelemetry collector that windows are pushed to.
+    pub otlp: Otlp,
     /// Directory of the lock and of the files that switch the agent off.
     pub run: PathBuf,
 }
@@ -121,6 +123,26 @@ pub struct Http {
     pub web_config: Option<PathBuf>,
 }
 
+/// An OpenTelemetry collector.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Otlp {
+    /// The address of its gRPC port; None: nothing is pushed.
+    pub endpoint: Option<String>,
+    /// Headers of each request; their values may be secret.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Without the values of headers.
+impl std::fmt::Debug for Otlp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.headers.keys().collect();
+        f.debug_struct("Otlp")
+            .field("endpoint", &self.endpoint)
+            .field("headers", &names)
+            .finish()
+    }
+}
+
 /// Where lines of JSON go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JsonTo {
@@ -162,6 +184,7 @@ impl Default for Config {
                 web_config: None,
             },
             json: None,
+            otlp: Otlp::default(),
             run: PathBuf::from("/run/pmuscope"),
         }
     }

@@ -57,6 +57,9 @@ path = "-"
 
 [run]
 directory = "/tmp/x"
+[otlp]
+endpoint = "http://127.0.0.1:4317"
+headers = { "x-token" = "secret" }
 "#;
 
 #[test]
@@ -92,6 +95,10 @@ fn every_key_sets_what_it_says() {
             web_config: Some("/etc/pmuscope/web.yml".into()),
         },
         json: Some(JsonTo::Stdout),
+        otlp: Otlp {
+            endpoint: Some("http://127.0.0.1:4317".to_owned()),
+            headers: [("x-token".to_owned(), "secret".to_owned())].into(),
+        },
         run: "/tmp/x".into(),
     };
     assert_eq!(config, expected);

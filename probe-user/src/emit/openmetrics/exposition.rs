@@ -70,7 +70,8 @@ impl Exposition {
     }
 }
 
-fn samples(report: &Report) -> Samples<'_> {
+/// All of them that a scrape shows.
+pub(super) fn samples(report: &Report) -> Samples<'_> {
     let mut samples = Samples::new(report, true);
     for group in report.groups() {
         samples.add(&group);

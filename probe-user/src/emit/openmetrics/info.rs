@@ -29,30 +29,52 @@ const FAMILIES: [Family; 2] = [
     ),
 ];
 
-/// Writes them for those whose names are known.
-pub(super) fn write(text: &mut Text<'_>, report: &Report) {
-    for (family, help, is_of) in FAMILIES {
+/// Name and value.
+type Label = (String, String);
+
+/// Those whose names are known, by family: its name, its help text, the labels of each.
+pub(super) fn families(
+    report: &Report,
+) -> impl Iterator<Item = (&'static str, &'static str, BTreeSet<Vec<Label>>)> {
+    FAMILIES.into_iter().map(|(family, help, is_of)| {
         let of_family = |subject: &&Subject| matches!(subject, Subject::Entity(it) if is_of(it));
         let subjects = report.subjects.iter().filter(of_family);
         // A subject is there once for its rows and once for its shares.
-        let labels: BTreeSet<String> = subjects.filter_map(|it| labels(report, it)).collect();
-        if labels.is_empty() {
-            continue;
-        }
+        (
+            family,
+            help,
+            subjects.filter_map(|it| labels(report, it)).collect(),
+        )
+    })
+}
+
+/// Writes them.
+pub(super) fn write(text: &mut Text<'_>, report: &Report) {
+    for (family, help, all) in families(report).filter(|(.., all)| !all.is_empty()) {
         text.head(family, "info", "", help);
-        for labels in labels {
-            text.sample(family, "_info", &[&labels], 1.0);
+        for labels in all {
+            let labels = labels.iter().map(|(name, value)| text::label(name, value));
+            text.sample(
+                family,
+                "_info",
+                &[&labels.collect::<Vec<_>>().join(",")],
+                1.0,
+            );
         }
     }
 }
 
-fn labels(report: &Report, entity: &Subject) -> Option<String> {
+fn labels(report: &Report, entity: &Subject) -> Option<Vec<Label>> {
     let called = Called::of(report, entity);
     called.names().next()?;
-    let mut labels = vec![subject(report, entity)];
+    let own = subject(report, entity).into_iter();
+    let mut labels: Vec<Label> = own.map(|(name, value)| (name.to_owned(), value)).collect();
+    let mut add = |name: &str, value: &str| labels.push((name.to_owned(), value.to_owned()));
     if let Some(container) = called.container {
-        labels.push(text::label("runtime", &container.runtime));
-        labels.extend(container.image.as_ref().map(|it| text::label("image", it)));
+        add("runtime", &container.runtime);
+        if let Some(image) = &container.image {
+            add("image", image);
+        }
     }
     let chosen = called.labels();
     let mut uses: BTreeMap<String, u32> = BTreeMap::new();
@@ -67,9 +89,9 @@ fn labels(report: &Report, entity: &Subject) -> Option<String> {
             *number += 1;
             name = format!("{name}_conflict{number}");
         }
-        labels.push(text::label(&name, value));
+        add(&name, value);
     }
-    Some(labels.join(","))
+    Some(labels)
 }
 
 /// The name of the label that has a container's label.

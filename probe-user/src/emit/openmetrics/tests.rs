@@ -12,10 +12,10 @@ use crate::emit::{
 };
 
 /// The value of each sample, by name and labels.
-type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
+pub(super) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
 /// Reads an exposition; panics where it is none.
-fn read(text: &str) -> Samples {
+pub(super) fn read(text: &str) -> Samples {
     let mut samples = Samples::new();
     let mut families = BTreeSet::new();
     let mut family: Option<(String, String)> = None;

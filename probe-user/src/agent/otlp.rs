@@ -1,0 +1,327 @@
+//! Pushes every window to an OpenTelemetry collector, by a thread of its own.
+//!
+//! Sums are cumulative: a window that could not be sent costs only its gauges. So the newest window
+//! replaces one that still waits, which is counted.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use tokio::{
+    runtime::Builder,
+    sync::Notify,
+    time::{sleep, timeout},
+};
+use tonic::{
+    Code, Status,
+    metadata::{AsciiMetadataKey, AsciiMetadataValue},
+    transport::{Channel, Endpoint},
+};
+
+use super::{Config, published::Sent};
+use crate::{
+    derive::Report,
+    emit::{Otlp, Request},
+};
+
+/// How long a collector may take for a request.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long is waited after a failure, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Windows that are pushed to a collector.
+pub(super) struct Push {
+    otlp: Otlp,
+    exporter: Exporter,
+}
+
+impl Push {
+    /// Begins to push, where the configuration names a collector.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Exporter::start`].
+    pub(super) fn start(config: &Config, sent: &Arc<Sent>) -> io::Result<Option<Self>> {
+        let Some(to) = config.otlp.endpoint.clone() else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            otlp: Otlp::new(&config.series.labels),
+            exporter: Exporter::start(to, &config.otlp.headers, Arc::clone(sent))?,
+        }))
+    }
+
+    /// Sends a report.
+    pub(super) fn send(&self, report: &Report) {
+        self.exporter.send(self.otlp.requests(report));
+    }
+
+    /// Waits until the last report is sent, or for so long.
+    pub(super) fn finish(self, within: Duration) {
+        self.exporter.finish(within);
+    }
+}
+
+/// The window that waits to be sent.
+#[derive(Default)]
+struct Waiting {
+    requests: Mutex<Option<Vec<Request>>>,
+    changed: Notify,
+    /// No further one will come.
+    closed: AtomicBool,
+}
+
+impl Waiting {
+    fn put(&self, requests: Vec<Request>) -> Option<Vec<Request>> {
+        let mut waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.replace(requests)
+    }
+
+    /// Waits until a window waits, or none will.
+    async fn newer(&self) {
+        let there = || {
+            let waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.is_some() || self.closed.load(Relaxed)
+        };
+        // What was notified may have been taken already.
+        while !there() {
+            self.changed.notified().await;
+        }
+    }
+
+    fn take(&self) -> Option<Vec<Request>> {
+        let mut waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.take()
+    }
+}
+
+/// The windows on their way to a collector.
+struct Exporter {
+    waiting: Arc<Waiting>,
+    sent: Arc<Sent>,
+    ended: mpsc::Receiver<()>,
+}
+
+impl Exporter {
+    /// Begins to send to an endpoint.
+    ///
+    /// # Errors
+    ///
+    /// Where the address or a header is none ([`check`], [`headers`]), or there can be no thread.
+    fn start(to: String, headers: &BTreeMap<String, String>, sent: Arc<Sent>) -> io::Result<Self> {
+        let headers = self::headers(headers).map_err(io::Error::other)?;
+        let endpoint = Endpoint::from_shared(to.clone()).map_err(io::Error::other)?;
+        let endpoint = endpoint.connect_timeout(PATIENCE);
+        let waiting = Arc::new(Waiting::default());
+        let (end, ended) = mpsc::channel();
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (all, counts) = (Arc::clone(&waiting), Arc::clone(&sent));
+        let run = move || {
+            runtime.block_on(async {
+                let mut sending = Sending {
+                    client: MetricsServiceClient::new(endpoint.connect_lazy()),
+                    headers,
+                    to,
+                    sent: counts,
+                    fails: false,
+                };
+                sending.all(&all).await;
+            });
+            // Nobody waits where the exporter was dropped.
+            let _ = end.send(());
+        };
+        thread::Builder::new().name("otlp".to_owned()).spawn(run)?;
+        Ok(Self {
+            waiting,
+            sent,
+            ended,
+        })
+    }
+
+    /// Sends a window, in place of one that waits.
+    fn send(&self, requests: Vec<Request>) {
+        if self.waiting.put(requests).is_some() {
+            self.sent.lost_windows.fetch_add(1, Relaxed);
+        }
+        self.waiting.changed.notify_one();
+    }
+
+    /// Waits until the last window is sent, or for so long.
+    fn finish(self, within: Duration) {
+        self.close();
+        if self.ended.recv_timeout(within).is_err() {
+            tracing::warn!("the last window was not sent to the collector");
+        }
+    }
+
+    fn close(&self) {
+        self.waiting.closed.store(true, Relaxed);
+        self.waiting.changed.notify_one();
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The thread's side.
+struct Sending {
+    to: String,
+    client: MetricsServiceClient<Channel>,
+    headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
+    sent: Arc<Sent>,
+    /// The last request failed, and that was said.
+    fails: bool,
+}
+
+impl Sending {
+    async fn all(&mut self, waiting: &Waiting) {
+        loop {
+            if let Some(requests) = waiting.take() {
+                for request in requests {
+                    if !self.deliver(request, waiting).await {
+                        self.sent.lost_windows.fetch_add(1, Relaxed);
+                        break;
+                    }
+                }
+            } else if waiting.closed.load(Relaxed) {
+                return;
+            } else {
+                waiting.newer().await;
+            }
+        }
+    }
+
+    /// Sends a request until it is taken; false where it is refused for good, or a newer window
+    /// waits.
+    async fn deliver(&mut self, request: Request, waiting: &Waiting) -> bool {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let Err(status) = self.send(request.clone()).await else {
+                return true;
+            };
+            self.sent.failures.fetch_add(1, Relaxed);
+            self.say(&status);
+            if !may_pass(status.code()) {
+                return false;
+            }
+            // A newer window is worth more; at the end there is no time.
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = waiting.newer() => return false,
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn send(&mut self, request: Request) -> Result<(), Status> {
+        let mut request = tonic::Request::new(request);
+        for (name, value) in &self.headers {
+            request.metadata_mut().insert(name.clone(), value.clone());
+        }
+        let answer = timeout(PATIENCE, self.client.export(request)).await;
+        let answer = answer.map_err(|_| {
+            Status::deadline_exceeded(format!("no answer in {} s", PATIENCE.as_secs()))
+        })??;
+        self.sent.requests.fetch_add(1, Relaxed);
+        if self.fails {
+            tracing::info!("{} takes metrics again", self.to);
+            self.fails = false;
+        }
+        if let Some(partial) = answer.into_inner().partial_success {
+            let rejected = u64::try_from(partial.rejected_data_points).unwrap_or_default();
+            let before = self.sent.rejected_points.fetch_add(rejected, Relaxed);
+            if before == 0 && rejected > 0 {
+                let why = partial.error_message;
+                tracing::warn!("{} refused {rejected} data points: {why}", self.to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says a failure once, until a request is taken.
+    fn say(&mut self, status: &Status) {
+        if self.fails {
+            return;
+        }
+        self.fails = true;
+        let mut why = status.message().to_owned();
+        let mut source = std::error::Error::source(status);
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !why.contains(&cause_text) {
+                why = format!("{why}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        tracing::warn!(
+            "cannot send metrics to {}: {:?}, {why}; the newest window is sent as soon as that works",
+            self.to,
+            status.code(),
+        );
+    }
+}
+
+/// Whether the same request may be taken later (OTLP 1.x, "Failures": the retryable codes).
+fn may_pass(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unavailable
+            | Code::DataLoss
+            | Code::ResourceExhausted
+            | Code::Unknown
+    )
+}
+
+/// The headers of each request. The error names one that cannot be a header, and never its value.
+pub(super) fn headers(
+    headers: &BTreeMap<String, String>,
+) -> Result<Vec<(AsciiMetadataKey, AsciiMetadataValue)>, String> {
+    let header = |(name, value): (&String, &String)| {
+        let key: AsciiMetadataKey = name
+            .to_ascii_lowercase()
+            .parse()
+            .map_err(|_| format!("`{name}` cannot be the name of a header"))?;
+        let value = value
+            .parse()
+            .map_err(|_| format!("the value of `{name}` cannot be that of a header"))?;
+        Ok((key, value))
+    };
+    headers.iter().map(header).collect()
+}
+
+/// Checks an address of a collector.
+pub(super) fn check(endpoint: &str) -> Result<(), String> {
+    let uri: Result<tonic::transport::Uri, _> = endpoint.parse();
+    let whole = |uri: &tonic::transport::Uri| uri.host().is_some() && uri.path() == "/";
+    match uri.ok().filter(whole) {
+        Some(uri) if uri.scheme_str() == Some("http") => Ok(()),
+        Some(uri) if uri.scheme_str() == Some("https") => Err(
+            "cannot be https: send to a collector on this node, which sends on with TLS".to_owned(),
+        ),
+        _ => Err(
+            "is the address of a collector's gRPC port such as \"http://127.0.0.1:4317\""
+                .to_owned(),
+        ),
+    }
+}

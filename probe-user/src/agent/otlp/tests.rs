@@ -1,0 +1,171 @@
+//! A collector that fails, refuses and hangs.
+
+use std::{net::SocketAddr, sync::mpsc::Sender};
+
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
+    metrics_service_server::{MetricsService, MetricsServiceServer},
+};
+use tonic::{
+    Response,
+    transport::{Server, server::TcpIncoming},
+};
+
+use super::*;
+use crate::derive::AgentHealth;
+
+/// What it does with the next requests; with those after them, it takes them.
+type Script = Vec<Result<i64, Status>>;
+
+struct Collector {
+    script: Mutex<Script>,
+    got: Sender<(Request, Option<String>)>,
+}
+
+#[tonic::async_trait]
+impl MetricsService for Collector {
+    async fn export(
+        &self,
+        request: tonic::Request<Request>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        let header = request.metadata().get("x-token");
+        let header = header.map(|it| it.to_str().unwrap().to_owned());
+        self.got.send((request.into_inner(), header)).unwrap();
+        let mut script = self.script.lock().unwrap();
+        let rejected = match script.is_empty() {
+            true => 0,
+            false => script.remove(0)?,
+        };
+        let partial_success = (rejected > 0).then(|| ExportMetricsPartialSuccess {
+            rejected_data_points: rejected,
+            error_message: "too old".to_owned(),
+        });
+        Ok(Response::new(ExportMetricsServiceResponse {
+            partial_success,
+        }))
+    }
+}
+
+/// A collector on a port of its own, and what it gets.
+fn collector(script: Script) -> (SocketAddr, mpsc::Receiver<(Request, Option<String>)>) {
+    let (got, gets) = mpsc::channel();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = MetricsServiceServer::new(Collector {
+        script: Mutex::new(script),
+        got,
+    });
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let incoming = TcpIncoming::from(tokio::net::TcpListener::from_std(listener).unwrap());
+            let serve = Server::builder().add_service(service);
+            serve.serve_with_incoming(incoming).await.unwrap();
+        });
+    });
+    (address, gets)
+}
+
+fn exporter(to: SocketAddr, headers: &[(&str, &str)]) -> (Exporter, Arc<Sent>) {
+    let headers = headers.iter();
+    let headers = headers.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let sent = Arc::new(Sent::default());
+    let to = format!("http://{to}");
+    let exporter = Exporter::start(to, &headers.collect(), Arc::clone(&sent));
+    (exporter.unwrap(), sent)
+}
+
+fn window() -> Vec<Request> {
+    let mut report = Report::of_agent();
+    report.add_agent(&AgentHealth::default());
+    let requests = Otlp::default().requests(&report);
+    assert_eq!(requests.len(), 1);
+    requests
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_window_arrives_as_it_was_sent() {
+    let (address, gets) = collector(Vec::new());
+    let (exporter, sent) = exporter(address, &[("X-Token", "secret")]);
+    exporter.send(window());
+    let (request, token) = gets.recv_timeout(LONG).unwrap();
+    assert_eq!([request], *window());
+    assert_eq!(token.as_deref(), Some("secret"));
+    exporter.finish(LONG);
+    assert_eq!(sent.requests.load(Relaxed), 1);
+    assert_eq!(sent.failures.load(Relaxed), 0);
+}
+
+#[test]
+fn what_fails_for_a_moment_is_sent_again_and_what_is_refused_is_not() {
+    let (address, gets) = collector(vec![
+        Err(Status::unavailable("starting")),
+        Ok(7),
+        Err(Status::invalid_argument("no")),
+    ]);
+    let (exporter, sent) = exporter(address, &[]);
+    exporter.send(window());
+    for _ in 0..2 {
+        gets.recv_timeout(LONG).unwrap();
+    }
+    exporter.send(window());
+    gets.recv_timeout(LONG).unwrap();
+    exporter.finish(LONG);
+    assert_eq!(sent.requests.load(Relaxed), 1);
+    assert_eq!(sent.rejected_points.load(Relaxed), 7);
+    assert_eq!(sent.failures.load(Relaxed), 2);
+    assert_eq!(sent.lost_windows.load(Relaxed), 1);
+    assert!(gets.try_recv().is_err());
+}
+
+/// Nobody listens: the newest window waits, and those before it are counted.
+#[test]
+fn windows_that_find_no_collector_are_counted() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap();
+    drop(nobody);
+    let (exporter, sent) = exporter(address, &[]);
+    for _ in 0..3 {
+        exporter.send(window());
+    }
+    exporter.finish(LONG);
+    assert_eq!(sent.requests.load(Relaxed), 0);
+    assert_eq!(sent.lost_windows.load(Relaxed), 3);
+}
+
+#[test]
+fn addresses_and_headers_are_checked() {
+    assert_eq!(check("http://127.0.0.1:4317"), Ok(()));
+    assert_eq!(check("http://[::1]:4317"), Ok(()));
+    assert!(
+        check("https://collector:4317")
+            .unwrap_err()
+            .contains("cannot be https")
+    );
+    for wrong in [
+        "",
+        "collector:4317",
+        "unix:///x",
+        "http://a:b/c",
+        "http://127.0.0.1:4317/v1/metrics",
+    ] {
+        assert!(check(wrong).is_err(), "{wrong}");
+    }
+    let of = |name: &str, value: &str| {
+        headers(&[(name.to_owned(), value.to_owned())].into_iter().collect())
+    };
+    assert!(of("Authorization", "Bearer x").is_ok());
+    let error = of("author ization", "s3cret").unwrap_err();
+    assert!(
+        error.contains("author ization") && !error.contains("s3cret"),
+        "{error}"
+    );
+    let error = of("authorization", "s3cret\n").unwrap_err();
+    assert!(
+        error.contains("authorization") && !error.contains("s3cret"),
+        "{error}"
+    );
+}

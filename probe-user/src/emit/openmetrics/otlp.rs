@@ -1,0 +1,322 @@
+//! A report as OTLP metrics: the series of a scrape, with the same names, labels and values.
+//!
+//! Counters are cumulative, monotonic sums without the suffix `_total`, which a collector adds for
+//! Prometheus. Labels are attributes of the data points. Sizes and times of the model are of
+//! opentelemetry-proto 1.x, `metrics/v1/metrics.proto`; units are those of UCUM, as its conventions
+//! ask.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, mem, time::Duration};
+
+use opentelemetry_proto::tonic::{
+    collector::metrics::v1::ExportMetricsServiceRequest,
+    common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value},
+    metrics::v1::{
+        AggregationTemporality, Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
+        metric::Data, number_data_point,
+    },
+    resource::v1::Resource,
+};
+
+use super::{
+    Aspect, Family, Kind, Label, Samples, attributes, event, exposition::samples, group, info,
+    subject,
+};
+use crate::{
+    derive::{Report, Series, Value},
+    emit::printable::printable,
+};
+
+/// What a collector is sent at one time.
+pub type Request = ExportMetricsServiceRequest;
+
+/// Receivers refuse messages of more than 4 MiB unless told otherwise: a point takes some 300
+/// bytes.
+const POINTS: usize = 4_000;
+
+/// Who sends reports.
+#[derive(Clone, Debug, Default)]
+pub struct Otlp {
+    resource: Resource,
+}
+
+/// The attributes of everything that can be told apart.
+struct Cached {
+    subjects: Vec<Vec<KeyValue>>,
+    attributes: Vec<Vec<KeyValue>>,
+    groups: Vec<Option<KeyValue>>,
+    events: Vec<Option<KeyValue>>,
+}
+
+impl Otlp {
+    /// With these labels as attributes of the resource, beside its name and version and the name
+    /// of this machine.
+    #[must_use]
+    pub fn new(labels: &BTreeMap<String, String>) -> Self {
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let own = [
+            ("service.name", "pmuscope"),
+            ("service.version", env!("CARGO_PKG_VERSION")),
+            ("host.name", host.as_str()),
+        ];
+        let own = own.into_iter();
+        let labels = labels
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        Self {
+            resource: Resource {
+                attributes: own
+                    .chain(labels)
+                    .map(|(name, value)| text(name, value))
+                    .collect(),
+                ..Resource::default()
+            },
+        }
+    }
+
+    /// A report as requests, none of which is too large for a receiver.
+    #[must_use]
+    pub fn requests(&self, report: &Report) -> Vec<Request> {
+        let samples = samples(report);
+        let cached = Cached::of(report);
+        let mut requests = Vec::new();
+        let mut metrics: Vec<Metric> = infos(report).collect();
+        let mut left = POINTS;
+        for (family, of_family) in samples.families.list().iter().zip(&samples.by_family) {
+            let mut points: Vec<NumberDataPoint> = of_family
+                .iter()
+                .flat_map(|(series, number)| points(report, &cached, family, series, *number))
+                .collect();
+            while !points.is_empty() {
+                let rest = points.split_off(points.len().min(left));
+                left -= points.len();
+                metrics.push(metric(family, points));
+                points = rest;
+                if left == 0 {
+                    requests.push(self.request(mem::take(&mut metrics)));
+                    left = POINTS;
+                }
+            }
+        }
+        metrics.extend(absent(report, &samples));
+        if !metrics.is_empty() {
+            requests.push(self.request(metrics));
+        }
+        requests
+    }
+
+    fn request(&self, metrics: Vec<Metric>) -> Request {
+        let scope = InstrumentationScope {
+            name: "pmuscope".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..InstrumentationScope::default()
+        };
+        Request {
+            resource_metrics: vec![ResourceMetrics {
+                resource: Some(self.resource.clone()),
+                scope_metrics: vec![ScopeMetrics {
+                    scope: Some(scope),
+                    metrics,
+                    ..ScopeMetrics::default()
+                }],
+                ..ResourceMetrics::default()
+            }],
+        }
+    }
+}
+
+impl Cached {
+    fn of(report: &Report) -> Self {
+        let all = |labels: Vec<Label>| labels.iter().map(key_value).collect();
+        let of = report.attributes.iter();
+        Self {
+            subjects: report
+                .subjects
+                .iter()
+                .map(|it| subject(report, it))
+                .map(all)
+                .collect(),
+            attributes: of.clone().map(attributes).map(all).collect(),
+            groups: of.map(|it| group(it).as_ref().map(key_value)).collect(),
+            events: report
+                .metrics
+                .iter()
+                .map(|it| event(it).as_ref().map(key_value))
+                .collect(),
+        }
+    }
+
+    /// The attributes of a series, in the order of a scrape's labels.
+    fn of_series(&self, family: &Family, series: &Series) -> Vec<KeyValue> {
+        let at = series.attributes as usize;
+        let of_subject = self.subjects[series.subject as usize].iter();
+        let mut all: Vec<KeyValue> = of_subject.chain(&self.attributes[at]).cloned().collect();
+        if !matches!(family.aspect, Aspect::Enabled | Aspect::Running) {
+            all.extend(self.events[series.metric as usize].clone());
+        }
+        if matches!(
+            family.aspect,
+            Aspect::Raw | Aspect::Enabled | Aspect::Running
+        ) {
+            all.extend(self.groups[at].clone());
+        }
+        all
+    }
+}
+
+/// The points of a series: one, or one for each state.
+fn points(
+    report: &Report,
+    cached: &Cached,
+    family: &Family,
+    series: &Series,
+    number: f64,
+) -> Vec<NumberDataPoint> {
+    let attributes = cached.of_series(family, series);
+    let start = report.total(series).map(|total| total.start);
+    let at = |attributes, value| NumberDataPoint {
+        attributes,
+        start_time_unix_nano: match family.kind {
+            Kind::Counter => start.map_or(0, |start| unix(report, start)),
+            _ => 0,
+        },
+        time_unix_nano: unix(report, report.end),
+        value: Some(self::number(value)),
+        ..NumberDataPoint::default()
+    };
+    match &series.value {
+        _ if family.kind == Kind::Counter => vec![at(attributes, number * family.factor)],
+        Ok(Value::Info(texts)) => {
+            let texts = texts.iter().map(|(name, value)| text(name, value));
+            vec![at(attributes.into_iter().chain(texts).collect(), 1.0)]
+        }
+        Ok(Value::State(now, all)) => {
+            let of = |state: &&'static str| {
+                let mut attributes = attributes.clone();
+                attributes.push(text(&family.name, state));
+                at(attributes, f64::from(u8::from(state == now)))
+            };
+            all.iter().map(of).collect()
+        }
+        _ => vec![at(attributes, number * family.factor)],
+    }
+}
+
+fn metric(family: &Family, data_points: Vec<NumberDataPoint>) -> Metric {
+    let data = match family.kind {
+        Kind::Counter => Data::Sum(Sum {
+            data_points,
+            aggregation_temporality: AggregationTemporality::Cumulative.into(),
+            is_monotonic: true,
+        }),
+        Kind::Gauge | Kind::Histogram | Kind::Info | Kind::State => {
+            Data::Gauge(Gauge { data_points })
+        }
+    };
+    Metric {
+        name: match family.kind {
+            Kind::Info => format!("{}_info", family.name),
+            _ => family.name.clone(),
+        },
+        description: family.help.clone(),
+        unit: ucum(&family.unit).to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    }
+}
+
+/// What is known of containers and pods beside their names.
+fn infos(report: &Report) -> impl Iterator<Item = Metric> {
+    let families = info::families(report).filter(|(.., all)| !all.is_empty());
+    families.map(|(family, help, all)| Metric {
+        name: format!("{family}_info"),
+        description: help.to_owned(),
+        data: Some(Data::Gauge(Gauge {
+            data_points: all
+                .iter()
+                .map(|labels| NumberDataPoint {
+                    attributes: labels
+                        .iter()
+                        .map(|(name, value)| text(name, value))
+                        .collect(),
+                    time_unix_nano: unix(report, report.end),
+                    value: Some(number(1.0)),
+                    ..NumberDataPoint::default()
+                })
+                .collect(),
+        })),
+        ..Metric::default()
+    })
+}
+
+/// Series without a value, by the reason; None where there are none.
+fn absent(report: &Report, samples: &Samples<'_>) -> Option<Metric> {
+    #[expect(clippy::cast_precision_loss, reason = "a number of series")]
+    let point = |(reason, count): (&&'static str, &u64)| NumberDataPoint {
+        attributes: vec![text("reason", reason)],
+        time_unix_nano: unix(report, report.end),
+        value: Some(number(*count as f64)),
+        ..NumberDataPoint::default()
+    };
+    (!samples.absent.is_empty()).then(|| Metric {
+        name: "pmuscope_absent_values".to_owned(),
+        description: "Series without a value, by the reason".to_owned(),
+        data: Some(Data::Gauge(Gauge {
+            data_points: samples.absent.iter().map(point).collect(),
+        })),
+        ..Metric::default()
+    })
+}
+
+/// A whole number as one, so that large counters lose nothing.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it is whole and below 2^53"
+)]
+fn number(value: f64) -> number_data_point::Value {
+    match value.fract() == 0.0 && value.abs() < 9e15 {
+        true => number_data_point::Value::AsInt(value as i64),
+        false => number_data_point::Value::AsDouble(value),
+    }
+}
+
+/// Unix time in nanoseconds of a time of the kernel's clock.
+fn unix(report: &Report, time: Duration) -> u64 {
+    u64::try_from((report.boot_time + time).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A base unit as UCUM writes it.
+fn ucum(unit: &str) -> &str {
+    match unit {
+        "ratio" => "1",
+        "seconds" => "s",
+        "bytes" => "By",
+        "bytes_per_second" => "By/s",
+        "hertz" => "Hz",
+        "per_second" => "1/s",
+        "per_cycle" => "1/{cycle}",
+        "per_instruction" => "1/{instruction}",
+        "cpus" => "{cpu}",
+        _ => "",
+    }
+}
+
+fn key_value((name, value): &Label) -> KeyValue {
+    text(name, value)
+}
+
+/// What acts on a terminal is written as a scrape has it, so that labels are the same.
+fn text(name: &str, value: &str) -> KeyValue {
+    KeyValue {
+        key: name.to_owned(),
+        value: Some(AnyValue {
+            value: Some(any_value::Value::StringValue(printable(value).into_owned())),
+        }),
+        ..KeyValue::default()
+    }
+}

@@ -1,0 +1,137 @@
+//! What a collector gets is what a scrape shows.
+
+use prost::Message as _;
+
+use super::*;
+use crate::emit::{
+    Dialect, Exposition,
+    openmetrics::tests::{Samples as Read, read},
+    tests::{hostile, report},
+};
+
+fn string(attribute: &KeyValue) -> (String, String) {
+    match attribute.value.as_ref().and_then(|it| it.value.as_ref()) {
+        Some(any_value::Value::StringValue(text)) => (attribute.key.clone(), text.clone()),
+        other => panic!("{}: {other:?}", attribute.key),
+    }
+}
+
+fn metrics(request: &Request) -> &[Metric] {
+    let [resource] = request.resource_metrics.as_slice() else {
+        panic!("{} resources", request.resource_metrics.len())
+    };
+    &resource.scope_metrics[0].metrics
+}
+
+fn points(metric: &Metric) -> &[NumberDataPoint] {
+    match metric.data.as_ref().expect("data") {
+        Data::Sum(sum) => {
+            assert!(sum.is_monotonic, "{}", metric.name);
+            assert_eq!(
+                sum.aggregation_temporality,
+                i32::from(AggregationTemporality::Cumulative)
+            );
+            &sum.data_points
+        }
+        Data::Gauge(gauge) => &gauge.data_points,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "it is below 2^53")]
+fn value(point: &NumberDataPoint) -> f64 {
+    match point.value.expect("a value") {
+        number_data_point::Value::AsInt(whole) => whole as f64,
+        number_data_point::Value::AsDouble(number) => number,
+    }
+}
+
+/// As a collector's exporter for Prometheus names them.
+fn received(requests: &[Request]) -> Read {
+    let mut all = Read::new();
+    for metric in requests.iter().flat_map(metrics) {
+        let suffix = match metric.data {
+            Some(Data::Sum(_)) => "_total",
+            _ => "",
+        };
+        for point in points(metric) {
+            let labels = point.attributes.iter().map(string).collect();
+            let name = format!("{}{suffix}", metric.name);
+            let twice = all.insert((name, labels), value(point));
+            assert_eq!(
+                twice, None,
+                "{metric:?} has two points with the same labels"
+            );
+        }
+    }
+    all
+}
+
+fn scraped(report: &Report) -> Read {
+    let text = Exposition::default().write(report, Dialect::OpenMetrics);
+    read(&String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_collector_gets_what_a_scrape_shows() {
+    for report in [report(), hostile()] {
+        let requests = Otlp::default().requests(&report);
+        assert_eq!(received(&requests), scraped(&report));
+        assert!(!requests.is_empty());
+    }
+}
+
+#[test]
+fn counters_say_when_they_began_and_all_points_when_they_were_taken() {
+    let mut report = report();
+    report.boot_time = Duration::from_secs(1_700_000_000);
+    let requests = Otlp::default().requests(&report);
+    let all: Vec<_> = requests.iter().flat_map(metrics).collect();
+    let end = u64::try_from((report.boot_time + report.end).as_nanos()).unwrap();
+    let mut counters = 0;
+    for metric in all {
+        for point in points(metric) {
+            assert_eq!(point.time_unix_nano, end, "{}", metric.name);
+            if matches!(metric.data, Some(Data::Sum(_))) {
+                counters += 1;
+                let began = point.start_time_unix_nano;
+                assert!(began > 0 && began <= end, "{}: {began}", metric.name);
+            }
+        }
+    }
+    assert!(counters > 0);
+}
+
+#[test]
+fn labels_of_the_configuration_are_of_the_resource() {
+    let labels = [("cluster".to_owned(), "a \"b\"\n".to_owned())];
+    let requests = Otlp::new(&labels.into_iter().collect()).requests(&report());
+    let resource = requests[0].resource_metrics[0].resource.as_ref().unwrap();
+    let attributes: BTreeMap<_, _> = resource.attributes.iter().map(string).collect();
+    assert_eq!(attributes["service.name"], "pmuscope");
+    assert_eq!(attributes["cluster"], "a \"b\"\\n");
+    assert!(!attributes["host.name"].is_empty());
+}
+
+/// A receiver refuses larger messages.
+#[test]
+fn no_request_is_too_large() {
+    let mut report = report();
+    let subjects = report.subjects.len();
+    for copy in 0..3_000_u32 {
+        let entity = crate::join::Entity::Unnamed(1_000 + u64::from(copy));
+        let subject = report.subject(crate::derive::Subject::Entity(entity));
+        let first = report.series[0].clone();
+        report.series.push(Series { subject, ..first });
+    }
+    assert!(report.subjects.len() > subjects);
+    let requests = Otlp::default().requests(&report);
+    assert!(requests.len() > 1);
+    for request in &requests {
+        let count: usize = metrics(request).iter().map(|it| points(it).len()).sum();
+        assert!(count <= POINTS + report.metrics.len(), "{count}");
+        let size = request.encoded_len();
+        assert!(size < 4 << 20, "{size} bytes");
+    }
+    assert_eq!(received(&requests), scraped(&report));
+}
