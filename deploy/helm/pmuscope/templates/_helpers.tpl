@@ -15,13 +15,16 @@ app.kubernetes.io/name: pmuscope
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{- /* Labels of every object, and with more of one kind. Those that select pods win. */ -}}
 {{- define "pmuscope.labels" -}}
-{{- with .Values.labels }}
-{{- toYaml . }}
-{{ end -}}
-{{ include "pmuscope.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+{{- include "pmuscope.labelsWith" (list . dict) -}}
+{{- end -}}
+{{- define "pmuscope.labelsWith" -}}
+{{- $root := index . 0 -}}
+{{- $own := include "pmuscope.selector" $root | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- mergeOverwrite dict $root.Values.labels (index . 1) $own | toYaml -}}
 {{- end -}}
 
 {{- define "pmuscope.image" -}}
@@ -42,6 +45,10 @@ https
 {{- else -}}
 http
 {{- end -}}
+{{- end -}}
+{{- /* Whether probes can only ask for the port: kubelet has no password and no certificate. */ -}}
+{{- define "pmuscope.locked" -}}
+{{- if or .Values.web.existingSecret .Values.web.config }}true{{ end -}}
 {{- end -}}
 {{- define "pmuscope.webSecret" -}}
 {{- default (printf "%s-web" (include "pmuscope.name" .)) .Values.web.existingSecret -}}
@@ -90,7 +97,7 @@ http
       "http" (dict "listen" (printf "%s:%d" .Values.http.address (int .Values.http.port)))
       "run" (dict "directory" "/run/pmuscope")
       "state" (dict "path" "/var/lib/pmuscope")
-      "spe" (dict "enabled" .Values.spe.enabled) -}}
+      "spe" (dict "enabled" (ternary "auto" false .Values.spe.enabled)) -}}
 {{- if include "pmuscope.web" . -}}
 {{- $_ := set $own.http "web_config" "/etc/pmuscope-web/web.yml" -}}
 {{- end -}}
