@@ -29,13 +29,16 @@ class Names(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.recorded = {rule["record"] for rule in queries.rules() if "record" in rule}
-        # What the list of labels of a StateSet calls its label.
+        # Without an agent there are no counters of it: this branch of the check goes with the page.
+        cls.agent = "\n## The agent\n" in (chart.ROOT / "docs/self.md").read_text()
         cls.known = expositions.names() | cls.recorded
 
     def check(self, where, query):
         found = list(selectors(query))
         self.assertTrue(found or any(other in query for other in OTHERS), f"{where}: {query}")
         for name, pattern in found:
+            if name and not self.agent and name.startswith("pmuscope_self_agent_"):
+                continue
             if name:
                 self.assertIn(name, self.known, f"{where}: {query}")
                 continue

@@ -1,11 +1,13 @@
 //! `cargo xtask deploy`: the tests of deploy/ (tests/deploy, in Python): the chart by Helm's own
-//! engine, objects by Kubernetes' schemas, rules and dashboards by Prometheus.
+//! engine, objects by Kubernetes' schemas, rules and dashboards by Prometheus, which also scrapes a
+//! running agent.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
+    build,
     debian::{self, Tool},
     sh,
 };
@@ -27,9 +29,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.write {
         sh::check(sh::command(&python).arg("tests/deploy/manifest.py"))?;
     }
+    let pmuscope = build::run(&build::Args::default())?;
     let mut tests = sh::command(&python);
     tests.args(["-m", "unittest", "discover", "--start-directory"]);
     tests.arg("tests/deploy");
+    tests.env("PMUSCOPE", pmuscope);
     sh::check(tests.env("PYTHONDONTWRITEBYTECODE", "1"))
 }
 
