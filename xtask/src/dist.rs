@@ -161,7 +161,10 @@ fn is_static(binary: &[u8]) -> Result<()> {
     let head = &binary[..binary.len().min(4096)];
     let mut names = interpreter.iter();
     let found = names.any(|name| head.windows(name.len()).any(|part| part == *name));
-    ensure!(!found, "names a dynamic linker: it does not start in an empty image");
+    ensure!(
+        !found,
+        "names a dynamic linker: it does not start in an empty image"
+    );
     Ok(())
 }
 

@@ -13,7 +13,10 @@ use crate::sh;
 
 /// Files of deploy/ and where they are installed.
 const FILES: [(&str, &str); 2] = [
-    ("pmuscope.service", "usr/lib/systemd/system/pmuscope.service"),
+    (
+        "pmuscope.service",
+        "usr/lib/systemd/system/pmuscope.service",
+    ),
     ("agent.toml", "etc/pmuscope/agent.toml"),
 ];
 
@@ -31,7 +34,10 @@ pub(super) fn write(architecture: &str, binary: &[u8], modified: u64) -> Result<
             .with_context(|| format!("cannot pack {name}"))
     };
     add("debian-binary", b"2.0\n")?;
-    add("control.tar.gz", &pack::gzip(&pack::tar(&control, modified)?)?)?;
+    add(
+        "control.tar.gz",
+        &pack::gzip(&pack::tar(&control, modified)?)?,
+    )?;
     add("data.tar.gz", &pack::gzip(&pack::tar(&data, modified)?)?)?;
     deb.into_inner().context("cannot end a package")
 }

@@ -142,7 +142,10 @@ pub(super) fn check(image: &[u8], binaries: &[(&str, Vec<u8>)]) -> Result<()> {
         let mut found = Vec::new();
         entry.read_to_end(&mut found)?;
         let mode = entry.header().mode()?;
-        ensure!(mode == 0o755 && found == *binary, "not the binary of {architecture}");
+        ensure!(
+            mode == 0o755 && found == *binary,
+            "not the binary of {architecture}"
+        );
     }
     Ok(())
 }
