@@ -37,7 +37,15 @@ def names():
     """Names of all samples that pmuscope can write, as far as goldens and docs/self.md tell."""
     texts = [text for texts in windows().values() for text in texts]
     found = {name for text in texts for name in re.findall(r"^(pmuscope_\w+)", text, re.M)}
-    return found | self_counters()
+    return found | self_counters() | verdicts()
+
+
+def verdicts():
+    """Names of the verdicts on neighbours: no recording lasts long enough for one."""
+    text = (chart.ROOT / "probe-user/src/derive/neighbours.rs").read_text()
+    rows = re.findall(r'"(noisy_neighbour\w*)",\n(?: +"(?:[^"\\]|\\.|\\\n)*",)\n +"(.*)",', text)
+    units = {"": "", "GB/s": "_bytes_per_second"}
+    return {f"pmuscope_{name}{units[unit]}" for name, unit in rows}
 
 
 def self_counters():

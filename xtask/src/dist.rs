@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what is handed out, in target/dist: static binaries of both architectures,
+//! `cargo xtask dist`: what is handed out, in target/packages: static binaries of both architectures,
 //! the chart, the image, Debian packages, the plain manifest, and the checksums of all.
 
 mod deb;
@@ -24,7 +24,7 @@ const ARCHITECTURES: [(&str, &str); 2] = [
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only check what is in target/dist: names, checksums, and that image and packages unpack
+    /// Only check what is in target/packages: names, checksums, and that image and packages unpack
     #[arg(long)]
     check: bool,
 }
@@ -37,16 +37,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn directory() -> PathBuf {
-    sh::target_dir().join("dist")
+    sh::target_dir().join("packages")
 }
 
 fn write() -> Result<()> {
     let directory = directory();
-    // What an older version left behind would stand in the checksums.
+    // What an older version left behind would be handed out too.
     if directory.exists() {
-        fs::remove_dir_all(&directory).context("cannot empty target/dist")?;
+        fs::remove_dir_all(&directory).context("cannot empty target/packages")?;
     }
-    fs::create_dir_all(&directory).context("cannot make target/dist")?;
+    fs::create_dir_all(&directory).context("cannot make target/packages")?;
     let mut binaries = Vec::new();
     for (architecture, target) in ARCHITECTURES {
         let binary = build::run(&build::Args::dist(target))?;
@@ -58,7 +58,7 @@ fn write() -> Result<()> {
     for (name, bytes) in &files {
         #[expect(clippy::cast_precision_loss, reason = "a size to read")]
         let size = bytes.len() as f64 / 1e6;
-        println!("xtask: target/dist/{name}: {size:.1} MB");
+        println!("xtask: target/packages/{name}: {size:.1} MB");
         fs::write(directory.join(name), bytes).with_context(|| format!("cannot write {name}"))?;
         sums += &format!("{}  {name}\n", hex(&Sha256::digest(bytes)));
     }
@@ -119,12 +119,12 @@ fn modified() -> u64 {
     time.and_then(|time| time.trim().parse().ok()).unwrap_or(0)
 }
 
-/// An error where target/dist is not what [`write`] makes.
+/// An error where target/packages is not what [`write`] makes.
 fn check() -> Result<()> {
     let directory = directory();
     let read = |name: &str| {
         let bytes = fs::read(directory.join(name));
-        bytes.with_context(|| format!("no target/dist/{name}: run `cargo xtask dist`"))
+        bytes.with_context(|| format!("no target/packages/{name}: run `cargo xtask dist`"))
     };
     let mut binaries = Vec::new();
     for (architecture, _) in ARCHITECTURES {
@@ -137,7 +137,7 @@ fn check() -> Result<()> {
         let found = read(&name)?;
         ensure!(
             found == bytes,
-            "target/dist/{name} is not what its sources make now: run `cargo xtask dist`"
+            "target/packages/{name} is not what its sources make now: run `cargo xtask dist`"
         );
         sums += &format!("{}  {name}\n", hex(&Sha256::digest(&found)));
         if name.ends_with(".deb") {
@@ -148,9 +148,9 @@ fn check() -> Result<()> {
     }
     ensure!(
         read("SHA256SUMS")? == sums.as_bytes(),
-        "target/dist/SHA256SUMS does not fit the files beside it: run `cargo xtask dist`"
+        "target/packages/SHA256SUMS does not fit the files beside it: run `cargo xtask dist`"
     );
-    println!("xtask: target/dist is complete");
+    println!("xtask: target/packages is complete");
     Ok(())
 }
 

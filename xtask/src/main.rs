@@ -56,7 +56,7 @@ enum Verb {
     Bench(bench::Args),
     /// Test what is in deploy/: chart, rules, dashboards, unit
     Deploy(deploy::Args),
-    /// Make what is handed out, in target/dist: static binaries, chart, image, packages
+    /// Make what is handed out, in target/packages: static binaries, chart, image, packages
     Dist(dist::Args),
     /// Change the sources in small ways, and tell which changes no test notices
     Mutants(mutants::Args),
