@@ -48,7 +48,11 @@ pub(super) fn tar(entries: &[Entry], modified: u64) -> Result<Vec<u8>> {
         header.set_mtime(modified);
         header.set_uid(0);
         header.set_gid(0);
-        tar.append_data(&mut header, &entry.path, bytes)
+        header.set_username("root")?;
+        header.set_groupname("root")?;
+        // The convention for directories.
+        let slash = if entry.bytes.is_none() { "/" } else { "" };
+        tar.append_data(&mut header, format!("{}{slash}", entry.path), bytes)
             .with_context(|| format!("cannot pack {}", entry.path))?;
     }
     tar.into_inner().context("cannot end an archive")
