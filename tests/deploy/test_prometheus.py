@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -35,6 +36,11 @@ class Recordings(http.server.ThreadingHTTPServer):
         self.served = dict.fromkeys(self.windows, 0)
         self.changed = threading.Condition()
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        """A Prometheus that ends leaves a scrape behind; anything else is said."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def wait(self, times):
         """Until each was served that often."""

@@ -1,5 +1,5 @@
-//! `cargo xtask dist`: what is handed out, in target/packages: static binaries of both architectures,
-//! the chart, the image, Debian packages, the plain manifest, and the checksums of all.
+//! `cargo xtask dist`: what is handed out, in target/packages: static binaries of both
+//! architectures, the chart, the image, Debian packages, the plain manifest, and checksums of all.
 
 mod deb;
 mod image;

@@ -1,6 +1,6 @@
-//! `cargo xtask test`: unit, property and host tests, with nextest where it is installed; then those
-//! of deploy/; then the guest tests, where guests can run and something in them has changed since
-//! they passed.
+//! `cargo xtask test`: unit, property and host tests, with nextest where it is installed; then
+//! those of deploy/; then the guest tests, where guests can run and something in them has changed
+//! since they passed.
 
 use anyhow::Result;
 
