@@ -14,6 +14,28 @@ pub(crate) struct Args {
     /// Another target triple, such as aarch64-unknown-linux-musl (static)
     #[arg(long, value_name = "TRIPLE")]
     pub(crate) target: Option<String>,
+    /// As it is handed out: small and stripped
+    #[arg(skip)]
+    dist: bool,
+}
+
+impl Args {
+    /// What `cargo xtask dist` packs.
+    pub(crate) fn dist(target: &str) -> Self {
+        Self {
+            release: false,
+            target: Some(target.to_owned()),
+            dist: true,
+        }
+    }
+
+    fn profile(&self) -> &'static str {
+        match (self.dist, self.release) {
+            (true, _) => "dist",
+            (false, true) => "release",
+            (false, false) => "dev",
+        }
+    }
 }
 
 /// Builds and returns the path of the binary.
@@ -26,10 +48,10 @@ pub(crate) fn run(args: &Args) -> Result<PathBuf> {
         cargo.args(["--target", target]);
         binary.push(target);
     }
-    if args.release {
-        cargo.arg("--release");
-    }
-    binary.push(if args.release { "release" } else { "debug" });
+    let profile = args.profile();
+    cargo.args(["--profile", profile]);
+    // cargo's own name of the directory of its profile dev.
+    binary.push(if profile == "dev" { "debug" } else { profile });
     sh::check(&mut cargo)?;
     Ok(binary.join("pmuscope"))
 }

@@ -7,7 +7,9 @@ mod bench;
 mod build;
 mod check;
 mod debian;
+mod deploy;
 mod deps;
+mod dist;
 mod docs;
 mod fresh;
 mod layers;
@@ -52,6 +54,10 @@ enum Verb {
     Docs,
     /// Run the benchmarks and print their tables
     Bench(bench::Args),
+    /// Test what is in deploy/: chart, rules, dashboards, unit
+    Deploy(deploy::Args),
+    /// Make what is handed out, in target/packages: static binaries, chart, image, packages
+    Dist(dist::Args),
     /// Change the sources in small ways, and tell which changes no test notices
     Mutants(mutants::Args),
 }
@@ -67,6 +73,8 @@ fn main() {
         Verb::Check => check::run(),
         Verb::Docs => docs::run(),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Deploy(args) => deploy::run(&args),
+        Verb::Dist(args) => dist::run(&args),
         Verb::Mutants(args) => mutants::run(&args),
     };
     if let Err(error) = result {

@@ -1,11 +1,12 @@
-//! `cargo xtask test`: unit, property and host tests, with nextest where it is installed; then the
-//! guest tests, where guests can run and something in them has changed since they passed.
+//! `cargo xtask test`: unit, property and host tests, with nextest where it is installed; then
+//! those of deploy/; then the guest tests, where guests can run and something in them has changed
+//! since they passed.
 
 use anyhow::Result;
 
 use crate::{
     debian::{self, Tool},
-    setup, sh, vm,
+    deploy, setup, sh, vm,
 };
 
 /// Programs that tests compare with, that read pmuscope's output, or that prepare namespaces.
@@ -59,6 +60,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // A filter asks for a single test; `cargo xtask vm` has its own filter.
     if args.filter.is_some() {
         return Ok(());
+    }
+    match deploy::can_run() {
+        Ok(()) => deploy::run(&deploy::Args::default())?,
+        Err(reason) => println!("xtask: the tests of deploy/ are skipped: {reason}"),
     }
     match vm::can_run() {
         Ok(()) => vm::run(&vm::Args::changed()),
