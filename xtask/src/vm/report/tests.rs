@@ -97,7 +97,7 @@ fn only_a_test_that_failed_by_itself_may_be_run_again() {
 #[test]
 fn a_test_that_passed_by_itself_is_named_with_its_failure() {
     let (mut totals, _) = read(&console(), Show::All, None);
-    totals.flaky = std::mem::take(&mut totals.failed);
+    totals.flaky = mem::take(&mut totals.failed);
     totals.passed += 1;
     assert_eq!(
         totals.to_string(),
