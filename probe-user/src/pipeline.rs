@@ -2,7 +2,9 @@
 //! Whoever shows windows drives it: [`Pipeline::keep`] until the time of the next one, then
 //! [`Pipeline::advance`].
 
-use std::{collections::HashSet, convert::Infallible, io, os::fd::RawFd, time::Duration};
+use std::{
+    collections::HashSet, convert::Infallible, io, os::fd::RawFd, path::Path, time::Duration,
+};
 
 use tokio::{
     io::{
@@ -16,8 +18,9 @@ use crate::{
     derive::Report,
     join::{Entity, Joined, View},
     plan::Plan,
-    session::{Session, SessionError, spe::UPKEEP},
+    session::{Continuity, Session, SessionError, spe::UPKEEP},
     snapshot::{Hook, Snapshot},
+    state::{State, StateError},
     window::Window,
 };
 
@@ -70,6 +73,46 @@ impl Pipeline {
             report: Report::default(),
             turn,
         })
+    }
+
+    /// Goes on with the totals of an earlier session. To be called before the first window ends,
+    /// with a state that the session recalled ([`Session::recall`]).
+    ///
+    /// # Errors
+    ///
+    /// As of [`State::resume`]: totals begin anew.
+    pub fn resume(&mut self, state: State<'_>) -> Result<(), StateError> {
+        let generation = self.session.generation();
+        let generation = generation.map_err(|error| StateError::Session(Box::new(error)))?;
+        let plan = self.session.plan();
+        self.before = Some(state.resume(&self.last, generation, plan, &self.view)?);
+        Ok(())
+    }
+
+    /// Saves what the totals so far need to go on; nothing before the first window.
+    ///
+    /// # Errors
+    ///
+    /// As of [`State::save`].
+    pub fn save(&self, boot: &str, directory: &Path) -> Result<(), StateError> {
+        let Some((window, joined)) = &self.before else {
+            return Ok(());
+        };
+        let generation = self.session.generation();
+        let generation = generation.map_err(|error| StateError::Session(Box::new(error)))?;
+        let plan = self.session.plan();
+        State::of(boot, generation, plan, &self.last, window, joined).save(directory)
+    }
+
+    /// Whether counting went on before this session, in pinned maps.
+    #[must_use]
+    pub fn continuity(&self) -> Continuity {
+        self.session.continuity()
+    }
+
+    /// Counting goes on in pinned maps when this ends.
+    pub fn keep_pins(&mut self) {
+        self.session.keep_pins();
     }
 
     /// What is counted.

@@ -183,7 +183,7 @@ fn a_metric_is_listed_with_its_formula_and_caveats() {
         for template in ["{socket}", "{unit}", "{pmu}", "{peer}", "PEER"] {
             assert!(!text.contains(template), "{template}: {text}");
         }
-        let warning = format!("--chip {chip} is not what this machine is found to be");
+        let warning = format!("chip {chip} is not what this machine is found to be");
         warned += usize::from(said.contains(&warning));
     }
     assert!(warned > 0);

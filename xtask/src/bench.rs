@@ -18,7 +18,7 @@ const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, rotate, window, derive, mem_record, spe); all without
+    /// One benchmark by name (switch, rotate, window, derive, `mem_record`, spe); all without
     name: Option<String>,
 }
 

@@ -11,9 +11,10 @@ use crate::{
     pipeline::Pipeline,
     plan::{Plan, Wanted, WantedError},
     session::{
-        self, Session, SessionError, SpeConfig, SpeError,
+        self, Continuity, PinPlace, Session, SessionError, SpeConfig, SpeError,
         spe::{DEFAULT_FILTERS, SpeEvents},
     },
+    state::{State, boot_id},
 };
 
 /// What the kernel counts itself, and what the agent always counts: no counter of the PMU is
@@ -40,12 +41,12 @@ pub enum CountingError {
     Spe(#[from] SpeError),
 }
 
-/// Begins to count on this machine.
+/// Begins to count on this machine. Tells whether the totals of an earlier session go on.
 pub(super) fn start(
     config: &Config,
     resolver: Option<Arc<Resolver>>,
     with_spe: bool,
-) -> Result<Pipeline, CountingError> {
+) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
     let plan = plan(&config.count, &machine)?;
     let spe = match with_spe {
@@ -60,16 +61,58 @@ pub(super) fn start(
         max_rows: config.count.max_rows,
         spe,
         resolver,
-        pins: None,
+        pins: config.pins.path.clone().map(PinPlace),
     };
     let samples = session.spe.is_some();
-    let session = Session::start(session, &machine)?;
+    let mut session = start_session(session, &machine)?;
+    let state = saved(config, &machine);
+    if let Some(state) = &state {
+        session.recall(state.names(), state.owners())?;
+    }
     let view = View {
         by: config.count.by,
         accesses: samples.then(Hottest::default),
         ..View::default()
     };
-    Ok(Pipeline::start(session, view, None)?)
+    let mut pipeline = Pipeline::start(session, view, None)?;
+    let resumed = state.is_some_and(|state| match pipeline.resume(state) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!("{error}");
+            false
+        }
+    });
+    if pipeline.continuity() != Continuity::New {
+        tracing::info!("counting went on in pinned maps, and goes on from there");
+    }
+    Ok((pipeline, resumed))
+}
+
+/// Starts a session; where maps cannot be pinned, one that ends with the agent.
+fn start_session(config: session::Config, machine: &Arc<Machine>) -> Result<Session, SessionError> {
+    if config.pins.is_none() {
+        return Session::start(config, machine);
+    }
+    match Session::start(config.clone(), machine) {
+        Err(error @ (SessionError::Pins(_) | SessionError::Pin { .. })) => {
+            tracing::warn!("{error}; counting ends with the agent now");
+            let config = session::Config {
+                pins: None,
+                ..config
+            };
+            Session::start(config, machine)
+        }
+        started => started,
+    }
+}
+
+/// The totals that were saved, where they can go on.
+fn saved(config: &Config, machine: &Machine) -> Option<State<'static>> {
+    let loaded = State::load(config.state.as_deref()?, &boot_id(machine));
+    loaded.unwrap_or_else(|error| {
+        tracing::warn!("{error}");
+        None
+    })
 }
 
 /// The plan of what is counted on a machine.

@@ -82,6 +82,8 @@ pub struct Options {
     /// Give up all capabilities once counting began: there is no way back then after hot-plug, a
     /// reload, or a time in which it was off.
     pub drop_all: bool,
+    /// Counting goes on in pinned maps when the agent is told to end.
+    pub keep_pins: bool,
 }
 
 /// The first window is this short, so that there is something to show soon.

@@ -1,6 +1,6 @@
 //! Rights: what a running agent gives up.
 
-use std::io;
+use std::{io, thread};
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
@@ -66,4 +66,20 @@ pub(super) fn drop_all_but(kept: Kept) -> io::Result<()> {
         },
     )?;
     Ok(())
+}
+
+/// Starts what has threads of its own, none of which has any capability.
+///
+/// # Errors
+///
+/// As of `start`, or where the kernel refuses.
+pub(super) fn without<T: Send>(start: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let started = scope.spawn(|| {
+            drop_all_but(Kept::Nothing)?;
+            start()
+        });
+        let joined = started.join();
+        joined.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
+    })
 }

@@ -15,10 +15,13 @@ use super::{
     run_directory::Switches,
 };
 use crate::{
-    derive::Report,
-    emit::Exposition,
+    derive::{Neighbours, Report, Verdict},
+    emit::{Exposition, name_of},
+    machine::Machine,
     names::resolver::{Resolver, ResolverConfig, RuntimeEndpoint},
     pipeline::{Pipeline, PipelineError},
+    plan::Plan,
+    state::boot_id,
     sys::heap,
 };
 
@@ -33,6 +36,12 @@ pub(super) struct Running {
     options: Options,
     config: Config,
     directory: RunDirectory,
+    /// The boot that totals are of.
+    boot: String,
+    /// The last totals were not saved, and that was said.
+    save_fails: bool,
+    /// What is remembered of containers that may suffer from others.
+    neighbours: Option<Neighbours>,
     /// Asks runtimes for names, also between sessions.
     resolver: Option<Arc<Resolver>>,
     /// The files of the directory, as they were followed.
@@ -68,13 +77,16 @@ impl Running {
     ) -> Result<Self, AgentError> {
         let json = open_json(&config)?;
         let resolver = resolver(&config.names)?;
-        let push = Push::start(&config, &published.sent).map_err(AgentError::Push)?;
+        let push = push(&config, &published)?;
         let mut running = Self {
             exposition: Exposition::new(&config.series.labels),
             options,
             switches: directory.switches(),
             config,
             directory,
+            boot: boot_id(&Machine::this()),
+            save_fails: false,
+            neighbours: None,
             resolver,
             pipeline: None,
             said: None,
@@ -136,6 +148,7 @@ impl Running {
         match self.pipeline.as_mut().map(Pipeline::advance) {
             Some(Ok(())) => {
                 self.settle();
+                self.save();
                 self.publish();
                 self.own.pulled();
                 self.say(None);
@@ -169,12 +182,16 @@ impl Running {
 
     /// Ends counting, with a last line of JSON.
     pub(super) fn end(&mut self) {
-        let listened = self.json.is_some() || self.push.is_some();
+        let listened = self.json.is_some() || self.push.is_some() || self.config.state.is_some();
         if listened && self.pipeline.is_some() {
             self.window();
         }
         if let Some(push) = self.push.take() {
             push.finish(LAST_WORDS);
+        }
+        let keeps = self.options.keep_pins || self.config.pins.keep;
+        if let Some(pipeline) = self.pipeline.as_mut().filter(|_| keeps) {
+            pipeline.keep_pins();
         }
         self.pipeline = None;
     }
@@ -194,11 +211,14 @@ impl Running {
         }
         let interval = (config.interval != self.config.interval).then_some(config.interval);
         if config.otlp != self.config.otlp || config.series.labels != self.config.series.labels {
-            let push = Push::start(&config, &self.published.sent);
-            self.push = push.map_err(|error| AgentError::Push(error).to_string())?;
+            let push = push(&config, &self.published);
+            self.push = push.map_err(|error| error.to_string())?;
         }
-        // A session keeps the resolver it began with.
-        let counts = |config: &Config| (config.count.clone(), config.spe, config.names.clone());
+        // A session keeps the resolver and the pins it began with.
+        let counts = |config: &Config| {
+            let names = (config.names.clone(), config.pins.path.clone());
+            (config.count.clone(), config.spe, names, config.verdict)
+        };
         let counted = counts(&config) != counts(&self.config);
         let labels = Exposition::new(&config.series.labels);
         let before = std::mem::replace(&mut self.config, config);
@@ -259,7 +279,10 @@ impl Running {
     fn pause(&mut self) {
         if let Some(pipeline) = &mut self.pipeline {
             match pipeline.advance() {
-                Ok(()) => self.settle(),
+                Ok(()) => {
+                    self.settle();
+                    self.save();
+                }
                 Err(error) => tracing::warn!("what was counted last is lost: {error}"),
             }
         }
@@ -268,8 +291,11 @@ impl Running {
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
         let resolver = self.resolver.clone();
-        let pipeline = counting::start(&self.config, resolver, !self.switches.spe)?;
-        self.ledger.begin();
+        let (pipeline, resumed) = counting::start(&self.config, resolver, !self.switches.spe)?;
+        if !resumed {
+            self.ledger.begin();
+        }
+        self.neighbours = neighbours(&self.config, pipeline.plan());
         self.own.health.sessions += 1;
         self.pipeline = Some(pipeline);
         heap::give_back();
@@ -317,6 +343,11 @@ impl Running {
         // The wall's clock may have been set since the session began.
         let boot_time = pipeline.snapshot().boot_time;
         pipeline.report_mut().boot_time = boot_time;
+        if let Some(neighbours) = &mut self.neighbours {
+            let verdicts = neighbours.judge(pipeline.report_mut());
+            let begun = verdicts.iter().filter(|it| it.begins);
+            begun.for_each(|verdict| say_verdict(pipeline.report(), verdict));
+        }
         let most = self.config.series.max;
         let most = most.saturating_sub(Report::SERIES_OF_AGENT);
         let folded = folded::choose(pipeline.report(), most);
@@ -325,6 +356,21 @@ impl Running {
         if !is_complete {
             self.ledger.forget(&pipeline.live());
         }
+    }
+
+    /// Saves the totals, so that they go on after a restart. A failure is said once.
+    fn save(&mut self) {
+        let (Some(pipeline), Some(directory)) = (&self.pipeline, &self.config.state) else {
+            return;
+        };
+        let saved = pipeline.save(&self.boot, directory);
+        match (&saved, self.save_fails) {
+            (Err(error), false) => tracing::warn!("{error}"),
+            (Ok(()), true) => tracing::info!("totals are saved again"),
+            _ => {}
+        }
+        self.save_fails = saved.is_err();
+        self.own.health.failed_saves += u64::from(self.save_fails);
     }
 
     /// Publishes the last window, or nothing but what the agent says of itself.
@@ -368,17 +414,53 @@ impl Running {
     }
 }
 
+/// Who judges containers; None where nobody says what a socket's memory can move.
+fn neighbours(config: &Config, plan: &Plan) -> Option<Neighbours> {
+    let judges = Neighbours::new(plan, config.verdict.peak_bandwidth?);
+    judges.map_or_else(
+        |why| {
+            tracing::warn!("there is no verdict on noisy neighbours: {why}");
+            None
+        },
+        Some,
+    )
+}
+
+fn say_verdict(report: &Report, verdict: &Verdict) {
+    let suspects = verdict
+        .suspects
+        .iter()
+        .map(|(entity, moved)| format!("{} ({:.1} GB/s)", name_of(report, entity), moved / 1e9));
+    let suspects = suspects.collect::<Vec<_>>().join(", ");
+    let victim = name_of(report, &verdict.victim);
+    let (mean, deviation) = verdict.usual;
+    tracing::warn!(
+        "noisy neighbour: {victim} has {:.2} instructions per cycle where {mean:.2} give or take \
+         {deviation:.2} are usual, and the memory of socket {} moves {:.0}% of its peak; most of \
+         that, not validated here, is of {suspects}",
+        verdict.ipc,
+        verdict.socket,
+        verdict.pressure * 100.0,
+    );
+}
+
+/// What pushes windows to a collector, where the configuration names one.
+fn push(config: &Config, published: &Published) -> Result<Option<Push>, AgentError> {
+    rights::without(|| Push::start(config, &published.sent)).map_err(AgentError::Push)
+}
+
 /// What asks runtimes for names; None where nobody is to be asked.
 fn resolver(names: &Names) -> Result<Option<Arc<Resolver>>, AgentError> {
     if names.cri == RuntimeEndpoint::Off {
         return Ok(None);
     }
-    let resolver = Resolver::start(ResolverConfig {
+    let config = ResolverConfig {
         runtime: names.cri.clone(),
         root: names.root.clone(),
         labels: names.labels.clone(),
         ..ResolverConfig::default()
-    });
+    };
+    let resolver = rights::without(|| Resolver::start(config));
     Ok(Some(Arc::new(resolver.map_err(AgentError::Names)?)))
 }
 

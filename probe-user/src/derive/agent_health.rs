@@ -38,6 +38,8 @@ pub struct AgentHealth {
     pub json_lines: u64,
     /// Lines of JSON that could not be written.
     pub lost_json_lines: u64,
+    /// Windows whose totals could not be saved.
+    pub failed_saves: u64,
     /// Requests that a collector took.
     pub pushes: u64,
     /// Requests that failed.

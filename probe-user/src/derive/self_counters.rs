@@ -184,6 +184,8 @@ self_counters! {
         Counter "agent_json_lines" "" = |it| it.json_lines, "Lines of JSON that were written";
         Counter "agent_lost_json_lines" "" = |it| it.lost_json_lines,
             "Lines of JSON that could not be written";
+        Counter "agent_failed_saves" "" = |it| it.failed_saves,
+            "Windows whose totals could not be saved for a restart";
         Counter "agent_pushes" "" = |it| it.pushes, "Requests that the collector took";
         Counter "agent_failed_pushes" "" = |it| it.failed_pushes,
             "Requests to the collector that failed";

@@ -50,6 +50,20 @@ fn entity_label(entity: &Entity) -> (&'static str, Cow<'_, str>) {
     }
 }
 
+/// What a runtime calls an entity, as `namespace/pod/container`; else its kind's own name.
+#[must_use]
+pub fn name_of(report: &Report, entity: &Entity) -> String {
+    let subject = Subject::Entity(entity.clone());
+    let names: Vec<&str> = Called::of(report, &subject)
+        .names()
+        .map(|(_, name)| name)
+        .collect();
+    match names.is_empty() {
+        true => entity_label(entity).1.into_owned(),
+        false => names.join("/"),
+    }
+}
+
 /// The pod of a container.
 pub(super) fn pod(subject: &Subject) -> Option<&str> {
     match subject {

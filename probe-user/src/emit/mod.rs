@@ -15,6 +15,7 @@ use std::io::{self, Write};
 #[cfg(feature = "otlp")]
 pub use self::openmetrics::{Otlp, Request};
 pub use self::{
+    label::name_of,
     openmetrics::{Dialect, Exposition},
     screen::Screen,
 };

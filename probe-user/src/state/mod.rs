@@ -50,10 +50,38 @@ pub struct State<'a> {
     counts: Counts,
     /// The rows as the snapshot has them: what is in the maps later began with these.
     rows: Cow<'a, UsageRows>,
+    #[serde(with = "names_of_owners")]
     names: Cow<'a, Names>,
     totals: Totals<'a>,
     entities: Cow<'a, Rows<Usage>>,
     sampled: Option<Cow<'a, Rows<SpeUsage>>>,
+}
+
+/// Names of cgroups and processes: what runtimes call containers is asked again.
+mod names_of_owners {
+    use std::borrow::Cow;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::snapshot::Names;
+
+    pub(super) fn serialize<S: Serializer>(
+        names: &Cow<'_, Names>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        (&names.cgroups, &names.processes).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'a, 'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Cow<'a, Names>, D::Error> {
+        let (cgroups, processes) = Deserialize::deserialize(deserializer)?;
+        Ok(Cow::Owned(Names {
+            cgroups,
+            processes,
+            ..Names::default()
+        }))
+    }
 }
 
 /// What tells this boot of the machine from any other.

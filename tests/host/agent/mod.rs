@@ -6,6 +6,7 @@ mod continuity;
 mod json;
 mod process;
 mod requests;
+mod restart;
 mod rights;
 #[cfg(feature = "tls")]
 mod web;

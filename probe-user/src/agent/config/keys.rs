@@ -127,6 +127,22 @@ const KEYS: &[Key] = &[
         });
         Ok(())
     }),
+    key("pins.path", |config, given| {
+        config.pins.path = Some(path(&given)?);
+        Ok(())
+    }),
+    key("pins.keep", |config, given| {
+        config.pins.keep = given.to()?;
+        Ok(())
+    }),
+    key("state.path", |config, given| {
+        config.state = Some(path(&given)?);
+        Ok(())
+    }),
+    key("verdict.peak_bandwidth", |config, given| {
+        config.verdict.peak_bandwidth = Some(bandwidth(&given)?);
+        Ok(())
+    }),
     key("otlp.endpoint", |config, given| {
         let endpoint: String = given.to()?;
         otlp::check(&endpoint)?;
@@ -209,6 +225,18 @@ fn percent(given: &Given<'_>) -> Result<f64, String> {
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)
         .map(|percent: f64| percent / 100.0)
         .ok_or_else(|| "is a share above 0% up to 100%, such as \"0.5%\"".to_owned())
+}
+
+/// `500GB/s` in bytes per second.
+fn bandwidth(given: &Given<'_>) -> Result<f64, String> {
+    let text: String = given.to()?;
+    let units = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)];
+    let parsed = units.iter().find_map(|(unit, bytes)| {
+        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        Some(number * bytes)
+    });
+    let sound = parsed.filter(|bytes| bytes.is_finite() && *bytes > 0.0);
+    sound.ok_or_else(|| "is a bandwidth above 0 such as \"500GB/s\"".to_owned())
 }
 
 fn path(given: &Given<'_>) -> Result<PathBuf, String> {

@@ -48,6 +48,12 @@ pub struct Config {
     pub json: Option<JsonTo>,
     /// The OpenTelemetry collector that windows are pushed to.
     pub otlp: Otlp,
+    /// Counting that outlives the agent.
+    pub pins: Pins,
+    /// Directory of the totals that go on after a restart; None: they begin anew.
+    pub state: Option<PathBuf>,
+    /// When containers are told apart that suffer from others.
+    pub verdict: Verdict,
     /// Directory of the lock and of the files that switch the agent off.
     pub run: PathBuf,
 }
@@ -123,6 +129,22 @@ pub struct Http {
     pub web_config: Option<PathBuf>,
 }
 
+/// Counting that outlives the agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pins {
+    /// A directory on a bpffs; None: counting ends with the agent.
+    pub path: Option<PathBuf>,
+    /// Whether counting goes on when the agent is told to end. It does where it is killed.
+    pub keep: bool,
+}
+
+/// When containers are told apart that suffer from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Bytes per second that the memory of a socket can move; None: there is no verdict.
+    pub peak_bandwidth: Option<f64>,
+}
+
 /// An OpenTelemetry collector.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Otlp {
@@ -185,6 +207,9 @@ impl Default for Config {
             },
             json: None,
             otlp: Otlp::default(),
+            pins: Pins::default(),
+            state: None,
+            verdict: Verdict::default(),
             run: PathBuf::from("/run/pmuscope"),
         }
     }

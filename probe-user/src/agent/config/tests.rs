@@ -57,6 +57,13 @@ path = "-"
 
 [run]
 directory = "/tmp/x"
+[pins]
+path = "/sys/fs/bpf/x"
+keep = true
+[state]
+path = "/var/lib/x"
+[verdict]
+peak_bandwidth = "500 GB/s"
 [otlp]
 endpoint = "http://127.0.0.1:4317"
 headers = { "x-token" = "secret" }
@@ -95,6 +102,14 @@ fn every_key_sets_what_it_says() {
             web_config: Some("/etc/pmuscope/web.yml".into()),
         },
         json: Some(JsonTo::Stdout),
+        pins: Pins {
+            path: Some("/sys/fs/bpf/x".into()),
+            keep: true,
+        },
+        state: Some("/var/lib/x".into()),
+        verdict: Verdict {
+            peak_bandwidth: Some(500e9),
+        },
         otlp: Otlp {
             endpoint: Some("http://127.0.0.1:4317".to_owned()),
             headers: [("x-token".to_owned(), "secret".to_owned())].into(),

@@ -3,7 +3,10 @@
 use std::{env, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
-use probe_user::agent::{self, Options, Sources};
+use probe_user::{
+    agent::{self, Options, Sources},
+    session::{self, PinPlace},
+};
 
 /// Arguments of `agent`.
 #[derive(clap::Args)]
@@ -36,6 +39,13 @@ pub(crate) struct Args {
     /// in which it was off, the agent has to be started again then
     #[arg(long)]
     drop_all: bool,
+    /// Leave counting on in the kernel when the agent is told to end, as when it is killed; the
+    /// next agent of this build goes on (needs pins.path)
+    #[arg(long)]
+    keep_pins: bool,
+    /// End counting that an agent left on, and remove its pins
+    #[arg(long, conflicts_with_all = ["check_config", "keep_pins"])]
+    unpin: bool,
 }
 
 impl Args {
@@ -65,9 +75,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         println!("the configuration is right");
         return Ok(ExitCode::SUCCESS);
     }
+    if args.unpin {
+        let place = sources
+            .read()?
+            .pins
+            .path
+            .map_or_else(PinPlace::default, PinPlace);
+        match session::unpin(&place)? {
+            0 => println!("there are no pins in {}", place.0.display()),
+            _ => println!("removed the pins in {}: counting ended", place.0.display()),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     agent::run(Options {
         sources,
         drop_all: args.drop_all,
+        keep_pins: args.keep_pins,
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,144 @@
+//! Counting goes on while there is no agent, and totals go on after one is killed.
+
+use std::{fs, path::Path};
+
+use rustix::process::Signal;
+
+use crate::{
+    agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    pins::Bpffs,
+    support::{TestCgroup, machine, pmuscope},
+};
+
+fn config(bpffs: &Bpffs, state: &Path) -> String {
+    let pins = bpffs.place().0;
+    format!("interval = \"200ms\"\n[pins]\npath = {pins:?}\n[state]\npath = {state:?}\n")
+}
+
+/// What is counted; what an agent says of itself begins with it.
+fn counted(agent: &Agent) -> Series {
+    let mut series = agent.series();
+    series.retain(|name, _| !name.starts_with("pmuscope_self_"));
+    series
+}
+
+/// Seconds that a container ran.
+fn used(series: &Series, id: &str) -> f64 {
+    let name = format!("name=\"{id}\"");
+    let family = "pmuscope_events_estimated_seconds_total{";
+    find(series, &[family, &name, "event=\"task-clock\""]).unwrap()
+}
+
+#[test]
+fn totals_go_on_after_a_kill() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let state = tempfile::tempdir().unwrap();
+    let config = config(&bpffs, state.path());
+    let given = Given {
+        config: &config,
+        ..Given::default()
+    };
+    let id = container_id(7);
+    let pods = TestCgroup::new("restart");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let work = || drop(container.load("burn 0 50").finish());
+
+    let mut agent = Agent::with(&given, |_| {});
+    work();
+    agent.next_window();
+    let mut before = counted(&agent);
+    for _ in 0..3 {
+        agent.signal(Signal::KILL);
+        agent.ended();
+        assert!(!bpffs.is_empty(), "the programs count on");
+        // Nobody is there.
+        work();
+        agent = Agent::with(&given, |_| {});
+        agent.next_window();
+        let after = counted(&agent);
+        assert_no_step_back(&before, &after);
+        let gained = used(&after, &id) - used(&before, &id);
+        assert!((0.045..0.1).contains(&gained), "{gained}: {}", agent.log());
+        before = after;
+    }
+    assert_eq!(own_of(&agent, "handovers_total"), 3.0);
+    agent.signal(Signal::TERM);
+    agent.ended();
+    assert!(bpffs.is_empty(), "told to end, it leaves nothing");
+
+    // Only the totals are there now: what runs while nobody counts is not in them.
+    work();
+    let agent = Agent::with(&given, |_| {});
+    agent.next_window();
+    let after = counted(&agent);
+    assert_no_step_back(&before, &after);
+    let gained = used(&after, &id) - used(&before, &id);
+    assert!(gained < 0.045, "{gained}");
+}
+
+fn own_of(agent: &Agent, name: &str) -> f64 {
+    let series = agent.series();
+    find(&series, &[&format!("pmuscope_self_{name}")]).unwrap()
+}
+
+#[test]
+fn pins_are_kept_where_that_is_asked_for_and_unpin_removes_them() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let state = tempfile::tempdir().unwrap();
+    let config = config(&bpffs, state.path());
+    let given = Given {
+        config: &config,
+        flags: &["--keep-pins"],
+        ..Given::default()
+    };
+    let unpin = || {
+        let mut pmuscope = pmuscope();
+        pmuscope.args(["agent", "--unpin"]);
+        pmuscope.env("PMUSCOPE_AGENT_PINS_PATH", bpffs.place().0);
+        let output = pmuscope.output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
+    };
+    let agent = Agent::with(&given, |_| {});
+    let (code, text) = unpin();
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("in use") || text.contains("uses"), "{text}");
+    agent.signal(Signal::TERM);
+    agent.ended();
+    assert!(!bpffs.is_empty());
+    let (code, text) = unpin();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("removed the pins in "), "{text}");
+    assert!(bpffs.is_empty());
+    let (code, text) = unpin();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("there are no pins in "), "{text}");
+}
+
+/// Where nothing can be pinned or saved it counts all the same, and says so.
+#[test]
+fn without_a_bpffs_or_a_state_it_counts_all_the_same() {
+    let Some(_machine) = machine() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let pins = directory.path().join("pins");
+    let config =
+        format!("interval = \"200ms\"\n[pins]\npath = {pins:?}\n[state]\npath = {file:?}\n");
+    let given = Given {
+        config: &config,
+        ..Given::default()
+    };
+    let agent = Agent::with(&given, |_| {});
+    agent.next_window();
+    let log = agent.log();
+    assert!(log.contains("counting ends with the agent now"), "{log}");
+    assert_eq!(log.matches("cannot save totals").count(), 1, "{log}");
+    let series = agent.series();
+    assert!(own(&series, "failed_saves_total") > 0.0);
+    assert!(find(&series, &["pmuscope_self_handovers_total"]).is_none());
+}
