@@ -197,7 +197,11 @@ mod tests {
         assert_eq!(why, "machine must not name event, which comes after it");
         let why = refused("join", "session").unwrap();
         assert_eq!(why, "join works on snapshots and must not name session");
-        assert!(refused("join", "no_such_module").unwrap().contains("no place"));
+        assert!(
+            refused("join", "no_such_module")
+                .unwrap()
+                .contains("no place")
+        );
     }
 
     #[test]
