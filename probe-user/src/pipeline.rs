@@ -33,6 +33,9 @@ pub enum PipelineError {
     /// A descriptor that tells of what comes and goes.
     #[error("cannot listen for cgroups and CPUs that come and go: {0}")]
     Listen(#[from] io::Error),
+    /// Totals that go on after a restart.
+    #[error(transparent)]
+    State(#[from] StateError),
 }
 
 /// A running session, and what became of its last window.
@@ -81,9 +84,8 @@ impl Pipeline {
     /// # Errors
     ///
     /// As of [`State::resume`]: totals begin anew.
-    pub fn resume(&mut self, state: State<'_>) -> Result<(), StateError> {
-        let generation = self.session.generation();
-        let generation = generation.map_err(|error| StateError::Session(Box::new(error)))?;
+    pub fn resume(&mut self, state: State<'_>) -> Result<(), PipelineError> {
+        let generation = self.session.generation()?;
         let plan = self.session.plan();
         self.before = Some(state.resume(&self.last, generation, plan, &self.view)?);
         Ok(())
@@ -94,14 +96,14 @@ impl Pipeline {
     /// # Errors
     ///
     /// As of [`State::save`].
-    pub fn save(&self, boot: &str, directory: &Path) -> Result<(), StateError> {
+    pub fn save(&self, boot: &str, directory: &Path) -> Result<(), PipelineError> {
         let Some((window, joined)) = &self.before else {
             return Ok(());
         };
-        let generation = self.session.generation();
-        let generation = generation.map_err(|error| StateError::Session(Box::new(error)))?;
+        let generation = self.session.generation()?;
         let plan = self.session.plan();
-        State::of(boot, generation, plan, &self.last, window, joined).save(directory)
+        let state = State::of(boot, generation, plan, &self.last, window, joined);
+        Ok(state.save(directory)?)
     }
 
     /// Whether counting went on before this session, in pinned maps.

@@ -2,8 +2,6 @@
 
 use std::{io, path::PathBuf};
 
-use crate::session::SessionError;
-
 /// Why a state cannot be saved, or totals begin anew. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,7 +62,4 @@ pub enum StateError {
          one group are scaled as one"
     )]
     OtherEvents,
-    /// The session.
-    #[error(transparent)]
-    Session(Box<SessionError>),
 }
