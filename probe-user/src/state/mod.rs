@@ -66,7 +66,7 @@ mod names_of_owners {
     use crate::snapshot::Names;
 
     pub(super) fn serialize<S: Serializer>(
-        names: &Cow<'_, Names>,
+        names: &Names,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         (&names.cgroups, &names.processes).serialize(serializer)
