@@ -119,7 +119,7 @@ fn modified() -> u64 {
     time.and_then(|time| time.trim().parse().ok()).unwrap_or(0)
 }
 
-/// An error where target/packages is not what [`write`] makes.
+/// An error where target/packages is not what [`write()`] makes.
 fn check() -> Result<()> {
     let directory = directory();
     let read = |name: &str| {

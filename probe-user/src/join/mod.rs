@@ -75,6 +75,27 @@ pub enum Entity {
     SystemAndIdle,
 }
 
+impl Entity {
+    /// Whether it is there as long as the machine runs.
+    fn never_ends(&self) -> bool {
+        match self {
+            Self::System
+            | Self::Overflow
+            | Self::Unattributed
+            | Self::Idle
+            | Self::SystemAndIdle => true,
+            Self::Command(_)
+            | Self::Pod(_)
+            | Self::Container { .. }
+            | Self::Cgroup(_)
+            | Self::Process { .. }
+            | Self::EndedProcesses
+            | Self::Others
+            | Self::Unnamed(_) => false,
+        }
+    }
+}
+
 /// The command that pmuscope started, and whom it is charged to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandOwner {

@@ -56,20 +56,33 @@ impl<T: Sum> Rows<T> {
     ) -> Self {
         let owners = usage.iter();
         let named = owners.filter_map(|(owner, usage)| Some((naming.entity(*owner)?, usage)));
+        let sums = roll_up(named, T::add_all);
+        let mut list = Vec::with_capacity(sums.len());
+        // What never ends keeps its total where it gained nothing.
+        let keep = |list: &mut Vec<_>, (entity, gained): (&Entity, &Gained<T>)| {
+            if entity.never_ends() {
+                let gained = Gained {
+                    delta: gained.total.nothing(),
+                    total: gained.total.clone(),
+                    since: gained.since,
+                };
+                list.push((entity.clone(), gained));
+            }
+        };
         // Both are in the order of entities.
         let mut before = before.into_iter().flat_map(Self::iter).peekable();
-        let row = |(entity, delta)| {
+        for (entity, delta) in sums {
+            while let Some(passed) = before.next_if(|(known, _)| **known < entity) {
+                keep(&mut list, passed);
+            }
             let mut gained = Gained::first(delta, start);
-            while before.next_if(|(known, _)| **known < entity).is_some() {}
             if let Some((_, before)) = before.next_if(|(known, _)| **known == entity) {
                 gained.go_on(before);
             }
-            (entity, gained)
-        };
-        let sums = roll_up(named, T::add_all);
-        Self {
-            list: sums.into_iter().map(row).collect(),
+            list.push((entity, gained));
         }
+        before.for_each(|passed| keep(&mut list, passed));
+        Self { list }
     }
 }
 

@@ -7,7 +7,7 @@ use probe_common::{CgroupId, UsageKey, UsageRow, spe::Class};
 use super::*;
 use crate::{
     snapshot::{ENDED, OVERFLOW, SpeCounts, UNATTRIBUTED},
-    window::{Owner, Served, tests::snapshot},
+    window::{Counted, Owner, Served, tests::snapshot},
 };
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -285,4 +285,36 @@ fn a_new_name_and_a_new_view_are_seen() {
         .insert(CgroupId(3), "/b".to_owned());
     let fourth = join(&view, &names, Some(&third));
     assert_eq!(shown(&fourth), [cgroup("/b"), Some(Entity::SystemAndIdle)]);
+}
+
+/// A machine without an idle moment in a window has not lost its idle time; a container that ended
+/// is gone.
+#[test]
+fn what_never_ends_keeps_its_total() {
+    let path = format!("/docker/{ID}");
+    let naming = View::default().naming(&names(&[(1, "/"), (7, path.as_str())]));
+    let owner = |cgroup| Owner { cgroup, tgid: 0 };
+    let mut row = UsageRow::ZERO;
+    row.counts[0] = 5;
+    let usage = |owners: &[CgroupId]| -> BTreeMap<Owner, Usage> {
+        let owners = owners.iter();
+        let of = |id: &CgroupId| (owner(*id), vec![Some(Counted::of(&row)), None]);
+        owners.map(of).collect()
+    };
+    let start = Duration::from_secs(1);
+    let all = usage(&[CgroupId::IDLE, CgroupId::ROOT, CgroupId(7)]);
+    let first = Rows::new(&naming, &all, start, None);
+    let later = Duration::from_secs(2);
+    let rows = Rows::new(&naming, &usage(&[CgroupId::ROOT]), later, Some(&first));
+    let found: Vec<_> = rows.iter().map(|(entity, _)| entity.clone()).collect();
+    assert_eq!(found, [Entity::System, Entity::Idle]);
+    let count = |usage: &Usage| usage[0].as_ref().map(|row| row.counts[0]);
+    let idle = rows.of(&Entity::Idle).unwrap();
+    assert_eq!((count(&idle.total), idle.since), (Some(5), start));
+    assert_eq!(idle.delta, vec![None, None]);
+    let system = rows.of(&Entity::System).unwrap();
+    assert_eq!(
+        (count(&system.delta), count(&system.total)),
+        (Some(5), Some(10))
+    );
 }

@@ -59,7 +59,7 @@ pub struct State<'a> {
 
 /// Names of cgroups and processes: what runtimes call containers is asked again.
 mod names_of_owners {
-    use std::borrow::Cow;
+    use std::{borrow::Cow, collections::BTreeMap};
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -69,7 +69,10 @@ mod names_of_owners {
         names: &Names,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        (&names.cgroups, &names.processes).serialize(serializer)
+        // In their order: the same names are the same bytes.
+        let cgroups: BTreeMap<_, _> = names.cgroups.iter().collect();
+        let processes: BTreeMap<_, _> = names.processes.iter().collect();
+        (cgroups, processes).serialize(serializer)
     }
 
     pub(super) fn deserialize<'a, 'de, D: Deserializer<'de>>(

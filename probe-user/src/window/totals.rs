@@ -36,6 +36,10 @@ pub struct Totals<'a> {
 
 /// What can be added up.
 pub trait Sum: Clone {
+    /// Nothing, of the same events.
+    #[must_use]
+    fn nothing(&self) -> Self;
+
     /// Adds those of another window or owner.
     fn add_all(&mut self, other: &Self);
 }
@@ -58,6 +62,10 @@ impl<T: Sum> Gained<T> {
 }
 
 impl Sum for Usage {
+    fn nothing(&self) -> Self {
+        vec![None; self.len()]
+    }
+
     fn add_all(&mut self, other: &Self) {
         for (into, row) in self.iter_mut().zip(other) {
             if let Some(row) = row {
@@ -68,6 +76,10 @@ impl Sum for Usage {
 }
 
 impl Sum for SpeUsage {
+    fn nothing(&self) -> Self {
+        Self::new()
+    }
+
     fn add_all(&mut self, other: &Self) {
         for (kind, counts) in other {
             self.entry(*kind).or_default().add(counts);
