@@ -113,6 +113,7 @@ impl Session {
         if !self.config.plan.groups.is_empty() {
             // A switch must not compare the new counters with the dead ones.
             self.flush(cpu, FlushMode::Disarm, (NO_GROUP, 0))?;
+            self.make_idle_rows(cpu)?;
             self.arm(self.counters.len() - 1)?;
         }
         tracing::info!("CPU {cpu} came online");

@@ -173,16 +173,18 @@ impl Session {
     /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one
     /// instant.
     pub(super) fn arm_all(&mut self) -> Result<(), SessionError> {
-        let before = thread_time();
+        let mut took = Duration::ZERO;
         for at in 0..self.counters.len() {
             let cpu = self.counters[at].cpu;
+            self.make_idle_rows(cpu)?;
             self.stop_before_arm(cpu)?;
+            let before = thread_time();
             self.arm(at)?;
+            took += thread_time().saturating_sub(before);
             self.note_gap(cpu)?;
         }
         // Much the same is done as at an exchange: what it costs until one was measured.
         let cpus = u32::try_from(self.counters.len()).unwrap_or(u32::MAX);
-        let took = thread_time().saturating_sub(before);
         self.rotation.schedule = Schedule::new(took.checked_div(cpus).unwrap_or_default());
         self.rotation.began = now();
         Ok(())
@@ -193,7 +195,6 @@ impl Session {
         let plan = &self.config.plan;
         let counters = &self.counters[at];
         counters.insert_fixed(&self.object, plan)?;
-        self.make_idle_rows(counters.cpu)?;
         let live = self.due(counters.cpu);
         if let Some(group) = live {
             counters.insert_rotated(&self.object, plan, group)?;
