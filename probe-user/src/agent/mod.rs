@@ -3,6 +3,7 @@
 //! One loop pulls by a timer; a thread of its own serves what the loop published. What is exported
 //! goes through the ledger, so that counters never step back, whatever happens to the session.
 
+mod beside;
 pub mod config;
 mod counting;
 mod folded;

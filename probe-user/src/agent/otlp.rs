@@ -271,7 +271,8 @@ impl Sending {
             source = cause.source();
         }
         tracing::warn!(
-            "cannot send metrics to {}: {:?}, {why}; the newest window is sent as soon as that works",
+            "cannot send metrics to {}: {:?}, {why}; the newest window is sent as soon as that \
+             works",
             self.to,
             status.code(),
         );

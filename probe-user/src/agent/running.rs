@@ -4,7 +4,8 @@ use std::{io, sync::Arc, time::Duration};
 
 use super::{
     AgentError, Kept, Options, RunDirectory,
-    config::{Config, Enabled, Names},
+    beside::{neighbours, open_json, push, resolver, say_verdict},
+    config::{Config, Enabled},
     counting, folded,
     json_lines::JsonLines,
     ledger::Ledger,
@@ -15,12 +16,11 @@ use super::{
     run_directory::Switches,
 };
 use crate::{
-    derive::{Neighbours, Report, Verdict},
-    emit::{Exposition, name_of},
+    derive::{Neighbours, Report},
+    emit::Exposition,
     machine::Machine,
-    names::resolver::{Resolver, ResolverConfig, RuntimeEndpoint},
+    names::resolver::Resolver,
     pipeline::{Pipeline, PipelineError},
-    plan::Plan,
     state::boot_id,
     sys::heap,
 };
@@ -412,64 +412,4 @@ impl Running {
         self.published
             .complete(|dialect| exposition.write(report, dialect));
     }
-}
-
-/// Who judges containers; None where nobody says what a socket's memory can move.
-fn neighbours(config: &Config, plan: &Plan) -> Option<Neighbours> {
-    let judges = Neighbours::new(plan, config.verdict.peak_bandwidth?);
-    judges.map_or_else(
-        |why| {
-            tracing::warn!("there is no verdict on noisy neighbours: {why}");
-            None
-        },
-        Some,
-    )
-}
-
-fn say_verdict(report: &Report, verdict: &Verdict) {
-    let suspects = verdict
-        .suspects
-        .iter()
-        .map(|(entity, moved)| format!("{} ({:.1} GB/s)", name_of(report, entity), moved / 1e9));
-    let suspects = suspects.collect::<Vec<_>>().join(", ");
-    let victim = name_of(report, &verdict.victim);
-    let (mean, deviation) = verdict.usual;
-    tracing::warn!(
-        "noisy neighbour: {victim} has {:.2} instructions per cycle where {mean:.2} give or take \
-         {deviation:.2} are usual, and the memory of socket {} moves {:.0}% of its peak; most of \
-         that, not validated here, is of {suspects}",
-        verdict.ipc,
-        verdict.socket,
-        verdict.pressure * 100.0,
-    );
-}
-
-/// What pushes windows to a collector, where the configuration names one.
-fn push(config: &Config, published: &Published) -> Result<Option<Push>, AgentError> {
-    rights::without(|| Push::start(config, &published.sent)).map_err(AgentError::Push)
-}
-
-/// What asks runtimes for names; None where nobody is to be asked.
-fn resolver(names: &Names) -> Result<Option<Arc<Resolver>>, AgentError> {
-    if names.cri == RuntimeEndpoint::Off {
-        return Ok(None);
-    }
-    let config = ResolverConfig {
-        runtime: names.cri.clone(),
-        root: names.root.clone(),
-        labels: names.labels.clone(),
-        ..ResolverConfig::default()
-    };
-    let resolver = rights::without(|| Resolver::start(config));
-    Ok(Some(Arc::new(resolver.map_err(AgentError::Names)?)))
-}
-
-fn open_json(config: &Config) -> Result<Option<JsonLines>, AgentError> {
-    let open = |to| {
-        JsonLines::open(to).map_err(|source| AgentError::Json {
-            to: to.to_string(),
-            source,
-        })
-    };
-    config.json.as_ref().map(open).transpose()
 }

@@ -95,7 +95,8 @@ struct Socket {
 }
 
 impl Neighbours {
-    /// Judges by the metrics of this plan, where a socket's memory can move `peak` bytes per second.
+    /// Judges by the metrics of this plan, where a socket's memory can move `peak` bytes per
+    /// second.
     ///
     /// # Errors
     ///
@@ -126,7 +127,8 @@ impl Neighbours {
         let mut judged = BTreeMap::new();
         let mut verdicts = Vec::new();
         for (entity, ipc) in ran {
-            // The worst of the sockets on which it ran; where one was not measured, nothing is known.
+            // The worst of the sockets on which it ran; where one was not measured, nothing is
+            // known.
             let here = sockets
                 .iter()
                 .filter(|(_, it)| it.shares.contains_key(&entity));
