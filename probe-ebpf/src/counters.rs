@@ -30,8 +30,8 @@ pub(crate) static CLOCKS: Global<u64> = Global::new(0);
 
 macro_rules! slots {
     ($($slot:literal $name:ident),*) => {
-        // Without the flag (kernel 5.10) the kernel takes the counters out when the process that put
-        // them in closes the map, also where programs still count into pinned maps.
+        // Without the flag (kernel 5.10) the kernel takes the counters out when the process that
+        // put them in closes the map, also where programs still count into pinned maps.
         $(#[map] static $name: PerfEventArray<u32> = PerfEventArray::new(BPF_F_PRESERVE_ELEMS);)*
 
         /// Reads a counter of this CPU with its enabled and running times.

@@ -21,8 +21,7 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// Only of Arm's cores it is known what a data source means: elsewhere nothing is known to come from
-/// another core.
+/// Data sources are known of Arm's cores only: elsewhere nothing is known to come from another core.
 fn sources_are_known() -> bool {
     let known = value("ARCH") == "arm64";
     if !known {

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client as service;
 use tokio::{
     runtime::Builder,
     sync::Notify,
@@ -133,7 +133,7 @@ impl Exporter {
         let run = move || {
             runtime.block_on(async {
                 let mut sending = Sending {
-                    client: MetricsServiceClient::new(endpoint.connect_lazy()),
+                    client: service::MetricsServiceClient::new(endpoint.connect_lazy()),
                     headers,
                     to,
                     sent: counts,
@@ -183,7 +183,7 @@ impl Drop for Exporter {
 /// The thread's side.
 struct Sending {
     to: String,
-    client: MetricsServiceClient<Channel>,
+    client: service::MetricsServiceClient<Channel>,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
     sent: Arc<Sent>,
     /// The last request failed, and that was said.

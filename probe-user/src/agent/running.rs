@@ -1,6 +1,6 @@
 //! A running agent: its windows, and what changes them.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, mem, sync::Arc, time::Duration};
 
 use super::{
     AgentError, Kept, Options, RunDirectory,
@@ -205,38 +205,44 @@ impl Running {
             true => Some(open_json(&config).map_err(|error| error.to_string())?),
             false => None,
         };
-        if config.names != self.config.names {
-            let resolver = resolver(&config.names);
-            self.resolver = resolver.map_err(|error| error.to_string())?;
-        }
         let interval = (config.interval != self.config.interval).then_some(config.interval);
-        if config.otlp != self.config.otlp || config.series.labels != self.config.series.labels {
-            let push = push(&config, &self.published);
-            self.push = push.map_err(|error| error.to_string())?;
-        }
         // A session keeps the resolver and the pins it began with.
         let counts = |config: &Config| {
             let names = (config.names.clone(), config.pins.path.clone());
             (config.count.clone(), config.spe, names, config.verdict)
         };
-        let counted = counts(&config) != counts(&self.config);
+        let counted = counts(&config) != counts(&self.config) && self.pipeline.is_some();
+        if counted && self.options.drop_all {
+            return Err(
+                "what is counted cannot change, since all capabilities were given up \
+                 (--drop-all): start it again"
+                    .to_owned(),
+            );
+        }
+        let asks_others = config.names != self.config.names;
+        let resolver = match asks_others {
+            true => resolver(&config.names).map_err(|error| error.to_string())?,
+            false => self.resolver.clone(),
+        };
+        let pushes_otherwise =
+            config.otlp != self.config.otlp || config.series.labels != self.config.series.labels;
+        let push = pushes_otherwise.then(|| push(&config, &self.published));
+        let push = push.transpose().map_err(|error| error.to_string())?;
         let labels = Exposition::new(&config.series.labels);
-        let before = std::mem::replace(&mut self.config, config);
-        if counted && self.pipeline.is_some() {
-            if self.options.drop_all {
-                self.config = before;
-                return Err(
-                    "what is counted cannot change, since all capabilities were given up \
-                     (--drop-all): start it again"
-                        .to_owned(),
-                );
-            }
+        let before = (
+            mem::replace(&mut self.config, config),
+            mem::replace(&mut self.resolver, resolver),
+        );
+        if counted {
             self.pause();
             if let Err(error) = self.begin() {
-                self.config = before;
+                (self.config, self.resolver) = before;
                 self.begin_again();
                 return Err(error.to_string());
             }
+        }
+        if let Some(push) = push {
+            self.push = push;
         }
         self.exposition = labels;
         if let Some(json) = json {
@@ -248,7 +254,7 @@ impl Running {
     /// Does what the files in the run directory say.
     fn follow_files(&mut self) {
         let now = self.directory.switches();
-        let before = std::mem::replace(&mut self.switches, now);
+        let before = mem::replace(&mut self.switches, now);
         if now.all {
             if !before.all {
                 self.pause();

@@ -11,7 +11,7 @@ use parquet::{
 
 use super::rows::{self, Writer};
 
-/// Writes the row groups of `parts` into `file` in their order, then what is known of the recording.
+/// Writes the row groups of `parts` into `file` in order, then what is known of the recording.
 pub(super) fn merge(file: File, parts: &[PathBuf], about: &[(String, String)]) -> io::Result<()> {
     let mut merged = rows::begin(file)?;
     for part in parts {

@@ -1,5 +1,5 @@
-//! AUX bytes from elsewhere, on the way of a recording's own: for measuring what a sample costs, and
-//! for tests on machines without SPE.
+//! AUX bytes from elsewhere, on the way of a recording's own: they measure what a sample costs, and
+//! test on machines without SPE.
 
 use std::{io, sync::Mutex};
 

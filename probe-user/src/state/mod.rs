@@ -172,8 +172,8 @@ impl<'a> State<'a> {
     }
 }
 
-/// A snapshot with these rows. All else is as when the session of `first` began: uncore counters and
-/// samples begin with it, and what it does not keep totals of shows no difference.
+/// A snapshot with these rows. All else is as when the session of `first` began: uncore counters
+/// and samples begin with it, and what it does not keep totals of shows no difference.
 fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
     let zero = |reading: &UncoreReading| UncoreReading {
         count: Some(0),

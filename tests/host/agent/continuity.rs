@@ -102,6 +102,7 @@ fn a_reload_that_is_wrong_changes_nothing() {
         "interval = \"100ms\"\n[count]\nevnts = []\n",
         "interval = \"100ms\"\n[count]\nevents = [\"no-such-event\"]\n",
         "interval = \"100ms\"\n[count]\nmetrics = [\"no-such-metric\"]\n",
+        "[otlp]\nendpoint = \"http://127.0.0.1:1\"\n[count]\nevents = [\"no-such-event\"]\n",
         "interval = \"100ms\"\n[http]\nweb_config = \"/etc/other.yml\"\n",
     ] {
         agent.reload(wrong);
@@ -109,7 +110,10 @@ fn a_reload_that_is_wrong_changes_nothing() {
     agent.next_window();
     let after = agent.series();
     assert_no_step_back(&before, &after);
-    assert_eq!(own(&after, "refused_reloads_total"), 4.0);
+    assert_eq!(own(&after, "refused_reloads_total"), 5.0);
+    // Nothing is pushed to the collector of a configuration that was refused.
+    agent.next_window();
+    assert_eq!(own(&agent.series(), "failed_pushes_total"), 0.0);
     assert_eq!(own(&after, "reloads_total"), 0.0);
     let log = agent.log();
     for why in [

@@ -21,8 +21,8 @@ const SOFTWARE: u32 = 1;
 pub(crate) struct IdleRows(HashMap<UsageKey, UsageRow>);
 
 impl Session {
-    /// Makes the idle rows of a CPU, while there is room: what is shown of idle's open slice must be
-    /// charged to idle later, also where the map is full then.
+    /// Makes the idle rows of a CPU, while there is room. What is shown of idle's open slice must
+    /// be charged to idle later, also where the map is full then.
     pub(crate) fn make_idle_rows(&self, cpu: u32) -> Result<(), SessionError> {
         let plan = &self.config.plan;
         let usage = &self.object.maps.usage;
