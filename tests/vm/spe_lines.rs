@@ -21,7 +21,8 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// Data sources are known of Arm's cores only: elsewhere nothing is known to come from another core.
+/// Data sources are known of Arm's cores only: elsewhere nothing is known to come from another
+/// core.
 fn sources_are_known() -> bool {
     let known = value("ARCH") == "arm64";
     if !known {

@@ -11,7 +11,8 @@
 //!
 //! Of `mon_MB_*` and `mbm_MB_assignments` no kernel has documentation yet: both are as NVIDIA's
 //! selftests for Grace and Vera read them (`mpam_mbm_test.sh` of 2026, and
-//! `CON_MBM_TOTAL_BYTES_PATH` in `tools/testing/selftests/resctrl/resctrl_val.c` of the same series).
+//! `CON_MBM_TOTAL_BYTES_PATH` in `tools/testing/selftests/resctrl/resctrl_val.c` of the same
+//! series).
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -52,7 +52,8 @@ pub(crate) struct Args {
 /// Pages that the kernel keeps, of all processes.
 const PAGES: u32 = 65_536;
 
-/// Rows of cache lines that the kernel keeps, one for each line, owner and CPU: some 160 bytes each.
+/// Rows of cache lines that the kernel keeps, one for each line, owner and CPU; each takes about
+/// 160 bytes.
 const LINES: u32 = 131_072;
 
 /// `50us`, `1ms`.
