@@ -17,6 +17,7 @@ mod kinds;
 mod leftovers;
 mod lifetimes;
 mod mem_record;
+mod memory;
 mod moves;
 mod namespaces;
 mod nobody;

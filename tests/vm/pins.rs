@@ -18,6 +18,7 @@ fn config() -> Config {
         follow_command: false,
         max_rows: None,
         spe: None,
+        memory: false,
         resolver: None,
         pins: Some(PinPlace::default()),
     }

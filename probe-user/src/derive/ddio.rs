@@ -1,16 +1,7 @@
 //! What Intel's paper on DDIO says to the values of its metrics: which writes go past the cache,
 //! and what to try where requests of devices miss it.
 
-use super::{Part, Report, Subject};
-
-/// Something that a socket's values say in words.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
-    /// The socket.
-    pub socket: u32,
-    /// A sentence.
-    pub text: String,
-}
+use super::{About, Finding, Part, Report, Subject};
 
 /// What the paper advises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +64,8 @@ fn places(report: &Report, first: usize) -> impl Iterator<Item = OfSocket<'_>> {
 pub(super) fn findings(report: &Report, first: usize) -> Vec<Finding> {
     let findings = places(report, first).filter_map(|(metric, socket, part)| {
         let text = finding(metric, part, &format!("socket {socket}"))?;
-        Some(Finding { socket, text })
+        let about = About::Socket(socket);
+        Some(Finding { about, text })
     });
     findings.collect()
 }

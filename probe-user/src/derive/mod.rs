@@ -2,6 +2,7 @@
 
 mod accesses;
 mod agent_health;
+mod capacity;
 mod counts;
 mod ddio;
 mod latency;
@@ -25,15 +26,15 @@ use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics};
 pub use self::{
     accesses::served_name,
     agent_health::AgentHealth,
-    ddio::{Advice, Finding, advice_for, finding},
+    ddio::{Advice, advice_for, finding},
     neighbours::{Neighbours, PRESSURE, Verdict},
-    report::{Cell, Group, Part, Report, Table},
+    report::{About, Cell, Finding, Group, Part, Report, Table},
     series::{Attributes, Counting, Kind, Metric, Series, Subject},
     value::{Counter, Estimate, Histogram, Method, Reason, Value},
 };
 pub use crate::window::LiveTime;
 use crate::{
-    join::{Entity, Hottest, Joined, Rows, View},
+    join::{Capacity, Entity, Hottest, Joined, Rows, View},
     plan::Plan,
     window::{Gained, SpeUsage, Usage, Window},
 };
@@ -57,6 +58,8 @@ impl Report {
         let columns = Columns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);
         let accesses = view.accesses.map(|_| Accesses::new(self));
+        let capacity = joined.memory.as_ref();
+        let capacity = capacity.map(|all| capacity::Columns::new(self, all));
         let unused = Gained::first(vec![None; plan.groups.len()], window.start);
         let nothing = Gained::<SpeUsage>::default();
         let samples = window.samples.as_ref();
@@ -72,19 +75,25 @@ impl Report {
             if let Some(accesses) = &accesses {
                 accesses.add_row(report, subject, samples, everyone);
             }
+            if let Some(capacity) = &capacity {
+                capacity.add_row(report, subject, row.memory);
+            }
         };
         let rows = rows(plan, joined);
         self.reserve(rows.len(), columns.len(), metrics.len());
+        let mut holders = Vec::new();
         for row in rows {
             let subject = self.subject(Subject::Entity(row.entity.clone()));
             columns.add_row(self, subject, row.usage.unwrap_or(&unused));
             add(self, subject, &row);
+            holders.extend(row.memory.map(|memory| (subject, memory)));
         }
         columns.add_sockets(self, window);
         let machine = self.subject(Subject::Machine);
         columns.add_machine(self, machine, window);
         let total = Row {
             entity: &Entity::System,
+            memory: joined.memory.as_ref().map(|all| &all.machine),
             usage: Some(&window.total),
             samples: window.samples.as_ref().map(|samples| &samples.total),
         };
@@ -93,6 +102,10 @@ impl Report {
         let places = self.series.len();
         metrics::add_places(self, plan, window);
         self.findings = ddio::findings(self, places);
+        if let Some(capacity) = &capacity {
+            let more = capacity.findings(holders, machine, window.began);
+            self.findings.extend(more);
+        }
         self.advice = ddio::advice(self, places);
         shares::add(self, plan, window, joined);
         own::add(self, window);
@@ -108,9 +121,10 @@ impl Report {
     }
 }
 
-/// The counts and samples of an entity.
+/// The counts and samples of an entity, and what it holds in memory.
 struct Row<'a> {
     entity: &'a Entity,
+    memory: Option<&'a Capacity>,
     usage: Option<&'a Gained<Usage>>,
     samples: Option<&'a Gained<SpeUsage>>,
 }
@@ -119,8 +133,11 @@ struct Row<'a> {
 /// those with the largest count of the first event, or with most accesses, come first.
 fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
     let samples = joined.samples.as_ref();
+    let memory = joined.memory.as_ref().map(|all| &all.entities);
+    let held = |entity| memory.and_then(|held| held.get(entity));
     let counted = joined.rows.iter().map(|(entity, usage)| Row {
         entity,
+        memory: held(entity),
         usage: Some(usage),
         samples: samples.and_then(|samples| samples.of(entity)),
     });
@@ -130,8 +147,20 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
         .filter(|(entity, samples)| joined.of(entity).is_none() && known(samples))
         .map(|(entity, samples)| Row {
             entity,
+            memory: held(entity),
             usage: None,
             samples: Some(samples),
+        });
+    // Idle for as long as the session runs.
+    let all_held = memory.into_iter().flatten();
+    let only_held = all_held
+        .filter(|(entity, _)| joined.of(entity).is_none())
+        .filter(|(entity, _)| samples.is_none_or(|samples| samples.of(entity).is_none()))
+        .map(|(entity, memory)| Row {
+            entity,
+            memory: Some(memory),
+            usage: None,
+            samples: None,
         });
     let first = |row: &Row<'_>| -> f64 {
         let usage = row.usage.map(|usage| &usage.delta);
@@ -146,7 +175,7 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
             .flat_map(|samples| samples.delta.values());
         samples.map(|counts| counts.operations).sum()
     };
-    let rows = counted.chain(only_sampled);
+    let rows = counted.chain(only_sampled).chain(only_held);
     let mut rows: Vec<_> = rows
         .map(|row| (rank(row.entity), first(&row), accesses(&row), row))
         .collect();

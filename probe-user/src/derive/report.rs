@@ -3,9 +3,7 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use super::{
-    Advice, Attributes, Counter, Estimate, Finding, Metric, Reason, Series, Subject, Value,
-};
+use super::{Advice, Attributes, Counter, Estimate, Metric, Reason, Series, Subject, Value};
 use crate::names::Described;
 
 /// Everything that is shown of a window. All times are of the kernel's `CLOCK_MONOTONIC`.
@@ -37,6 +35,24 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Advice about these findings.
     pub advice: &'static [Advice],
+}
+
+/// Something that values say in words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Whose values.
+    pub about: About,
+    /// A sentence.
+    pub text: String,
+}
+
+/// Whom a [`Finding`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// A socket, which the sentence names.
+    Socket(u32),
+    /// A subject, which the sentence does not name: index into [`Report::subjects`].
+    Subject(u32),
 }
 
 /// A list with columns.

@@ -225,6 +225,7 @@ impl Trials for Live {
                 follow_command: false,
                 max_rows: None,
                 spe: None,
+                memory: false,
                 resolver: None,
                 pins: None,
             };

@@ -11,12 +11,12 @@ use std::{
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use self::{
-    row::{OfPlace, Row},
+    row::{OfPlace, Row, who},
     value::{OfCell, Own},
 };
 use super::{Options, printable::PrintableJson};
 use crate::{
-    derive::{Cell, Finding, Group, Part, Report, Subject, Table},
+    derive::{About, Cell, Finding, Group, Part, Report, Subject, Table},
     sys::clock::nanos,
 };
 
@@ -96,7 +96,7 @@ impl Serialize for Line<'_> {
         }
         map.serialize_entry("places", &values(Part::Places))?;
         map.serialize_entry("shares", &values(Part::Shares))?;
-        let findings = || report.findings.iter().map(OfFinding);
+        let findings = || report.findings.iter().map(|it| OfFinding(report, it));
         map.serialize_entry("findings", &Sequence(findings))?;
         let advice = || {
             let advice = report.advice.iter();
@@ -152,13 +152,17 @@ impl<T: std::fmt::Display> Serialize for Display<T> {
     }
 }
 
-struct OfFinding<'a>(&'a Finding);
+struct OfFinding<'a>(&'a Report, &'a Finding);
 
 impl Serialize for OfFinding<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(2))?;
-        map.serialize_entry("socket", &self.0.socket)?;
-        map.serialize_entry("text", &self.0.text)?;
+        let Self(report, Finding { about, text }) = self;
+        let mut map = serializer.serialize_map(None)?;
+        match about {
+            About::Socket(socket) => map.serialize_entry("socket", socket)?,
+            About::Subject(at) => who(&mut map, report, &report.subjects[*at as usize])?,
+        }
+        map.serialize_entry("text", text)?;
         map.end()
     }
 }

@@ -146,10 +146,7 @@ impl<'a> Page<'a> {
         let mut lines = notes::lists(self.report);
         lines.extend(notes::reasons(self));
         lines.extend(shares::notes(self));
-        lines.extend(notes::findings(
-            self.report,
-            options.first || self.screen.in_place,
-        ));
+        lines.extend(notes::findings(self, options.first || self.screen.in_place));
         lines.push(String::new());
         if options.with_self {
             for group in self.groups.iter().filter(|group| group.part == Part::Own) {

@@ -1,6 +1,7 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
 mod lines;
+mod memory;
 mod naming;
 mod rows;
 pub mod share;
@@ -13,7 +14,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::lines::add as add_lines;
 pub(crate) use self::naming::Naming;
 use self::share::{MetricShares, Part, Shares};
-pub use self::{lines::Line, rows::Rows};
+pub use self::{
+    lines::Line,
+    memory::{Capacities, Capacity, Peak},
+    rows::Rows,
+};
 use crate::{
     plan::Plan,
     snapshot::Names,
@@ -151,6 +156,8 @@ pub struct Joined {
     pub shares: Vec<EntityShares>,
     /// Bytes that resctrl counted, by entity and socket.
     pub monitored: BTreeMap<(Entity, u32), u64>,
+    /// What entities hold in memory, in a session that looks.
+    pub memory: Option<Capacities>,
     naming: Arc<Naming>,
 }
 
@@ -159,6 +166,12 @@ impl Joined {
     #[must_use]
     pub fn of(&self, entity: &Entity) -> Option<&Gained<Usage>> {
         self.rows.of(entity)
+    }
+
+    /// The same with what entities hold; peaks go on from those of the window before.
+    fn with_memory(mut self, window: &Window, before: Option<&Capacities>) -> Self {
+        self.memory = Capacities::of(window, &self.naming, before);
+        self
     }
 }
 
@@ -178,6 +191,7 @@ impl View {
             before.map(|before| &before.rows),
             samples,
         )
+        .with_memory(window, before.and_then(|before| before.memory.as_ref()))
     }
 
     /// The same of the first window after a restart: the totals of these rows go on.
@@ -189,7 +203,7 @@ impl View {
         samples: Option<&Rows<SpeUsage>>,
     ) -> Joined {
         let naming = Arc::new(self.naming(&window.names));
-        joined(plan, window, naming, Some(rows), samples)
+        joined(plan, window, naming, Some(rows), samples).with_memory(window, None)
     }
 
     /// How owners become rows where these are the names of all cgroups.
@@ -222,6 +236,7 @@ fn joined(
         lines: sampled.map_or_else(Vec::new, |now| lines::by_owner(&now.lines, &naming)),
         shares,
         monitored: share::monitored(window, &naming),
+        memory: None,
         naming,
     }
 }

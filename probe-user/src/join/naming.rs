@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Naming {
     pub(super) view: View,
-    names: Arc<Names>,
+    pub(super) names: Arc<Names>,
     cgroups: HashMap<CgroupId, Row>,
 }
 
@@ -72,7 +72,7 @@ impl Naming {
 
     /// The row that an owner belongs to; None where the user asked for others only.
     pub(crate) fn entity(&self, owner: Owner) -> Option<Entity> {
-        let Self { view, names, .. } = self;
+        let Self { view, .. } = self;
         match owner.cgroup {
             CgroupId::IDLE => return Some(Entity::Idle),
             OVERFLOW => return Some(Entity::Overflow),
@@ -89,15 +89,20 @@ impl Naming {
         match self.cgroups.get(&owner.cgroup) {
             Some(Row::Of(entity)) => Some(entity.clone()),
             Some(Row::OfItsProcesses) if owner.tgid == ENDED => Some(Entity::EndedProcesses),
-            Some(Row::OfItsProcesses) => Some(Entity::Process {
-                tgid: owner.tgid,
-                name: names
-                    .processes
-                    .get(&owner.tgid)
-                    .map(|name| name.as_str().into()),
-            }),
+            Some(Row::OfItsProcesses) => Some(self.process(owner.tgid)),
             None if view.below.is_none() => Some(Entity::Unnamed(owner.cgroup.0)),
             None | Some(Row::Hidden) => None,
+        }
+    }
+}
+
+impl Naming {
+    /// A process with its name.
+    pub(super) fn process(&self, tgid: u32) -> Entity {
+        let name = self.names.processes.get(&tgid);
+        Entity::Process {
+            tgid,
+            name: name.map(|name| name.as_str().into()),
         }
     }
 }

@@ -60,21 +60,36 @@ impl Hierarchy {
     ///
     /// Where the file cannot be read or lists no cgroup2.
     pub fn find(proc: &Path) -> Result<Self, CgroupError> {
-        let mountinfo = proc.join("self/mountinfo");
-        let text = fs::read_to_string(&mountinfo).map_err(|source| CgroupError::Read {
-            path: mountinfo.clone(),
-            source: Arc::new(source),
-        })?;
+        let (mountinfo, text) = mounts(proc)?;
         text.lines()
             .find_map(Self::parse)
             .ok_or(CgroupError::NotMounted { mountinfo })
     }
 
+    /// The mount of a controller of v1; None where there is none.
+    ///
+    /// # Errors
+    ///
+    /// Where `<proc>/self/mountinfo` cannot be read.
+    pub(crate) fn of_controller(proc: &Path, name: &str) -> Result<Option<Self>, CgroupError> {
+        let (_, text) = mounts(proc)?;
+        let has = |kind: &str, options: &str| {
+            kind == "cgroup" && options.split(',').any(|option| option == name)
+        };
+        Ok(text.lines().find_map(|line| Self::parse_of(line, &has)))
+    }
+
     /// A line of mountinfo (`proc_pid_mountinfo(5)`):
     /// `id parent major:minor root mount options ... - type source ...`.
     fn parse(line: &str) -> Option<Self> {
+        Self::parse_of(line, &|kind, _| kind == "cgroup2")
+    }
+
+    /// The same of the file system for which `is_it` is true, by its type and its own options.
+    fn parse_of(line: &str, is_it: &dyn Fn(&str, &str) -> bool) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
-        if right.split(' ').next()? != "cgroup2" {
+        let mut kind = right.split(' ');
+        if !is_it(kind.next()?, kind.nth(1).unwrap_or_default()) {
             return None;
         }
         let mut fields = left.split(' ').skip(3);
@@ -166,6 +181,18 @@ impl Hierarchy {
     }
 }
 
+/// The mounts that a process sees: the file, and its text.
+fn mounts(proc: &Path) -> Result<(PathBuf, String), CgroupError> {
+    let path = proc.join("self/mountinfo");
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok((path, text)),
+        Err(source) => Err(CgroupError::Read {
+            path,
+            source: Arc::new(source),
+        }),
+    }
+}
+
 /// The path of a process's cgroup, by the directory of the process in procfs, as the kernel writes
 /// it: one that is gone, in which the process died or lives on, ends with [`GONE`], so that it is
 /// not taken for another one of that path.
@@ -220,6 +247,23 @@ mod tests {
         assert_eq!(parse(container), Some(("/cg roup".into(), "/../..".into())));
         assert_eq!(parse(v1), None);
         assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn finds_a_controller_of_v1() {
+        let proc = Tree::new();
+        let cgroup2 = "41 31 0:38 / /cg/unified rw - cgroup2 cgroup2 rw,memory_recursiveprot\n";
+        let both = "14 31 0:30 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
+        let memory = "15 31 0:32 /kube /cg/memory rw shared:4 - cgroup cgroup rw,memory\n";
+        proc.write("self/mountinfo", format!("{cgroup2}{both}{memory}"));
+        let find = |name| Hierarchy::of_controller(proc.path(), name).unwrap();
+        let found = find("memory").unwrap();
+        assert_eq!(
+            found.directory("/kube/a").unwrap(),
+            Path::new("/cg/memory/a")
+        );
+        assert_eq!(find("cpuacct").unwrap().root, "/");
+        assert_eq!(find("blkio"), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod cpu_model;
 pub mod cpus;
 mod format;
 pub(crate) mod kernel_config;
+pub mod memory;
 mod pmus;
 pub mod resctrl;
 mod sysfs_error;
@@ -170,6 +171,15 @@ impl Machine {
     /// The kernel's own types, for BTF.
     pub(crate) fn vmlinux(&self) -> PathBuf {
         self.roots.sys.join(btf::VMLINUX)
+    }
+
+    /// Whether ids of processes in procfs are those by which the kernel's programs count.
+    #[must_use]
+    pub fn is_in_initial_pid_namespace(&self) -> bool {
+        // PROC_PID_INIT_INO in linux/proc_ns.h.
+        let initial = Path::new("pid:[4026531836]");
+        let namespace = fs::read_link(self.roots.proc.join("self/ns/pid"));
+        namespace.is_ok_and(|namespace| namespace == initial)
     }
 
     /// Where resctrl is mounted, as the machine names it.

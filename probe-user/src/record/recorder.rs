@@ -3,10 +3,9 @@
 
 use std::{
     collections::HashSet,
-    fs, io,
+    io,
     num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::Path,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -99,12 +98,9 @@ impl Recorder {
         let cpus = Cpus::listen();
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| RecordError::Poll(error.into()))?;
-        let namespace = fs::read_link(machine.procfs().join("self/ns/pid")).ok();
-        let initial = Path::new("pid:[4026531836]");
         let attribution = Attribution {
-            // The kernel writes ids of the initial namespace (PROC_PID_INIT_INO in
-            // linux/proc_ns.h).
-            by_context: namespace.as_deref() == Some(initial),
+            // The kernel writes ids of the initial namespace.
+            by_context: machine.is_in_initial_pid_namespace(),
             by_aux_record: !matches!(config.target, Target::Cgroup(_)),
         };
         if !attribution.by_context {

@@ -21,6 +21,8 @@ pub struct Config {
     pub max_rows: Option<u32>,
     /// Sampling of memory accesses beside the counting.
     pub spe: Option<SpeConfig>,
+    /// Look at what cgroups, or processes, hold in memory.
+    pub memory: bool,
     /// Who knows what containers are called; without it snapshots have ids only.
     pub resolver: Option<Arc<Resolver>>,
     /// Where maps and programs are pinned, so that counting outlives the process and the next

@@ -3,7 +3,9 @@
 use std::io;
 
 use crate::{
-    machine::{BtfError, MissingCapabilities, cgroup::CgroupError, cpus::CpuListError},
+    machine::{
+        BtfError, MissingCapabilities, cgroup::CgroupError, cpus::CpuListError, memory::MemoryError,
+    },
     plan::PlanError,
     sys::descriptors::{self, TooFew},
 };
@@ -76,6 +78,9 @@ pub enum SessionError {
     /// A process whose children were to be followed.
     #[error("there is no process {0} any more: start pmuscope again")]
     NoProcess(u32),
+    /// What cgroups or processes hold in memory cannot be read.
+    #[error("cannot tell what is held in memory: {0}")]
+    Memory(#[from] MemoryError),
     /// The cgroup hierarchy.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),

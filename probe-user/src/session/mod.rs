@@ -54,7 +54,7 @@ use self::{
 };
 use crate::{
     devices::DeviceReader,
-    machine::{Machine, capabilities, cgroup::Hierarchy, resctrl},
+    machine::{Machine, capabilities, cgroup::Hierarchy, memory, resctrl},
     plan::Plan,
     snapshot::{Hook, Names, Refused},
     sys::{
@@ -90,6 +90,7 @@ pub struct Session {
     pub(crate) spe: Option<Spe>,
     pub(crate) devices: Option<DeviceReader>,
     pub(crate) resctrl: Option<resctrl::Reader>,
+    pub(crate) memory: Option<memory::Reader>,
     /// Times of the maps, where those are pinned.
     pub(crate) times: Clock,
     /// While counts are taken over.
@@ -155,6 +156,11 @@ impl Session {
             .plan
             .reads_devices()
             .then(|| DeviceReader::new(&config.plan.devices, machine, hierarchy));
+        let memory = config.memory.then(|| match config.by_process {
+            true => memory::Reader::of_processes(machine),
+            false => memory::Reader::of_cgroups(machine),
+        });
+        let memory = memory.transpose()?;
         let resctrl = resctrl_reader::open(&config.plan, machine, hierarchy, &uncore);
         let mut session = Self {
             machine: Arc::clone(machine),
@@ -181,6 +187,7 @@ impl Session {
             spe: None,
             devices,
             resctrl,
+            memory,
             times,
             handover: goes_on.then(Handover::default),
             pins,

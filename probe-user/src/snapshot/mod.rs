@@ -24,7 +24,7 @@ pub use self::{
 };
 use crate::{
     devices::DeviceUse,
-    machine::{resctrl::Monitored, topology::Topology},
+    machine::{memory::MemoryReading, resctrl::Monitored, topology::Topology},
     names::Described,
 };
 
@@ -56,6 +56,9 @@ pub struct Snapshot {
     pub devices: Option<DeviceUse>,
     /// What resctrl counted, where memory traffic is shared out.
     pub monitored: Vec<Monitored>,
+    /// What cgroups or processes held, in a session that looks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryReading>,
     /// Samples of memory accesses, where the session samples.
     pub spe: Option<SpeReading>,
     /// Names of every cgroup and process that has a row.

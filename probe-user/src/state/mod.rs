@@ -199,6 +199,7 @@ fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
         topology: first.topology.clone(),
         devices: first.devices.clone(),
         monitored: first.monitored.clone(),
+        memory: first.memory.clone(),
         spe: first.spe.as_ref().map(unsampled),
         names: Arc::clone(&first.names),
         health: first.health.clone(),

@@ -82,6 +82,7 @@ fn snapshot(at: u64, counts: &[u64]) -> Snapshot {
         topology: None,
         devices: None,
         monitored: Vec::new(),
+        memory: None,
         spe: None,
         names: Arc::new(Names {
             cgroups: names.collect(),

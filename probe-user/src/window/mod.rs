@@ -18,7 +18,10 @@ pub use self::{
 };
 use crate::{
     devices::DeviceDeltas,
-    machine::resctrl::{self, Monitored},
+    machine::{
+        memory::MemoryReading,
+        resctrl::{self, Monitored},
+    },
     plan::Plan,
     snapshot::{Health, Names, Snapshot, UncoreReading},
 };
@@ -62,6 +65,8 @@ pub struct Window {
     pub devices: Option<DeviceDeltas>,
     /// What resctrl counted, where memory traffic is shared out.
     pub monitored: Vec<Monitored>,
+    /// What cgroups or processes held at both ends of the window, in a session that looks.
+    pub memory: Option<[MemoryReading; 2]>,
     /// What was sampled, in a session that samples.
     pub samples: Option<SpeWindow>,
     /// Names as of the later snapshot.
@@ -96,6 +101,8 @@ impl Window {
                 .zip(later.devices.as_ref())
                 .map(|(earlier, later)| DeviceDeltas::between(earlier, later)),
             monitored: resctrl::deltas(&earlier.monitored, &later.monitored),
+            memory: (earlier.memory.clone().zip(later.memory.clone()))
+                .map(|(earlier, later)| [earlier, later]),
             samples: SpeWindow::between(earlier, later),
             names: Arc::clone(&later.names),
             health: later.health.clone(),

@@ -32,6 +32,7 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
         topology: None,
         devices: None,
         monitored: Vec::new(),
+        memory: None,
         names: Arc::default(),
         health: Health::default(),
     }

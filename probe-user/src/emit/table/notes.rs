@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::{Page, shares::place};
 use crate::{
-    derive::{Group, Part, Reason, Report, Series, Subject},
+    derive::{About, Finding, Group, Part, Reason, Report, Series, Subject},
     emit::printable::printable,
     formula::NoValue,
 };
@@ -199,11 +199,16 @@ fn family(names: &[&str]) -> String {
 }
 
 /// The findings in words. Advice is the same in every window, so it is given only `with_advice`.
-pub(super) fn findings(report: &Report, with_advice: bool) -> Vec<String> {
-    let findings = report.findings.iter();
-    let mut lines: Vec<String> = findings
-        .map(|finding| format!(" ! {}", printable(&finding.text)))
-        .collect();
+pub(super) fn findings(page: &Page<'_>, with_advice: bool) -> Vec<String> {
+    let report = page.report;
+    let line = |finding: &Finding| {
+        let text = printable(&finding.text);
+        match finding.about {
+            About::Socket(_) => format!(" ! {text}"),
+            About::Subject(subject) => format!(" ! {}: {text}", page.names[subject as usize]),
+        }
+    };
+    let mut lines: Vec<String> = report.findings.iter().map(line).collect();
     if with_advice && !report.advice.is_empty() {
         let head = " What lowers misses of devices (DDIO paper, section 4), and what should fall:";
         lines.push(head.to_owned());

@@ -5,8 +5,8 @@ use probe_common::spe::{Class, Source};
 use super::builder::{CLOCK, CYCLES, Fixture, START, UNCORE, place, sampled};
 use crate::{
     derive::{
-        Advice, Attributes, Cell, Counter, Estimate, Finding, Kind, LiveTime, Reason, Report,
-        Subject, Table, Value,
+        About, Advice, Attributes, Cell, Counter, Estimate, Finding, Kind, LiveTime, Reason,
+        Report, Subject, Table, Value,
     },
     formula::NoValue,
     join::{Entity, share::NoShare},
@@ -109,7 +109,7 @@ pub(in crate::emit) fn report() -> Report {
     });
     it.report.tables.push(lines());
     it.report.findings = vec![Finding {
-        socket: 0,
+        about: About::Socket(0),
         text: "writes of socket 0 go past the cache".to_owned(),
     }];
     it.report.advice = &[Advice {

@@ -75,6 +75,11 @@ impl Session {
         let devices = devices.transpose()?;
         let resctrl = self.resctrl.as_mut();
         let monitored = resctrl.map_or_else(Vec::new, |resctrl| resctrl.read(at));
+        let memory = self.memory.as_ref().map(|memory| {
+            let cgroups = names.cgroups.iter();
+            let cgroups = cgroups.map(|(id, path)| (*id, path.as_str()));
+            memory.read(cgroups, names.processes.keys().copied())
+        });
         if missed > 0 {
             tracing::warn!(
                 "hook cgroup-switches missed {missed} switches: using sched-switch from here on"
@@ -100,6 +105,7 @@ impl Session {
             topology: self.uncore.topology(),
             devices,
             monitored,
+            memory,
             spe,
             names,
             health,

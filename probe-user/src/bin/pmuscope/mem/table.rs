@@ -103,6 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             follow_command,
             max_rows: None,
             spe: Some(spe),
+            memory: false,
             resolver,
             pins: None,
         };

@@ -51,6 +51,10 @@ pub(crate) struct Args {
     /// `system (overflow)`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_rows: Option<u32>,
+    /// Also show what each container (pod, cgroup, process) holds in memory, its peak, and how near
+    /// its limit that came
+    #[arg(long)]
+    capacity: bool,
     #[command(flatten)]
     run: live::Args,
 }
@@ -108,6 +112,7 @@ fn config(
         follow_command,
         max_rows: args.max_rows,
         spe: None,
+        memory: args.capacity,
         resolver,
         pins: None,
     }

@@ -14,6 +14,7 @@ use proptest::{collection, prelude::*};
 use crate::{
     devices::{CgroupIo, DeviceUse, Moved},
     machine::{
+        memory::{Holder, MemoryReading, MemoryUse},
         resctrl::{Group, Monitored},
         topology::Topology,
     },
@@ -212,6 +213,22 @@ fn device_use() -> DeviceUse {
     }
 }
 
+fn memory(bytes: u64) -> MemoryReading {
+    let held = MemoryUse {
+        used: bytes,
+        anon: Some(bytes / 2),
+        peak: Some(u64::MAX),
+        ..MemoryUse::default()
+    };
+    MemoryReading {
+        held: vec![
+            (Holder::Cgroup(CgroupId(7)), held),
+            (Holder::Process(8), held),
+        ],
+        machine: held,
+    }
+}
+
 pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
     let rows = collection::hash_map(usage().prop_map(|(key, _)| key), usage(), 0..6);
     let rows = rows.prop_map(|rows| rows.into_iter().map(|(key, (_, row))| (key, row)).collect());
@@ -263,6 +280,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 } else {
                     Vec::new()
                 },
+                memory: hook.then(|| memory(state[4])),
                 spe,
                 names: Arc::new(names),
                 health,

@@ -1,0 +1,152 @@
+//! Cgroups within each other, and peaks over windows.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    join::{By, View},
+    snapshot::Names,
+    window,
+};
+
+const POD: &str = "/kubepods/pod7d0f2a34-4b3c-4c7e-9f10-2a5b6c7d8e9f";
+
+fn id(digit: char) -> String {
+    digit.to_string().repeat(64)
+}
+
+fn naming(by: By, paths: &[String]) -> Naming {
+    let cgroups = (10..).map(CgroupId).zip(paths.iter().cloned());
+    let names = Names {
+        cgroups: cgroups.collect(),
+        ..Names::default()
+    };
+    let view = View {
+        by,
+        ..View::default()
+    };
+    view.naming(&Arc::new(names))
+}
+
+fn reading(used: &[u64]) -> MemoryReading {
+    let held = (10..).zip(used).map(|(id, used)| {
+        let held = MemoryUse {
+            used: *used,
+            peak: Some(used * 2),
+            limit: Some(1000),
+            ..MemoryUse::default()
+        };
+        (Holder::Cgroup(CgroupId(id)), held)
+    });
+    MemoryReading {
+        held: held.collect(),
+        machine: MemoryUse::default(),
+    }
+}
+
+#[test]
+fn an_inner_cgroup_is_in_the_outer_one() {
+    let (a, b) = (format!("{POD}/{}", id('a')), format!("{POD}/{}", id('b')));
+    let paths = [
+        POD.to_owned(),
+        a.clone(),
+        b,
+        format!("{a}/init"),
+        "/host".to_owned(),
+    ];
+    let used = [100, 60, 30, 55, 7];
+    let used_by = |by, used: &[u64]| -> Vec<(u64, Option<u64>)> {
+        let found = by_entity(&reading(used), &naming(by, &paths));
+        found.values().map(|held| (held.used, held.peak)).collect()
+    };
+    assert_eq!(
+        used_by(By::Container, &used),
+        [(60, Some(120)), (30, Some(60))]
+    );
+    assert_eq!(used_by(By::Pod, &used), [(100, Some(200))]);
+    assert_eq!(used_by(By::Cgroup, &used).len(), 5);
+    // A pod whose own cgroup is not known has what its containers have together.
+    let naming = naming(By::Pod, &paths);
+    let mut without = reading(&used);
+    without.held.remove(0);
+    let found: Vec<_> = by_entity(&without, &naming).into_values().collect();
+    assert_eq!(
+        (found[0].used, found[0].peak, found[0].limit),
+        (90, None, Some(2000))
+    );
+}
+
+/// What one holder held: at the ends of windows, and the kernel's maximum by then.
+fn history() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let steps = prop::collection::vec((0..1000_u64, 0..1500_u64), 2..12);
+    (0..2000_u64, steps).prop_map(|(first, steps)| {
+        let mut most = first;
+        steps
+            .into_iter()
+            .map(|(used, between)| {
+                most = most.max(used).max(between);
+                (used, most)
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    /// The peak is no less than what was seen, no more than the kernel's maximum, and is exact
+    /// where the kernel's maximum grew in the session.
+    #[test]
+    fn a_peak_is_the_most_of_the_session(history in history()) {
+        let paths = [format!("/{}", id('c'))];
+        let naming = naming(By::Container, &paths);
+        let at = |(used, peak): (u64, u64)| {
+            let mut reading = reading(&[used]);
+            reading.held[0].1.peak = Some(peak);
+            reading
+        };
+        let mut before: Option<Capacities> = None;
+        for (second, ends) in (0..).zip(history.windows(2)) {
+            let window = Window {
+                start: Duration::from_secs(second),
+                length: Duration::from_secs(1),
+                memory: Some([at(ends[0]), at(ends[1])]),
+                ..window::tests::empty()
+            };
+            before = Capacities::of(&window, &naming, before.as_ref());
+        }
+        let all = before.unwrap();
+        let peak = all.entities.values().next().unwrap().peak;
+        let seen = history.iter().map(|(used, _)| *used).max().unwrap();
+        let (first, last) = (history[0].1, history[history.len() - 1].1);
+        prop_assert!(peak.bytes >= seen && peak.bytes <= last);
+        if last > first {
+            prop_assert_eq!(peak.bytes, last);
+            let reached = history.iter().position(|(_, most)| *most == last).unwrap();
+            prop_assert_eq!(peak.at, Duration::from_secs(reached as u64));
+        } else {
+            prop_assert_eq!(peak.bytes, seen);
+        }
+    }
+}
+
+/// Of a container that came in the window all is known, also what it held in between.
+#[test]
+fn who_came_has_the_peak_of_its_life() {
+    let now = MemoryUse {
+        used: 10,
+        peak: Some(900),
+        ..MemoryUse::default()
+    };
+    let [start, end] = [3, 4].map(Duration::from_secs);
+    let came = Peak::of(None, now, start, end);
+    assert_eq!(
+        came,
+        Peak {
+            bytes: 900,
+            at: end
+        }
+    );
+    let was_there = Peak::of(Some(&now), now, start, end);
+    assert_eq!(was_there, Peak { bytes: 10, at: end });
+}

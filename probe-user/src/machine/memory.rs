@@ -1,0 +1,255 @@
+//! How much memory cgroups and processes hold: the memory controller's files of cgroup2
+//! (Documentation/admin-guide/cgroup-v2.rst) or of v1 (Documentation/admin-guide/cgroup-v1/memory.rst),
+//! and `/proc/PID/status`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use probe_common::CgroupId;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Machine,
+    cgroup::{CgroupError, Hierarchy},
+};
+
+/// A limit of v1 from here on is none: the kernel writes the largest number of pages that fits.
+const NO_LIMIT: u64 = 1 << 62;
+
+/// What somebody holds, in bytes. A part that the kernel does not tell is None.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryUse {
+    /// All of it: `memory.current`, with that of cgroups below; of a process its resident set.
+    pub used: u64,
+    /// Memory of no file: heaps and stacks. Shared memory is no part of it.
+    pub anon: Option<u64>,
+    /// Pages of files, shared memory included.
+    pub file: Option<u64>,
+    /// What of these is in huge pages, of the transparent kind.
+    pub huge: Option<u64>,
+    /// The most that was ever used, since the cgroup or the process began.
+    pub peak: Option<u64>,
+    /// The least limit of the cgroup and those above it.
+    pub limit: Option<u64>,
+}
+
+/// Who holds memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Holder {
+    /// A cgroup with those below it.
+    Cgroup(CgroupId),
+    /// A process, by its id in the initial pid namespace.
+    Process(u32),
+}
+
+/// What everybody held at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReading {
+    /// Those that could be read, in their order.
+    pub held: Vec<(Holder, MemoryUse)>,
+    /// The machine: what is not available, of all that there is. No part of it is told.
+    pub machine: MemoryUse,
+}
+
+/// Which files there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+/// Why nobody's memory can be read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The kernel has no memory controller, or it is mounted nowhere.
+    #[error(
+        "no cgroup has a memory controller: boot with cgroup_enable=memory, or mount it (`mount -t \
+         cgroup -o memory none /sys/fs/cgroup/memory` where cgroup2 does not have it)"
+    )]
+    NoController,
+    /// The ids of /proc are not those by which processes are counted.
+    #[error(
+        "processes here have other ids than those that are counted: run in the host's pid \
+         namespace (hostPID: true, --pid=host)"
+    )]
+    PidNamespace,
+    /// The mounts cannot be read.
+    #[error(transparent)]
+    Cgroups(#[from] CgroupError),
+}
+
+/// Reads what cgroups, or processes, hold.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    proc: PathBuf,
+    of: Of,
+}
+
+#[derive(Debug)]
+enum Of {
+    Cgroups(Hierarchy, Version),
+    Processes,
+}
+
+impl Reader {
+    /// What cgroups hold.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no memory controller.
+    pub(crate) fn of_cgroups(machine: &Machine) -> Result<Self, MemoryError> {
+        let proc = machine.procfs().to_owned();
+        let hierarchy = machine.hierarchy()?;
+        let root = hierarchy.mount.join("cgroup.controllers");
+        let controllers = fs::read_to_string(root).unwrap_or_default();
+        let has = |list: &str| list.split_whitespace().any(|name| name == "memory");
+        let of = if has(&controllers) {
+            Of::Cgroups(hierarchy.clone(), Version::V2)
+        } else {
+            let v1 = Hierarchy::of_controller(&proc, "memory")?;
+            Of::Cgroups(v1.ok_or(MemoryError::NoController)?, Version::V1)
+        };
+        Ok(Self { proc, of })
+    }
+
+    /// What processes hold.
+    ///
+    /// # Errors
+    ///
+    /// In another pid namespace than the initial one.
+    pub(crate) fn of_processes(machine: &Machine) -> Result<Self, MemoryError> {
+        if machine.is_in_initial_pid_namespace() {
+            Ok(Self {
+                proc: machine.procfs().to_owned(),
+                of: Of::Processes,
+            })
+        } else {
+            Err(MemoryError::PidNamespace)
+        }
+    }
+
+    /// What these hold; who is gone, or has no memory of its own, is left out. Of cgroups the paths
+    /// are as in /proc/PID/cgroup: v1 is looked up by the same path, as systemd and the runtimes
+    /// make it in every hierarchy.
+    pub(crate) fn read<'a>(
+        &self,
+        cgroups: impl Iterator<Item = (CgroupId, &'a str)>,
+        processes: impl Iterator<Item = u32>,
+    ) -> MemoryReading {
+        let mut held: Vec<(Holder, MemoryUse)> = match &self.of {
+            Of::Cgroups(hierarchy, version) => cgroups
+                .filter(|(id, _)| id.is_cgroup() && *id != CgroupId::ROOT)
+                .filter_map(|(id, path)| {
+                    Some((Holder::Cgroup(id), of_cgroup(hierarchy, *version, path)?))
+                })
+                .collect(),
+            Of::Processes => processes
+                .filter_map(|id| {
+                    let status = self.proc.join(id.to_string()).join("status");
+                    let held = of_process(&fs::read_to_string(status).ok()?)?;
+                    Some((Holder::Process(id), held))
+                })
+                .collect(),
+        };
+        held.sort_unstable_by_key(|(holder, _)| *holder);
+        held.dedup_by_key(|(holder, _)| *holder);
+        let meminfo = fs::read_to_string(self.proc.join("meminfo")).unwrap_or_default();
+        MemoryReading {
+            held,
+            machine: of_machine(&meminfo).unwrap_or_default(),
+        }
+    }
+}
+
+fn of_cgroup(hierarchy: &Hierarchy, version: Version, path: &str) -> Option<MemoryUse> {
+    let directory = hierarchy.directory(path)?;
+    let number = |file: &str| -> Option<u64> {
+        let text = fs::read_to_string(directory.join(file)).ok()?;
+        text.trim().parse().ok()
+    };
+    let stat = || fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+    Some(match version {
+        Version::V2 => {
+            let used = number("memory.current")?;
+            let stat = stat();
+            let part = |name| field(&stat, name);
+            let huge = ["anon_thp", "file_thp", "shmem_thp"].map(part);
+            MemoryUse {
+                used,
+                anon: part("anon"),
+                file: part("file"),
+                // Kernels without some of them (before 5.11) have none of files.
+                huge: huge[0].map(|anon| huge[1..].iter().flatten().sum::<u64>() + anon),
+                peak: number("memory.peak"),
+                limit: limit_above(hierarchy, &directory),
+            }
+        }
+        Version::V1 => {
+            let used = number("memory.usage_in_bytes")?;
+            let stat = stat();
+            let part = |name| field(&stat, name);
+            MemoryUse {
+                used,
+                anon: part("total_rss"),
+                file: part("total_cache"),
+                huge: part("total_rss_huge"),
+                peak: number("memory.max_usage_in_bytes"),
+                limit: part("hierarchical_memory_limit").filter(|limit| *limit < NO_LIMIT),
+            }
+        }
+    })
+}
+
+/// The least `memory.max` of a cgroup and those above it.
+fn limit_above(hierarchy: &Hierarchy, directory: &Path) -> Option<u64> {
+    directory
+        .ancestors()
+        .take_while(|above| above.starts_with(&hierarchy.mount))
+        .filter_map(|above| fs::read_to_string(above.join("memory.max")).ok())
+        .filter_map(|text| text.trim().parse().ok())
+        .min()
+}
+
+/// A line `name number` of memory.stat.
+fn field(stat: &str, name: &str) -> Option<u64> {
+    let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
+    let (_, value) = lines.find(|(known, _)| *known == name)?;
+    value.trim().parse().ok()
+}
+
+/// A line `Name:   number kB` of a file of procfs, in bytes.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = lines.find(|(known, _)| *known == name)?;
+    let number: u64 = value.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    number.checked_mul(1024)
+}
+
+/// None of a thread of the kernel, which has no memory of its own, and of a zombie.
+fn of_process(status: &str) -> Option<MemoryUse> {
+    let part = |name| kilobytes(status, name);
+    let file = part("RssFile").map(|file| file + part("RssShmem").unwrap_or(0));
+    Some(MemoryUse {
+        used: part("VmRSS")?,
+        anon: part("RssAnon"),
+        file,
+        huge: None,
+        peak: part("VmHWM"),
+        limit: None,
+    })
+}
+
+fn of_machine(meminfo: &str) -> Option<MemoryUse> {
+    let total = kilobytes(meminfo, "MemTotal")?;
+    let available = kilobytes(meminfo, "MemAvailable")?;
+    Some(MemoryUse {
+        used: total.checked_sub(available)?,
+        limit: Some(total),
+        ..MemoryUse::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;

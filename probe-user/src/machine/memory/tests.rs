@@ -1,0 +1,155 @@
+//! Files of the kernel, and what is no such file.
+
+use std::fs;
+
+use super::*;
+use crate::sys::{roots::Roots, tree::Tree};
+
+/// A machine with these mounts; `/cg` is where they are.
+fn machine(tree: &Tree, mounts: &str) -> Machine {
+    let at = tree.join("cg").display().to_string();
+    let mounts = mounts.replace("/cg", &at);
+    tree.write("proc/self/mountinfo", mounts);
+    tree.write(
+        "proc/meminfo",
+        "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 400 kB\n",
+    );
+    Machine::at(Roots::below(tree.path()))
+}
+
+const V2: &str = "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n";
+const HYBRID: &str = "41 31 0:38 / /cg/unified rw - cgroup2 cgroup2 rw\n\
+                      15 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n";
+
+fn held(reader: &Reader, paths: &[&str]) -> MemoryReading {
+    let cgroups = (7..).map(CgroupId).zip(paths.iter().copied());
+    reader.read(cgroups, [].into_iter())
+}
+
+#[test]
+fn the_least_limit_above_holds() {
+    let tree = Tree::new();
+    let machine = machine(&tree, V2);
+    tree.write("cg/cgroup.controllers", "cpu io memory pids\n");
+    tree.write("cg/pod/memory.max", "4096\n");
+    for (name, limit) in [("a", "max"), ("b", "8192"), ("c", "1024")] {
+        tree.write(&format!("cg/pod/{name}/memory.max"), format!("{limit}\n"));
+        tree.write(&format!("cg/pod/{name}/memory.current"), "512\n");
+    }
+    tree.write(
+        "cg/pod/a/memory.stat",
+        "anon 100\nfile 200\nshmem 50\nanon_thp 64\nfile_thp 16\nshmem_thp 8\n",
+    );
+    tree.write("cg/pod/a/memory.peak", "600\n");
+    let reader = Reader::of_cgroups(&machine).unwrap();
+    let read = held(
+        &reader,
+        &["/pod/a", "/pod/b", "/pod/c", "/pod/gone", "/pod"],
+    );
+    let limits: Vec<_> = read.held.iter().map(|(_, held)| held.limit).collect();
+    assert_eq!(limits, [Some(4096), Some(4096), Some(1024)]);
+    assert_eq!(
+        read.held[0].1,
+        MemoryUse {
+            used: 512,
+            anon: Some(100),
+            file: Some(200),
+            huge: Some(88),
+            peak: Some(600),
+            limit: Some(4096),
+        }
+    );
+    // Before Linux 5.19 there is no maximum, and what a file does not say is not nothing.
+    assert_eq!((read.held[1].1.peak, read.held[1].1.anon), (None, None));
+    assert_eq!(read.machine.used, 600 * 1024);
+    assert_eq!(read.machine.limit, Some(1000 * 1024));
+}
+
+/// The numbers are those of a cgroup of a real machine with v1.
+#[test]
+fn v1_is_read_where_it_has_the_controller() {
+    let tree = Tree::new();
+    let machine = machine(&tree, HYBRID);
+    tree.write("cg/unified/cgroup.controllers", "hugetlb\n");
+    tree.write("cg/memory/box/memory.usage_in_bytes", "582504448\n");
+    tree.write("cg/memory/box/memory.max_usage_in_bytes", "9021157376\n");
+    let stat = "cache 1\nrss 2\nrss_huge 3\nhierarchical_memory_limit 9223372036854771712\n\
+                total_cache 574971904\ntotal_rss 2027520\ntotal_rss_huge 0\n";
+    tree.write("cg/memory/box/memory.stat", stat);
+    let reader = Reader::of_cgroups(&machine).unwrap();
+    let read = held(&reader, &["/box", "/elsewhere"]);
+    let expected = MemoryUse {
+        used: 582_504_448,
+        anon: Some(2_027_520),
+        file: Some(574_971_904),
+        huge: Some(0),
+        peak: Some(9_021_157_376),
+        limit: None,
+    };
+    assert_eq!(read.held, [(Holder::Cgroup(CgroupId(7)), expected)]);
+}
+
+#[test]
+fn without_a_controller_there_is_an_error() {
+    let tree = Tree::new();
+    let machine = machine(&tree, V2);
+    tree.write("cg/cgroup.controllers", "cpu\n");
+    let error = Reader::of_cgroups(&machine).unwrap_err().to_string();
+    assert!(error.contains("cgroup_enable=memory"), "{error}");
+}
+
+#[test]
+fn processes_are_those_of_the_initial_namespace() {
+    let tree = Tree::new();
+    let machine = machine(&tree, V2);
+    fs::create_dir_all(tree.join("proc/self/ns")).unwrap();
+    let link = tree.join("proc/self/ns/pid");
+    std::os::unix::fs::symlink("pid:[4026532001]", &link).unwrap();
+    let error = Reader::of_processes(&machine).unwrap_err().to_string();
+    assert!(error.contains("hostPID: true"), "{error}");
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("pid:[4026531836]", &link).unwrap();
+    let status = "Name:\tVmRSS: 9 kB\nVmHWM:\t    3000 kB\nVmRSS:\t    2000 kB\n\
+                  RssAnon:\t     500 kB\nRssFile:\t    1400 kB\nRssShmem:\t     100 kB\n";
+    tree.write("proc/5/status", status);
+    tree.write("proc/2/status", "Name:\tkthreadd\n");
+    let reader = Reader::of_processes(&machine).unwrap();
+    let read = reader.read([].into_iter(), [2, 5, 9].into_iter());
+    let expected = MemoryUse {
+        used: 2_048_000,
+        anon: Some(512_000),
+        file: Some(1_536_000),
+        huge: None,
+        peak: Some(3_072_000),
+        limit: None,
+    };
+    assert_eq!(read.held, [(Holder::Process(5), expected)]);
+}
+
+/// This process' own status, as the kernel writes it.
+#[test]
+fn this_process_holds_something() {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let held = of_process(&status).unwrap();
+    let (anon, file) = (held.anon.unwrap(), held.file.unwrap());
+    assert_eq!(held.used, anon + file);
+    assert!(held.peak.unwrap() >= held.used && anon > 0 && file > 0);
+    let machine = of_machine(&fs::read_to_string("/proc/meminfo").unwrap()).unwrap();
+    assert!(machine.used < machine.limit.unwrap());
+}
+
+#[test]
+fn what_is_no_number_is_not_known() {
+    for text in [
+        "",
+        "VmRSS:",
+        "VmRSS: kB",
+        "VmRSS: -1 kB",
+        "VmRSS: 1",
+        "VmRSS: 18446744073709551615 kB",
+    ] {
+        assert_eq!(of_process(text), None, "{text}");
+    }
+    assert_eq!(field("anon\nanon x\nanonymous 1\n", "anon"), None);
+    assert_eq!(of_machine("MemTotal: 1 kB\nMemAvailable: 2 kB\n"), None);
+}

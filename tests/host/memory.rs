@@ -1,0 +1,131 @@
+//! What containers hold in memory, by the memory controller of this machine: cgroup2's or v1's.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use probe_user::{
+    join::{By, Capacity, Entity, View},
+    machine::memory::Holder,
+};
+
+use crate::support::{Counting, TestCgroup, hierarchy, machine, plan};
+
+const MIB: u64 = 1 << 20;
+
+/// The cgroup of a container in the hierarchy that has the memory controller, with a limit.
+enum Limited {
+    /// The same cgroup.
+    V2,
+    /// One of the same path, to be removed.
+    V1(PathBuf),
+}
+
+impl Limited {
+    /// None where nothing controls memory.
+    fn new(pod: &TestCgroup, container: &TestCgroup, limit: u64) -> Option<Self> {
+        let mount = hierarchy().mount;
+        let controllers = fs::read_to_string(mount.join("cgroup.controllers")).unwrap();
+        if controllers.contains("memory") {
+            for above in [&mount, &pod.directory] {
+                fs::write(above.join("cgroup.subtree_control"), "+memory").unwrap();
+            }
+            fs::write(container.directory.join("memory.max"), limit.to_string()).unwrap();
+            return Some(Self::V2);
+        }
+        let v1 = Path::new("/sys/fs/cgroup/memory");
+        if !v1.join("memory.stat").exists() {
+            println!("skipped: no cgroup has the memory controller");
+            return None;
+        }
+        let directory = v1.join(container.path.trim_start_matches('/'));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("memory.limit_in_bytes"), limit.to_string()).unwrap();
+        Some(Self::V1(directory))
+    }
+
+    fn adopt(&self, pid: u32) {
+        if let Self::V1(directory) = self {
+            fs::write(directory.join("cgroup.procs"), pid.to_string()).unwrap();
+        }
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        if let Self::V1(directory) = self {
+            let busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+            while fs::remove_dir(&*directory).is_err_and(|error| busy(&error)) {
+                std::thread::yield_now();
+            }
+            let _ = fs::remove_dir(directory.parent().unwrap());
+        }
+    }
+}
+
+/// A load takes 32 MiB and gives them back between two pulls: only the kernel saw it, and its
+/// maximum tells.
+#[test]
+fn what_was_held_between_two_pulls_is_in_the_peak() {
+    let Some(_lock) = machine() else { return };
+    let pod = TestCgroup::new("capacity");
+    let container = pod.child(&"c".repeat(64));
+    let Some(limited) = Limited::new(&pod, &container, 256 * MIB) else {
+        return;
+    };
+    let size = rustix::param::page_size() as u64;
+    let load = container.load(&format!("touch {}", 32 * MIB / size));
+    limited.adopt(load.pid());
+    let mut counting = Counting::with_plan(plan("task-clock"), |config| config.memory = true);
+    load.finish();
+    let window = counting.window();
+    let view = View {
+        by: By::Container,
+        ..View::default()
+    };
+    let joined = view.join(counting.session.plan(), &window, None);
+    let all = joined.memory.as_ref().unwrap();
+    let entity = Entity::Container {
+        id: "c".repeat(64).into(),
+        pod: None,
+    };
+    let Capacity { now, peak } = all.entities[&entity];
+    println!("{now:?} {peak:?}");
+    assert!((32 * MIB..48 * MIB).contains(&peak.bytes), "{peak:?}");
+    assert!(now.used < 16 * MIB, "{now:?}");
+    assert_eq!(now.limit, Some(256 * MIB));
+    assert_eq!(peak.at, window.start + window.length);
+    let machine = all.machine;
+    assert!(machine.now.used < machine.now.limit.unwrap());
+}
+
+/// The resident set of a process that sleeps is what its own status says.
+#[test]
+fn a_process_holds_its_resident_set() {
+    let Some(_lock) = machine() else { return };
+    let cgroup = TestCgroup::new("resident");
+    let mut counting = Counting::with_plan(plan("task-clock"), |config| {
+        config.memory = true;
+        config.by_process = true;
+    });
+    // It waits for its start.
+    let sleeper = cgroup.load("burn 0 1");
+    let snapshot = counting.session.pull().unwrap();
+    let own = std::process::id();
+    let held = snapshot.memory.unwrap().held;
+    let of = |pid| {
+        held.iter()
+            .find(|(holder, _)| *holder == Holder::Process(pid))
+    };
+    let (_, held) = of(own).expect("this process runs, and has a row");
+    assert!(held.used > MIB && held.peak >= Some(held.used), "{held:?}");
+    let status = fs::read_to_string(format!("/proc/{}/status", sleeper.pid())).unwrap();
+    let rss = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    let rss: u64 = rss.trim().trim_end_matches(" kB").parse().unwrap();
+    let (_, held) = of(sleeper.pid()).expect("it ran until it waited");
+    assert_eq!(held.used, rss * 1024);
+}
