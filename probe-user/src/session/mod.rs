@@ -54,7 +54,7 @@ use self::{
 };
 use crate::{
     devices::DeviceReader,
-    machine::{Machine, capabilities, cgroup::Hierarchy, memory, resctrl},
+    machine::{Machine, capabilities, cgroup::Hierarchy, memory::Reader as MemoryReader, resctrl},
     plan::Plan,
     snapshot::{Hook, Names, Refused},
     sys::{
@@ -90,7 +90,7 @@ pub struct Session {
     pub(crate) spe: Option<Spe>,
     pub(crate) devices: Option<DeviceReader>,
     pub(crate) resctrl: Option<resctrl::Reader>,
-    pub(crate) memory: Option<memory::Reader>,
+    pub(crate) memory: Option<MemoryReader>,
     /// Times of the maps, where those are pinned.
     pub(crate) times: Clock,
     /// While counts are taken over.
@@ -157,8 +157,8 @@ impl Session {
             .reads_devices()
             .then(|| DeviceReader::new(&config.plan.devices, machine, hierarchy));
         let memory = config.memory.then(|| match config.by_process {
-            true => memory::Reader::of_processes(machine),
-            false => memory::Reader::of_cgroups(machine),
+            true => MemoryReader::of_processes(machine),
+            false => MemoryReader::of_cgroups(machine),
         });
         let memory = memory.transpose()?;
         let resctrl = resctrl_reader::open(&config.plan, machine, hierarchy, &uncore);

@@ -14,7 +14,7 @@ use crate::{
 const GIB: f64 = 1_073_741_824.0;
 
 fn capacity(peak: f64, limit: Option<f64>, at: u64) -> Capacity {
-    let bytes = |gib: f64| (gib * GIB) as u64;
+    let bytes = |gib: f64| Duration::from_secs_f64(gib * GIB).as_secs();
     Capacity {
         now: MemoryUse {
             used: bytes(peak / 2.0),
