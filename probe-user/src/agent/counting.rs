@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::config::{Config, Count, Enabled};
+use super::{
+    config::{Config, Count, Enabled},
+    overhead::Level,
+    run_directory::Switches,
+};
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware},
     join::{Hottest, View},
@@ -41,15 +45,20 @@ pub enum CountingError {
     Spe(#[from] SpeError),
 }
 
-/// Begins to count on this machine. Tells whether the totals of an earlier session go on.
+/// Begins to count on this machine, at a level of the budget where there is one. Tells whether the
+/// totals of an earlier session go on.
 pub(super) fn start(
     config: &Config,
     resolver: Option<Arc<Resolver>>,
-    with_spe: bool,
+    switches: Switches,
+    level: Option<Level>,
 ) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
-    let plan = plan(&config.count, &machine)?;
-    let spe = match with_spe {
+    let mut plan = plan(&config.count, &machine)?;
+    if let Some(level) = level {
+        plan = plan.with_fewer(level.hardware, level.software);
+    }
+    let spe = match !switches.spe && level.is_none_or(|level| level.samples) {
         true => spe(config, &machine)?,
         false => None,
     };
