@@ -18,7 +18,7 @@ use std::{collections::VecDeque, time::Duration};
 pub(super) use self::ladder::{Ladder, Level};
 
 /// Windows whose mean counts. One alone may be a burst.
-const RECENT: usize = 3;
+const RECENT: usize = 6;
 
 /// The part of the budget that a level must be predicted to keep to go down to it.
 const DOWN_TO: f64 = 0.9;
@@ -26,8 +26,13 @@ const DOWN_TO: f64 = 0.9;
 /// The same of a step up.
 const UP_TO: f64 = 0.8;
 
-/// Windows in which a step up must have fitted, at first and at most.
-const CALM: (u64, u64) = (6, 720);
+/// Windows in a row in which a step up must have fitted, at first and at most.
+const CALM: (u64, u64) = (30, 720);
+
+/// A step up that is taken back within so many windows was too early: the next one to that level
+/// needs `RARER` times as many calm windows. One that holds four times as long makes up for one.
+const EARLY: u64 = 360;
+const RARER: u64 = 4;
 
 /// The part by which what is remembered of a level comes nearer to the model with each window at
 /// another one: machines change in hours.
@@ -132,10 +137,10 @@ pub(super) struct Governor {
     took: Vec<Option<Took>>,
     /// Windows in a row in which a step up would have fitted.
     calm: u64,
-    /// How many there must be.
-    wanted: u64,
-    /// Windows since the last step up, where nothing changed since.
-    raised: Option<u64>,
+    /// By level: how many there must be for a step up to it.
+    wanted: Vec<u64>,
+    /// By level: windows since the step up to it, until that held or was taken back.
+    raised: Vec<Option<u64>>,
     exceeded: bool,
 }
 
@@ -147,10 +152,10 @@ impl Governor {
             level: 0,
             recent: VecDeque::new(),
             took: vec![None; ladder.len()],
+            wanted: vec![CALM.0; ladder.len()],
+            raised: vec![None; ladder.len()],
             ladder,
             calm: 0,
-            wanted: CALM.0,
-            raised: None,
             exceeded: false,
         }
     }
@@ -218,14 +223,7 @@ impl Governor {
             let fits = |level: &usize| predicted(*level) <= self.budget * DOWN_TO;
             let to = (self.level + 1..=last).find(fits).unwrap_or(last);
             let predicted = predicted(to);
-            // A step up that has to be taken back was too early.
-            if self
-                .raised
-                .is_some_and(|windows| windows <= 2 * self.wanted)
-            {
-                self.wanted = (self.wanted * 2).min(CALM.1);
-            }
-            self.raised = None;
+            self.distrust(to);
             return self.change(to, share, predicted);
         }
         if self.exceeded && share <= self.budget * UP_TO {
@@ -240,10 +238,10 @@ impl Governor {
             true => self.calm + 1,
             false => 0,
         };
-        if self.calm < self.wanted {
+        if self.calm < self.wanted[up] {
             return Verdict::Stay;
         }
-        self.raised = Some(0);
+        self.raised[up] = Some(0);
         self.change(up, share, predicted)
     }
 
@@ -261,13 +259,25 @@ impl Governor {
         })
     }
 
-    /// A step up that held for long makes the next one come earlier.
+    /// Steps up that are taken back by going down to a level were too early.
+    fn distrust(&mut self, to: usize) {
+        for level in self.level..to {
+            if self.raised[level]
+                .take()
+                .is_some_and(|windows| windows <= EARLY)
+            {
+                self.wanted[level] = (self.wanted[level] * RARER).min(CALM.1);
+            }
+        }
+    }
+
+    /// Steps up that held for long make the next ones come earlier.
     fn trust(&mut self) {
-        if let Some(windows) = &mut self.raised {
-            *windows += 1;
-            if *windows > 2 * self.wanted {
-                self.wanted = (self.wanted / 2).max(CALM.0);
-                self.raised = None;
+        for (raised, wanted) in self.raised.iter_mut().zip(&mut self.wanted) {
+            *raised = raised.map(|windows| windows + 1);
+            if raised.is_some_and(|windows| windows > EARLY * RARER) {
+                *wanted = (*wanted / RARER).max(CALM.0);
+                *raised = None;
             }
         }
     }
