@@ -12,13 +12,13 @@ use crate::{
     join::{Hottest, View},
     machine::{Machine, SysfsError},
     names::resolver::Resolver,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, PipelineError},
     plan::{Plan, Wanted, WantedError},
     session::{
         self, Continuity, PinPlace, Session, SessionError, SpeConfig, SpeError,
         spe::{DEFAULT_FILTERS, SpeEvents},
     },
-    state::{State, boot_id},
+    state::{State, StateError, boot_id},
 };
 
 /// What the kernel counts itself, and what the agent always counts: no counter of the PMU is
@@ -86,6 +86,8 @@ pub(super) fn start(
     let mut pipeline = Pipeline::start(session, view, None)?;
     let resumed = state.is_some_and(|state| match pipeline.resume(state) {
         Ok(()) => true,
+        // The ledger goes on with what was exported of the events that are still counted.
+        Err(PipelineError::State(StateError::OtherEvents)) => false,
         Err(error) => {
             tracing::warn!("{error}");
             false

@@ -66,8 +66,8 @@ impl Spent {
         nanos / (self.seconds * 1e9)
     }
 
-    /// The mean of windows: times and numbers are sums, what one takes is a mean.
-    fn mean<'a>(windows: impl Iterator<Item = &'a Self>) -> (Self, f64) {
+    /// Windows together, and how many they are: what one charge takes is a mean, all else a sum.
+    fn together<'a>(windows: impl Iterator<Item = &'a Self>) -> (Self, f64) {
         let (mut sum, mut count, mut charging) = (Self::default(), 0.0, 0.0);
         for window in windows {
             count += 1.0;
@@ -188,8 +188,8 @@ impl Governor {
 
     /// Share of a CPU that the last windows at this level took; None where there was none.
     pub(super) fn share(&self) -> Option<f64> {
-        let (sum, count) = Spent::mean(self.recent.iter());
-        (count > 0.0).then(|| sum.share())
+        let (all, count) = Spent::together(self.recent.iter());
+        (count > 0.0).then(|| all.share())
     }
 
     /// What follows from a window at this level.
@@ -206,8 +206,8 @@ impl Governor {
         if self.recent.len() < RECENT {
             return Verdict::Stay;
         }
-        let (mean, count) = Spent::mean(self.recent.iter());
-        let share = mean.share();
+        let (windows, count) = Spent::together(self.recent.iter());
+        let share = windows.share();
         let last = self.ladder.len() - 1;
         if share > self.budget {
             self.calm = 0;
@@ -219,7 +219,7 @@ impl Governor {
                     Verdict::Exceeded(share)
                 };
             }
-            let predicted = |level: usize| self.predicted(&mean, count, level);
+            let predicted = |level: usize| self.predicted(&windows, count, level);
             let fits = |level: &usize| predicted(*level) <= self.budget * DOWN_TO;
             let to = (self.level + 1..=last).find(fits).unwrap_or(last);
             let predicted = predicted(to);
@@ -233,7 +233,7 @@ impl Governor {
         let Some(up) = self.level.checked_sub(1) else {
             return Verdict::Stay;
         };
-        let predicted = self.predicted(&mean, count, up);
+        let predicted = self.predicted(&windows, count, up);
         self.calm = match predicted <= self.budget * UP_TO {
             true => self.calm + 1,
             false => 0,
@@ -284,18 +284,18 @@ impl Governor {
 
     /// Takes in what this level takes; what is known of others comes nearer to the model.
     fn remember(&mut self) {
-        let (mean, count) = Spent::mean(self.recent.iter());
+        let (windows, count) = Spent::together(self.recent.iter());
         let here = Took {
-            charge: mean.charge,
-            pull: mean.pull / count,
-            samples: mean.samples / (mean.seconds * 1e9),
+            charge: windows.charge,
+            pull: windows.pull / count,
+            samples: windows.samples / (windows.seconds * 1e9),
         };
         let level = self.level();
         for (at, took) in self.took.iter_mut().enumerate() {
             if at == self.level {
                 *took = Some(here);
             } else if let Some(took) = took {
-                let model = modelled(&mean, here, level, self.ladder[at]);
+                let model = modelled(&windows, here, level, self.ladder[at]);
                 took.charge += (model.charge - took.charge) * FORGET;
                 took.pull += (model.pull - took.pull) * FORGET;
                 took.samples += (model.samples - took.samples) * FORGET;
@@ -304,30 +304,32 @@ impl Governor {
     }
 
     /// The share that a level would have taken in these windows.
-    fn predicted(&self, mean: &Spent, count: f64, at: usize) -> f64 {
+    fn predicted(&self, windows: &Spent, count: f64, at: usize) -> f64 {
         let here = Took {
-            charge: mean.charge,
-            pull: mean.pull / count,
-            samples: mean.samples / (mean.seconds * 1e9),
+            charge: windows.charge,
+            pull: windows.pull / count,
+            samples: windows.samples / (windows.seconds * 1e9),
         };
         let (now, level) = (self.level(), self.ladder[at]);
-        let mut took = self.took[at].unwrap_or_else(|| modelled(mean, here, now, level));
+        let mut took = self.took[at].unwrap_or_else(|| modelled(windows, here, now, level));
         if level.samples && !now.samples && self.took[at].is_none() {
             // Of levels that sample the last that ran tells.
             let sampled = self.took[..self.level].iter().rev().flatten();
             took.samples = sampled.map(|it| it.samples).next().unwrap_or(0.0);
         }
         let pulls = count * f64::from(now.widened) / f64::from(level.widened);
-        let nanos = mean.charges * took.charge + mean.rest + mean.other + pulls * took.pull;
-        nanos / (mean.seconds * 1e9) + took.samples
+        let nanos =
+            windows.charges * took.charge + windows.rest + windows.other + pulls * took.pull;
+        nanos / (windows.seconds * 1e9) + took.samples
     }
 }
 
 /// What a charge and a pull would take at a level that is not known: fewer counters are read.
-fn modelled(mean: &Spent, here: Took, now: Level, level: Level) -> Took {
+fn modelled(windows: &Spent, here: Took, now: Level, level: Level) -> Took {
     let count = |counters: usize| f64::from(u32::try_from(counters).unwrap_or(u32::MAX));
-    let reads =
-        |level: Level| count(level.hardware) * mean.reads.0 + count(level.software) * mean.reads.1;
+    let reads = |level: Level| {
+        count(level.hardware) * windows.reads.0 + count(level.software) * windows.reads.1
+    };
     Took {
         charge: (here.charge - reads(now) + reads(level)).max(reads(level)),
         pull: here.pull,

@@ -56,6 +56,10 @@ impl Running {
                 return None;
             }
         };
+        // The first window of a session may be a short one: a pull is dear for it.
+        if spent.seconds < before.as_secs_f64() / 2.0 {
+            return None;
+        }
         let verdict = governor.window(spent);
         let percent = |share: f64| share * 100.0;
         let budget = percent(governor.budget());
