@@ -32,7 +32,7 @@ fn what_cannot_be_kept_to_is_said_and_the_least_is_counted() {
     let [container, peer] = [&id, &other].map(|id| pods.child(&format!("docker-{id}.scope")));
     // Switches between two containers, as many as the machine makes.
     let work = || {
-        let rounds = format!("pingpong 0 20000 {}", peer.directory.display());
+        let rounds = format!("pingpong 0 2000 {}", peer.directory.display());
         drop(container.load(&rounds).finish());
         drop(container.load("touch 100").finish());
     };

@@ -126,7 +126,6 @@ mod tests {
         health.sum.same = SampledCost {
             samples: 10,
             nanos: 800,
-            ..SampledCost::ZERO
         };
         // The first CPU did more since the session began, and less in the window.
         let before = [work(9_000, 8_000), work(100, 50)];

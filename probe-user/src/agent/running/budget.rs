@@ -97,10 +97,11 @@ impl Running {
         if counters(from) != counters(to) || (to.samples && !from.samples) {
             self.pause();
             self.begin_again();
-        } else if from.samples && !to.samples {
-            if let Some(pipeline) = &mut self.pipeline {
-                pipeline.stop_sampling();
-            }
+        } else if from.samples
+            && !to.samples
+            && let Some(pipeline) = &mut self.pipeline
+        {
+            pipeline.stop_sampling();
         }
     }
 
