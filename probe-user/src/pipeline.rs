@@ -18,7 +18,7 @@ use crate::{
     derive::Report,
     join::{Entity, Joined, View},
     plan::Plan,
-    session::{Continuity, Session, SessionError, spe::UPKEEP},
+    session::{Continuity, CpuWork, Session, SessionError, spe::UPKEEP},
     snapshot::{Hook, Snapshot},
     state::{State, StateError},
     window::Window,
@@ -123,6 +123,15 @@ impl Pipeline {
         self.session.plan()
     }
 
+    /// What the programs did so far, by CPU.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Session::work`].
+    pub fn work(&self) -> Result<Vec<CpuWork>, SessionError> {
+        self.session.work()
+    }
+
     /// The snapshot at the end of the last window.
     #[must_use]
     pub fn snapshot(&self) -> &Snapshot {
@@ -145,6 +154,12 @@ impl Pipeline {
     pub fn live(&self) -> HashSet<Entity> {
         let naming = self.view.naming(&self.last.names);
         naming.rows().cloned().collect()
+    }
+
+    /// Whether it samples.
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        self.session.samples()
     }
 
     /// Ends sampling, and frees what it holds.

@@ -1,11 +1,12 @@
 //! What runs beside a session: lines of JSON, pushes, names, verdicts.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use super::{
     AgentError,
     config::{Config, Names},
     json_lines::JsonLines,
+    ledger::Ledger,
     otlp::Push,
     published::Published,
     rights,
@@ -69,6 +70,17 @@ pub(super) fn resolver(names: &Names) -> Result<Option<Arc<Resolver>>, AgentErro
     };
     let resolver = rights::without(|| Resolver::start(config));
     Ok(Some(Arc::new(resolver.map_err(AgentError::Names)?)))
+}
+
+/// What was exported before a restart; nothing where that is not known.
+pub(super) fn totals(config: &Config, boot: &str) -> Ledger {
+    let load = |directory: &PathBuf| {
+        Ledger::load(boot, directory).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Ledger::default()
+        })
+    };
+    config.state.as_ref().map(load).unwrap_or_default()
 }
 
 pub(super) fn open_json(config: &Config) -> Result<Option<JsonLines>, AgentError> {

@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
-use super::config::{Config, Count, Enabled};
+use super::{
+    config::{Config, Count, Enabled},
+    overhead::Level,
+    run_directory::Switches,
+};
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware},
     join::{Hottest, View},
     machine::{Machine, SysfsError},
     names::resolver::Resolver,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, PipelineError},
     plan::{Plan, Wanted, WantedError},
     session::{
         self, Continuity, PinPlace, Session, SessionError, SpeConfig, SpeError,
         spe::{DEFAULT_FILTERS, SpeEvents},
     },
-    state::{State, boot_id},
+    state::{State, StateError, boot_id},
 };
 
 /// What the kernel counts itself, and what the agent always counts: no counter of the PMU is
@@ -41,15 +45,20 @@ pub enum CountingError {
     Spe(#[from] SpeError),
 }
 
-/// Begins to count on this machine. Tells whether the totals of an earlier session go on.
+/// Begins to count on this machine, at a level of the budget where there is one. Tells whether the
+/// totals of an earlier session go on.
 pub(super) fn start(
     config: &Config,
     resolver: Option<Arc<Resolver>>,
-    with_spe: bool,
+    switches: Switches,
+    level: Option<Level>,
 ) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
-    let plan = plan(&config.count, &machine)?;
-    let spe = match with_spe {
+    let mut plan = plan(&config.count, &machine)?;
+    if let Some(level) = level {
+        plan = plan.with_fewer(level.hardware, level.software);
+    }
+    let spe = match !switches.spe && level.is_none_or(|level| level.samples) {
         true => spe(config, &machine)?,
         false => None,
     };
@@ -78,6 +87,8 @@ pub(super) fn start(
     let mut pipeline = Pipeline::start(session, view, None)?;
     let resumed = state.is_some_and(|state| match pipeline.resume(state) {
         Ok(()) => true,
+        // The ledger goes on with what was exported of the events that are still counted.
+        Err(PipelineError::State(StateError::OtherEvents)) => false,
         Err(error) => {
             tracing::warn!("{error}");
             false

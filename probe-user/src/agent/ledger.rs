@@ -4,26 +4,44 @@
 //! they neither step back where the session ends and another begins, nor where a row joins others
 //! or leaves them.
 
+mod amount;
+mod saved;
+
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::Hash,
     mem,
-    time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
+use self::amount::{Amount, Count, Sum, put};
 use crate::{
-    derive::{Attributes, Counter, Estimate, LiveTime, Metric, Report, Series, Subject, Value},
+    derive::{Attributes, Metric, Report, Series, Subject, Value},
     join::Entity,
 };
 
 /// What was exported so far.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Ledger {
     metrics: Names<(String, String)>,
     attributes: Names<Attributes>,
+    /// Groups of counters by their events. Counts and times of a group belong together only as long
+    /// as its events are the same: another set of them is another group.
+    groups: Names<Vec<String>>,
+    #[serde(with = "saved::accounts")]
     accounts: HashMap<Subject, Account>,
+    /// The number of each group of the plan, in its order.
+    #[serde(skip)]
+    numbers: Vec<u32>,
+    /// A session began that goes on with the totals of the one before.
+    #[serde(skip)]
+    resumed: bool,
 }
 
 /// Numbers of things, from 0 on.
+#[derive(Serialize, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de> + Eq + Hash"))]
 struct Names<T>(HashMap<T, u32>);
 
 impl<T> Default for Names<T> {
@@ -32,7 +50,7 @@ impl<T> Default for Names<T> {
     }
 }
 
-impl<T: Eq + std::hash::Hash> Names<T> {
+impl<T: Eq + Hash> Names<T> {
     fn number(&mut self, of: T) -> u32 {
         let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         *self.0.entry(of).or_insert(next)
@@ -43,34 +61,50 @@ impl<T: Eq + std::hash::Hash> Names<T> {
 type Key = (u32, u32);
 
 /// The counters of a subject.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Account {
     /// In this session, as of the last report.
     session: Vec<(Key, Amount)>,
-    /// Exported.
-    exported: Vec<(Key, Amount)>,
+    /// Exported as counted, by group.
+    counts: Vec<(Key, Count)>,
+    /// Exported estimates, whatever the group.
+    sums: Vec<(Key, Sum)>,
     /// Whether the last report had it.
+    #[serde(skip)]
     seen: bool,
 }
 
-/// What a counter counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Amount {
-    /// When it began.
-    start: Duration,
-    raw: u64,
-    estimate: f64,
-    /// Of the estimate.
-    variance: f64,
-    /// Nanoseconds enabled, running.
-    time: (u64, u64),
+impl Account {
+    /// Adds what a counter gained; it counts in its group, and is estimated in any.
+    fn add(&mut self, [counted, estimated]: [Key; 2], gain: &Amount) -> (Count, Sum) {
+        let count = entry(&mut self.counts, counted);
+        count.add(&gain.count);
+        let sum = entry(&mut self.sums, estimated);
+        sum.add(&gain.sum);
+        (*count, *sum)
+    }
 }
 
 impl Ledger {
-    /// Another session begins: its totals begin at nothing.
-    pub(super) fn begin(&mut self) {
-        for account in self.accounts.values_mut() {
-            account.session = Vec::new();
+    /// Another session begins, with these groups of events: its totals begin at nothing, unless it
+    /// goes on with those of the one before (`resumed`).
+    pub(super) fn begin(&mut self, groups: Vec<Vec<String>>, resumed: bool) {
+        let mut alike: HashMap<Vec<String>, usize> = HashMap::new();
+        let number = |mut events: Vec<String>| {
+            // Of groups that are alike each has its own number.
+            let nth = alike.entry(events.clone()).or_default();
+            if *nth > 0 {
+                events.push(nth.to_string());
+            }
+            *nth += 1;
+            self.groups.number(events)
+        };
+        self.numbers = groups.into_iter().map(number).collect();
+        self.resumed = resumed;
+        if !resumed {
+            for account in self.accounts.values_mut() {
+                account.session = Vec::new();
+            }
         }
     }
 
@@ -78,8 +112,13 @@ impl Ledger {
     /// where subjects were counted before that the report has not.
     pub(super) fn settle(&mut self, report: &mut Report, folded: &HashSet<Entity>) -> bool {
         let keys = self.keys(report);
+        let resumed = mem::take(&mut self.resumed);
         for account in self.accounts.values_mut() {
             account.seen = false;
+            if resumed {
+                // What this session does not count begins at nothing if it is counted again.
+                account.session.retain(|(key, _)| keys.has(*key));
+            }
         }
         let others = Subject::Entity(Entity::Others);
         let mut fold = Fold::default();
@@ -95,28 +134,30 @@ impl Ledger {
                 }
                 continue;
             };
-            let key = (
-                keys.metrics[series.metric as usize],
-                keys.attributes[series.attributes as usize],
-            );
+            let places = (series.metric, series.attributes);
+            let key @ [_, session] = keys.of(places);
             let account = self.accounts.entry(subject.clone()).or_default();
             account.seen = true;
-            let gain = Amount::of(total).since(entry(&mut account.session, key));
-            *entry(&mut account.session, key) = Amount::of(total);
+            let last = entry(&mut account.session, session);
+            let now = Amount::of(total);
+            let gain = now.since(last);
+            *last = now;
             let account = match folds {
                 true => {
-                    entry(&mut fold.gains, key).add(&gain);
+                    fold.gains.entry(places).or_default().add(&gain);
                     self.accounts.entry(others.clone()).or_default()
                 }
                 false => account,
             };
             account.seen = true;
-            let exported = entry(&mut account.exported, key);
-            exported.add(&gain);
-            exported.put(total);
+            let (count, sum) = account.add(key, &gain);
+            put(&count, &sum, total);
         }
         if !folded.is_empty() || self.accounts.contains_key(&others) {
             self.fold(report, &keys, folded, fold);
+        }
+        for attributes in &mut report.attributes {
+            attributes.group = attributes.group.map(|group| self.number(group));
         }
         self.accounts.values().all(|account| account.seen)
     }
@@ -137,21 +178,20 @@ impl Ledger {
         };
         account.seen = true;
         let subject = report.subject(others.clone());
-        for (key, amount) in &account.exported {
-            // A metric that is counted no more is shown no more.
-            let metric = keys.metrics.iter().position(|it| *it == key.0);
-            let attributes = keys.attributes.iter().position(|it| *it == key.1);
-            let (Some(metric), Some(attributes)) = (metric, attributes) else {
-                continue;
-            };
-            let index = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-            let value = Value::Counter(entry(&mut fold.gains, *key).counter(report.start));
-            let total = amount.counter(report.began);
-            report.push(
-                [subject, index(metric), index(attributes)],
-                Ok(value),
-                Some(total),
-            );
+        // A metric that is counted no more is shown no more.
+        let shown = account
+            .counts
+            .iter()
+            .filter_map(|(key, _)| keys.place(*key));
+        let shown: BTreeSet<_> = shown.chain(fold.gains.keys().copied()).collect();
+        for (metric, attributes) in shown {
+            let [counted, estimated] = keys.of((metric, attributes));
+            let gain = fold.gains.remove(&(metric, attributes)).unwrap_or_default();
+            let count = entry(&mut account.counts, counted);
+            let sum = entry(&mut account.sums, estimated);
+            let value = Value::Counter(gain.count.counter(&gain.sum, report.start));
+            let total = count.counter(sum, report.began);
+            report.push([subject, metric, attributes], Ok(value), Some(total));
         }
         if !fold.shares.is_empty() {
             let subject = report.subject(others);
@@ -161,19 +201,28 @@ impl Ledger {
         }
     }
 
+    /// The exported number of a group of the plan.
+    fn number(&self, group: u32) -> u32 {
+        let number = self.numbers.get(group as usize);
+        number.copied().unwrap_or(group)
+    }
+
     fn keys(&mut self, report: &Report) -> Keys {
         let metrics = report.metrics.iter();
         let name = |it: &Metric| (it.name.clone(), it.unit.clone());
-        let attributes = report.attributes.iter();
-        // A counter goes on in another group.
-        let of = |it: &Attributes| Attributes {
-            group: None,
-            ..it.clone()
+        let metrics = metrics.map(|it| self.metrics.number(name(it))).collect();
+        let of = |it: &Attributes| {
+            [it.group.map(|group| self.number(group)), None].map(|group| Attributes {
+                group,
+                ..it.clone()
+            })
         };
+        let attributes: Vec<_> = report.attributes.iter().map(of).collect();
+        let numbers = attributes.into_iter();
         Keys {
-            metrics: metrics.map(|it| self.metrics.number(name(it))).collect(),
-            attributes: attributes
-                .map(|it| self.attributes.number(of(it)))
+            metrics,
+            attributes: numbers
+                .map(|both| both.map(|it| self.attributes.number(it)))
                 .collect(),
         }
     }
@@ -193,20 +242,44 @@ impl Ledger {
 /// What rows that are put together gained in a window.
 #[derive(Default)]
 struct Fold {
-    gains: Vec<(Key, Amount)>,
+    /// By metric and attributes of the report.
+    gains: HashMap<(u32, u32), Amount>,
     shares: Vec<Series>,
 }
 
 /// The numbers of a report's metrics and attributes.
 struct Keys {
     metrics: Vec<u32>,
-    attributes: Vec<u32>,
+    /// With the group, and whatever the group is.
+    attributes: Vec<[u32; 2]>,
 }
 
-fn entry(list: &mut Vec<(Key, Amount)>, key: Key) -> &mut Amount {
+impl Keys {
+    /// Of a metric and attributes of the report: what is counted, and what is estimated.
+    fn of(&self, (metric, attributes): (u32, u32)) -> [Key; 2] {
+        let metric = self.metrics[metric as usize];
+        self.attributes[attributes as usize].map(|it| (metric, it))
+    }
+
+    /// Where the report has what is counted.
+    fn place(&self, key: Key) -> Option<(u32, u32)> {
+        let metric = self.metrics.iter().position(|it| *it == key.0)?;
+        let mut attributes = self.attributes.iter();
+        let attributes = attributes.position(|[counted, _]| *counted == key.1)?;
+        Some((u32::try_from(metric).ok()?, u32::try_from(attributes).ok()?))
+    }
+
+    /// Whether the report may have what is estimated.
+    fn has(&self, key: Key) -> bool {
+        let mut attributes = self.attributes.iter();
+        self.metrics.contains(&key.0) && attributes.any(|[_, estimated]| *estimated == key.1)
+    }
+}
+
+fn entry<T: Default>(list: &mut Vec<(Key, T)>, key: Key) -> &mut T {
     let at = list.iter().position(|(known, _)| *known == key);
     let at = at.unwrap_or_else(|| {
-        list.push((key, Amount::default()));
+        list.push((key, T::default()));
         list.len() - 1
     });
     &mut list[at].1
@@ -229,75 +302,6 @@ fn add_share(sums: &mut Vec<Series>, share: &Series) {
         }
         (sum @ Ok(_), Err(reason)) => drop(mem::replace(sum, Err(reason.clone()))),
         _ => {}
-    }
-}
-
-impl Amount {
-    fn of(counter: &Counter) -> Self {
-        let time = counter.time.unwrap_or_default();
-        Self {
-            start: counter.start,
-            raw: counter.raw,
-            estimate: counter.estimate.value,
-            variance: counter.estimate.error.unwrap_or(0.0).powi(2),
-            time: (time.enabled, time.running),
-        }
-    }
-
-    /// What came since; all of it, where the counter began anew.
-    fn since(&self, before: &Self) -> Self {
-        if self.start != before.start || self.raw < before.raw || self.time.0 < before.time.0 {
-            return *self;
-        }
-        Self {
-            start: self.start,
-            raw: self.raw - before.raw,
-            estimate: (self.estimate - before.estimate).max(0.0),
-            variance: (self.variance - before.variance).max(0.0),
-            time: (
-                self.time.0 - before.time.0,
-                self.time.1.saturating_sub(before.time.1),
-            ),
-        }
-    }
-
-    fn add(&mut self, gain: &Self) {
-        self.raw = self.raw.saturating_add(gain.raw);
-        self.estimate += gain.estimate;
-        self.variance += gain.variance;
-        self.time.0 = self.time.0.saturating_add(gain.time.0);
-        self.time.1 = self.time.1.saturating_add(gain.time.1);
-    }
-
-    /// A counter of this that began at `start`.
-    fn counter(&self, start: Duration) -> Counter {
-        let mut counter = Counter {
-            start,
-            raw: 0,
-            estimate: Estimate {
-                error: (self.variance > 0.0).then_some(0.0),
-                ..Estimate::exact(0.0)
-            },
-            time: (self.time.0 > 0).then(LiveTime::default),
-        };
-        self.put(&mut counter);
-        counter
-    }
-
-    /// Makes it the total of a counter.
-    fn put(&self, total: &mut Counter) {
-        total.raw = self.raw;
-        let estimate = &mut total.estimate;
-        // An interval keeps its distance from the estimate.
-        let moved = self.estimate - estimate.value;
-        estimate.interval = estimate
-            .interval
-            .map(|(low, high)| (low + moved, high + moved));
-        estimate.value = self.estimate;
-        estimate.error = estimate.error.map(|_| self.variance.sqrt());
-        if let Some(time) = &mut total.time {
-            (time.enabled, time.running) = self.time;
-        }
     }
 }
 

@@ -12,6 +12,7 @@ mod json_lines;
 mod ledger;
 #[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;
+mod overhead;
 mod own;
 mod published;
 mod rights;
@@ -130,7 +131,9 @@ async fn serve(options: Options, config: Config) -> Result<(), AgentError> {
                 }
                 notify(&[NotifyState::Ready]);
             }
-            _ = timer.tick() => running.window(),
+            _ = timer.tick() => if let Some(interval) = running.window() {
+                timer = every(interval);
+            },
             () = tick(&mut watchdog) => notify(&[NotifyState::Watchdog]),
             () = running.event() => {}
         }

@@ -1,15 +1,19 @@
 //! A running agent: its windows, and what changes them.
 
+mod budget;
+mod reload;
+
 use std::{io, mem, sync::Arc, time::Duration};
 
 use super::{
     AgentError, Kept, Options, RunDirectory,
-    beside::{neighbours, open_json, push, resolver, say_verdict},
+    beside::{neighbours, open_json, push, resolver, say_verdict, totals},
     config::{Config, Enabled},
     counting, folded,
     json_lines::JsonLines,
     ledger::Ledger,
     otlp::Push,
+    overhead::{Governor, measure::Mark},
     own::Own,
     published::Published,
     rights,
@@ -24,9 +28,6 @@ use crate::{
     state::boot_id,
     sys::heap,
 };
-
-/// Settings that only a new start can change.
-const FIXED: &str = "http.listen, http.web_config and run.directory change with a restart only";
 
 /// How long the end waits for a collector.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -48,6 +49,10 @@ pub(super) struct Running {
     switches: Switches,
     /// None where nothing is counted now.
     pipeline: Option<Pipeline>,
+    /// Keeps counting within `max_overhead`, where that is set.
+    governor: Option<Governor>,
+    /// Where what counting takes is measured from.
+    mark: Option<Mark>,
     /// What was said last of why nothing is counted.
     said: Option<String>,
     /// Shown while nothing is counted.
@@ -78,20 +83,23 @@ impl Running {
         let json = open_json(&config)?;
         let resolver = resolver(&config.names)?;
         let push = push(&config, &published)?;
+        let boot = boot_id(&Machine::this());
         let mut running = Self {
+            ledger: totals(&config, &boot),
             exposition: Exposition::new(&config.series.labels),
             options,
             switches: directory.switches(),
             config,
             directory,
-            boot: boot_id(&Machine::this()),
+            boot,
             save_fails: false,
             neighbours: None,
             resolver,
             pipeline: None,
+            governor: None,
+            mark: None,
             said: None,
             empty: Report::default(),
-            ledger: Ledger::default(),
             json,
             push,
             own: Own::new(),
@@ -138,13 +146,16 @@ impl Running {
         }
     }
 
-    /// Ends the window and publishes it.
-    pub(super) fn window(&mut self) {
+    /// Ends the window and publishes it; the interval where it is another one from here on.
+    pub(super) fn window(&mut self) -> Option<Duration> {
         self.follow_files();
         if self.pipeline.is_none() && !self.switches.all {
             self.begin_again();
         }
         self.own.pulls();
+        if let Some(mark) = &mut self.mark {
+            mark.pulls();
+        }
         match self.pipeline.as_mut().map(Pipeline::advance) {
             Some(Ok(())) => {
                 self.settle();
@@ -152,31 +163,11 @@ impl Running {
                 self.publish();
                 self.own.pulled();
                 self.say(None);
+                return self.keep_budget();
             }
             Some(Err(error)) => self.failed(&error),
             None => self.publish(),
         }
-    }
-
-    /// Follows a changed configuration; the interval where it is another one.
-    pub(super) fn reload(&mut self) -> Option<Duration> {
-        let reopened = self.json.as_mut().map(JsonLines::reopen);
-        if let Some(Err(error)) = reopened {
-            tracing::warn!("cannot open the file of JSON lines again: {error}");
-        }
-        let refused = match self.options.sources.read() {
-            Ok(config) => match self.take(config) {
-                Ok(interval) => {
-                    tracing::info!("reloaded the configuration");
-                    self.own.health.reloads += 1;
-                    return interval;
-                }
-                Err(why) => why,
-            },
-            Err(error) => error.to_string(),
-        };
-        tracing::error!("the settings stay as they are: {refused}");
-        self.own.health.refused_reloads += 1;
         None
     }
 
@@ -194,61 +185,6 @@ impl Running {
             pipeline.keep_pins();
         }
         self.pipeline = None;
-    }
-
-    /// Takes a new configuration, or says why not.
-    fn take(&mut self, config: Config) -> Result<Option<Duration>, String> {
-        if config.http != self.config.http || config.run != self.config.run {
-            return Err(FIXED.to_owned());
-        }
-        let json = match config.json != self.config.json {
-            true => Some(open_json(&config).map_err(|error| error.to_string())?),
-            false => None,
-        };
-        let interval = (config.interval != self.config.interval).then_some(config.interval);
-        // A session keeps the resolver and the pins it began with.
-        let counts = |config: &Config| {
-            let names = (config.names.clone(), config.pins.path.clone());
-            (config.count.clone(), config.spe, names, config.verdict)
-        };
-        let counted = counts(&config) != counts(&self.config) && self.pipeline.is_some();
-        if counted && self.options.drop_all {
-            return Err(
-                "what is counted cannot change, since all capabilities were given up \
-                 (--drop-all): start it again"
-                    .to_owned(),
-            );
-        }
-        let asks_others = config.names != self.config.names;
-        let resolver = match asks_others {
-            true => resolver(&config.names).map_err(|error| error.to_string())?,
-            false => self.resolver.clone(),
-        };
-        let pushes_otherwise =
-            config.otlp != self.config.otlp || config.series.labels != self.config.series.labels;
-        let push = pushes_otherwise.then(|| push(&config, &self.published));
-        let push = push.transpose().map_err(|error| error.to_string())?;
-        let labels = Exposition::new(&config.series.labels);
-        let before = (
-            mem::replace(&mut self.config, config),
-            mem::replace(&mut self.resolver, resolver),
-        );
-        if counted {
-            self.pause();
-            if let Err(error) = self.begin() {
-                (self.config, self.resolver) = before;
-                self.begin_again();
-                return Err(error.to_string());
-            }
-        }
-        if let Some(push) = push {
-            self.push = push;
-        }
-        self.exposition = labels;
-        if let Some(json) = json {
-            self.json = json;
-        }
-        Ok(interval)
     }
 
     /// Does what the files in the run directory say.
@@ -275,7 +211,8 @@ impl Running {
                 tracing::info!("sampling ended: the run directory has a file spe.off");
             }
         } else if before.spe && !now.spe && self.config.spe.enabled != Enabled::Off {
-            // The buffers come with a session.
+            // The buffers come with a session, and what there is to give up.
+            self.governor = None;
             self.pause();
             self.begin_again();
         }
@@ -297,13 +234,13 @@ impl Running {
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
         let resolver = self.resolver.clone();
-        let (pipeline, resumed) = counting::start(&self.config, resolver, !self.switches.spe)?;
-        if !resumed {
-            self.ledger.begin();
-        }
+        let level = self.governor.as_ref().map(Governor::level);
+        let (pipeline, resumed) = counting::start(&self.config, resolver, self.switches, level)?;
+        self.ledger.begin(pipeline.plan().opened(), resumed);
         self.neighbours = neighbours(&self.config, pipeline.plan());
         self.own.health.sessions += 1;
         self.pipeline = Some(pipeline);
+        self.govern();
         heap::give_back();
         Ok(())
     }
@@ -369,7 +306,10 @@ impl Running {
         let (Some(pipeline), Some(directory)) = (&self.pipeline, &self.config.state) else {
             return;
         };
-        let saved = pipeline.save(&self.boot, directory);
+        let saved = pipeline.save(&self.boot, directory).and_then(|()| {
+            self.ledger.save(&self.boot, directory)?;
+            Ok(())
+        });
         match (&saved, self.save_fails) {
             (Err(error), false) => tracing::warn!("{error}"),
             (Ok(()), true) => tracing::info!("totals are saved again"),

@@ -24,6 +24,17 @@ pub struct AgentHealth {
     pub series: Option<u64>,
     /// Rows of the last window that are folded into one.
     pub folded: u64,
+    /// Parts per million of a CPU that the programs and the agent took in the last windows, where
+    /// there is a budget.
+    pub overhead_ppm: Option<u64>,
+    /// The budget.
+    pub overhead_budget_ppm: Option<u64>,
+    /// What is given up for it: 0 is nothing.
+    pub overhead_level: Option<u64>,
+    /// 1 while the budget is not kept though everything was given up that can be.
+    pub overhead_exceeded: Option<u64>,
+    /// Changes of the level.
+    pub overhead_changes: u64,
     /// Answers with metrics.
     pub scrapes: u64,
     /// Time until these were ready.

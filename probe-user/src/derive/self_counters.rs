@@ -174,6 +174,15 @@ self_counters! {
         Gauge "agent_series" "" = |it| it.series, "Series of the last window";
         Gauge "agent_folded_containers" "" = |it| it.folded,
             "Rows of the last window that are in the row `other`, by `series.max`";
+        Gauge "agent_overhead_ppm" "ppm" = |it| it.overhead_ppm,
+            "Part of a CPU's time that the programs, where they took most, and this process took \
+             in the last windows, where `max_overhead` is set";
+        Gauge "agent_overhead_budget_ppm" "ppm" = |it| it.overhead_budget_ppm, "`max_overhead`";
+        Gauge "agent_overhead_level" "" = |it| it.overhead_level,
+            "What is given up to keep to it: 0 is nothing";
+        Gauge "agent_overhead_exceeded" "" = |it| it.overhead_exceeded,
+            "1 while it is exceeded with nothing left to give up";
+        Counter "agent_overhead_changes" "" = |it| it.overhead_changes, "Changes of that level";
         Counter "agent_scrapes" "" = |it| it.scrapes, "Answers with metrics";
         Counter "agent_scrape_ns" "ns" = |it| it.scrape_nanos, "Time until these were ready";
         Counter "agent_connections" "" = |it| it.connections, "Connections that were accepted";

@@ -1,6 +1,7 @@
 //! Series: the subject of a value, its metric, and the attributes that tell it from others.
 
 use probe_common::spe::Class;
+use serde::{Deserialize, Serialize};
 
 use super::{Counter, Estimate, Method, Reason, Value};
 use crate::{catalogue::Place, join::Entity, window::Served};
@@ -22,7 +23,7 @@ pub struct Series {
 }
 
 /// The subject of a value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Subject {
     /// A row of the view.
     Entity(Entity),
@@ -87,7 +88,7 @@ pub enum Kind {
 }
 
 /// What tells series of one subject and metric apart, and the method of their values.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Attributes {
     /// Of a share: the socket.
     pub socket: Option<u32>,

@@ -1,5 +1,6 @@
 //! Values of series: numbers, with their error and method.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
 
 use crate::{formula::NoValue, join::share, window::LiveTime};
@@ -40,7 +41,7 @@ pub struct Estimate {
 }
 
 /// How a value is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Method {
     /// Counted; where the counters took turns, for a part of the time ([`Estimate::live`]).
     #[default]

@@ -4,6 +4,7 @@
 mod capacity;
 mod defaults;
 mod error;
+mod fewer;
 mod pack;
 mod planner;
 mod recorded;

@@ -1,11 +1,11 @@
 //! What reading a counter takes on this machine: some 50 ns where the core is asked, microseconds
 //! where a hypervisor answers for it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter::repeat};
 
 use probe_common::SLOTS;
 
-use super::{Session, SessionError, object::READ_COST};
+use super::{Session, SessionError, object::READ_COST, spe::Spe};
 use crate::{plan::Plan, snapshot::ReadCost};
 
 /// The least of so many runs is that of a reading which nothing disturbed.
@@ -24,7 +24,35 @@ impl ReadCosts {
     }
 }
 
+/// What the programs did on a CPU since the session began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuWork {
+    /// Runs of the hook.
+    pub runs: u64,
+    /// Those that charged a slice.
+    pub charges: u64,
+    /// Nanoseconds spent on samples.
+    pub sampling: u64,
+}
+
 impl Session {
+    /// What the programs did, by possible CPU; of samples as of the last time they were read.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel refuses to show the programs' state.
+    pub fn work(&self) -> Result<Vec<CpuWork>, SessionError> {
+        let sampled = self.spe.as_ref().map(Spe::nanos).unwrap_or_default();
+        let sampled = sampled.into_iter().chain(repeat(0));
+        let states = self.states()?.into_iter().zip(sampled);
+        let work = states.map(|(state, sampling)| CpuWork {
+            runs: state.counts.runs,
+            charges: state.counts.charges,
+            sampling,
+        });
+        Ok(work.collect())
+    }
+
     /// Reads each counter of the first CPU of each kind of core a few times: those of a group in
     /// turns are counted as the one that is live.
     pub(super) fn measure_reads(&mut self) -> Result<(), SessionError> {

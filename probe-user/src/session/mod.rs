@@ -43,6 +43,7 @@ pub(crate) use self::{
 pub use self::{
     command::{Command, RunningCommand},
     config::Config,
+    cost::CpuWork,
     error::SessionError,
     own_cgroup::OwnCgroup,
     pins::{Continuity, PinError, PinPlace, unpin},

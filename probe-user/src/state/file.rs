@@ -13,16 +13,18 @@ use std::{
 };
 
 use rustix::fs::OFlags;
+use serde::{Serialize, de::DeserializeOwned};
 use twox_hash::XxHash64;
 
 use super::{State, StateError};
 use crate::snapshot::layout;
 
-/// The name of the file in its directory.
-const NAME: &str = "totals";
+/// A file of a state's directory, by name. It holds one value, for this boot of the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct StateFile(pub &'static str);
 
-/// While it is written.
-const UNFINISHED: &str = "totals.new";
+/// That of totals.
+const TOTALS: StateFile = StateFile("totals");
 
 /// To be raised with every change of what a state holds: its bytes do not tell what they are.
 const FORMAT: u32 = 1;
@@ -46,38 +48,7 @@ impl State<'_> {
     ///
     /// Where the file cannot be written; the one that was saved before stays.
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
-        let (unfinished, path) = (directory.join(UNFINISHED), directory.join(NAME));
-        let save = || {
-            fs::create_dir_all(directory)?;
-            let options = |options: &mut OpenOptions| options.write(true).truncate(true).clone();
-            let mut options = options(OpenOptions::new().create(true));
-            // Names of containers are nobody else's business. No link is followed.
-            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-            options.mode(0o600).custom_flags(flags.bits().cast_signed());
-            self.write(&mut BufWriter::new(options.open(&unfinished)?))?;
-            fs::rename(&unfinished, &path)
-        };
-        save().map_err(|source| {
-            let _ = fs::remove_file(&unfinished);
-            StateError::Save { path, source }
-        })
-    }
-
-    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut out = Summed {
-            out,
-            sum: XxHash64::with_seed(0),
-            failed: None,
-        };
-        writeln!(out, "{MARK}{}", known_format())?;
-        let written = postcard::to_io(self, &mut out).map(drop);
-        let Summed { out, sum, failed } = out;
-        // postcard does not say what the writer said.
-        if let Err(error) = written {
-            return Err(failed.unwrap_or_else(|| io::Error::other(error)));
-        }
-        out.write_all(&sum.finish().to_le_bytes())?;
-        out.flush()
+        TOTALS.save(directory, self)
     }
 }
 
@@ -88,7 +59,47 @@ impl State<'static> {
     ///
     /// Where there is one that totals cannot go on with: they begin anew.
     pub fn load(directory: &Path, boot: &str) -> Result<Option<Self>, StateError> {
-        let path = directory.join(NAME);
+        TOTALS.load(directory, |state: &Self| state.boot == boot)
+    }
+}
+
+impl StateFile {
+    /// Saves a value in a directory, which is made where it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be written; the one that was saved before stays.
+    pub fn save(self, directory: &Path, value: &impl Serialize) -> Result<(), StateError> {
+        let path = directory.join(self.0);
+        // While it is written.
+        let unfinished = path.with_extension("new");
+        let save = || {
+            fs::create_dir_all(directory)?;
+            let options = |options: &mut OpenOptions| options.write(true).truncate(true).clone();
+            let mut options = options(OpenOptions::new().create(true));
+            // Names of containers are nobody else's business. No link is followed.
+            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            options.mode(0o600).custom_flags(flags.bits().cast_signed());
+            write(value, &mut BufWriter::new(options.open(&unfinished)?))?;
+            fs::rename(&unfinished, &path)
+        };
+        save().map_err(|source| {
+            let _ = fs::remove_file(&unfinished);
+            StateError::Save { path, source }
+        })
+    }
+
+    /// The value that was saved in a directory; None where none was.
+    ///
+    /// # Errors
+    ///
+    /// Where there is one that is not of this boot, or cannot be read.
+    pub fn load<T: DeserializeOwned>(
+        self,
+        directory: &Path,
+        is_of_boot: impl Fn(&T) -> bool,
+    ) -> Result<Option<T>, StateError> {
+        let path = directory.join(self.0);
         let failed = |source| StateError::Read {
             path: path.clone(),
             source,
@@ -106,23 +117,40 @@ impl State<'static> {
                 known,
             });
         }
-        let state = Self::parse(&bytes).ok_or_else(|| StateError::Damaged(path.clone()))?;
-        if state.boot != boot {
-            return Err(StateError::OtherBoot(path));
+        let value = parse(&bytes).ok_or_else(|| StateError::Damaged(path.clone()))?;
+        match is_of_boot(&value) {
+            true => Ok(Some(value)),
+            false => Err(StateError::OtherBoot(path)),
         }
-        Ok(Some(state))
     }
+}
 
-    /// None where the bytes are not those that were written.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        let (bytes, sum) = bytes.split_last_chunk::<SUM>()?;
-        if XxHash64::oneshot(0, bytes) != u64::from_le_bytes(*sum) {
-            return None;
-        }
-        let line = bytes.iter().position(|byte| *byte == b'\n')?;
-        let (state, rest) = postcard::take_from_bytes(&bytes[line + 1..]).ok()?;
-        rest.is_empty().then_some(state)
+pub(super) fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    let mut out = Summed {
+        out,
+        sum: XxHash64::with_seed(0),
+        failed: None,
+    };
+    writeln!(out, "{MARK}{}", known_format())?;
+    let written = postcard::to_io(value, &mut out).map(drop);
+    let Summed { out, sum, failed } = out;
+    // postcard does not say what the writer said.
+    if let Err(error) = written {
+        return Err(failed.unwrap_or_else(|| io::Error::other(error)));
     }
+    out.write_all(&sum.finish().to_le_bytes())?;
+    out.flush()
+}
+
+/// None where the bytes are not those that were written.
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let (bytes, sum) = bytes.split_last_chunk::<SUM>()?;
+    if XxHash64::oneshot(0, bytes) != u64::from_le_bytes(*sum) {
+        return None;
+    }
+    let line = bytes.iter().position(|byte| *byte == b'\n')?;
+    let (value, rest) = postcard::take_from_bytes(&bytes[line + 1..]).ok()?;
+    rest.is_empty().then_some(value)
 }
 
 /// The bytes of a file: None where there is none, and Some(None) where it cannot be ours.

@@ -27,8 +27,8 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 use probe_common::CgroupId;
 use serde::{Deserialize, Serialize};
 
-pub use self::error::StateError;
 use self::plan::{Counts, Places};
+pub use self::{error::StateError, file::StateFile};
 use crate::{
     join::{Joined, Rows, View},
     machine::Machine,

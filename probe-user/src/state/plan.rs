@@ -28,14 +28,10 @@ pub(super) struct Places {
 
 impl Counts {
     pub(super) fn of(plan: &Plan) -> Self {
-        let event = |planned: &Planned| {
-            let opened = (&planned.counter, planned.exclude);
-            serde_json::to_string(&opened).expect("plain data")
-        };
-        let group = |group: &Vec<Planned>| group.iter().map(event).collect();
+        let group = |group: &Vec<Planned>| group.iter().map(Planned::opened).collect();
         Self {
             groups: plan.groups.iter().map(group).collect(),
-            uncore: plan.uncore.iter().map(event).collect(),
+            uncore: plan.uncore.iter().map(Planned::opened).collect(),
         }
     }
 }

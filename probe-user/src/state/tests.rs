@@ -98,7 +98,7 @@ fn saved(now: &Snapshot) -> Vec<u8> {
     let joined = view().join(&plan(), &window, None);
     let mut bytes = Vec::new();
     let state = State::of(BOOT, 7, &plan(), now, &window, &joined);
-    state.write(&mut bytes).unwrap();
+    file::write(&state, &mut bytes).unwrap();
     bytes
 }
 
@@ -128,7 +128,7 @@ proptest! {
         let next = window.next(&first, &now, &plan());
         let whole = view().join(&plan(), &next, Some(&joined));
 
-        let state = State::parse(&saved(&first)).unwrap();
+        let state = file::parse::<State<'static>>(&saved(&first)).unwrap();
         let owners: Vec<CgroupId> = first.rows.keys().map(|key| key.cgroup).collect();
         prop_assert_eq!(state.owners().into_iter().collect::<Vec<_>>(), owners);
         prop_assert_eq!(state.names(), &*first.names);
@@ -145,7 +145,7 @@ proptest! {
         counts in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 40), 1..6),
     ) {
         let (first, now): (Vec<u64>, Vec<u64>) = counts.iter().copied().unzip();
-        let state = State::parse(&saved(&snapshot(10, &first))).unwrap();
+        let state = file::parse::<State<'static>>(&saved(&snapshot(10, &first))).unwrap();
         let (_, joined) = state.resume(&snapshot(20, &now), 8, &plan(), &view()).unwrap();
         for ((_, total, since), (first, now)) in totals(&joined).iter().zip(&counts) {
             prop_assert_eq!(seen(total)[0], first + now);
@@ -163,19 +163,19 @@ proptest! {
         } else {
             bytes[at] ^= 1 << bit;
         }
-        prop_assert!(State::parse(&bytes).is_none());
+        prop_assert!(file::parse::<State<'static>>(&bytes).is_none());
     }
 
     #[test]
     fn noise_is_no_state(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        prop_assert!(State::parse(&bytes).is_none());
+        prop_assert!(file::parse::<State<'static>>(&bytes).is_none());
     }
 }
 
 /// What a session counted on its uncore PMUs before its first snapshot is not lost.
 #[test]
 fn uncore_counters_begin_with_their_session() {
-    let state = State::parse(&saved(&snapshot(10, &[1]))).unwrap();
+    let state = file::parse::<State<'static>>(&saved(&snapshot(10, &[1]))).unwrap();
     let (window, _) = state
         .resume(&snapshot(30, &[1]), 8, &plan(), &view())
         .unwrap();
@@ -246,7 +246,7 @@ fn a_file_that_is_none_is_refused_in_a_sentence() {
 fn a_save_replaces_the_file_as_a_whole() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("made");
-    let state = State::parse(&saved(&snapshot(10, &[5]))).unwrap();
+    let state = file::parse::<State<'static>>(&saved(&snapshot(10, &[5]))).unwrap();
     // What a process that was killed has left.
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("totals.new"), vec![7; 1 << 20]).unwrap();

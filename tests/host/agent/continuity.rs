@@ -47,6 +47,30 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
     let now = used(&reloaded, &id).unwrap();
     assert!(now > last + 0.04, "{now} after {last}");
     last = now;
+    // Another group: its counts and its times begin together.
+    let group = |series: &Series, event: &str| {
+        let event = format!("event=\"{event}\"");
+        let parts = ["pmuscope_events_", "total{", &name, &event, "group="];
+        let mut names = series.keys();
+        let found = names.find(|it| parts.iter().all(|part| it.contains(part)));
+        let label = found.unwrap().split_once("group=\"").unwrap().1;
+        label.split_once('"').unwrap().0.to_owned()
+    };
+    let of_clock = group(&reloaded, "task-clock");
+    assert_ne!(group(&first, "task-clock"), of_clock);
+    assert_eq!(group(&reloaded, "minor-faults"), of_clock);
+    let of_group = format!("group=\"{of_clock}\"");
+    let time = |family: &str, event: &str| {
+        let found = find(&reloaded, &[family, &name, &of_group, event]);
+        found.unwrap_or_else(|| panic!("no {family} in {reloaded:?}"))
+    };
+    let raw = time("pmuscope_events_seconds_total{", "event=\"task-clock\"");
+    let enabled = time("_enabled_seconds_total{", "");
+    let running = time("_running_seconds_total{", "");
+    for (what, seconds) in [("enabled", enabled), ("running", running)] {
+        let off = (raw / seconds - 1.0).abs();
+        assert!(off < 0.02, "{raw} s counted in {seconds} s {what}");
+    }
 
     // Labels and intervals: the same session.
     let labelled = "interval = \"200ms\"\n[count]\nevents = [\"task-clock,minor-faults\"]\n\

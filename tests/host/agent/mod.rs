@@ -4,6 +4,7 @@ mod attributes;
 mod configuration;
 mod continuity;
 mod json;
+mod overhead;
 mod process;
 mod requests;
 mod restart;

@@ -77,6 +77,48 @@ fn totals_go_on_after_a_kill() {
     assert!(gained < 0.045, "{gained}");
 }
 
+/// The row of all that are too many goes on too, with what those in it counted that have ended.
+#[test]
+fn the_folded_row_goes_on_after_a_kill() {
+    let Some(_machine) = machine() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let config = format!(
+        "interval = \"200ms\"\n[state]\npath = {:?}\n[series]\nmax = 1\n",
+        state.path()
+    );
+    let given = Given {
+        config: &config,
+        ..Given::default()
+    };
+    let pods = TestCgroup::new("folded");
+    let container = |at| pods.child(&format!("docker-{}.scope", container_id(at)));
+    let (stays, ends) = (container(20), container(21));
+    let others = |series: &Series| {
+        let family = "pmuscope_events_estimated_seconds_total{";
+        find(series, &[family, "kind=\"other\"", "event=\"task-clock\""])
+    };
+    let mut agent = Agent::with(&given, |_| {});
+    stays.load("burn 0 30").finish();
+    ends.load("burn 0 60").finish();
+    let mut before = agent.wait_until(|series| others(series).is_some_and(|it| it >= 0.085));
+    drop(ends);
+    agent.next_window();
+    agent.next_window();
+    for _ in 0..2 {
+        let last = others(&before).unwrap();
+        agent.signal(Signal::KILL);
+        agent.ended();
+        agent = Agent::with(&given, |_| {});
+        stays.load("burn 0 30").finish();
+        let after = agent.wait_until(|series| others(series).is_some_and(|it| it > last + 0.02));
+        before.retain(|name, _| !name.starts_with("pmuscope_self_"));
+        assert_no_step_back(&before, &after);
+        before = after;
+    }
+    // Each 30 ms once, and those of the one that ended; others may have run beside them.
+    assert!(others(&before).unwrap() >= 0.14);
+}
+
 fn own_of(agent: &Agent, name: &str) -> f64 {
     let series = agent.series();
     find(&series, &[&format!("pmuscope_self_{name}")]).unwrap()

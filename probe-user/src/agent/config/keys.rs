@@ -29,6 +29,13 @@ const KEYS: &[Key] = &[
         config.interval = interval;
         Ok(())
     }),
+    key("max_overhead", |config, given| {
+        config.max_overhead = match given.to::<String>().as_deref() {
+            Ok("off") => None,
+            _ => Some(percent(&given)?),
+        };
+        Ok(())
+    }),
     key("count.events", |config, given| {
         config.count.events = lists(&given)?;
         Ok(())

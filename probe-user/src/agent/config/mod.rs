@@ -34,6 +34,8 @@ pub const PREFIX: &str = "PMUSCOPE_AGENT_";
 pub struct Config {
     /// Time between two pulls.
     pub interval: Duration,
+    /// Share of a CPU that the programs and the agent may take together; None: no budget.
+    pub max_overhead: Option<f64>,
     /// What is counted.
     pub count: Count,
     /// Sampling of memory accesses.
@@ -178,6 +180,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(10),
+            max_overhead: None,
             count: Count {
                 events: Vec::new(),
                 metrics: Vec::new(),

@@ -14,7 +14,7 @@ use crate::{
     emit::Exposition,
     join::Entity,
     machine::Pmus,
-    plan::Capacity,
+    plan::{Capacity, CountSource},
     snapshot::{SpeCounts, UncoreReading},
     sys::tree::fixture,
     window::{self, Counted, Owner, Served, SpeUsage, Usage, Window, sampled_window},
@@ -22,6 +22,18 @@ use crate::{
 
 /// Of all recorded machines: the profile by name of the tree and the chip, on so many sockets.
 fn planned(tree: &str, chip: &str, sockets: u32) -> Plan {
+    planned_as(tree, chip, sockets, |count, told| {
+        of_profile(count, told).unwrap()
+    })
+}
+
+/// What is wanted, on such a machine.
+fn planned_as(
+    tree: &str,
+    chip: &str,
+    sockets: u32,
+    wanted: impl Fn(&Count, &Hardware) -> Wanted,
+) -> Plan {
     let pmus = Pmus::read(&fixture(&format!("sysfs/{tree}"))).unwrap();
     let told = Hardware {
         sockets: Some(sockets),
@@ -31,7 +43,7 @@ fn planned(tree: &str, chip: &str, sockets: u32) -> Plan {
     let count = Config::default().count;
     assert_eq!(count.reserve_counters, 1);
     let capacity = Capacity::documented(&catalogue, &told, &pmus, count.reserve_counters);
-    let wanted = of_profile(&count, &told).unwrap();
+    let wanted = wanted(&count, &told);
     let plan = wanted.packed(
         &pmus,
         &catalogue,
@@ -104,6 +116,66 @@ fn on_spr_it_is_one_group_without_turns() {
         let named: Vec<&str> = plan.weights.iter().map(|weight| &*weight.name).collect();
         assert_eq!(named, weights, "{sockets} sockets");
         assert!(!plan.uncore.is_empty());
+    }
+}
+
+/// What a smaller budget leaves of a plan is one that can be counted.
+#[test]
+fn a_plan_with_fewer_counters_is_whole() {
+    let grace = planned("grace", "grace-hopper", 1);
+    assert_eq!(grace.reads(), (6, 3));
+    let one = grace.clone().with_fewer(1, 3);
+    assert_eq!(groups(&one), [SOFTWARE_EVENTS.to_vec(), vec!["cycles"]]);
+    assert!(one.weights.is_empty(), "what tells shares is not counted");
+    let none = grace.clone().with_fewer(0, 1);
+    assert_eq!(groups(&none), [["task-clock"]]);
+    assert_eq!(groups(&grace.clone().with_fewer(6, 3)), groups(&grace));
+    assert_eq!(grace.clone().with_fewer(6, 3).weights, grace.weights);
+
+    let all = |count: &Count, _: &Hardware| Wanted {
+        metrics: vec!["all".to_owned()],
+        ..by_name(count)
+    };
+    let turns = planned_as("spr", "sapphire-rapids", 2, all);
+    assert!(turns.rotated > 1);
+    let (hardware, software) = turns.reads();
+    for kept in [
+        (hardware, software),
+        (hardware / 2, software),
+        (1, software),
+        (0, 1),
+    ] {
+        let fewer = turns.clone().with_fewer(kept.0, kept.1);
+        assert_eq!(fewer.reads(), kept);
+        assert!(fewer.rotated <= fewer.groups.len());
+        assert!(fewer.groups.iter().all(|group| !group.is_empty()));
+        // Each place is one of this plan, and what is computed needs no other.
+        let is_there = |place: CountSource| match place {
+            CountSource::Core { group, at } => at < fewer.groups[group].len(),
+            CountSource::Uncore { at } => at < fewer.uncore.len(),
+            CountSource::Duration | CountSource::Sampled(_) => true,
+        };
+        assert!(fewer.columns.iter().all(|column| is_there(column.place)));
+        let planned = fewer.groups.iter().flatten().chain(&fewer.uncore);
+        for planned in planned {
+            // The column of a counter is that of the same event as before.
+            let before = turns.groups.iter().flatten().chain(&turns.uncore);
+            let mut before = before.filter(|it| it.opened() == planned.opened());
+            let name = &fewer.columns[planned.column].name;
+            assert!(
+                before.any(|it| turns.columns[it.column].name == *name),
+                "{name}"
+            );
+        }
+        for metric in &fewer.metrics.list {
+            let sources = metric.sources.iter().flatten();
+            let mut events = sources.flat_map(|source| &source.events);
+            assert!(
+                events.all(|(_, place)| is_there(*place)),
+                "{}",
+                metric.metric.name
+            );
+        }
     }
 }
 

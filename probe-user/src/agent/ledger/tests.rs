@@ -1,9 +1,11 @@
 //! Totals over sessions, and over rows that are put together and taken apart.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::derive::{Counting, Kind};
+use crate::derive::{Counter, Counting, Estimate, Kind, LiveTime};
 
 fn container(id: u8) -> Entity {
     Entity::Container {
@@ -64,7 +66,7 @@ fn totals_go_on_in_the_next_session() {
     let mut first = report(&[(1, 0, 100)]);
     ledger.settle(&mut first, &folded(&[]));
     assert_eq!(raw(&first, &container(1)), Some(100));
-    ledger.begin();
+    ledger.begin(Vec::new(), false);
     // Less than before, and then more than before.
     for (counted, expected) in [(30, 130), (150, 250)] {
         let mut next = report(&[(1, 50, counted)]);
@@ -91,7 +93,7 @@ fn a_row_that_began_anew_in_a_session_goes_on_too() {
 fn what_is_gone_is_forgotten_and_what_is_idle_is_not() {
     let mut ledger = Ledger::default();
     ledger.settle(&mut report(&[(1, 0, 100), (2, 0, 7)]), &folded(&[]));
-    ledger.begin();
+    ledger.begin(Vec::new(), false);
     assert!(!ledger.settle(&mut report(&[]), &folded(&[])));
     ledger.forget(&folded(&[1]));
     let mut next = report(&[(1, 5, 1), (2, 5, 1)]);
@@ -113,6 +115,196 @@ fn folded_rows_are_one() {
     assert_eq!(of_window.counter().unwrap().raw, 12);
 }
 
+/// A report in which a container counted these events in groups: by name, with the group, what was
+/// counted and for how long, since the session began.
+fn in_groups(events: &[(&str, u32, u64, u64)]) -> Report {
+    let mut report = Report::of_agent();
+    let subject = report.subject(Subject::Entity(container(1)));
+    for (name, group, raw, time) in events {
+        let metric = report.add_metric(Metric {
+            name: (*name).to_owned(),
+            help: String::new(),
+            unit: String::new(),
+            kind: Kind::Counter,
+            counting: Counting::Event(1.0),
+        });
+        let attributes = report.add_attributes(Attributes {
+            group: Some(*group),
+            ..Attributes::default()
+        });
+        let total = Counter {
+            start: Duration::ZERO,
+            raw: *raw,
+            estimate: Estimate::exact(*raw as f64),
+            time: Some(LiveTime {
+                enabled: *time,
+                running: *time,
+            }),
+        };
+        let value = Ok(Value::Counter(total));
+        report.push([subject, metric, attributes], value, Some(total));
+    }
+    report
+}
+
+/// By event: its group, what was counted, for how long, and what is estimated.
+fn exported(report: &Report) -> Vec<(&str, u32, u64, u64, f64)> {
+    let series = report.series.iter().map(|series| {
+        let total = report.total(series).unwrap();
+        (
+            report.metric(series).name.as_str(),
+            report.attributes(series).group.unwrap(),
+            total.raw,
+            total.time.unwrap().enabled,
+            total.estimate.value,
+        )
+    });
+    series.collect()
+}
+
+fn groups(groups: &[&[&str]]) -> Vec<Vec<String>> {
+    let list = |group: &&[&str]| group.iter().map(|it| (*it).to_owned()).collect();
+    groups.iter().map(list).collect()
+}
+
+/// What `_enabled_seconds_total` of a group says is of each of its events.
+#[test]
+fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
+    let mut ledger = Ledger::default();
+    let nobody = HashSet::new();
+    ledger.begin(groups(&[&["clock", "faults"]]), false);
+    let mut first = in_groups(&[("clock", 0, 100, 1_000), ("faults", 0, 7, 1_000)]);
+    ledger.settle(&mut first, &nobody);
+    let both = [
+        ("clock", 0, 100, 1_000, 100.0),
+        ("faults", 0, 7, 1_000, 7.0),
+    ];
+    assert_eq!(exported(&first), both);
+
+    // Other events, at the same place of the plan: another group. Estimates go on.
+    ledger.begin(groups(&[&["clock", "minor"], &["faults"]]), false);
+    let mut second = in_groups(&[
+        ("clock", 0, 30, 300),
+        ("minor", 0, 5, 300),
+        ("faults", 1, 2, 300),
+    ]);
+    ledger.settle(&mut second, &nobody);
+    let changed = [
+        ("clock", 1, 30, 300, 130.0),
+        ("minor", 1, 5, 300, 5.0),
+        ("faults", 2, 2, 300, 9.0),
+    ];
+    assert_eq!(exported(&second), changed);
+
+    // The first group again, at another place: it goes on.
+    ledger.begin(groups(&[&["cycles"], &["clock", "faults"]]), false);
+    let mut third = in_groups(&[
+        ("cycles", 0, 1, 10),
+        ("clock", 1, 10, 10),
+        ("faults", 1, 1, 10),
+    ]);
+    ledger.settle(&mut third, &nobody);
+    let back = [
+        ("cycles", 3, 1, 10, 1.0),
+        ("clock", 0, 110, 1_010, 140.0),
+        ("faults", 0, 8, 1_010, 10.0),
+    ];
+    assert_eq!(exported(&third), back);
+}
+
+#[test]
+fn groups_that_are_alike_have_numbers_of_their_own() {
+    let mut ledger = Ledger::default();
+    for _ in 0..2 {
+        ledger.begin(groups(&[&["a"], &["a"], &["b"]]), false);
+        assert_eq!(ledger.numbers, [0, 1, 2]);
+    }
+}
+
+/// A session that goes on with totals begins anew with what the one before did not count.
+#[test]
+fn what_was_given_up_for_a_session_is_counted_whole_when_it_is_back() {
+    let mut ledger = Ledger::default();
+    let nobody = HashSet::new();
+    let with = [("clock", 0, 10, 10), ("cycles", 1, 100, 10)];
+    ledger.begin(groups(&[&["clock"], &["cycles"]]), false);
+    ledger.settle(&mut in_groups(&with), &nobody);
+    ledger.begin(groups(&[&["clock"]]), true);
+    ledger.settle(&mut in_groups(&[("clock", 0, 20, 20)]), &nobody);
+    ledger.begin(groups(&[&["clock"], &["cycles"]]), true);
+    let mut back = in_groups(&[("clock", 0, 30, 30), ("cycles", 1, 150, 15)]);
+    ledger.settle(&mut back, &nobody);
+    let whole = [("clock", 0, 30, 30, 30.0), ("cycles", 1, 250, 25, 250.0)];
+    assert_eq!(exported(&back), whole);
+}
+
+const BOOT: &str = "boot";
+
+/// The ledger after a restart of the agent.
+fn restarted(ledger: &Ledger) -> Ledger {
+    let directory = tempfile::tempdir().unwrap();
+    ledger.save(BOOT, directory.path()).unwrap();
+    Ledger::load(BOOT, directory.path()).unwrap()
+}
+
+#[test]
+fn the_folded_row_goes_on_after_a_restart() {
+    let mut ledger = Ledger::default();
+    ledger.begin(Vec::new(), false);
+    ledger.settle(
+        &mut report(&[(1, 0, 100), (2, 0, 7), (3, 0, 5)]),
+        &folded(&[2, 3]),
+    );
+    // One of the two has ended when the agent is back, whose totals go on.
+    let mut ledger = restarted(&ledger);
+    ledger.begin(Vec::new(), true);
+    let mut after = report(&[(1, 0, 110), (2, 0, 8)]);
+    ledger.settle(&mut after, &folded(&[2]));
+    assert_eq!(raw(&after, &container(1)), Some(110));
+    assert_eq!(raw(&after, &Entity::Others), Some(13));
+    // Without the totals of before: what the new session counts comes on top.
+    let mut ledger = restarted(&ledger);
+    ledger.begin(Vec::new(), false);
+    let mut anew = report(&[(1, 9, 1), (2, 9, 4)]);
+    ledger.settle(&mut anew, &folded(&[2]));
+    assert_eq!(raw(&anew, &container(1)), Some(111));
+    assert_eq!(raw(&anew, &Entity::Others), Some(17));
+}
+
+#[test]
+fn a_ledger_of_another_boot_or_that_is_damaged_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let refused = |boot| {
+        Ledger::load(boot, directory.path())
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    assert!(
+        Ledger::load(BOOT, directory.path())
+            .unwrap()
+            .accounts
+            .is_empty()
+    );
+    Ledger::default().save(BOOT, directory.path()).unwrap();
+    assert!(refused("another").contains("is of an earlier boot"));
+    let path = directory.path().join("exported");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(refused(BOOT).contains("is damaged"));
+}
+
+/// What the agent says of itself begins with it.
+#[test]
+fn its_own_counters_are_not_saved() {
+    let mut ledger = Ledger::default();
+    let own = Subject::Pmuscope;
+    ledger.accounts.insert(own.clone(), Account::default());
+    assert!(!restarted(&ledger).accounts.contains_key(&own));
+}
+
 proptest! {
     /// Whoever is folded when, whoever ends, whenever sessions end: no counter steps back, and
     /// nothing is counted twice or lost.
@@ -129,8 +321,13 @@ proptest! {
         let mut last: HashMap<Entity, u64> = HashMap::new();
         let mut all = 0_u64;
         for (at, (gains, folds, event)) in windows.into_iter().enumerate() {
-            if event == 0 {
-                ledger.begin();
+            // A restart with or without the totals of before, or a session that begins anew.
+            if event <= 1 {
+                ledger = restarted(&ledger);
+                ledger.begin(Vec::new(), event == 0);
+            }
+            if event == 1 || event == 2 {
+                ledger.begin(Vec::new(), false);
                 counted = [0; 4];
                 began = at as u64;
             }

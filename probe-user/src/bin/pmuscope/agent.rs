@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// Most series; above it the smallest containers are one row together
     #[arg(long, value_name = "N")]
     max_series: Option<String>,
+    /// Share of a CPU that the programs and the agent may take together, such as 1%: above it fewer
+    /// events are counted, windows get longer, and sampling stops, in this order
+    #[arg(long, value_name = "SHARE")]
+    max_overhead: Option<String>,
     /// Give up all capabilities once counting began; after a CPU came online, a reload, or a time
     /// in which it was off, the agent has to be started again then
     #[arg(long)]
@@ -55,6 +59,7 @@ impl Args {
             ("--interval", "interval", &self.interval),
             ("--json", "json.path", &self.json),
             ("--run-directory", "run.directory", &self.run_directory),
+            ("--max-overhead", "max_overhead", &self.max_overhead),
             ("--max-series", "series.max", &self.max_series),
         ];
         let flags = flags.into_iter();

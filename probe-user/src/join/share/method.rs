@@ -1,9 +1,10 @@
 //! How a share is known, and why there is none.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
 /// How a share is known.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Method {
     /// What an event counted on the CPUs.
     Counted {

@@ -143,9 +143,14 @@ impl Session {
 }
 
 impl Spe {
+    /// What decoding has taken on each CPU, as of the last time that it was read.
+    pub(crate) fn nanos(&self) -> Vec<u64> {
+        self.totals.cpus.iter().map(|cpu| cpu.nanos).collect()
+    }
+
     /// A period that fits the budget better than the one in force.
     fn adapt(&mut self) -> Option<u64> {
-        let nanos: Vec<u64> = self.totals.cpus.iter().map(|cpu| cpu.nanos).collect();
+        let nanos = self.nanos();
         let step = self.budget.as_mut()?.step(now(), &nanos, self.period)?;
         tracing::info!(
             "SPE: period {} instead of {}: {}",

@@ -1,0 +1,121 @@
+//! Amounts: what a counter counted, and what is estimated of it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::derive::{Counter, Estimate, LiveTime};
+
+/// What a counter of a session says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Amount {
+    /// When it began.
+    start: Duration,
+    pub(super) count: Count,
+    pub(super) sum: Sum,
+}
+
+/// As counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Count {
+    raw: u64,
+    /// Nanoseconds enabled, running.
+    time: (u64, u64),
+}
+
+/// What is estimated for all of the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Sum {
+    estimate: f64,
+    variance: f64,
+}
+
+impl Amount {
+    pub(super) fn of(counter: &Counter) -> Self {
+        let time = counter.time.unwrap_or_default();
+        Self {
+            start: counter.start,
+            count: Count {
+                raw: counter.raw,
+                time: (time.enabled, time.running),
+            },
+            sum: Sum {
+                estimate: counter.estimate.value,
+                variance: counter.estimate.error.unwrap_or(0.0).powi(2),
+            },
+        }
+    }
+
+    /// What came since; all of it, where the counter began anew.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        let (now, then) = (self.count, before.count);
+        if self.start != before.start || now.raw < then.raw || now.time.0 < then.time.0 {
+            return *self;
+        }
+        Self {
+            start: self.start,
+            count: Count {
+                raw: now.raw - then.raw,
+                time: (
+                    now.time.0 - then.time.0,
+                    now.time.1.saturating_sub(then.time.1),
+                ),
+            },
+            sum: Sum {
+                estimate: (self.sum.estimate - before.sum.estimate).max(0.0),
+                variance: (self.sum.variance - before.sum.variance).max(0.0),
+            },
+        }
+    }
+
+    pub(super) fn add(&mut self, gain: &Self) {
+        self.count.add(&gain.count);
+        self.sum.add(&gain.sum);
+    }
+}
+
+impl Count {
+    pub(super) fn add(&mut self, gain: &Self) {
+        self.raw = self.raw.saturating_add(gain.raw);
+        self.time.0 = self.time.0.saturating_add(gain.time.0);
+        self.time.1 = self.time.1.saturating_add(gain.time.1);
+    }
+
+    /// A counter of this, with this estimate, that began at `start`.
+    pub(super) fn counter(&self, sum: &Sum, start: Duration) -> Counter {
+        let mut counter = Counter {
+            start,
+            raw: 0,
+            estimate: Estimate {
+                error: (sum.variance > 0.0).then_some(0.0),
+                ..Estimate::exact(0.0)
+            },
+            time: (self.time.0 > 0).then(LiveTime::default),
+        };
+        put(self, sum, &mut counter);
+        counter
+    }
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, gain: &Self) {
+        self.estimate += gain.estimate;
+        self.variance += gain.variance;
+    }
+}
+
+/// Makes these the total of a counter.
+pub(super) fn put(count: &Count, sum: &Sum, total: &mut Counter) {
+    total.raw = count.raw;
+    let estimate = &mut total.estimate;
+    // An interval keeps its distance from the estimate.
+    let moved = sum.estimate - estimate.value;
+    estimate.interval = estimate
+        .interval
+        .map(|(low, high)| (low + moved, high + moved));
+    estimate.value = sum.estimate;
+    estimate.error = estimate.error.map(|_| sum.variance.sqrt());
+    if let Some(time) = &mut total.time {
+        (time.enabled, time.running) = count.time;
+    }
+}

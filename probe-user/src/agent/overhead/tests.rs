@@ -1,0 +1,259 @@
+//! A machine whose real costs are not those of the model.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const FULL: Level = Level {
+    hardware: 6,
+    software: 3,
+    widened: 1,
+    samples: true,
+};
+
+const TEN_SECONDS: Duration = Duration::from_secs(10);
+
+fn ladder() -> Ladder {
+    Ladder::new(FULL, TEN_SECONDS, true)
+}
+
+/// What counting really takes.
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    /// Charges per second.
+    rate: f64,
+    /// Nanoseconds of a charge besides reading.
+    base: f64,
+    /// To read a counter of hardware, and one of the kernel's.
+    reads: (f64, f64),
+    /// The part of the reads that is seen when they are measured at the start.
+    seen: f64,
+    /// Of a pull, and for each counter: nobody tells the model of the latter.
+    pull: (f64, f64),
+    /// Share of a CPU of samples, and of scrapes.
+    samples: f64,
+    other: f64,
+}
+
+impl Machine {
+    fn spent(&self, level: Level, noise: f64) -> Spent {
+        let seconds = interval(TEN_SECONDS, level).as_secs_f64();
+        let counters = (level.hardware as f64, level.software as f64);
+        let charge = self.base + counters.0 * self.reads.0 + counters.1 * self.reads.1;
+        Spent {
+            seconds,
+            charges: self.rate * seconds * noise,
+            charge,
+            reads: (self.reads.0 * self.seen, self.reads.1 * self.seen),
+            rest: self.rate * seconds * noise * 80.0,
+            samples: match level.samples {
+                true => self.samples * seconds * 1e9 * noise,
+                false => 0.0,
+            },
+            pull: (self.pull.0 + self.pull.1 * (counters.0 + counters.1)) * noise,
+            other: self.other * seconds * 1e9,
+        }
+    }
+
+    fn share(&self, level: Level) -> f64 {
+        self.spent(level, 1.0).share()
+    }
+}
+
+fn machines() -> impl Strategy<Value = Machine> {
+    let reads = (20.0..5_000.0, 10.0..200.0);
+    let pull = (1e5..3e7, 0.0..3e6);
+    (
+        0.0..30_000.0,
+        100.0..3_000.0,
+        reads,
+        0.2..2.0,
+        pull,
+        0.0..0.006,
+        0.0..0.002,
+    )
+        .prop_map(|(rate, base, reads, seen, pull, samples, other)| Machine {
+            rate,
+            base,
+            reads,
+            seen,
+            pull,
+            samples,
+            other,
+        })
+}
+
+/// How it went.
+struct Run {
+    governor: Governor,
+    changes: usize,
+    /// The shares of the windows.
+    shares: Vec<f64>,
+    verdicts: Vec<Verdict>,
+}
+
+fn run(mut governor: Governor, windows: usize, machine: impl Fn(usize) -> (Machine, f64)) -> Run {
+    let mut run = Vec::new();
+    let mut verdicts = Vec::new();
+    for window in 0..windows {
+        let (machine, noise) = machine(window);
+        let spent = machine.spent(governor.level(), noise);
+        run.push(spent.share());
+        match governor.window(spent) {
+            Verdict::Stay => {}
+            verdict => verdicts.push(verdict),
+        }
+    }
+    let changes = verdicts
+        .iter()
+        .filter(|it| matches!(it, Verdict::Change(_)));
+    Run {
+        changes: changes.count(),
+        governor,
+        shares: run,
+        verdicts,
+    }
+}
+
+/// Windows of four hours.
+const HOURS: usize = 4 * 360;
+
+const BUDGET: f64 = 0.01;
+
+fn mean(shares: &[f64]) -> f64 {
+    shares.iter().sum::<f64>() / shares.len() as f64
+}
+
+/// Noise of the load: most windows near the mean, some far above.
+fn noises() -> impl Strategy<Value = Vec<f64>> {
+    prop::collection::vec(
+        prop_oneof![8 => 0.5_f64..1.5, 1 => 0.0_f64..0.2, 1 => 1.5_f64..4.0],
+        HOURS,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Under a constant load the level settles, within the budget if any level is.
+    #[test]
+    fn a_constant_load_is_brought_into_the_budget(machine in machines()) {
+        let run = run(Governor::new(BUDGET, ladder()), HOURS, |_| (machine, 1.0));
+        let ladder = ladder();
+        let fits = (0..ladder.len()).any(|at| machine.share(ladder[at]) <= BUDGET);
+        let level = run.governor.number();
+        prop_assert!(run.changes <= ladder.len() + 8, "{} changes", run.changes);
+        if fits {
+            let late = mean(&run.shares[HOURS / 2..]);
+            prop_assert!(late <= BUDGET * 1.02, "{late} at level {level}");
+            prop_assert!(!run.governor.is_exceeded());
+        } else {
+            prop_assert_eq!(level, ladder.len() - 1);
+            prop_assert!(run.governor.is_exceeded());
+            let said = run.verdicts.iter().filter(|it| matches!(it, Verdict::Exceeded(_)));
+            prop_assert_eq!(said.count(), 1);
+        }
+        if machine.share(FULL) <= BUDGET {
+            prop_assert_eq!(run.changes, 0);
+        }
+    }
+
+    /// A noisy load does not make it flap, nor keep it above the budget.
+    #[test]
+    fn a_noisy_load_does_not_make_it_flap(machine in machines(), noise in noises()) {
+        let run = run(Governor::new(BUDGET, ladder()), HOURS, |at| (machine, noise[at]));
+        prop_assert!(run.changes <= 2 * ladder().len(), "{} changes", run.changes);
+        let ladder = ladder();
+        let fits = (0..ladder.len()).any(|at| machine.share(ladder[at]) <= BUDGET * 0.9);
+        let late = mean(&run.shares[HOURS / 2..]);
+        prop_assert!(!fits || late <= BUDGET * 1.05, "{late}");
+    }
+
+    /// Nor does one that comes and goes, whatever its period: steps up that had to be taken back
+    /// make the next ones rarer.
+    #[test]
+    fn a_bursty_load_does_not_make_it_flap(
+        machine in machines(),
+        quiet in 1_usize..200,
+        busy in 1_usize..50,
+    ) {
+        let idle = Machine { rate: machine.rate / 50.0, ..machine };
+        let load = |at: usize| match at % (quiet + busy) < busy {
+            true => (machine, 1.0),
+            false => (idle, 1.0),
+        };
+        let run = run(Governor::new(BUDGET, ladder()), HOURS, load);
+        prop_assert!(run.changes <= 4 * ladder().len(), "{} changes", run.changes);
+    }
+
+    /// Where the load goes, everything is counted again, step by step.
+    #[test]
+    fn it_goes_back_in_steps(machine in machines()) {
+        let idle = Machine { rate: 1.0, samples: 0.0, pull: (1e5, 0.0), other: 0.0, ..machine };
+        let load = |at: usize| match at < 100 {
+            true => (machine, 1.0),
+            false => (idle, 1.0),
+        };
+        let run = run(Governor::new(BUDGET, ladder()), 20_000, load);
+        prop_assert_eq!(run.governor.number(), 0);
+        let ladder = ladder();
+        for verdict in &run.verdicts {
+            if let Verdict::Change(Change { from, to, .. }) = verdict {
+                let at = |level| (0..ladder.len()).find(|at| ladder[*at] == level).unwrap();
+                prop_assert!(at(*to) > at(*from) || at(*to) + 1 == at(*from));
+            }
+        }
+    }
+}
+
+/// The order that the documentation states.
+#[test]
+fn events_go_first_then_short_windows_then_samples() {
+    let ladder = ladder();
+    let levels: Vec<_> = (0..ladder.len())
+        .map(|at| ladder[at])
+        .map(|it| (it.hardware, it.software, it.widened, it.samples))
+        .collect();
+    assert_eq!(
+        levels,
+        [
+            (6, 3, 1, true),
+            (3, 3, 1, true),
+            (1, 3, 1, true),
+            (0, 3, 1, true),
+            (0, 1, 1, true),
+            (0, 1, 2, true),
+            (0, 1, 4, true),
+            (0, 1, 8, true),
+            (0, 1, 8, false),
+        ]
+    );
+    // Where what is counted cannot change any more, windows alone are left; not above 5 minutes.
+    let fixed = Ladder::new(FULL, Duration::from_mins(2), false);
+    assert_eq!(fixed.len(), 2);
+    // Something is always counted.
+    let software = Level {
+        software: 0,
+        ..FULL
+    };
+    let ladder = Ladder::new(software, TEN_SECONDS, true);
+    assert!((0..ladder.len()).all(|at| ladder[at].hardware > 0));
+}
+
+/// A hypervisor that answers for counters: 4.2 us for each of four, 500 switches a second.
+#[test]
+fn it_goes_to_the_first_level_that_is_enough() {
+    let machine = Machine {
+        rate: 1_000.0,
+        base: 600.0,
+        reads: (4_200.0, 60.0),
+        seen: 1.0,
+        pull: (1e7, 0.0),
+        samples: 0.0,
+        other: 0.0,
+    };
+    // 2.7% with six counters, 1.5% with three, 0.7% with one.
+    let run = run(Governor::new(BUDGET, ladder()), 20, |_| (machine, 1.0));
+    assert_eq!(run.changes, 1);
+    assert_eq!(run.governor.level().hardware, 1);
+}
