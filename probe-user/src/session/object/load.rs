@@ -12,17 +12,16 @@ use super::{
 };
 use crate::{
     machine::{Machine, btf::BtfError},
-    session::{Config, SessionError, SpeConfig, error::chain, pins::Pins},
+    session::{
+        Config, SessionError, SpeConfig,
+        error::chain,
+        memory::{MAX_EXITED, MAX_THREADS},
+        pins::Pins,
+    },
 };
 
 /// Processes of a followed command that may live at once.
 const FOLLOWED_PROCESSES: u32 = 65_536;
-
-/// Threads that may live at once; memory follows those that do, 128 bytes each.
-const MAX_THREADS: u32 = 1 << 20;
-
-/// Threads that may exit between two pulls without staying in the task map.
-const MAX_EXITED: u32 = 1 << 16;
 
 impl Object {
     /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs.
