@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::config::{Config, Count, Enabled};
+use super::{
+    config::{Config, Count, Enabled},
+    memory,
+};
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware},
     join::{Hottest, View},
@@ -48,21 +51,7 @@ pub(super) fn start(
     with_spe: bool,
 ) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
-    let plan = plan(&config.count, &machine)?;
-    let spe = match with_spe {
-        true => spe(config, &machine)?,
-        false => None,
-    };
-    let session = session::Config {
-        plan,
-        hook: config.count.hook,
-        by_process: false,
-        follow_command: false,
-        max_rows: config.count.max_rows,
-        spe,
-        resolver,
-        pins: config.pins.path.clone().map(PinPlace),
-    };
+    let session = session(config, &machine, resolver, with_spe)?;
     let samples = session.spe.is_some();
     let mut session = start_session(session, &machine)?;
     let state = saved(config, &machine);
@@ -86,6 +75,49 @@ pub(super) fn start(
         tracing::info!("counting went on in pinned maps, and goes on from there");
     }
     Ok((pipeline, resumed))
+}
+
+/// What counting so on this machine takes of its memory, in words.
+///
+/// # Errors
+///
+/// Where it cannot be counted so.
+pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
+    let machine = Machine::this();
+    let session = session(config, &machine, None, true)?;
+    let online = machine.online().map_err(SessionError::from)?;
+    let cpus = online.iter().count();
+    let memory = session.memory(cpus, possible(&machine)?);
+    Ok(memory::in_words(&memory, cpus))
+}
+
+/// The numbers of CPUs that the machine may have: up to this one, not included.
+fn possible(machine: &Machine) -> Result<usize, SessionError> {
+    Ok(machine
+        .possible()?
+        .last()
+        .map_or(0, |last| last as usize + 1))
+}
+
+fn session(
+    config: &Config,
+    machine: &Machine,
+    resolver: Option<Arc<Resolver>>,
+    with_spe: bool,
+) -> Result<session::Config, CountingError> {
+    Ok(session::Config {
+        plan: plan(&config.count, machine)?,
+        hook: config.count.hook,
+        by_process: false,
+        follow_command: false,
+        max_rows: config.count.max_rows,
+        spe: match with_spe {
+            true => spe(config, machine)?,
+            false => None,
+        },
+        resolver,
+        pins: config.pins.path.clone().map(PinPlace),
+    })
 }
 
 /// Starts a session; where maps cannot be pinned, one that ends with the agent.
@@ -170,6 +202,7 @@ fn spe(config: &Config, machine: &Machine) -> Result<Option<SpeConfig>, Counting
         (Ok(events), _) => Ok(Some(SpeConfig {
             events,
             budget: Some(spe.budget),
+            max_rows: Some(memory::sampled_rows(possible(machine)?)),
             ..SpeConfig::standard(pmus)?
         })),
         (Err(error), Enabled::On) => Err(error.into()),

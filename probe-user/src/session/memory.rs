@@ -100,12 +100,12 @@ pub(super) fn of_counts(rows: usize, max_rows: u32, cpus: usize) -> MapMemory {
 /// What the maps of samples take now, with `threads` threads; not the tables of pages and of cache
 /// lines, whose size the user gives.
 pub(super) fn of_samples(
-    config: &SpeConfig,
+    timeline: bool,
     [rows, threads]: [usize; 2],
     max_rows: u32,
     cpus: usize,
 ) -> MapMemory {
-    let entries = if config.wants_timeline() { TIMELINE } else { 1 };
+    let entries = if timeline { TIMELINE } else { 1 };
     let timeline = entries as usize * size_of::<SpeSwitch>();
     let per_cpu = size_of::<SpeCpu>() + Class::ALL.len() * size_of::<SpeRow>() + timeline;
     let exited = MAX_EXITED as usize * size_of::<u64>();
@@ -157,7 +157,7 @@ impl Config {
                 let all = [rows as usize, USUAL_THREADS];
                 SampleMemory {
                     rows,
-                    maps: of_samples(spe, all, rows, possible).total(),
+                    maps: of_samples(spe.wants_timeline(), all, rows, possible).total(),
                     buffers: spe.aux_size * online,
                 }
             }),
@@ -187,11 +187,14 @@ impl SpeConfig {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{plan::Plan, snapshot::Hook};
+    use crate::{
+        plan::Plan,
+        snapshot::{Hook, SpeCounts},
+    };
 
     fn config(groups: usize) -> Config {
         Config {
@@ -207,6 +210,41 @@ mod tests {
             resolver: None,
             pins: None,
         }
+    }
+
+    /// What a session of an agent takes on so many CPUs, in bytes.
+    #[derive(Debug)]
+    pub(crate) struct Taken {
+        /// A row in the kernel and in two snapshots.
+        pub(crate) row_of_counts: usize,
+        pub(crate) counts_without_rows: usize,
+        pub(crate) samples: usize,
+    }
+
+    pub(crate) fn of_agent(cpus: usize, sampled: u32, timeline: bool) -> Taken {
+        let config = config(1);
+        let all = [sampled as usize, USUAL_THREADS];
+        Taken {
+            row_of_counts: USAGE.row + 2 * size_of::<(UsageKey, UsageRow)>(),
+            counts_without_rows: of_counts(0, config.rows(cpus, cpus), cpus).fixed,
+            samples: of_samples(timeline, all, sampled, cpus).total(),
+        }
+    }
+
+    /// What user space keeps of so many rows of samples while it reads them: the rows as the kernel
+    /// has them, twice; what they stood for at the last reading; two snapshots; and half as many
+    /// rows again that were freed in between. Hash tables are a power of two, of which 7 of 8 are
+    /// used, with a byte for each place.
+    pub(crate) fn user_bytes(rows: u32) -> usize {
+        let (key, row, counts) = (
+            size_of::<SpeKey>(),
+            size_of::<SpeRow>(),
+            size_of::<SpeCounts>(),
+        );
+        let rows = rows as usize;
+        let places = (rows * 8).div_ceil(7).next_power_of_two();
+        let in_tables = (key + row) + (key + row + counts + 8) + 2 * (key + counts) + 4;
+        places * in_tables + rows * (key + row) + rows * 3 / 2 * (key + counts)
     }
 
     fn all(table: Table, rows: u32, cpus: usize) -> usize {

@@ -203,6 +203,7 @@ impl Session {
             session.measure_reads()?;
         }
         session.settle_pins()?;
+        session.object.programs.settle();
         Ok(session)
     }
 

@@ -30,7 +30,12 @@ impl Spe {
             sum,
             rows,
             freed_idle: self.totals.freed_idle,
-            memory: memory::of_samples(&self.config, [rows, 0], self.max_rows, cpus.len()),
+            memory: memory::of_samples(
+                self.config.wants_timeline(),
+                [rows, 0],
+                self.max_rows,
+                cpus.len(),
+            ),
             sampler,
             aux_size: self.config.aux_size,
             unlogged: self.totals.unlogged(),
