@@ -53,9 +53,9 @@ struct Sums {
     /// Time of all windows, in ns.
     time: u64,
     /// Task-clock of all rows.
-    all: f64,
+    all: u64,
     /// Of the test's own containers.
-    own: f64,
+    own: u64,
     /// Names of its containers that went.
     visitors: BTreeSet<String>,
 }
@@ -64,15 +64,15 @@ impl Sums {
     fn add(&mut self, line: &Value, tenants: &str, visitors: &str) {
         self.time += line["duration_ns"].as_u64().unwrap();
         for row in line["rows"].as_array().unwrap() {
-            let used = row["events"]["task-clock"]["value"].as_f64();
+            let used = row["events"]["task-clock"]["raw"].as_u64().unwrap_or(0);
             let name = row["name"].as_str().unwrap();
-            self.all += used.unwrap_or(0.0);
+            self.all += used;
             if name.starts_with(visitors) {
                 self.visitors.insert(name.to_owned());
             } else if !name.starts_with(tenants) {
                 continue;
             }
-            self.own += used.unwrap_or(0.0);
+            self.own += used;
         }
     }
 }
@@ -186,10 +186,10 @@ fn containers_that_come_and_go_leave_nothing_behind() {
         named == visits || lost > 0 && named < visits,
         "{named} of {visits}"
     );
-    let nearest = (sums.own as u64).clamp(used, used + taken);
-    assert_within("the containers", sums.own as u64, nearest, 1.0);
+    let nearest = sums.own.clamp(used, used + taken);
+    assert_within("the containers", sums.own, nearest, 1.0);
     let capacity = sums.time * online_cpus().len() as u64;
-    assert_within("all rows", sums.all as u64, capacity, 0.1);
+    assert_within("all rows", sums.all, capacity, 0.1);
 
     // Nothing is left of those that went.
     let own = |name: &str| end["self"][name].as_u64().unwrap();
@@ -210,7 +210,11 @@ fn print(windows: &[Window], scrapes: &[Duration], visits: usize) {
     let (first, last) = (&windows[0], &windows[windows.len() - 1]);
     let share = (last.cpu - first.cpu) as f64 / (last.at - first.at) as f64;
     let slowest = scrapes.iter().max().unwrap();
-    let scrape = median(scrapes.iter().map(|it| it.as_micros() as u64));
+    let scrape = median(
+        scrapes
+            .iter()
+            .map(|it| u64::try_from(it.as_micros()).unwrap()),
+    );
     println!(
         "{CONTAINERS} containers and {visits} visitors: {:.2}% of a CPU, a window {:.1} ms, a scrape \
          {:.1} ms ({:.1} at most), resident {:.1} MB",

@@ -4,6 +4,7 @@
 use std::{
     fs,
     io::{self, Error},
+    os::fd::AsRawFd as _,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -12,6 +13,9 @@ use std::{
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::burn;
+
+/// linux/sched.h; libc's constant of this name does not hold 34 bits.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// A task in each cgroup below a directory, which works and sleeps for ever. They end with this
 /// process.
@@ -63,23 +67,28 @@ pub(crate) fn visit(directory: &str, rate: u32, work: Duration, file: &str) -> i
     Ok(())
 }
 
-/// A child in a cgroup. It enters by itself, so that all that it does from there on is the
-/// cgroup's.
+/// A child that is born in a cgroup, so that all that it does is the cgroup's. (One that enters by
+/// itself brings time with it, where the kernel's account of a running task is as old as its last
+/// tick.)
 fn fork(cgroup: &Path, work: impl FnOnce()) -> io::Result<libc::pid_t> {
-    let procs = cgroup.join("cgroup.procs");
-    // SAFETY: this process has one thread.
-    match unsafe { libc::fork() } {
-        0 => {
-            let entered = set_parent_process_death_signal(Some(Signal::KILL))
-                .map_err(Error::from)
-                .and_then(|()| fs::write(procs, std::process::id().to_string()));
-            if entered.is_ok() {
-                work();
-            }
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(i32::from(entered.is_err())) }
-        }
-        pid if pid > 0 => Ok(pid),
-        _ => Err(Error::last_os_error()),
+    let directory = fs::File::open(cgroup)?;
+    // SAFETY: plain integers, of which all zeros asks for nothing.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = CLONE_INTO_CGROUP;
+    args.exit_signal = libc::SIGCHLD.cast_unsigned().into();
+    args.cgroup = directory.as_raw_fd().cast_unsigned().into();
+    // SAFETY: as fork(2): the child runs on a copy of this stack, and this process has one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) };
+    if pid < 0 {
+        return Err(Error::last_os_error());
     }
+    if pid == 0 {
+        let bound = set_parent_process_death_signal(Some(Signal::KILL));
+        if bound.is_ok() {
+            work();
+        }
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(bound.is_err())) }
+    }
+    Ok(libc::pid_t::try_from(pid).expect("a process id"))
 }

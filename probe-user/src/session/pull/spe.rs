@@ -162,14 +162,13 @@ impl Spe {
         Some(step.period)
     }
 
-    /// The rows that this reading frees, for want of room. Once as many are kept for the next
-    /// snapshot as the map has rows, none is freed before it.
+    /// The rows that this reading frees, for want of room. No more are kept for the next snapshot
+    /// than the map has room for.
     fn idle_rows(&self) -> IdleRows {
         let (totals, max_rows) = (&self.totals, self.max_rows as usize);
-        match totals.freed.rows.len() < max_rows {
-            true => IdleRows::new(totals.weighed.idle(max_rows)),
-            false => IdleRows::default(),
-        }
+        let mut idle = totals.weighed.idle(max_rows);
+        idle.truncate(max_rows.saturating_sub(totals.freed.rows.len()));
+        IdleRows::new(idle)
     }
 
     fn read(

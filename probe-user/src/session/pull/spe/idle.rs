@@ -1,6 +1,6 @@
-//! Rows of samples that are freed since their owners are idle and the map would be full. Each CPU's
-//! are freed while it does not sample: what its program adds to a row after the row was read would
-//! be lost, and the kernel may have given its memory to another row by then.
+//! Rows of samples that are freed before the map is full, since their owners are idle. Those of a
+//! CPU are freed while it does not sample: what its program adds to a row after the row was read
+//! would be lost, and the kernel may have given its memory to another row by then.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,6 @@ use probe_common::spe::{SpeKey, SpeRow};
 use crate::session::{Object, SessionError};
 
 /// Those that a reading frees.
-#[derive(Default)]
 pub(super) struct IdleRows {
     /// Those to be freed, by CPU.
     chosen: HashMap<u16, Vec<SpeKey>>,
