@@ -277,8 +277,8 @@ class Values(unittest.TestCase):
         # 1.25 x (32 MiB + 416 B a row + 8 KiB a container + 128 KiB a CPU), docs/kubernetes.md.
         self.assertEqual(limit(cpus=16, containers=1000, spe=False), 61)
         self.assertEqual(limit(cpus=144, containers=1000, spe=False), 144)
-        # With 56 MiB and 128 KiB a CPU more.
-        self.assertEqual(limit(cpus=144, containers=1000), 237)
+        # With 104 MiB and 256 KiB a CPU more.
+        self.assertEqual(limit(cpus=144, containers=1000), 319)
         self.assertLess(limit(cpus=16), limit(cpus=32))
         objects = chart.render({"memory": {"limit": "512Mi"}})
         self.assertEqual(container(objects)["resources"]["limits"]["memory"], "512Mi")

@@ -83,13 +83,7 @@ impl TestCgroup {
 
     /// A load by a copy of its binary.
     pub(crate) fn load_of(&self, binary: &Path, words: &str) -> Load {
-        let mut command = Command::new(binary);
-        command
-            .args(words.split(' '))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let load = Load(command.spawn().unwrap());
-        load.wait_until_it_sleeps();
+        let load = Load::waiting(binary, words);
         self.adopt(load.pid());
         load
     }
@@ -133,6 +127,18 @@ pub(crate) fn flood_the_ring() {
 pub(crate) struct Load(Child);
 
 impl Load {
+    /// One that waits for [`Self::go`], in the cgroup of the test.
+    pub(crate) fn waiting(binary: &Path, words: &str) -> Self {
+        let mut command = Command::new(binary);
+        command
+            .args(words.split(' '))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let load = Self(command.spawn().unwrap());
+        load.wait_until_it_sleeps();
+        load
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }

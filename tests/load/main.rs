@@ -26,8 +26,9 @@ use rustix::{
 };
 
 mod churn;
+mod tenants;
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US | stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -111,6 +112,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             pin(number(2)?)?;
             let each = Duration::from_micros(number(4)?);
             churn(words.get(1).ok_or(USAGE)?, number(3)?, each)?;
+        }
+        Some("stay") => {
+            let work = Duration::from_micros(number(2)?);
+            let sleep = Duration::from_millis(number(3)?);
+            tenants::stay(words.get(1).ok_or(USAGE)?, work, sleep)?;
+        }
+        Some("visit") => {
+            let (rate, work) = (
+                u32::try_from(number(2)?)?,
+                Duration::from_micros(number(3)?),
+            );
+            let (directory, file) = words.get(1).zip(words.get(4)).ok_or(USAGE)?;
+            tenants::visit(directory, rate, work, file)?;
         }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
         Some("count") => spin(number(1)?),

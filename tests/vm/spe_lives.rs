@@ -92,6 +92,48 @@ fn more_lives_than_rows_between_two_snapshots() {
     assert_conserved(&reading);
 }
 
+/// More owners than the map has rows are sampled, one after the other, and none of them ends: rows of
+/// those that are idle make room, and no sample is lost or counted twice.
+#[test]
+fn idle_owners_make_room() {
+    const ROWS: u32 = 96;
+    const OWNERS: usize = 12;
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let cgroups: Vec<TestCgroup> = (0..OWNERS)
+        .map(|n| TestCgroup::new(&format!("c{n}")))
+        .collect();
+    // The first of them runs once more at the end, in rows that are made anew.
+    let order: Vec<&TestCgroup> = cgroups.iter().chain(cgroups.first()).collect();
+    let loads: Vec<Load> = order.iter().map(|it| it.load("burn 0 60")).collect();
+    let processes: Vec<u32> = loads.iter().map(Load::pid).collect();
+    pmu.control("spe reset");
+    let mut sampling = Sampling::with(|config| {
+        config.spe.as_mut().unwrap().max_rows = Some(ROWS);
+    });
+    let mut most = 0;
+    for (at, load) in loads.into_iter().enumerate() {
+        load.finish();
+        // Between two snapshots, and for one.
+        match at % 3 {
+            0 => most = most.max(sampling.pull().health.rows),
+            _ => sampling.session.upkeep().unwrap(),
+        }
+    }
+    let reading = sampling.end(&pmu);
+    let freed = reading.health.freed_idle;
+    println!("{freed} rows were freed, {most} at most were there");
+    assert!(freed > 0 && most <= ROWS as usize);
+    assert_eq!(reading.health.sum.overflowed, 0);
+    let truth = truth();
+    for (at, cgroup) in cgroups.iter().enumerate() {
+        let own = [Some(&processes[at]), processes.last().filter(|_| at == 0)];
+        let own: Vec<u32> = own.into_iter().flatten().copied().collect();
+        assert_exact(&reading, &truth, &format!("c{at}"), cgroup.id, &own);
+    }
+    assert_conserved(&reading);
+}
+
 /// A budget that nothing can meet: the period doubles, is published, and what samples stand for
 /// follows.
 #[test]

@@ -34,6 +34,8 @@ pub(crate) const PERIOD: u64 = 4096;
 
 pub(crate) struct Sampling {
     pub(crate) session: Session,
+    /// Rows that were freed before the last pull's.
+    freed: Vec<(SpeKey, SpeCounts)>,
 }
 
 impl Sampling {
@@ -47,7 +49,10 @@ impl Sampling {
         let mut config = config();
         change(&mut config);
         let session = Session::start(config, &this_machine()).unwrap();
-        Self { session }
+        Self {
+            session,
+            freed: Vec::new(),
+        }
     }
 
     /// Everything that was written until the PMU was stopped.
@@ -56,8 +61,12 @@ impl Sampling {
         self.pull()
     }
 
+    /// A reading, with all rows that were freed so far.
     pub(crate) fn pull(&mut self) -> SpeReading {
-        self.session.pull().unwrap().spe.unwrap()
+        let mut reading = self.session.pull().unwrap().spe.unwrap();
+        self.freed.append(&mut reading.freed);
+        reading.freed.clone_from(&self.freed);
+        reading
     }
 }
 
@@ -133,8 +142,7 @@ pub(crate) fn stat(name: &str) -> u64 {
 /// Sums by class and source.
 pub(crate) type Sums = BTreeMap<(Class, Option<u64>), [u64; 4]>;
 
-/// All that was sampled up to a reading, since the one before it where that saw rows that are freed
-/// by now.
+/// All that was sampled up to a reading, but for rows of owners whose end an earlier pull saw.
 fn rows(reading: &SpeReading) -> impl Iterator<Item = (&SpeKey, &SpeCounts)> {
     let freed = reading.freed.iter().map(|(key, counts)| (key, counts));
     reading.rows.iter().chain(freed)

@@ -18,6 +18,7 @@ mod paths;
 mod run;
 mod setup;
 mod sh;
+mod soak;
 mod test;
 mod tools;
 mod vm;
@@ -54,6 +55,8 @@ enum Verb {
     Docs,
     /// Run the benchmarks and print their tables
     Bench(bench::Args),
+    /// Run an agent for ten minutes among 1,000 containers, and 100 more each second that go again
+    Soak(soak::Args),
     /// Test what is in deploy/: chart, rules, dashboards, unit
     Deploy(deploy::Args),
     /// Make what is handed out, in target/packages: static binaries, chart, image, packages
@@ -73,6 +76,7 @@ fn main() {
         Verb::Check => check::run(),
         Verb::Docs => docs::run(),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Soak(args) => soak::run(&args),
         Verb::Deploy(args) => deploy::run(&args),
         Verb::Dist(args) => dist::run(&args),
         Verb::Mutants(args) => mutants::run(&args),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     config::{Config, Count, Enabled},
+    memory,
     overhead::Level,
     run_directory::Switches,
 };
@@ -54,25 +55,11 @@ pub(super) fn start(
     level: Option<Level>,
 ) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
-    let mut plan = plan(&config.count, &machine)?;
+    let with_spe = !switches.spe && level.is_none_or(|level| level.samples);
+    let mut session = session(config, &machine, resolver, with_spe)?;
     if let Some(level) = level {
-        plan = plan.with_fewer(level.hardware, level.software);
+        session.plan = session.plan.with_fewer(level.hardware, level.software);
     }
-    let spe = match !switches.spe && level.is_none_or(|level| level.samples) {
-        true => spe(config, &machine)?,
-        false => None,
-    };
-    let session = session::Config {
-        plan,
-        hook: config.count.hook,
-        by_process: false,
-        follow_command: false,
-        max_rows: config.count.max_rows,
-        spe,
-        memory: false,
-        resolver,
-        pins: config.pins.path.clone().map(PinPlace),
-    };
     let samples = session.spe.is_some();
     let mut session = start_session(session, &machine)?;
     let state = saved(config, &machine);
@@ -98,6 +85,50 @@ pub(super) fn start(
         tracing::info!("counting went on in pinned maps, and goes on from there");
     }
     Ok((pipeline, resumed))
+}
+
+/// What counting so on this machine takes of its memory, in words.
+///
+/// # Errors
+///
+/// Where it cannot be counted so.
+pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
+    let machine = Machine::this();
+    let session = session(config, &machine, None, true)?;
+    let online = machine.online().map_err(SessionError::from)?;
+    let cpus = online.iter().count();
+    let memory = session.memory(cpus, possible(&machine)?);
+    Ok(memory::in_words(&memory, cpus))
+}
+
+/// The numbers of CPUs that the machine may have: up to this one, not included.
+fn possible(machine: &Machine) -> Result<usize, SessionError> {
+    Ok(machine
+        .possible()?
+        .last()
+        .map_or(0, |last| last as usize + 1))
+}
+
+fn session(
+    config: &Config,
+    machine: &Machine,
+    resolver: Option<Arc<Resolver>>,
+    with_spe: bool,
+) -> Result<session::Config, CountingError> {
+    Ok(session::Config {
+        plan: plan(&config.count, machine)?,
+        hook: config.count.hook,
+        by_process: false,
+        follow_command: false,
+        max_rows: config.count.max_rows,
+        spe: match with_spe {
+            true => spe(config, machine)?,
+            false => None,
+        },
+        memory: false,
+        resolver,
+        pins: config.pins.path.clone().map(PinPlace),
+    })
 }
 
 /// Starts a session; where maps cannot be pinned, one that ends with the agent.
@@ -182,6 +213,7 @@ fn spe(config: &Config, machine: &Machine) -> Result<Option<SpeConfig>, Counting
         (Ok(events), _) => Ok(Some(SpeConfig {
             events,
             budget: Some(spe.budget),
+            max_rows: Some(memory::sampled_rows(possible(machine)?)),
             ..SpeConfig::standard(pmus)?
         })),
         (Err(error), Enabled::On) => Err(error.into()),

@@ -10,6 +10,7 @@ mod folded;
 mod http;
 mod json_lines;
 mod ledger;
+mod memory;
 #[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;
 mod overhead;
@@ -30,8 +31,9 @@ use tokio::{
 
 pub use self::{
     config::{Config, ConfigError, Sources},
-    counting::CountingError,
+    counting::{CountingError, memory_in_words},
     http::{ServerError, WebError},
+    memory::Node,
     run_directory::RunError,
 };
 use self::{

@@ -109,6 +109,11 @@ self_counters! {
         Gauge "spe_period" "" = |it| it.period, "Operations between two samples, now";
         Gauge "spe_aux_bytes" "B" = |it| it.aux_size as u64, "Size of each CPU's buffer";
         Gauge "spe_rows" "" = |it| it.rows as u64, "Rows in the map of samples";
+        Counter "spe_freed_idle_rows" "" = |it| it.freed_idle,
+            "Rows that were freed since no sample came for them any more and the map was nearly \
+             full: what they held is counted";
+        Gauge "spe_map_memory_bytes" "B" = |it| it.memory.total() as u64,
+            "Kernel memory of the maps of samples, by arithmetic; each thread has 128 bytes more";
         Counter "spe_chunks" "" = |it| it.sum.chunks, "Chunks of buffers that were handed over";
         Counter "spe_bytes" "B" = |it| it.sum.bytes, "Their bytes";
         Counter "spe_records" "" = |it| it.sum.records, "Records that were decoded";

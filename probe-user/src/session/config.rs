@@ -52,13 +52,4 @@ impl Config {
     pub(super) fn counts_on_cpus(&self) -> bool {
         !self.plan.groups.is_empty()
     }
-
-    /// Rows for 2,048 owner-group pairs on every CPU, or 512 owners with all their groups, where
-    /// the caller does not say how many: memory follows what ran, only the buckets are there at
-    /// once.
-    pub(super) fn rows(&self, cpus: usize) -> u32 {
-        let on_a_cpu = self.plan.groups.len().saturating_mul(512).max(2048);
-        let rows = u32::try_from(cpus.saturating_mul(on_a_cpu)).unwrap_or(u32::MAX);
-        self.max_rows.unwrap_or(rows.clamp(16_384, 1 << 20))
-    }
 }

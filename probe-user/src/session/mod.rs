@@ -11,6 +11,7 @@ mod error;
 mod flush;
 mod hook;
 mod hotplug;
+pub mod memory;
 mod needed;
 pub(crate) mod object;
 mod own_cgroup;
@@ -118,11 +119,11 @@ impl Session {
         let pins = config.pins.as_ref();
         let pins = pins.map(|place| Pins::open(place, &config)).transpose()?;
         let pinned_rows = pins.as_ref().and_then(Pins::rows);
-        let max_rows = pinned_rows.unwrap_or_else(|| config.rows(online.len()));
         let possible = machine
             .possible()?
             .last()
             .map_or(0, |last| last as usize + 1);
+        let max_rows = pinned_rows.unwrap_or_else(|| config.rows(online.len(), possible));
         descriptors::allow(&config.descriptors(machine, &online))?;
         let mut object = Object::load(&config, machine, max_rows, possible, pins.as_ref())?;
 
@@ -210,6 +211,7 @@ impl Session {
             session.measure_reads()?;
         }
         session.settle_pins()?;
+        session.object.programs.settle();
         Ok(session)
     }
 

@@ -1,6 +1,6 @@
 //! What pmuscope's own programs cost and could not do.
 
-use probe_common::{CpuCounts, CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, UsageKey, UsageRow};
+use probe_common::CpuCounts;
 use serde::{Deserialize, Serialize};
 
 use super::{CountingCost, Hook};
@@ -51,57 +51,16 @@ pub struct HandedOver {
 /// Kernel memory of the maps in bytes, by arithmetic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapMemory {
-    /// Rows of USAGE, which follow what ran.
+    /// Rows, which follow what ran.
     pub rows: usize,
     /// All else, which is there from the start.
     pub fixed: usize,
 }
 
 impl MapMemory {
-    /// Memory for `rows` rows of at most `max_rows`, on `cpus` possible CPUs.
-    ///
-    /// From kernel/bpf/hashtab.c and memalloc.c (6.12): a row is a 48-byte element header, key and
-    /// value, 8 bytes of allocator link, rounded up to a kmalloc size; a bucket is 16 bytes, their
-    /// number the next power of two; the allocator keeps up to 96 free rows per CPU.
-    #[must_use]
-    pub fn of(rows: usize, max_rows: usize, cpus: usize) -> Self {
-        let row = kmalloc_size(48 + size_of::<UsageKey>() + size_of::<UsageRow>() + 8);
-        let buckets = max_rows.next_power_of_two() * 16;
-        let spare = 96 * row * cpus;
-        let per_cpu = size_of::<CpuState>() + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
-        let counters = SLOTS * cpus * size_of::<usize>();
-        let ring = 256 * 1024;
-        Self {
-            rows: rows * row,
-            fixed: buckets + spare + per_cpu * cpus + counters + ring,
-        }
-    }
-
     /// All of it.
     #[must_use]
     pub fn total(self) -> usize {
         self.rows + self.fixed
-    }
-}
-
-/// Sizes that kmalloc serves: powers of two, and 96 and 192.
-fn kmalloc_size(bytes: usize) -> usize {
-    match bytes {
-        65..=96 => 96,
-        129..=192 => 192,
-        _ => bytes.next_power_of_two(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thousand_cgroups_on_144_cpus_stay_below_64_mib() {
-        let memory = MapMemory::of(144_000, 144 * 2048, 144);
-        assert!(memory.total() <= 64 << 20, "{memory:?}");
-        // The bound is no accident of a row that got lost in the sum.
-        assert!(memory.rows >= 144_000 * (16 + 80), "{memory:?}");
     }
 }

@@ -13,7 +13,7 @@ use probe_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::pairs;
+use super::{MapMemory, pairs};
 
 /// Rows of owners that are none of the machine's cgroups.
 pub const UNATTRIBUTED: CgroupId = SpeKey::UNATTRIBUTED;
@@ -164,6 +164,13 @@ pub struct SpeHealth {
     pub longest: u64,
     /// Rows in the map.
     pub rows: usize,
+    /// Rows that were freed since no sample came for them any more and the map was nearly full;
+    /// what they held is counted.
+    #[serde(default)]
+    pub freed_idle: u64,
+    /// Kernel memory of the maps of samples, without threads: those have 128 bytes each.
+    #[serde(default)]
+    pub memory: MapMemory,
     /// What the cores count of their sampling, where they do: operations, samples taken, kept, and
     /// dropped because one was in flight; since the CPUs' events were opened.
     pub sampler: BTreeMap<String, u64>,

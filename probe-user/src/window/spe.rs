@@ -138,7 +138,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::snapshot::{SpeHook, SpeReading};
+    use crate::snapshot::{MapMemory, SpeHook, SpeReading};
 
     /// A window with these samples on sockets, and nothing else.
     pub(crate) fn sampled(on_socket: BTreeMap<(u32, Owner), SpeUsage>) -> SpeWindow {
@@ -157,6 +157,8 @@ pub(crate) mod tests {
                 sum: SpeCpu::default(),
                 longest: 0,
                 rows: 0,
+                freed_idle: 0,
+                memory: MapMemory::default(),
                 sampler: BTreeMap::new(),
                 aux_size: 8192,
                 unlogged: 0,

@@ -153,6 +153,11 @@ impl Agent {
         }
     }
 
+    /// The line of JSON of the window after the one that was asked for last.
+    pub(crate) fn window(&self) -> serde_json::Value {
+        serde_json::from_str(&self.windows.recv().unwrap()).unwrap()
+    }
+
     /// A line of JSON of a window that ended after now.
     pub(crate) fn line(&self) -> serde_json::Value {
         while self.windows.try_recv().is_ok() {}

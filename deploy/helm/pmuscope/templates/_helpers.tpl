@@ -54,14 +54,15 @@ http
 {{- default (printf "%s-web" (include "pmuscope.name" .)) .Values.web.existingSecret -}}
 {{- end -}}
 
-{{- /* The memory limit in MiB. docs/kubernetes.md has the formula and what it rests on. */ -}}
+{{- /* The memory limit in MiB. The formula is that of agent/memory.rs, whose tests look for its terms
+here; docs/kubernetes.md has what it rests on. */ -}}
 {{- define "pmuscope.memoryMi" -}}
 {{- $m := .Values.memory -}}
 {{- $rows := mul (int64 $m.cpus) (int64 $m.containers) -}}
 {{- $kib := add (mul 32 1024) (div (mul $rows 416) 1024) (mul (int64 $m.containers) 8) -}}
 {{- $kib = add $kib (mul (int64 $m.cpus) 128) -}}
 {{- if .Values.spe.enabled -}}
-{{- $kib = add $kib (mul 56 1024) (mul (int64 $m.cpus) (int64 $m.speBufferKiB)) -}}
+{{- $kib = add $kib (mul 104 1024) (mul (int64 $m.cpus) (add 128 (int64 $m.speBufferKiB))) -}}
 {{- end -}}
 {{- div (add (div (mul $kib 5) 4) 1023) 1024 -}}
 {{- end -}}

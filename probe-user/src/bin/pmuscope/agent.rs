@@ -17,7 +17,8 @@ pub(crate) struct Args {
     /// `[http]`. Flags come last.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Check the configuration, and name everything that is wrong with it
+    /// Check the configuration, and name everything that is wrong with it, or the memory that it
+    /// takes on this machine
     #[arg(long)]
     check_config: bool,
     /// Where /metrics is served, as 127.0.0.1:9464, or :9464 for all addresses, or off
@@ -76,8 +77,12 @@ impl Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let sources = args.sources();
     if args.check_config {
-        sources.read()?;
+        let config = sources.read()?;
         println!("the configuration is right");
+        match agent::memory_in_words(&config) {
+            Ok(words) => println!("{words}"),
+            Err(error) => println!("it cannot be counted on this machine: {error}"),
+        }
         return Ok(ExitCode::SUCCESS);
     }
     if args.unpin {

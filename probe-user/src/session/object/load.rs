@@ -1,6 +1,6 @@
 //! Loads the object for a session: sets its globals and the sizes of its maps.
 
-use aya::{Btf, EbpfLoader};
+use aya::EbpfLoader;
 use probe_common::spe::TIMELINE;
 
 use super::{
@@ -9,20 +9,19 @@ use super::{
     offsets,
     programs::Programs,
     refused_pin,
+    types::Types,
 };
 use crate::{
-    machine::{Machine, btf::BtfError},
-    session::{Config, SessionError, SpeConfig, error::chain, pins::Pins},
+    machine::Machine,
+    session::{
+        Config, SessionError, SpeConfig,
+        memory::{MAX_EXITED, MAX_THREADS},
+        pins::Pins,
+    },
 };
 
 /// Processes of a followed command that may live at once.
 const FOLLOWED_PROCESSES: u32 = 65_536;
-
-/// Threads that may live at once; memory follows those that do, 128 bytes each.
-const MAX_THREADS: u32 = 1 << 20;
-
-/// Threads that may exit between two pulls without staying in the task map.
-const MAX_EXITED: u32 = 1 << 16;
 
 impl Object {
     /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs.
@@ -36,10 +35,7 @@ impl Object {
     ) -> Result<Self, SessionError> {
         let vmlinux = machine.vmlinux();
         let offsets = offsets::offsets(&vmlinux, config.spe.is_some())?;
-        let btf = Btf::from_sys_fs().map_err(|error| BtfError::Unreadable {
-            path: vmlinux.clone(),
-            reason: chain(&error),
-        })?;
+        let mut types = Types::new(vmlinux);
         let plan = &config.plan;
         let events = plan.slots() as u64;
         let rotated = plan.fixed_slots() as u64;
@@ -56,7 +52,7 @@ impl Object {
         for (name, path) in &pinned {
             loader.map_pin_path(name, path.as_path());
         }
-        loader.btf(Some(&btf));
+        loader.btf(Some(types.get()?));
         globals::EVENTS.set(&mut loader, &events);
         globals::ROTATED.set(&mut loader, &rotated);
         globals::GROUP_ENDS.set(&mut loader, &group_ends);
@@ -85,7 +81,7 @@ impl Object {
             .load(OBJECT)
             .map_err(|error| refused_pin("the eBPF object", &error))?;
         let maps = Maps::take(&mut ebpf)?;
-        let programs = Programs::new(ebpf, btf, pins);
+        let programs = Programs::new(ebpf, types, pins);
         Ok(Self { maps, programs })
     }
 }

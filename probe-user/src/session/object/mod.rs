@@ -11,6 +11,7 @@ pub(crate) mod offsets;
 mod programs;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use std::{io, sync::OnceLock};
 

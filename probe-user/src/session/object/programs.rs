@@ -8,7 +8,7 @@ use std::{
 };
 
 use aya::{
-    Btf, Ebpf,
+    Ebpf,
     programs::{
         BtfTracePoint, FEntry, Iter, KProbe, PerfEvent, Program, ProgramError, RawTracePoint,
         RawTracePointRunOptions, TestRun as _,
@@ -20,7 +20,7 @@ use aya::{
 };
 use aya_obj::btf::BtfKind;
 
-use super::{missing, refused, refused_pin};
+use super::{missing, refused, refused_pin, types::Types};
 use crate::session::{
     SessionError,
     pins::{Continuity, Pins, program_files},
@@ -152,7 +152,7 @@ pub(crate) struct Links(Vec<PerfEventLinkId>);
 /// The programs, and the kernel's types for those that need them.
 pub(crate) struct Programs {
     ebpf: Ebpf,
-    btf: Btf,
+    types: Types,
     pins: Option<PinnedPrograms>,
 }
 
@@ -164,12 +164,12 @@ struct PinnedPrograms {
 }
 
 impl Programs {
-    pub(super) fn new(ebpf: Ebpf, btf: Btf, pins: Option<&Pins>) -> Self {
+    pub(super) fn new(ebpf: Ebpf, types: Types, pins: Option<&Pins>) -> Self {
         let pins = pins.map(|pins| PinnedPrograms {
             directory: pins.directory(),
             adopt: pins.found == Continuity::TakenOver,
         });
-        Self { ebpf, btf, pins }
+        Self { ebpf, types, pins }
     }
 
     /// The directory of the pins has another name now.
@@ -193,7 +193,7 @@ impl Programs {
         let loaded: &mut BtfTracePoint = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
             loaded
-                .load(program.at, &self.btf)
+                .load(program.at, self.types.get()?)
                 .map_err(|error| refused(of(program.name), &error))?;
         }
         Ok(loaded)
@@ -234,10 +234,16 @@ impl Programs {
     }
 
     /// Whether this kernel has the program's tracepoint.
-    pub(crate) fn can_attach(&self, program: Tracepoint) -> bool {
+    pub(crate) fn can_attach(&mut self, program: Tracepoint) -> Result<bool, SessionError> {
         let type_name = format!("btf_trace_{}", program.at);
-        let found = self.btf.id_by_type_name_kind(&type_name, BtfKind::Typedef);
-        found.is_ok()
+        let types = self.types.get()?;
+        let found = types.id_by_type_name_kind(&type_name, BtfKind::Typedef);
+        Ok(found.is_ok())
+    }
+
+    /// No program will be attached or walk for now.
+    pub(crate) fn settle(&mut self) {
+        self.types.forget();
     }
 
     /// Loads a program that will be run.
@@ -282,7 +288,7 @@ impl Programs {
         if loaded.fd().is_err() {
             // What it iterates over does not matter.
             loaded
-                .load("bpf_map", &self.btf)
+                .load("bpf_map", self.types.get()?)
                 .map_err(|error| failed(&error))?;
         }
         let link = loaded.attach().map_err(|error| failed(&error))?;
@@ -332,7 +338,9 @@ impl Programs {
     pub(crate) fn attach_fentry(&mut self, program: Fentry) -> Result<(), SessionError> {
         let refused = |error| refused(of(program.name), &error);
         let loaded: &mut FEntry = find(&mut self.ebpf, program.name)?;
-        loaded.load(program.at, &self.btf).map_err(refused)?;
+        loaded
+            .load(program.at, self.types.get()?)
+            .map_err(refused)?;
         let attached = loaded.attach().map(drop).map_err(refused);
         if attached.is_err() {
             let _ = loaded.unload();

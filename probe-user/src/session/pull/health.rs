@@ -3,8 +3,8 @@
 use probe_common::{CpuCounts, CpuState, Field as _};
 
 use crate::{
-    session::{Session, SessionError},
-    snapshot::{CountingCost, Health, MapMemory},
+    session::{Session, SessionError, memory},
+    snapshot::{CountingCost, Health},
     sys::{bpf, clock::now},
 };
 
@@ -27,7 +27,7 @@ impl Session {
             handed_over: self.handed_over(),
             exchanges: self.rotation.exchanges,
             rows,
-            memory: MapMemory::of(rows, self.max_rows as usize, states.len()),
+            memory: memory::of_counts(rows, self.max_rows, states.len()),
             map_retries: bpf::retries(),
             names: self.config.resolver.as_ref().map(|it| it.health()),
         }

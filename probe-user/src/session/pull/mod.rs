@@ -96,6 +96,7 @@ impl Session {
         if after.iter().any(|state| state.counts.missed_switches > 0) {
             self.react_to_missed();
         }
+        self.object.programs.settle();
         Ok(Snapshot {
             at,
             boot_time: self.clock.boot_time(),
@@ -149,7 +150,9 @@ impl Session {
         if self.lifecycle.take_switch_missed() {
             self.react_to_missed();
         }
-        self.follow_cpus()
+        self.follow_cpus()?;
+        self.object.programs.settle();
+        Ok(())
     }
 
     fn flush_busy(&mut self, states: &[CpuState]) -> Result<(), SessionError> {

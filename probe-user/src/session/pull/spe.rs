@@ -2,6 +2,7 @@
 
 mod counts;
 mod health;
+mod idle;
 mod late;
 mod stopped;
 mod threads;
@@ -20,6 +21,7 @@ use probe_common::{
 use self::{
     counts::Weighed,
     health::undecoded,
+    idle::IdleRows,
     late::CpuLog,
     stopped::weight,
     threads::{all_exited, forget},
@@ -37,6 +39,8 @@ pub(crate) struct SpeTotals {
     weighed: Weighed,
     /// Rows that were freed since the last snapshot.
     freed: Freed<SpeCounts>,
+    /// Rows that were freed since the session began because their owners were idle.
+    freed_idle: u64,
     cpus: Vec<SpeCpu>,
     /// Their sum.
     sum: SpeCpu,
@@ -129,13 +133,15 @@ impl Session {
 
         let step = spe.totals.next_period.take();
         let mut dead = Vec::new();
+        let mut idle = spe.idle_rows();
         for at in 0..spe.events.len() {
-            if spe.drain(object, at, step)? == Drained::Dead {
+            if spe.drain(object, at, step, &mut idle)? == Drained::Dead {
                 dead.push(spe.events[at].cpu);
             }
         }
+        let idle = idle.end(object, |cpu| spe.samples(cpu))?;
         // What was drained now was sampled with the period before.
-        let reading = spe.read(object, ended)?;
+        let reading = spe.read(object, ended, idle)?;
         spe.period = step.unwrap_or(spe.period);
         spe.totals.next_period = spe.adapt();
         spe.finish(object, reading, &dead, exited).map(Some)
@@ -161,7 +167,21 @@ impl Spe {
         Some(step.period)
     }
 
-    fn read(&mut self, object: &Object, ended: &[Arc<Ended>]) -> Result<SpeReading, SessionError> {
+    /// The rows that this reading frees, for want of room. No more are kept for the next snapshot
+    /// than the map has room for.
+    fn idle_rows(&self) -> IdleRows {
+        let (totals, max_rows) = (&self.totals, self.max_rows as usize);
+        let mut idle = totals.weighed.idle(max_rows);
+        idle.truncate(max_rows.saturating_sub(totals.freed.rows.len()));
+        IdleRows::new(idle)
+    }
+
+    fn read(
+        &mut self,
+        object: &Object,
+        ended: &[Arc<Ended>],
+        idle: Vec<(SpeKey, SpeRow)>,
+    ) -> Result<SpeReading, SessionError> {
         let mut cpus = object.maps.spe_cpu.get(0)?;
         for (number, account) in std::mem::take(&mut self.totals.stopped) {
             if let Some(cpu) = cpus.get_mut(number as usize) {
@@ -183,7 +203,11 @@ impl Spe {
             }
         }
         add_overflow(object, &mut raw)?;
-        let rows = self.weigh(&raw, &cpus);
+        let weights = self.weights(&cpus);
+        self.totals.freed_idle += idle.len() as u64;
+        let idle = self.totals.weighed.end(idle, &weights);
+        self.totals.freed.add(idle, self.max_rows as usize);
+        let rows = self.totals.weighed.add(&raw, &weights);
         self.totals.weighed.forget(&freed);
         let health = self.health(object, &cpus, live);
         if let Some(warning) = undecoded(&self.totals.sum, &health.sum) {
@@ -201,23 +225,15 @@ impl Spe {
         })
     }
 
-    /// What the samples since the last pull stand for, added to what those before did.
+    /// What each sample since the last reading stands for, by CPU.
     #[expect(clippy::cast_precision_loss, reason = "a period is below 2^24")]
-    fn weigh(
-        &mut self,
-        raw: &HashMap<SpeKey, SpeRow>,
-        cpus: &[SpeCpu],
-    ) -> HashMap<SpeKey, SpeCounts> {
-        let weights: Vec<f64> = cpus
-            .iter()
-            .enumerate()
-            .map(|(at, now)| {
-                let before = self.totals.cpus.get(at).copied().unwrap_or_default();
-                let jitter = u32::try_from(at).map_or(0.0, |cpu| self.config.events.jitter(cpu));
-                weight(&before, now) * (self.period as f64 + jitter)
-            })
-            .collect();
-        self.totals.weighed.add(raw, &weights)
+    fn weights(&self, cpus: &[SpeCpu]) -> Vec<f64> {
+        let weights = cpus.iter().enumerate().map(|(at, now)| {
+            let before = self.totals.cpus.get(at).copied().unwrap_or_default();
+            let jitter = u32::try_from(at).map_or(0.0, |cpu| self.config.events.jitter(cpu));
+            weight(&before, now) * (self.period as f64 + jitter)
+        });
+        weights.collect()
     }
 
     fn finish(

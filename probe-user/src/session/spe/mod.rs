@@ -271,16 +271,8 @@ impl SpeConfig {
         }
     }
 
-    pub(super) fn wants_timeline(&self) -> bool {
+    pub(crate) fn wants_timeline(&self) -> bool {
         self.timeline == Timeline::On
-    }
-
-    /// Rows that the map takes on so many CPUs: memory follows what was sampled, only the buckets
-    /// are there at once. Of the processes whose ends wait in the lifecycle ring each has room for
-    /// 32.
-    pub(super) fn rows(&self, possible: usize) -> u32 {
-        let by_cpus = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
-        self.max_rows.unwrap_or(by_cpus.clamp(65_536, 1 << 20))
     }
 }
 

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use probe_common::spe::{SpeKey, SpeRow};
 
-use crate::{session::pull::freed::Row, snapshot::SpeCounts};
+use crate::{
+    session::pull::freed::Row,
+    snapshot::{OVERFLOW, SpeCounts},
+};
 
 impl Row for SpeCounts {
     type Key = SpeKey;
@@ -43,6 +46,19 @@ pub(super) struct Weighed {
 struct Last {
     row: SpeRow,
     counts: SpeCounts,
+    /// Number of the last reading that found more samples in it.
+    grew: u64,
+}
+
+impl Last {
+    /// Adds what the samples since the last reading stand for.
+    fn add(&mut self, key: &SpeKey, row: &SpeRow, weights: &[f64]) {
+        let weight = weights.get(usize::from(key.cpu)).copied().unwrap_or(0.0);
+        self.counts.add(&SpeCounts::between(&self.row, row, weight));
+        if row.samples > self.row.samples {
+            self.row = *row;
+        }
+    }
 }
 
 impl Weighed {
@@ -54,23 +70,54 @@ impl Weighed {
         weights: &[f64],
     ) -> HashMap<SpeKey, SpeCounts> {
         self.readings += 1;
-        let made = self.readings;
+        let now = self.readings;
         let rows = raw.iter().map(|(key, row)| {
             let last = self.rows.entry(*key).or_insert(Last {
                 row: SpeRow::ZERO,
                 counts: SpeCounts {
-                    made,
+                    made: now,
                     ..SpeCounts::default()
                 },
+                grew: now,
             });
-            let weight = weights.get(usize::from(key.cpu)).copied().unwrap_or(0.0);
-            last.counts.add(&SpeCounts::between(&last.row, row, weight));
             if row.samples > last.row.samples {
-                last.row = *row;
+                last.grew = now;
             }
+            last.add(key, row, weights);
             (*key, last.counts)
         });
         rows.collect()
+    }
+
+    /// Where so many of `max_rows` are taken that new ones may find no room before the next
+    /// reading: the rows in which no sample came since the last one, those idle for longest first,
+    /// as many as it takes to have half of the map free.
+    pub(super) fn idle(&self, max_rows: usize) -> Vec<SpeKey> {
+        if self.rows.len() < (max_rows / 4 * 3).max(1) {
+            return Vec::new();
+        }
+        let idle = self.rows.iter();
+        // Rows of the overflow are in no map that can be full.
+        let idle = idle.filter(|(key, last)| last.grew < self.readings && key.cgroup != OVERFLOW);
+        let mut idle: Vec<_> = idle.map(|(key, last)| (last.grew, *key)).collect();
+        idle.sort_unstable();
+        idle.truncate(self.rows.len() - max_rows / 2);
+        idle.into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// What these rows stood for when they were freed. To be called before [`Self::add`] of a
+    /// reading that may have rows of the same keys.
+    pub(super) fn end(
+        &mut self,
+        freed: Vec<(SpeKey, SpeRow)>,
+        weights: &[f64],
+    ) -> Vec<(SpeKey, SpeCounts)> {
+        let ended = freed.into_iter().filter_map(|(key, row)| {
+            let mut last = self.rows.remove(&key)?;
+            last.add(&key, &row, weights);
+            Some((key, last.counts))
+        });
+        ended.collect()
     }
 
     /// These rows were freed: what has one of their keys from now on is another row.
@@ -83,6 +130,8 @@ impl Weighed {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use probe_common::{
         CgroupId,
         spe::{Access, Class},
@@ -131,6 +180,58 @@ mod tests {
                     weighed.forget(&[KEY]);
                     ended += counts.operations;
                     (now, made) = (0, None);
+                }
+            }
+        }
+
+        /// Samples come to a few of more rows than there is room for: rows that were idle make
+        /// room, busy ones stay, and every sample that had a row is counted once.
+        #[test]
+        fn idle_rows_make_room(
+            readings in prop::collection::vec(
+                prop::collection::vec((0..64_u16, 1..100_u32), 0..16),
+                1..40,
+            ),
+        ) {
+            const ROOM: usize = 24;
+            let weights = [2.0; 64];
+            let mut weighed = Weighed::default();
+            let mut map: HashMap<SpeKey, SpeRow> = HashMap::new();
+            let (mut all, mut ended) = (0.0, 0.0);
+            let mut busy: HashSet<SpeKey> = HashSet::new();
+            for samples in readings {
+                let known: Vec<SpeKey> = map.keys().copied().collect();
+                let idle = weighed.idle(ROOM);
+                prop_assert!(idle.iter().all(|key| !busy.contains(key)));
+                let left = known.iter().filter(|key| !idle.contains(key));
+                let left: Vec<_> = left.collect();
+                let full = known.len() >= ROOM / 4 * 3;
+                prop_assert_eq!(left.len() == known.len(), !full || known.len() == busy.len());
+                prop_assert!(!full || left.len() <= ROOM / 2 || left.iter().all(|it| busy.contains(it)));
+                busy.clear();
+                let mut sample = |map: &mut HashMap<SpeKey, SpeRow>, samples: &[(u16, u32)]| {
+                    for (cpu, n) in samples {
+                        let key = SpeKey { cpu: *cpu, ..KEY };
+                        if map.len() < ROOM || map.contains_key(&key) {
+                            map.entry(key).or_default().samples += u64::from(*n);
+                            all += 2.0 * f64::from(*n);
+                            busy.insert(key);
+                        }
+                    }
+                };
+                // Rows are freed in the midst of it.
+                let (before, after) = samples.split_at(samples.len() / 2);
+                sample(&mut map, before);
+                let freed = idle.iter().map(|key| (*key, map.remove(key).unwrap())).collect();
+                sample(&mut map, after);
+                let freed = weighed.end(freed, &weights);
+                ended += freed.iter().map(|(_, counts)| counts.operations).sum::<f64>();
+                busy.retain(|key| map.contains_key(key));
+                let live = weighed.add(&map, &weights);
+                let counted: f64 = live.values().map(|counts| counts.operations).sum();
+                prop_assert_eq!(counted + ended, all);
+                for (key, counts) in freed {
+                    prop_assert!(live.get(&key).is_none_or(|live| live.made > counts.made));
                 }
             }
         }

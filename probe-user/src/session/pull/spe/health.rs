@@ -8,7 +8,7 @@ use probe_common::{
 };
 
 use crate::{
-    session::{Object, Spe},
+    session::{Object, Spe, memory},
     snapshot::SpeHealth,
 };
 
@@ -29,6 +29,13 @@ impl Spe {
             bpf_stats: bpf_stats(object, sum.chunks),
             sum,
             rows,
+            freed_idle: self.totals.freed_idle,
+            memory: memory::of_samples(
+                self.config.wants_timeline(),
+                [rows, 0],
+                self.max_rows,
+                cpus.len(),
+            ),
             sampler,
             aux_size: self.config.aux_size,
             unlogged: self.totals.unlogged(),

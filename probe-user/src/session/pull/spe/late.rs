@@ -11,6 +11,7 @@ use probe_common::spe::SpeCpu;
 
 use super::{
     SpeTotals,
+    idle::IdleRows,
     stopped::{Account, look},
 };
 use crate::{
@@ -61,12 +62,14 @@ impl SpeTotals {
 }
 
 impl Spe {
-    /// Has a CPU hand over what lies in its buffer, and sample on.
+    /// Has a CPU hand over what lies in its buffer, and sample on; in between its idle rows are
+    /// freed.
     pub(super) fn drain(
         &mut self,
         object: &Object,
         at: usize,
         period: Option<u64>,
+        idle: &mut IdleRows,
     ) -> Result<Drained, SessionError> {
         let (hook, totals) = (self.hook, &mut self.totals);
         let mut tries = 0;
@@ -76,7 +79,12 @@ impl Spe {
         };
         let event = &mut self.events[at];
         let number = event.cpu;
-        let account = look(&mut Account { event, object }, period, again)?;
+        let mut cpu = Account {
+            event,
+            object,
+            idle,
+        };
+        let account = look(&mut cpu, period, again)?;
         let Some(account) = account else {
             return Ok(Drained::Dead);
         };

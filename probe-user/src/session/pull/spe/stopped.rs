@@ -5,6 +5,7 @@
 
 use probe_common::spe::SpeCpu;
 
+use super::idle::IdleRows;
 use crate::session::{Drained, Object, SessionError, spe::SpeCpuEvent};
 
 /// A CPU that samples.
@@ -15,6 +16,8 @@ pub(super) trait Sampling {
     fn stop(&mut self) -> Result<Drained, SessionError>;
     /// What the programs say of the CPU.
     fn account(&self) -> Result<SpeCpu, SessionError>;
+    /// Frees rows while nothing is added to them.
+    fn free_rows(&mut self) -> Result<(), SessionError>;
     /// Samples on.
     fn go_on(&mut self, period: Option<u64>) -> Result<(), SessionError>;
     fn event(&mut self) -> &mut Self::Event;
@@ -24,6 +27,7 @@ pub(super) trait Sampling {
 pub(super) struct Account<'a> {
     pub(super) event: &'a mut SpeCpuEvent,
     pub(super) object: &'a Object,
+    pub(super) idle: &'a mut IdleRows,
 }
 
 impl Sampling for Account<'_> {
@@ -43,6 +47,10 @@ impl Sampling for Account<'_> {
             .get(number)
             .copied()
             .unwrap_or_default())
+    }
+
+    fn free_rows(&mut self) -> Result<(), SessionError> {
+        self.idle.free(self.object, self.event.cpu)
     }
 
     fn go_on(&mut self, period: Option<u64>) -> Result<(), SessionError> {
@@ -70,6 +78,7 @@ pub(super) fn look<S: Sampling>(
         cpu.stop()?;
         account = cpu.account()?;
     }
+    cpu.free_rows()?;
     cpu.go_on(period)?;
     Ok(Some(account))
 }
@@ -140,6 +149,12 @@ mod tests {
         fn account(&self) -> Result<SpeCpu, SessionError> {
             self.time_passes();
             Ok(*self.account.borrow())
+        }
+
+        fn free_rows(&mut self) -> Result<(), SessionError> {
+            assert!(!self.sampling && self.serving.get().is_none());
+            self.time_passes();
+            Ok(())
         }
 
         fn go_on(&mut self, _: Option<u64>) -> Result<(), SessionError> {

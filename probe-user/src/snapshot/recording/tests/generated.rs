@@ -24,8 +24,8 @@ use crate::{
         resolver::ResolverHealth,
     },
     snapshot::{
-        HandedOver, Health, Hook, Names, Snapshot, SpeCounts, SpeHealth, SpeHook, SpeReading,
-        UncoreReading,
+        HandedOver, Health, Hook, MapMemory, Names, Snapshot, SpeCounts, SpeHealth, SpeHook,
+        SpeReading, UncoreReading,
     },
 };
 
@@ -129,6 +129,11 @@ fn spe() -> impl Strategy<Value = SpeReading> {
                 sum: SpeCpu::from_words(&sum),
                 longest: 7,
                 rows: 3,
+                freed_idle: 4,
+                memory: MapMemory {
+                    rows: 768,
+                    fixed: 65_536,
+                },
                 sampler: BTreeMap::from([("sample_pop".to_owned(), 5)]),
                 aux_size: 65_536,
                 unlogged: 2,

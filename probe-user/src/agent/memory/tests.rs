@@ -1,0 +1,77 @@
+//! The formula against what a session takes, and against the chart and its page.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::session::memory::tests::{of_agent, user_bytes};
+
+const CHART: &str = include_str!("../../../../deploy/helm/pmuscope/templates/_helpers.tpl");
+const PAGE: &str = include_str!("../../../../docs/kubernetes.md");
+
+proptest! {
+    /// On every machine the terms are as large as what they stand for.
+    #[test]
+    fn the_terms_cover_a_session(cpus in 1..1025_usize, timeline in any::<bool>()) {
+        let taken = of_agent(cpus, sampled_rows(cpus), timeline);
+        prop_assert!(taken.row_of_counts <= ROW);
+        // Besides the rows; the process' own part has room for a small machine's maps.
+        prop_assert!(taken.counts_without_rows <= CPU * cpus + MIB, "{taken:?}");
+        let samples = taken.samples + user_bytes(sampled_rows(cpus));
+        prop_assert!(samples <= SAMPLES + SAMPLED_CPU * cpus, "{taken:?}");
+    }
+}
+
+/// Not much too large either, where it matters.
+#[test]
+fn the_terms_are_no_larger_than_needed() {
+    let taken = of_agent(144, sampled_rows(144), false);
+    assert!(taken.row_of_counts * 10 >= ROW * 9, "{taken:?}");
+    let samples = taken.samples + user_bytes(sampled_rows(144));
+    assert!(samples * 5 >= SAMPLES * 4, "{samples}");
+}
+
+/// The chart computes in KiB what is bytes here.
+#[test]
+fn the_chart_has_the_same_terms() {
+    for term in [
+        format!("mul {} 1024", PROCESS / MIB),
+        format!("mul $rows {ROW}"),
+        format!("mul (int64 $m.containers) {}", CONTAINER / KIB),
+        format!("mul (int64 $m.cpus) {}", CPU / KIB),
+        format!(
+            "mul {} 1024) (mul (int64 $m.cpus) (add {} ",
+            SAMPLES / MIB,
+            SAMPLED_CPU / KIB
+        ),
+        "mul $kib 5) 4".to_owned(),
+    ] {
+        assert!(
+            CHART.contains(&term),
+            "templates/_helpers.tpl lacks `{term}`"
+        );
+    }
+}
+
+#[test]
+fn the_page_has_the_limits() {
+    for (what, cpus, containers) in [
+        ("16 CPUs, 1,000 containers", 16, 1000),
+        ("128 CPUs, 250 containers (default)", 128, 250),
+        ("144 CPUs, 1,000 containers", 144, 1000),
+    ] {
+        let limit = |buffer| {
+            let node = Node {
+                cpus,
+                containers,
+                buffer,
+            };
+            node.limit()
+        };
+        let row = format!(
+            "| {what} | {} MiB | {} MiB |",
+            limit(None),
+            limit(Some(128 * KIB))
+        );
+        assert!(PAGE.contains(&row), "docs/kubernetes.md lacks:\n{row}");
+    }
+}

@@ -1,0 +1,227 @@
+//! A node on which containers come and go all the time: the agent takes no more memory the longer
+//! it runs, loses nothing, and keeps nothing of those that went.
+//!
+//! It takes a minute, or the seconds of `PMUSCOPE_SOAK` (`cargo xtask soak`). What the agent and a
+//! scrape take is printed and never asserted.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    agent::{Agent, Given, Series, assert_no_step_back, container_id, parse},
+    support::{
+        Load, TestCgroup, assert_within, hierarchy, load_binary, machine, online_cpus, taken_time,
+    },
+};
+
+/// Containers that stay.
+const CONTAINERS: u32 = 1000;
+
+/// Containers that come, run for a moment and go, per second.
+const VISITS: u32 = 100;
+
+/// What an allocator's state may differ by between two times at which as much is allocated. In the
+/// minute of CI a visitor that leaves 512 bytes behind takes as much in 20 s.
+const NOISE: u64 = 1 << 20;
+
+/// How long it takes, and the agent's interval.
+fn lengths() -> (Duration, Duration) {
+    let seconds = env::var("PMUSCOPE_SOAK").map_or(60, |text| text.parse().unwrap());
+    // The agent's own interval where there is time for some tens of windows.
+    let interval = if seconds >= 300 { 10 } else { 2 };
+    [seconds, interval].map(Duration::from_secs).into()
+}
+
+/// What a window says.
+struct Window {
+    at: u64,
+    resident: u64,
+    descriptors: u64,
+    cpu: u64,
+    /// None of the first.
+    pull: Option<u64>,
+}
+
+/// What all windows say together.
+#[derive(Default)]
+struct Sums {
+    /// Time of all windows, in ns.
+    time: u64,
+    /// Task-clock of all rows.
+    all: u64,
+    /// Of the test's own containers.
+    own: u64,
+    /// Names of its containers that went.
+    visitors: BTreeSet<String>,
+}
+
+impl Sums {
+    fn add(&mut self, line: &Value, tenants: &str, visitors: &str) {
+        self.time += line["duration_ns"].as_u64().unwrap();
+        for row in line["rows"].as_array().unwrap() {
+            let used = row["events"]["task-clock"]["raw"].as_u64().unwrap_or(0);
+            let name = row["name"].as_str().unwrap();
+            self.all += used;
+            if name.starts_with(visitors) {
+                self.visitors.insert(name.to_owned());
+            } else if !name.starts_with(tenants) {
+                continue;
+            }
+            self.own += used;
+        }
+    }
+}
+
+impl Window {
+    fn of(line: &Value) -> Self {
+        let own = |name: &str| line["self"][name].as_u64().unwrap();
+        Self {
+            at: line["elapsed_ns"].as_u64().unwrap(),
+            resident: own("agent_resident_bytes"),
+            descriptors: own("agent_open_descriptors"),
+            cpu: own("agent_cpu_ns"),
+            pull: line["self"]["agent_last_pull_ns"].as_u64(),
+        }
+    }
+}
+
+fn median(values: impl Iterator<Item = u64>) -> u64 {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values[values.len() / 2]
+}
+
+#[test]
+fn containers_that_come_and_go_leave_nothing_behind() {
+    let Some(_machine) = machine() else { return };
+    let (length, interval) = lengths();
+    let pods = TestCgroup::new("soak");
+    let tenants = (0..CONTAINERS).map(|n| pods.child(&format!("docker-{}.scope", container_id(n))));
+    let tenants: Vec<TestCgroup> = tenants.collect();
+    let guests = pods.child("guests");
+    let directory = tempfile::tempdir().unwrap();
+    let goes_on = directory.path().join("goes-on");
+    fs::write(&goes_on, "").unwrap();
+    // 1,000 x 0.2 ms per second, and 100 x 0.5 ms: a quarter of a CPU.
+    let load = |words: String| Load::waiting(&load_binary(), &words);
+    let mut stay = load(format!("stay {} 200 1000", pods.directory.display()));
+    let mut visit = load(format!(
+        "visit {} {VISITS} 500 {}",
+        guests.directory.display(),
+        goes_on.display()
+    ));
+    let ids = [std::process::id(), visit.pid()].map(|pid| format!("{pid:08x}"));
+
+    let agent = Agent::with(
+        &Given {
+            config: &format!("interval = \"{}s\"\n", interval.as_secs()),
+            ..Given::default()
+        },
+        |_| {},
+    );
+    let (taken, before) = (taken_time(), pods.cpu_time());
+    let begun = Instant::now();
+    stay.go();
+    visit.go();
+
+    let mut sums = Sums::default();
+    let mut windows = Vec::new();
+    let mut scrapes = Vec::new();
+    let mut last = Series::new();
+    let mut next = |sums: &mut Sums| {
+        let line = agent.window();
+        sums.add(&line, &ids[0], &ids[1]);
+        let asked = Instant::now();
+        let answer = agent.get("/metrics");
+        scrapes.push(asked.elapsed());
+        let series = parse(&answer.text());
+        assert_no_step_back(&last, &series);
+        last = series;
+        line
+    };
+    let mut lost = 0;
+    while begun.elapsed() < length {
+        let line = next(&mut sums);
+        windows.push(Window::of(&line));
+        lost = line["self"]["lost_events"].as_u64().unwrap();
+    }
+
+    // All go, and the agent sees it.
+    fs::remove_file(&goes_on).unwrap();
+    let visits: usize = visit.finish().trim().parse().unwrap();
+    drop(stay);
+    drop(tenants);
+    let used = pods.cpu_time() - before;
+    drop(guests);
+    for _ in 0..3 {
+        next(&mut sums);
+    }
+    let end = next(&mut sums);
+    let taken = taken_time() - taken;
+    drop(pods);
+
+    let thirds: Vec<&[Window]> = windows.chunks(windows.len().div_ceil(3)).collect();
+    let [_, second, third] = thirds[..] else {
+        panic!("{} windows only", windows.len());
+    };
+    print(&windows[windows.len() / 3..], &scrapes, visits);
+    let resident = [second, third].map(|part| median(part.iter().map(|it| it.resident)));
+    assert!(
+        resident[1] <= resident[0] + NOISE,
+        "its memory grew from {} to {} bytes",
+        resident[0],
+        resident[1]
+    );
+    let descriptors = [second, third].map(|part| part.iter().map(|it| it.descriptors).max());
+    assert!(descriptors[1] <= descriptors[0], "{descriptors:?}");
+    // No visitor was missed, and all had the time that the kernel says. Where records of what comes
+    // and goes were lost, and that is counted, a visitor may have no name.
+    let named = sums.visitors.len();
+    assert!(
+        named == visits || lost > 0 && named < visits,
+        "{named} of {visits}"
+    );
+    let nearest = sums.own.clamp(used, used + taken);
+    assert_within("the containers", sums.own, nearest, 1.0);
+    let capacity = sums.time * online_cpus().len() as u64;
+    assert_within("all rows", sums.all, capacity, 0.1);
+
+    // Nothing is left of those that went.
+    let own = |name: &str| end["self"][name].as_u64().unwrap();
+    let owners = hierarchy().walk().unwrap().len() + 1;
+    let rows = usize::try_from(own("rows")).unwrap();
+    assert!(owners < CONTAINERS as usize / 2, "{owners} other cgroups");
+    // Software events are a group, and what the PMU counts at one time is another.
+    assert!(rows <= 2 * owners * online_cpus().len(), "{rows} rows");
+    for lost in ["overflowed_charges", "refused_rows_full"] {
+        assert_eq!(own(lost), 0, "{lost}");
+    }
+    let of_test = |name: &String| ids.iter().any(|id| name.contains(&format!("\"{id}")));
+    assert_eq!(last.keys().find(|name| of_test(name)), None);
+}
+
+/// What the agent took, for people.
+fn print(windows: &[Window], scrapes: &[Duration], visits: usize) {
+    let (first, last) = (&windows[0], &windows[windows.len() - 1]);
+    let share = (last.cpu - first.cpu) as f64 / (last.at - first.at) as f64;
+    let slowest = scrapes.iter().max().unwrap();
+    let scrape = median(
+        scrapes
+            .iter()
+            .map(|it| u64::try_from(it.as_micros()).unwrap()),
+    );
+    println!(
+        "{CONTAINERS} containers and {visits} visitors: {:.2}% of a CPU, a window {:.1} ms, a scrape \
+         {:.1} ms ({:.1} at most), resident {:.1} MB",
+        share * 100.0,
+        median(windows.iter().filter_map(|it| it.pull)) as f64 / 1e6,
+        scrape as f64 / 1e3,
+        slowest.as_secs_f64() * 1e3,
+        median(windows.iter().map(|it| it.resident)) as f64 / 1e6,
+    );
+}
