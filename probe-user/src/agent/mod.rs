@@ -13,6 +13,8 @@ mod ledger;
 #[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;
 mod own;
+#[cfg(feature = "tls")]
+mod pem;
 mod published;
 mod rights;
 mod run_directory;
