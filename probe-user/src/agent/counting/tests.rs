@@ -258,7 +258,11 @@ fn a_container_has_at_most_60_series() {
 fn the_page_has_what_a_scrape_weighs() {
     let page = include_str!("../../../../docs/kubernetes.md");
     let machines = [
-        ("Grace Hopper, sampled", planned("grace", "grace-hopper", 1), true),
+        (
+            "Grace Hopper, sampled",
+            planned("grace", "grace-hopper", 1),
+            true,
+        ),
         (
             "Grace CPU Superchip, sampled",
             planned("grace", "grace-cpu-superchip", 2),
@@ -289,5 +293,8 @@ fn the_page_has_what_a_scrape_weighs() {
         rows.push(row);
     }
     let missing: Vec<_> = rows.iter().filter(|row| !page.contains(*row)).collect();
-    assert!(missing.is_empty(), "docs/kubernetes.md has not {missing:#?}");
+    assert!(
+        missing.is_empty(),
+        "docs/kubernetes.md has not {missing:#?}"
+    );
 }
