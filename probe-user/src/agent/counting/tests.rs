@@ -252,8 +252,8 @@ fn a_container_has_at_most_60_series() {
     );
 }
 
-/// The table in docs/kubernetes.md: series and kB of a scrape, plain and compressed, by containers of
-/// a node. Counts have digits as real ones do.
+/// The table in docs/kubernetes.md: series and kB of a scrape, plain and compressed, by the number
+/// of containers of a node. Counts have digits as real ones do.
 #[test]
 fn the_page_has_what_a_scrape_weighs() {
     let page = include_str!("../../../../docs/kubernetes.md");

@@ -88,8 +88,8 @@ impl Tls {
         *closed = why;
     }
 
-    /// Looks at an error of a connection: with TLS 1.3 a server refuses a client's certificate after
-    /// the handshake.
+    /// Looks at an error of a connection: with TLS 1.3 a server refuses a client's certificate
+    /// after the handshake.
     fn fails(&self, error: &io::Error) {
         if let Some(rustls::Error::AlertReceived(alert)) = of_tls(error) {
             self.say(Some(of_alert(*alert)));

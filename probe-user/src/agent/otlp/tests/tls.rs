@@ -1,5 +1,6 @@
-//! A collector behind TLS, by the certificates in `tests/fixtures/tls`: `ca.pem` signed `server.pem`
-//! and `client.pem`, `other-ca.pem` signed `expired.pem` and `elsewhere.pem`, both of `server.key`.
+//! A collector behind TLS, by the certificates in `tests/fixtures/tls`: `ca.pem` signed
+//! `server.pem` and `client.pem`, `other-ca.pem` signed `expired.pem` and `elsewhere.pem`, both
+//! of `server.key`.
 
 use std::{
     fs,
