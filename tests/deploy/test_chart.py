@@ -35,8 +35,9 @@ EVERYTHING = {
         "count": {"events": ["cycles", "{a,b}:u"], "max_rows": 65536},
         "series": {"labels": HOSTILE, "max": 50000},
         "overhead": {"max": 0.01},
-        "otlp": {"endpoint": "http://collector:4317", "headers": {"x-a.b": "c"}},
+        "otlp": {"endpoint": "https://collector:4317", "headers": {"x-a.b": "c"}},
     },
+    "otlp": {"tlsSecret": "collector-tls", "clientCertificate": True},
     "web": {"tlsSecret": "pmuscope-tls", "config": {"basic_auth_users": {"a": "$2y$10$x"}}},
     "capabilities": {"extra": ["SYS_PTRACE", "BPF"]},
     "seLinuxOptions": {"type": "spc_t"},
@@ -124,6 +125,14 @@ REFUSED = {
     "a port in two places": ({"config": {"http": {"listen": ":1"}}}, "config.http.listen"),
     "a directory in two places": ({"config": {"run": {"directory": "/x"}}}, "config.run.directory"),
     "a table that is none": ({"config": {"http": 3}}, "http"),
+    "a file in two places": (
+        {"otlp": {"tlsSecret": "s"}, "config": {"otlp": {"ca_file": "/x"}}},
+        "config.otlp.ca_file",
+    ),
+    "an AppArmor profile without its file": (
+        {"appArmorProfile": {"type": "Localhost"}},
+        "appArmorProfile",
+    ),
     "a line break in agent.toml": ({"config": {"interval": "1s\n[pins]"}}, "config"),
     "both monitors": (
         {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}},
@@ -202,6 +211,8 @@ class Matrix(unittest.TestCase):
             inside = [toml["run"]["directory"], toml["state"]["path"]]
             inside += [toml[t][k] for t, k in [("pins", "path"), ("names", "cri")] if t in toml]
             inside += [toml["http"]["web_config"]] if "web_config" in toml["http"] else []
+            files = ("ca_file", "cert_file", "key_file")
+            inside += [it for key, it in toml.get("otlp", {}).items() if key in files]
             for path in inside:
                 self.assertTrue(any((path + "/").startswith(it + "/") for it in mounts), path)
             # AppArmor's default forbids writes below /sys/fs, cgroups aside.
@@ -289,6 +300,20 @@ class Values(unittest.TestCase):
             added = container(objects)["securityContext"]["capabilities"]["add"]
             self.assertEqual("IPC_LOCK" in added, enabled)
             self.assertEqual(agent_toml(objects)["spe"]["enabled"], enabled and "auto")
+
+    def test_apparmor_is_not_asked_for_unless_told_to(self):
+        # Nodes without AppArmor refuse a pod that asks for any profile.
+        self.assertNotIn("appArmorProfile", container(chart.render({}))["securityContext"])
+        asked = {"appArmorProfile": {"type": "RuntimeDefault"}}
+        context = container(chart.render(asked))["securityContext"]
+        self.assertEqual(context["appArmorProfile"], asked["appArmorProfile"])
+
+    def test_a_collector_behind_tls(self):
+        endpoint = {"config": {"otlp": {"endpoint": "https://collector:4317"}}}
+        toml = agent_toml(chart.render({**endpoint, "otlp": {"tlsSecret": "s"}}))
+        self.assertEqual(toml["otlp"]["ca_file"], "/etc/pmuscope-otlp/ca.crt")
+        self.assertNotIn("cert_file", toml["otlp"])
+        self.assertNotIn("otlp", agent_toml(chart.render({})))
 
     def test_only_nodes_with_a_build(self):
         for values in ({}, {"architectures": ["arm64"]}, EVERYTHING):

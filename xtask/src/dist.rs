@@ -5,7 +5,10 @@ mod deb;
 mod image;
 mod pack;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use sha2::{Digest as _, Sha256};
@@ -34,6 +37,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         write()?;
     }
     check()
+}
+
+/// The image of one binary alone, for this machine's tests: its path.
+pub(crate) fn image_of(architecture: &str, binary: &Path) -> Result<PathBuf> {
+    let bytes = fs::read(binary).with_context(|| format!("no {}", binary.display()))?;
+    is_static(&bytes)?;
+    let image = image::write(&[(architecture, bytes)], modified())?;
+    let path = sh::target_dir().join("test-image.tar");
+    fs::write(&path, image).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }
 
 fn directory() -> PathBuf {

@@ -2,11 +2,13 @@
 //! those of deploy/; then the guest tests, where guests can run and something in them has changed
 //! since they passed.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 
 use crate::{
     debian::{self, Tool},
-    deploy, setup, sh, vm,
+    deploy, dist, setup, sh, vm,
 };
 
 /// Programs that tests compare with, that read pmuscope's output, or that prepare namespaces.
@@ -19,6 +21,9 @@ const PEERS: &[Tool] = &[
     ("mount", "mount"),
     ("prometheus", "promtool"),
 ];
+
+/// The tests that run the image, which is built for them.
+const IMAGE_TESTS: &str = "containerd::agent";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -55,6 +60,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // One run shows all failures.
     cargo.args(["--package", "xtask", "--no-fail-fast"]);
     cargo.args(args.filter.iter());
+    if let Some(image) = image(args)? {
+        cargo.env("PMUSCOPE_IMAGE", image);
+    }
     sh::check(&mut cargo)?;
 
     // A filter asks for a single test; `cargo xtask vm` has its own filter.
@@ -72,4 +80,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// The image that a test runs in containerd, of the guests' binary; None where no such test is
+/// asked for, or this machine has no containerd.
+fn image(args: &Args) -> Result<Option<PathBuf>> {
+    let asked = args.filter.as_ref();
+    let asked = asked.is_none_or(|filter| IMAGE_TESTS.contains(filter.as_str()));
+    let missing = debian::missing(&[("containerd", "containerd"), ("runc", "runc")]);
+    if !asked || !missing.is_empty() || !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let (architecture, binary) = vm::pmuscope()?;
+    dist::image_of(architecture, &binary).map(Some)
 }

@@ -22,6 +22,7 @@ use std::{fs, path::PathBuf, time::Instant};
 use anyhow::{Result, bail, ensure};
 
 use self::{
+    binaries::Binaries,
     boots::{BOOTS, Boot},
     fleet::Selection,
     packages::Arch,
@@ -83,6 +84,20 @@ pub(crate) fn can_run() -> Result<(), String> {
 }
 
 /// Runs the guests that `args` selects; a failed test is an error.
+/// The static pmuscope that guests of this machine's architecture run, and what Debian and OCI call
+/// that architecture.
+pub(crate) fn pmuscope() -> Result<(&'static str, PathBuf)> {
+    let boots = BOOTS.iter();
+    let boots: Vec<_> = boots
+        .filter(|boot| boot.ci && boot.arch == Arch::HOST)
+        .collect();
+    let binaries = Binaries::build(&boots)?;
+    Ok((
+        Arch::HOST.debian(),
+        binaries.get(Arch::HOST, "pmuscope")?.clone(),
+    ))
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
     let (boots, filter) = select(args)?;

@@ -15,6 +15,8 @@ mod memory;
 mod otlp;
 mod overhead;
 mod own;
+#[cfg(feature = "tls")]
+mod pem;
 mod published;
 mod rights;
 mod run_directory;

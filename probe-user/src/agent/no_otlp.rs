@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
 
-use super::{Config, published::Sent};
+use super::{Config, config, published::Sent};
 use crate::derive::Report;
 
 /// There is none.
@@ -28,6 +28,11 @@ impl Push {
 /// There is no collector to send to.
 pub(super) fn check(_endpoint: &str) -> Result<(), String> {
     Err("cannot be set: this pmuscope was built without the feature otlp".to_owned())
+}
+
+/// There is no endpoint that they could be wrong for.
+pub(super) fn check_tls(_otlp: &config::Otlp) -> Result<(), (&'static str, String)> {
+    Ok(())
 }
 
 /// They are of no use without an endpoint.

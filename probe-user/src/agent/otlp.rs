@@ -5,6 +5,8 @@
 
 #[cfg(test)]
 mod tests;
+#[cfg_attr(not(feature = "tls"), path = "otlp/no_tls.rs")]
+mod tls;
 
 use std::{
     collections::BTreeMap,
@@ -27,10 +29,11 @@ use tokio::{
 use tonic::{
     Code, Status,
     metadata::{AsciiMetadataKey, AsciiMetadataValue},
-    transport::{Channel, Endpoint},
+    transport::{Channel, Endpoint, Uri},
 };
 
-use super::{Config, published::Sent};
+use self::tls::Tls;
+use super::{Config, config, published::Sent};
 use crate::{
     derive::Report,
     emit::{Otlp, Request},
@@ -61,7 +64,7 @@ impl Push {
         };
         Ok(Some(Self {
             otlp: Otlp::new(&config.series.labels),
-            exporter: Exporter::start(to, &config.otlp.headers, Arc::clone(sent))?,
+            exporter: Exporter::start(to, &config.otlp, Arc::clone(sent))?,
         }))
     }
 
@@ -121,9 +124,14 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// Where the address or a header is none ([`check`], [`headers`]), or there can be no thread.
-    fn start(to: String, headers: &BTreeMap<String, String>, sent: Arc<Sent>) -> io::Result<Self> {
-        let headers = self::headers(headers).map_err(io::Error::other)?;
+    /// Where the address or a header is none ([`check`], [`headers`]), a file for TLS cannot be
+    /// used, or there can be no thread.
+    fn start(to: String, config: &config::Otlp, sent: Arc<Sent>) -> io::Result<Self> {
+        let headers = headers(&config.headers).map_err(io::Error::other)?;
+        let tls = is_https(&to)
+            .then(|| Tls::load(&config.tls))
+            .transpose()?
+            .map(Arc::new);
         let endpoint = Endpoint::from_shared(to.clone()).map_err(io::Error::other)?;
         let endpoint = endpoint.connect_timeout(PATIENCE);
         let waiting = Arc::new(Waiting::default());
@@ -132,10 +140,15 @@ impl Exporter {
         let (all, counts) = (Arc::clone(&waiting), Arc::clone(&sent));
         let run = move || {
             runtime.block_on(async {
+                let channel = match &tls {
+                    Some(tls) => tls.channel(&endpoint),
+                    None => endpoint.connect_lazy(),
+                };
                 let mut sending = Sending {
-                    client: service::MetricsServiceClient::new(endpoint.connect_lazy()),
+                    client: service::MetricsServiceClient::new(channel),
                     headers,
                     to,
+                    tls,
                     sent: counts,
                     fails: false,
                 };
@@ -183,6 +196,8 @@ impl Drop for Exporter {
 /// The thread's side.
 struct Sending {
     to: String,
+    /// How it is spoken to, at `https://`.
+    tls: Option<Arc<Tls>>,
     client: service::MetricsServiceClient<Channel>,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
     sent: Arc<Sent>,
@@ -261,22 +276,27 @@ impl Sending {
             return;
         }
         self.fails = true;
-        let mut why = status.message().to_owned();
-        let mut source = std::error::Error::source(status);
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            if !why.contains(&cause_text) {
-                why = format!("{why}: {cause_text}");
-            }
-            source = cause.source();
-        }
+        let of_tls = self.tls.as_ref().and_then(|tls| tls.reason());
         tracing::warn!(
-            "cannot send metrics to {}: {:?}, {why}; the newest window is sent as soon as that \
-             works",
+            "cannot send metrics to {}: {}; the newest window is sent as soon as that works",
             self.to,
-            status.code(),
+            of_tls.unwrap_or_else(|| why(status)),
         );
     }
+}
+
+/// Why a request failed.
+fn why(status: &Status) -> String {
+    let mut why = format!("{:?}, {}", status.code(), status.message());
+    let mut source = std::error::Error::source(status);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !why.contains(&cause_text) {
+            why = format!("{why}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    why
 }
 
 /// Whether the same request may be taken later (OTLP 1.x, "Failures": the retryable codes).
@@ -313,16 +333,41 @@ pub(super) fn headers(
 
 /// Checks an address of a collector.
 pub(super) fn check(endpoint: &str) -> Result<(), String> {
-    let uri: Result<tonic::transport::Uri, _> = endpoint.parse();
-    let whole = |uri: &tonic::transport::Uri| uri.host().is_some() && uri.path() == "/";
+    let uri: Result<Uri, _> = endpoint.parse();
+    let whole = |uri: &Uri| uri.host().is_some() && uri.path() == "/";
     match uri.ok().filter(whole) {
         Some(uri) if uri.scheme_str() == Some("http") => Ok(()),
-        Some(uri) if uri.scheme_str() == Some("https") => Err(
-            "cannot be https: send to a collector on this node, which sends on with TLS".to_owned(),
-        ),
+        Some(uri) if uri.scheme_str() == Some("https") => tls::is_there(),
         _ => Err(
             "is the address of a collector's gRPC port such as \"http://127.0.0.1:4317\""
                 .to_owned(),
         ),
+    }
+}
+
+fn is_https(endpoint: &str) -> bool {
+    let uri: Result<Uri, _> = endpoint.parse();
+    uri.is_ok_and(|uri| uri.scheme_str() == Some("https"))
+}
+
+/// Checks the keys for TLS together. The error begins with the key.
+pub(super) fn check_tls(otlp: &config::Otlp) -> Result<(), (&'static str, String)> {
+    let tls = &otlp.tls;
+    let keys = [
+        ("otlp.ca_file", &tls.ca_file),
+        ("otlp.cert_file", &tls.cert_file),
+        ("otlp.key_file", &tls.key_file),
+    ];
+    let mut set = keys.iter().filter(|(_, file)| file.is_some());
+    match (otlp.endpoint.as_deref(), set.next()) {
+        (Some(endpoint), Some((key, _))) if !is_https(endpoint) => {
+            return Err((key, "needs an endpoint at https://".to_owned()));
+        }
+        _ => {}
+    }
+    match (&tls.cert_file, &tls.key_file) {
+        (Some(_), None) => Err((keys[1].0, "needs otlp.key_file beside it".to_owned())),
+        (None, Some(_)) => Err((keys[2].0, "needs otlp.cert_file beside it".to_owned())),
+        _ => Ok(()),
     }
 }

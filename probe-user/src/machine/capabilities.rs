@@ -1,22 +1,18 @@
 //! The rights that counting needs: `CAP_BPF` to load programs, `CAP_PERFMON` to attach them and to
 //! open counters of all tasks. `CAP_SYS_ADMIN` implies both.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::thread::{CapabilitySet, capabilities};
 
 /// Rights are missing.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "counting needs {missing}, which this process does not have: run it as root, or grant it once \
-     with `sudo setcap cap_bpf,cap_perfmon+ep {}`",
-    binary.display()
-)]
+#[error("counting needs {missing}, which this process does not have: {remedy}")]
 pub struct MissingCapabilities {
     /// The capabilities that are missing.
     pub missing: String,
-    /// This program.
-    pub binary: PathBuf,
+    /// What to do.
+    pub remedy: String,
 }
 
 /// Says which right is missing, before anything is tried.
@@ -35,9 +31,24 @@ pub(crate) fn check() -> Result<(), MissingCapabilities> {
     if missing.is_empty() {
         return Ok(());
     }
-    let binary = std::env::current_exe().unwrap_or_else(|_| Path::new("pmuscope").to_path_buf());
+    // Who is root without it was started with less.
+    let remedy = match rustix::process::geteuid().is_root() {
+        true => {
+            "give it to the container (in Kubernetes by securityContext.capabilities.add), or to \
+                 the unit (CapabilityBoundingSet=)"
+                .to_owned()
+        }
+        false => {
+            let binary = std::env::current_exe();
+            let binary = binary.unwrap_or_else(|_| PathBuf::from("pmuscope"));
+            format!(
+                "run it as root, or grant it once with `sudo setcap cap_bpf,cap_perfmon+ep {}`",
+                binary.display()
+            )
+        }
+    };
     Err(MissingCapabilities {
         missing: missing.join(" and "),
-        binary,
+        remedy,
     })
 }

@@ -105,6 +105,14 @@ here; docs/kubernetes.md has what it rests on. */ -}}
 {{- if .Values.pins.enabled -}}
 {{- $_ := set $own "pins" (dict "path" "/bpf/pmuscope" "keep" .Values.pins.keep) -}}
 {{- end -}}
+{{- if .Values.otlp.tlsSecret -}}
+{{- $files := dict "ca_file" "/etc/pmuscope-otlp/ca.crt" -}}
+{{- if .Values.otlp.clientCertificate -}}
+{{- $_ := set $files "cert_file" "/etc/pmuscope-otlp/tls.crt" -}}
+{{- $_ := set $files "key_file" "/etc/pmuscope-otlp/tls.key" -}}
+{{- end -}}
+{{- $_ := set $own "otlp" $files -}}
+{{- end -}}
 {{- with .Values.paths.criSocket -}}
 {{- $_ := set $own "names" (dict "cri" (printf "/cri/%s" (base .))) -}}
 {{- end -}}

@@ -160,6 +160,18 @@ const KEYS: &[Key] = &[
         config.otlp.headers = given.to()?;
         otlp::headers(&config.otlp.headers).map(|_| ())
     }),
+    key("otlp.ca_file", |config, given| {
+        config.otlp.tls.ca_file = Some(path(&given)?);
+        Ok(())
+    }),
+    key("otlp.cert_file", |config, given| {
+        config.otlp.tls.cert_file = Some(path(&given)?);
+        Ok(())
+    }),
+    key("otlp.key_file", |config, given| {
+        config.otlp.tls.key_file = Some(path(&given)?);
+        Ok(())
+    }),
     key("run.directory", |config, given| {
         config.run = path(&given)?;
         Ok(())

@@ -16,6 +16,7 @@ use std::{
 pub use self::error::{ConfigError, Mistake};
 use self::settings::Setting;
 use crate::{
+    agent::otlp,
     catalogue::Chip,
     join::By,
     names::resolver::{DEFAULT_LABELS, RuntimeEndpoint},
@@ -154,6 +155,19 @@ pub struct Otlp {
     pub endpoint: Option<String>,
     /// Headers of each request; their values may be secret.
     pub headers: BTreeMap<String, String>,
+    /// Who speaks TLS, and whom it trusts, where the endpoint is at `https://`.
+    pub tls: OtlpTls,
+}
+
+/// Files in PEM for TLS to a collector. They are read again for each connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtlpTls {
+    /// Certificates of the authorities that may sign the collector's; None: those of this machine.
+    pub ca_file: Option<PathBuf>,
+    /// The agent's own certificate, and those between it and its authority.
+    pub cert_file: Option<PathBuf>,
+    /// The key of that certificate.
+    pub key_file: Option<PathBuf>,
 }
 
 /// Without the values of headers.
@@ -163,6 +177,7 @@ impl std::fmt::Debug for Otlp {
         f.debug_struct("Otlp")
             .field("endpoint", &self.endpoint)
             .field("headers", &names)
+            .field("tls", &self.tls)
             .finish()
     }
 }
@@ -247,10 +262,20 @@ impl Sources {
             .chain(of_environment)
             .chain(of_flags)
             .collect();
+        // Where each key was set last.
+        let mut places = BTreeMap::new();
         for setting in all {
+            places.insert(setting.key.clone(), setting.place.clone());
             if let Err(mistake) = setting.apply(&mut config) {
                 mistakes.push(mistake);
             }
+        }
+        if let Err((key, what)) = otlp::check_tls(&config.otlp) {
+            mistakes.push(Mistake {
+                place: places.remove(key).unwrap_or_default(),
+                key: Some(key.to_owned()),
+                what,
+            });
         }
         match mistakes.is_empty() {
             true => Ok(config),

@@ -13,9 +13,9 @@ use crate::event::Nearest;
 
 /// A value for a key, and where it was set.
 pub(super) struct Setting<'a> {
-    place: String,
+    pub(super) place: String,
     /// As `http.listen`.
-    key: String,
+    pub(super) key: String,
     value: Spanned<DeValue<'a>>,
 }
 

@@ -66,8 +66,11 @@ path = "/var/lib/x"
 [verdict]
 peak_bandwidth = "500 GB/s"
 [otlp]
-endpoint = "http://127.0.0.1:4317"
+endpoint = "https://127.0.0.1:4317"
 headers = { "x-token" = "secret" }
+ca_file = "/tls/ca.crt"
+cert_file = "/tls/tls.crt"
+key_file = "/tls/tls.key"
 "#;
 
 #[test]
@@ -113,8 +116,13 @@ fn every_key_sets_what_it_says() {
             peak_bandwidth: Some(500e9),
         },
         otlp: Otlp {
-            endpoint: Some("http://127.0.0.1:4317".to_owned()),
+            endpoint: Some("https://127.0.0.1:4317".to_owned()),
             headers: [("x-token".to_owned(), "secret".to_owned())].into(),
+            tls: OtlpTls {
+                ca_file: Some("/tls/ca.crt".into()),
+                cert_file: Some("/tls/tls.crt".into()),
+                key_file: Some("/tls/tls.key".into()),
+            },
         },
         run: "/tmp/x".into(),
     };
@@ -235,6 +243,22 @@ fn a_mistake_names_line_and_key() {
         (
             "[http]\nweb_config = \"web.yml\"",
             "F:2: http.web_config: is a path from the root",
+        ),
+        (
+            "[otlp]\nendpoint = \"http://a:1\"\nca_file = \"/ca\"",
+            "F:3: otlp.ca_file: needs an endpoint at https://",
+        ),
+        (
+            "[otlp]\ncert_file = \"/cert\"\nendpoint = \"https://a:1\"",
+            "F:2: otlp.cert_file: needs otlp.key_file beside it",
+        ),
+        (
+            "[otlp]\nkey_file = \"/key\"",
+            "F:2: otlp.key_file: needs otlp.cert_file beside it",
+        ),
+        (
+            "[otlp]\nca_file = \"ca.pem\"",
+            "F:2: otlp.ca_file: is a path from the root",
         ),
         (
             "[run]\ndirectory = \"\"",

@@ -1,7 +1,8 @@
 //! The profile of a machine: what it counts, and how many series it makes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, io::Write as _, time::Duration};
 
+use flate2::{Compression, write::GzEncoder};
 use probe_common::{
     CgroupId, UsageRow,
     spe::{Class, Source},
@@ -11,7 +12,7 @@ use super::*;
 use crate::{
     catalogue::{Chip, Settings},
     derive::{Report, Subject},
-    emit::Exposition,
+    emit::{Dialect, Exposition},
     join::Entity,
     machine::Pmus,
     plan::{Capacity, CountSource},
@@ -198,15 +199,15 @@ fn elsewhere_there_is_no_profile() {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A window of one second in which a container used everything that the plan counts, on both
-/// sockets, and another something.
-fn window(plan: &Plan, sampled: bool) -> Window {
+/// A window of one second in which containers, by number and by how much each used, used everything
+/// that the plan counts, on both sockets.
+fn window(plan: &Plan, sampled: bool, containers: &[(u64, u64)]) -> Window {
     let mut window = window::tests::empty();
     window.length = Duration::from_nanos(SECOND);
     let names = Arc::make_mut(&mut window.names);
-    for id in [7_u64, 8] {
+    for (id, _) in containers {
         let path = format!("/system.slice/docker-{id:064}.scope");
-        names.cgroups.insert(CgroupId(id), path);
+        names.cgroups.insert(CgroupId(*id), path);
     }
     for (at, planned) in plan.uncore.iter().enumerate() {
         let crate::event::Scope::Uncore { cpus } = &planned.counter.scope else {
@@ -243,7 +244,7 @@ fn window(plan: &Plan, sampled: bool) -> Window {
         cgroup: CgroupId(id),
         tgid: 0,
     };
-    for (id, scale) in [(7, 3), (8, 1)] {
+    for &(id, scale) in containers {
         window.usage.insert(owner(id), usage(scale));
         for socket in [0, 1] {
             window.on_socket.insert((socket, owner(id)), usage(scale));
@@ -274,7 +275,9 @@ fn window(plan: &Plan, sampled: bool) -> Window {
         let mut samples: SpeUsage = loads.into_iter().collect();
         samples.insert((Class::Store, Served::NotSaid), counts);
         let mut all = sampled_window(BTreeMap::new());
-        all.usage.insert(owner(7), samples.clone());
+        for (id, _) in containers {
+            all.usage.insert(owner(*id), samples.clone());
+        }
         all.total.total = samples.clone();
         all.total.delta = samples;
         window.samples = Some(all);
@@ -282,15 +285,19 @@ fn window(plan: &Plan, sampled: bool) -> Window {
     window
 }
 
-/// How many series a container has.
-fn series_of_container(plan: &Plan, sampled: bool) -> usize {
-    let window = window(plan, sampled);
+fn report(plan: &Plan, sampled: bool, containers: &[(u64, u64)]) -> Report {
+    let window = window(plan, sampled, containers);
     let view = View {
         accesses: sampled.then(Hottest::default),
         ..View::default()
     };
     let joined = view.join(plan, &window, None);
-    let report = Report::new(plan, &window, &joined, &view);
+    Report::new(plan, &window, &joined, &view)
+}
+
+/// How many series a container has.
+fn series_of_container(plan: &Plan, sampled: bool) -> usize {
+    let report = report(plan, sampled, &[(7, 3), (8, 1)]);
     let counts = Exposition::counts(&report);
     let subjects = report.subjects.iter().zip(counts);
     let of_seven = subjects.filter(|(subject, _)| {
@@ -314,5 +321,52 @@ fn a_container_has_at_most_60_series() {
     assert!(
         counts.iter().all(|count| (20..=60).contains(count)),
         "{counts:?}"
+    );
+}
+
+/// The table in docs/kubernetes.md: series and kB of a scrape, plain and compressed, by the number
+/// of containers of a node. Counts have digits as real ones do.
+#[test]
+fn the_page_has_what_a_scrape_weighs() {
+    let page = include_str!("../../../../docs/kubernetes.md");
+    let machines = [
+        (
+            "Grace Hopper, sampled",
+            planned("grace", "grace-hopper", 1),
+            true,
+        ),
+        (
+            "Grace CPU Superchip, sampled",
+            planned("grace", "grace-cpu-superchip", 2),
+            true,
+        ),
+        (
+            "Sapphire Rapids, two sockets",
+            planned("spr", "sapphire-rapids", 2),
+            false,
+        ),
+    ];
+    let mut rows = Vec::new();
+    for (machine, plan, sampled) in machines {
+        let mut row = format!("| {machine} |");
+        for count in [10, 100, 300] {
+            let containers: Vec<_> = (1..=count)
+                .map(|id| (id, 1_000 + id * 7_919 % 100_003))
+                .collect();
+            let report = report(&plan, sampled, &containers);
+            let series: usize = Exposition::counts(&report).iter().sum();
+            let text = Exposition::default().write(&report, Dialect::Prometheus);
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            gzip.write_all(&text).unwrap();
+            let compressed = gzip.finish().unwrap().len();
+            row += &format!(" {series}: {}, {} |", text.len() / 1000, compressed / 1000);
+        }
+        println!("{row}");
+        rows.push(row);
+    }
+    let missing: Vec<_> = rows.iter().filter(|row| !page.contains(*row)).collect();
+    assert!(
+        missing.is_empty(),
+        "docs/kubernetes.md has not {missing:#?}"
     );
 }

@@ -11,11 +11,12 @@ use std::{
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 use tokio_rustls::rustls::{
-    RootCertStore, ServerConfig, SupportedProtocolVersion,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    ServerConfig, SupportedProtocolVersion,
     server::WebPkiClientVerifier,
     version::{TLS12, TLS13},
 };
+
+use crate::agent::pem;
 
 /// Something is wrong with the file.
 #[derive(Debug, thiserror::Error)]
@@ -133,15 +134,11 @@ fn beside(path: &Path, named: &Path) -> PathBuf {
 impl Tls {
     fn config(&self, path: &Path) -> Result<ServerConfig, Wrong> {
         let key = "tls_server_config";
-        let certificates = certificates(path, &self.cert_file, "cert_file")?;
-        let own = PrivateKeyDer::from_pem_file(beside(path, &self.key_file.value));
-        let own = own.map_err(|error| {
-            let file = self.key_file.value.display();
-            wrong(
-                &self.key_file,
-                format!("{key}.key_file: cannot use {file}: {error}"),
-            )
-        })?;
+        let of = |name, file| move |what| wrong(file, format!("{key}.{name}: {what}"));
+        let certificates = pem::certificates(&beside(path, &self.cert_file.value))
+            .map_err(of("cert_file", &self.cert_file))?;
+        let own = pem::key(&beside(path, &self.key_file.value))
+            .map_err(of("key_file", &self.key_file))?;
         let provider = Arc::new(rustls_graviola::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder
@@ -150,13 +147,8 @@ impl Tls {
         let roots = match &self.client_ca_file {
             None => None,
             Some(file) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in self::certificates(path, file, "client_ca_file")? {
-                    roots
-                        .add(certificate)
-                        .map_err(|error| wrong(file, format!("{key}.client_ca_file: {error}")))?;
-                }
-                Some((file, roots))
+                let roots = pem::authorities(&beside(path, &file.value));
+                Some((file, roots.map_err(of("client_ca_file", file))?))
             }
         };
         let builder = match (self.client_auth()?, roots) {
@@ -250,25 +242,4 @@ enum Clients {
     Verified {
         always: bool,
     },
-}
-
-fn certificates(
-    path: &Path,
-    file: &Spanned<PathBuf>,
-    key: &str,
-) -> Result<Vec<CertificateDer<'static>>, Wrong> {
-    let all = CertificateDer::pem_file_iter(beside(path, &file.value));
-    let all = all.and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let named = file.value.display();
-    match all {
-        Ok(all) if all.is_empty() => Err(wrong(
-            file,
-            format!("tls_server_config.{key}: {named} has no certificate"),
-        )),
-        Ok(all) => Ok(all),
-        Err(error) => Err(wrong(
-            file,
-            format!("tls_server_config.{key}: cannot use {named}: {error}"),
-        )),
-    }
 }

@@ -1,0 +1,34 @@
+//! Certificates and keys from files in PEM. Errors say which file, and why.
+
+use std::path::Path;
+
+use tokio_rustls::rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+
+/// All certificates of a file; one at least.
+pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all = CertificateDer::pem_file_iter(file);
+    let all = all.and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match all {
+        Ok(all) if all.is_empty() => Err(format!("{} has no certificate", file.display())),
+        all => all.map_err(|error| format!("cannot use {}: {error}", file.display())),
+    }
+}
+
+/// The certificates of authorities.
+pub(super) fn authorities(file: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file)? {
+        let added = roots.add(certificate);
+        added.map_err(|error| format!("cannot use {}: {error}", file.display()))?;
+    }
+    Ok(roots)
+}
+
+/// The key of a file.
+pub(super) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(file)
+        .map_err(|error| format!("cannot use {}: {error}", file.display()))
+}

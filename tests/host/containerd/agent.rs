@@ -1,0 +1,315 @@
+//! The image that `cargo xtask dist` makes, run with exactly the rights that the chart gives it,
+//! under containerd's default seccomp profile.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    thread,
+};
+
+use super::{
+    HOST_NETWORK, can_run,
+    chart::Chart,
+    cri::{ContainerConfig, ContainerStatusResponse, Cri, ExecSyncRequest, ExecSyncResponse, Id},
+    daemon::{Containerd, Pod},
+};
+use crate::{
+    agent::{Answer, Series, find, own, parse},
+    support::{hierarchy, machine, taken_time},
+};
+
+/// An image of this build, by `cargo xtask test`; None, with the reason, where there is none.
+fn image() -> Option<PathBuf> {
+    let image = std::env::var_os("PMUSCOPE_IMAGE");
+    if image.is_none() {
+        println!("skipped: PMUSCOPE_IMAGE names no image: `cargo xtask test` makes one");
+    }
+    image.map(PathBuf::from)
+}
+
+/// A containerd with the image, and the chart that runs it.
+struct Node {
+    containerd: Containerd,
+    chart: Chart,
+    address: SocketAddr,
+}
+
+impl Node {
+    fn start(image: &Path) -> Option<Self> {
+        let containerd = Containerd::start()?;
+        let chart = Chart::read();
+        containerd.import(image);
+        containerd.await_image(&chart.image());
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        Some(Self {
+            containerd,
+            chart,
+            address: free.local_addr().unwrap(),
+        })
+    }
+
+    /// The container by the chart, but for its port, which is this machine's, and its interval.
+    fn config(&self) -> ContainerConfig {
+        let environment = [
+            ("PMUSCOPE_AGENT_HTTP_LISTEN", self.address.to_string()),
+            ("PMUSCOPE_AGENT_INTERVAL", "200ms".to_owned()),
+        ];
+        self.chart.config(&environment, |path| match path {
+            "/sys/fs/cgroup" => path.into(),
+            "/sys/fs/bpf" => self.containerd.below("bpf"),
+            "/run/containerd" => self.containerd.socket.parent().unwrap().to_owned(),
+            others => self.containerd.below(&format!("node{others}")),
+        })
+    }
+
+    /// Starts the agent in a pod of its own: the container's id.
+    fn run(&mut self, config: ContainerConfig) -> (Pod, String) {
+        let pod = self.containerd.pod("agent-0", self.chart.namespaces());
+        let id = self.containerd.run(&pod, config);
+        (pod, id)
+    }
+
+    /// Its exit code, where it ended.
+    fn ended(&self, id: &str) -> Option<i32> {
+        let id = Id { id: id.to_owned() };
+        let mut cri = Cri::connect(&self.containerd.socket);
+        let answer: ContainerStatusResponse = cri.call("ContainerStatus", &id).unwrap();
+        let status = answer.status.unwrap();
+        (status.state >= 2).then_some(status.exit_code)
+    }
+
+    /// What it wrote, line by line.
+    fn log(&self) -> Vec<String> {
+        let log = self.containerd.below("logs/pmuscope.log");
+        let text = fs::read_to_string(log).unwrap_or_default();
+        // Time, stream, and whether a line is whole come first.
+        let line = |line: &str| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned();
+        text.lines().map(line).collect()
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        Answer::of(
+            self.address,
+            &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+        )
+    }
+
+    /// Waits until the agent is ready.
+    fn await_ready(&self, id: &str) {
+        while TcpStream::connect(self.address).is_err() || self.get("/readyz").status != 200 {
+            if let Some(code) = self.ended(id) {
+                panic!("it ended with {code}: {:#?}", self.log());
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// The series of the last window.
+    fn last(&self) -> Series {
+        let answer = self.get("/metrics");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        parse(&answer.text())
+    }
+
+    /// The series of a window that began after now.
+    fn series(&self) -> Series {
+        let windows = own(&self.last(), "windows_total");
+        loop {
+            let series = self.last();
+            if own(&series, "windows_total") >= windows + 2.0 {
+                return series;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// A container's cgroup.
+fn cgroup(pod: &Pod, id: &str) -> PathBuf {
+    let path = format!("/kubepods/besteffort/pod{}/{id}", pod.uid);
+    hierarchy().directory(&path).unwrap()
+}
+
+/// CPU time in seconds that the kernel charged to a container.
+fn cpu_time(cgroup: &Path) -> f64 {
+    let stat = fs::read_to_string(cgroup.join("cpu.stat")).unwrap();
+    let usage = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("usage_usec "));
+    usage.unwrap().parse::<f64>().unwrap() / 1e6
+}
+
+/// A line of /proc/PID/status of each thread.
+fn status(pid: &str, name: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |task: std::io::Result<fs::DirEntry>| {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let mut lines = status.lines().filter_map(|line| line.split_once(":\t"));
+        let (_, value) = lines.find(|(key, _)| *key == name).unwrap();
+        value.trim().to_owned()
+    };
+    tasks.map(of).collect()
+}
+
+/// Sets of capabilities by their names and numbers in `linux/capability.h`.
+fn set_of(capabilities: &[String]) -> u64 {
+    let bit = |name: &String| match name.as_str() {
+        "IPC_LOCK" => 1 << 14,
+        "PERFMON" => 1 << 38,
+        "BPF" => 1 << 39,
+        other => panic!("{other} has no number here"),
+    };
+    capabilities.iter().map(bit).sum()
+}
+
+#[test]
+fn the_image_counts_with_the_rights_of_the_chart() {
+    let Some(_machine) = machine().filter(|_| can_run()) else {
+        return;
+    };
+    let Some(mut node) = image().and_then(|image| Node::start(&image)) else {
+        return;
+    };
+    let shop = node.containerd.pod("web-0", HOST_NETWORK);
+    let busy = node
+        .containerd
+        .container(&shop, "app", "while :; do :; done");
+    let config = node.config();
+    let (pod, id) = node.run(config);
+    node.await_ready(&id);
+
+    // What it counts of another container is what the kernel charged to it.
+    let counted = |series: &Series| {
+        let parts = [
+            "pmuscope_events_estimated_seconds_total{",
+            "event=\"task-clock\"",
+            "namespace=\"pmuscope-test\"",
+            "pod=\"web-0\"",
+            "container=\"app\"",
+        ];
+        find(series, &parts)
+    };
+    let cgroup_of_busy = cgroup(&shop, &busy);
+    let named = loop {
+        // Names come a moment later.
+        if let Some(counted) = counted(&node.series()) {
+            break counted;
+        }
+    };
+    let (taken, before) = (taken_time(), cpu_time(&cgroup_of_busy));
+    while cpu_time(&cgroup_of_busy) < before + 0.5 {
+        thread::yield_now();
+    }
+    let after = cpu_time(&cgroup_of_busy);
+    let grown = counted(&node.series()).unwrap();
+    assert!(
+        grown - named >= (after - before) * 0.99,
+        "counted {named} to {grown}, the kernel {before} to {after}"
+    );
+    let most = cpu_time(&cgroup_of_busy) + (taken_time() - taken) as f64 / 1e9;
+    assert!(
+        grown <= most * 1.01,
+        "counted {grown}, the kernel at most {most}"
+    );
+
+    // It has what the chart gives, under a filter of system calls, and no thread has more.
+    let procs = fs::read_to_string(cgroup(&pod, &id).join("cgroup.procs")).unwrap();
+    let [pid] = procs.lines().collect::<Vec<_>>()[..] else {
+        panic!("{procs}");
+    };
+    let given = set_of(&node.chart.capabilities());
+    let sets = |name| -> Vec<u64> {
+        let sets = status(pid, name).into_iter();
+        sets.map(|set| u64::from_str_radix(&set, 16).unwrap())
+            .collect()
+    };
+    assert!(sets("CapBnd").iter().all(|set| *set == given));
+    assert_eq!(sets("CapEff")[0], given);
+    // Threads that talk to others have nothing.
+    assert!(sets("CapEff").contains(&0), "{:x?}", sets("CapEff"));
+    for name in ["CapInh", "CapAmb"] {
+        assert!(sets(name).iter().all(|set| *set == 0), "{name}");
+    }
+    assert!(status(pid, "NoNewPrivs").iter().all(|it| it == "1"));
+    assert!(status(pid, "Seccomp").iter().all(|it| it == "2"));
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+    let mut mounts = mounts.lines().map(|line| line.split(' '));
+    let root = mounts.find(|mount| mount.clone().nth(4) == Some("/"));
+    assert!(root.unwrap().nth(5).unwrap().starts_with("ro"));
+
+    // What it writes on the node.
+    let is_there = |path: &str| {
+        let inside = PathBuf::from(format!("/proc/{pid}/root{path}"));
+        assert!(fs::read_dir(&inside).unwrap().next().is_some(), "{path}");
+    };
+    for path in ["/bpf/pmuscope", "/var/lib/pmuscope", "/run/pmuscope"] {
+        is_there(path);
+    }
+
+    // doctor in the pod, as docs/kubernetes.md says.
+    let question = ExecSyncRequest {
+        container_id: id.clone(),
+        cmd: ["/pmuscope", "doctor"].map(str::to_owned).into(),
+    };
+    let mut cri = Cri::connect(&node.containerd.socket);
+    let said: ExecSyncResponse = cri.call("ExecSync", &question).unwrap();
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert_eq!(said.exit_code, 0, "{text}");
+    assert!(
+        text.contains("verdict: counting per container works here"),
+        "{text}"
+    );
+    assert!(!text.contains("hostPID"), "{text}");
+
+    // The switch on the node.
+    let off = node.containerd.below("node/run/pmuscope/off");
+    fs::write(&off, "").unwrap();
+    while node.get("/readyz").status != 503 {
+        thread::yield_now();
+    }
+    assert!(counted(&node.last()).is_none());
+
+    println!("{:#?}", node.log());
+    node.containerd.remove(&pod);
+    node.containerd.remove(&shop);
+}
+
+/// Who forgot one of them is told which, in one sentence.
+#[test]
+fn a_capability_that_is_missing_is_named() {
+    let Some(_machine) = machine().filter(|_| can_run()) else {
+        return;
+    };
+    let Some(mut node) = image().and_then(|image| Node::start(&image)) else {
+        return;
+    };
+    for missing in ["BPF", "PERFMON"] {
+        let mut config = node.config();
+        let context = config.linux.as_mut().unwrap().security_context.as_mut();
+        let capabilities = context.unwrap().capabilities.as_mut().unwrap();
+        capabilities.add_capabilities.retain(|it| it != missing);
+        let (pod, id) = node.run(config);
+        let code = loop {
+            if let Some(code) = node.ended(&id) {
+                break code;
+            }
+            thread::yield_now();
+        };
+        let log = node.log();
+        assert_eq!(code, 1, "{log:#?}");
+        let is_error = |line: &&String| !line.starts_with(" INFO ");
+        let errors: Vec<_> = log.iter().filter(is_error).collect();
+        let [error] = errors[..] else {
+            panic!("{log:#?}");
+        };
+        let needs = format!("pmuscope: counting needs CAP_{missing}, ");
+        assert!(error.starts_with(&needs), "{error}");
+        assert!(
+            error.contains("securityContext.capabilities.add"),
+            "{error}"
+        );
+        node.containerd.remove(&pod);
+        fs::remove_file(node.containerd.below("logs/pmuscope.log")).unwrap();
+    }
+}
