@@ -7,9 +7,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    fs, io, mem,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -22,7 +23,7 @@ use crate::{
     snapshot::UncoreReading,
     sys::{
         clock::now,
-        perf::{self, Reading},
+        perf::{self, Attr, Reading},
     },
 };
 
@@ -46,6 +47,8 @@ struct Group {
     /// Indices into [`Plan::uncore`].
     events: Range<usize>,
     pmu: String,
+    /// The kernel's number of the PMU: another one when its driver comes back.
+    type_: u32,
     state: State,
     /// What is open, by the socket and the number of the hardware's instance on that socket.
     units: BTreeMap<(u32, u16), Unit>,
@@ -54,7 +57,7 @@ struct Group {
 #[derive(PartialEq)]
 enum State {
     Counting,
-    /// The PMU is gone, as the log has said: its series have ended.
+    /// The PMU is gone, as the log has said: its series have ended until it comes back.
     Gone,
 }
 
@@ -90,11 +93,12 @@ impl Uncore {
             let mut group = Group {
                 events: events.clone(),
                 pmu: pmu.clone(),
+                type_: first.counter.type_,
                 state: State::Counting,
                 units: BTreeMap::new(),
             };
             for (place, cpu) in uncore.places(pmu, cpus) {
-                let counters = uncore.open_unit(plan, &group.events, cpu)?;
+                let counters = uncore.open_unit(plan, &group, cpu)?;
                 group.units.insert(place, Unit { cpu, counters });
             }
             uncore.groups.push(group);
@@ -147,16 +151,19 @@ impl Uncore {
     fn open_unit(
         &self,
         plan: &Plan,
-        events: &Range<usize>,
+        group: &Group,
         cpu: u32,
     ) -> Result<Vec<Counter>, SessionError> {
         let mut opened: Vec<OwnedFd> = Vec::new();
-        for planned in &plan.uncore[events.clone()] {
+        for planned in &plan.uncore[group.events.clone()] {
             let leader = opened.first().map(|fd| fd.as_fd());
-            let (counter, exclude) = (&planned.counter, planned.exclude);
+            let attr = Attr {
+                type_: group.type_,
+                ..planned.counter.attr()
+            };
             let event = match leader {
-                None => perf::open_leader(&counter.attr(), exclude, cpu),
-                leader => perf::open(&counter.attr(), exclude, cpu, leader),
+                None => perf::open_leader(&attr, planned.exclude, cpu),
+                leader => perf::open(&attr, planned.exclude, cpu, leader),
             };
             let event = event.map_err(|error| {
                 if self.is_offline(cpu) {
@@ -187,7 +194,8 @@ impl Uncore {
 
     /// Reads every counter, in one pass.
     pub(crate) fn read(&mut self, plan: &Plan) -> Vec<UncoreReading> {
-        if std::mem::take(&mut self.look) {
+        self.look |= self.is_any_back();
+        if mem::take(&mut self.look) {
             Arc::make_mut(&mut self.topology).refresh(self.machine.sysfs());
             self.follow_cpumasks(plan);
         }
@@ -226,17 +234,27 @@ impl Uncore {
         readings
     }
 
-    /// Opens anew what is not on the CPU that the cpumask names, and ends the series of PMUs that
-    /// are gone.
+    /// Whether a PMU that was gone is there again.
+    fn is_any_back(&self) -> bool {
+        let mut gone = self.groups.iter().filter(|it| it.state == State::Gone);
+        gone.any(|group| self.directory(&group.pmu).exists())
+    }
+
+    fn directory(&self, pmu: &str) -> PathBuf {
+        let devices = self.machine.sysfs().join("bus/event_source/devices");
+        devices.join(pmu)
+    }
+
+    /// Opens anew what is not on the CPU that the cpumask names, ends the series of PMUs that are
+    /// gone, and goes on with those that are back.
     fn follow_cpumasks(&mut self, plan: &Plan) {
-        let mut groups = std::mem::take(&mut self.groups);
+        let mut groups = mem::take(&mut self.groups);
         let mut gone = BTreeSet::new();
         for group in &mut groups {
-            if group.state == State::Counting {
-                self.follow(plan, group);
-                if group.state == State::Gone {
-                    gone.insert(&group.pmu);
-                }
+            let counted = group.state == State::Counting;
+            self.follow(plan, group);
+            if counted && group.state == State::Gone {
+                gone.insert(&group.pmu);
             }
         }
         for pmu in gone {
@@ -246,13 +264,11 @@ impl Uncore {
     }
 
     fn follow(&self, plan: &Plan, group: &mut Group) {
-        let dir = self
-            .machine
-            .sysfs()
-            .join("bus/event_source/devices")
-            .join(&group.pmu);
-        let mask = fs::read_to_string(dir.join("cpumask"));
-        let Some(cpus) = mask.ok().and_then(|mask| mask.parse::<CpuList>().ok()) else {
+        let dir = self.directory(&group.pmu);
+        let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
+        let mask = read("cpumask").and_then(|mask| mask.parse::<CpuList>().ok());
+        let number = read("type").and_then(|number| number.trim().parse().ok());
+        let Some((cpus, number)) = mask.zip(number) else {
             group.state = State::Gone;
             for unit in group.units.values_mut() {
                 unit.counters
@@ -261,45 +277,48 @@ impl Uncore {
             }
             return;
         };
+        (group.state, group.type_) = (State::Counting, number);
         let mut places: BTreeMap<_, _> = self.places(&group.pmu, &cpus).into_iter().collect();
         // The only instance stays what it is, whatever CPU reads it.
         if let (Some(place), Some(cpu)) = (only(group.units.keys()), only(places.values())) {
             places = [(*place, *cpu)].into();
         }
-        for (place, unit) in &mut group.units {
+        let mut units = mem::take(&mut group.units);
+        for (place, unit) in &mut units {
             match places.get(place) {
                 Some(cpu) if *cpu == unit.cpu && unit.lives() => {}
-                Some(cpu) => self.reopen(plan, &group.events, &group.pmu, unit, *cpu),
+                Some(cpu) => self.reopen(plan, group, unit, *cpu),
                 // Every CPU of that socket is offline.
                 None => unit.end(),
             }
         }
         for (place, cpu) in places {
-            group.units.entry(place).or_insert_with(|| {
+            units.entry(place).or_insert_with(|| {
                 let mut unit = Unit {
                     cpu,
                     counters: Vec::new(),
                 };
-                self.reopen(plan, &group.events, &group.pmu, &mut unit, cpu);
+                self.reopen(plan, group, &mut unit, cpu);
                 unit
             });
         }
+        group.units = units;
     }
 
     /// Goes on with new events on `cpu`; what was counted so far stays.
-    fn reopen(&self, plan: &Plan, events: &Range<usize>, pmu: &str, unit: &mut Unit, cpu: u32) {
-        let opened = self.open_unit(plan, events, cpu);
+    fn reopen(&self, plan: &Plan, group: &Group, unit: &mut Unit, cpu: u32) {
+        let opened = self.open_unit(plan, group, cpu);
         unit.end();
         let opened = opened.and_then(|counters| {
             let new = Unit { cpu, counters };
-            new.enable(plan, events).map(|()| new)
+            new.enable(plan, &group.events).map(|()| new)
         });
         match opened {
             Ok(mut new) => {
                 for (new, old) in new.counters.iter_mut().zip(&unit.counters) {
                     (new.base, new.last) = (old.last, old.last);
                 }
-                tracing::info!("{pmu} is counted on CPU {cpu} now");
+                tracing::info!("{} is counted on CPU {cpu} now", group.pmu);
                 *unit = new;
             }
             Err(error) => tracing::warn!("{error}: no counts of it from here on"),

@@ -123,6 +123,37 @@ fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
     assert!(after[2] < read(&mut uncore, &plan)[2]);
 }
 
+/// A driver that is unbound and bound again: its PMU may have another number then.
+#[test]
+fn a_pmu_that_comes_back_goes_on_from_what_was_counted() {
+    let machine = Fixture::new();
+    let (plan, uncore) = machine.open();
+    let mut uncore = uncore.unwrap();
+    let before = read(&mut uncore, &plan);
+    let dir = machine
+        .root
+        .join("bus/event_source/devices/nvidia_scf_pmu_0");
+    let elsewhere = machine.root.join("unbound");
+    fs::rename(&dir, &elsewhere).unwrap();
+    uncore.look = true;
+    assert_eq!(read(&mut uncore, &plan)[..2], [None, None]);
+    fs::rename(&elsewhere, &dir).unwrap();
+    // A number that no PMU has: the events are opened by the new one.
+    machine
+        .root
+        .pmu("nvidia_scf_pmu_0", &[("type", "4294967295\n")]);
+    assert_eq!(read(&mut uncore, &plan)[..2], [None, None]);
+    fs::rename(&dir, &elsewhere).unwrap();
+    uncore.look = true;
+    read(&mut uncore, &plan);
+    fs::rename(&elsewhere, &dir).unwrap();
+    machine.root.pmu("nvidia_scf_pmu_0", &[("type", "1\n")]);
+    let back = read(&mut uncore, &plan);
+    assert!(before[..2] <= back[..2], "{before:?} {back:?}");
+    let after = read(&mut uncore, &plan);
+    assert!(grown(&back, &after), "{back:?} {after:?}");
+}
+
 #[test]
 fn an_event_that_stands_still_is_found_without_a_message() {
     let machine = Fixture::new();
