@@ -207,6 +207,7 @@ pub(crate) mod tests {
             follow_command: false,
             max_rows: None,
             spe: None,
+            memory: false,
             resolver: None,
             pins: None,
         }
