@@ -1,5 +1,5 @@
-//! Column chunks that are encoded here: those whose values are few and numbered already, and those
-//! of nulls alone. Parquet's crate would look up every value by its hash, and every row's level.
+//! Column chunks that are encoded here: those whose values are few, and those of nulls alone.
+//! Parquet's crate would look up every value by its hash, and every row's level.
 
 use std::fs::File;
 
@@ -10,6 +10,7 @@ use parquet::{
         page::{CompressedPage, Page, PageWriter as _},
         writer::ColumnCloseResult,
     },
+    data_type::DataType,
     errors::ParquetError,
     file::{
         metadata::ColumnChunkMetaData,
@@ -22,6 +23,85 @@ use super::waiting::Levels;
 
 /// Values that are packed together.
 const GROUP: usize = 8;
+
+/// The most different numbers of a column that is written as a dictionary: the table to look them
+/// up stays in the first-level cache.
+const MOST: usize = 2048;
+
+/// Places of that table, so that half of it is free.
+const PLACES: usize = 2 * MOST;
+
+/// A place that is free.
+const FREE: u16 = u16::MAX;
+
+/// Gives every one of the numbers of a column the place of its value in a dictionary, where there
+/// are few enough different ones: a quarter of all at most, since others are smaller as they are.
+pub(super) fn numbered<T: DataType>(values: &[T::T]) -> Option<(Dictionary, Vec<u16>)>
+where
+    T::T: Copy + Bits,
+{
+    let most = MOST.min(values.len() / 4);
+    let mut places = vec![FREE; PLACES];
+    let mut held: Vec<T::T> = Vec::with_capacity(most);
+    let mut numbers = Vec::with_capacity(values.len());
+    let mut last = None;
+    for value in values {
+        let number = match last {
+            Some((same, number)) if same == *value => number,
+            _ => {
+                let mut place = value.place();
+                while places[place] != FREE && held[usize::from(places[place])] != *value {
+                    place = (place + 1) % PLACES;
+                }
+                if places[place] == FREE {
+                    if held.len() == most {
+                        return None;
+                    }
+                    places[place] = u16::try_from(held.len()).expect("at most MOST");
+                    held.push(*value);
+                }
+                places[place]
+            }
+        };
+        last = Some((*value, number));
+        numbers.push(number);
+    }
+    let mut dictionary = Dictionary::default();
+    for value in held {
+        value.add_to(&mut dictionary);
+    }
+    Some((dictionary, numbers))
+}
+
+/// A number by its bits.
+pub(super) trait Bits {
+    /// Where to look first in a table of [`PLACES`].
+    fn place(self) -> usize;
+    /// Adds it to the values of a dictionary.
+    fn add_to(self, dictionary: &mut Dictionary);
+}
+
+impl Bits for i64 {
+    fn place(self) -> usize {
+        // Multiplicative hashing: the upper bits depend on all others.
+        let hash = self.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> (u64::BITS - PLACES.ilog2())) as usize
+    }
+
+    fn add_to(self, dictionary: &mut Dictionary) {
+        dictionary.add(&self.to_le_bytes());
+    }
+}
+
+impl Bits for i32 {
+    fn place(self) -> usize {
+        i64::from(self).place()
+    }
+
+    fn add_to(self, dictionary: &mut Dictionary) {
+        dictionary.add(&self.to_le_bytes());
+    }
+}
 
 /// The values that a column chunk has, each once, in the order of their numbers.
 #[derive(Default)]
@@ -183,3 +263,6 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
     }
     out.push(value.to_le_bytes()[0]);
 }
+
+#[cfg(test)]
+mod tests;

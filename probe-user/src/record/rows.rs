@@ -17,7 +17,7 @@ use parquet::{
 
 use super::{
     Sample,
-    chunk::{self, Dictionary},
+    chunk::{self, Bits, Dictionary},
     columns::{COLUMNS, Fill},
     waiting::{Levels, Names, Texts, Waiting},
 };
@@ -128,10 +128,16 @@ fn write_numbers<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, File>,
     column: &ColumnDescPtr,
     waiting: &Waiting<T::T>,
-) -> Result<(), ParquetError> {
+) -> Result<(), ParquetError>
+where
+    T::T: Copy + Bits,
+{
     let levels = waiting.presence.levels();
     if let Levels::None(_) = levels {
         return chunk::append(group, column, levels, &[], Dictionary::default());
+    }
+    if let Some((dictionary, numbers)) = chunk::numbered::<T>(&waiting.values) {
+        return chunk::append(group, column, levels, &numbers, dictionary);
     }
     let Some(mut writer) = group.next_column()? else {
         return Ok(());

@@ -24,7 +24,7 @@ pub(super) enum Levels<'a> {
 }
 
 impl Presence {
-    fn add(&mut self, rows: usize, there: usize, each: impl Iterator<Item = bool>) {
+    pub(super) fn add(&mut self, rows: usize, there: usize, each: impl Iterator<Item = bool>) {
         let before = (self.rows, i16::from(self.there > 0));
         self.rows += rows;
         self.there += there;
