@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-#[path = "../../../probe-user/src/record/perf_data.rs"]
+#[path = "../../../probe-user/src/record/perf_data/mod.rs"]
 #[allow(dead_code, reason = "a recording uses the rest")]
 mod perf_data;
 

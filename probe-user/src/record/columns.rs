@@ -1,84 +1,14 @@
 //! The columns of the samples' Parquet file: name, type, and where in a [`Sample`] the value is.
 //! docs/mem-record.md says what they mean; a test compares the two.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use probe_common::spe::{ExceptionLevel, LoadStoreKind, Operation};
 
-use super::Sample;
-
-/// Values of a column that wait for their row group; the levels say which rows have one.
-#[derive(Debug)]
-pub(super) struct Waiting<T> {
-    pub(super) values: Vec<T>,
-    pub(super) levels: Vec<i16>,
-}
-
-impl<T> Default for Waiting<T> {
-    fn default() -> Self {
-        Self {
-            values: Vec::new(),
-            levels: Vec::new(),
-        }
-    }
-}
-
-impl<T> Waiting<T> {
-    #[inline]
-    fn extend(&mut self, samples: &[Sample], mut get: impl FnMut(&Sample) -> Option<T>) {
-        self.values.reserve(samples.len());
-        self.levels.extend(samples.iter().map(|sample| {
-            let value = get(sample);
-            let there = value.is_some();
-            self.values.extend(value);
-            i16::from(there)
-        }));
-    }
-
-    /// Forgets them, and keeps the memory.
-    pub(super) fn clear(&mut self) {
-        self.values.clear();
-        self.levels.clear();
-    }
-}
-
-/// Texts that come again and again: each is held once.
-#[derive(Debug, Default)]
-pub(super) struct Texts {
-    pub(super) numbers: Waiting<u32>,
-    pub(super) held: Vec<Arc<str>>,
-    known: HashMap<Arc<str>, u32>,
-    last: Option<(Arc<str>, u32)>,
-}
-
-impl Texts {
-    pub(super) fn extend(&mut self, samples: &[Sample], get: fn(&Sample) -> Option<&Arc<str>>) {
-        let mut numbers = std::mem::take(&mut self.numbers);
-        numbers.extend(samples, |sample| get(sample).map(|text| self.number(text)));
-        self.numbers = numbers;
-    }
-
-    fn number(&mut self, text: &Arc<str>) -> u32 {
-        match &self.last {
-            Some((last, number)) if Arc::ptr_eq(last, text) => *number,
-            _ => {
-                let number = *self.known.entry(Arc::clone(text)).or_insert_with(|| {
-                    self.held.push(Arc::clone(text));
-                    u32::try_from(self.held.len() - 1).expect("fewer than rows of a row group")
-                });
-                self.last = Some((Arc::clone(text), number));
-                number
-            }
-        }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.numbers.clear();
-        self.held.clear();
-        self.known.clear();
-        self.last = None;
-    }
-}
+use super::{
+    Sample,
+    waiting::{Naming, Waiting},
+};
 
 /// How a column gets the values of a batch; none is null. One function for a whole batch, so that
 /// nothing is called for each value.
@@ -89,7 +19,7 @@ pub(super) enum Fill {
     /// 32 bits without a sign.
     Int(fn(&[Sample], &mut Waiting<i32>)),
     /// One of a few names.
-    Name(fn(&[Sample], &mut Waiting<&'static str>)),
+    Name(Naming),
     /// Any text.
     Text(fn(&Sample) -> Option<&Arc<str>>),
 }
@@ -140,11 +70,11 @@ macro_rules! int {
 }
 
 macro_rules! name {
-    ($name:literal, $unit:literal, $get:expr) => {
+    ($name:literal, $unit:literal, $key:expr, $get:expr) => {
         column!(
-            Fill::Name(|samples, waiting| {
-                let get: fn(&Sample) -> Option<&'static str> = $get;
-                waiting.extend(samples, get);
+            Fill::Name(Naming {
+                key: $key,
+                name: $get
             }),
             $name,
             $unit
@@ -182,11 +112,18 @@ pub(super) const COLUMNS: &[Column] = &[
     long!("pa", "address", |s| Some(
         s.record.physical_address()?.address()
     )),
-    name!("pa_space", "name", |s| {
-        Some(s.record.physical_address()?.space().name())
-    }),
-    name!("op", "name", |s| Some(class(s.record.operation()?))),
-    name!("op_kind", "name", |s| kind(s.record.operation()?)),
+    name!(
+        "pa_space",
+        "name",
+        |s| Some(s.record.physical_address()?.space() as u16),
+        |s| Some(s.record.physical_address()?.space().name())
+    ),
+    name!("op", "name", operation, |s| Some(class(
+        s.record.operation()?
+    ))),
+    name!("op_kind", "name", operation, |s| kind(
+        s.record.operation()?
+    )),
     int!("op_raw", "bits", |s| Some(
         payload(s.record.operation()?).into()
     )),
@@ -210,7 +147,9 @@ pub(super) const COLUMNS: &[Column] = &[
     long!("data_source", "number of the core", |s| s
         .record
         .data_source()),
-    name!("source", "name", |s| Some(s.origin?.source.name())),
+    name!("source", "name", |s| Some(s.origin?.source as u16), |s| {
+        Some(s.origin?.source.name())
+    }),
     int!("source_modified", "0 or 1", |s| Some(
         s.origin?.modified.into()
     )),
@@ -234,6 +173,18 @@ const fn level(level: ExceptionLevel) -> u32 {
         ExceptionLevel::El2 => 2,
         ExceptionLevel::El3 => 3,
     }
+}
+
+/// Class and payload: all that an operation is.
+fn operation(sample: &Sample) -> Option<u16> {
+    let operation = sample.record.operation()?;
+    let class = match operation {
+        Operation::Other(_) => 0,
+        Operation::LoadStore(_) => 1,
+        Operation::Branch(_) => 2,
+        Operation::Reserved(_) => 3,
+    };
+    Some(class << u8::BITS | u16::from(payload(operation)))
 }
 
 const fn class(operation: Operation) -> &'static str {

@@ -10,8 +10,8 @@ use probe_common::spe::{Class, Record, Records};
 
 use super::{AuxPlace, Counts, Sample, Sink, Who, clock::Clock, machine::Sources, tasks::Tasks};
 
-/// Samples that are handed on together: they fit the CPU's second-level cache.
-const BATCH: usize = 1024;
+/// Samples that are handed on together: they fit the CPU's first-level cache.
+const BATCH: usize = 128;
 
 /// How a record's thread is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,8 @@
 
 mod about;
 mod baseline;
+#[cfg(feature = "parquet")]
+mod chunk;
 mod clock;
 #[cfg(feature = "parquet")]
 mod columns;
@@ -39,6 +41,8 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod time_namespace;
+#[cfg(feature = "parquet")]
+mod waiting;
 mod wire;
 
 pub use self::{

@@ -3,35 +3,35 @@
 
 use std::{fs::File, io, sync::Arc};
 
-use bytes::Bytes;
 use parquet::{
-    basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical},
-    column::writer::{ColumnWriter, ColumnWriterImpl},
-    data_type::{ByteArray, ByteArrayType},
+    basic::{Encoding, LogicalType, Repetition, Type as Physical},
+    data_type::{DataType, Int32Type, Int64Type},
     errors::ParquetError,
     file::{
         metadata::KeyValue,
         properties::{EnabledStatistics, WriterProperties},
-        writer::SerializedFileWriter,
+        writer::{SerializedFileWriter, SerializedRowGroupWriter},
     },
-    schema::types::{ColumnPath, Type, TypePtr},
+    schema::types::{ColumnDescPtr, ColumnPath, Type, TypePtr},
 };
 
 use super::{
     Sample,
-    columns::{COLUMNS, Fill, Texts, Waiting},
+    chunk::{self, Bits, Dictionary},
+    columns::{COLUMNS, Fill},
+    waiting::{Levels, Names, Texts, Waiting},
 };
 
 /// Rows of a row group: some ten megabytes while they wait.
 const ROWS: usize = 1 << 16;
 
-/// Rows of a column of texts that are handed on at one time.
-const TEXTS: usize = 4096;
+/// Levels of rows that all have a value.
+static PRESENT: [i16; 1024] = [1; 1024];
 
 enum Values {
     Long(Waiting<i64>),
     Int(Waiting<i32>),
-    Name(Waiting<&'static str>),
+    Name(Names),
     Text(Texts),
 }
 
@@ -42,8 +42,6 @@ pub(super) type Writer = SerializedFileWriter<File>;
 pub(super) struct Rows {
     columns: Vec<Values>,
     count: usize,
-    /// Texts on their way into the file.
-    texts: Vec<ByteArray>,
 }
 
 impl Rows {
@@ -51,13 +49,12 @@ impl Rows {
         let columns = COLUMNS.iter().map(|column| match column.fill {
             Fill::Long(_) => Values::Long(Waiting::default()),
             Fill::Int(_) => Values::Int(Waiting::default()),
-            Fill::Name(_) => Values::Name(Waiting::default()),
+            Fill::Name(_) => Values::Name(Names::default()),
             Fill::Text(_) => Values::Text(Texts::default()),
         });
         Self {
             columns: columns.collect(),
             count: 0,
-            texts: Vec::with_capacity(TEXTS),
         }
     }
 
@@ -69,7 +66,7 @@ impl Rows {
                 match (column.fill, values) {
                     (Fill::Long(fill), Values::Long(waiting)) => fill(now, waiting),
                     (Fill::Int(fill), Values::Int(waiting)) => fill(now, waiting),
-                    (Fill::Name(fill), Values::Name(waiting)) => fill(now, waiting),
+                    (Fill::Name(naming), Values::Name(names)) => names.extend(now, naming),
                     (Fill::Text(get), Values::Text(texts)) => texts.extend(now, get),
                     _ => unreachable!("the values are made for the same columns"),
                 }
@@ -97,59 +94,66 @@ impl Rows {
     }
 
     fn write_columns(&mut self, file: &mut Writer) -> Result<(), ParquetError> {
+        let schema = file.schema_descr().clone();
         let mut group = file.next_row_group()?;
-        let texts = &mut self.texts;
-        let mut columns = self.columns.iter_mut();
-        while let Some(mut column) = group.next_column()? {
-            let Some(values) = columns.next() else {
-                break;
-            };
-            match (column.untyped(), values) {
-                (ColumnWriter::Int64ColumnWriter(writer), Values::Long(waiting)) => {
-                    writer.write_batch(&waiting.values, Some(&waiting.levels), None)?;
+        for (values, column) in self.columns.iter_mut().zip(schema.columns()) {
+            match values {
+                Values::Long(waiting) => {
+                    write_numbers::<Int64Type>(&mut group, column, waiting)?;
                     waiting.clear();
                 }
-                (ColumnWriter::Int32ColumnWriter(writer), Values::Int(waiting)) => {
-                    writer.write_batch(&waiting.values, Some(&waiting.levels), None)?;
+                Values::Int(waiting) => {
+                    write_numbers::<Int32Type>(&mut group, column, waiting)?;
                     waiting.clear();
                 }
-                (ColumnWriter::ByteArrayColumnWriter(writer), Values::Name(waiting)) => {
-                    let bytes = |name: &&'static str| Bytes::from_static(name.as_bytes());
-                    write_texts(writer, waiting, texts, |name| bytes(name).into())?;
-                    waiting.clear();
+                Values::Name(Names { numbers, held, .. }) => {
+                    let names = Dictionary::of_texts(held.iter().copied());
+                    let levels = numbers.presence.levels();
+                    chunk::append(&mut group, column, levels, &numbers.values, names)?;
+                    numbers.clear();
                 }
-                (ColumnWriter::ByteArrayColumnWriter(writer), Values::Text(held)) => {
-                    let known: Vec<ByteArray> =
-                        held.held.iter().map(|text| (&**text).into()).collect();
-                    let text = |number: &u32| known[*number as usize].clone();
-                    write_texts(writer, &held.numbers, texts, text)?;
-                    held.clear();
+                Values::Text(texts) => {
+                    let held = Dictionary::of_texts(texts.held.iter().map(|text| &**text));
+                    let Waiting { values, presence } = &texts.numbers;
+                    chunk::append(&mut group, column, presence.levels(), values, held)?;
+                    texts.clear();
                 }
-                _ => unreachable!("the schema is made of the same columns"),
             }
-            column.close()?;
         }
         group.close().map(drop)
     }
 }
 
-fn write_texts<T>(
-    writer: &mut ColumnWriterImpl<'_, ByteArrayType>,
-    waiting: &Waiting<T>,
-    texts: &mut Vec<ByteArray>,
-    text: impl Fn(&T) -> ByteArray,
-) -> Result<(), ParquetError> {
-    let mut values = &waiting.values[..];
-    for levels in waiting.levels.chunks(TEXTS) {
-        let there = levels.iter().filter(|level| **level > 0).count();
-        let (now, rest) = values.split_at(there);
-        texts.clear();
-        texts.extend(now.iter().map(&text));
-        writer.write_batch(texts, Some(levels), None)?;
-        values = rest;
+fn write_numbers<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    column: &ColumnDescPtr,
+    waiting: &Waiting<T::T>,
+) -> Result<(), ParquetError>
+where
+    T::T: Copy + Bits,
+{
+    let levels = waiting.presence.levels();
+    if let Levels::None(_) = levels {
+        return chunk::append(group, column, levels, &[], Dictionary::default());
     }
-    texts.clear();
-    Ok(())
+    if let Some((dictionary, numbers)) = chunk::numbered::<T>(&waiting.values) {
+        return chunk::append(group, column, levels, &numbers, dictionary);
+    }
+    let Some(mut writer) = group.next_column()? else {
+        return Ok(());
+    };
+    let typed = writer.typed::<T>();
+    match levels {
+        Levels::Some(each) => {
+            typed.write_batch(&waiting.values, Some(each), None)?;
+        }
+        Levels::None(_) | Levels::All(_) => {
+            for values in waiting.values.chunks(PRESENT.len()) {
+                typed.write_batch(values, Some(&PRESENT[..values.len()]), None)?;
+            }
+        }
+    }
+    writer.close()
 }
 
 /// Begins a file of samples.
@@ -168,25 +172,16 @@ pub(super) fn end(mut file: Writer, about: &[(String, String)]) -> io::Result<()
 }
 
 /// Numbers as differences in as many bits as they need, which neither a dictionary nor compression
-/// makes smaller by much; texts by a dictionary.
+/// makes smaller by much. Readers pass over row groups by their times.
 fn properties() -> WriterProperties {
-    let mut properties = WriterProperties::builder()
+    WriterProperties::builder()
         .set_created_by(format!("pmuscope {}", env!("CARGO_PKG_VERSION")))
-        .set_statistics_enabled(EnabledStatistics::None)
+        .set_encoding(Encoding::DELTA_BINARY_PACKED)
+        .set_dictionary_enabled(false)
         .set_offset_index_disabled(true)
-        .set_dictionary_enabled(false);
-    for column in COLUMNS {
-        let path = ColumnPath::from(column.name);
-        properties = match column.fill {
-            Fill::Long(_) | Fill::Int(_) => properties
-                .set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED)
-                .set_column_statistics_enabled(path, EnabledStatistics::Chunk),
-            Fill::Name(_) | Fill::Text(_) => properties
-                .set_column_dictionary_enabled(path.clone(), true)
-                .set_column_compression(path, Compression::SNAPPY),
-        };
-    }
-    properties.build()
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_column_statistics_enabled(ColumnPath::from("time_ns"), EnabledStatistics::Chunk)
+        .build()
 }
 
 pub(super) fn schema() -> Result<TypePtr, ParquetError> {
