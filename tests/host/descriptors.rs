@@ -49,6 +49,7 @@ fn the_descriptors_of_a_session_are_counted_before() {
             follow_command: by_process,
             max_rows: None,
             spe: None,
+            sampling: None,
             resolver: None,
             pins: None,
         };

@@ -84,6 +84,7 @@ pub(crate) fn config(plan: Plan, place: PinPlace) -> Config {
         follow_command: false,
         max_rows: None,
         spe: None,
+        sampling: None,
         resolver: None,
         pins: Some(place),
     }

@@ -248,6 +248,7 @@ impl Counting {
             follow_command: false,
             max_rows: None,
             spe: None,
+            sampling: None,
             resolver: None,
             pins: None,
         };

@@ -18,6 +18,7 @@ fn config() -> Config {
         follow_command: false,
         max_rows: None,
         spe: None,
+        sampling: None,
         resolver: None,
         pins: Some(PinPlace::default()),
     }

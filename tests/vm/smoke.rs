@@ -105,6 +105,7 @@ fn programs_are_loaded() {
             follow_command: by_process,
             max_rows: None,
             spe: None,
+            sampling: None,
             resolver: None,
             pins: None,
         };

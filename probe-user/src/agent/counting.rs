@@ -60,6 +60,7 @@ pub(super) fn start(
         follow_command: false,
         max_rows: config.count.max_rows,
         spe,
+        sampling: None,
         resolver,
         pins: config.pins.path.clone().map(PinPlace),
     };

@@ -11,6 +11,7 @@ mod neighbours;
 mod own;
 mod pages;
 mod report;
+mod sampled;
 mod samples;
 mod self_counters;
 mod series;
@@ -21,7 +22,7 @@ mod value;
 
 use std::sync::Arc;
 
-use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics};
+use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics, sampled::SampledEvents};
 pub use self::{
     accesses::served_name,
     agent_health::AgentHealth,
@@ -35,7 +36,7 @@ pub use crate::window::LiveTime;
 use crate::{
     join::{Entity, Hottest, Joined, Rows, View},
     plan::Plan,
-    window::{Gained, SpeUsage, Usage, Window},
+    window::{Gained, SampledUsage, SpeUsage, Usage, Window},
 };
 
 impl Report {
@@ -57,6 +58,9 @@ impl Report {
         let columns = Columns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);
         let accesses = view.accesses.map(|_| Accesses::new(self));
+        let sampled = window.sampled.as_ref();
+        let sampled = sampled.map(|window| SampledEvents::new(self, window));
+        let unsampled = Gained::<SampledUsage>::default();
         let unused = Gained::first(vec![None; plan.groups.len()], window.start);
         let nothing = Gained::<SpeUsage>::default();
         let samples = window.samples.as_ref();
@@ -71,6 +75,9 @@ impl Report {
             );
             if let Some(accesses) = &accesses {
                 accesses.add_row(report, subject, samples, everyone);
+            }
+            if let Some(sampled) = &sampled {
+                sampled.add_row(report, subject, row.sampled.unwrap_or(&unsampled));
             }
         };
         let rows = rows(plan, joined);
@@ -87,6 +94,7 @@ impl Report {
             entity: &Entity::System,
             usage: Some(&window.total),
             samples: window.samples.as_ref().map(|samples| &samples.total),
+            sampled: window.sampled.as_ref().map(|sampled| &sampled.total),
         };
         add(self, machine, &total);
         metrics::add_missing(self, machine, plan);
@@ -96,6 +104,13 @@ impl Report {
         self.advice = ddio::advice(self, places);
         shares::add(self, plan, window, joined);
         own::add(self, window);
+        if let Some(sampled) = window.sampled.as_ref().filter(|_| view.hot > 0) {
+            self.tables.extend(sampled::hot(sampled, joined, view.hot));
+        }
+        self.warnings = window
+            .sampled
+            .as_ref()
+            .map_or_else(Vec::new, sampled::missed);
         if let (Some(samples), Some(Hottest { pages, lines })) = (samples, view.accesses) {
             if pages > 0 {
                 self.tables.push(pages::hot(&samples.pages, pages));
@@ -113,16 +128,18 @@ struct Row<'a> {
     entity: &'a Entity,
     usage: Option<&'a Gained<Usage>>,
     samples: Option<&'a Gained<SpeUsage>>,
+    sampled: Option<&'a Gained<SampledUsage>>,
 }
 
 /// Every entity that was counted or sampled, in the order in which they are shown: within a kind,
 /// those with the largest count of the first event, or with most accesses, come first.
 fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
-    let samples = joined.samples.as_ref();
+    let (samples, events) = (joined.samples.as_ref(), joined.sampled.as_ref());
     let counted = joined.rows.iter().map(|(entity, usage)| Row {
         entity,
         usage: Some(usage),
         samples: samples.and_then(|samples| samples.of(entity)),
+        sampled: events.and_then(|events| events.of(entity)),
     });
     let sampled = samples.into_iter().flat_map(Rows::iter);
     let known = |samples: &Gained<SpeUsage>| samples.total.values().any(|it| it.samples > 0);
@@ -132,6 +149,19 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
             entity,
             usage: None,
             samples: Some(samples),
+            sampled: events.and_then(|events| events.of(entity)),
+        });
+    // No accounting knows them: `unattributed`, and what found no row.
+    let only_events = events.into_iter().flat_map(Rows::iter);
+    let only_events = only_events
+        .filter(|(entity, _)| {
+            joined.of(entity).is_none() && samples.and_then(|it| it.of(entity)).is_none()
+        })
+        .map(|(entity, sampled)| Row {
+            entity,
+            usage: None,
+            samples: None,
+            sampled: Some(sampled),
         });
     let first = |row: &Row<'_>| -> f64 {
         let usage = row.usage.map(|usage| &usage.delta);
@@ -146,7 +176,7 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
             .flat_map(|samples| samples.delta.values());
         samples.map(|counts| counts.operations).sum()
     };
-    let rows = counted.chain(only_sampled);
+    let rows = counted.chain(only_sampled).chain(only_events);
     let mut rows: Vec<_> = rows
         .map(|row| (rank(row.entity), first(&row), accesses(&row), row))
         .collect();

@@ -225,6 +225,7 @@ impl Trials for Live {
                 follow_command: false,
                 max_rows: None,
                 spe: None,
+                sampling: None,
                 resolver: None,
                 pins: None,
             };

@@ -1,5 +1,6 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
+mod hot;
 mod lines;
 mod naming;
 mod rows;
@@ -13,11 +14,15 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::lines::add as add_lines;
 pub(crate) use self::naming::Naming;
 use self::share::{MetricShares, Part, Shares};
-pub use self::{lines::Line, rows::Rows};
+pub use self::{
+    hot::{Spot, SpotCounts},
+    lines::Line,
+    rows::Rows,
+};
 use crate::{
     plan::Plan,
     snapshot::Names,
-    window::{Gained, SpeUsage, Usage, Window},
+    window::{Gained, SampledUsage, SpeUsage, Usage, Window},
 };
 
 /// What a row of the output stands for.
@@ -118,6 +123,8 @@ pub struct View {
     pub merged_idle: bool,
     /// Whether sampled accesses are shown by what they did and where they were served.
     pub accesses: Option<Hottest>,
+    /// How many of the addresses of sampled events are shown of each row and event; 0: none.
+    pub hot: usize,
 }
 
 /// How many are shown of what is accessed most; 0: none.
@@ -145,6 +152,10 @@ pub struct Joined {
     pub rows: Rows<Usage>,
     /// What was sampled, in a session that samples.
     pub samples: Option<Rows<SpeUsage>>,
+    /// What sampled events say, in a session that samples any.
+    pub sampled: Option<Rows<SampledUsage>>,
+    /// The addresses that they were at, where they are kept.
+    pub spots: BTreeMap<Spot, SpotCounts>,
     /// The cache lines that were accessed, where they are kept.
     pub lines: Vec<Line>,
     /// Who caused what sockets counted.
@@ -171,13 +182,18 @@ impl View {
         let naming = naming.filter(|naming| naming.is_of(self, &window.names));
         let naming = naming.map_or_else(|| Arc::new(self.naming(&window.names)), Arc::clone);
         let samples = before.and_then(|before| before.samples.as_ref());
-        joined(
+        let mut joined = joined(
             plan,
             window,
             naming,
             before.map(|before| &before.rows),
             samples,
-        )
+        );
+        joined.sampled = window.sampled.as_ref().map(|now| {
+            let before = before.and_then(|before| before.sampled.as_ref());
+            Rows::new(&joined.naming, &now.usage, window.start, before)
+        });
+        joined
     }
 
     /// The same of the first window after a restart: the totals of these rows go on.
@@ -219,6 +235,11 @@ fn joined(
     Joined {
         rows: Rows::new(&naming, &window.usage, window.start, before),
         samples: sampled.map(|now| Rows::new(&naming, &now.usage, window.start, samples)),
+        sampled: None,
+        spots: window
+            .sampled
+            .as_ref()
+            .map_or_else(BTreeMap::new, |now| hot::by_owner(now, &naming)),
         lines: sampled.map_or_else(Vec::new, |now| lines::by_owner(&now.lines, &naming)),
         shares,
         monitored: share::monitored(window, &naming),

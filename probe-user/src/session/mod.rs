@@ -19,6 +19,7 @@ mod pull;
 mod recall;
 mod resctrl_reader;
 mod rotation;
+pub mod sampling;
 mod schedule;
 pub mod spe;
 mod uncore;
@@ -37,6 +38,7 @@ pub(crate) use self::{
     hotplug::Hotplug,
     object::Object,
     rotation::Rotation,
+    sampling::Sampling,
     spe::{Drained, Spe},
     uncore::Uncore,
 };
@@ -46,6 +48,7 @@ pub use self::{
     error::SessionError,
     own_cgroup::OwnCgroup,
     pins::{Continuity, PinError, PinPlace, unpin},
+    sampling::{SampleError, SamplingConfig},
     spe::{SpeConfig, SpeError},
 };
 use self::{
@@ -88,6 +91,7 @@ pub struct Session {
     pub(crate) read_costs: ReadCosts,
     pub(crate) began: Duration,
     pub(crate) spe: Option<Spe>,
+    pub(crate) sampling: Option<Sampling>,
     pub(crate) devices: Option<DeviceReader>,
     pub(crate) resctrl: Option<resctrl::Reader>,
     /// Times of the maps, where those are pinned.
@@ -179,6 +183,7 @@ impl Session {
             read_costs: ReadCosts::default(),
             began: now().saturating_sub(Duration::from_nanos(before)),
             spe: None,
+            sampling: None,
             devices,
             resctrl,
             times,
@@ -201,6 +206,10 @@ impl Session {
             session.arm_all()?;
             session.measure_reads()?;
         }
+        if let Some(config) = session.config.sampling.clone() {
+            let sampling = Sampling::start(config, &mut session.object, &online)?;
+            session.sampling = Some(sampling);
+        }
         session.settle_pins()?;
         Ok(session)
     }
@@ -214,6 +223,7 @@ impl Session {
     /// Ends sampling: its events and buffers are freed, and other programs can have the PMU.
     pub fn stop_sampling(&mut self) {
         self.spe = None;
+        self.sampling = None;
     }
 
     /// The hook in use: `cgroup-switches` only where it was asked for, admitted, and has missed

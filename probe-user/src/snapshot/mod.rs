@@ -7,6 +7,7 @@ mod pairs;
 pub mod recording;
 mod refused;
 mod rows;
+mod sampled;
 mod spe;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -20,6 +21,9 @@ pub use self::{
     layout::layout,
     refused::Refused,
     rows::UsageRows,
+    sampled::{
+        AddressCounts, SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading,
+    },
     spe::{SpeCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
 };
 use crate::{
@@ -58,6 +62,9 @@ pub struct Snapshot {
     pub monitored: Vec<Monitored>,
     /// Samples of memory accesses, where the session samples.
     pub spe: Option<SpeReading>,
+    /// Samples of events, where the session samples any.
+    #[serde(default)]
+    pub sampled: Option<SampledReading>,
     /// Names of every cgroup and process that has a row.
     pub names: Arc<Names>,
     /// What the programs say of themselves.

@@ -200,6 +200,7 @@ fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
         devices: first.devices.clone(),
         monitored: first.monitored.clone(),
         spe: first.spe.as_ref().map(unsampled),
+        sampled: None,
         names: Arc::clone(&first.names),
         health: first.health.clone(),
     }

@@ -83,6 +83,7 @@ fn snapshot(at: u64, counts: &[u64]) -> Snapshot {
         devices: None,
         monitored: Vec::new(),
         spe: None,
+        sampled: None,
         names: Arc::new(Names {
             cgroups: names.collect(),
             ..Names::default()

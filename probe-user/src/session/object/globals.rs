@@ -47,4 +47,8 @@ globals! {
     SPE_WITH_LINES: u64;
     /// 1: the timeline of switches is kept.
     SPE_WITH_TIMELINE: u64;
+    /// Data pages of sampled events are two to the power of it.
+    SAMPLE_PAGE_SHIFT: u64;
+    /// 1: the addresses of sampled events are kept.
+    SAMPLE_WITH_ADDRESSES: u64;
 }

@@ -35,7 +35,7 @@ impl Object {
         pins: Option<&Pins>,
     ) -> Result<Self, SessionError> {
         let vmlinux = machine.vmlinux();
-        let offsets = offsets::offsets(&vmlinux, config.spe.is_some())?;
+        let offsets = offsets::offsets(&vmlinux, config.spe.is_some(), config.sampling.is_some())?;
         let btf = Btf::from_sys_fs().map_err(|error| BtfError::Unreadable {
             path: vmlinux.clone(),
             reason: chain(&error),
@@ -48,6 +48,9 @@ impl Object {
         let by_process = u8::from(config.by_process);
         let follow = u8::from(config.follow_command);
         let spe = config.spe.as_ref().map(SpeSettings::of);
+        let sampling = config.sampling.as_ref();
+        let page_shift = u64::from(rustix::param::page_size().trailing_zeros());
+        let with_addresses = u64::from(sampling.is_some_and(|it| it.addresses > 0));
 
         let pinned = pins.map(|pins| maps::pinned(&pins.directory()));
         let pinned = pinned.unwrap_or_default();
@@ -80,6 +83,13 @@ impl Object {
             .map_max_entries(name::COMMAND, followed);
         if let Some(spe) = &spe {
             spe.set(&mut loader, possible);
+        }
+        if let Some(sampling) = sampling {
+            globals::SAMPLE_PAGE_SHIFT.set(&mut loader, &page_shift);
+            globals::SAMPLE_WITH_ADDRESSES.set(&mut loader, &with_addresses);
+            loader
+                .map_max_entries(name::SAMPLE_ROWS, sampling.rows(possible))
+                .map_max_entries(name::SAMPLE_ADDRESSES, sampling.addresses.max(1));
         }
         let mut ebpf = loader
             .load(OBJECT)
