@@ -16,7 +16,6 @@ mod error;
 mod follow;
 mod losses;
 mod machine;
-mod mapping;
 #[cfg(feature = "parquet")]
 mod merge;
 mod open;
@@ -39,14 +38,14 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod time_namespace;
-mod wire;
+
+use crate::{symbols::maps as mapping, sys::wire};
 
 pub use self::{
     baseline::AccessCounter,
     clock::TickClock,
     error::RecordError,
     losses::Counts,
-    mapping::Mapping,
     options::{Buffers, Sampling, Size, SizeError},
     raw_file::RawFile,
     recorder::{Config, EventFile, Recorder},
@@ -55,3 +54,4 @@ pub use self::{
     sample_file::SampleFile,
     target::Target,
 };
+pub use crate::symbols::Mapping;

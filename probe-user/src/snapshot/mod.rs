@@ -4,6 +4,7 @@ mod cost;
 mod health;
 mod layout;
 mod pairs;
+mod place;
 pub mod recording;
 mod refused;
 mod rows;
@@ -19,6 +20,7 @@ pub use self::{
     cost::{CountingCost, ReadCost},
     health::{HandedOver, Health, MapMemory},
     layout::layout,
+    place::Place,
     refused::Refused,
     rows::UsageRows,
     sampled::{
