@@ -154,6 +154,9 @@ words! {
         pub samples: u64,
         /// The sum of their periods.
         pub periods: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds of the first of them: the process may execute another
+        /// program later.
+        pub first: u64,
     }
 }
 
@@ -165,20 +168,20 @@ words! {
         pub samples: u64,
         /// The sum of their periods.
         pub periods: u64,
-        /// Samples for which the rows had no room.
-        pub overflow: SampleRow,
-        /// Rows that the kernel refused since the map was full.
-        pub full: u64,
-        /// Rows that it refused since it had no memory at hand, or the map was locked.
-        pub refused: u64,
-        /// Samples whose instruction found no room in the table of addresses.
-        pub unplaced: u64,
-        /// Samples whose data page found none.
-        pub unpaged: u64,
         /// Runs that measured their own duration: one in [`Self::MEASURE_EVERY`].
         pub measured: u64,
         /// Nanoseconds that these took.
         pub nanos: u64,
+        /// Samples whose instruction found no room in the table of addresses.
+        pub unplaced: u64,
+        /// Samples whose data page found none.
+        pub unpaged: u64,
+        /// Rows that the kernel refused since the map was full.
+        pub full: u64,
+        /// Rows that it refused since it had no memory at hand, or the map was locked.
+        pub refused: u64,
+        /// Samples for which the rows had no room.
+        pub overflow: SampleRow,
     }
 }
 

@@ -42,6 +42,9 @@ offsets! {
     SAMPLE_PAGE_SHIFT;
     /// 1: the table of addresses is kept.
     SAMPLE_WITH_ADDRESSES;
+    /// Bit n: samples of event n may have a weight and a data source, and say whether they have an
+    /// address. Others have it in any case, or 0.
+    SAMPLE_WEIGHED;
 }
 
 /// Samples by owner. Not preallocated: only pairs that were sampled cost memory. User space sets
@@ -104,7 +107,7 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
         .copied()
         .unwrap_or(0);
     let owner = owner();
-    let said = said(ctx);
+    let said = said(ctx, event);
     if SAMPLE_WITH_ADDRESSES.load() == 1 {
         places(own, ctx, (event, generation), owner, said.page, period);
     }
@@ -154,12 +157,16 @@ fn owner() -> Owner {
 
 /// Reads what the event gives beside its address: flags tell which fields hold.
 #[inline(always)]
-fn said(ctx: *mut bpf_perf_event_data) -> Said {
+fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
     let mut said = Said {
         weight: 0,
         source: DataSource(0),
         page: 0,
     };
+    if SAMPLE_WEIGHED.load() >> (event & 63) & 1 == 0 {
+        said.page = page(ctx);
+        return said;
+    }
     if SAMPLE_FLAGS.load() == u64::MAX || EVENT_DATA.load() == u64::MAX {
         return said;
     }
@@ -171,9 +178,7 @@ fn said(ctx: *mut bpf_perf_event_data) -> Said {
         return said;
     };
     if flags & ADDR != 0 {
-        // SAFETY: a field of the context, which the kernel translates.
-        let address = unsafe { (&raw const (*ctx).addr).read_volatile() };
-        said.page = address >> (SAMPLE_PAGE_SHIFT.load() & 63);
+        said.page = page(ctx);
     }
     if flags & (WEIGHT | WEIGHT_STRUCT) != 0 && SAMPLE_WEIGHT.load() != u64::MAX {
         let weight = read::<u64>(data + SAMPLE_WEIGHT.load()).unwrap_or(0);
@@ -188,6 +193,14 @@ fn said(ctx: *mut bpf_perf_event_data) -> Said {
         said.source = DataSource::of(read::<u64>(data + SAMPLE_DATA_SRC.load()).unwrap_or(0));
     }
     said
+}
+
+/// The number of the data page.
+#[inline(always)]
+fn page(ctx: *mut bpf_perf_event_data) -> u64 {
+    // SAFETY: a field of the context, which the kernel translates.
+    let address = unsafe { (&raw const (*ctx).addr).read_volatile() };
+    address >> (SAMPLE_PAGE_SHIFT.load() & 63)
 }
 
 /// Adds the sample to its instruction and to its data page.
@@ -236,29 +249,30 @@ fn instruction(ctx: *mut bpf_perf_event_data) -> u64 {
 /// Adds a sample to its address. False where the table takes no row for it.
 #[inline(never)]
 fn add_to(key: &AddressKey, period: u64) -> bool {
+    if add_known(key, period) {
+        return true;
+    }
     let first = AddressRow {
         samples: 1,
         periods: period,
+        first: now(),
     };
-    if add_known(key, &first) {
-        return true;
-    }
     // Another CPU may add the same address meanwhile.
     SAMPLE_ADDRESSES
         .insert(key, first, u64::from(BPF_NOEXIST))
         .is_ok()
-        || add_known(key, &first)
+        || add_known(key, period)
 }
 
 #[inline(always)]
-fn add_known(key: &AddressKey, sample: &AddressRow) -> bool {
+fn add_known(key: &AddressKey, period: u64) -> bool {
     let Some(row) = SAMPLE_ADDRESSES.get_ptr_mut(key) else {
         return false;
     };
     // SAFETY: words of a map value that all CPUs only add to.
     unsafe {
-        add_shared(&raw mut (*row).samples, sample.samples);
-        add_shared(&raw mut (*row).periods, sample.periods);
+        add_shared(&raw mut (*row).samples, 1);
+        add_shared(&raw mut (*row).periods, period);
     }
     true
 }

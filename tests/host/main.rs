@@ -25,6 +25,7 @@ mod pins;
 mod processes;
 mod restarts;
 mod rights;
+mod sampled;
 mod support;
 mod terminal;
 mod usage;

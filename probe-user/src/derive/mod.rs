@@ -77,7 +77,13 @@ impl Report {
                 accesses.add_row(report, subject, samples, everyone);
             }
             if let Some(sampled) = &sampled {
-                sampled.add_row(report, subject, row.sampled.unwrap_or(&unsampled));
+                let usage = row
+                    .usage
+                    .iter()
+                    .flat_map(|usage| usage.delta.iter().flatten());
+                let ran = usage.map(|counted| counted.enabled).sum::<u64>() > 0;
+                let gained = row.sampled.unwrap_or(&unsampled);
+                sampled.add_row(report, subject, gained, ran);
             }
         };
         let rows = rows(plan, joined);

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use probe_common::sample::AddressKey;
-
 use super::{
-    Attributes, Cell, Counter, Counting, Estimate, Kind, Method, Metric, Report, Subject, Table,
-    Value, spe::of_samples, statistics,
+    Attributes, Cell, Counter, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject,
+    Table, Value, spe::of_samples, statistics,
 };
 use crate::{
+    formula::NoValue,
     join::{Entity, Joined, Spot, SpotCounts},
     snapshot::{SampledCounts, SampledHealth},
     window::{Gained, SampledUsage, SampledWindow, float},
@@ -43,9 +42,15 @@ impl<'a> SampledEvents<'a> {
         }
     }
 
-    /// Adds the events of one row. Where none of its samples was taken its value may be more than
+    /// Adds the events of one row, which `ran` in the window or not. Where none of its samples was taken its value may be more than
     /// 0: the interval says so.
-    pub(super) fn add_row(&self, report: &mut Report, subject: u32, row: &Gained<SampledUsage>) {
+    pub(super) fn add_row(
+        &self,
+        report: &mut Report,
+        subject: u32,
+        row: &Gained<SampledUsage>,
+        ran: bool,
+    ) {
         for (event, metric) in (0_u8..).zip(&self.metrics) {
             let (delta, total) = (of_event(&row.delta, event), of_event(&row.total, event));
             // What a sample that was not taken would have stood for.
@@ -63,10 +68,13 @@ impl<'a> SampledEvents<'a> {
                 }),
                 time: None,
             };
-            let value = Value::Counter(counter(&delta, report.start));
-            let total = counter(&total, row.since);
+            let value = match delta.counts.samples {
+                0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
+                _ => Ok(Value::Counter(counter(&delta, report.start))),
+            };
+            let total = (total.counts.samples > 0).then(|| counter(&total, row.since));
             let ids = [subject, *metric, self.attributes];
-            report.push(ids, Ok(value), Some(total));
+            report.push(ids, value, total);
         }
     }
 }
@@ -95,7 +103,9 @@ pub(super) fn missed(window: &SampledWindow) -> Vec<String> {
 }
 
 /// The columns of instructions, and of data pages.
-const INSTRUCTIONS: [&str; 6] = ["owner", "event", "function", "module", "samples", "share"];
+const INSTRUCTIONS: [&str; 7] = [
+    "owner", "event", "function", "module", "build_id", "samples", "share",
+];
 const PAGES: [&str; 5] = ["owner", "event", "page", "samples", "share"];
 
 /// The addresses with most samples of each row and event, `shown` of each, and their shares of the
@@ -152,7 +162,9 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
                 Cell::Text(place(spot)),
             ];
             if !page {
-                row.push(Cell::Text(module(spot).to_owned()));
+                let module = spot.module.as_deref().unwrap_or_default();
+                row.push(Cell::Text(module.to_owned()));
+                row.push(Cell::Text(build_id(spot)));
             }
             row.extend([Cell::Count(counts.samples), Cell::Estimate(share)]);
             table.rows.push(row);
@@ -181,21 +193,19 @@ fn share(at: SpotCounts, kept: u64, of_entity: &SampledCounts) -> Option<Estimat
     Some(of_samples(share))
 }
 
-/// What an address is called: nothing names it here.
+/// The function; of a place without one the address, in its module where that is known.
 fn place(spot: &Spot) -> String {
-    match spot.tgid {
-        tgid if tgid != 0 && !AddressKey::is_kernel(spot.address) => {
-            format!("{:#x} of process {tgid}", spot.address)
-        }
-        _ => format!("{:#x}", spot.address),
+    match (&spot.function, &spot.module, spot.tgid) {
+        (Some(function), ..) => function.to_string(),
+        (None, Some(_), _) => format!("+{:#x}", spot.address),
+        (None, None, 0) => format!("{:#x}", spot.address),
+        (None, None, tgid) => format!("{:#x} of process {tgid}", spot.address),
     }
 }
 
-fn module(spot: &Spot) -> &'static str {
-    match AddressKey::is_kernel(spot.address) {
-        true => "[kernel]",
-        false => "",
-    }
+fn build_id(spot: &Spot) -> String {
+    let bytes = spot.build_id.iter().flat_map(|id| id.iter());
+    bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

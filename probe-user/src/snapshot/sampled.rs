@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use probe_common::{
     CgroupId,
-    sample::{SampleCpu, SampleRow},
+    sample::{AddressKey, SampleCpu, SampleRow},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{SpeCounts, pairs};
+use super::{Place, SpeCounts, pairs};
 
 /// Whose samples, of what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -69,6 +69,9 @@ pub struct SampledReading {
     /// By address; empty where none are kept.
     #[serde(with = "pairs")]
     pub addresses: HashMap<SampledAddress, AddressCounts>,
+    /// What instructions among them are called, by process (0: the kernel) and address.
+    #[serde(with = "pairs")]
+    pub places: HashMap<(u32, u64), Place>,
 }
 
 /// What became of the samples of an event, all CPUs.
@@ -146,6 +149,17 @@ impl SampledCounts {
     pub(crate) fn add(&mut self, other: &Self) {
         self.periods = self.periods.wrapping_add(other.periods);
         self.counts.add(&other.counts);
+    }
+}
+
+impl SampledAddress {
+    /// Its key in [`SampledReading::places`].
+    #[must_use]
+    pub fn place(&self) -> (u32, u64) {
+        match AddressKey::is_kernel(self.address) {
+            true => (0, self.address),
+            false => (self.tgid, self.address),
+        }
     }
 }
 

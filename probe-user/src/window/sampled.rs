@@ -1,10 +1,10 @@
 //! What sampled events say of the time between two snapshots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Gained, Owner, Sum};
 use crate::snapshot::{
-    AddressCounts, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
+    AddressCounts, Place, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
 };
 
 /// Samples of one owner, by the index of the event and the
@@ -20,6 +20,8 @@ pub struct SampledWindow {
     pub total: Gained<SampledUsage>,
     /// Gains by address; empty where none are kept.
     pub addresses: Vec<(SampledAddress, AddressCounts)>,
+    /// What instructions are called, by [`SampledAddress::place`].
+    pub places: HashMap<(u32, u64), Place>,
     /// The events, with what became of their samples since the session began.
     pub events: Vec<SampledHealth>,
     /// Samples of each event that were missed in this window, and those that were due.
@@ -49,6 +51,7 @@ impl SampledWindow {
             total: Gained::first(total, earlier.at),
             usage,
             addresses: addresses(before, now),
+            places: now.places.clone(),
             missed: missed(&before.events, &now.events),
             events: now.events.clone(),
         })
@@ -90,8 +93,6 @@ impl Sum for SampledUsage {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use probe_common::CgroupId;
 
     use super::*;

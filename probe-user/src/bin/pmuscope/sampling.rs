@@ -5,10 +5,7 @@ use probe_user::{
     event::sampling::{SampledEvent, max_sample_rate, sampled},
     machine::Pmus,
     plan::Wanted,
-    session::{
-        SamplingConfig,
-        sampling::{ADDRESSES, DEFAULT_SAMPLE_BUDGET},
-    },
+    session::{SamplingConfig, sampling::DEFAULT_SAMPLE_BUDGET},
 };
 
 /// The settings of a session that samples the events of these lists; `addresses`: also where they
@@ -28,7 +25,8 @@ pub(crate) fn config(
     Ok(SamplingConfig {
         events,
         budget: Some(budget.unwrap_or(DEFAULT_SAMPLE_BUDGET)),
-        addresses: if addresses { ADDRESSES } else { 0 },
+        addresses,
+        max_addresses: None,
         max_rows: None,
     })
 }

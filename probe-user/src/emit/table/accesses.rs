@@ -187,6 +187,8 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
             "line_cpus" => grid.columns.push(no_sum(count(page, "CPUs of the line"))),
             "spe_samples" => grid.columns.push(count(page, "samples")),
             "spe_latency_mean_cycles" => grid.columns.push(MEAN_LATENCY.column(page)),
+            // For programs.
+            "build_id" => {}
             "share" => grid.columns.push(SHARE.column(page)),
             name => grid.columns.push(count(page, name)),
         }
@@ -198,7 +200,8 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
                 derive::Cell::Number(number) if *name == "pid" => {
                     row.labels.push(number.to_string());
                 }
-                derive::Cell::Text(text) => row.labels.push(text.clone()),
+                derive::Cell::Text(_) if *name == "build_id" => {}
+                derive::Cell::Text(text) => row.labels.push(printable(text).into_owned()),
                 derive::Cell::Owner(owner) => {
                     row.labels.push(printable(&short(owner)).into_owned());
                 }

@@ -51,4 +51,6 @@ globals! {
     SAMPLE_PAGE_SHIFT: u64;
     /// 1: the addresses of sampled events are kept.
     SAMPLE_WITH_ADDRESSES: u64;
+    /// Bit n: samples of event n may have a weight and a data source.
+    SAMPLE_WEIGHED: u64;
 }

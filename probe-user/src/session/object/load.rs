@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     machine::{Machine, btf::BtfError},
-    session::{Config, SessionError, SpeConfig, error::chain, pins::Pins},
+    session::{Config, SamplingConfig, SessionError, SpeConfig, error::chain, pins::Pins},
 };
 
 /// Processes of a followed command that may live at once.
@@ -50,7 +50,8 @@ impl Object {
         let spe = config.spe.as_ref().map(SpeSettings::of);
         let sampling = config.sampling.as_ref();
         let page_shift = u64::from(rustix::param::page_size().trailing_zeros());
-        let with_addresses = u64::from(sampling.is_some_and(|it| it.addresses > 0));
+        let with_addresses = u64::from(sampling.is_some_and(|it| it.addresses));
+        let weighed = sampling.map_or(0, SamplingConfig::weighed);
 
         let pinned = pins.map(|pins| maps::pinned(&pins.directory()));
         let pinned = pinned.unwrap_or_default();
@@ -87,9 +88,10 @@ impl Object {
         if let Some(sampling) = sampling {
             globals::SAMPLE_PAGE_SHIFT.set(&mut loader, &page_shift);
             globals::SAMPLE_WITH_ADDRESSES.set(&mut loader, &with_addresses);
+            globals::SAMPLE_WEIGHED.set(&mut loader, &weighed);
             loader
                 .map_max_entries(name::SAMPLE_ROWS, sampling.rows(possible))
-                .map_max_entries(name::SAMPLE_ADDRESSES, sampling.addresses.max(1));
+                .map_max_entries(name::SAMPLE_ADDRESSES, sampling.rows_of_addresses(possible));
         }
         let mut ebpf = loader
             .load(OBJECT)

@@ -20,10 +20,10 @@ use crate::{
         sampling::{OpenEvent, Sampling, Scale},
     },
     snapshot::{
-        AddressCounts, ENDED, OVERFLOW, SampledAddress, SampledCounts, SampledHealth, SampledKey,
-        SampledReading,
+        AddressCounts, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts, SampledHealth,
+        SampledKey, SampledReading,
     },
-    sys::clock::now,
+    sys::clock::{nanos, now},
 };
 
 /// Addresses that are kept from reading to reading, each 64 bytes.
@@ -211,6 +211,7 @@ impl Session {
             events: sampling.health(&self.object),
             rows: sampling.totals.rows.clone(),
             addresses: sampling.totals.addresses.clone(),
+            places: sampling.places(),
         };
         let totals = &mut sampling.totals;
         for key in totals.ended.drain() {
@@ -229,7 +230,8 @@ impl Session {
         if let Some(coarser) = coarser {
             sampling.reopen(&mut self.object, coarser)?;
         }
-        sampling.read(&mut self.object)?;
+        let moment = nanos(self.clock.now());
+        sampling.read(&mut self.object, moment)?;
         let totals = &mut sampling.totals;
         let owners = totals.rows.keys();
         let gone = owners.filter(|key| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));
@@ -249,11 +251,11 @@ impl Session {
 impl Sampling {
     /// Adds what was sampled since the last reading. Maps are read before counts: what was sampled
     /// was counted by then.
-    fn read(&mut self, object: &mut Object) -> Result<(), SessionError> {
+    fn read(&mut self, object: &mut Object, moment: u64) -> Result<(), SessionError> {
         let rows = object.maps.sample_rows.all()?;
         let addresses = match self.config.addresses {
-            0 => Vec::new(),
-            _ => object.maps.sample_addresses.all()?,
+            false => Vec::new(),
+            true => object.maps.sample_addresses.all()?,
         };
         let events = 0..self.config.events.len();
         let cpus = events.map(|event| {
@@ -299,6 +301,9 @@ impl Sampling {
         }
         #[expect(clippy::cast_possible_truncation, reason = "as the program stores it")]
         let generation = self.generation as u16;
+        if let Some(names) = &mut self.names {
+            names.name(&addresses, moment);
+        }
         for (key, now) in addresses {
             totals.add_address(&key, now);
             if key.generation != generation {
@@ -306,7 +311,12 @@ impl Sampling {
                 totals.last_addresses.remove(&key);
             }
         }
+        let crowded = totals.addresses.len() > MAX_ADDRESSES;
         totals.push_out(MAX_ADDRESSES);
+        if let Some(names) = self.names.as_mut().filter(|_| crowded) {
+            let kept = totals.addresses.keys();
+            names.keep(&kept.map(SampledAddress::place).collect());
+        }
         totals.cpus = cpus;
         self.next_generation(object)
     }
@@ -333,6 +343,11 @@ impl Sampling {
             );
             self.totals.next = Some(step.period);
         }
+    }
+
+    fn places(&self) -> HashMap<(u32, u64), Place> {
+        let names = self.names.as_ref();
+        names.map_or_else(HashMap::new, |names| names.places.clone())
     }
 
     fn health(&self, object: &Object) -> Vec<SampledHealth> {

@@ -5,6 +5,7 @@
 //! which the kernel held back are known and made up for.
 
 mod error;
+mod names;
 mod scale;
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,10 +14,11 @@ use probe_common::sample::SampleSetting;
 
 pub use self::error::SampleError;
 use self::error::refused;
-pub(crate) use self::scale::Scale;
+pub(crate) use self::{names::Names, scale::Scale};
 use super::{Object, SessionError, object::EVENT_SAMPLE, spe::Budget};
 use crate::{
     event::sampling::{Rate, SampledEvent},
+    machine::Roots,
     session::pull::SampleTotals,
     sys::perf::{self, Overflows},
 };
@@ -29,18 +31,16 @@ pub struct SamplingConfig {
     /// Share of a CPU's time that the program may take: events are sampled less often where it
     /// takes more. None: rates stay.
     pub budget: Option<f64>,
-    /// Rows in the kernel's table of addresses; 0: none is kept.
-    pub addresses: u32,
+    /// Where samples were is kept too, with the names of functions.
+    pub addresses: bool,
+    /// Rows that the kernel's table of addresses takes; None: by the number of CPUs.
+    pub max_addresses: Option<u32>,
     /// Rows that the map of owners takes; None: by the number of CPUs.
     pub max_rows: Option<u32>,
 }
 
 /// Share of a CPU's time that the program may take where the user does not say.
 pub const DEFAULT_SAMPLE_BUDGET: f64 = 0.005;
-
-/// Rows in the kernel's table of addresses, which is emptied every two seconds; each takes about
-/// 90 bytes while it is there.
-pub const ADDRESSES: u32 = 65_536;
 
 impl SamplingConfig {
     /// An event on each of these CPUs, with the link of its program.
@@ -50,7 +50,24 @@ impl SamplingConfig {
             cpus.filter(|cpu| event.counter.scope.counts_on(**cpu))
                 .count()
         };
-        2 * self.events.iter().map(on).sum::<usize>()
+        let names = if self.addresses { 2 * cpus.len() } else { 0 };
+        2 * self.events.iter().map(on).sum::<usize>() + names
+    }
+
+    /// Bit n: samples of event n may have a weight and a data source.
+    pub(super) fn weighed(&self) -> u64 {
+        let events = self.events.iter().enumerate();
+        let bits = events.map(|(at, event)| u64::from(event.counter.is_hardware()) << at);
+        bits.sum()
+    }
+
+    /// Rows that the table of addresses takes on so many CPUs, which is emptied as often.
+    pub(super) fn rows_of_addresses(&self, possible: usize) -> u32 {
+        if !self.addresses {
+            return 1;
+        }
+        let by_cpus = u32::try_from(possible.saturating_mul(8192)).unwrap_or(u32::MAX);
+        self.max_addresses.unwrap_or(by_cpus.clamp(16_384, 1 << 20))
     }
 
     /// Rows that the map takes on so many CPUs. They are freed every two seconds, so that a CPU has
@@ -70,6 +87,8 @@ pub(crate) struct Sampling {
     pub(crate) coarser: u64,
     pub(crate) generation: u64,
     pub(crate) totals: SampleTotals,
+    /// Of functions, where addresses are kept.
+    pub(crate) names: Option<Names>,
 }
 
 /// An event on a CPU; closing it ends the sampling there.
@@ -100,6 +119,7 @@ impl Sampling {
         config: SamplingConfig,
         object: &mut Object,
         online: &[u32],
+        roots: &Roots,
     ) -> Result<Self, SessionError> {
         object.programs.load_at_overflow(EVENT_SAMPLE)?;
         let mut sampling = Self {
@@ -108,6 +128,7 @@ impl Sampling {
             coarser: 1,
             generation: 0,
             totals: SampleTotals::new(config.events.len()),
+            names: config.addresses.then(|| Names::start(roots, online)),
             config,
         };
         sampling.next_generation(object)?;
@@ -137,6 +158,9 @@ impl Sampling {
             .map_err(failed)?;
             let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
             perf::enable(fd.as_fd()).map_err(failed)?;
+            if let Some(names) = &mut self.names {
+                names.follow(cpu);
+            }
             self.open.push(OpenEvent {
                 cpu,
                 event: at,
