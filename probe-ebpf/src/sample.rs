@@ -52,9 +52,15 @@ offsets! {
 #[map]
 static SAMPLE_ROWS: HashMap<SampleKey, SampleRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// The addresses that were sampled. User space sets the size.
+/// The instructions that were sampled. User space sets the size.
 #[map]
 static SAMPLE_ADDRESSES: HashMap<AddressKey, AddressRow> =
+    HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// The data pages that were sampled, apart: where each fault is sampled they are far more. User
+/// space sets the size.
+#[map]
+static SAMPLE_PAGES: HashMap<AddressKey, AddressRow> =
     HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
 /// What became of the samples of each event on each CPU.
@@ -227,10 +233,10 @@ fn places(
         generation: generation as u16,
     };
     let address = instruction(ctx);
-    own.unplaced += u64::from(!add_to(&key(address, 0), period));
+    own.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key(address, 0), period));
     if page != 0 {
         let address = page << (SAMPLE_PAGE_SHIFT.load() & 63);
-        own.unpaged += u64::from(!add_to(&key(address, 1), period));
+        own.unpaged += u64::from(!add_to(&SAMPLE_PAGES, &key(address, 1), period));
     }
 }
 
@@ -247,9 +253,9 @@ fn instruction(ctx: *mut bpf_perf_event_data) -> u64 {
 }
 
 /// Adds a sample to its address. False where the table takes no row for it.
-#[inline(never)]
-fn add_to(key: &AddressKey, period: u64) -> bool {
-    if add_known(key, period) {
+#[inline(always)]
+fn add_to(table: &HashMap<AddressKey, AddressRow>, key: &AddressKey, period: u64) -> bool {
+    if add_known(table, key, period) {
         return true;
     }
     let first = AddressRow {
@@ -258,15 +264,12 @@ fn add_to(key: &AddressKey, period: u64) -> bool {
         first: now(),
     };
     // Another CPU may add the same address meanwhile.
-    SAMPLE_ADDRESSES
-        .insert(key, first, u64::from(BPF_NOEXIST))
-        .is_ok()
-        || add_known(key, period)
+    table.insert(key, first, u64::from(BPF_NOEXIST)).is_ok() || add_known(table, key, period)
 }
 
 #[inline(always)]
-fn add_known(key: &AddressKey, period: u64) -> bool {
-    let Some(row) = SAMPLE_ADDRESSES.get_ptr_mut(key) else {
+fn add_known(table: &HashMap<AddressKey, AddressRow>, key: &AddressKey, period: u64) -> bool {
+    let Some(row) = table.get_ptr_mut(key) else {
         return false;
     };
     // SAFETY: words of a map value that all CPUs only add to.

@@ -91,7 +91,8 @@ impl Object {
             globals::SAMPLE_WEIGHED.set(&mut loader, &weighed);
             loader
                 .map_max_entries(name::SAMPLE_ROWS, sampling.rows(possible))
-                .map_max_entries(name::SAMPLE_ADDRESSES, sampling.rows_of_addresses(possible));
+                .map_max_entries(name::SAMPLE_ADDRESSES, sampling.rows_of_addresses(possible))
+                .map_max_entries(name::SAMPLE_PAGES, sampling.rows_of_addresses(possible));
         }
         let mut ebpf = loader
             .load(OBJECT)

@@ -96,8 +96,10 @@ maps! {
     spe_exited: Queue<u64> = SPE_EXITED,
     /// Samples of events by owner.
     sample_rows: Hash<SampleKey, SampleRow> = SAMPLE_ROWS,
-    /// The addresses that they were at.
+    /// The instructions that they were at.
     sample_addresses: Hash<AddressKey, AddressRow> = SAMPLE_ADDRESSES,
+    /// The data pages that they were at.
+    sample_pages: Hash<AddressKey, AddressRow> = SAMPLE_PAGES,
     /// What became of the samples of each event on each CPU.
     sample_cpu: PerCpu<SampleCpu> = SAMPLE_CPU,
     /// By [`probe_common::sample::SampleSetting`].

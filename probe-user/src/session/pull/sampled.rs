@@ -26,7 +26,7 @@ use crate::{
     sys::clock::{nanos, now},
 };
 
-/// Addresses that are kept from reading to reading, each 64 bytes.
+/// Instructions that are kept from reading to reading, and data pages: 64 bytes each.
 const MAX_ADDRESSES: usize = 65_536;
 
 /// Rows that are kept apart between two snapshots; processes that ended are summed beyond that.
@@ -138,17 +138,23 @@ impl SampleTotals {
         counts.periods += now.periods.saturating_sub(before.periods);
     }
 
-    /// Drops the addresses with the fewest samples where there are too many.
-    fn push_out(&mut self, room: usize) {
-        if self.addresses.len() <= room {
-            return;
+    /// Drops the instructions, or the data pages, with the fewest samples where there are too many.
+    /// Half of the room is free then. Returns whether any were dropped.
+    fn push_out(&mut self, page: bool, room: usize) -> bool {
+        let kind = self.addresses.iter().filter(|(key, _)| key.page == page);
+        let mut sizes: Vec<u64> = kind.map(|(_, it)| it.samples).collect();
+        if sizes.len() <= room {
+            return false;
         }
-        let mut sizes: Vec<u64> = self.addresses.values().map(|it| it.samples).collect();
-        sizes.sort_unstable();
-        let least = sizes[sizes.len() - room / 2];
-        let mut equal = room / 2;
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let least = sizes[room / 2 - 1];
+        let above = sizes.partition_point(|size| *size > least);
+        let mut equal = room / 2 - above;
         let pushed_out = &mut self.pushed_out;
         self.addresses.retain(|key, counts| {
+            if key.page != page {
+                return true;
+            }
             // Of those with as many samples as the last that stays, as many as there is room for.
             let keep = match counts.samples.cmp(&least) {
                 std::cmp::Ordering::Greater => true,
@@ -163,6 +169,7 @@ impl SampleTotals {
             }
             keep
         });
+        true
     }
 
     /// Sums the rows of processes that ended where rows are too many. Those that the last snapshot
@@ -228,7 +235,7 @@ impl Session {
         };
         let coarser = sampling.totals.next.take();
         if let Some(coarser) = coarser {
-            sampling.reopen(&mut self.object, coarser)?;
+            sampling.reopen(&mut self.object, coarser);
         }
         let moment = nanos(self.clock.now());
         sampling.read(&mut self.object, moment)?;
@@ -244,7 +251,7 @@ impl Session {
     /// Processes that have samples.
     pub(super) fn processes_sampled(&self) -> impl Iterator<Item = u32> {
         let rows = self.sampling.iter().flat_map(|it| it.totals.rows.keys());
-        rows.map(|key| key.tgid)
+        rows.map(|key| key.tgid).filter(|tgid| *tgid != ENDED)
     }
 }
 
@@ -255,7 +262,11 @@ impl Sampling {
         let rows = object.maps.sample_rows.all()?;
         let addresses = match self.config.addresses {
             false => Vec::new(),
-            true => object.maps.sample_addresses.all()?,
+            true => {
+                let mut addresses = object.maps.sample_addresses.all()?;
+                addresses.extend(object.maps.sample_pages.all()?);
+                addresses
+            }
         };
         let events = 0..self.config.events.len();
         let cpus = events.map(|event| {
@@ -307,12 +318,16 @@ impl Sampling {
         for (key, now) in addresses {
             totals.add_address(&key, now);
             if key.generation != generation {
-                object.maps.sample_addresses.take(&key)?;
+                let table = match key.page {
+                    0 => &object.maps.sample_addresses,
+                    _ => &object.maps.sample_pages,
+                };
+                table.take(&key)?;
                 totals.last_addresses.remove(&key);
             }
         }
-        let crowded = totals.addresses.len() > MAX_ADDRESSES;
-        totals.push_out(MAX_ADDRESSES);
+        totals.push_out(true, MAX_ADDRESSES);
+        let crowded = totals.push_out(false, MAX_ADDRESSES);
         if let Some(names) = self.names.as_mut().filter(|_| crowded) {
             let kept = totals.addresses.keys();
             names.keep(&kept.map(SampledAddress::place).collect());
@@ -378,5 +393,50 @@ impl Sampling {
             }
         });
         health.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_common::CgroupId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Who has most samples stays, half of the room is used, and all else is counted.
+        #[test]
+        fn the_rarest_addresses_give_way(
+            sizes in prop::collection::vec(1..20_u64, 0..60),
+            pages in prop::collection::vec(1..20_u64, 0..9),
+        ) {
+            const ROOM: usize = 10;
+            let mut totals = SampleTotals::new(1);
+            let all = sizes.iter().map(|it| (false, it)).chain(pages.iter().map(|it| (true, it)));
+            for (address, (page, samples)) in (0..).zip(all) {
+                let key = SampledAddress {
+                    cgroup: CgroupId(7),
+                    address,
+                    tgid: 0,
+                    event: 0,
+                    page,
+                };
+                let counts = AddressCounts { samples: *samples, periods: 0, made: 1 };
+                totals.addresses.insert(key, counts);
+            }
+            prop_assert!(!totals.push_out(true, ROOM));
+            prop_assert_eq!(totals.push_out(false, ROOM), sizes.len() > ROOM);
+            let left = totals.addresses.iter().filter(|(key, _)| !key.page);
+            let left: Vec<u64> = left.map(|(_, it)| it.samples).collect();
+            let lost = sizes.iter().sum::<u64>() - left.iter().sum::<u64>();
+            prop_assert_eq!(totals.pushed_out[0], lost);
+            prop_assert_eq!(totals.addresses.len() - left.len(), pages.len());
+            if sizes.len() > ROOM {
+                let mut sorted = sizes.clone();
+                sorted.sort_unstable_by(|a, b| b.cmp(a));
+                prop_assert_eq!(left.len(), ROOM / 2);
+                prop_assert_eq!(left.iter().sum::<u64>(), sorted[..ROOM / 2].iter().sum::<u64>());
+            }
+        }
     }
 }

@@ -33,7 +33,7 @@ pub struct SamplingConfig {
     pub budget: Option<f64>,
     /// Where samples were is kept too, with the names of functions.
     pub addresses: bool,
-    /// Rows that the kernel's table of addresses takes; None: by the number of CPUs.
+    /// Rows that each of the kernel's tables of addresses takes; None: by the number of CPUs.
     pub max_addresses: Option<u32>,
     /// Rows that the map of owners takes; None: by the number of CPUs.
     pub max_rows: Option<u32>,
@@ -61,7 +61,7 @@ impl SamplingConfig {
         bits.sum()
     }
 
-    /// Rows that the table of addresses takes on so many CPUs, which is emptied as often.
+    /// Rows that each table of addresses takes on so many CPUs; they are emptied as often.
     pub(super) fn rows_of_addresses(&self, possible: usize) -> u32 {
         if !self.addresses {
             return 1;
@@ -190,12 +190,17 @@ impl Sampling {
     }
 
     /// Samples all events anew, `coarser` times less often than was asked for.
-    pub(crate) fn reopen(&mut self, object: &mut Object, coarser: u64) -> Result<(), SessionError> {
+    pub(crate) fn reopen(&mut self, object: &mut Object, coarser: u64) {
         let mut cpus: Vec<u32> = self.open.iter().map(|event| event.cpu).collect();
         cpus.dedup();
         self.keep(|_| false);
         self.coarser = coarser;
-        cpus.into_iter().try_for_each(|cpu| self.open(object, cpu))
+        for cpu in cpus {
+            // A CPU that left meanwhile is opened when it is back.
+            if let Err(error) = self.open(object, cpu) {
+                tracing::warn!("{error}");
+            }
+        }
     }
 
     /// New rows are of a new generation from here on.
