@@ -22,7 +22,7 @@ impl DataSource {
     const REMOTE: u8 = 1 << 6;
 
     /// Of a word of the kernel: `mem_op` are its bits 0 to 4, `mem_lvl_num` 33 to 36, `mem_remote`
-    /// bit 37 (include/uapi/linux/perf_event.h). 0 where the word says nothing of an operation.
+    /// bit 37 (`linux/perf_event.h`). 0 where the word says nothing of an operation.
     #[must_use]
     #[inline(always)]
     pub const fn of(word: u64) -> Self {

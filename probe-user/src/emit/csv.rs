@@ -228,7 +228,7 @@ impl Lines<'_> {
                     line.raw.clone_from(&line.value);
                 }
                 Cell::Text(text) if !is_place(column) && *column != "event" => {
-                    line.value.clone_from(text)
+                    line.value.clone_from(text);
                 }
                 Cell::Estimate(Some(estimate)) => {
                     line.value = estimate.value.to_string();

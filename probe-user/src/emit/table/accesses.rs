@@ -176,7 +176,7 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
             "pid" => grid.heads.push("pid".to_owned()),
             "address" | "page" => grid.heads.push("page".to_owned()),
             "line" | "sharing" | "owner" | "event" | "function" | "module" => {
-                grid.heads.push((*name).to_owned())
+                grid.heads.push((*name).to_owned());
             }
             "bytes_read" => grid.heads.push("read at".to_owned()),
             "bytes_written" => grid.heads.push("written at".to_owned()),
