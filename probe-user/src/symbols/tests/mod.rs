@@ -1,1 +1,8 @@
-//! Programs, named.
+//! Real programs, named; and what is no program.
+
+mod hostile;
+mod mappings;
+mod perf;
+mod programs;
+mod system;
+mod target;
