@@ -100,6 +100,7 @@ fn a_library_that_is_loaded_late_has_names() {
     for mut symbols in all.into_iter().flatten() {
         let mut target = Target::start(&program);
         let address = target.ask("hot");
+        symbols.catch_up();
         assert_eq!(
             function(&mut symbols, target.pid(), address).as_deref(),
             Some(HOT)
@@ -172,8 +173,8 @@ fn container(directory: &Path) -> Command {
         "contained",
         &["-static", "-Wl,--build-id"],
     );
-    let enter = "mount --bind \"$1\" \"$1\" && cd \"$1\" && pivot_root . old && \
-                 exec chroot . /bin/contained";
+    let enter =
+        "mount --bind \"$1\" \"$1\" && cd \"$1\" && pivot_root . old && exec /bin/contained";
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--pid", "--fork", "sh", "-c", enter, "sh"])
