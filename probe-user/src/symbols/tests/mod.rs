@@ -2,7 +2,6 @@
 
 mod hostile;
 mod mappings;
-mod perf;
 mod programs;
 mod system;
 mod target;
