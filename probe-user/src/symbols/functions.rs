@@ -10,8 +10,9 @@ use object::{
 
 use super::elf::{Elf, Header32, Header64, Section};
 
-/// Functions of one file; 24 bytes each. The largest programs known have a million.
-const MOST: usize = 4 << 20;
+/// Symbols of one file that are read, each into 24 bytes where it is a function. The largest programs
+/// known have some two million.
+const MOST: u64 = 4 << 20;
 /// Symbols that are read at once.
 const CHUNK: u64 = 32 << 10;
 /// Bytes of a name.
@@ -132,7 +133,7 @@ fn close(entries: &mut [Entry], elf: &Elf) {
 
 fn entries<E: FileHeader<Endian = NativeEndian>>(elf: &Elf, table: &Section) -> Vec<Entry> {
     let one = size_of::<E::Sym>() as u64;
-    let count = table.size / one;
+    let count = (table.size / one).min(MOST);
     let mut entries = Vec::new();
     let mut at = 0;
     while at < count {
@@ -147,10 +148,6 @@ fn entries<E: FileHeader<Endian = NativeEndian>>(elf: &Elf, table: &Section) -> 
             break;
         };
         entries.extend(symbols.iter().filter_map(entry::<E>));
-        if entries.len() > MOST {
-            entries.truncate(MOST);
-            break;
-        }
         at += some;
     }
     entries

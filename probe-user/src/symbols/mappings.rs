@@ -230,7 +230,7 @@ impl Mappings {
             return;
         };
         // Another process had the number then.
-        if time.is_some_and(|time| last.is_none() && time + process::TICK < born) {
+        if time.is_some_and(|time| last.is_none() && time.saturating_add(process::TICK) < born) {
             return;
         }
         self.read(pid, born);
@@ -256,7 +256,9 @@ impl Mappings {
         let process = self.processes.get(&pid);
         let last = process.and_then(|process| process.images.last());
         // The number was given out again, or it has executed another program: its records are lost.
-        if last.is_none_or(|last| last.asked.is_some() && last.since + process::TICK < born) {
+        if last.is_none_or(|last| {
+            last.asked.is_some() && last.since.saturating_add(process::TICK) < born
+        }) {
             self.begin(
                 pid,
                 Image {

@@ -103,7 +103,7 @@ impl Symbols {
     ///
     /// # Errors
     ///
-    /// Where the kernel does not allow it (CAP_PERFMON); names go on without.
+    /// Where the kernel does not allow it (`CAP_PERFMON`); names go on without.
     pub fn follow(&mut self, cpus: &[u32]) -> Result<(), FollowError> {
         if let Some(follower) = &mut self.follower {
             return follower.cpus(cpus);
@@ -242,6 +242,6 @@ fn is_anonymous(name: &str) -> bool {
         "/anon_hugepage",
         "/dev/shm/",
     ];
-    !kernel && !(name.starts_with('/') && !name.starts_with("//"))
+    (!name.starts_with('/') || name.starts_with("//")) && !kernel
         || shared.iter().any(|begin| name.starts_with(begin))
 }
