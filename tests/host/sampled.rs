@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::{
     peers::has,
-    support::{Counting, TestCgroup, load_binary, machine, pmuscope, this_machine},
+    support::{Counting, Load, TestCgroup, load_binary, machine, pmuscope, this_machine},
 };
 
 fn config(events: &str) -> SamplingConfig {
@@ -67,7 +67,7 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
     for _ in 0..RUNS {
         let mut loads = [cgroups[0].load("burn 0 20"), cgroups[1].load("burn 0 10")];
         counting.first = counting.session.pull().unwrap();
-        loads.iter_mut().for_each(|load| load.go());
+        loads.iter_mut().for_each(Load::go);
         for load in loads {
             load.finish();
         }
@@ -122,7 +122,7 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
         .flat_map(|(_, usage)| usage.values())
         .map(|counts| counts.counts.operations)
         .sum();
-    let rows = now.rows.iter().map(|(key, row)| (key, row));
+    let rows = now.rows.iter();
     let rows = rows.chain(now.freed.iter().map(|(key, row)| (key, row)));
     let counted: u64 = rows
         .filter(|(key, _)| key.cgroup == cgroup.id)

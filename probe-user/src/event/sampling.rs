@@ -362,7 +362,7 @@ mod tests {
             let error = error(text);
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let many = vec!["cycles"; 9].join(",");
+        let many = ["cycles"; 9].join(",");
         assert!(error(&many).starts_with("9 events are to be sampled"));
     }
 }

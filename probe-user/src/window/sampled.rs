@@ -106,8 +106,10 @@ mod tests {
                 event: 0,
                 source: 0,
             };
-            let mut row = SampledCounts::default();
-            row.periods = 10 * samples;
+            let mut row = SampledCounts {
+                periods: 10 * samples,
+                ..SampledCounts::default()
+            };
             row.counts.samples = samples;
             row.counts.made = made;
             (key, row)
