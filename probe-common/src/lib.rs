@@ -13,6 +13,7 @@ mod state;
 mod tree;
 mod usage;
 
+pub mod sample;
 pub mod spe;
 pub mod words;
 

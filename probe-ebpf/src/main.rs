@@ -19,9 +19,11 @@ mod kernel;
 mod lifecycle;
 mod owner;
 mod programs;
+mod sample;
 mod slice;
 mod spe;
 mod state;
+mod words;
 
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]

@@ -13,7 +13,7 @@
 //! 6. [`mod@derive`] makes values and ratios of counts;
 //! 7. [`emit`] writes them.
 //!
-//! [`state`] remembers totals over restarts. [`record`] is apart from these: it keeps whole SPE
+//! [`symbols`] names the addresses of samples. [`state`] remembers totals over restarts. [`record`] is apart from these: it keeps whole SPE
 //! samples in files. [`formula`] computes metrics, [`import`] does so for counts taken elsewhere.
 //! [`doctor`] says whether this machine can count, and [`list`] what it can count.
 //!
@@ -39,5 +39,6 @@ pub mod record;
 pub mod session;
 pub mod snapshot;
 pub mod state;
+pub mod symbols;
 pub mod sys;
 pub mod window;

@@ -50,6 +50,7 @@ fn the_descriptors_of_a_session_are_counted_before() {
             max_rows: None,
             spe: None,
             memory: false,
+            sampling: None,
             resolver: None,
             pins: None,
         };

@@ -26,6 +26,7 @@ mod pins;
 mod processes;
 mod restarts;
 mod rights;
+mod sampled;
 mod soak;
 mod support;
 mod terminal;

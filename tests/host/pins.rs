@@ -85,6 +85,7 @@ pub(crate) fn config(plan: Plan, place: PinPlace) -> Config {
         max_rows: None,
         spe: None,
         memory: false,
+        sampling: None,
         resolver: None,
         pins: Some(place),
     }

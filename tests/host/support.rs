@@ -255,6 +255,7 @@ impl Counting {
             max_rows: None,
             spe: None,
             memory: false,
+            sampling: None,
             resolver: None,
             pins: None,
         };

@@ -1,6 +1,11 @@
 //! Known numbers of instructions per container, on the real (emulated) `PMUv3` under `-icount`.
 
-use probe_user::catalogue::{Catalogue, Hardware};
+use probe_user::{
+    catalogue::{Catalogue, Hardware},
+    event::sampling::sampled,
+    session::SamplingConfig,
+    window::{Owner, SampledWindow},
+};
 
 use crate::{
     counter::pmu_type,
@@ -94,4 +99,55 @@ fn ipc_is_that_of_the_machine() {
     let expected = 0.5_f64.powi(shift);
     println!("ipc {} where {expected} is the machine's", ipc.value);
     assert!((ipc.value / expected - 1.0).abs() < 0.01, "{}", ipc.value);
+}
+
+/// The PMU's own overflows: a container has a sample for each period of what it executed.
+#[test]
+fn a_container_has_a_sample_for_each_period() {
+    const PERIOD: u64 = 100_000;
+    let Some(_machine) = machine() else { return };
+    if value("ICOUNT").is_empty() {
+        return skip("this guest runs without -icount");
+    }
+    let pmu = ["armv8_pmuv3", "armv8_pmuv3_0"]
+        .into_iter()
+        .find(|pmu| pmu_type(pmu).is_some())
+        .unwrap();
+    let events = format!("{pmu}/inst_retired,period={PERIOD}/u");
+    let this = this_machine();
+    let sampling = SamplingConfig {
+        events: sampled(&events, this.pmus().unwrap(), None).unwrap(),
+        budget: None,
+        addresses: false,
+        max_addresses: None,
+        max_rows: None,
+    };
+    let cgroup = TestCgroup::new("samples");
+    let counted = format!("{pmu}/inst_retired,name=user/u");
+    let mut counting = Counting::with(&counted, |config| config.sampling = Some(sampling));
+    cgroup.load("count 20000000").finish();
+    let now = counting.session.pull().unwrap();
+    let window = SampledWindow::between(&counting.first, &now).unwrap();
+    let (cgroup, tgid) = (cgroup.id, 0);
+    let counts = window.usage[&Owner { cgroup, tgid }][&(0, 0)].counts;
+    let executed = 20_000_000 * PER_ROUND;
+    let event = &window.events[0];
+    println!(
+        "{} samples of {executed} instructions, {event:?}",
+        counts.samples
+    );
+    // The period under way at its start is another's too.
+    assert!(
+        counts.samples.abs_diff(executed / PERIOD) <= 2,
+        "{}",
+        counts.samples
+    );
+    assert!(
+        counts.operations >= 0.99 * executed as f64,
+        "{}",
+        counts.operations
+    );
+    assert_eq!(event.missed, 0);
+    assert_eq!(event.sum.periods, PERIOD * event.sum.samples);
+    assert!(event.counted - event.sum.periods < 2 * PERIOD, "{event:?}");
 }

@@ -19,6 +19,7 @@ fn config() -> Config {
         max_rows: None,
         spe: None,
         memory: false,
+        sampling: None,
         resolver: None,
         pins: Some(PinPlace::default()),
     }

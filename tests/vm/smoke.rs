@@ -106,6 +106,7 @@ fn programs_are_loaded() {
             max_rows: None,
             spe: None,
             memory: false,
+            sampling: None,
             resolver: None,
             pins: None,
         };

@@ -10,6 +10,7 @@ mod cgroup_switch;
 mod cgroups;
 mod clock;
 mod cpu_hotplug;
+mod event_sample;
 mod flush;
 mod follow_fork;
 mod follow_free;

@@ -1,7 +1,5 @@
 //! Adds a decoded record to its owner's row.
 
-use core::arch::asm;
-
 use aya_ebpf::{
     Global,
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
@@ -11,15 +9,14 @@ use aya_ebpf::{
 };
 use probe_common::{
     CgroupId,
-    spe::{
-        Access, Class, Events, LATENCY_BUCKETS, PageKey, PageRow, Record, SpeCpu, SpeKey, SpeRow,
-    },
+    spe::{Access, Class, Events, PageKey, PageRow, Record, SpeCpu, SpeKey, SpeRow},
 };
 
 use super::{lines, now, tasks, timeline, unattributed::NO_TIME, walk::Walk};
 use crate::{
     kernel::offsets,
     owner::{BY_PROCESS, Owner},
+    words::{add_shared, bucket},
 };
 
 offsets! {
@@ -141,17 +138,6 @@ fn row(cpu: &mut SpeCpu, key: &SpeKey, class: Class) -> *mut SpeRow {
     SPE_OVERFLOW.get_ptr_mut(class as u32).unwrap_or_default()
 }
 
-/// [`SpeRow::bucket`] with its bound where the verifier sees it: LLVM knows that the number of bits
-/// is no larger and leaves a mask out.
-#[inline(always)]
-fn bucket(cycles: u16) -> usize {
-    const { assert!(LATENCY_BUCKETS == 32) };
-    let mut bucket = SpeRow::bucket(cycles);
-    // SAFETY: changes one register.
-    unsafe { asm!("{bucket} &= 31", bucket = inout(reg) bucket) };
-    bucket % LATENCY_BUCKETS
-}
-
 #[inline(always)]
 fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
     let Some(address) = record.virtual_address() else {
@@ -189,15 +175,4 @@ fn add_to_page(key: &PageKey, sample: &PageRow) -> bool {
         add_shared(&raw mut (*row).cycles, sample.cycles);
     }
     true
-}
-
-/// An atomic add; core has none for this target.
-///
-/// # Safety
-///
-/// `word` is a word of a map value.
-#[inline(always)]
-unsafe fn add_shared(word: *mut u64, n: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { asm!("lock *(u64 *)({word} + 0) += {n}", word = in(reg) word, n = in(reg) n) };
 }

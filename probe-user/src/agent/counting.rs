@@ -126,6 +126,7 @@ fn session(
             false => None,
         },
         memory: false,
+        sampling: None,
         resolver,
         pins: config.pins.path.clone().map(PinPlace),
     })

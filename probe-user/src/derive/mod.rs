@@ -12,6 +12,7 @@ mod neighbours;
 mod own;
 mod pages;
 mod report;
+mod sampled;
 mod samples;
 mod self_counters;
 mod series;
@@ -22,7 +23,7 @@ mod value;
 
 use std::sync::Arc;
 
-use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics};
+use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics, sampled::SampledEvents};
 pub use self::{
     accesses::served_name,
     agent_health::AgentHealth,
@@ -36,7 +37,7 @@ pub use crate::window::LiveTime;
 use crate::{
     join::{Capacity, Entity, Hottest, Joined, Rows, View},
     plan::Plan,
-    window::{Gained, SpeUsage, Usage, Window},
+    window::{Gained, SampledUsage, SpeUsage, Usage, Window},
 };
 
 impl Report {
@@ -60,6 +61,9 @@ impl Report {
         let accesses = view.accesses.map(|_| Accesses::new(self));
         let capacity = joined.memory.as_ref();
         let capacity = capacity.map(|all| capacity::Columns::new(self, all));
+        let sampled = window.sampled.as_ref();
+        let sampled = sampled.map(|window| SampledEvents::new(self, window));
+        let unsampled = Gained::<SampledUsage>::default();
         let unused = Gained::first(vec![None; plan.groups.len()], window.start);
         let nothing = Gained::<SpeUsage>::default();
         let samples = window.samples.as_ref();
@@ -77,6 +81,15 @@ impl Report {
             }
             if let Some(capacity) = &capacity {
                 capacity.add_row(report, subject, row.memory);
+            }
+            if let Some(sampled) = &sampled {
+                let usage = row
+                    .usage
+                    .iter()
+                    .flat_map(|usage| usage.delta.iter().flatten());
+                let ran = usage.map(|counted| counted.enabled).sum::<u64>() > 0;
+                let gained = row.sampled.unwrap_or(&unsampled);
+                sampled.add_row(report, subject, gained, ran);
             }
         };
         let rows = rows(plan, joined);
@@ -96,6 +109,7 @@ impl Report {
             memory: joined.memory.as_ref().map(|all| &all.machine),
             usage: Some(&window.total),
             samples: window.samples.as_ref().map(|samples| &samples.total),
+            sampled: window.sampled.as_ref().map(|sampled| &sampled.total),
         };
         add(self, machine, &total);
         metrics::add_missing(self, machine, plan);
@@ -109,6 +123,13 @@ impl Report {
         self.advice = ddio::advice(self, places);
         shares::add(self, plan, window, joined);
         own::add(self, window);
+        if let Some(sampled) = window.sampled.as_ref().filter(|_| view.hot > 0) {
+            self.tables.extend(sampled::hot(sampled, joined, view.hot));
+        }
+        self.warnings = window
+            .sampled
+            .as_ref()
+            .map_or_else(Vec::new, sampled::missed);
         if let (Some(samples), Some(Hottest { pages, lines })) = (samples, view.accesses) {
             if pages > 0 {
                 self.tables.push(pages::hot(&samples.pages, pages));
@@ -127,12 +148,13 @@ struct Row<'a> {
     memory: Option<&'a Capacity>,
     usage: Option<&'a Gained<Usage>>,
     samples: Option<&'a Gained<SpeUsage>>,
+    sampled: Option<&'a Gained<SampledUsage>>,
 }
 
 /// Every entity that was counted or sampled, in the order in which they are shown: within a kind,
 /// those with the largest count of the first event, or with most accesses, come first.
 fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
-    let samples = joined.samples.as_ref();
+    let (samples, events) = (joined.samples.as_ref(), joined.sampled.as_ref());
     let memory = joined.memory.as_ref().map(|all| &all.entities);
     let held = |entity| memory.and_then(|held| held.get(entity));
     let counted = joined.rows.iter().map(|(entity, usage)| Row {
@@ -140,6 +162,7 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
         memory: held(entity),
         usage: Some(usage),
         samples: samples.and_then(|samples| samples.of(entity)),
+        sampled: events.and_then(|events| events.of(entity)),
     });
     let sampled = samples.into_iter().flat_map(Rows::iter);
     let known = |samples: &Gained<SpeUsage>| samples.total.values().any(|it| it.samples > 0);
@@ -150,17 +173,33 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
             memory: held(entity),
             usage: None,
             samples: Some(samples),
+            sampled: events.and_then(|events| events.of(entity)),
+        });
+    // No accounting knows them: `unattributed`, and what found no row.
+    let only_events = events.into_iter().flat_map(Rows::iter);
+    let only_events = only_events
+        .filter(|(entity, _)| {
+            joined.of(entity).is_none() && samples.and_then(|it| it.of(entity)).is_none()
+        })
+        .map(|(entity, sampled)| Row {
+            entity,
+            memory: held(entity),
+            usage: None,
+            samples: None,
+            sampled: Some(sampled),
         });
     // Idle for as long as the session runs.
     let all_held = memory.into_iter().flatten();
     let only_held = all_held
         .filter(|(entity, _)| joined.of(entity).is_none())
         .filter(|(entity, _)| samples.is_none_or(|samples| samples.of(entity).is_none()))
+        .filter(|(entity, _)| events.is_none_or(|events| events.of(entity).is_none()))
         .map(|(entity, memory)| Row {
             entity,
             memory: Some(memory),
             usage: None,
             samples: None,
+            sampled: None,
         });
     let first = |row: &Row<'_>| -> f64 {
         let usage = row.usage.map(|usage| &usage.delta);
@@ -175,7 +214,10 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
             .flat_map(|samples| samples.delta.values());
         samples.map(|counts| counts.operations).sum()
     };
-    let rows = counted.chain(only_sampled).chain(only_held);
+    let rows = counted
+        .chain(only_sampled)
+        .chain(only_events)
+        .chain(only_held);
     let mut rows: Vec<_> = rows
         .map(|row| (rank(row.entity), first(&row), accesses(&row), row))
         .collect();

@@ -6,7 +6,7 @@ use probe_common::spe::{BadKind, Unattributed};
 
 use super::{
     AgentHealth, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
-    self_counters::{AGENT, COUNTING, NAMING, SAMPLING, SelfCounter},
+    self_counters::{AGENT, COUNTING, NAMING, SAMPLED, SAMPLING, SelfCounter},
 };
 use crate::{
     snapshot::{Hook, SpeHealth},
@@ -44,6 +44,9 @@ pub(super) fn add(report: &mut Report, window: &Window) {
             let described = (name.as_str(), "", "Of sampling: see docs/self.md");
             own.add_number(described, Kind::Counter, Some(count));
         }
+    }
+    if let Some(sampled) = &window.sampled {
+        own.add_table(SAMPLED, &sampled.events);
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Report {
     pub tables: Vec<Table>,
     /// Findings about the values, in words.
     pub findings: Vec<Finding>,
+    /// Warnings about what was measured, a sentence each.
+    pub warnings: Vec<String>,
     /// Advice about these findings.
     pub advice: &'static [Advice],
 }

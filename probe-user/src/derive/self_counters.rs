@@ -9,7 +9,7 @@ use super::AgentHealth;
 use super::Kind;
 use crate::{
     names::resolver::ResolverHealth,
-    snapshot::{Health, SpeHealth},
+    snapshot::{Health, SampledHealth, SpeHealth},
 };
 
 /// A value of `--self`.
@@ -215,6 +215,38 @@ self_counters! {
 }
 
 self_counters! {
+    /// Of sampled events, all together.
+    SAMPLED of Vec<SampledHealth> {
+        Counter "samples" "" = |it| sum(it, |it| it.sum.samples), "Samples that were taken";
+        Counter "samples_missed" "" = |it| sum(it, |it| it.missed),
+            "Samples that were due by what the events counted, and were not shown to the program";
+        Counter "samples_overflowed" "" = |it| sum(it, |it| it.sum.overflow.samples),
+            "Samples that are in `system (overflow)` for want of a row";
+        Counter "samples_refused_full" "" = |it| sum(it, |it| it.sum.full),
+            "Rows of samples that were not made since the map was full";
+        Counter "samples_refused" "" = |it| sum(it, |it| it.sum.refused),
+            "Rows of samples that were not made since memory or a lock was not at hand";
+        Counter "samples_unplaced" "" = |it| sum(it, |it| it.sum.unplaced),
+            "Samples whose instruction found no room in the kernel's table";
+        Counter "samples_unpaged" "" = |it| sum(it, |it| it.sum.unpaged),
+            "Samples whose data page found none";
+        Counter "samples_pushed_out" "" = |it| sum(it, |it| it.pushed_out),
+            "Samples whose address gave way to others since the start of the run";
+        Gauge "ns_per_sample" "ns" = |it| sum(it, |it| it.sum.nanos)
+            .and_then(|nanos| nanos.checked_div(sum(it, |it| it.sum.measured)?)),
+            "Mean time that the program takes for a sample, by its own clock";
+        Gauge "ns_per_sample_of_kernel" "ns" = |it| it.first().and_then(|it| it.bpf_stats)
+            .and_then(|nanos| nanos.checked_div(sum(it, |it| it.sum.samples)?)),
+            "The same as the kernel measures it, where `kernel.bpf_stats_enabled` is on";
+    }
+}
+
+/// Of all sampled events.
+fn sum(events: &[SampledHealth], of: fn(&SampledHealth) -> u64) -> Option<u64> {
+    Some(events.iter().map(of).sum())
+}
+
+self_counters! {
     /// Of asking runtimes for names.
     NAMING of ResolverHealth {
         Counter "names_answers" "" = |it| it.answers, "Answers of container runtimes";
@@ -255,6 +287,7 @@ mod tests {
         for table in [
             table(COUNTING),
             table(SAMPLING),
+            table(SAMPLED),
             table(AGENT),
             table(NAMING),
         ] {
@@ -267,6 +300,7 @@ mod tests {
     fn names() -> impl Iterator<Item = &'static str> {
         let names = COUNTING.iter().map(|counter| counter.name);
         let names = names.chain(SAMPLING.iter().map(|counter| counter.name));
+        let names = names.chain(SAMPLED.iter().map(|counter| counter.name));
         let names = names.chain(AGENT.iter().map(|counter| counter.name));
         names.chain(NAMING.iter().map(|counter| counter.name))
     }

@@ -143,7 +143,7 @@ fn options(config: Option<&KernelConfig>) -> Vec<Finding> {
 
 fn types(subject: &Subject) -> Finding {
     let path = subject.machine.vmlinux();
-    match offsets::offsets(&path, false) {
+    match offsets::offsets(&path, false, false) {
         Ok(offsets) => AREA.ok(
             "BTF",
             format!("describes all {} fields that pmuscope reads", offsets.len()),

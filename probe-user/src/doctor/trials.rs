@@ -226,6 +226,7 @@ impl Trials for Live {
                 max_rows: None,
                 spe: None,
                 memory: false,
+                sampling: None,
                 resolver: None,
                 pins: None,
             };

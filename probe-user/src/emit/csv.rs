@@ -184,6 +184,11 @@ fn text(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
+/// Whether a text of a list tells where in memory its row is.
+fn is_place(column: &str) -> bool {
+    matches!(column, "line" | "function" | "page")
+}
+
 struct Lines<'a> {
     csv: csv::Writer<&'a mut Vec<u8>>,
     elapsed: String,
@@ -199,18 +204,19 @@ impl Lines<'_> {
             kind: table.name,
             ..Line::default()
         };
-        let mut name = Cow::default();
+        let (mut name, mut event) = (Cow::default(), String::new());
         for (column, cell) in cells() {
             match cell {
                 Cell::Number(number) if *column == "pid" => name = number.to_string().into(),
                 Cell::Number(number) => of_row.raw = number.to_string(),
                 Cell::Address(address) => of_row.address = format!("{address:#x}"),
-                Cell::Text(text) if *column == "line" => of_row.address.clone_from(text),
+                Cell::Text(text) if is_place(column) => of_row.address.clone_from(text),
+                Cell::Text(text) if *column == "event" => event.clone_from(text),
                 Cell::Owner(owner) => name = label(owner).1,
                 Cell::Count(_) | Cell::Text(_) | Cell::Estimate(_) => {}
             }
         }
-        of_row.name = &name;
+        (of_row.name, of_row.operation) = (&name, &event);
         for (column, cell) in cells() {
             let mut line = Line {
                 metric: column,
@@ -221,7 +227,9 @@ impl Lines<'_> {
                     line.value = count.to_string();
                     line.raw.clone_from(&line.value);
                 }
-                Cell::Text(text) if *column != "line" => line.value.clone_from(text),
+                Cell::Text(text) if !is_place(column) && *column != "event" => {
+                    line.value.clone_from(text);
+                }
                 Cell::Estimate(Some(estimate)) => {
                     line.value = estimate.value.to_string();
                     ends(&mut line, estimate.interval);

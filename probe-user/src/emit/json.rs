@@ -98,6 +98,9 @@ impl Serialize for Line<'_> {
         map.serialize_entry("shares", &values(Part::Shares))?;
         let findings = || report.findings.iter().map(|it| OfFinding(report, it));
         map.serialize_entry("findings", &Sequence(findings))?;
+        if !report.warnings.is_empty() {
+            map.serialize_entry("warnings", &report.warnings)?;
+        }
         let advice = || {
             let advice = report.advice.iter();
             advice.map(|advice| {

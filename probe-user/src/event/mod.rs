@@ -11,6 +11,7 @@ mod generic;
 mod modifier;
 mod nearest;
 mod resolve;
+pub mod sampling;
 pub mod spe;
 mod syntax;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Join: gives every owner of a window the name under which the user wants to see it.
 
+mod hot;
 mod lines;
 mod memory;
 mod naming;
@@ -15,6 +16,7 @@ pub(crate) use self::lines::add as add_lines;
 pub(crate) use self::naming::Naming;
 use self::share::{MetricShares, Part, Shares};
 pub use self::{
+    hot::{Spot, SpotCounts},
     lines::Line,
     memory::{Capacities, Capacity, Peak},
     rows::Rows,
@@ -22,7 +24,7 @@ pub use self::{
 use crate::{
     plan::Plan,
     snapshot::Names,
-    window::{Gained, SpeUsage, Usage, Window},
+    window::{Gained, SampledUsage, SpeUsage, Usage, Window},
 };
 
 /// What a row of the output stands for.
@@ -123,6 +125,8 @@ pub struct View {
     pub merged_idle: bool,
     /// Whether sampled accesses are shown by what they did and where they were served.
     pub accesses: Option<Hottest>,
+    /// How many of the addresses of sampled events are shown of each row and event; 0: none.
+    pub hot: usize,
 }
 
 /// How many are shown of what is accessed most; 0: none.
@@ -150,6 +154,10 @@ pub struct Joined {
     pub rows: Rows<Usage>,
     /// What was sampled, in a session that samples.
     pub samples: Option<Rows<SpeUsage>>,
+    /// What sampled events say, in a session that samples any.
+    pub sampled: Option<Rows<SampledUsage>>,
+    /// The addresses that they were at, where they are kept.
+    pub spots: BTreeMap<Spot, SpotCounts>,
     /// The cache lines that were accessed, where they are kept.
     pub lines: Vec<Line>,
     /// Who caused what sockets counted.
@@ -184,14 +192,18 @@ impl View {
         let naming = naming.filter(|naming| naming.is_of(self, &window.names));
         let naming = naming.map_or_else(|| Arc::new(self.naming(&window.names)), Arc::clone);
         let samples = before.and_then(|before| before.samples.as_ref());
-        joined(
+        let mut joined = joined(
             plan,
             window,
             naming,
             before.map(|before| &before.rows),
             samples,
-        )
-        .with_memory(window, before.and_then(|before| before.memory.as_ref()))
+        );
+        joined.sampled = window.sampled.as_ref().map(|now| {
+            let before = before.and_then(|before| before.sampled.as_ref());
+            Rows::new(&joined.naming, &now.usage, window.start, before)
+        });
+        joined.with_memory(window, before.and_then(|before| before.memory.as_ref()))
     }
 
     /// The same of the first window after a restart: the totals of these rows go on.
@@ -233,6 +245,11 @@ fn joined(
     Joined {
         rows: Rows::new(&naming, &window.usage, window.start, before),
         samples: sampled.map(|now| Rows::new(&naming, &now.usage, window.start, samples)),
+        sampled: None,
+        spots: window
+            .sampled
+            .as_ref()
+            .map_or_else(BTreeMap::new, |now| hot::by_owner(now, &naming)),
         lines: sampled.map_or_else(Vec::new, |now| lines::by_owner(&now.lines, &naming)),
         shares,
         monitored: share::monitored(window, &naming),

@@ -18,7 +18,6 @@ mod error;
 mod follow;
 mod losses;
 mod machine;
-mod mapping;
 #[cfg(feature = "parquet")]
 mod merge;
 mod open;
@@ -43,14 +42,14 @@ mod tests;
 mod time_namespace;
 #[cfg(feature = "parquet")]
 mod waiting;
-mod wire;
+
+use crate::{symbols::maps as mapping, sys::wire};
 
 pub use self::{
     baseline::AccessCounter,
     clock::TickClock,
     error::RecordError,
     losses::Counts,
-    mapping::Mapping,
     options::{Buffers, Sampling, Size, SizeError},
     raw_file::RawFile,
     recorder::{Config, EventFile, Recorder},
@@ -59,3 +58,4 @@ pub use self::{
     sample_file::SampleFile,
     target::Target,
 };
+pub use crate::symbols::Mapping;

@@ -4,14 +4,13 @@ use std::{fmt, str::FromStr};
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use super::{RecordError, wire::SAMPLE_TYPE};
+use super::{RecordError, wire};
 use crate::{
     event::{
         Counter,
         spe::{self, PERIOD_STEP, SpeEvent},
     },
     machine::Pmus,
-    sys::perf::ATTR_SIZE,
 };
 
 /// A size in bytes, written with a suffix: `64K`, `1M`, `2G` are powers of 1024.
@@ -157,25 +156,13 @@ impl Sampling {
     }
 }
 
-/// The attributes that all events here share: the trailer of their records.
-pub(super) fn base_attr() -> perf_event_attr {
-    let mut attr = perf_event_attr {
-        sample_type: SAMPLE_TYPE,
-        ..Default::default()
-    };
-    attr.size = ATTR_SIZE;
-    attr.set_sample_id_all(1);
-    attr.set_disabled(1);
-    attr
-}
-
 /// The attributes of the SPE event.
 pub(super) fn spe_attr(
     counter: &Counter,
     sampling: &Sampling,
     buffers: Buffers,
 ) -> perf_event_attr {
-    let mut attr = base_attr();
+    let mut attr = wire::base_attr();
     attr.type_ = counter.type_;
     attr.config = counter.config;
     attr.config1 = counter.config1;
@@ -189,20 +176,11 @@ pub(super) fn spe_attr(
     attr
 }
 
-/// The attributes of the event that follows processes: it counts nothing.
+/// The attributes of the event that follows processes.
 pub(super) fn follow_attr(buffers: Buffers) -> perf_event_attr {
-    use perf_event_open_sys::bindings::{PERF_COUNT_SW_DUMMY, PERF_TYPE_SOFTWARE};
-    let mut attr = base_attr();
-    attr.type_ = PERF_TYPE_SOFTWARE;
-    attr.config = u64::from(PERF_COUNT_SW_DUMMY);
-    attr.set_comm(1);
-    attr.set_comm_exec(1);
-    attr.set_task(1);
-    attr.set_mmap(1);
-    attr.set_mmap2(1);
+    let mut attr = wire::follow_attr();
     // Data too, so that their addresses have a name.
     attr.set_mmap_data(1);
-    attr.set_build_id(1);
     wake_at_half(&mut attr, buffers);
     attr
 }

@@ -190,36 +190,9 @@ pub(super) fn build_id(path: &str, id: &[u8], kernel: bool) -> Vec<u8> {
     entry
 }
 
-/// The build id of the running kernel, from its notes (`elf(5)`).
-pub(super) fn kernel_build_id(sysfs: &Path) -> Option<Vec<u8>> {
-    let notes = fs::read(sysfs.join("kernel/notes")).ok()?;
-    let mut rest = &notes[..];
-    loop {
-        let (head, behind) = rest.split_first_chunk::<12>()?;
-        let word = |at: usize| -> Option<usize> {
-            let bytes = head.get(at..at + 4)?.try_into().ok()?;
-            usize::try_from(u32::from_ne_bytes(bytes)).ok()
-        };
-        let (name, size, kind) = (word(0)?, word(4)?, word(8)?);
-        let content = behind.get(name.checked_next_multiple_of(4)?..)?;
-        if behind.get(..name)? == b"GNU\0" && kind == 3 {
-            return content.get(..size).map(<[u8]>::to_vec);
-        }
-        rest = content.get(size.checked_next_multiple_of(4)?..)?;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_running_kernel_has_a_build_id() {
-        match kernel_build_id(Path::new("/sys")) {
-            Some(id) => assert_eq!(id.len(), 20),
-            None => assert!(!Path::new("/sys/kernel/notes").exists()),
-        }
-    }
 
     #[test]
     fn an_entry_of_a_build_id_is_as_long_as_it_says() {

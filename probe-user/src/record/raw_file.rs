@@ -12,10 +12,10 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use super::{
     AuxPlace, EventFile, Recorder, Sink,
     perf_data::{ATTR, Beginning, Event, PerfData, SPE_SAMPLE, Time, feature},
-    perf_features::{build_id, kernel_build_id, of_machine},
+    perf_features::{build_id, of_machine},
     wire::StampedEvents,
 };
-use crate::{machine::Machine, sys::records};
+use crate::{machine::Machine, symbols::notes, sys::records};
 
 /// The file of `--raw`.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl RawFile {
             events: files,
             features: of_machine(machine, command, &named),
         };
-        let kernel = kernel_build_id(machine.sysfs());
+        let kernel = notes::of_kernel(machine.sysfs());
         let kernel = kernel.map(|id| build_id("[kernel.kallsyms]", &id, true));
         Ok(Self(Mutex::new(State {
             file: PerfData::begin(BufWriter::new(file), beginning)?,

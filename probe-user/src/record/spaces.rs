@@ -201,6 +201,7 @@ mod tests {
             size: 4096,
             offset: 0,
             build_id: None,
+            inode: None,
             executable: true,
             name,
         })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{PinPlace, SpeConfig, object};
+use super::{PinPlace, SamplingConfig, SpeConfig, object};
 use crate::{names::resolver::Resolver, plan::Plan, snapshot::Hook};
 
 /// What a session counts and how.
@@ -23,6 +23,8 @@ pub struct Config {
     pub spe: Option<SpeConfig>,
     /// Look at what cgroups, or processes, hold in memory.
     pub memory: bool,
+    /// Sampling of events beside the counting, without which no owner is known.
+    pub sampling: Option<SamplingConfig>,
     /// Who knows what containers are called; without it snapshots have ids only.
     pub resolver: Option<Arc<Resolver>>,
     /// Where maps and programs are pinned, so that counting outlives the process and the next

@@ -101,6 +101,9 @@ pub enum SessionError {
     /// Sampling with SPE.
     #[error(transparent)]
     Spe(#[from] super::SpeError),
+    /// Sampling of events.
+    #[error(transparent)]
+    Sample(#[from] super::SampleError),
     /// The list of CPUs.
     #[error(transparent)]
     Cpus(#[from] CpuListError),

@@ -59,6 +59,9 @@ impl Session {
         if let Some(spe) = &mut self.spe {
             spe.keep(|cpu| online.contains(cpu) && !changed.contains(&cpu));
         }
+        if let Some(sampling) = &mut self.sampling {
+            sampling.keep(|cpu| online.contains(cpu) && !changed.contains(&cpu));
+        }
         let missing: Vec<u32> = online
             .iter()
             .filter(|cpu| self.counters.iter().all(|counters| counters.cpu != *cpu))
@@ -84,6 +87,9 @@ impl Session {
         });
         for cpu in dead {
             self.counters.retain(|counters| counters.cpu != cpu);
+            if let Some(sampling) = &mut self.sampling {
+                sampling.keep(|kept| kept != cpu);
+            }
             self.hotplug.seen.remove(&cpu);
             self.revive(cpu)?;
         }
@@ -115,6 +121,11 @@ impl Session {
             self.flush(cpu, FlushMode::Disarm, (NO_GROUP, 0))?;
             self.make_idle_rows(cpu)?;
             self.arm(self.counters.len() - 1)?;
+        }
+        if let Some(sampling) = &mut self.sampling
+            && !sampling.samples(cpu)
+        {
+            sampling.open(&mut self.object, cpu)?;
         }
         tracing::info!("CPU {cpu} came online");
         Ok(())

@@ -208,6 +208,7 @@ pub(crate) mod tests {
             max_rows: None,
             spe: None,
             memory: false,
+            sampling: None,
             resolver: None,
             pins: None,
         }

@@ -20,6 +20,7 @@ mod pull;
 mod recall;
 mod resctrl_reader;
 mod rotation;
+pub mod sampling;
 mod schedule;
 pub mod spe;
 mod uncore;
@@ -38,6 +39,7 @@ pub(crate) use self::{
     hotplug::Hotplug,
     object::Object,
     rotation::Rotation,
+    sampling::Sampling,
     spe::{Drained, Spe},
     uncore::Uncore,
 };
@@ -48,6 +50,7 @@ pub use self::{
     error::SessionError,
     own_cgroup::OwnCgroup,
     pins::{Continuity, PinError, PinPlace, unpin},
+    sampling::{SampleError, SamplingConfig},
     spe::{SpeConfig, SpeError},
 };
 use self::{
@@ -90,6 +93,7 @@ pub struct Session {
     pub(crate) read_costs: ReadCosts,
     pub(crate) began: Duration,
     pub(crate) spe: Option<Spe>,
+    pub(crate) sampling: Option<Sampling>,
     pub(crate) devices: Option<DeviceReader>,
     pub(crate) resctrl: Option<resctrl::Reader>,
     pub(crate) memory: Option<MemoryReader>,
@@ -187,6 +191,7 @@ impl Session {
             read_costs: ReadCosts::default(),
             began: now().saturating_sub(Duration::from_nanos(before)),
             spe: None,
+            sampling: None,
             devices,
             resctrl,
             memory,
@@ -210,6 +215,10 @@ impl Session {
             session.arm_all()?;
             session.measure_reads()?;
         }
+        if let Some(config) = session.config.sampling.clone() {
+            let sampling = Sampling::start(config, &mut session.object, &online, machine.roots())?;
+            session.sampling = Some(sampling);
+        }
         session.settle_pins()?;
         session.object.programs.settle();
         Ok(session)
@@ -224,6 +233,7 @@ impl Session {
     /// Ends sampling: its events and buffers are freed, and other programs can have the PMU.
     pub fn stop_sampling(&mut self) {
         self.spe = None;
+        self.sampling = None;
     }
 
     /// The hook in use: `cgroup-switches` only where it was asked for, admitted, and has missed

@@ -23,10 +23,13 @@ impl Config {
         };
         let spe = self.spe.as_ref();
         let samples = spe.map_or(0, |spe| spe.descriptors(machine, cpus));
+        let sampling = self.sampling.as_ref();
+        let sampled = sampling.map_or(0, |sampling| sampling.descriptors(cpus));
         Needed::default()
             .with("events on CPUs", self.plan.on_cpus(cpus))
             .with("the hook cgroup-switches", hook)
             .with("samples of memory accesses", samples)
+            .with("sampled events", sampled)
     }
 }
 

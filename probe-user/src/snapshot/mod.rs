@@ -4,9 +4,11 @@ mod cost;
 mod health;
 mod layout;
 mod pairs;
+mod place;
 pub mod recording;
 mod refused;
 mod rows;
+mod sampled;
 mod spe;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -18,8 +20,12 @@ pub use self::{
     cost::{CountingCost, ReadCost},
     health::{HandedOver, Health, MapMemory},
     layout::layout,
+    place::Place,
     refused::Refused,
     rows::UsageRows,
+    sampled::{
+        AddressCounts, SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading,
+    },
     spe::{SpeCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
 };
 use crate::{
@@ -61,6 +67,9 @@ pub struct Snapshot {
     pub memory: Option<MemoryReading>,
     /// Samples of memory accesses, where the session samples.
     pub spe: Option<SpeReading>,
+    /// Samples of events, where the session samples any.
+    #[serde(default)]
+    pub sampled: Option<SampledReading>,
     /// Names of every cgroup and process that has a row.
     pub names: Arc<Names>,
     /// What the programs say of themselves.

@@ -201,6 +201,7 @@ fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
         monitored: first.monitored.clone(),
         memory: first.memory.clone(),
         spe: first.spe.as_ref().map(unsampled),
+        sampled: None,
         names: Arc::clone(&first.names),
         health: first.health.clone(),
     }

@@ -84,6 +84,7 @@ fn snapshot(at: u64, counts: &[u64]) -> Snapshot {
         monitored: Vec::new(),
         memory: None,
         spe: None,
+        sampled: None,
         names: Arc::new(Names {
             cgroups: names.collect(),
             ..Names::default()

@@ -7,13 +7,13 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
 
 use aya::Pod;
-use aya_obj::generated::{BPF_NOEXIST, bpf_attr, bpf_cmd};
+use aya_obj::generated::{BPF_NOEXIST, bpf_attach_type, bpf_attr, bpf_cmd};
 
 /// Calls bpf(2).
 ///
@@ -93,6 +93,25 @@ pub(crate) fn set_perf_event(
     event: BorrowedFd<'_>,
 ) -> io::Result<()> {
     put(map, &index, &raw(event))
+}
+
+/// Has a program run at the overflows of a perf event, until the link is closed; it finds `cookie`
+/// there (kernel 5.15).
+pub(crate) fn link_event(
+    program: BorrowedFd<'_>,
+    event: BorrowedFd<'_>,
+    cookie: u64,
+) -> io::Result<OwnedFd> {
+    let mut attr = zeroed();
+    attr.link_create.__bindgen_anon_1.prog_fd = raw(program);
+    attr.link_create.__bindgen_anon_2.target_fd = raw(event);
+    attr.link_create.attach_type = bpf_attach_type::BPF_PERF_EVENT as u32;
+    attr.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
+    // SAFETY: the attributes hold no pointer.
+    let link = unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }?;
+    let link = RawFd::try_from(link).map_err(io::Error::other)?;
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
 /// The attributes of a call about one element.

@@ -15,3 +15,4 @@ pub mod spin;
 #[cfg(test)]
 pub(crate) mod tree;
 pub(crate) mod uevents;
+pub(crate) mod wire;

@@ -145,11 +145,63 @@ pub(crate) fn open_sampling(
     open_attr(&mut attr, Whom::All, Some(cpu), None)
 }
 
+/// What samples that a program takes have beside the address of the instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overflows {
+    /// Events from one sample to the next, or samples per second.
+    pub(crate) rate: u64,
+    /// Whether it is the latter.
+    pub(crate) by_frequency: bool,
+    /// `precise_ip`
+    pub(crate) precise: u8,
+    /// Whether samples may have a weight and a data source.
+    pub(crate) weighed: bool,
+}
+
+/// Opens a disabled event that samples all tasks of one CPU, for a program.
+///
+/// `wakeup_events` is 1, though nothing is woken: without it Intel's driver hands over one record
+/// of a full PEBS buffer. `PERF_SAMPLE_PERIOD` is not among the fields: software events would
+/// sample every event then, whatever the period (`perf_swevent_event`).
+pub(crate) fn open_overflowing(
+    event: &Attr,
+    exclude: Exclude,
+    cpu: u32,
+    overflows: Overflows,
+) -> io::Result<OwnedFd> {
+    let mut attr = attr(event);
+    attr.__bindgen_anon_1.sample_period = overflows.rate;
+    attr.set_freq(overflows.by_frequency.into());
+    attr.set_precise_ip(overflows.precise.into());
+    attr.sample_type = u64::from(bindings::PERF_SAMPLE_IP | bindings::PERF_SAMPLE_ADDR);
+    if overflows.weighed {
+        let fields = bindings::PERF_SAMPLE_WEIGHT | bindings::PERF_SAMPLE_DATA_SRC;
+        attr.sample_type |= u64::from(fields);
+    }
+    attr.__bindgen_anon_2.wakeup_events = 1;
+    attr.set_exclude_user(exclude.user.into());
+    attr.set_exclude_kernel(exclude.kernel.into());
+    attr.set_exclude_hv(exclude.hv.into());
+    attr.set_disabled(1);
+    open_attr(&mut attr, Whom::All, Some(cpu), None)
+}
+
 /// `kernel.perf_event_paranoid`; None where it cannot be read.
 pub(crate) fn paranoid() -> Option<String> {
-    let path = Roots::default().proc.join("sys/kernel/perf_event_paranoid");
-    let level = std::fs::read_to_string(path).ok()?;
-    Some(level.trim().to_owned())
+    setting("perf_event_paranoid")
+}
+
+/// `kernel.perf_event_max_sample_rate`, in samples per second of a CPU; None where it cannot be
+/// read.
+#[must_use]
+pub fn max_sample_rate() -> Option<u64> {
+    setting("perf_event_max_sample_rate")?.parse().ok()
+}
+
+fn setting(name: &str) -> Option<String> {
+    let path = Roots::default().proc.join("sys/kernel").join(name);
+    let value = std::fs::read_to_string(path).ok()?;
+    Some(value.trim().to_owned())
 }
 
 /// Starts a group by its leader.

@@ -18,6 +18,15 @@ pub(crate) struct Task {
     pub(crate) parent_tid: u32,
 }
 
+/// A file by its numbers, as procfs and the kernel's records have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Inode {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+    /// 0 for memory without a file.
+    pub(crate) number: u64,
+}
+
 /// A file, or other memory, that was mapped into a process (`PERF_RECORD_MMAP2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Map<'a> {
@@ -28,6 +37,8 @@ pub(crate) struct Map<'a> {
     pub(crate) offset: u64,
     /// Of the file, where the kernel could read it.
     pub(crate) build_id: Option<&'a [u8]>,
+    /// Where there is no build id.
+    pub(crate) inode: Option<Inode>,
     pub(crate) executable: bool,
     pub(crate) name: &'a [u8],
 }
@@ -160,6 +171,12 @@ fn map(misc: u16, mut body: &[u8]) -> Result<Map<'_>, TryGetError> {
     let has_id = u32::from(misc) & bindings::PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
     // Its size, three bytes of nothing, the id.
     let id = file.get(4..4 + usize::from(file[0]).min(BUILD_ID));
+    let mut numbers = file;
+    let inode = Inode {
+        major: numbers.try_get_u32_ne()?,
+        minor: numbers.try_get_u32_ne()?,
+        number: numbers.try_get_u64_ne()?,
+    };
     let protection = body.try_get_u32_ne()?;
     let _flags = body.try_get_u32_ne()?;
     Ok(Map {
@@ -168,6 +185,7 @@ fn map(misc: u16, mut body: &[u8]) -> Result<Map<'_>, TryGetError> {
         size,
         offset,
         build_id: id.filter(|id| has_id && !id.is_empty()),
+        inode: (!has_id).then_some(inode),
         executable: protection & EXECUTE != 0,
         name: text(body),
     })
@@ -286,6 +304,11 @@ mod tests {
                     size: 8192,
                     offset: 512,
                     build_id: None,
+                    inode: Some(Inode {
+                        major: 7,
+                        minor: 0,
+                        number: 0,
+                    }),
                     executable: true,
                     name: b"/a b",
                 }),

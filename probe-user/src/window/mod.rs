@@ -69,6 +69,8 @@ pub struct Window {
     pub memory: Option<[MemoryReading; 2]>,
     /// What was sampled, in a session that samples.
     pub samples: Option<SpeWindow>,
+    /// What sampled events say, in a session that samples any.
+    pub sampled: Option<SampledWindow>,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
     /// The programs' account of themselves as of the later snapshot, since the session began.
@@ -104,6 +106,7 @@ impl Window {
             memory: (earlier.memory.clone().zip(later.memory.clone()))
                 .map(|(earlier, later)| [earlier, later]),
             samples: SpeWindow::between(earlier, later),
+            sampled: SampledWindow::between(earlier, later),
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }
@@ -127,6 +130,7 @@ impl Window {
             total: Cow::Borrowed(&self.total),
             uncore: Cow::Borrowed(&self.uncore_totals),
             samples: samples.map(|samples| Cow::Borrowed(&samples.total)),
+            sampled: self.sampled.as_ref().map(|it| Cow::Borrowed(&it.total)),
         }
     }
 
@@ -138,6 +142,9 @@ impl Window {
         self.uncore_totals = totals::uncore(&self.uncore, self.start, &before.uncore);
         if let Some((samples, before)) = self.samples.as_mut().zip(before.samples.as_ref()) {
             samples.total.go_on(before);
+        }
+        if let Some((sampled, before)) = self.sampled.as_mut().zip(before.sampled.as_ref()) {
+            sampled.total.go_on(before);
         }
     }
 }
@@ -176,6 +183,7 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
 
 mod counted;
 mod lines;
+mod sampled;
 mod spe;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -185,6 +193,7 @@ mod usage;
 #[cfg(test)]
 pub(crate) use self::{counted::tests::Random, spe::tests::sampled as sampled_window};
 pub use self::{
+    sampled::{SampledUsage, SampledWindow},
     spe::{Served, SpeUsage, SpeWindow},
     totals::{Gained, Sum, Totals, UncoreTotal},
 };

@@ -28,6 +28,7 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
         rows,
         freed: Vec::new(),
         spe: None,
+        sampled: None,
         uncore: Vec::new(),
         topology: None,
         devices: None,

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{SpeUsage, Usage};
+use super::{SampledUsage, SpeUsage, Usage};
 use crate::snapshot::UncoreReading;
 
 /// The delta of a window, and the total since counting began.
@@ -32,6 +32,9 @@ pub struct Totals<'a> {
     pub(crate) uncore: Cow<'a, [UncoreTotal]>,
     /// Of its samples.
     pub(crate) samples: Option<Cow<'a, Gained<SpeUsage>>>,
+    /// Of its sampled events, which no saved state has.
+    #[serde(skip)]
+    pub(crate) sampled: Option<Cow<'a, Gained<SampledUsage>>>,
 }
 
 /// What can be added up.

@@ -148,6 +148,8 @@ const HOST: Tests = Tests {
         "lifetimes::rows_of_cgroups",
         "moves::by_process",
         "rights::",
+        "sampled::samples_of",
+        "sampled::what_finds",
     ],
 };
 

@@ -124,6 +124,8 @@ pub(crate) struct Run<'a, S> {
     /// Whether sampled accesses are shown, and how many of the hottest pages and lines
     /// ([`View::accesses`]).
     pub(crate) accesses: Option<Hottest>,
+    /// How many addresses of sampled events are shown ([`View::hot`]).
+    pub(crate) hot: usize,
     /// Begins the session; it is told whether to follow the command's processes, and who knows
     /// names.
     pub(crate) start: S,
@@ -166,6 +168,7 @@ impl Live {
             hierarchy,
             turn,
             accesses,
+            hot,
             start,
         } = run;
         let emitter = Emitter::new(Output::open(args)?, args.format, args.with_self);
@@ -192,6 +195,7 @@ impl Live {
             }),
             merged_idle: false,
             accesses,
+            hot,
         };
         let pipeline = Pipeline::start(session, view, turn)?;
         ending.start(command)?;

@@ -4,10 +4,12 @@ mod agent;
 mod derive;
 mod doctor;
 mod ending;
+mod hot;
 mod list;
 mod live;
 mod mem;
 mod print;
+mod sampling;
 mod stat;
 mod terminal;
 
@@ -36,6 +38,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Sample memory accesses per container: their data sources and latencies (Arm SPE)
     Mem(mem::Args),
+    /// Sample where in code each container causes an event: addresses with their shares
+    Hot(hot::Args),
     /// Count all the time, and serve the last window to Prometheus
     Agent(agent::Args),
     /// Compute metrics from other counts: output of perf stat -x, or -j, or lines event=value
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Command::List(args) => list::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Mem(args) => mem::run(args),
+        Command::Hot(args) => hot::run(args),
         Command::Agent(args) => agent::run(args),
         Command::Derive(args) => derive::run(args),
     };

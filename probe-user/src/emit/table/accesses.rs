@@ -44,6 +44,9 @@ const fn percent(metric: &'static str, heading: &'static str) -> Shown {
 
 const MEAN_LATENCY: Shown = cycles("spe_latency_mean_cycles", "mean latency");
 
+/// The share of an address in its row.
+const SHARE: Shown = percent("share", "share");
+
 /// The columns of accesses.
 const COLUMNS: [Shown; 6] = [
     MEAN_LATENCY,
@@ -171,8 +174,10 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
     for name in &list.columns {
         match *name {
             "pid" => grid.heads.push("pid".to_owned()),
-            "address" => grid.heads.push("page".to_owned()),
-            "line" | "sharing" | "owner" => grid.heads.push((*name).to_owned()),
+            "address" | "page" => grid.heads.push("page".to_owned()),
+            "line" | "sharing" | "owner" | "event" | "function" | "module" => {
+                grid.heads.push((*name).to_owned());
+            }
             "bytes_read" => grid.heads.push("read at".to_owned()),
             "bytes_written" => grid.heads.push("written at".to_owned()),
             "spe_reads" => grid.columns.push(count(page, "reads")),
@@ -182,6 +187,9 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
             "line_cpus" => grid.columns.push(no_sum(count(page, "CPUs of the line"))),
             "spe_samples" => grid.columns.push(count(page, "samples")),
             "spe_latency_mean_cycles" => grid.columns.push(MEAN_LATENCY.column(page)),
+            // For programs.
+            "build_id" => {}
+            "share" => grid.columns.push(SHARE.column(page)),
             name => grid.columns.push(count(page, name)),
         }
     }
@@ -192,7 +200,8 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
                 derive::Cell::Number(number) if *name == "pid" => {
                     row.labels.push(number.to_string());
                 }
-                derive::Cell::Text(text) => row.labels.push(text.clone()),
+                derive::Cell::Text(_) if *name == "build_id" => {}
+                derive::Cell::Text(text) => row.labels.push(printable(text).into_owned()),
                 derive::Cell::Owner(owner) => {
                     row.labels.push(printable(&short(owner)).into_owned());
                 }

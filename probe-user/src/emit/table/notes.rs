@@ -30,26 +30,38 @@ struct Cause<'a> {
     rows: Vec<String>,
 }
 
-/// How much of everything the lists show.
+/// How much of everything the lists show, and what has to be said of samples.
 pub(super) fn lists(report: &Report) -> Vec<String> {
     let lists = report.tables.iter();
-    lists
-        .filter_map(|list| {
-            let count = |name| {
-                list.counts
-                    .iter()
-                    .find(|(of, _)| *of == name)
-                    .map(|(_, n)| n)
-            };
-            let (all, kept) = (count("spe_line_samples")?, count("spe_line_samples_kept")?);
-            let shared = count("lines_shared")?;
-            Some(format!(
-                " - {}: {shared} are shared, of those that the kernel's table holds; they have \
+    let lines = lists.filter_map(|list| {
+        let count = |name| {
+            list.counts
+                .iter()
+                .find(|(of, _)| *of == name)
+                .map(|(_, n)| n)
+        };
+        let (all, kept) = (count("spe_line_samples")?, count("spe_line_samples_kept")?);
+        let shared = count("lines_shared")?;
+        Some(format!(
+            " - {}: {shared} are shared, of those that the kernel's table holds; they have \
                  {kept} of {all} samples with an address",
+            list.name
+        ))
+    });
+    let hot = report.tables.iter().filter_map(|list| {
+        let count = |name| list.counts.iter().find(|(of, _)| *of == name);
+        let (all, kept) = (count("hot_samples")?.1, count("hot_samples_kept")?.1);
+        (kept < all).then(|| {
+            format!(
+                " - {}: {kept} of {all} samples have their address in the table; the upper ends \
+                 of shares hold the others",
                 list.name
-            ))
+            )
         })
-        .collect()
+    });
+    let warnings = report.warnings.iter();
+    let warnings = warnings.map(|text| format!(" ! {}", printable(text)));
+    lines.chain(hot).chain(warnings).collect()
 }
 
 /// A line for each cause.

@@ -47,4 +47,10 @@ globals! {
     SPE_WITH_LINES: u64;
     /// 1: the timeline of switches is kept.
     SPE_WITH_TIMELINE: u64;
+    /// Data pages of sampled events are two to the power of it.
+    SAMPLE_PAGE_SHIFT: u64;
+    /// 1: the addresses of sampled events are kept.
+    SAMPLE_WITH_ADDRESSES: u64;
+    /// Bit n: samples of event n may have a weight and a data source.
+    SAMPLE_WEIGHED: u64;
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     machine::Machine,
     session::{
-        Config, SessionError, SpeConfig,
+        Config, SamplingConfig, SessionError, SpeConfig,
         memory::{MAX_EXITED, MAX_THREADS},
         pins::Pins,
     },
@@ -34,7 +34,7 @@ impl Object {
         pins: Option<&Pins>,
     ) -> Result<Self, SessionError> {
         let vmlinux = machine.vmlinux();
-        let offsets = offsets::offsets(&vmlinux, config.spe.is_some())?;
+        let offsets = offsets::offsets(&vmlinux, config.spe.is_some(), config.sampling.is_some())?;
         let mut types = Types::new(vmlinux);
         let plan = &config.plan;
         let events = plan.slots() as u64;
@@ -44,6 +44,10 @@ impl Object {
         let by_process = u8::from(config.by_process);
         let follow = u8::from(config.follow_command);
         let spe = config.spe.as_ref().map(SpeSettings::of);
+        let sampling = config.sampling.as_ref();
+        let page_shift = u64::from(rustix::param::page_size().trailing_zeros());
+        let with_addresses = u64::from(sampling.is_some_and(|it| it.addresses));
+        let weighed = sampling.map_or(0, SamplingConfig::weighed);
 
         let pinned = pins.map(|pins| maps::pinned(&pins.directory()));
         let pinned = pinned.unwrap_or_default();
@@ -76,6 +80,15 @@ impl Object {
             .map_max_entries(name::COMMAND, followed);
         if let Some(spe) = &spe {
             spe.set(&mut loader, possible);
+        }
+        if let Some(sampling) = sampling {
+            globals::SAMPLE_PAGE_SHIFT.set(&mut loader, &page_shift);
+            globals::SAMPLE_WITH_ADDRESSES.set(&mut loader, &with_addresses);
+            globals::SAMPLE_WEIGHED.set(&mut loader, &weighed);
+            loader
+                .map_max_entries(name::SAMPLE_ROWS, sampling.rows(possible))
+                .map_max_entries(name::SAMPLE_ADDRESSES, sampling.rows_of_addresses(possible))
+                .map_max_entries(name::SAMPLE_PAGES, sampling.rows_of_addresses(possible));
         }
         let mut ebpf = loader
             .load(OBJECT)

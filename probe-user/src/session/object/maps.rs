@@ -14,6 +14,7 @@ use aya::{
 use aya_obj::Object as Compiled;
 use probe_common::{
     Clock, CpuState, Plain, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
+    sample::{AddressKey, AddressRow, SampleCpu, SampleKey, SampleRow},
     spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
 
@@ -93,6 +94,16 @@ maps! {
     spe_tasks: Hash<u64, SpeTask> = SPE_TASKS,
     /// Threads that exited.
     spe_exited: Queue<u64> = SPE_EXITED,
+    /// Samples of events by owner.
+    sample_rows: Hash<SampleKey, SampleRow> = SAMPLE_ROWS,
+    /// The instructions that they were at.
+    sample_addresses: Hash<AddressKey, AddressRow> = SAMPLE_ADDRESSES,
+    /// The data pages that they were at.
+    sample_pages: Hash<AddressKey, AddressRow> = SAMPLE_PAGES,
+    /// What became of the samples of each event on each CPU.
+    sample_cpu: PerCpu<SampleCpu> = SAMPLE_CPU,
+    /// By [`probe_common::sample::SampleSetting`].
+    sample_settings: Array<u64> = SAMPLE_SETTINGS,
 }
 
 /// The timeline of switches: only programs use it, user space sets its size.
@@ -100,8 +111,14 @@ pub(super) const SPE_SWITCHES: &str = "SPE_SWITCHES";
 
 /// Maps that only programs use.
 #[cfg(test)]
-pub(super) const OF_PROGRAMS: [&str; 5] =
-    ["RECORD", "SPE_MOVE", SPE_SWITCHES, "SPE_WALK", "SPE_ZERO"];
+pub(super) const OF_PROGRAMS: [&str; 6] = [
+    "RECORD",
+    "SAMPLE_ZERO",
+    "SPE_MOVE",
+    SPE_SWITCHES,
+    "SPE_WALK",
+    "SPE_ZERO",
+];
 
 /// The maps that outlive a session where it has pins: what the attached programs write, and the
 /// counters that they read. All others are of one process.

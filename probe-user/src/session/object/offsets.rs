@@ -88,6 +88,19 @@ const SPE_FIELDS: [Field; 7] = {
     ]
 };
 
+/// What the program of sampled events reads too. A kernel that lacks one gives samples without what
+/// it leads to.
+const SAMPLE_FIELDS: [Field; 4] = {
+    const DATA: &str = "perf_sample_data";
+    [
+        field("EVENT_DATA", "bpf_perf_event_data_kern", "data", Pointer),
+        field("SAMPLE_FLAGS", DATA, "sample_flags", Integer(8)),
+        // Unions, of one word each.
+        field("SAMPLE_WEIGHT", DATA, "weight", Other),
+        field("SAMPLE_DATA_SRC", DATA, "data_src", Other),
+    ]
+};
+
 /// Members that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back
 /// to the moment of a switch.
 const RUN_QUEUE: [Field; 2] = [
@@ -95,27 +108,33 @@ const RUN_QUEUE: [Field; 2] = [
     field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
 ];
 
-/// The name and value of every offset global, those of the programs for SPE included where they are
-/// loaded.
+/// The name and value of every offset global, those of the programs for SPE and for
+/// sampled events included where they are loaded.
 ///
 /// # Errors
 ///
 /// Where the file cannot be read, lacks a field, or shows a kernel below the floor (Linux 6.1).
 pub(crate) fn offsets(
     vmlinux: &Path,
-    sampling: bool,
+    spe: bool,
+    events: bool,
 ) -> Result<Vec<(&'static str, u64)>, BtfError> {
     let mut needed = FIELDS.to_vec();
-    if sampling {
+    if spe {
         needed.extend(SPE_FIELDS);
     }
-    offsets_of(vmlinux, &needed, &RUN_QUEUE)
+    let mut optional = RUN_QUEUE.to_vec();
+    if events {
+        optional.extend(SAMPLE_FIELDS);
+    }
+    offsets_of(vmlinux, &needed, &optional)
 }
 
 /// The names of them all.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    let fields = FIELDS.into_iter().chain(SPE_FIELDS).chain(RUN_QUEUE);
+    let fields = FIELDS.into_iter().chain(SPE_FIELDS).chain(SAMPLE_FIELDS);
+    let fields = fields.chain(RUN_QUEUE);
     fields.map(|field| field.global)
 }
 
@@ -131,8 +150,8 @@ mod tests {
             println!("skipped: this kernel has no BTF");
             return;
         }
-        let offsets = offsets(&vmlinux, true).unwrap();
-        let all = FIELDS.len() + SPE_FIELDS.len() + RUN_QUEUE.len();
+        let offsets = offsets(&vmlinux, true, true).unwrap();
+        let all = FIELDS.len() + SPE_FIELDS.len() + SAMPLE_FIELDS.len() + RUN_QUEUE.len();
         assert_eq!(offsets.len(), all);
         // The members that lie first in their structures on no kernel we know.
         assert!(

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, Read as _},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,9 +22,12 @@ use aya::{
 use aya_obj::btf::BtfKind;
 
 use super::{missing, refused, refused_pin, types::Types};
-use crate::session::{
-    SessionError,
-    pins::{Continuity, Pins, program_files},
+use crate::{
+    session::{
+        SessionError,
+        pins::{Continuity, Pins, program_files},
+    },
+    sys::bpf,
 };
 
 macro_rules! programs {
@@ -58,6 +62,12 @@ pub(crate) struct Walker {
 /// A program at the software event cgroup-switches.
 #[derive(Clone, Copy)]
 pub(crate) struct AtEvent {
+    name: &'static str,
+}
+
+/// A program at the overflows of events that user space opens.
+#[derive(Clone, Copy)]
+pub(crate) struct AtOverflow {
     name: &'static str,
 }
 
@@ -113,6 +123,10 @@ programs! {
     AtEvent {
         /// The hook cgroup-switches.
         CGROUP_SWITCH = "cgroup_switch",
+    }
+    AtOverflow {
+        /// Adds a sample.
+        EVENT_SAMPLE = "event_sample",
     }
     Fentry {
         /// The end of a chunk of AUX data.
@@ -332,6 +346,35 @@ impl Programs {
             .into_iter()
             .try_for_each(|link| loaded.detach(link))
             .map_err(|error| refused(of(program.name), &error))
+    }
+
+    /// Loads a program that runs at overflows.
+    pub(crate) fn load_at_overflow(&mut self, program: AtOverflow) -> Result<(), SessionError> {
+        let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
+        loaded
+            .load()
+            .map_err(|error| refused(of(program.name), &error))
+    }
+
+    /// Has a loaded program run at the overflows of an event, until the link is closed. It finds
+    /// `cookie` there (kernel 5.15).
+    pub(crate) fn link(
+        &mut self,
+        program: AtOverflow,
+        event: BorrowedFd<'_>,
+        cookie: u64,
+    ) -> Result<OwnedFd, SessionError> {
+        let failed = |error: &dyn std::error::Error| refused(of(program.name), error);
+        let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
+        let fd = loaded.fd().map_err(|error| failed(&error))?;
+        bpf::link_event(fd.as_fd(), event, cookie).map_err(|error| failed(&error))
+    }
+
+    /// Runs of a program at overflows, and the time that they took, as far as the kernel has
+    /// measured (`kernel.bpf_stats_enabled`).
+    pub(crate) fn overflow_stats(&self, program: AtOverflow) -> Option<(u64, Duration)> {
+        let info = self.ebpf.program(program.name)?.info().ok()?;
+        Some((info.run_count(), info.run_time()))
     }
 
     /// Loads and attaches a program; where it cannot be attached it is not loaded either.

@@ -6,6 +6,7 @@ mod health;
 mod idle;
 mod lifecycle;
 mod processes;
+mod sampled;
 mod spe;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
@@ -13,7 +14,8 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
 pub(crate) use self::{
-    freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes, spe::SpeTotals,
+    freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes,
+    sampled::SampleTotals, spe::SpeTotals,
 };
 use super::{CgroupSwitches, Session, SessionError};
 use crate::{
@@ -44,6 +46,7 @@ impl Session {
         let at = self.clock.now();
         let mut uncore = self.uncore.read(&self.config.plan);
         let spe = self.pull_spe(&ended)?;
+        let sampled = self.pull_sampled(&ended)?;
         let mut rows: UsageRows = self.object.maps.usage.all()?.into_iter().collect();
         let after = self.uncore.peek();
         self.uncore.bound_skew(&mut uncore, &peek, &after);
@@ -66,6 +69,7 @@ impl Session {
             let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
             let tgids = rows.keys().map(|key| key.tgid);
             let tgids = tgids.chain(sampled.map(|key| key.tgid));
+            let tgids = tgids.chain(self.processes_sampled());
             self.name_processes(tgids.collect())?;
         }
         let names = self.lifecycle.names();
@@ -108,6 +112,7 @@ impl Session {
             monitored,
             memory,
             spe,
+            sampled,
             names,
             health,
         })
@@ -240,13 +245,15 @@ impl Session {
         let before = self.states()?;
         self.flush_busy(&before)?;
         let mut summed = self.free_spe(&ended)?;
+        self.read_sampled(&ended)?;
         let mut rows = self.object.maps.usage.all()?;
         rows.retain(|(key, _)| ended.iter().any(|ended| ended.contains(key)));
         self.free(rows.iter_mut().map(|(key, row)| (&*key, row)), &ended)?;
         summed |= self.freed.add(rows, self.max_rows as usize);
         if summed {
             let kept = self.freed.rows.iter().map(|(key, _)| key.tgid);
-            let kept = kept.chain(self.sampled_processes()).collect();
+            let kept = kept.chain(self.sampled_processes());
+            let kept = kept.chain(self.processes_sampled()).collect();
             self.lifecycle.forget_processes(&kept);
         }
         Ok(())

@@ -64,10 +64,10 @@ impl Session {
     /// True where it samples: call [`Self::upkeep`] where pulls are rare.
     #[must_use]
     pub fn samples(&self) -> bool {
-        self.spe.is_some()
+        self.spe.is_some() || self.sampling.is_some()
     }
 
-    /// Drains the buffers of a session that samples, for a caller that pulls rarely, and takes in
+    /// Drains the buffers of a session that samples and reads its rows, for a caller that pulls rarely, and takes in
     /// what came and went as [`Self::drain`].
     ///
     /// # Errors
@@ -75,6 +75,7 @@ impl Session {
     /// As of [`Session::pull`].
     pub fn upkeep(&mut self) -> Result<(), SessionError> {
         self.drain()?;
+        self.read_sampled(&[])?;
         self.read_spe(&[]).map(drop)
     }
 

@@ -24,14 +24,17 @@ const AFTER_HALVING: f64 = 0.9;
 pub(crate) struct Budget {
     /// Share of a CPU's time.
     share: f64,
+    /// What takes the time.
+    what: &'static str,
     lowest: u64,
+    highest: u64,
     last_step: Option<Duration>,
     /// Where the cost of now, and that of a quiet minute, are measured from.
     recent: Option<Mark>,
     minute: Option<Mark>,
 }
 
-/// Nanoseconds that decoding had taken on each CPU at a time.
+/// Nanoseconds that it had taken on each CPU at a time.
 #[derive(Clone, Debug)]
 struct Mark {
     at: Duration,
@@ -61,14 +64,27 @@ impl Budget {
     pub(crate) fn new(share: f64, floor: u64) -> Self {
         Self {
             share,
+            what: "decoding",
             lowest: floor.max(LOWEST),
+            highest: HIGHEST,
             last_step: None,
             recent: None,
             minute: None,
         }
     }
 
-    /// What to change at `now`, where decoding has taken `nanos` on each CPU since sampling began.
+    /// Of sampled events: in place of a period, how many times less often than asked for they are
+    /// sampled.
+    pub(crate) fn of_events(share: f64) -> Self {
+        Self {
+            what: "taking samples",
+            lowest: 1,
+            highest: 1024,
+            ..Self::new(share, 0)
+        }
+    }
+
+    /// What to change at `now`, where it has taken `nanos` on each CPU since sampling began.
     pub(crate) fn step(&mut self, now: Duration, nanos: &[u64], period: u64) -> Option<Step> {
         let mark = || Mark {
             at: now,
@@ -88,12 +104,13 @@ impl Budget {
         let calm = (since(minute.at) >= MINUTE).then(|| minute.cost(now, nanos));
         let (longer, shorter) = (period.saturating_mul(2), period / 2);
         let budget = self.share * 100.0;
-        let step = if cost > self.share && longer <= HIGHEST {
+        let step = if cost > self.share && longer <= self.highest {
             let percent = cost * 100.0;
             Some(Step {
                 period: longer,
                 reason: format!(
-                    "decoding took {percent:.3}% of the busiest CPU, above the budget of {budget}%"
+                    "{} took {percent:.3}% of the busiest CPU, above the budget of {budget}%",
+                    self.what
                 ),
             })
         } else if let Some(cost) = calm
@@ -104,8 +121,9 @@ impl Budget {
             Some(Step {
                 period: shorter,
                 reason: format!(
-                    "decoding took {percent:.3}% of the busiest CPU for a minute, and twice that \
-                     is within the budget of {budget}%"
+                    "{} took {percent:.3}% of the busiest CPU for a minute, and twice that is \
+                     within the budget of {budget}%",
+                    self.what
                 ),
             })
         } else {

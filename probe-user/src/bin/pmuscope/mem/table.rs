@@ -17,7 +17,7 @@ use probe_user::{
     snapshot::Hook,
 };
 
-use crate::live;
+use crate::{live, sampling};
 
 /// Arguments of `mem`.
 #[derive(clap::Args)]
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     spe_irq_max: Duration,
     /// The share of a CPU's time that decoding may take, such as 0.5%: the period is adapted to it,
     /// but never below 4,096
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = sampling::percent)]
     spe_budget: Option<f64>,
     #[command(flatten)]
     run: live::Args,
@@ -66,15 +66,6 @@ fn time(text: &str) -> Result<Duration, String> {
     match parsed {
         Some(micros @ 1..=1_000_000) => Ok(Duration::from_micros(micros)),
         _ => Err("a time is a number of us or ms, from 1us to 1000ms".to_owned()),
-    }
-}
-
-/// `0.5%` as 0.005.
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
-    match number {
-        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
-        _ => Err("a budget is a share above 0% up to 100%, such as 0.5%".to_owned()),
     }
 }
 
@@ -104,6 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             max_rows: None,
             spe: Some(spe),
             memory: false,
+            sampling: None,
             resolver,
             pins: None,
         };
@@ -117,6 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             pages: args.hot_pages.unwrap_or_default() as usize,
             lines: args.hot_lines.unwrap_or_default() as usize,
         }),
+        hot: 0,
         start,
     };
     live::run(run, |_, _| {})

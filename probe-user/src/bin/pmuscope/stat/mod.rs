@@ -11,11 +11,11 @@ use probe_user::{
     machine::Machine,
     names::resolver::Resolver,
     plan::{Plan, Wanted},
-    session::{Config, Session, SpeConfig},
+    session::{Config, SamplingConfig, Session, SpeConfig},
     snapshot::Hook,
 };
 
-use crate::live;
+use crate::{live, sampling};
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -55,6 +55,15 @@ pub(crate) struct Args {
     /// its limit that came
     #[arg(long)]
     capacity: bool,
+    /// Also sample these events, each with period=N or freq=N among its terms where the default of
+    /// 997 samples per second and CPU is not wanted: what the samples stand for is a column
+    /// `sampled_EVENT`, with its 95% interval
+    #[arg(long, value_name = "EVENTS")]
+    sample: Vec<String>,
+    /// The share of a CPU's time that the program which takes samples may take, such as 0.5%
+    /// (the default): where it takes more, events are sampled less often
+    #[arg(long, value_name = "PERCENT", value_parser = sampling::percent, requires = "sample")]
+    sample_budget: Option<f64>,
     #[command(flatten)]
     run: live::Args,
 }
@@ -67,12 +76,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let machine = Arc::new(Machine::this());
-    let plan = plan(args, &machine)?;
+    let sampling = match args.sample.as_slice() {
+        [] => None,
+        lists => {
+            let budget = args.sample_budget;
+            Some(sampling::config(lists, machine.pmus()?, budget, false)?)
+        }
+    };
+    let plan = plan(args, sampling.as_ref(), &machine)?;
     let run = live::Run {
         args: &args.run,
         hierarchy: machine.hierarchy()?,
         turn: args.rotate.map(Duration::from_millis),
         accesses: None,
+        hot: 0,
         start: |follow, resolver| {
             let mut config = config(args, plan, follow, resolver);
             // Only where a metric is of samples: shares go by counters, which cost less and see
@@ -80,6 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             if config.plan.samples() {
                 config.spe = Some(SpeConfig::standard(machine.pmus()?)?);
             }
+            config.sampling = sampling;
             Ok(Session::start(config, &machine)?)
         },
     };
@@ -113,18 +131,19 @@ fn config(
         max_rows: args.max_rows,
         spe: None,
         memory: args.capacity,
+        sampling: None,
         resolver,
         pins: None,
     }
 }
 
 /// The events of `-e` and the metrics of `-M`, or what fits this machine, packed into groups.
-fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
+fn plan(args: &Args, sampling: Option<&SamplingConfig>, machine: &Machine) -> Result<Plan> {
     let mut catalogue = Catalogue::builtin()?;
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let wanted = Wanted {
+    let mut wanted = Wanted {
         events: args.event.clone(),
         metrics: args.metric.clone(),
         always: "",
@@ -132,5 +151,8 @@ fn plan(args: &Args, machine: &Machine) -> Result<Plan> {
         reserve_counters: args.reserve_counters,
         device: args.device.clone(),
     };
+    if let Some(sampling) = sampling {
+        sampling::reserve(&mut wanted, &sampling.events);
+    }
     Ok(wanted.plan(machine, &catalogue, Hardware::told(machine, args.chip))?)
 }

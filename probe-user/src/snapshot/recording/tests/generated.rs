@@ -24,8 +24,9 @@ use crate::{
         resolver::ResolverHealth,
     },
     snapshot::{
-        HandedOver, Health, Hook, MapMemory, Names, Snapshot, SpeCounts, SpeHealth, SpeHook,
-        SpeReading, UncoreReading,
+        AddressCounts, HandedOver, Health, Hook, MapMemory, Names, Place, SampledAddress,
+        SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot, SpeCounts, SpeHealth,
+        SpeHook, SpeReading, UncoreReading,
     },
 };
 
@@ -286,10 +287,57 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                     Vec::new()
                 },
                 memory: hook.then(|| memory(state[4])),
+                sampled: spe.as_ref().map(|_| sampled_events(state[3])),
                 spe,
                 names: Arc::new(names),
                 health,
             }
         },
     )
+}
+
+/// Samples of an event, of one owner at one address.
+fn sampled_events(samples: u64) -> SampledReading {
+    let (cgroup, tgid, event) = (CgroupId(7), 3, 0);
+    let key = SampledKey {
+        cgroup,
+        tgid,
+        event,
+        source: 0x92,
+    };
+    let mut counts = SampledCounts {
+        periods: samples,
+        ..SampledCounts::default()
+    };
+    counts.counts.samples = samples;
+    let address = SampledAddress {
+        cgroup,
+        address: u64::MAX - samples % 4096,
+        tgid,
+        event,
+        page: false,
+    };
+    let at = AddressCounts {
+        samples,
+        periods: samples,
+        made: 1,
+    };
+    let place = Place {
+        function: Some("spin".into()),
+        module: "/bin/a \u{1b}".into(),
+        build_id: Some([1, 2, 3].into()),
+        offset: samples,
+    };
+    let health = SampledHealth {
+        name: "cycles:u".to_owned(),
+        frequency: Some(997),
+        counted: samples,
+        ..SampledHealth::default()
+    };
+    SampledReading {
+        events: vec![health],
+        rows: [(key, counts)].into(),
+        addresses: [(address, at)].into(),
+        places: [(address.place(), place)].into(),
+    }
 }

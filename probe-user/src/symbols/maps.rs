@@ -2,15 +2,24 @@
 //! addresses of samples later.
 
 use std::{
-    fs,
-    io::{self, Read},
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _},
     path::Path,
 };
 
 use bytes::BufMut as _;
-use object::{Object as _, ReadCache};
 use perf_event_open_sys::bindings;
 use serde::{Serialize, Serializer};
+
+use super::{
+    elf::{Elf, Source},
+    opened,
+};
+use crate::sys::records::Inode;
+
+/// Bytes that are read of the mappings of one process: 65,530 mappings, the kernel's default limit,
+/// take about half of it.
+const MAPS: u64 = 16 << 20;
 
 /// A file that a process has mapped, or memory that the kernel gives a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,28 +60,24 @@ fn text_of(id: &[u8]) -> String {
 
 /// A line of `maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
-    pub(super) mapping: Mapping,
+pub(crate) struct Line {
+    pub(crate) mapping: Mapping,
+    /// The path as it is: names of files are bytes.
+    pub(crate) name: Vec<u8>,
+    pub(crate) inode: Inode,
     /// `PROT_*` and `MAP_*`.
     protection: u32,
     flags: u32,
-    device: (u32, u32),
-    inode: u64,
 }
 
-/// The mappings of a process as they are now.
-pub(super) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
+/// The mappings of a process as they are now; none where it is gone. Files that can be executed
+/// have their build ids.
+pub(crate) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
     let process = proc.join(pid.to_string());
-    // Names of files are bytes.
-    let maps = fs::read(process.join("maps")).unwrap_or_default();
-    let maps = String::from_utf8_lossy(&maps);
-    let mut lines: Vec<Line> = maps
-        .lines()
-        .filter_map(|line| Line::parse(pid, line))
-        .collect();
+    let mut lines = lines(proc, pid);
     for line in &mut lines {
         let Mapping { start, end, .. } = line.mapping;
-        if line.mapping.executable && line.inode != 0 {
+        if line.mapping.executable && line.inode.number != 0 {
             // The file that is mapped, whatever its path names now.
             let file = process.join(format!("map_files/{start:x}-{end:x}"));
             line.mapping.build_id = build_id(&file);
@@ -81,13 +86,24 @@ pub(super) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
     lines
 }
 
+/// The mappings of a process as they are now, without build ids.
+pub(crate) fn lines(proc: &Path, pid: u32) -> Vec<Line> {
+    let Ok(file) = File::open(proc.join(format!("{pid}/maps"))) else {
+        return Vec::new();
+    };
+    let lines = BufReader::new(file.take(MAPS)).split(b'\n');
+    let lines = lines.map_while(Result::ok);
+    lines.filter_map(|line| Line::parse(pid, &line)).collect()
+}
+
 impl Line {
-    fn parse(pid: u32, line: &str) -> Option<Self> {
-        let (range, rest) = line.split_once(' ')?;
-        let (rights, rest) = rest.split_once(' ')?;
-        let (offset, rest) = rest.split_once(' ')?;
-        let (device, rest) = rest.split_once(' ')?;
-        let (inode, name) = rest.split_once(' ').unwrap_or((rest, ""));
+    fn parse(pid: u32, line: &[u8]) -> Option<Self> {
+        // Five fields, then blanks and the name.
+        let mut fields = line.splitn(6, |byte| *byte == b' ');
+        let mut field = || std::str::from_utf8(fields.next()?).ok();
+        let (range, rights, offset, device, inode) =
+            (field()?, field()?, field()?, field()?, field()?);
+        let name = fields.next().unwrap_or_default().trim_ascii_start();
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
         let (start, end) = range.split_once('-')?;
         let (start, end) = (hex(start)?, hex(end)?);
@@ -102,18 +118,22 @@ impl Line {
                 end: (end >= start).then_some(end)?,
                 offset: hex(offset)?,
                 executable: right(2, b'x'),
-                path: name.trim_start().to_owned(),
+                path: String::from_utf8_lossy(name).into_owned(),
                 build_id: None,
+            },
+            name: name.to_vec(),
+            inode: Inode {
+                major: device(major)?,
+                minor: device(minor)?,
+                number: inode.parse().ok()?,
             },
             protection: bit(0, b'r', 1) | bit(1, b'w', 2) | bit(2, b'x', 4),
             flags: if right(3, b's') { 1 } else { 2 },
-            device: (device(major)?, device(minor)?),
-            inode: inode.parse().ok()?,
         })
     }
 
     /// As a `PERF_RECORD_MMAP2`: the flags of its header, and its body.
-    pub(super) fn record(&self) -> (u16, Vec<u8>) {
+    pub(crate) fn record(&self) -> (u16, Vec<u8>) {
         let Mapping {
             pid,
             start,
@@ -139,9 +159,9 @@ impl Line {
                 body.put_slice(&sized(id));
             }
             None => {
-                body.put_u32_ne(self.device.0);
-                body.put_u32_ne(self.device.1);
-                body.put_u64_ne(self.inode);
+                body.put_u32_ne(self.inode.major);
+                body.put_u32_ne(self.inode.minor);
+                body.put_u64_ne(self.inode.number);
                 // The inode's generation is not known.
                 body.put_u64_ne(0);
             }
@@ -166,18 +186,7 @@ fn sized(id: &[u8]) -> [u8; 24] {
 
 /// The build id of an ELF file; none where it cannot be read.
 fn build_id(path: &Path) -> Option<Vec<u8>> {
-    // A device would answer to being opened.
-    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    let mut file = fs::File::open(path).ok()?;
-    let mut magic = [0; 4];
-    file.read_exact(&mut magic).ok()?;
-    if &magic != b"\x7fELF" {
-        return None;
-    }
-    let file = ReadCache::new(io::BufReader::new(file));
-    let file = object::File::parse(&file).ok()?;
-    let id = file.build_id().ok()??;
-    (1..=20).contains(&id.len()).then(|| id.to_vec())
+    Elf::read(Source::File(opened::link(path)?))?.build_id
 }
 
 #[cfg(test)]
@@ -187,7 +196,7 @@ mod tests {
     #[test]
     fn a_line_is_a_mapping_with_its_rights() {
         let code = "5581c0a2b000-5581c0a2f000 r-xp 00002000 fe:01 1234     /bin/a b";
-        let line = Line::parse(7, code).unwrap();
+        let line = Line::parse(7, code.as_bytes()).unwrap();
         let (misc, body) = line.record();
         assert_eq!(misc, 2);
         assert_eq!(body[8..16], 0x5581_c0a2_b000_u64.to_ne_bytes());
@@ -198,20 +207,20 @@ mod tests {
         assert_eq!(body[56..64], [5, 0, 0, 0, 2, 0, 0, 0]);
         assert!(body.ends_with(b"/bin/a b\0"));
         let data = "5581c0a2b000-5581c0a2f000 rw-s 00002000 fe:01 1234 /bin/a";
-        let (misc, body) = Line::parse(7, data).unwrap().record();
+        let (misc, body) = Line::parse(7, data.as_bytes()).unwrap().record();
         assert_eq!(misc, 2 | 1 << 13);
         assert_eq!(body[56..64], [3, 0, 0, 0, 1, 0, 0, 0]);
         let anonymous = "7f00-7f10 r-xp 00000000 00:00 0 ";
-        let (_, body) = Line::parse(7, anonymous).unwrap().record();
+        let (_, body) = Line::parse(7, anonymous.as_bytes()).unwrap().record();
         assert!(body.ends_with(b"//anon\0"));
-        assert!(Line::parse(7, "nonsense").is_none());
-        assert!(Line::parse(7, "7f10-7f00 r-xp 0 00:00 0").is_none());
+        assert!(Line::parse(7, b"nonsense").is_none());
+        assert!(Line::parse(7, b"7f10-7f00 r-xp 0 00:00 0").is_none());
     }
 
     #[test]
     fn the_build_id_is_in_place_of_device_and_inode() {
         let code = "1000-2000 r-xp 00000000 fe:01 1234 /lib/x";
-        let mut line = Line::parse(7, code).unwrap();
+        let mut line = Line::parse(7, code.as_bytes()).unwrap();
         line.mapping.build_id = Some((1..=20).collect());
         let (misc, body) = line.record();
         assert_eq!(misc, 2 | 1 << 14);

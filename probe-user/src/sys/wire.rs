@@ -1,13 +1,14 @@
-//! The fields that every event of a recording asks for: task, time and CPU of each record.
+//! What every event with a ring asks for: task, time and CPU of each record; and the event that
+//! follows processes, which counts nothing.
 
 use bytes::{Buf as _, BufMut as _};
-use perf_event_open_sys::bindings;
+use perf_event_open_sys::bindings::{self, perf_event_attr};
 
-use crate::sys::records::Events;
+use super::{perf::ATTR_SIZE, records::Events};
 
 /// `perf_event_attr.sample_type` of every event here; with `sample_id_all` it determines the layout
 /// of the trailer of every record.
-pub(super) const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_TID
+pub(crate) const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_TID
     | bindings::PERF_SAMPLE_TIME
     | bindings::PERF_SAMPLE_CPU
     | bindings::PERF_SAMPLE_IDENTIFIER) as u64;
@@ -15,21 +16,48 @@ pub(super) const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_TID
 /// Size of the trailer: pid and tid, time, CPU and padding, identifier.
 const TRAILER: usize = 32;
 
-/// The records of a recording's rings.
-pub(super) type StampedEvents<'a> = Events<'a, TRAILER>;
+/// The records of a ring.
+pub(crate) type StampedEvents<'a> = Events<'a, TRAILER>;
+
+/// The attributes that all events here share: the trailer of their records.
+pub(crate) fn base_attr() -> perf_event_attr {
+    let mut attr = perf_event_attr {
+        sample_type: SAMPLE_TYPE,
+        ..Default::default()
+    };
+    attr.size = ATTR_SIZE;
+    attr.set_sample_id_all(1);
+    attr.set_disabled(1);
+    attr
+}
+
+/// The attributes of the event that follows processes: it counts nothing. Of
+/// what is mapped it tells code alone.
+pub(crate) fn follow_attr() -> perf_event_attr {
+    let mut attr = base_attr();
+    attr.type_ = bindings::PERF_TYPE_SOFTWARE;
+    attr.config = u64::from(bindings::PERF_COUNT_SW_DUMMY);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_build_id(1);
+    attr
+}
 
 /// Task, time and CPU, from the trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stamp {
-    pub(super) pid: u32,
-    pub(super) tid: u32,
+pub(crate) struct Stamp {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
     /// ns of perf's clock.
-    pub(super) time: u64,
-    pub(super) cpu: u32,
+    pub(crate) time: u64,
+    pub(crate) cpu: u32,
 }
 
 impl Stamp {
-    pub(super) fn of(trailer: &[u8; TRAILER]) -> Self {
+    pub(crate) fn of(trailer: &[u8; TRAILER]) -> Self {
         let mut trailer = &trailer[..];
         Self {
             pid: trailer.get_u32_ne(),
@@ -40,7 +68,7 @@ impl Stamp {
     }
 
     /// The trailer of a record of the event with this id.
-    pub(super) fn trailer(self, id: u64) -> Vec<u8> {
+    pub(crate) fn trailer(self, id: u64) -> Vec<u8> {
         let mut trailer = Vec::with_capacity(TRAILER);
         trailer.put_u32_ne(self.pid);
         trailer.put_u32_ne(self.tid);
@@ -54,12 +82,12 @@ impl Stamp {
 
 /// Records as the kernel makes them, for the tests of the stages behind this one.
 #[cfg(test)]
-pub(super) mod build {
+pub(crate) mod build {
     use super::Stamp;
     use crate::sys::records;
-    pub(in super::super) use crate::sys::records::body::{words, words32};
+    pub(crate) use crate::sys::records::body::{words, words32};
 
-    pub(in super::super) fn record(kind: u32, body: &[u8], stamp: Stamp) -> Vec<u8> {
+    pub(crate) fn record(kind: u32, body: &[u8], stamp: Stamp) -> Vec<u8> {
         let mut record = Vec::new();
         records::put(&mut record, (kind, 0), body, &stamp.trailer(7));
         record

@@ -1,0 +1,87 @@
+//! `pmuscope hot`: where in code each container causes an event, by samples of its overflows.
+
+use std::{process::ExitCode, sync::Arc};
+
+use anyhow::Result;
+use probe_user::{
+    catalogue::{Catalogue, Hardware},
+    event::sampling::default_event,
+    join::By,
+    machine::Machine,
+    plan::Wanted,
+    session::{Config, Session},
+    snapshot::Hook,
+};
+
+use crate::{live, sampling};
+
+/// Arguments of `hot`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Events to sample, in perf's syntax, each with period=N or freq=N among its terms where the
+    /// default of 997 samples per second and CPU is not wanted: cycles, cache-misses/period=10000/,
+    /// cpu/event=0xc5/pp [default: cycles, or cpu-clock where the machine shows no core PMU]
+    ///
+    /// Known bias: an address may be some instructions behind the cause (skid), unless the core
+    /// samples precisely (:p, :pp); an instruction behind a slow one is sampled in its place
+    /// (shadow); counters of the core stand still while a CPU is idle.
+    #[arg(short, long = "event", value_name = "EVENTS")]
+    event: Vec<String>,
+    /// Addresses that are shown of each row and event
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    top: u32,
+    /// The share of a CPU's time that the program which takes samples may take, such as 0.5%
+    /// (the default): where it takes more, events are sampled less often
+    #[arg(long, value_name = "PERCENT", value_parser = sampling::percent)]
+    sample_budget: Option<f64>,
+    #[command(flatten)]
+    run: live::Args,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let machine = Arc::new(Machine::this());
+    let pmus = machine.pmus()?;
+    let mut lists = args.event.clone();
+    if lists.is_empty() {
+        let event = default_event(pmus);
+        if event != "cycles" {
+            tracing::info!(
+                "this machine shows no core PMU: sampling {event}, the time of each CPU, in place \
+                 of cycles"
+            );
+        }
+        lists.push(event.to_owned());
+    }
+    let sampling = sampling::config(&lists, pmus, args.sample_budget, true)?;
+    let mut wanted = Wanted {
+        events: vec!["task-clock".to_owned()],
+        ..Wanted::default()
+    };
+    sampling::reserve(&mut wanted, &sampling.events);
+    let catalogue = Catalogue::builtin()?;
+    let plan = wanted.plan(&machine, &catalogue, Hardware::told(&machine, None))?;
+    let start = |follow_command, resolver| {
+        let config = Config {
+            plan,
+            hook: Hook::SchedSwitch,
+            by_process: args.run.by == By::Process,
+            follow_command,
+            max_rows: None,
+            spe: None,
+            memory: false,
+            sampling: Some(sampling),
+            resolver,
+            pins: None,
+        };
+        Ok(Session::start(config, &machine)?)
+    };
+    let run = live::Run {
+        args: &args.run,
+        hierarchy: machine.hierarchy()?,
+        turn: None,
+        accesses: None,
+        hot: args.top as usize,
+        start,
+    };
+    live::run(run, |_, _| {})
+}

@@ -1,0 +1,58 @@
+//! Why events cannot be sampled.
+
+use std::io;
+
+use crate::{
+    event::sampling::{Rate, SampledEvent},
+    sys::{descriptors, perf},
+};
+
+/// Why sampling could not start. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SampleError {
+    /// The kernel refused an event.
+    #[error("cannot sample {event} on CPU {cpu}: {reason}")]
+    Open {
+        /// The event as the user wrote it.
+        event: String,
+        /// The CPU.
+        cpu: u32,
+        /// What it means and what to do.
+        reason: String,
+    },
+}
+
+/// What the kernel means by refusing an event.
+pub(super) fn refused(error: &io::Error, event: &SampledEvent) -> String {
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => "its PMU raises no interrupt when a counter overflows, so the \
+             event can only be counted (`pmuscope stat -e`); sample cpu-clock instead"
+            .to_owned(),
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            "this machine's PMU does not count it (a virtual machine may have no PMU at all); \
+             sample cpu-clock instead"
+                .to_owned()
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            let level = perf::paranoid().unwrap_or_else(|| "unknown".to_owned());
+            format!(
+                "permission denied: CAP_PERFMON is needed to sample all tasks of a CPU and the \
+                 kernel's own addresses, and where kernel.perf_event_paranoid is above 2 (here \
+                 {level}) some distributions' kernels want CAP_SYS_ADMIN instead: `sysctl \
+                 kernel.perf_event_paranoid=2`"
+            )
+        }
+        Some(libc::EINVAL) => match event.rate {
+            Rate::Period(period) => format!(
+                "the PMU takes no such event, or no period as short as {period}: give a longer one"
+            ),
+            Rate::Frequency(rate) => format!(
+                "the PMU takes no such event, or {rate} samples a second are more than \
+                 kernel.perf_event_max_sample_rate allows: give freq= with less"
+            ),
+        },
+        Some(libc::EBUSY) => "the PMU is in exclusive use by another program".to_owned(),
+        errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),
+    }
+}

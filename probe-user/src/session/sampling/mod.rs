@@ -1,0 +1,233 @@
+//! Sampled events: opens them on every CPU and has the program run at their overflows. There is no
+//! ring buffer and no wake-up: user space reads the rows that the program adds to.
+//!
+//! What an event counted is compared with what its samples stand for (`scale`), so that samples
+//! which the kernel held back are known and made up for.
+
+mod error;
+mod names;
+mod scale;
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use probe_common::sample::SampleSetting;
+
+pub use self::error::SampleError;
+use self::error::refused;
+pub(crate) use self::{names::Names, scale::Scale};
+use super::{Object, SessionError, object::EVENT_SAMPLE, spe::Budget};
+use crate::{
+    event::sampling::{Rate, SampledEvent},
+    machine::Roots,
+    session::pull::SampleTotals,
+    sys::perf::{self, Overflows},
+};
+
+/// What is sampled and how.
+#[derive(Clone, Debug)]
+pub struct SamplingConfig {
+    /// The events.
+    pub events: Vec<SampledEvent>,
+    /// Share of a CPU's time that the program may take: events are sampled less often where it
+    /// takes more. None: rates stay.
+    pub budget: Option<f64>,
+    /// Where samples were is kept too, with the names of functions.
+    pub addresses: bool,
+    /// Rows that each of the kernel's tables of addresses takes; None: by the number of CPUs.
+    pub max_addresses: Option<u32>,
+    /// Rows that the map of owners takes; None: by the number of CPUs.
+    pub max_rows: Option<u32>,
+}
+
+/// Share of a CPU's time that the program may take where the user does not say.
+pub const DEFAULT_SAMPLE_BUDGET: f64 = 0.005;
+
+impl SamplingConfig {
+    /// An event on each of these CPUs, with the link of its program.
+    pub(super) fn descriptors(&self, cpus: &[u32]) -> usize {
+        let on = |event: &SampledEvent| {
+            let cpus = cpus.iter();
+            cpus.filter(|cpu| event.counter.scope.counts_on(**cpu))
+                .count()
+        };
+        let names = if self.addresses { 2 * cpus.len() } else { 0 };
+        2 * self.events.iter().map(on).sum::<usize>() + names
+    }
+
+    /// Bit n: samples of event n may have a weight and a data source.
+    pub(super) fn weighed(&self) -> u64 {
+        let events = self.events.iter().enumerate();
+        let bits = events.map(|(at, event)| u64::from(event.counter.is_hardware()) << at);
+        bits.sum()
+    }
+
+    /// Rows that each table of addresses takes on so many CPUs; they are emptied as often.
+    pub(super) fn rows_of_addresses(&self, possible: usize) -> u32 {
+        if !self.addresses {
+            return 1;
+        }
+        let by_cpus = u32::try_from(possible.saturating_mul(8192)).unwrap_or(u32::MAX);
+        self.max_addresses.unwrap_or(by_cpus.clamp(16_384, 1 << 20))
+    }
+
+    /// Rows that the map takes on so many CPUs. They are freed every two seconds, so that a CPU has
+    /// no more than it took samples in twice that time.
+    pub(super) fn rows(&self, possible: usize) -> u32 {
+        let by_cpus = u32::try_from(possible.saturating_mul(8192)).unwrap_or(u32::MAX);
+        self.max_rows.unwrap_or(by_cpus.clamp(65_536, 1 << 20))
+    }
+}
+
+/// All sampled events that are in the kernel for one run.
+pub(crate) struct Sampling {
+    pub(crate) config: SamplingConfig,
+    pub(crate) open: Vec<OpenEvent>,
+    pub(crate) budget: Option<Budget>,
+    /// Every event is sampled so many times less often than it was asked for.
+    pub(crate) coarser: u64,
+    pub(crate) generation: u64,
+    pub(crate) totals: SampleTotals,
+    /// Of functions, where addresses are kept.
+    pub(crate) names: Option<Names>,
+}
+
+/// An event on a CPU; closing it ends the sampling there.
+pub(crate) struct OpenEvent {
+    pub(crate) cpu: u32,
+    /// Index into [`SamplingConfig::events`].
+    pub(crate) event: usize,
+    // Before the event: the program is taken off it first.
+    _link: OwnedFd,
+    fd: OwnedFd,
+    /// What it had counted when it was read last.
+    pub(crate) counted: u64,
+}
+
+impl OpenEvent {
+    /// What it counted since it was read last. Of an event whose CPU is gone that is nothing.
+    pub(crate) fn gained(&mut self) -> u64 {
+        let now = perf::read(self.fd.as_fd()).map_or(self.counted, |reading| reading.count);
+        let gained = now.saturating_sub(self.counted);
+        self.counted = now;
+        gained
+    }
+}
+
+impl Sampling {
+    /// Loads the program and starts sampling on these CPUs, which count already.
+    pub(crate) fn start(
+        config: SamplingConfig,
+        object: &mut Object,
+        online: &[u32],
+        roots: &Roots,
+    ) -> Result<Self, SessionError> {
+        object.programs.load_at_overflow(EVENT_SAMPLE)?;
+        let mut sampling = Self {
+            open: Vec::new(),
+            budget: config.budget.map(Budget::of_events),
+            coarser: 1,
+            generation: 0,
+            totals: SampleTotals::new(config.events.len()),
+            names: config.addresses.then(|| Names::start(roots, online)),
+            config,
+        };
+        sampling.next_generation(object)?;
+        for &cpu in online {
+            sampling.open(object, cpu)?;
+        }
+        Ok(sampling)
+    }
+
+    /// Starts sampling on a CPU.
+    pub(crate) fn open(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
+        for (at, event) in self.config.events.iter().enumerate() {
+            if !event.counter.scope.counts_on(cpu) {
+                continue;
+            }
+            let failed = |error: std::io::Error| SampleError::Open {
+                event: event.name.clone(),
+                cpu,
+                reason: refused(&error, event),
+            };
+            let fd = perf::open_overflowing(
+                &event.counter.attr(),
+                event.exclude,
+                cpu,
+                self.overflows(event),
+            )
+            .map_err(failed)?;
+            let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
+            perf::enable(fd.as_fd()).map_err(failed)?;
+            if let Some(names) = &mut self.names {
+                names.follow(cpu);
+            }
+            self.open.push(OpenEvent {
+                cpu,
+                event: at,
+                _link: link,
+                fd,
+                counted: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether events are open on this CPU.
+    pub(crate) fn samples(&self, cpu: u32) -> bool {
+        self.open.iter().any(|event| event.cpu == cpu)
+    }
+
+    /// Forgets the events of CPUs that are not online any more, or were not in between.
+    pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
+        let totals = &mut self.totals;
+        self.open.retain_mut(|event| {
+            let kept = keep(event.cpu);
+            if !kept {
+                totals.count(event);
+            }
+            kept
+        });
+    }
+
+    /// Samples all events anew, `coarser` times less often than was asked for.
+    pub(crate) fn reopen(&mut self, object: &mut Object, coarser: u64) {
+        let mut cpus: Vec<u32> = self.open.iter().map(|event| event.cpu).collect();
+        cpus.dedup();
+        self.keep(|_| false);
+        self.coarser = coarser;
+        for cpu in cpus {
+            // A CPU that left meanwhile is opened when it is back.
+            if let Err(error) = self.open(object, cpu) {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+
+    /// New rows are of a new generation from here on.
+    pub(crate) fn next_generation(&mut self, object: &mut Object) -> Result<(), SessionError> {
+        self.generation += 1;
+        let settings = &mut object.maps.sample_settings;
+        settings.set(SampleSetting::Generation as u32, &self.generation)
+    }
+
+    /// The rate in force.
+    pub(crate) fn rate(&self, event: &SampledEvent) -> Rate {
+        match event.rate {
+            Rate::Period(period) => Rate::Period(period.saturating_mul(self.coarser)),
+            Rate::Frequency(rate) => Rate::Frequency((rate / self.coarser).max(1)),
+        }
+    }
+
+    fn overflows(&self, event: &SampledEvent) -> Overflows {
+        let (rate, by_frequency) = match self.rate(event) {
+            Rate::Period(period) => (period, false),
+            Rate::Frequency(frequency) => (frequency, true),
+        };
+        Overflows {
+            rate,
+            by_frequency,
+            precise: event.precise,
+            weighed: event.counter.is_hardware(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What the samples of an event on a CPU stand for, by what the event itself counted there.
+//!
+//! Without a ring buffer nobody is told of samples that the kernel holds back (throttling, or a run
+//! of the program while its CPU is in a bpf(2) call). The count tells: what is due by it and was
+//! not shown is missed, and the samples that were shown stand for it too.
+
+/// The account of an event on a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Scale {
+    /// What was counted and no sample stands for yet.
+    owed: f64,
+    /// Samples that were missed.
+    pub(crate) missed: u64,
+}
+
+impl Scale {
+    /// How many events each event of the samples' periods stands for, where the event has counted
+    /// `counted` since the last reading and was sampled `samples` times, with `periods` in all.
+    ///
+    /// A period that is under way is due to the next samples. Where periods add up to more than
+    /// was counted (the kernel adapts them to a frequency), samples stand for what was counted.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "counts between two readings; a rounded number of samples"
+    )]
+    pub(crate) fn factor(&mut self, counted: u64, samples: u64, periods: u64) -> f64 {
+        self.owed += counted as f64;
+        if samples == 0 || periods == 0 {
+            return 1.0;
+        }
+        let (seen, each) = (periods as f64, periods as f64 / samples as f64);
+        let late = ((self.owed - seen) / each).floor().max(0.0);
+        let stood_for = (seen + late * each).min(self.owed);
+        self.owed -= stood_for;
+        self.missed += late as u64;
+        stood_for / seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_was_not_shown_is_missed_and_made_up_for() {
+        let mut scale = Scale::default();
+        // 10 of 25 periods were shown; half a period is under way.
+        assert_eq!(scale.factor(25_500, 10, 10_000), 2.5);
+        assert_eq!(scale.missed, 15);
+        // It ends in the next reading.
+        assert_eq!(scale.factor(9_500, 10, 10_000), 1.0);
+        assert_eq!(scale.missed, 15);
+        // Nothing was shown at all: the next samples stand for it.
+        assert_eq!(scale.factor(3_000, 0, 0), 1.0);
+        assert_eq!(scale.factor(1_000, 1, 1_000), 4.0);
+        assert_eq!(scale.missed, 18);
+    }
+
+    #[test]
+    fn a_period_longer_than_the_count_stands_for_the_count() {
+        let mut scale = Scale::default();
+        assert_eq!(scale.factor(17_665, 1, 94_471), 17_665.0 / 94_471.0);
+        assert_eq!(scale.missed, 0);
+    }
+
+    proptest! {
+        /// Whatever is shown when: samples never stand for more than was counted, and but for the
+        /// period under way for no less.
+        #[test]
+        fn the_sum_is_what_was_counted(
+            steps in prop::collection::vec((0..100_000_u64, 0..50_u64), 1..60),
+        ) {
+            let mut scale = Scale::default();
+            let (mut counted, mut stood_for, mut pending) = (0.0, 0.0, 0.0);
+            for (count, samples) in steps {
+                let periods = samples * 1000;
+                counted += count as f64;
+                let factor = scale.factor(count, samples, periods);
+                stood_for += factor * periods as f64;
+                pending = if samples == 0 { pending + count as f64 } else { 1000.0 };
+                prop_assert!(stood_for <= counted + 1e-3, "{} {}", stood_for, counted);
+                prop_assert!(stood_for + pending >= counted - 1e-3);
+            }
+        }
+    }
+}

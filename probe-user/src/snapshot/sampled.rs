@@ -1,0 +1,223 @@
+//! What sampled events say: samples by owner, by address, and what became of them all.
+
+use std::collections::HashMap;
+
+use probe_common::{
+    CgroupId,
+    sample::{AddressKey, SampleCpu, SampleRow},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Place, SpeCounts, pairs};
+
+/// Whose samples, of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SampledKey {
+    /// Whom the samples belong to.
+    pub cgroup: CgroupId,
+    /// Process id; 0 unless counting by process.
+    pub tgid: u32,
+    /// Index into [`SampledReading::events`].
+    pub event: u8,
+    /// A [`probe_common::sample::DataSource`].
+    pub source: u8,
+}
+
+/// An address that was sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SampledAddress {
+    /// Whom the samples belong to.
+    pub cgroup: CgroupId,
+    /// Of an instruction; of a data page, the address of its first byte.
+    pub address: u64,
+    /// Process whose address it is; 0: the kernel's.
+    pub tgid: u32,
+    /// Index into [`SampledReading::events`].
+    pub event: u8,
+    /// Whether it is a data page.
+    pub page: bool,
+}
+
+/// Samples of one row, and what they stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampledCounts {
+    /// The sum of the samples' periods, as the kernel says.
+    pub periods: u64,
+    /// The same scaled by what the event counted, with weights as latencies.
+    pub counts: SpeCounts,
+}
+
+/// Samples at an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressCounts {
+    /// Samples.
+    pub samples: u64,
+    /// The sum of their periods.
+    pub periods: u64,
+    /// Number of the reading that found the address first, or first again after it was pushed out.
+    pub made: u64,
+}
+
+/// Everything that sampled events say since the session began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampledReading {
+    /// The events, with what became of their samples.
+    pub events: Vec<SampledHealth>,
+    /// By owner. Rows of owners that ended are in one snapshot more, then left out.
+    #[serde(with = "pairs")]
+    pub rows: HashMap<SampledKey, SampledCounts>,
+    /// By address; empty where none are kept.
+    #[serde(with = "pairs")]
+    pub addresses: HashMap<SampledAddress, AddressCounts>,
+    /// What instructions among them are called, by process (0: the kernel) and address.
+    #[serde(with = "pairs")]
+    pub places: HashMap<(u32, u64), Place>,
+}
+
+/// What became of the samples of an event, all CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampledHealth {
+    /// The event as the user wrote it.
+    pub name: String,
+    /// Whether it counts nanoseconds.
+    pub clock: bool,
+    /// Whether samples may be some instructions behind what caused them.
+    pub skids: bool,
+    /// Events from one sample to the next; None where the kernel adapts it to a frequency.
+    pub period: Option<u64>,
+    /// Samples per second and CPU that the kernel aims at, where it does.
+    pub frequency: Option<u64>,
+    /// What the event itself counted.
+    pub counted: u64,
+    /// Samples that were due by that count and that no program was shown: the kernel held them
+    /// back, or the CPU was in a bpf(2) call.
+    pub missed: u64,
+    /// What the programs say.
+    pub sum: SampleCpu,
+    /// Addresses that were pushed out of the table in user space, as samples.
+    pub pushed_out: u64,
+    /// Nanoseconds in the program as the kernel itself measured, of all events; None where
+    /// `kernel.bpf_stats_enabled` is or was off.
+    pub bpf_stats: Option<u64>,
+}
+
+impl SampledCounts {
+    /// What the samples of a row stand for that were taken after it was as `before`, where each
+    /// event that the kernel says counts `factor` times.
+    #[expect(clippy::cast_precision_loss, reason = "samples between two readings")]
+    pub(crate) fn between(before: &SampleRow, now: &SampleRow, factor: f64) -> Self {
+        let samples = now.samples.saturating_sub(before.samples);
+        if samples == 0 {
+            return Self::default();
+        }
+        let periods = now.periods.wrapping_sub(before.periods);
+        let events = periods as f64 * factor;
+        let weight = events / samples as f64;
+        let high = now.squares_high.wrapping_sub(before.squares_high);
+        let squares = (u128::from(high) << 64)
+            .wrapping_add(u128::from(now.squares))
+            .wrapping_sub(u128::from(before.squares));
+        let gained = |now: u64, before: u64| now.wrapping_sub(before) as f64 * weight;
+        let buckets =
+            |at: usize| f64::from(now.histogram[at].wrapping_sub(before.histogram[at])) * weight;
+        Self {
+            periods,
+            counts: SpeCounts {
+                samples,
+                operations: events,
+                // Equal samples have the least variance: squares above 2^64 are not held.
+                variance: (squares as f64 * factor * factor).max(events * weight),
+                cycles: gained(now.weight.cycles, before.weight.cycles),
+                squares: gained(now.weight.squares, before.weight.squares),
+                histogram: std::array::from_fn(buckets),
+                ..SpeCounts::default()
+            },
+        }
+    }
+
+    /// What was added since an earlier time. A row that was made again counts as a whole.
+    pub(crate) fn since(&self, earlier: Option<&Self>) -> Self {
+        let same = earlier.filter(|earlier| earlier.counts.made == self.counts.made);
+        let before = same.copied().unwrap_or_default();
+        Self {
+            periods: self.periods.saturating_sub(before.periods),
+            counts: self.counts.since(&before.counts),
+        }
+    }
+
+    /// Adds those of another row; when the row was made stays.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.periods = self.periods.wrapping_add(other.periods);
+        self.counts.add(&other.counts);
+    }
+}
+
+impl SampledAddress {
+    /// Its key in [`SampledReading::places`].
+    #[must_use]
+    pub fn place(&self) -> (u32, u64) {
+        match AddressKey::is_kernel(self.address) {
+            true => (0, self.address),
+            false => (self.tgid, self.address),
+        }
+    }
+}
+
+impl AddressCounts {
+    /// As of rows.
+    pub(crate) fn since(&self, earlier: Option<&Self>) -> Self {
+        let same = earlier.filter(|earlier| earlier.made == self.made);
+        let before = same.copied().unwrap_or_default();
+        Self {
+            samples: self.samples.saturating_sub(before.samples),
+            periods: self.periods.saturating_sub(before.periods),
+            made: 0,
+        }
+    }
+}
+
+impl SampledHealth {
+    /// What the program takes for each sample, in ns, by its own clock.
+    #[must_use]
+    pub fn per_sample(&self) -> Option<u64> {
+        self.sum.nanos.checked_div(self.sum.measured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_stand_for_their_periods_times_the_factor() {
+        let mut before = SampleRow::ZERO;
+        before.add(1000);
+        let mut now = before;
+        now.add(1000);
+        now.add(3000);
+        now.weight.add(20);
+        now.histogram[9] += 1;
+        let gained = SampledCounts::between(&before, &now, 2.0);
+        let counts = gained.counts;
+        assert_eq!((gained.periods, counts.samples), (4000, 2));
+        assert_eq!((counts.operations, counts.variance), (8000.0, 4e7));
+        // Two samples stand for 8000: each latency for 4000.
+        assert_eq!((counts.cycles, counts.histogram[9]), (80_000.0, 4000.0));
+        assert_eq!(
+            SampledCounts::between(&now, &now, 2.0),
+            SampledCounts::default()
+        );
+    }
+
+    #[test]
+    fn rows_made_anew_count_as_a_whole() {
+        let row = |samples, made| AddressCounts {
+            samples,
+            periods: 10 * samples,
+            made,
+        };
+        assert_eq!(row(9, 1).since(Some(&row(4, 1))), row(5, 0));
+        assert_eq!(row(9, 2).since(Some(&row(4, 1))), row(9, 0));
+        assert_eq!(row(9, 2).since(None), row(9, 0));
+    }
+}

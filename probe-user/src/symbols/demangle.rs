@@ -1,0 +1,95 @@
+//! Names of functions as they are in the source: of Rust and of C++.
+
+use std::fmt::{self, Write};
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+/// Bytes of a name, before and after. Some names grow without an end.
+const LONGEST: usize = 4096;
+
+/// The name in the source; the name as it is where it is no mangled one, or too long.
+pub(super) fn demangled(name: &str) -> String {
+    // The compiler's marks of copies of a function: perf leaves them, since they tell two apart.
+    if name.len() > LONGEST {
+        return clipped(name);
+    }
+    rust(name)
+        .or_else(|| cpp(name))
+        .unwrap_or_else(|| name.to_owned())
+}
+
+fn rust(name: &str) -> Option<String> {
+    let symbol = rustc_demangle::try_demangle(name).ok()?;
+    let mut out = Bounded(String::new());
+    // Without the hash.
+    write!(out, "{symbol:#}").ok()?;
+    Some(out.0)
+}
+
+fn cpp(name: &str) -> Option<String> {
+    name.starts_with("_Z").then_some(())?;
+    let symbol = Symbol::new(name).ok()?;
+    let mut out = Bounded(String::new());
+    symbol
+        .structured_demangle(&mut out, &DemangleOptions::default())
+        .ok()?;
+    Some(out.0)
+}
+
+fn clipped(name: &str) -> String {
+    name[..name.floor_char_boundary(LONGEST)].to_owned()
+}
+
+/// Refuses more than is wanted.
+struct Bounded(String);
+
+impl Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > LONGEST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_of_the_source_come_back() {
+        for (mangled, plain) in [
+            (
+                "_ZN4core3fmt5Write9write_str17h0123456789abcdefE",
+                "core::fmt::Write::write_str",
+            ),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backERKi",
+                "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            ),
+            ("main", "main"),
+            ("_Znonsense", "_Znonsense"),
+        ] {
+            assert_eq!(demangled(mangled), plain);
+        }
+    }
+
+    #[test]
+    fn a_name_that_grows_is_left_as_it_is() {
+        // Each of these arguments holds the one before it twice.
+        let grows = format!("_Z1fI{}Evv", "1AI1BS_S_E".repeat(60));
+        assert!(demangled(&grows).len() <= LONGEST);
+        assert!(demangled(&"é".repeat(LONGEST)).len() <= LONGEST);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_name(text in "(_Z|_R|_ZN)?[A-Z0-9a-z_]{0,200}") {
+            prop_assert!(demangled(&text).len() <= LONGEST);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The files that processes execute: opened when they are asked for, and kept open within bounds,
+//! so that a process that ended still has names.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    debug_files,
+    elf::{Elf, Source},
+    mappings::Mapped,
+    module::Module,
+    opened, vdso,
+};
+use crate::sys::records::Inode;
+
+/// Files that are kept, each with a descriptor, and one more where it has a file with symbols.
+const MODULES: usize = 256;
+/// Bytes of their tables.
+const MEMORY: usize = 256 << 20;
+
+/// How the kernel tells a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Known {
+    BuildId(Box<[u8]>),
+    Inode(Inode),
+}
+
+/// A file as it was at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Version {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// `st_ctime` with its ns: nobody can set it.
+    changed: (i64, i64),
+}
+
+#[derive(Debug)]
+struct Kept {
+    module: Module,
+    /// The ask at which it was last wanted.
+    used: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Files {
+    proc: PathBuf,
+    modules: HashMap<Version, Kept>,
+    /// Files by what the kernel tells of them: for processes that have ended.
+    by_known: HashMap<Known, Version>,
+    /// The files of mappings that were asked for in this round: process, address and time.
+    asked: HashMap<(u32, u64, u64), Option<Version>>,
+    vdso: Option<Module>,
+    clock: u64,
+    pub(super) unreadable: u64,
+}
+
+impl Files {
+    pub(super) fn new(proc: &Path) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            modules: HashMap::new(),
+            by_known: HashMap::new(),
+            asked: HashMap::new(),
+            vdso: vdso::own(proc).map(Module::new),
+            clock: 0,
+            unreadable: 0,
+        }
+    }
+
+    /// Opens a file that was mapped just now, so that its names outlive the process.
+    pub(super) fn keep(&mut self, pid: u32, mapped: &Mapped) {
+        if known(mapped).is_none_or(|known| !self.by_known.contains_key(&known)) {
+            self.of_living(pid, mapped);
+        }
+    }
+
+    /// Name and build id at an address of a mapping of a process.
+    pub(super) fn name(
+        &mut self,
+        pid: u32,
+        ancestors: impl Iterator<Item = u32>,
+        mapped: &Mapped,
+        address: u64,
+    ) -> (Option<Arc<str>>, Option<Arc<[u8]>>) {
+        let offset = (address - mapped.start).saturating_add(mapped.offset);
+        if &*mapped.name == b"[vdso]" {
+            // All processes have one, but those of 32 bits another one.
+            let size = mapped.end - mapped.start;
+            let same = self
+                .vdso
+                .as_mut()
+                .filter(|vdso| vdso::size(&vdso.elf) == size);
+            return same.map_or((None, None), |vdso| {
+                (vdso.name(offset, |_| None), vdso.build_id.clone())
+            });
+        }
+        if !mapped.name.starts_with(b"/") {
+            return (None, None);
+        }
+        self.clock += 1;
+        let key = (pid, mapped.start, mapped.since);
+        let version = match self.asked.get(&key) {
+            Some(version) => *version,
+            None => {
+                let version = self.find(pid, ancestors, mapped);
+                self.unreadable += u64::from(version.is_none());
+                self.asked.insert(key, version);
+                version
+            }
+        };
+        let told = mapped.build_id.as_deref().map(Into::into);
+        let Some(kept) = version.and_then(|version| self.modules.get_mut(&version)) else {
+            return (None, told);
+        };
+        kept.used = self.clock;
+        let before = kept.module.memory();
+        let proc = &self.proc;
+        let name = kept
+            .module
+            .name(offset, |elf| debug_files::find(proc, pid, mapped, elf));
+        let build_id = kept.module.build_id.clone().or(told);
+        if kept.module.memory() != before {
+            self.make_room();
+        }
+        (name, build_id)
+    }
+
+    fn find(
+        &mut self,
+        pid: u32,
+        ancestors: impl Iterator<Item = u32>,
+        mapped: &Mapped,
+    ) -> Option<Version> {
+        self.of_living(pid, mapped)
+            // It has ended, or its root has changed: who made it most likely has the same root.
+            .or_else(|| { ancestors }.find_map(|parent| self.at_path(parent, mapped)))
+            .or_else(|| {
+                let version = self.by_known.get(&known(mapped)?)?;
+                self.modules.contains_key(version).then_some(*version)
+            })
+            .or_else(|| self.at_path(std::process::id(), mapped))
+    }
+
+    fn of_living(&mut self, pid: u32, mapped: &Mapped) -> Option<Version> {
+        let range = format!("{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end);
+        let file = opened::link(&self.proc.join(range));
+        let exact = file.and_then(|file| self.add(file, mapped));
+        exact.or_else(|| self.at_path(pid, mapped))
+    }
+
+    fn at_path(&mut self, pid: u32, mapped: &Mapped) -> Option<Version> {
+        let path = mapped
+            .name
+            .strip_suffix(b" (deleted)")
+            .unwrap_or(&mapped.name);
+        self.add(opened::in_root(&self.proc, pid, path)?, mapped)
+    }
+
+    /// Takes a file, if it is the one that was mapped.
+    fn add(&mut self, file: File, mapped: &Mapped) -> Option<Version> {
+        let data = file.metadata().ok()?;
+        let version = Version {
+            device: data.dev(),
+            inode: data.ino(),
+            size: data.size(),
+            changed: (data.ctime(), data.ctime_nsec()),
+        };
+        let number = mapped.inode.map(|inode| inode.number);
+        // Devices differ where a file system has layers (overlay, btrfs).
+        number
+            .is_none_or(|number| number == data.ino())
+            .then_some(())?;
+        let clock = self.clock;
+        let kept = match self.modules.get_mut(&version) {
+            Some(kept) => kept,
+            None => {
+                let module = Module::new(Elf::read(Source::File(file))?);
+                self.make_room();
+                self.modules.entry(version).or_insert(Kept {
+                    module,
+                    used: clock,
+                })
+            }
+        };
+        kept.used = clock;
+        let same = |id: &[u8]| kept.module.elf.build_id.as_deref() == Some(id);
+        mapped.build_id.as_deref().is_none_or(same).then_some(())?;
+        if let Some(known) = known(mapped) {
+            self.by_known.insert(known, version);
+        }
+        Some(version)
+    }
+
+    /// Drops those that were not wanted for the longest time.
+    fn make_room(&mut self) {
+        let mut memory: usize = self.modules.values().map(|kept| kept.module.memory()).sum();
+        while self.modules.len() >= MODULES || memory > MEMORY && self.modules.len() > 1 {
+            let oldest = self.modules.iter().min_by_key(|(_, kept)| kept.used);
+            let Some(oldest) = oldest.map(|(version, _)| *version) else {
+                return;
+            };
+            if let Some(kept) = self.modules.remove(&oldest) {
+                memory -= kept.module.memory();
+            }
+            self.by_known.retain(|_, version| *version != oldest);
+            self.asked.retain(|_, version| *version != Some(oldest));
+        }
+    }
+
+    /// Ends a round: what could not be opened is tried again.
+    pub(super) fn round_ends(&mut self) {
+        self.asked.clear();
+    }
+}
+
+fn known(mapped: &Mapped) -> Option<Known> {
+    let id = mapped.build_id.clone().map(Known::BuildId);
+    id.or_else(|| mapped.inode.map(Known::Inode))
+}

@@ -1,0 +1,365 @@
+//! What processes had mapped to execute, and when: learnt from the kernel's records, and from procfs
+//! where there are none. Processes that ended are known until they are forgotten.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{Counts, maps, process};
+use crate::sys::records::{Event, Inode, Map, Task};
+
+/// Processes that are known at one time.
+const PROCESSES: usize = 16_384;
+/// Mappings of one program of a process. A compiler at run time may map without an end.
+const MAPPINGS: usize = 4096;
+/// Programs of one process id.
+const IMAGES: usize = 64;
+/// How many parents are looked at.
+const ANCESTORS: usize = 16;
+
+/// A file, or memory without one, that a process can execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mapped {
+    pub(super) start: u64,
+    /// The first address behind it.
+    pub(super) end: u64,
+    /// Where in the file it begins.
+    pub(super) offset: u64,
+    /// The file as the process sees it, or what the kernel calls the memory.
+    pub(super) name: Box<[u8]>,
+    pub(super) build_id: Option<Box<[u8]>>,
+    /// Where the build id is not known.
+    pub(super) inode: Option<Inode>,
+    /// ns of `CLOCK_MONOTONIC`.
+    pub(super) since: u64,
+}
+
+impl Mapped {
+    fn is(&self, other: &Self) -> bool {
+        let place = |one: &Self| (one.start, one.end, one.offset);
+        place(self) == place(other) && self.name == other.name
+    }
+}
+
+/// A program that a process executed: from a fork or an exec on.
+#[derive(Clone, Debug)]
+struct Image {
+    since: u64,
+    /// In their order: a later one replaces what it lies over. A child has those of its parent.
+    mappings: Arc<Vec<Arc<Mapped>>>,
+    /// How much was lost when procfs was last asked; none where it was not yet.
+    asked: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    /// In rising order of time; never empty.
+    images: Vec<Image>,
+    parent: Option<u32>,
+    ended: Option<u64>,
+    /// The round in which it was last learnt of or asked for.
+    used: u64,
+}
+
+/// The mappings of all processes.
+#[derive(Debug)]
+pub(super) struct Mappings {
+    processes: HashMap<u32, Process>,
+    proc: PathBuf,
+    round: u64,
+    pub(super) counts: Counts,
+    /// New files since [`Self::take_new`], with the process that mapped them.
+    new: Vec<(u32, Arc<Mapped>)>,
+    /// Whether the kernel's records are read: what they told needs no look at procfs.
+    pub(super) followed: bool,
+}
+
+impl Mappings {
+    pub(super) fn new(proc: &Path) -> Self {
+        Self {
+            processes: HashMap::new(),
+            proc: proc.to_owned(),
+            round: 0,
+            counts: Counts::default(),
+            new: Vec::new(),
+            followed: false,
+        }
+    }
+
+    /// Handles a record of a moment, in ns of `CLOCK_MONOTONIC`; they come in rising order of time.
+    pub(super) fn learn(&mut self, event: &Event<'_>, time: u64) {
+        match *event {
+            Event::Fork(Task { pid, parent, .. }) if pid != parent => {
+                self.ask(parent, None);
+                let last = self
+                    .processes
+                    .get(&parent)
+                    .and_then(|parent| parent.images.last());
+                let image = Image {
+                    since: time,
+                    mappings: last
+                        .map(|last| Arc::clone(&last.mappings))
+                        .unwrap_or_default(),
+                    // Where nothing is known of the parent, procfs knows the child.
+                    asked: last.and_then(|last| last.asked),
+                };
+                self.begin(pid, image);
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    (process.parent, process.ended) = (Some(parent), None);
+                }
+            }
+            // The new program's mappings follow.
+            Event::Comm {
+                pid, exec: true, ..
+            } => {
+                let image = Image {
+                    since: time,
+                    mappings: Arc::default(),
+                    asked: Some(self.counts.lost),
+                };
+                self.begin(pid, image);
+            }
+            Event::Exit(Task { pid, tid, .. }) if pid == tid => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.ended = Some(time);
+                }
+            }
+            Event::Map(map) if map.executable => self.add(&map, time),
+            Event::Lost(records) => self.counts.lost += records,
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, pid: u32, image: Image) {
+        self.make_room(pid);
+        let process = self.processes.entry(pid).or_default();
+        process.used = self.round;
+        if process.images.len() == IMAGES {
+            process.images.remove(0);
+            self.counts.dropped_mappings += 1;
+        }
+        process.images.push(image);
+    }
+
+    fn add(&mut self, map: &Map<'_>, time: u64) {
+        let mapped = Arc::new(Mapped {
+            start: map.start,
+            end: map.start.saturating_add(map.size),
+            offset: map.offset,
+            name: map.name.into(),
+            build_id: map.build_id.map(Into::into),
+            inode: map.inode,
+            since: time,
+        });
+        if !self.processes.contains_key(&map.pid) {
+            // It was there before.
+            self.begin(
+                map.pid,
+                Image {
+                    since: 0,
+                    mappings: Arc::default(),
+                    asked: None,
+                },
+            );
+        }
+        let Some(process) = self.processes.get_mut(&map.pid) else {
+            return;
+        };
+        process.used = self.round;
+        let Some(image) = process.images.last_mut() else {
+            return;
+        };
+        self.counts.dropped_mappings += push(Arc::make_mut(&mut image.mappings), &mapped);
+        if mapped.name.starts_with(b"/") {
+            self.new.push((map.pid, mapped));
+        }
+    }
+
+    /// Files that were mapped since the last call.
+    pub(super) fn take_new(&mut self) -> Vec<(u32, Arc<Mapped>)> {
+        std::mem::take(&mut self.new)
+    }
+
+    /// What an address of a process was at a moment, or is. Asks procfs where the records of the
+    /// kernel may not have told it.
+    pub(super) fn at(&mut self, pid: u32, address: u64, time: Option<u64>) -> Option<Arc<Mapped>> {
+        self.ask(pid, time);
+        if let Some(found) = self.known(pid, address, time) {
+            return Some(found);
+        }
+        if !self.followed {
+            // It may have mapped this since it was asked.
+            self.ask_again(pid);
+        }
+        self.known(pid, address, time)
+    }
+
+    fn known(&mut self, pid: u32, address: u64, time: Option<u64>) -> Option<Arc<Mapped>> {
+        let process = self.processes.get_mut(&pid)?;
+        process.used = self.round;
+        let time = time.unwrap_or(u64::MAX);
+        let behind = process.images.partition_point(|image| image.since <= time);
+        // The clock of a sample of the first moment may be read before that of the record.
+        let image = &process.images[behind.saturating_sub(1)];
+        let covers = |mapped: &&&Arc<Mapped>| (mapped.start..mapped.end).contains(&address);
+        let then = image
+            .mappings
+            .iter()
+            .rev()
+            .filter(|mapped| mapped.since <= time);
+        let any = image.mappings.iter();
+        let found = { then }
+            .find(|mapped| covers(&mapped))
+            .or_else(|| { any }.find(|mapped| covers(&mapped)));
+        found.cloned()
+    }
+
+    /// Asks procfs for a process that records did not tell of, or not all.
+    fn ask(&mut self, pid: u32, time: Option<u64>) {
+        let lost = self.counts.lost;
+        let last = self
+            .processes
+            .get(&pid)
+            .and_then(|process| process.images.last());
+        if last.is_some_and(|last| last.asked == Some(lost)) {
+            return;
+        }
+        let Some(born) = process::born(&self.proc, pid) else {
+            return;
+        };
+        // Another process had the number then.
+        if time.is_some_and(|time| last.is_none() && time.saturating_add(process::TICK) < born) {
+            return;
+        }
+        self.read(pid, born);
+    }
+
+    fn ask_again(&mut self, pid: u32) {
+        let image = self
+            .processes
+            .get_mut(&pid)
+            .and_then(|process| process.images.last_mut());
+        if let Some(image) = image {
+            image.asked = None;
+            self.ask(pid, None);
+        }
+    }
+
+    fn read(&mut self, pid: u32, born: u64) {
+        let lines = maps::lines(&self.proc, pid);
+        if lines.is_empty() {
+            return;
+        }
+        let parent = process::parent(&self.proc, pid);
+        let process = self.processes.get(&pid);
+        let last = process.and_then(|process| process.images.last());
+        // The number was given out again, or it has executed another program: its records are lost.
+        if last.is_none_or(|last| {
+            last.asked.is_some() && last.since.saturating_add(process::TICK) < born
+        }) {
+            self.begin(
+                pid,
+                Image {
+                    since: born,
+                    mappings: Arc::default(),
+                    asked: None,
+                },
+            );
+        }
+        let lost = self.counts.lost;
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        process.parent = process.parent.or(parent);
+        let Some(image) = process.images.last_mut() else {
+            return;
+        };
+        let healed = image.asked.is_some();
+        let since = image.mappings.last().map_or(image.since, |last| last.since);
+        let found = lines.into_iter().filter(|line| line.mapping.executable);
+        let found = found.map(|line| Mapped {
+            start: line.mapping.start,
+            end: line.mapping.end,
+            offset: line.mapping.offset,
+            name: line.name.into(),
+            build_id: None,
+            inode: (line.inode.number != 0).then_some(line.inode),
+            // What was mapped since the last record that was not lost.
+            since: if healed { since } else { image.since },
+        });
+        let mappings = Arc::make_mut(&mut image.mappings);
+        let mut dropped = 0;
+        if healed {
+            for mapped in found {
+                // Under another one it is not what is there now.
+                let top = { &*mappings }
+                    .iter()
+                    .rev()
+                    .find(|known| known.start < mapped.end && mapped.start < known.end);
+                if top.is_none_or(|top| !top.is(&mapped)) {
+                    dropped += push(mappings, &Arc::new(mapped));
+                }
+            }
+        } else {
+            let later = std::mem::take(mappings);
+            for mapped in found.map(Arc::new).chain(later) {
+                dropped += push(mappings, &mapped);
+            }
+        }
+        image.asked = Some(lost);
+        self.counts.dropped_mappings += dropped;
+        self.counts.read += 1;
+    }
+
+    /// Its parent, the parent of that, and so on, as far as they are known.
+    pub(super) fn ancestors(&self, pid: u32) -> impl Iterator<Item = u32> {
+        let parent = |pid: &u32| self.processes.get(pid).and_then(|process| process.parent);
+        std::iter::successors(parent(&pid), parent).take(ANCESTORS)
+    }
+
+    /// Ends a round: what ended, or was replaced by another program, before `until` (ns of
+    /// `CLOCK_MONOTONIC`) will not be asked for.
+    pub(super) fn forget(&mut self, until: u64) {
+        let proc = &self.proc;
+        self.processes.retain(|pid, process| {
+            let old = { &process.images }
+                .windows(2)
+                .take_while(|two| two[1].since <= until)
+                .count();
+            process.images.drain(..old);
+            // A process goes on without its first thread.
+            process.ended.is_none_or(|ended| ended >= until) || process::has_threads(proc, *pid)
+        });
+        self.round += 1;
+    }
+
+    fn make_room(&mut self, pid: u32) {
+        if self.processes.len() < PROCESSES || self.processes.contains_key(&pid) {
+            return;
+        }
+        // Some at once, since each look costs. Those that ended go first.
+        let order = |process: &Process| (process.ended.is_none(), process.used, process.ended);
+        let mut all: Vec<_> = { self.processes.iter() }
+            .map(|(pid, process)| (order(process), *pid))
+            .collect();
+        all.sort_unstable();
+        for (_, pid) in all.into_iter().take(PROCESSES / 16) {
+            self.processes.remove(&pid);
+            self.counts.dropped_processes += 1;
+        }
+    }
+}
+
+/// Adds a mapping; how many were dropped for it.
+fn push(mappings: &mut Vec<Arc<Mapped>>, mapped: &Arc<Mapped>) -> u64 {
+    let dropped = if mappings.len() == MAPPINGS {
+        MAPPINGS / 8
+    } else {
+        0
+    };
+    mappings.drain(..dropped);
+    mappings.push(Arc::clone(mapped));
+    dropped as u64
+}

@@ -1,0 +1,92 @@
+//! One ELF file with the names of its functions: from its own tables, from a file beside it that
+//! has what was stripped, from DWARF.
+
+use std::{cell::OnceCell, collections::HashMap, sync::Arc};
+
+use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
+
+use super::{demangle::demangled, elf::Elf, functions::Functions};
+
+/// Names that are remembered of one file.
+const NAMES: usize = 16_384;
+
+/// A table of functions, with the file that it was read from.
+#[derive(Debug)]
+struct Table {
+    functions: Functions,
+    /// None: the module's own file.
+    elf: Option<Elf>,
+}
+
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) elf: Elf,
+    pub(super) build_id: Option<Arc<[u8]>>,
+    /// In the order in which they are asked.
+    tables: OnceCell<Vec<Table>>,
+    names: HashMap<u64, Option<Arc<str>>>,
+}
+
+impl Module {
+    pub(super) fn new(elf: Elf) -> Self {
+        Self {
+            build_id: elf.build_id.as_deref().map(Into::into),
+            elf,
+            tables: OnceCell::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// The function at a byte of the file. `debug` finds the file that has what was stripped.
+    pub(super) fn name(
+        &mut self,
+        offset: u64,
+        debug: impl FnOnce(&Elf) -> Option<Elf>,
+    ) -> Option<Arc<str>> {
+        let address = self.elf.address(offset)?;
+        if let Some(known) = self.names.get(&address) {
+            return known.clone();
+        }
+        let elf = &self.elf;
+        let tables = self.tables.get_or_init(|| tables(elf, debug));
+        let mut names = tables.iter().filter_map(|table| {
+            let of = table.elf.as_ref().unwrap_or(elf);
+            table.functions.name(of, address)
+        });
+        let name = names.next().map(|name| Arc::from(demangled(&name)));
+        if self.names.len() == NAMES {
+            self.names.clear();
+        }
+        self.names.insert(address, name.clone());
+        name
+    }
+
+    /// Bytes that its tables take.
+    pub(super) fn memory(&self) -> usize {
+        let tables = self.tables.get().into_iter().flatten();
+        tables.map(|table| table.functions.memory()).sum()
+    }
+}
+
+fn tables(elf: &Elf, debug: impl FnOnce(&Elf) -> Option<Elf>) -> Vec<Table> {
+    let own = |kind| {
+        Some(Table {
+            functions: Functions::read(elf, kind)?,
+            elf: None,
+        })
+    };
+    let mut tables = Vec::new();
+    if let Some(whole) = own(SHT_SYMTAB) {
+        tables.push(whole);
+    } else if let Some(debug) = debug(elf) {
+        let functions = Functions::read(&debug, SHT_SYMTAB);
+        tables.extend(functions.map(|functions| Table {
+            functions,
+            elf: Some(debug),
+        }));
+    }
+    if tables.is_empty() {
+        tables.extend(own(SHT_DYNSYM));
+    }
+    tables
+}

@@ -1,0 +1,42 @@
+//! Build ids from ELF notes (`elf(5)`).
+
+use std::{fs, path::Path};
+
+/// `NT_GNU_BUILD_ID`
+const KIND: usize = 3;
+
+/// The build id in notes of this machine's byte order.
+pub(crate) fn build_id(notes: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = notes;
+    loop {
+        let (head, behind) = rest.split_first_chunk::<12>()?;
+        let word = |at: usize| -> Option<usize> {
+            let bytes = head.get(at..at + 4)?.try_into().ok()?;
+            usize::try_from(u32::from_ne_bytes(bytes)).ok()
+        };
+        let (name, size, kind) = (word(0)?, word(4)?, word(8)?);
+        let content = behind.get(name.checked_next_multiple_of(4)?..)?;
+        if behind.get(..name)? == b"GNU\0" && kind == KIND {
+            return content.get(..size).map(<[u8]>::to_vec);
+        }
+        rest = content.get(size.checked_next_multiple_of(4)?..)?;
+    }
+}
+
+/// The build id of the running kernel.
+pub(crate) fn of_kernel(sysfs: &Path) -> Option<Vec<u8>> {
+    build_id(&fs::read(sysfs.join("kernel/notes")).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_running_kernel_has_a_build_id() {
+        match of_kernel(Path::new("/sys")) {
+            Some(id) => assert_eq!(id.len(), 20),
+            None => assert!(!Path::new("/sys/kernel/notes").exists()),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Files that are no programs: nothing hangs, nothing ends this process, and memory is bounded.
+
+use std::{
+    fs::{self, File},
+    os::unix::{fs::FileExt as _, fs::symlink},
+    path::Path,
+};
+
+use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
+use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, mknodat};
+
+use super::target::compile;
+use crate::symbols::{
+    elf::{Elf, Source},
+    functions::Functions,
+    jit::JitMap,
+    module::Module,
+    opened,
+};
+
+#[test]
+fn nothing_but_a_regular_file_below_the_root_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
+    fs::create_dir_all(root.join("etc")).unwrap();
+    fs::write(directory.path().join("secret"), "of the host").unwrap();
+    fs::write(root.join("etc/plain"), "of the container").unwrap();
+    mknodat(CWD, root.join("fifo"), FileType::Fifo, 0o666.into(), 0).unwrap();
+    symlink("/etc/plain", root.join("absolute")).unwrap();
+    symlink("../../secret", root.join("secret")).unwrap();
+    symlink("/proc/self/exe", root.join("magic")).unwrap();
+    symlink("loop", root.join("loop")).unwrap();
+    let open = |path: &str| opened::below(&root, path.as_bytes());
+    for there in ["/etc/plain", "/absolute", "/../../etc/plain"] {
+        assert!(open(there).is_some(), "{there}");
+    }
+    for refused in [
+        "/fifo", "/secret", "/magic", "/loop", "/etc", "/none", "/a\0b", "",
+    ] {
+        assert!(open(refused).is_none(), "{refused:?}");
+    }
+    assert!(opened::link(Path::new("/dev/zero")).is_none());
+    assert!(opened::link(&root.join("fifo")).is_none());
+}
+
+/// Reads all that is read of a file.
+fn read(source: Source) -> Option<()> {
+    let elf = Elf::read(source)?;
+    let functions = [SHT_SYMTAB, SHT_DYNSYM].map(|kind| Functions::read(&elf, kind));
+    for functions in functions.iter().flatten() {
+        for address in [0, 0x1000, 0x40_1000, u64::MAX] {
+            let _ = functions.name(&elf, address);
+        }
+    }
+    let mut module = Module::new(elf);
+    for offset in [0, 0x1000, 0x1100, u64::MAX] {
+        let _ = module.name(offset, |_| None);
+    }
+    Some(())
+}
+
+#[test]
+fn a_huge_file_takes_no_memory_for_what_it_says_it_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "huge", &[]);
+    let bytes = fs::read(&program).unwrap();
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(&program)
+        .unwrap();
+    // 4 TiB, all of which are symbols; their names too.
+    file.set_len(4 << 40).unwrap();
+    let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+    let headers = word(0x28);
+    for section in 1..u64::from(u16::from_ne_bytes([bytes[0x3c], bytes[0x3d]])) {
+        file.write_all_at(&(1_u64 << 41).to_ne_bytes(), headers + section * 64 + 32)
+            .unwrap();
+    }
+    // What is there is read up to the bound; zeros are no functions. The test would be killed
+    // otherwise.
+    let elf = Elf::read(Source::File(file.try_clone().unwrap())).unwrap();
+    assert!(elf.sections.iter().any(|section| section.size == 1 << 41));
+    read(Source::File(file)).unwrap();
+}
+
+#[test]
+fn a_map_of_code_is_read_up_to_a_bound_and_its_last_line_for_an_address_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("perf-1.map");
+    let lines = "1000 100 first\nnonsense\n1080 10 within\nffffffffffffffff 10 wraps\n\
+                 0x2000 10 prefixed name\n3000 0 empty\n1000 20 over\n";
+    fs::write(&path, lines).unwrap();
+    let file = || File::options().read(true).write(true).open(&path).unwrap();
+    let mut map = JitMap::default();
+    map.read(file());
+    for (address, name) in [
+        (0x1010, Some("over")),
+        (0x1020, None),
+        (0x1088, Some("within")),
+        (0x2008, Some("prefixed name")),
+        (0x3000, None),
+        (u64::MAX, None),
+    ] {
+        assert_eq!(map.name(address), name, "{address:x}");
+    }
+    // 10 GB without an end of a line.
+    file().set_len(10 << 30).unwrap();
+    map.read(file());
+    assert_eq!(map.name(0x1088), Some("within"));
+}
+
+#[test]
+fn a_damaged_program_is_one_without_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let bytes = fs::read(compile(directory.path(), "damaged", &["-Wl,--build-id"])).unwrap();
+    let sections =
+        usize::try_from(u64::from_ne_bytes(bytes[0x28..0x30].try_into().unwrap())).unwrap();
+    let places = prop_oneof![0..1024_usize, sections..bytes.len(), 0..bytes.len()];
+    let changes = prop::collection::vec((places, any::<u8>()), 1..8);
+    proptest!(|(changes in changes, end in prop::option::of(0..bytes.len()))| {
+        let mut bytes = bytes.clone();
+        for (place, byte) in changes {
+            bytes[place] = byte;
+        }
+        bytes.truncate(end.unwrap_or(usize::MAX));
+        let _ = read(Source::Memory(bytes));
+    });
+    read(Source::Memory(bytes)).unwrap();
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_no_program_or_one(bytes in prop::collection::vec(any::<u8>(), 0..600), magic in any::<bool>()) {
+        let mut bytes = bytes;
+        if magic && bytes.len() > 16 {
+            bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        }
+        let _ = read(Source::Memory(bytes));
+    }
+}

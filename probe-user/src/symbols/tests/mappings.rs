@@ -1,0 +1,169 @@
+//! What was mapped when, from records and from a made-up procfs.
+
+use crate::{
+    symbols::mappings::Mappings,
+    sys::{
+        records::{Event, Map, Task},
+        tree::Tree,
+    },
+};
+
+fn map(pid: u32, start: u64, name: &str) -> Event<'_> {
+    Event::Map(Map {
+        pid,
+        start,
+        size: 0x1000,
+        offset: 0,
+        build_id: None,
+        inode: None,
+        executable: true,
+        name: name.as_bytes(),
+    })
+}
+
+fn fork(pid: u32, parent: u32) -> Event<'static> {
+    Event::Fork(Task {
+        pid,
+        tid: pid,
+        parent,
+        parent_tid: parent,
+    })
+}
+
+fn exec(pid: u32) -> Event<'static> {
+    Event::Comm {
+        pid,
+        tid: pid,
+        name: b"new",
+        exec: true,
+    }
+}
+
+fn exit(pid: u32) -> Event<'static> {
+    Event::Exit(Task {
+        pid,
+        tid: pid,
+        parent: 1,
+        parent_tid: 1,
+    })
+}
+
+fn at(mappings: &mut Mappings, pid: u32, address: u64, time: u64) -> Option<String> {
+    let mapped = mappings.at(pid, address, Some(time))?;
+    Some(String::from_utf8(mapped.name.to_vec()).unwrap())
+}
+
+fn followed(proc: &Tree) -> Mappings {
+    let mut mappings = Mappings::new(proc.path());
+    mappings.followed = true;
+    mappings
+}
+
+#[test]
+fn time_tells_the_program_of_a_process_and_the_process_of_a_number() {
+    let proc = Tree::new();
+    let mut mappings = followed(&proc);
+    let records = [
+        (10, fork(7, 1)),
+        (20, exec(7)),
+        (30, map(7, 0x1000, "/bin/first")),
+        // A child has what its parent had then.
+        (40, fork(8, 7)),
+        (50, map(7, 0x1000, "/lib/over")),
+        (60, exec(7)),
+        (61, map(7, 0x1000, "/bin/second")),
+        (70, exit(7)),
+        // The number is given out again.
+        (80, fork(7, 1)),
+        (81, exec(7)),
+        (82, map(7, 0x1000, "/bin/other")),
+    ];
+    for (time, record) in &records {
+        mappings.learn(record, *time);
+    }
+    for (time, name) in [
+        (35, "first"),
+        (55, "over"),
+        (65, "second"),
+        (75, "second"),
+        (90, "other"),
+    ] {
+        let found = at(&mut mappings, 7, 0x1800, time).unwrap();
+        assert!(found.ends_with(name), "{time}: {found}");
+    }
+    assert_eq!(
+        at(&mut mappings, 8, 0x1800, 90).as_deref(),
+        Some("/bin/first")
+    );
+    assert_eq!(at(&mut mappings, 8, 0x2000, 90), None);
+    let parents: Vec<u32> = mappings.ancestors(8).collect();
+    assert_eq!(parents, [7, 1]);
+    // What was replaced before the next window is forgotten.
+    mappings.forget(85);
+    assert_eq!(
+        at(&mut mappings, 7, 0x1800, 65).as_deref(),
+        Some("/bin/other")
+    );
+}
+
+fn stat(proc: &Tree, pid: u32, start: u64) {
+    let before = "0 ".repeat(18);
+    proc.write(
+        &format!("{pid}/stat"),
+        format!("{pid} (a) b) S {before}{start} 0 0\n"),
+    );
+    proc.write(&format!("{pid}/status"), "PPid:\t1\nThreads:\t1\n");
+}
+
+#[test]
+fn lost_records_are_healed_by_procfs() {
+    let proc = Tree::new();
+    let mut mappings = followed(&proc);
+    stat(&proc, 9, 0);
+    proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/old\n");
+    assert_eq!(at(&mut mappings, 9, 0x1800, 5).as_deref(), Some("/bin/old"));
+    mappings.learn(&map(9, 0x5000, "/lib/known"), 10);
+    // It unmaps one library and maps two others; nobody tells.
+    let now = "1000-2000 r-xp 0 fe:01 7 /bin/old\n3000-4000 r-xp 0 fe:01 8 /lib/a\n\
+               5000-6000 r-xp 0 fe:01 9 /lib/b\n";
+    proc.write("9/maps", now);
+    assert_eq!(at(&mut mappings, 9, 0x3800, 20), None);
+    mappings.learn(&Event::Lost(3), 15);
+    for (address, name) in [(0x1800, "/bin/old"), (0x3800, "/lib/a"), (0x5800, "/lib/b")] {
+        assert_eq!(at(&mut mappings, 9, address, 20).as_deref(), Some(name));
+    }
+    assert_eq!((mappings.counts.lost, mappings.counts.read), (3, 2));
+}
+
+#[test]
+fn a_process_that_began_after_a_sample_is_not_the_one_of_the_sample() {
+    let proc = Tree::new();
+    // An hour after the start of the machine.
+    stat(&proc, 9, 360_000);
+    proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/new\n");
+    let mut mappings = followed(&proc);
+    assert_eq!(at(&mut mappings, 9, 0x1800, 5), None);
+    assert_eq!(
+        at(&mut mappings, 9, 0x1800, u64::MAX).as_deref(),
+        Some("/bin/new")
+    );
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_dropped_is_counted() {
+    let proc = Tree::new();
+    let mut mappings = followed(&proc);
+    for n in 0..6000 {
+        mappings.learn(&map(9, n << 12, "/tmp/many"), n);
+    }
+    assert!(mappings.counts.dropped_mappings >= 6000 - 4096);
+    assert!(at(&mut mappings, 9, 5999 << 12, u64::MAX).is_some());
+    assert_eq!(at(&mut mappings, 9, 0, u64::MAX), None);
+    for pid in 1000..20_000 {
+        mappings.learn(&fork(pid, 9), 7000);
+        mappings.learn(&exit(pid), 7001);
+    }
+    assert!(mappings.counts.dropped_processes >= 19_000 - 16_384);
+    // Those that live stay.
+    assert!(at(&mut mappings, 9, 5999 << 12, u64::MAX).is_some());
+}

@@ -1,0 +1,7 @@
+//! Real programs, named; and what is no program.
+
+mod hostile;
+mod mappings;
+mod programs;
+mod system;
+mod target;

@@ -1,0 +1,119 @@
+//! The kernel's own code, and what it puts into processes.
+
+use std::{collections::HashSet, fs};
+
+use super::target::{is_root, symbols};
+use crate::{
+    machine::Roots,
+    symbols::{Space, Symbols, maps},
+    sys::tree::Tree,
+};
+
+#[test]
+fn functions_of_the_running_kernel_have_names() {
+    let mut symbols = symbols();
+    let all = fs::read_to_string("/proc/kallsyms").unwrap();
+    let line = all
+        .lines()
+        .find(|line| line.ends_with(" T schedule"))
+        .unwrap();
+    let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+    if address == 0 {
+        assert!(symbols.kernel_hidden().is_some());
+        assert!(!is_root());
+        return;
+    }
+    let place = symbols.name(Space::Kernel, address + 4, None);
+    assert_eq!(place.function.as_deref(), Some("schedule"));
+    assert_eq!(&*place.module, "[kernel.kallsyms]");
+    assert!(place.offset < 1 << 30, "{place:?}");
+    assert_eq!(symbols.kernel_hidden(), None);
+}
+
+#[test]
+fn modules_and_bpf_programs_have_names_also_those_that_came_later() {
+    let tree = Tree::new();
+    let kernel = "ffff800000000000 T _text\nffff800000000100 T __pte\nffff800000000100 T pte\n\
+                  ffff800000000200 D some_data\n";
+    tree.write("proc/kallsyms", kernel);
+    let mut symbols = Symbols::new(&Roots::below(tree.path()));
+    let name = |symbols: &mut Symbols, address| {
+        let place = symbols.name(Space::Kernel, address, None);
+        (
+            place.function.map(|name| name.to_string()),
+            place.module.to_string(),
+            place.offset,
+        )
+    };
+    let of = |function: Option<&str>, module: &str, offset| {
+        (function.map(str::to_owned), module.to_owned(), offset)
+    };
+    let core = "[kernel.kallsyms]";
+    assert_eq!(
+        name(&mut symbols, 0xffff_8000_0000_0110),
+        of(Some("pte"), core, 0x110)
+    );
+    assert_eq!(
+        name(&mut symbols, 0xffff_8000_0000_0210),
+        of(None, core, 0x210)
+    );
+    let bpf = 0xffff_9000_0000_0010;
+    assert_eq!(name(&mut symbols, bpf).0, None);
+    let later = "ffff900000000000 t bpf_prog_12ab_count\t[bpf]\n\
+                 ffff900000001000 t nft_do\t[nf_tables]\n";
+    tree.write("proc/kallsyms", [kernel, later].concat());
+    // In the next round.
+    symbols.forget(0);
+    assert_eq!(
+        name(&mut symbols, bpf),
+        of(Some("bpf_prog_12ab_count"), "[bpf]", bpf)
+    );
+    let module = 0xffff_9000_0000_1010;
+    assert_eq!(
+        name(&mut symbols, module),
+        of(Some("nft_do"), "[nf_tables]", module)
+    );
+    // Far behind the last one.
+    assert_eq!(name(&mut symbols, 0xffff_9100_0000_0000).0, None);
+}
+
+#[test]
+fn a_kernel_that_hides_its_addresses_says_why_and_what_to_do() {
+    let tree = Tree::new();
+    tree.write(
+        "proc/kallsyms",
+        "0000000000000000 T _text\n0000000000000000 T schedule\n",
+    );
+    tree.write("proc/sys/kernel/kptr_restrict", "2\n");
+    let mut symbols = Symbols::new(&Roots::below(tree.path()));
+    let place = symbols.name(Space::Kernel, 0xffff_8000_0000_0110, None);
+    assert_eq!(
+        (place.function, place.offset),
+        (None, 0xffff_8000_0000_0110)
+    );
+    let why = "functions of the kernel have no names: the kernel hides its addresses \
+               (kernel.kptr_restrict is 2): set it to 1 and run pmuscope as root or with CAP_SYSLOG";
+    assert_eq!(symbols.kernel_hidden(), Some(why));
+}
+
+#[test]
+fn functions_of_the_vdso_have_names() {
+    let roots = Roots::default();
+    let pid = std::process::id();
+    let mut lines = maps::lines(&roots.proc, pid).into_iter();
+    let Some(vdso) = lines.find(|line| line.name == b"[vdso]") else {
+        println!("skipped: this kernel gives processes no vDSO");
+        return;
+    };
+    let mut symbols = symbols();
+    let addresses = (vdso.mapping.start..vdso.mapping.end).step_by(16);
+    let names: HashSet<String> = addresses
+        .filter_map(|address| {
+            let place = symbols.name(Space::Process(pid), address, None);
+            assert_eq!(&*place.module, "[vdso]");
+            place.function.map(|name| name.to_string())
+        })
+        .collect();
+    let clock = |name: &String| name.ends_with("clock_gettime");
+    assert!(names.iter().any(clock), "{names:?}");
+}

@@ -1,0 +1,101 @@
+//! A program that is compiled here, and tells its addresses.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use crate::{
+    machine::Roots,
+    symbols::{Space, Symbols},
+};
+
+/// Compiles the program, with these arguments of the compiler.
+pub(super) fn compile(directory: &Path, name: &str, arguments: &[&str]) -> PathBuf {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/symbols/tests/target.c");
+    let program = directory.join(name);
+    run(Command::new("cc")
+        .args([source, "-o"])
+        .arg(&program)
+        .args(arguments));
+    program
+}
+
+pub(super) fn run(command: &mut Command) {
+    let status = command.status().unwrap();
+    assert!(status.success(), "{command:?}: {status}");
+}
+
+/// The program while it runs.
+pub(super) struct Target {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Target {
+    pub(super) fn start(program: &Path) -> Self {
+        Self::of(&mut Command::new(program))
+    }
+
+    pub(super) fn of(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    /// The address that it tells for a line.
+    pub(super) fn ask(&mut self, line: &str) -> u64 {
+        writeln!(self.input, "{line}").unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        u64::from_str_radix(answer.trim(), 16).unwrap()
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets it come to its end.
+    pub(super) fn end(mut self) {
+        drop(self.input);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Names that are not followed.
+pub(super) fn symbols() -> Symbols {
+    Symbols::new(&Roots::default())
+}
+
+/// The function at an address of a process now.
+pub(super) fn function(symbols: &mut Symbols, pid: u32, address: u64) -> Option<String> {
+    let place = symbols.name(Space::Process(pid), address, None);
+    place.function.map(|name| name.to_string())
+}
+
+/// Whether this process is root; says so where it is not.
+pub(super) fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: needs root to follow processes and to make namespaces");
+    }
+    root
+}
+
+/// All processes, followed.
+pub(super) fn following() -> Symbols {
+    let mut symbols = symbols();
+    let cpus = crate::machine::cpus::online(&Roots::default().sys).unwrap();
+    let cpus: Vec<u32> = cpus.iter().collect();
+    symbols.follow(&cpus).unwrap();
+    symbols
+}

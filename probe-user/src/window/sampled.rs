@@ -1,0 +1,136 @@
+//! What sampled events say of the time between two snapshots.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Gained, Owner, Sum};
+use crate::snapshot::{
+    AddressCounts, Place, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
+};
+
+/// Samples of one owner, by the index of the event and the
+/// [`DataSource`](probe_common::sample::DataSource).
+pub type SampledUsage = BTreeMap<(u8, u8), SampledCounts>;
+
+/// What was sampled between two snapshots.
+#[derive(Clone, Debug, Default)]
+pub struct SampledWindow {
+    /// Gains by owner.
+    pub usage: BTreeMap<Owner, SampledUsage>,
+    /// The whole machine: the sum of all owners.
+    pub total: Gained<SampledUsage>,
+    /// Gains by address; empty where none are kept.
+    pub addresses: Vec<(SampledAddress, AddressCounts)>,
+    /// What instructions are called, by [`SampledAddress::place`].
+    pub places: HashMap<(u32, u64), Place>,
+    /// The events, with what became of their samples since the session began.
+    pub events: Vec<SampledHealth>,
+    /// Samples of each event that were missed in this window, and those that were due.
+    pub missed: Vec<(u64, u64)>,
+}
+
+impl SampledWindow {
+    /// The difference of two snapshots of one session; None where it samples no events.
+    #[must_use]
+    pub fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Self> {
+        let (before, now) = (earlier.sampled.as_ref()?, later.sampled.as_ref()?);
+        let mut usage: BTreeMap<Owner, SampledUsage> = BTreeMap::new();
+        for (key, counts) in &now.rows {
+            let owner = Owner {
+                cgroup: key.cgroup,
+                tgid: key.tgid,
+            };
+            let of_owner = usage.entry(owner).or_default();
+            let kind = of_owner.entry((key.event, key.source)).or_default();
+            kind.add(&counts.since(before.rows.get(key)));
+        }
+        let mut total = SampledUsage::new();
+        for of_owner in usage.values() {
+            total.add_all(of_owner);
+        }
+        Some(Self {
+            total: Gained::first(total, earlier.at),
+            usage,
+            addresses: addresses(before, now),
+            places: now.places.clone(),
+            missed: missed(&before.events, &now.events),
+            events: now.events.clone(),
+        })
+    }
+}
+
+fn addresses(
+    before: &SampledReading,
+    now: &SampledReading,
+) -> Vec<(SampledAddress, AddressCounts)> {
+    let all = now.addresses.iter();
+    let gained = all.map(|(key, counts)| (*key, counts.since(before.addresses.get(key))));
+    let mut gained: Vec<_> = gained.filter(|(_, counts)| counts.samples > 0).collect();
+    gained.sort_unstable_by_key(|(key, _)| *key);
+    gained
+}
+
+fn missed(before: &[SampledHealth], now: &[SampledHealth]) -> Vec<(u64, u64)> {
+    let pairs = now.iter().zip(before);
+    let gained = pairs.map(|(now, before)| {
+        let missed = now.missed.saturating_sub(before.missed);
+        let taken = now.sum.samples.saturating_sub(before.sum.samples);
+        (missed, missed + taken)
+    });
+    gained.collect()
+}
+
+impl Sum for SampledUsage {
+    fn nothing(&self) -> Self {
+        Self::new()
+    }
+
+    fn add_all(&mut self, other: &Self) {
+        for (kind, counts) in other {
+            self.entry(*kind).or_default().add(counts);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_common::CgroupId;
+
+    use super::*;
+    use crate::snapshot::SampledKey;
+
+    fn at(rows: &[(u64, u64, u64)]) -> Snapshot {
+        let row = |&(cgroup, samples, made): &(u64, u64, u64)| {
+            let key = SampledKey {
+                cgroup: CgroupId(cgroup),
+                tgid: 0,
+                event: 0,
+                source: 0,
+            };
+            let mut row = SampledCounts {
+                periods: 10 * samples,
+                ..SampledCounts::default()
+            };
+            row.counts.samples = samples;
+            row.counts.made = made;
+            (key, row)
+        };
+        let mut snapshot = crate::window::tests::snapshot([]);
+        snapshot.sampled = Some(SampledReading {
+            rows: rows.iter().map(row).collect::<HashMap<_, _>>(),
+            ..SampledReading::default()
+        });
+        snapshot
+    }
+
+    #[test]
+    fn owners_gain_what_was_added_and_new_rows_count_as_a_whole() {
+        let before = at(&[(7, 100, 1), (8, 50, 1)]);
+        let now = at(&[(7, 130, 1), (8, 60, 5), (9, 4, 6)]);
+        let window = SampledWindow::between(&before, &now).unwrap();
+        let samples = |usage: &SampledUsage| usage[&(0, 0)].counts.samples;
+        let found: Vec<u64> = window.usage.values().map(samples).collect();
+        assert_eq!(found, [30, 60, 4]);
+        assert_eq!(samples(&window.total.delta), 94);
+        assert_eq!(window.total.delta[&(0, 0)].periods, 940);
+    }
+}
