@@ -85,7 +85,7 @@ impl Bits for i64 {
     fn place(self) -> usize {
         // Multiplicative hashing: the upper bits depend on all others.
         let hash = self.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash >> (u64::BITS - PLACES.ilog2())) as usize
+        usize::try_from(hash >> (u64::BITS - PLACES.ilog2())).expect("a few bits")
     }
 
     fn add_to(self, dictionary: &mut Dictionary) {
@@ -157,7 +157,7 @@ pub(super) fn append(
         encodings.push(encoding);
         let width = dictionary.width();
         page.push(u8::try_from(width).expect("at most 16 bits"));
-        hybrid(numbers, |number| number.into(), width, &mut page);
+        hybrid(numbers, u64::from, width, &mut page);
         let length = dictionary.plain.len();
         let values = Page::DictionaryPage {
             buf: dictionary.plain.into(),

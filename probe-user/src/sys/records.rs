@@ -294,7 +294,7 @@ mod tests {
             (
                 bindings::PERF_RECORD_MMAP2,
                 [
-                    &words(&[10, 4096, 8192, 512, 0, 7, 0, 5])[..],
+                    &words(&[10, 4096, 8192, 512, 0x3_0000_0008, 7, 0, 5])[..],
                     b"/a b\0\0\0\0",
                 ]
                 .concat(),
@@ -305,9 +305,9 @@ mod tests {
                     offset: 512,
                     build_id: None,
                     inode: Some(Inode {
-                        major: 7,
-                        minor: 0,
-                        number: 0,
+                        major: 8,
+                        minor: 3,
+                        number: 7,
                     }),
                     executable: true,
                     name: b"/a b",
