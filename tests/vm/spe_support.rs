@@ -89,6 +89,8 @@ pub(crate) fn config() -> Config {
             max_rows: None,
             timeline: Timeline::Auto,
         }),
+        memory: false,
+        sampling: None,
         resolver: None,
         pins: None,
     }

@@ -23,12 +23,20 @@ pub(crate) fn run() -> Result<()> {
     )
 }
 
-/// The eBPF crate only compiles for its own target, so it is linted there.
+/// The eBPF crate only compiles for its own target, so it is linted there, with the flag that
+/// `aya-build` gives it for each architecture.
 fn ebpf_lints() -> Result<()> {
-    let mut clippy = sh::cargo();
-    clippy
-        .args(["clippy", "--package", "probe-ebpf", "-Z", "build-std=core"])
-        .args(["--target", "bpfel-unknown-none", "--", "-D", "warnings"])
-        .env("RUSTC_BOOTSTRAP", "1");
-    sh::check(&mut clippy)
+    for architecture in ["x86_64", "aarch64"] {
+        let mut clippy = sh::cargo();
+        clippy
+            .args(["clippy", "--package", "probe-ebpf", "-Z", "build-std=core"])
+            .args(["--target", "bpfel-unknown-none", "--", "-D", "warnings"])
+            .env(
+                "RUSTFLAGS",
+                format!("--cfg=bpf_target_arch=\"{architecture}\""),
+            )
+            .env("RUSTC_BOOTSTRAP", "1");
+        sh::check(&mut clippy)?;
+    }
+    Ok(())
 }
