@@ -19,7 +19,9 @@ use serde_json::Value;
 
 use crate::{
     peers::has,
-    support::{Counting, Load, TestCgroup, load_binary, machine, pmuscope, this_machine},
+    support::{
+        Counting, Load, TestCgroup, load_binary, machine, online_cpus, pmuscope, this_machine,
+    },
 };
 
 fn config(events: &str) -> SamplingConfig {
@@ -86,6 +88,29 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
     // 30,000 samples: the ratio is known to 2%, and the loads burn a little beside their time.
     let ratio = ratios[0] / ratios[1];
     assert!((1.8..2.2).contains(&ratio), "{ratio}");
+}
+
+/// Naming what was sampled takes its time within a pull: counts are those of the moment before it.
+#[test]
+fn naming_takes_nothing_from_the_counts_of_a_window() {
+    let Some(_machine) = machine() else {
+        return;
+    };
+    let busy = TestCgroup::new("busy");
+    let cpus = online_cpus();
+    let mut loads: Vec<Load> = cpus
+        .iter()
+        .map(|cpu| busy.load(&format!("burn {cpu} 60000")))
+        .collect();
+    loads.iter_mut().for_each(Load::go);
+    let mut counting = counting("task-clock", config("cpu-clock/freq=10000/"));
+    for _ in 0..3 {
+        let window = counting.window();
+        let counted = window.total.delta[0].as_ref().unwrap().counts[0];
+        let truth = window.length.as_nanos() as u64 * cpus.len() as u64;
+        counting.assert_cpu_time(&window, "all CPUs", counted, truth);
+        counting.first = counting.session.pull().unwrap();
+    }
 }
 
 /// At a period of one every fault is a sample: what accounting counts is what is sampled, for each

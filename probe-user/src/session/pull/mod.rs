@@ -46,7 +46,6 @@ impl Session {
         let at = self.clock.now();
         let mut uncore = self.uncore.read(&self.config.plan);
         let spe = self.pull_spe(&ended)?;
-        let sampled = self.pull_sampled(&ended)?;
         let mut rows: UsageRows = self.object.maps.usage.all()?.into_iter().collect();
         let after = self.uncore.peek();
         self.uncore.bound_skew(&mut uncore, &peek, &after);
@@ -65,6 +64,8 @@ impl Session {
         self.free(rows.iter_mut(), &ended)?;
         let freed = self.freed.take(nanos(at));
         self.heal(&after, &rows, spe.as_ref())?;
+        // After all counts are read: names of addresses take their time.
+        let events = self.pull_sampled(&ended)?;
         if self.config.by_process {
             let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
             let tgids = rows.keys().map(|key| key.tgid);
@@ -112,7 +113,7 @@ impl Session {
             monitored,
             memory,
             spe,
-            sampled,
+            sampled: events,
             names,
             health,
         })

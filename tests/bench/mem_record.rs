@@ -1,5 +1,5 @@
 //! What a sample costs `pmuscope mem record`: from the bytes of SPE records to rows of a Parquet
-//! file, beside the writer that it had before, on the same bytes in one run.
+//! file, beside decoding alone, on the same bytes in one run.
 //!
 //! The records are loads and stores as a Neoverse core writes them, with all fields that are there
 //! without `pa_enable`: a program of some hundred instructions that walks over arrays and reads at
@@ -12,9 +12,7 @@
     reason = "a benchmark's numbers are below 2^53"
 )]
 
-mod before;
-mod columns;
-#[path = "../../../probe-common/tests/support/fields.rs"]
+#[path = "../../probe-common/tests/support/fields.rs"]
 #[allow(
     dead_code,
     unreachable_pub,
@@ -23,21 +21,18 @@ mod columns;
 mod fields;
 
 use std::{
-    fs::{self, File},
+    fs,
     hint::black_box,
-    io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::Mutex,
     time::Duration,
 };
 
-use before::Before;
 use fields::Fields;
 use probe_common::spe::Records;
 use probe_user::{
     machine::{Machine, Roots},
-    record::{Sample, SampleFile, Sink, TickClock, replay},
+    record::{SampleFile, TickClock, replay},
 };
 
 const RECORDS: usize = 1 << 20;
@@ -61,10 +56,8 @@ fn main() {
     let samples = fastest(|| {
         replay(&bytes, 0, TICKS, &machine, 0, &()).unwrap();
     });
-    let before = fastest(|| write_before(&bytes, &machine, &path));
-    let size_before = size(&path);
-    let after = fastest(|| write(&bytes, &machine, &path));
-    let size_after = size(&path);
+    let written = fastest(|| write(&bytes, &machine, &path));
+    let size = fs::metadata(&path).unwrap().len() as f64 / RECORDS as f64;
     let each = |time: Duration| time.as_secs_f64() * 1e9 / RECORDS as f64;
     println!("{RECORDS} samples, the fastest of {RUNS} runs, CPU time of one thread\n");
     println!("{:<44}{:>10}{:>14}", "", "ns/sample", "bytes/sample");
@@ -74,17 +67,15 @@ fn main() {
         "and with time, thread and names",
         each(samples)
     );
-    for (name, time, size) in [
-        ("and written, before", before, size_before),
-        ("and written and merged, now", after, size_after),
-    ] {
-        let bytes = size as f64 / RECORDS as f64;
-        println!("{name:<44}{:>10.1}{bytes:>14.1}", each(time));
-    }
     println!(
-        "\nbefore : now = {:.2}; one thread takes {:.2} million samples a second",
-        before.as_secs_f64() / after.as_secs_f64(),
-        1e3 / each(after)
+        "{:<44}{:>10.1}{size:>14.1}",
+        "and written and merged",
+        each(written)
+    );
+    println!(
+        "\nwritten : decoded = {:.1}; one thread takes {:.2} million samples a second",
+        written.as_secs_f64() / decoded.as_secs_f64(),
+        1e3 / each(written)
     );
 }
 
@@ -106,12 +97,6 @@ fn memory() -> PathBuf {
     } else {
         std::env::temp_dir()
     }
-}
-
-fn size(path: &Path) -> u64 {
-    let size = fs::metadata(path).unwrap().len();
-    fs::remove_file(path).unwrap();
-    size
 }
 
 /// A buffer of one CPU.
@@ -180,24 +165,6 @@ fn write(bytes: &[u8], machine: &Machine, path: &Path) {
     let counts = replay(bytes, 0, TICKS, machine, 0, &file).unwrap();
     assert_eq!(counts.samples, RECORDS as u64);
     file.finish(&[]).unwrap();
-}
-
-/// The writer before, on the way of the samples of now.
-struct Old(Mutex<Before>);
-
-impl Sink for Old {
-    fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
-        let mut file = self.0.lock().unwrap();
-        samples.iter().try_for_each(|sample| file.sample(sample))
-    }
-}
-
-fn write_before(bytes: &[u8], machine: &Machine, path: &Path) {
-    let old = Old(Mutex::new(
-        Before::begin(File::create(path).unwrap()).unwrap(),
-    ));
-    replay(bytes, 0, TICKS, machine, 0, &old).unwrap();
-    old.0.into_inner().unwrap().finish().unwrap();
 }
 
 fn fastest(mut run: impl FnMut()) -> Duration {
