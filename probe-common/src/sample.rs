@@ -78,8 +78,8 @@ words! {
         pub squares_high: u64,
         /// Sum of the weights (latencies in cycles), where samples have one.
         pub weight: LatencySum,
-        /// Samples by weight, in the buckets of [`crate::spe::SpeRow::bucket`]; one without a weight is in
-        /// none.
+        /// Samples by weight, in the buckets of [`crate::spe::SpeRow::bucket`]; one without a
+        /// weight is in none.
         pub histogram: [u32; LATENCY_BUCKETS],
     }
 }

@@ -13,9 +13,10 @@
 //! 6. [`mod@derive`] makes values and ratios of counts;
 //! 7. [`emit`] writes them.
 //!
-//! [`symbols`] names the addresses of samples. [`state`] remembers totals over restarts. [`record`] is apart from these: it keeps whole SPE
-//! samples in files. [`formula`] computes metrics, [`import`] does so for counts taken elsewhere.
-//! [`doctor`] says whether this machine can count, and [`list`] what it can count.
+//! [`symbols`] names the addresses of samples. [`state`] remembers totals over restarts. [`record`]
+//! is apart from these: it keeps whole SPE samples in files. [`formula`] computes metrics,
+//! [`import`] does so for counts taken elsewhere. [`doctor`] says whether this machine can count,
+//! and [`list`] what it can count.
 //!
 //! docs/architecture.md has the picture, and which module may import which: `cargo xtask check`
 //! enforces it.

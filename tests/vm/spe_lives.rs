@@ -92,8 +92,8 @@ fn more_lives_than_rows_between_two_snapshots() {
     assert_conserved(&reading);
 }
 
-/// More owners than the map has rows are sampled, one after the other, and none of them ends: rows of
-/// those that are idle make room, and no sample is lost or counted twice.
+/// More owners than the map has rows are sampled, one after the other, and none of them ends: rows
+/// of those that are idle make room, and no sample is lost or counted twice.
 #[test]
 fn idle_owners_make_room() {
     const ROWS: u32 = 96;

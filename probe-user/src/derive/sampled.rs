@@ -42,8 +42,8 @@ impl<'a> SampledEvents<'a> {
         }
     }
 
-    /// Adds the events of one row, which `ran` in the window or not. Where none of its samples was taken its value may be more than
-    /// 0: the interval says so.
+    /// Adds the events of one row, which `ran` in the window or not. Where none of its samples was
+    /// taken its value may be more than 0: the interval says so.
     pub(super) fn add_row(
         &self,
         report: &mut Report,

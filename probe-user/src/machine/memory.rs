@@ -1,6 +1,6 @@
 //! How much memory cgroups and processes hold: the files of the memory controller (of cgroup2,
-//! Documentation/admin-guide/cgroup-v2.rst, or of v1, Documentation/admin-guide/cgroup-v1/memory.rst)
-//! and `/proc/PID/status`.
+//! Documentation/admin-guide/cgroup-v2.rst, or of v1,
+//! Documentation/admin-guide/cgroup-v1/memory.rst) and `/proc/PID/status`.
 
 use std::{
     fs,

@@ -112,8 +112,8 @@ impl UncoreReading {
         Some(count as f64 / live)
     }
 
-    /// Standard error of [`Self::estimate`]: what was not seen may be anything from nothing to twice
-    /// as much. 0 where nothing is known.
+    /// Standard error of [`Self::estimate`]: what was not seen may be anything from nothing to
+    /// twice as much. 0 where nothing is known.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Place {
     /// The function as the source has it; None where the file is stripped, gone or unreadable.
     pub function: Option<Arc<str>>,
-    /// The file as its process sees it; or `[kernel.kallsyms]`, a module of the kernel or `[bpf]` in
-    /// brackets as kallsyms has them, `[vdso]`, `[jit]` for code without a file, `[unknown]`.
+    /// The file as its process sees it; or `[kernel.kallsyms]`, a module of the kernel or `[bpf]`
+    /// in brackets as kallsyms has them, `[vdso]`, `[jit]` for code without a file, `[unknown]`.
     pub module: Arc<str>,
     /// Of the file, or of the kernel, where it has one.
     pub build_id: Option<Arc<[u8]>>,

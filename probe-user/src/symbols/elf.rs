@@ -1,7 +1,7 @@
 //! ELF files, read in pieces of bounded size.
 //!
-//! The file may be a container's: malformed, huge, or cut short while it is read. It is never mapped
-//! into memory, where a file that is cut short would end this process.
+//! The file may be a container's: malformed, huge, or cut short while it is read. It is never
+//! mapped into memory, where a file that is cut short would end this process.
 
 use std::{fs::File, os::unix::fs::FileExt as _};
 

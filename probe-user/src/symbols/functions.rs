@@ -10,8 +10,8 @@ use object::{
 
 use super::elf::{Elf, Header32, Header64, Section};
 
-/// Symbols of one file that are read, each into 24 bytes where it is a function. The largest programs
-/// known have some two million.
+/// Symbols of one file that are read, each into 24 bytes where it is a function. The largest
+/// programs known have some two million.
 const MOST: u64 = 4 << 20;
 /// Symbols that are read at once.
 const CHUNK: u64 = 32 << 10;

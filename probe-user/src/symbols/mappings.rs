@@ -1,5 +1,5 @@
-//! What processes had mapped to execute, and when: learnt from the kernel's records, and from procfs
-//! where there are none. Processes that ended are known until they are forgotten.
+//! What processes had mapped to execute, and when: learnt from the kernel's records, and from
+//! procfs where there are none. Processes that ended are known until they are forgotten.
 
 use std::{
     collections::HashMap,

@@ -67,8 +67,8 @@ impl Session {
         self.spe.is_some() || self.sampling.is_some()
     }
 
-    /// Drains the buffers of a session that samples and reads its rows, for a caller that pulls rarely, and takes in
-    /// what came and went as [`Self::drain`].
+    /// Drains the buffers of a session that samples and reads its rows, for a caller that pulls
+    /// rarely, and takes in what came and went as [`Self::drain`].
     ///
     /// # Errors
     ///
