@@ -107,7 +107,8 @@ fn naming_takes_nothing_from_the_counts_of_a_window() {
     for _ in 0..3 {
         let window = counting.window();
         let counted = window.total.delta[0].as_ref().unwrap().counts[0];
-        let truth = window.length.as_nanos() as u64 * cpus.len() as u64;
+        let length = u64::try_from(window.length.as_nanos()).unwrap();
+        let truth = length * cpus.len() as u64;
         counting.assert_cpu_time(&window, "all CPUs", counted, truth);
         counting.first = counting.session.pull().unwrap();
     }

@@ -81,11 +81,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         println!("the configuration is right");
         // What it would say of this machine while it counts is no part of the answer.
         let quiet = tracing::subscriber::NoSubscriber::default();
-        let memory = tracing::subscriber::with_default(quiet, || agent::memory_in_words(&config));
-        match memory {
-            Ok(words) => println!("{words}"),
-            Err(error) => println!("it cannot be counted on this machine: {error}"),
-        }
+        let words = tracing::subscriber::with_default(quiet, || {
+            agent::memory_in_words(&config)
+                .unwrap_or_else(|error| format!("it cannot be counted on this machine: {error}"))
+        });
+        println!("{words}");
         return Ok(ExitCode::SUCCESS);
     }
     if args.unpin {
