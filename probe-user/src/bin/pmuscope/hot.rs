@@ -28,7 +28,12 @@ pub(crate) struct Args {
     #[arg(short, long = "event", value_name = "EVENTS")]
     event: Vec<String>,
     /// Addresses that are shown of each row and event
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
     top: u32,
     /// The share of a CPU's time that the program which takes samples may take, such as 0.5%
     /// (the default): where it takes more, events are sampled less often

@@ -132,7 +132,10 @@ fn a_damaged_program_is_one_without_names() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_no_program_or_one(bytes in prop::collection::vec(any::<u8>(), 0..600), magic in any::<bool>()) {
+    fn any_bytes_are_no_program_or_one(
+        bytes in prop::collection::vec(any::<u8>(), 0..600),
+        magic in any::<bool>(),
+    ) {
         let mut bytes = bytes;
         if magic && bytes.len() > 16 {
             bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
