@@ -110,6 +110,8 @@ mod killed {
             tid: Some(7),
             who: None,
             origin: None,
+            region: None,
+            phase: None,
             record: record.unwrap().unwrap(),
         }
     }

@@ -21,12 +21,14 @@ mod machine;
 #[cfg(feature = "parquet")]
 mod merge;
 mod open;
+mod observer;
 mod options;
 pub mod perf_data;
 mod perf_features;
 mod present;
 mod raw_file;
 mod recorder;
+pub mod regions;
 mod replay;
 mod ring;
 #[cfg(feature = "parquet")]

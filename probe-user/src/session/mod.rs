@@ -11,6 +11,7 @@ mod error;
 mod flush;
 mod hook;
 mod hotplug;
+pub mod markers;
 pub mod memory;
 mod needed;
 pub(crate) mod object;

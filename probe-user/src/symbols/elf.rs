@@ -138,6 +138,14 @@ impl Elf {
         })
     }
 
+    /// The byte of the file at an address of its own symbols.
+    pub(super) fn offset(&self, address: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let inside = address.checked_sub(segment.address)?;
+            (inside < segment.size).then(|| segment.offset.wrapping_add(inside))
+        })
+    }
+
     pub(super) fn section(&self, name: &str) -> Option<&Section> {
         let named = |section: &&Section| section.name == name.as_bytes();
         self.sections.iter().find(named)

@@ -17,6 +17,8 @@ const MOST: u64 = 4 << 20;
 const CHUNK: u64 = 32 << 10;
 /// Bytes of a name.
 const NAME: usize = 4096;
+/// Bytes of names that are looked through at once.
+const NAMES: u64 = 1 << 20;
 /// How many functions before an address are looked at: those of one address, and those within
 /// others.
 const NEAR: usize = 32;
@@ -85,6 +87,32 @@ impl Functions {
             )
         };
         named.max_by_key(better).map(|(_, name)| name)
+    }
+
+    /// Addresses of the functions of this name. `elf` is the file that it was read from.
+    pub(super) fn named(&self, elf: &Elf, name: &str) -> Vec<u64> {
+        // Where the name is among the names, also as the end of a longer one.
+        let wanted = [name.as_bytes(), b"\0"].concat();
+        let mut places = Vec::new();
+        let mut at = self.names.start;
+        while at < self.names.end {
+            // One that lies across the end of a piece is whole in the next one.
+            let size = NAMES.min(self.names.end - at);
+            let Some(bytes) = elf.source.read(at, size, NAMES) else {
+                break;
+            };
+            let found = bytes.windows(wanted.len()).enumerate();
+            let found = found.filter(|(_, bytes)| *bytes == wanted);
+            places.extend(found.map(|(inside, _)| at - self.names.start + inside as u64));
+            at += if size == NAMES {
+                size - wanted.len() as u64
+            } else {
+                size
+            };
+        }
+        let named = |entry: &&Entry| places.contains(&entry.name.into());
+        let entries = self.entries.iter().filter(named);
+        entries.map(|entry| entry.start).collect()
     }
 
     fn text(&self, elf: &Elf, at: u32) -> Option<String> {

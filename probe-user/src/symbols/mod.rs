@@ -19,6 +19,7 @@ mod mappings;
 pub(crate) mod maps;
 mod module;
 pub(crate) mod notes;
+pub(crate) mod named;
 mod opened;
 mod process;
 #[cfg(test)]

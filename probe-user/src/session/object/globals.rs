@@ -37,6 +37,10 @@ globals! {
     BY_PROCESS: u8;
     /// 1: a command's processes are followed.
     FOLLOW_COMMAND: u8;
+    /// The cgroup whose processes' markers are told; 0: those of followed processes.
+    MARKER_CGROUP: u64;
+    /// Bytes of markers at which the reader is woken.
+    MARKER_WAKE_FROM: u64;
     /// The kernel's page size is two to the power of it.
     SPE_PAGE_SHIFT: u64;
     /// Data pages are two to the power of it.

@@ -1,14 +1,14 @@
 //! Loads the object for a session: sets its globals and the sizes of its maps.
 
 use aya::EbpfLoader;
-use probe_common::spe::TIMELINE;
+use probe_common::{CgroupId, spe::TIMELINE};
 
 use super::{
     OBJECT, Object, globals,
     maps::{self, Maps, name},
     offsets,
     programs::Programs,
-    refused_pin,
+    refused, refused_pin,
     types::Types,
 };
 use crate::{
@@ -22,6 +22,9 @@ use crate::{
 
 /// Processes of a followed command that may live at once.
 const FOLLOWED_PROCESSES: u32 = 65_536;
+
+/// Bytes of the ring of markers: some 50,000 records between two looks at it.
+const MARKERS_SIZE: u32 = 4 << 20;
 
 impl Object {
     /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs.
@@ -95,6 +98,37 @@ impl Object {
             .map_err(|error| refused_pin("the eBPF object", &error))?;
         let maps = Maps::take(&mut ebpf)?;
         let programs = Programs::new(ebpf, types, pins);
+        Ok(Self { maps, programs })
+    }
+}
+
+impl Object {
+    /// The same for [`Markers`](crate::session::markers::Markers) alone: nothing is counted. With a
+    /// `cgroup` the processes in it are observed, without one those that are followed.
+    pub(crate) fn load_markers(
+        machine: &Machine,
+        cgroup: Option<CgroupId>,
+    ) -> Result<Self, SessionError> {
+        let vmlinux = machine.vmlinux();
+        let offsets = offsets::offsets(&vmlinux, false, false)?;
+        let mut types = Types::new(vmlinux);
+        let cgroup = cgroup.map_or(0, |id| id.0);
+        let wake_from = u64::from(MARKERS_SIZE) / 4;
+        let mut loader = EbpfLoader::new();
+        loader.btf(Some(types.get()?));
+        globals::MARKER_CGROUP.set(&mut loader, &cgroup);
+        globals::MARKER_WAKE_FROM.set(&mut loader, &wake_from);
+        for (name, offset) in &offsets {
+            loader.override_global(name, offset, true);
+        }
+        loader
+            .map_max_entries(name::COMMAND, FOLLOWED_PROCESSES)
+            .map_max_entries(name::MARKERS, MARKERS_SIZE);
+        let mut ebpf = loader
+            .load(OBJECT)
+            .map_err(|error| refused("the eBPF object", &error))?;
+        let maps = Maps::take(&mut ebpf)?;
+        let programs = Programs::new(ebpf, types, None);
         Ok(Self { maps, programs })
     }
 }

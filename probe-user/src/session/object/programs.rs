@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Read as _},
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -12,11 +12,12 @@ use aya::{
     Ebpf,
     programs::{
         BtfTracePoint, FEntry, Iter, KProbe, PerfEvent, Program, ProgramError, RawTracePoint,
-        RawTracePointRunOptions, TestRun as _,
+        RawTracePointRunOptions, TestRun as _, UProbe,
         links::FdLink,
         perf_event::{
             PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
         },
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
     },
 };
 use aya_obj::btf::BtfKind;
@@ -27,7 +28,7 @@ use crate::{
         SessionError,
         pins::{Continuity, Pins, program_files},
     },
-    sys::bpf,
+    sys::{bpf, roots::Roots},
 };
 
 macro_rules! programs {
@@ -85,6 +86,12 @@ pub(crate) struct Kprobe {
     at: &'static str,
 }
 
+/// A program at functions of user space.
+#[derive(Clone, Copy)]
+pub(crate) struct Uprobe {
+    name: &'static str,
+}
+
 programs! {
     Tracepoint {
         /// The default hook.
@@ -98,6 +105,9 @@ programs! {
         PROCESS_EXIT = "process_exit" at "sched_process_exit",
         FOLLOW_FORK = "follow_fork" at "sched_process_fork",
         FOLLOW_FREE = "follow_free" at "sched_process_free",
+        MARKER_FORK = "marker_fork" at "sched_process_fork",
+        MARKER_EXEC = "marker_exec" at "sched_process_exec",
+        MARKER_EXIT = "marker_exit" at "sched_process_exit",
         SPE_FORK = "spe_fork" at "sched_process_fork",
         SPE_EXIT = "spe_exit" at "sched_process_exit",
         SPE_EXEC = "spe_exec" at "sched_process_exec",
@@ -135,6 +145,10 @@ programs! {
     Kprobe {
         /// The same.
         SPE_CHUNK_KPROBE = "spe_chunk_kprobe" at "perf_aux_output_end",
+    }
+    Uprobe {
+        /// A program calls a marker function.
+        MARKER = "marker",
     }
 }
 
@@ -397,6 +411,31 @@ impl Programs {
         let loaded: &mut KProbe = find(&mut self.ebpf, program.name)?;
         loaded.load().map_err(refused)?;
         loaded.attach(program.at, 0).map(drop).map_err(refused)
+    }
+
+    /// Has a program run, in all processes, at a place of a file that they execute; it finds `cookie`
+    /// there. `offset` is in the file.
+    pub(crate) fn attach_uprobe(
+        &mut self,
+        program: Uprobe,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        cookie: u64,
+    ) -> Result<(), SessionError> {
+        let refused = |error| refused(of(program.name), &error);
+        let loaded: &mut UProbe = find(&mut self.ebpf, program.name)?;
+        if loaded.fd().is_err() {
+            loaded.load().map_err(refused)?;
+        }
+        // The file itself, in whatever mount namespace its name is.
+        let path = format!("self/fd/{}", file.as_raw_fd());
+        let path = Roots::default().proc.join(path);
+        let point = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(offset),
+            cookie: Some(cookie),
+        };
+        let attached = loaded.attach(point, path, UProbeScope::AllProcesses);
+        attached.map(drop).map_err(refused)
     }
 
     /// Runs of the chunks' programs, and the time that they took, as far as the kernel has measured
