@@ -24,6 +24,7 @@ mod nobody;
 mod peers;
 mod pins;
 mod processes;
+mod regions;
 mod restarts;
 mod rights;
 mod sampled;

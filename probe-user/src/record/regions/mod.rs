@@ -21,7 +21,7 @@ use crate::sys::records::{Event, Task};
 pub use self::{
     areas::Area,
     phases::Phase,
-    summary::{Row, Summary},
+    summary::{By, Row, Summary},
     tags::Tag,
 };
 pub(super) use self::view::{View, Viewer};
