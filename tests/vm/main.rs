@@ -21,6 +21,7 @@ mod pins;
 mod plans;
 mod pmus;
 mod recordings;
+mod regions;
 mod report;
 mod scale;
 mod shares;

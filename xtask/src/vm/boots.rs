@@ -85,6 +85,7 @@ const SPE: Tests = Tests {
     binary: "vm",
     modules: &[
         "mem_record::",
+        "regions::",
         "spe::",
         "spe_clock::",
         "spe_lines::",

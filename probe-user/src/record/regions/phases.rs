@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn start(thread: &mut Thread, time: u64, name: &str) {
-        thread.start(time, name, Arc::from);
+        thread.start(time, name, |name| name.into());
     }
 
     #[test]

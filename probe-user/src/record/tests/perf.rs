@@ -118,7 +118,6 @@ fn begin(path: &Path, machine: &Machine) -> RawFile {
     let raw = Raw {
         pmu_type: SPE,
         per_thread: false,
-        regions: None,
         // A tick is 40 ns.
         time: Some(Time {
             zero: 1_000_000_000,
