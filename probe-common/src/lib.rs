@@ -18,7 +18,10 @@ mod usage;
 pub mod sample;
 pub mod spe;
 #[cfg(feature = "tags")]
-#[allow(unsafe_code, reason = "functions that no optimisation looks into are machine code")]
+#[allow(
+    unsafe_code,
+    reason = "functions that no optimisation looks into are machine code"
+)]
 pub mod tags;
 pub mod words;
 

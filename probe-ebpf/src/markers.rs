@@ -12,9 +12,7 @@ use aya_ebpf::{
     macros::map,
     maps::{PerCpuArray, RingBuf},
 };
-use probe_common::{
-    MARKER_HEADER, MARKER_NAME, Marker, MarkerCpu, MarkerKind, UNREADABLE,
-};
+use probe_common::{MARKER_HEADER, MARKER_NAME, Marker, MarkerCpu, MarkerKind, UNREADABLE};
 
 use crate::{lifecycle::wake_up, owner::COMMAND, words::add_shared};
 

@@ -72,5 +72,8 @@ fn timed(word: &str, call: impl FnOnce()) {
     let before = now();
     call();
     let after = now();
-    println!("marked {word} {} {before} {after}", gettid().as_raw_nonzero());
+    println!(
+        "marked {word} {} {before} {after}",
+        gettid().as_raw_nonzero()
+    );
 }

@@ -41,7 +41,9 @@ fn calls(said: &str) -> Vec<Call> {
 /// The phases that a thread has begun and not ended at a moment.
 fn phase(calls: &[Call], tid: u32, time: u64) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
-    let own = calls.iter().filter(|call| call.tid == tid && call.after <= time);
+    let own = calls
+        .iter()
+        .filter(|call| call.tid == tid && call.after <= time);
     for call in own {
         if let Some(name) = call.word.strip_prefix("start=") {
             open.push(name);
@@ -71,7 +73,9 @@ fn long(field: &Field) -> u64 {
 fn by_region(rows: &Rows) -> BTreeMap<Option<String>, u64> {
     let mut sums = BTreeMap::new();
     for row in &rows.rows {
-        *sums.entry(text(&row["region"]).map(str::to_owned)).or_default() += 1;
+        *sums
+            .entry(text(&row["region"]).map(str::to_owned))
+            .or_default() += 1;
     }
     sums
 }
@@ -114,7 +118,11 @@ fn each_sample_has_the_region_and_the_phase_of_its_moment() {
         ("[anonymous]", of(&str::is_empty)),
     ];
     let mut expected: Vec<(u64, &str)> = vec![(0x10_0010, "array"), (0x18_0010, "part")];
-    expected.extend(places.iter().filter_map(|(name, at)| Some(((*at)? + 16, *name))));
+    expected.extend(
+        places
+            .iter()
+            .filter_map(|(name, at)| Some(((*at)? + 16, *name))),
+    );
     println!("{expected:x?}\n{maps}");
     assert!(expected.len() >= 4, "hardly any kind of memory: {maps}");
     for (source, (address, _)) in (0..).zip(&expected) {
@@ -138,29 +146,54 @@ fn each_sample_has_the_region_and_the_phase_of_its_moment() {
     let mut near = 0;
     for row in &rows.rows {
         let (time, address) = (long(&row["time_ns"]), long(&row["va"]));
-        if calls.iter().any(|call| time + NEAR > call.before && time < call.after + NEAR) {
+        if calls
+            .iter()
+            .any(|call| time + NEAR > call.before && time < call.after + NEAR)
+        {
             near += 1;
             continue;
         }
-        let (_, name) = expected.iter().find(|(known, _)| *known == address).unwrap();
+        let (_, name) = expected
+            .iter()
+            .find(|(known, _)| *known == address)
+            .unwrap();
         let region = match *name {
             "array" | "part" if time >= ended => None,
             "array" if time >= renamed => Some("renamed"),
             other => Some(other),
         };
-        assert_eq!(text(&row["region"]), region, "{address:#x} at {time}: {row:?}");
+        assert_eq!(
+            text(&row["region"]),
+            region,
+            "{address:#x} at {time}: {row:?}"
+        );
         let tid = u32::try_from(long(&row["tid"])).unwrap();
         let own = phase(&calls, tid, time).or_else(|| phase(&calls, pid, time));
-        assert_eq!(text(&row["phase"]), own.as_deref(), "thread {tid} at {time}");
+        assert_eq!(
+            text(&row["phase"]),
+            own.as_deref(),
+            "thread {tid} at {time}"
+        );
     }
-    println!("{near} of {} samples are near a marker: {:?}", rows.rows.len(), by_region(&rows));
+    println!(
+        "{near} of {} samples are near a marker: {:?}",
+        rows.rows.len(),
+        by_region(&rows)
+    );
     assert!(near * 10 < rows.rows.len());
     let threads: Vec<_> = rows.texts("phase").into_keys().collect();
     assert_eq!(threads, ["Null", "outer", "outer/inner", "own"]);
     let summary: Vec<Value> = serde_json::from_str(&rows.about["pmuscope.regions"]).unwrap();
     assert_eq!(summed(&summary), by_region(&rows));
     let count = |name| rows.count(name);
-    assert_eq!((count("tag_calls"), count("start_calls"), count("stop_calls")), (4, 3, 4));
+    assert_eq!(
+        (
+            count("tag_calls"),
+            count("start_calls"),
+            count("stop_calls")
+        ),
+        (4, 3, 4)
+    );
     assert_eq!((count("unbalanced_stops"), count("lost_markers")), (1, 0));
     assert_eq!(count("late_programs"), 0);
 }
@@ -175,20 +208,37 @@ fn a_command_is_observed_from_its_first_marker() {
     assert_exact(&rows);
     let said = String::from_utf8_lossy(&output.stdout);
     let lines = said.lines().filter(|line| line.starts_with('{'));
-    let summary: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let summary: Vec<Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(summed(&summary), by_region(&rows));
     let tags: Value = serde_json::from_str(&rows.about["pmuscope.tags"]).unwrap();
-    let names: Vec<_> = tags.as_array().unwrap().iter().map(|tag| &tag["name"]).collect();
+    let names: Vec<_> = tags
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tag| &tag["name"])
+        .collect();
     assert_eq!(names, ["first", "last"], "{tags}");
-    assert_eq!((&tags[0]["start"], &tags[0]["end"]), (&"0x1000".into(), &"0x2000".into()));
+    assert_eq!(
+        (&tags[0]["start"], &tags[0]["end"]),
+        (&"0x1000".into(), &"0x2000".into())
+    );
     let phases: Value = serde_json::from_str(&rows.about["pmuscope.phases"]).unwrap();
     assert_eq!(phases[0]["name"], "first", "{phases}");
     // Its samples are in the memory that it has, and in its phase.
-    assert!(rows.texts("phase")["first"] > 300, "{:?}", rows.texts("phase"));
+    assert!(
+        rows.texts("phase")["first"] > 300,
+        "{:?}",
+        rows.texts("phase")
+    );
 
     // The sums as tables; a program without markers is named.
     let mut command = recording.command("--period 65536 --regions");
-    let output = command.args(["--", "sh", "-c", "exit 3"]).stdin(Stdio::null()).output();
+    let output = command
+        .args(["--", "sh", "-c", "exit 3"])
+        .stdin(Stdio::null())
+        .output();
     let output = output.unwrap();
     let warned = String::from_utf8_lossy(&output.stderr);
     let said = String::from_utf8_lossy(&output.stdout);
@@ -196,7 +246,10 @@ fn a_command_is_observed_from_its_first_marker() {
     assert_eq!(output.status.code(), Some(3));
     assert!(warned.contains("until a marker is found"), "{warned}");
     for head in ["region ", "phase ", "thread "] {
-        assert!(said.lines().any(|line| line.trim_start().starts_with(head)), "{said}");
+        assert!(
+            said.lines().any(|line| line.trim_start().starts_with(head)),
+            "{said}"
+        );
     }
 }
 
@@ -205,7 +258,11 @@ pub(crate) fn recorded_stream() -> Vec<u8> {
     const SIZE: u64 = 16 << 20;
     let pmu = TestPmu::load("set=spe");
     let cgroup = TestCgroup::new("stream");
-    let arrays = [("a", 0x1_0000_0000_u64), ("b", 0x1_0200_0000), ("c", 0x1_0400_0000)];
+    let arrays = [
+        ("a", 0x1_0000_0000_u64),
+        ("b", 0x1_0200_0000),
+        ("c", 0x1_0400_0000),
+    ];
     let tags = arrays.map(|(name, at)| format!("tag={name}@{at:x}-{:x}", at + SIZE));
     let triad = "burn=10 start=triad threads=8:8 stop";
     let words = format!("mark {} {} burn=10", tags.join(" "), [triad; 5].join(" "));

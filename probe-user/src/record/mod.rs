@@ -20,8 +20,8 @@ mod losses;
 mod machine;
 #[cfg(feature = "parquet")]
 mod merge;
-mod open;
 mod observer;
+mod open;
 mod options;
 pub mod perf_data;
 mod perf_features;

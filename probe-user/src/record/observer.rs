@@ -1,14 +1,18 @@
 //! The markers of a recording's processes, and the book of what they say.
 
 use std::{
-    os::fd::BorrowedFd,
+    os::fd::OwnedFd,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
+use rustix::event::epoll;
 use serde_json::json;
 
-use super::{RecordError, Target, regions::{self, Book, Of, Phase, Tag}};
+use super::{
+    RecordError, Target,
+    regions::{self, Book, Of, Phase, Tag},
+};
 use crate::{
     machine::Machine,
     session::markers::{Has, Markers, Observed},
@@ -26,11 +30,12 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Loads the programs, and observes what is about to be run.
+    /// Loads the programs, and observes what is about to be run and the processes that are there.
     pub(super) fn open(
         machine: &Arc<Machine>,
         target: &Target,
         programs: &[PathBuf],
+        there: &[u32],
     ) -> Result<Self, RecordError> {
         if !machine.is_in_initial_pid_namespace() {
             return Err(RecordError::PidNamespace);
@@ -53,14 +58,22 @@ impl Observer {
             let has = observer.markers.observe_program(program)?;
             observer.looked_at(program.display().to_string(), has);
         }
+        for pid in there {
+            observer.observe_process(*pid);
+        }
+        observer.warn();
         Ok(observer)
     }
 
     /// Observes what a process executes that is there already.
-    pub(super) fn observe_process(&mut self, pid: u32) -> Result<(), RecordError> {
-        let has = self.markers.observe_process(self.machine.procfs(), pid)?;
-        self.looked_at(format!("process {pid}"), has);
-        Ok(())
+    fn observe_process(&mut self, pid: u32) {
+        match self.markers.observe_process(self.machine.procfs(), pid) {
+            Ok(has) => self.looked_at(format!("process {pid}"), has),
+            // It may be anything, and others are observed.
+            Err(error) => {
+                tracing::warn!("the markers of process {pid} are not observed: {error}");
+            }
+        }
     }
 
     fn looked_at(&mut self, what: String, has: Option<Has>) {
@@ -68,7 +81,7 @@ impl Observer {
     }
 
     /// Says so where nothing has markers.
-    pub(super) fn warn(&self) {
+    fn warn(&self) {
         if self.looked.iter().any(|(_, has)| *has == Has::Markers) {
             return;
         }
@@ -91,13 +104,20 @@ impl Observer {
         }
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.markers.fd()
+    /// Wakes who waits for `poll` when there are many markers.
+    pub(super) fn wake(&self, poll: &OwnedFd) -> Result<(), RecordError> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(u64::MAX);
+        epoll::add(poll, self.markers.fd(), data, flags)
+            .map_err(|error| RecordError::Poll(error.into()))
     }
 
     /// Handles a record of a ring.
-    pub(super) fn learn(&mut self, event: &Event<'_>) -> Result<(), RecordError> {
-        self.book().lock().unwrap_or_else(PoisonError::into_inner).learn(event);
+    pub(super) fn learn(&mut self, event: &Event<'_>) {
+        self.book()
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .learn(event);
         if let Event::Map(Map {
             pid,
             name,
@@ -106,17 +126,23 @@ impl Observer {
         }) = event
             && name.starts_with(b"/")
         {
-            let proc = self.machine.procfs();
-            if self.markers.observe_mapped(proc, *pid, name)? == Some(Has::Markers) {
-                self.late += 1;
-                let name = String::from_utf8_lossy(name);
-                tracing::warn!(
-                    "{name} has marker functions, and already ran when they were found: what it \
-                     marked before is not known; --regions={name} finds them before"
-                );
+            let found = self
+                .markers
+                .observe_mapped(self.machine.procfs(), *pid, name);
+            let name = String::from_utf8_lossy(name);
+            match found {
+                Ok(Some(Has::Markers)) => {
+                    self.late += 1;
+                    tracing::warn!(
+                        "{name} has marker functions, and already ran when they were found: what \
+                         it marked before is not known; --regions={name} finds them before"
+                    );
+                }
+                Ok(_) => {}
+                // It may be anything, and others are observed.
+                Err(error) => tracing::warn!("the markers of {name} are not observed: {error}"),
             }
         }
-        Ok(())
     }
 
     /// Takes all markers so far.

@@ -141,15 +141,9 @@ impl Recorder {
         };
         recorder.open_target()?;
         if let Some(programs) = recorder.config.regions.take() {
-            let mut observer = Observer::open(machine, &recorder.config.target, &programs)?;
-            for pid in recorder.processes() {
-                observer.observe_process(pid)?;
-            }
-            observer.warn();
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            let data = epoll::EventData::new_u64(u64::MAX);
-            epoll::add(&recorder.poll, observer.fd(), data, flags)
-                .map_err(|error| RecordError::Poll(error.into()))?;
+            let (target, there) = (&recorder.config.target, recorder.processes());
+            let observer = Observer::open(machine, target, &programs, &there)?;
+            observer.wake(&recorder.poll)?;
             recorder.observer = Some(observer);
         }
         let ticks = recorder.ticks();
@@ -275,7 +269,7 @@ impl Recorder {
             tasks.learn(event, *stamp);
             self.spaces.learn(event);
             if let Some(observer) = &mut self.observer {
-                observer.learn(event)?;
+                observer.learn(event);
             }
             if let Event::Fork(Task { pid, tid, .. }) = event {
                 born.push((*pid, *tid));

@@ -17,9 +17,7 @@ use probe_common::{CgroupId, Marked, MarkerCpu, MarkerKind, Walk};
 
 use super::{
     Object, SessionError,
-    object::{
-        FOLLOW_FORK, FOLLOW_FREE, MARKER, MARKER_EXEC, MARKER_EXIT, MARKER_FORK,
-    },
+    object::{FOLLOW_FORK, FOLLOW_FREE, MARKER, MARKER_EXEC, MARKER_EXIT, MARKER_FORK},
     walk,
 };
 use crate::{
@@ -159,7 +157,7 @@ impl Markers {
     /// Where the kernel refuses the probes.
     pub fn observe_process(&mut self, proc: &Path, pid: u32) -> Result<Option<Has>, SessionError> {
         let mut has = None;
-        for (_, file) in named::mapped(proc, pid) {
+        for file in named::mapped(proc, pid) {
             match (has, self.observe(&file)?) {
                 (_, Some(Has::Markers)) => has = Some(Has::Markers),
                 (None | Some(Has::None), Some(Has::Stripped)) => has = Some(Has::Stripped),

@@ -1,6 +1,6 @@
 //! The functions of one ELF file by address, from its symbol table.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use object::{
     NativeEndian, elf,
@@ -19,6 +19,8 @@ const CHUNK: u64 = 32 << 10;
 const NAME: usize = 4096;
 /// Bytes of names that are looked through at once.
 const NAMES: u64 = 1 << 20;
+/// The same, of one file.
+const ALL_NAMES: u64 = 512 << 20;
 /// How many functions before an address are looked at: those of one address, and those within
 /// others.
 const NEAR: usize = 32;
@@ -93,11 +95,12 @@ impl Functions {
     pub(super) fn named(&self, elf: &Elf, name: &str) -> Vec<u64> {
         // Where the name is among the names, also as the end of a longer one.
         let wanted = [name.as_bytes(), b"\0"].concat();
-        let mut places = Vec::new();
+        let mut places = BTreeSet::new();
         let mut at = self.names.start;
-        while at < self.names.end {
+        let end = self.names.end.min(at.saturating_add(ALL_NAMES));
+        while at < end {
             // One that lies across the end of a piece is whole in the next one.
-            let size = NAMES.min(self.names.end - at);
+            let size = NAMES.min(end - at);
             let Some(bytes) = elf.source.read(at, size, NAMES) else {
                 break;
             };
@@ -110,7 +113,7 @@ impl Functions {
                 size
             };
         }
-        let named = |entry: &&Entry| places.contains(&entry.name.into());
+        let named = |entry: &&Entry| places.contains(&u64::from(entry.name));
         let entries = self.entries.iter().filter(named);
         entries.map(|entry| entry.start).collect()
     }

@@ -18,8 +18,8 @@ mod kernel;
 mod mappings;
 pub(crate) mod maps;
 mod module;
-pub(crate) mod notes;
 pub(crate) mod named;
+pub(crate) mod notes;
 mod opened;
 mod process;
 #[cfg(test)]

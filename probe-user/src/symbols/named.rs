@@ -19,6 +19,9 @@ use super::{
 /// Bytes of the name of a program's loader.
 const INTERPRETER: u64 = 4096;
 
+/// Functions of these names in one file: each source file may have its own.
+const MOST: usize = 1024;
+
 /// What a file has of the functions that were looked for.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -44,6 +47,7 @@ pub(crate) fn functions(file: &File, names: &[&str]) -> Option<Found> {
     }
     places.sort_unstable();
     places.dedup();
+    places.truncate(MOST);
     Some(Found {
         places,
         stripped: { &elf.sections }
@@ -57,8 +61,8 @@ pub(crate) fn open(path: &Path) -> Option<File> {
     opened::link(path)
 }
 
-/// The files that a process has mapped to execute, as it sees them, each with its path there.
-pub(crate) fn mapped(proc: &Path, pid: u32) -> Vec<(Vec<u8>, File)> {
+/// The files that a process has mapped to execute, as it sees them.
+pub(crate) fn mapped(proc: &Path, pid: u32) -> Vec<File> {
     let lines = maps::lines(proc, pid).into_iter();
     let mut names: Vec<Vec<u8>> = lines
         .filter(|line| line.mapping.executable && line.name.starts_with(b"/"))
@@ -66,10 +70,9 @@ pub(crate) fn mapped(proc: &Path, pid: u32) -> Vec<(Vec<u8>, File)> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    let files = names.into_iter();
-    files
-        .filter_map(|name| Some((in_process(proc, pid, &name)?, name)))
-        .map(|(file, name)| (name, file))
+    let names = names.iter();
+    names
+        .filter_map(|name| in_process(proc, pid, name))
         .collect()
 }
 

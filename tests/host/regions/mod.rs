@@ -3,10 +3,7 @@
 
 mod programs;
 
-use std::{
-    path::Path,
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use probe_common::{Marked, What};
 use probe_user::{
@@ -61,7 +58,10 @@ impl Seen {
 
     /// What the program's first thread did.
     fn calls(&self) -> Vec<&str> {
-        let own = self.all.iter().filter(|(pid, tid, _)| (*pid, *tid) == (self.pid, self.pid));
+        let own = self
+            .all
+            .iter()
+            .filter(|(pid, tid, _)| (*pid, *tid) == (self.pid, self.pid));
         own.map(|(.., text)| text.as_str()).collect()
     }
 
@@ -85,7 +85,9 @@ impl Seen {
 
 fn text(marked: &Marked<'_>) -> String {
     let name = |name: Option<&[u8]>| {
-        name.map_or("?".into(), |name| String::from_utf8_lossy(name).into_owned())
+        name.map_or("?".into(), |name| {
+            String::from_utf8_lossy(name).into_owned()
+        })
     };
     match marked.what {
         What::Tag {
@@ -104,7 +106,10 @@ fn text(marked: &Marked<'_>) -> String {
 /// Finds the markers of a program as before it is run.
 fn found(program: &Path) -> impl FnOnce(&mut Markers, u32) {
     move |markers, _| {
-        assert_eq!(markers.observe_program(program).unwrap(), Some(Has::Markers));
+        assert_eq!(
+            markers.observe_program(program).unwrap(),
+            Some(Has::Markers)
+        );
     }
 }
 
@@ -141,7 +146,10 @@ fn calls_of_a_c_program_are_seen_in_their_order() {
         assert!(phases[1].since < phases[0].since && phases[0].until < phases[1].until);
         let tags: Vec<_> = seen.book.tags();
         assert_eq!(tags.len(), 2, "{tags:?}");
-        assert!(tags.iter().all(|of| of.pid == seen.pid && of.is.until.is_some()));
+        assert!(
+            tags.iter()
+                .all(|of| of.pid == seen.pid && of.is.until.is_some())
+        );
     }
 }
 
@@ -154,9 +162,14 @@ fn ten_thousand_tags_are_all_seen() {
     let tags = seen.book.tags();
     assert_eq!(tags.len(), 10_000);
     for at in [0, 1, 5_000, 9_999] {
-        let tag = tags.iter().find(|of| *of.is.name == *format!("tag {at}")).unwrap();
+        let tag = tags
+            .iter()
+            .find(|of| *of.is.name == *format!("tag {at}"))
+            .unwrap();
         let address = tag.is.start + 7;
-        let (region, _) = seen.book.place((seen.pid, seen.pid), address, Some(tag.is.since));
+        let (region, _) = seen
+            .book
+            .place((seen.pid, seen.pid), address, Some(tag.is.since));
         assert_eq!(region, Some(Arc::clone(&tag.is.name)));
     }
 }
@@ -171,14 +184,20 @@ fn what_the_ring_has_no_room_for_is_counted() {
     println!("{tags} tags, {lost} lost");
     assert!(lost > 0 && tags > 10_000);
     // The end of the process may be among the lost.
-    let ends = seen.calls().iter().filter(|call| call.starts_with("exit")).count() as u64;
+    let ends = seen
+        .calls()
+        .iter()
+        .filter(|call| call.starts_with("exit"))
+        .count() as u64;
     assert_eq!(tags + lost + ends, 150_001);
 }
 
 #[test]
 fn many_threads_have_phases_of_their_own() {
     let Some(_machine) = machine() else { return };
-    let Some(made) = c(&["-O2", "-pthread"]) else { return };
+    let Some(made) = c(&["-O2", "-pthread"]) else {
+        return;
+    };
     let seen = Seen::of(&made.program(), "threads 16 200", found(&made.program()));
     let counts = seen.counts();
     assert_eq!((counts.starts, counts.stops), (16 * 400, 16 * 400));
@@ -188,7 +207,10 @@ fn many_threads_have_phases_of_their_own() {
         let inner = format!("t{thread}/inner");
         let own: Vec<_> = phases.iter().filter(|of| *of.is.name == *inner).collect();
         assert_eq!(own.len(), 200, "{inner}");
-        assert!(own.iter().all(|of| of.tid == own[0].tid && of.tid != seen.pid));
+        assert!(
+            own.iter()
+                .all(|of| of.tid == own[0].tid && of.tid != seen.pid)
+        );
     }
 }
 
@@ -200,8 +222,14 @@ fn a_child_has_what_its_parent_said_until_it_executes_a_program() {
     assert_eq!(seen.counts().unbalanced_stops, 0);
     let phases = seen.book.phases().into_iter();
     let phases: Vec<_> = phases.map(|of| (of.pid == seen.pid, of.is)).collect();
-    let names: Vec<_> = phases.iter().map(|(own, phase)| (*own, &*phase.name)).collect();
-    assert_eq!(names, [(false, "parent"), (false, "child"), (true, "parent")]);
+    let names: Vec<_> = phases
+        .iter()
+        .map(|(own, phase)| (*own, &*phase.name))
+        .collect();
+    assert_eq!(
+        names,
+        [(false, "parent"), (false, "child"), (true, "parent")]
+    );
     let tags = seen.book.tags().into_iter();
     let mut tags: Vec<_> = tags.map(|of| (of.pid == seen.pid, of.is)).collect();
     tags.sort_by_key(|(own, tag)| (*own, Arc::clone(&tag.name)));
@@ -218,7 +246,14 @@ fn every_name_is_read_or_counted() {
     let Some(made) = c(&["-O2"]) else { return };
     let seen = Seen::of(&made.program(), "names", found(&made.program()));
     let long = format!("start {}", "x".repeat(127));
-    let expected = ["start unread", "start across", "start ?", &long, "start ", "exit true"];
+    let expected = [
+        "start unread",
+        "start across",
+        "start ?",
+        &long,
+        "start ",
+        "exit true",
+    ];
     assert_eq!(seen.calls(), expected);
     let counts = seen.counts();
     assert_eq!((counts.unreadable_names, counts.cut_names), (1, 1));
@@ -228,7 +263,9 @@ fn every_name_is_read_or_counted() {
 fn markers_in_a_library_and_those_of_a_running_process_are_found() {
     let Some(_machine) = machine() else { return };
     let Some(made) = c(&["-O2"]) else { return };
-    let Some(parts) = programs::with_library(&made) else { return };
+    let Some(parts) = programs::with_library(&made) else {
+        return;
+    };
     // A stripped library has the names that others call.
     let before = Seen::of(&parts, "nested", found(&parts));
     assert_eq!(before.calls().len(), 9);
@@ -242,20 +279,29 @@ fn markers_in_a_library_and_those_of_a_running_process_are_found() {
 #[test]
 fn a_program_without_markers_or_without_names_says_so() {
     let Some(_machine) = machine() else { return };
-    let Some(made) = c(&["-O2", "-s"]) else { return };
+    let Some(made) = c(&["-O2", "-s"]) else {
+        return;
+    };
     let observed = Observed::Processes(vec![std::process::id()]);
     let mut markers = Markers::open(&this_machine(), &observed).unwrap();
     let mut has = |path: &Path| markers.observe_program(path).unwrap();
     assert_eq!(has(&made.program()), Some(Has::Stripped));
     // A file is looked at once.
     assert_eq!(has(&made.program()), None);
-    let Some(without) = Made::of("int main(void) { return 0; }", &["-O2"]) else { return };
+    let Some(without) = Made::of("int main(void) { return 0; }", &["-O2"]) else {
+        return;
+    };
     assert_eq!(has(&without.program()), Some(Has::None));
     let script = without.program().with_file_name("script");
     std::fs::write(&script, "#!/bin/sh\n").unwrap();
     assert_eq!(has(&script), Some(Has::NoProgram));
-    let error = markers.observe_program(Path::new("/nowhere/at all")).unwrap_err();
-    assert!(error.to_string().contains("cannot read /nowhere/at all"), "{error}");
+    let error = markers
+        .observe_program(Path::new("/nowhere/at all"))
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("cannot read /nowhere/at all"),
+        "{error}"
+    );
 }
 
 /// The program is found by its mappings, in the container's own root.
@@ -264,7 +310,9 @@ fn a_program_in_a_container_is_observed() {
     let Some(_machine) = machine().filter(|_| crate::peers::has("runc")) else {
         return;
     };
-    let Some(made) = c(&["-O2", "-static"]) else { return };
+    let Some(made) = c(&["-O2", "-static"]) else {
+        return;
+    };
     let container = programs::Container::of(&made);
     let hierarchy = hierarchy();
     let cgroup = hierarchy.id(&container.cgroup).unwrap();
@@ -295,7 +343,11 @@ fn others_that_execute_the_same_file_are_not_observed() {
         found(&made.program())(markers, pid);
         Load::waiting(&made.program(), "nested").finish();
     });
-    assert!(seen.all.iter().all(|(pid, ..)| *pid == seen.pid), "{:?}", seen.all);
+    assert!(
+        seen.all.iter().all(|(pid, ..)| *pid == seen.pid),
+        "{:?}",
+        seen.all
+    );
     assert_eq!(seen.calls().len(), 9);
 }
 

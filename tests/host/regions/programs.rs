@@ -107,7 +107,12 @@ impl Container {
         drop(self.child.stdin.take());
         // Its first byte was taken.
         let mut said = "0".to_owned();
-        self.child.stdout.as_mut().unwrap().read_to_string(&mut said).unwrap();
+        self.child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
         assert!(self.child.wait().unwrap().success());
         drop(self.bundle);
         let above = hierarchy().directory("/pmuscope-test-regions").unwrap();
@@ -143,8 +148,15 @@ pub(super) fn with_library(made: &Made) -> Option<PathBuf> {
 fn compile(sources: &[&Path], into: &Path, options: &[&str]) -> bool {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
     let mut compiler = Command::new("cc");
-    compiler.args(options).args(["-Wall", "-Wextra", "-Werror", "-pthread"]);
-    compiler.arg("-I").arg(include).arg("-o").arg(into).args(sources);
+    compiler
+        .args(options)
+        .args(["-Wall", "-Wextra", "-Werror", "-pthread"]);
+    compiler
+        .arg("-I")
+        .arg(include)
+        .arg("-o")
+        .arg(into)
+        .args(sources);
     match compiler.status() {
         Ok(status) => {
             assert!(status.success(), "{compiler:?}");

@@ -73,7 +73,11 @@ pub(super) struct Areas {
 
 impl Areas {
     pub(super) fn add(&mut self, map: &Map<'_>) {
-        self.put(map.start, map.start.saturating_add(map.size), Area::named(map.name));
+        self.put(
+            map.start,
+            map.start.saturating_add(map.size),
+            Area::named(map.name),
+        );
     }
 
     /// Puts an area over what was there.
@@ -89,7 +93,11 @@ impl Areas {
                 self.by_start.insert(end, (to, kind));
             }
         }
-        let inside: Vec<u64> = self.by_start.range(start..end).map(|(from, _)| *from).collect();
+        let inside: Vec<u64> = self
+            .by_start
+            .range(start..end)
+            .map(|(from, _)| *from)
+            .collect();
         for from in inside {
             if let Some((to, kind)) = self.by_start.remove(&from)
                 && to > end
@@ -114,7 +122,11 @@ impl Areas {
         }
         self.by_start.clear();
         for line in lines {
-            self.put(line.mapping.start, line.mapping.end, Area::named(&line.name));
+            self.put(
+                line.mapping.start,
+                line.mapping.end,
+                Area::named(&line.name),
+            );
         }
     }
 }

@@ -30,12 +30,7 @@ pub(super) struct Thread {
 
 impl Thread {
     /// Begins a phase; `named` makes its whole name of the one above and its own.
-    pub(super) fn start(
-        &mut self,
-        time: u64,
-        name: &str,
-        named: impl FnOnce(&str) -> Arc<str>,
-    ) {
+    pub(super) fn start(&mut self, time: u64, name: &str, named: impl FnOnce(&str) -> Arc<str>) {
         if self.open.len() == DEEPEST {
             self.deeper += 1;
             return;
@@ -129,7 +124,11 @@ impl Thread {
 
     /// Whether no sample from `horizon` on can be in one of its phases.
     pub(super) fn is_blank(&self, horizon: u64) -> bool {
-        self.open.is_empty() && self.changes.last().is_none_or(|(since, _)| *since < horizon)
+        self.open.is_empty()
+            && self
+                .changes
+                .last()
+                .is_none_or(|(since, _)| *since < horizon)
     }
 }
 
@@ -153,11 +152,23 @@ mod tests {
         start(&mut thread, 10, "solve");
         start(&mut thread, 20, "triad");
         let inner = thread.stop(30).unwrap().unwrap();
-        assert_eq!((&*inner.name, inner.since, inner.until), ("solve/triad", 20, Some(30)));
+        assert_eq!(
+            (&*inner.name, inner.since, inner.until),
+            ("solve/triad", 20, Some(30))
+        );
         thread.stop(40).unwrap();
         assert_eq!(thread.stop(50), Err(()));
         let phases = [5, 10, 25, 30, 40].map(|time| at(&thread, time));
-        assert_eq!(phases, [None, Some("solve"), Some("solve/triad"), Some("solve"), None]);
+        assert_eq!(
+            phases,
+            [
+                None,
+                Some("solve"),
+                Some("solve/triad"),
+                Some("solve"),
+                None
+            ]
+        );
     }
 
     #[test]
@@ -178,7 +189,11 @@ mod tests {
         let mut thread = Thread::default();
         start(&mut thread, 1, "a");
         start(&mut thread, 2, "b");
-        let ended: Vec<_> = thread.end(3).into_iter().map(|phase| phase.name.to_string()).collect();
+        let ended: Vec<_> = thread
+            .end(3)
+            .into_iter()
+            .map(|phase| phase.name.to_string())
+            .collect();
         assert_eq!(ended, ["a/b", "a"]);
         assert_eq!((at(&thread, 2), at(&thread, 3)), (Some("a/b"), None));
     }

@@ -145,7 +145,9 @@ fn row(key: Key, sum: Sum, named: bool) -> Row {
         loads: sum.loads,
         stores: sum.stores,
         mean_latency_cycles: (sum.timed > 0).then(|| mean(sum.timed)),
-        sources: sources.map(|(source, samples)| (source.name(), samples)).collect(),
+        sources: sources
+            .map(|(source, samples)| (source.name(), samples))
+            .collect(),
     }
 }
 

@@ -70,19 +70,34 @@ impl Tags {
     ) -> Result<Vec<Tag>, ()> {
         let replaced: Vec<Range> = if start >= end {
             // All of its name.
-            self.by_name.get(name).into_iter().flatten().copied().collect()
+            self.by_name
+                .get(name)
+                .into_iter()
+                .flatten()
+                .copied()
+                .collect()
         } else if name.is_empty() {
             // All inside the range.
             let inside = self.live.range((start, 0)..(end, 0));
-            inside.map(|(range, _)| *range).filter(|range| range.1 <= end).collect()
+            inside
+                .map(|(range, _)| *range)
+                .filter(|range| range.1 <= end)
+                .collect()
         } else {
-            if self.live.get(&(start, end)).is_some_and(|tag| tag.name == *name) {
+            if self
+                .live
+                .get(&(start, end))
+                .is_some_and(|tag| tag.name == *name)
+            {
                 return Ok(Vec::new());
             }
             let same = self.by_name.get(name).into_iter();
             let before = same.flat_map(|ranges| ranges.range(..(end, 0)).rev());
             let overlapping = before.copied().take_while(|range| range.1 > start);
-            let exact = self.live.contains_key(&(start, end)).then_some((start, end));
+            let exact = self
+                .live
+                .contains_key(&(start, end))
+                .then_some((start, end));
             overlapping.chain(exact).collect()
         };
         let begins = start < end && !name.is_empty();
@@ -93,7 +108,10 @@ impl Tags {
             .filter_map(|range| self.end(range, time))
             .collect();
         if begins {
-            self.by_name.entry(Arc::clone(name)).or_default().insert((start, end));
+            self.by_name
+                .entry(Arc::clone(name))
+                .or_default()
+                .insert((start, end));
             let tag = Tag {
                 name: Arc::clone(name),
                 start,
@@ -295,13 +313,18 @@ mod tests {
                 tags.retain(|tag| tag.0 != *name);
             } else if name.is_empty() {
                 tags.retain(|tag| tag.1 < start || end < tag.2);
-            } else if !tags.iter().any(|tag| (&*tag.0, tag.1, tag.2) == (name, start, end)) {
+            } else if !tags
+                .iter()
+                .any(|tag| (&*tag.0, tag.1, tag.2) == (name, start, end))
+            {
                 tags.retain(|tag| tag.0 != *name || end <= tag.1 || tag.2 <= start);
                 tags.retain(|tag| (tag.1, tag.2) != (start, end));
                 tags.push(((*name).to_owned(), start, end, now));
             }
         }
-        let holding = tags.into_iter().filter(|tag| tag.1 <= address && address < tag.2);
+        let holding = tags
+            .into_iter()
+            .filter(|tag| tag.1 <= address && address < tag.2);
         let rank = |tag: &(String, u64, u64, u64)| (tag.2 - tag.1, Reverse(tag.3));
         holding.min_by_key(rank).map(|tag| tag.0)
     }

@@ -1,9 +1,11 @@
 //! The programs of the object, by how they come to run.
 
+mod uprobe;
+
 use std::{
     fs,
     io::{self, Read as _},
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -12,12 +14,11 @@ use aya::{
     Ebpf,
     programs::{
         BtfTracePoint, FEntry, Iter, KProbe, PerfEvent, Program, ProgramError, RawTracePoint,
-        RawTracePointRunOptions, TestRun as _, UProbe,
+        RawTracePointRunOptions, TestRun as _,
         links::FdLink,
         perf_event::{
             PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
         },
-        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
     },
 };
 use aya_obj::btf::BtfKind;
@@ -28,7 +29,7 @@ use crate::{
         SessionError,
         pins::{Continuity, Pins, program_files},
     },
-    sys::{bpf, roots::Roots},
+    sys::bpf,
 };
 
 macro_rules! programs {
@@ -411,31 +412,6 @@ impl Programs {
         let loaded: &mut KProbe = find(&mut self.ebpf, program.name)?;
         loaded.load().map_err(refused)?;
         loaded.attach(program.at, 0).map(drop).map_err(refused)
-    }
-
-    /// Has a program run, in all processes, at a place of a file that they execute; it finds `cookie`
-    /// there. `offset` is in the file.
-    pub(crate) fn attach_uprobe(
-        &mut self,
-        program: Uprobe,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        cookie: u64,
-    ) -> Result<(), SessionError> {
-        let refused = |error| refused(of(program.name), &error);
-        let loaded: &mut UProbe = find(&mut self.ebpf, program.name)?;
-        if loaded.fd().is_err() {
-            loaded.load().map_err(refused)?;
-        }
-        // The file itself, in whatever mount namespace its name is.
-        let path = format!("self/fd/{}", file.as_raw_fd());
-        let path = Roots::default().proc.join(path);
-        let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(offset),
-            cookie: Some(cookie),
-        };
-        let attached = loaded.attach(point, path, UProbeScope::AllProcesses);
-        attached.map(drop).map_err(refused)
     }
 
     /// Runs of the chunks' programs, and the time that they took, as far as the kernel has measured

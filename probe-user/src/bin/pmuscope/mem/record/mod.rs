@@ -82,7 +82,13 @@ pub(crate) struct Args {
     )]
     regions: Vec<PathBuf>,
     /// How the sums by regions are printed
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "regions")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value_t,
+        requires = "regions"
+    )]
     format: Format,
     /// Record this command until it ends
     #[arg(

@@ -66,14 +66,23 @@ fn tables(summary: &Summary) -> String {
     };
     let mut text = String::new();
     for (by, head, none, label) in [
-        (By::Region, "region", "(not known)", &region as &dyn Fn(&Row) -> Option<String>),
+        (
+            By::Region,
+            "region",
+            "(not known)",
+            &region as &dyn Fn(&Row) -> Option<String>,
+        ),
         (By::Phase, "phase", "(none)", &phase),
         (By::Thread, "thread", "(not known)", &thread),
     ] {
         let rows = summary.rows(by);
-        let _ = writeln!(text, "{}", table(head, &rows, |row| {
-            label(row).unwrap_or_else(|| none.to_owned())
-        }));
+        let _ = writeln!(
+            text,
+            "{}",
+            table(head, &rows, |row| {
+                label(row).unwrap_or_else(|| none.to_owned())
+            })
+        );
     }
     text
 }
@@ -82,7 +91,15 @@ fn table(head: &str, rows: &[Row], label: impl Fn(&Row) -> String) -> String {
     let all: u64 = rows.iter().map(|row| row.samples).sum();
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header([head, "samples", "share", "loads", "stores", "mean cycles", "loads from"]);
+    table.set_header([
+        head,
+        "samples",
+        "share",
+        "loads",
+        "stores",
+        "mean cycles",
+        "loads from",
+    ]);
     for column in table.column_iter_mut().skip(1).take(5) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -93,14 +110,19 @@ fn table(head: &str, rows: &[Row], label: impl Fn(&Row) -> String) -> String {
             percent(row.samples, all),
             row.loads.to_string(),
             row.stores.to_string(),
-            row.mean_latency_cycles.map_or("-".to_owned(), |mean| format!("{mean:.1}")),
+            row.mean_latency_cycles
+                .map_or("-".to_owned(), |mean| format!("{mean:.1}")),
             sources(row),
         ]);
     }
     let mut text = table.trim_fmt() + "\n";
     if let Some(left) = rows.get(MOST..).filter(|left| !left.is_empty()) {
         let samples: u64 = left.iter().map(|row| row.samples).sum();
-        let _ = writeln!(text, "and {} more with {samples} samples (--format json)", left.len());
+        let _ = writeln!(
+            text,
+            "and {} more with {samples} samples (--format json)",
+            left.len()
+        );
     }
     text
 }
