@@ -22,7 +22,7 @@ for name in [name for name in names if name[0] != "["] or names:
     axes.scatter((time[region == name] - start) / 1e6, address[region == name], s=2, label=name)
 for phase in json.loads(about["pmuscope.phases"]):
     since, until = int(phase["since_ns"]), int(phase["until_ns"] or time.max())
-    axes.axvspan((since - float(start)) / 1e6, (until - float(start)) / 1e6, color="gray", alpha=0.2)
+    axes.axvspan((since - float(start)) / 1e6, (until - float(start)) / 1e6, color="gray", alpha=0.2, zorder=0)
     axes.text((since - float(start)) / 1e6, 1, phase["name"], transform=axes.get_xaxis_transform(), rotation=45)
 axes.set(xlabel="ms", ylabel="address")
 axes.yaxis.set_major_formatter(lambda value, _: hex(int(value)))
