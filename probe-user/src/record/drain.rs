@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use probe_common::spe::{Class, Record, Records};
+use probe_common::spe::{Class, Record, Records, VirtualAddress};
 
 use super::{
     AuxPlace, Counts, Sample, Sink, Who,
@@ -148,7 +148,7 @@ impl Drain {
         let who = tid.and_then(|tid| self.who(tid, at, shared.tasks));
         let (region, phase) = match (shared.book, tid, &who) {
             (Some(book), Some(tid), Some(who)) => {
-                let address = record.virtual_address().map(|address| address.address());
+                let address = record.virtual_address().map(VirtualAddress::address);
                 self.viewer.place(book, (who.pid, tid), address, time)
             }
             _ => (None, None),
