@@ -21,7 +21,6 @@ mod module;
 pub(crate) mod named;
 pub(crate) mod notes;
 mod opened;
-mod process;
 #[cfg(test)]
 mod tests;
 mod vdso;
