@@ -26,6 +26,7 @@ mod pins;
 mod processes;
 mod restarts;
 mod rights;
+mod roofline;
 mod sampled;
 mod soak;
 mod support;

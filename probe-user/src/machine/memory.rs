@@ -213,14 +213,14 @@ fn limit_above(hierarchy: &Hierarchy, directory: &Path) -> Option<u64> {
 }
 
 /// A line `name number` of memory.stat.
-fn field(stat: &str, name: &str) -> Option<u64> {
+pub(super) fn field(stat: &str, name: &str) -> Option<u64> {
     let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
     let (_, value) = lines.find(|(known, _)| *known == name)?;
     value.trim().parse().ok()
 }
 
 /// A line `Name:   number kB` of a file of procfs, in bytes.
-fn kilobytes(text: &str, name: &str) -> Option<u64> {
+pub(super) fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = lines.find(|(known, _)| *known == name)?;
     let number: u64 = value.trim().strip_suffix(" kB")?.trim().parse().ok()?;
