@@ -51,6 +51,18 @@ pub struct MemoryReading {
     pub held: Vec<(Holder, MemoryUse)>,
     /// The machine: what is not available, of all that there is. No part of it is told.
     pub machine: MemoryUse,
+    /// The sizes of pages; None in recordings that do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<PageSizes>,
+}
+
+/// The sizes of pages that the kernel gives to processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageSizes {
+    /// Bytes of most pages.
+    pub small: u64,
+    /// Bytes of a transparent huge page; None where the kernel has none.
+    pub huge: Option<u64>,
 }
 
 /// Which files there are.
@@ -85,6 +97,7 @@ pub enum MemoryError {
 pub(crate) struct Reader {
     proc: PathBuf,
     of: Of,
+    pages: PageSizes,
 }
 
 #[derive(Debug)]
@@ -111,7 +124,8 @@ impl Reader {
             let v1 = Hierarchy::of_controller(&proc, "memory")?;
             Of::Cgroups(v1.ok_or(MemoryError::NoController)?, Version::V1)
         };
-        Ok(Self { proc, of })
+        let pages = page_sizes(machine);
+        Ok(Self { proc, of, pages })
     }
 
     /// What processes hold.
@@ -124,6 +138,7 @@ impl Reader {
             Ok(Self {
                 proc: machine.procfs().to_owned(),
                 of: Of::Processes,
+                pages: page_sizes(machine),
             })
         } else {
             Err(MemoryError::PidNamespace)
@@ -159,7 +174,17 @@ impl Reader {
         MemoryReading {
             held,
             machine: of_machine(&meminfo).unwrap_or_default(),
+            pages: Some(self.pages),
         }
+    }
+}
+
+/// Documentation/admin-guide/mm/transhuge.rst: hpage_pmd_size.
+fn page_sizes(machine: &Machine) -> PageSizes {
+    let huge = machine.sys("kernel/mm/transparent_hugepage/hpage_pmd_size");
+    PageSizes {
+        small: rustix::param::page_size() as u64,
+        huge: huge.and_then(|size| size.parse().ok()),
     }
 }
 

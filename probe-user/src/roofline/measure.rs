@@ -23,7 +23,7 @@ use crate::{
 
 /// A run is that long at least: much more than the clock's step, less than a time slice, so that
 /// some run is undisturbed.
-const LEAST: Duration = Duration::from_millis(4);
+const LEAST: Duration = Duration::from_millis(1);
 
 /// Of one point, beside the first runs.
 const MOST: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<Size>,
     /// Runs of each measurement, of which the best and the median are shown
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// Output format
     #[arg(long, value_enum, default_value_t)]

@@ -14,7 +14,7 @@ use proptest::{collection, prelude::*};
 use crate::{
     devices::{CgroupIo, DeviceUse, Moved},
     machine::{
-        memory::{Holder, MemoryReading, MemoryUse},
+        memory::{Holder, MemoryReading, MemoryUse, PageSizes},
         resctrl::{Group, Monitored},
         topology::Topology,
     },
@@ -232,6 +232,10 @@ fn memory(bytes: u64) -> MemoryReading {
             (Holder::Process(8), held),
         ],
         machine: held,
+        pages: (bytes % 2 == 0).then_some(PageSizes {
+            small: bytes,
+            huge: (bytes % 3 == 0).then_some(bytes),
+        }),
     }
 }
 
