@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::support::pmuscope;
 
-fn measured(command: &mut Command) -> Value {
+fn measured(mut command: Command, arguments: &[&str]) -> Value {
     let tiny = ["roofline", "--runs", "1", "--format", "json"];
-    let output = command.args(tiny).output().unwrap();
+    let output = command.args(tiny).args(arguments).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {error}"))
@@ -24,7 +24,7 @@ fn number(value: &Value) -> f64 {
 
 #[test]
 fn a_tiny_measurement_has_every_part_and_its_arithmetic_is_right() {
-    let json = measured(pmuscope().args(["--sizes", "48K,3M", "--threads", "1"]));
+    let json = measured(pmuscope(), &["--sizes", "48K,3M", "--threads", "1"]);
     assert_eq!(json["format"], 1);
     let list = |name: &str| json[name].as_array().unwrap().clone();
     let sockets = list("latencies").len() / 2;
@@ -66,7 +66,7 @@ fn no_cpu_but_the_callers_is_used() {
     };
     // SAFETY: one system call, which allocates nothing.
     unsafe { command.pre_exec(pin) };
-    let json = measured(command.args(["--sizes", "48K"]));
+    let json = measured(command, &["--sizes", "48K"]);
     assert_eq!(json["cpus"], first.to_string());
     let threads = |list: &str| {
         let entries = json[list].as_array().unwrap().iter();
