@@ -50,7 +50,8 @@ const LEVELS: u32 = 4;
 
 /// Trips to memory for data whose translation is in no cache, by a table of four levels whose
 /// smallest pages are 4 KiB: one for each level, and one for the data. In a virtual machine every
-/// one of a level may need a walk of the host's table. John McCalpin, "What good are Large Pages?".
+/// one of a level may need a walk of the host's table. After John `McCalpin`, "What good are Large
+/// Pages?".
 /// None for a page that such a table cannot have.
 #[must_use]
 pub fn walk_trips(page: u64) -> Option<u32> {

@@ -1,4 +1,4 @@
-//! What all CPUs did since the boot, from `/proc/stat` (proc_stat(5)).
+//! What all CPUs did since the boot, from `/proc/stat` (`proc_stat(5)`).
 
 use std::time::Duration;
 

@@ -179,7 +179,7 @@ impl Reader {
     }
 }
 
-/// Documentation/admin-guide/mm/transhuge.rst: hpage_pmd_size.
+/// Documentation/admin-guide/mm/transhuge.rst: `hpage_pmd_size`.
 fn page_sizes(machine: &Machine) -> PageSizes {
     let huge = machine.sys("kernel/mm/transparent_hugepage/hpage_pmd_size");
     PageSizes {

@@ -235,7 +235,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_cpu_has_one_place_in_its_socket(sockets in prop::collection::vec(0_u32..3, 1..40), cores in 1_u32..20) {
+        fn every_cpu_has_one_place_in_its_socket(
+            sockets in prop::collection::vec(0_u32..3, 1..40),
+            cores in 1_u32..20,
+        ) {
             let count = u32::try_from(sockets.len()).unwrap();
             let cpus: CpuList = (0..count).collect();
             let at = |cpu: u32| sockets[usize::try_from(cpu).unwrap()];

@@ -182,7 +182,7 @@ pub(super) fn waited(runs: &[Run]) -> f64 {
     if wall > 0.0 { waited / wall } else { 0.0 }
 }
 
-/// Little's law, as John McCalpin puts it ("Memory Bandwidth on Xeon Phi (Knights Corner)"): so
+/// Little's law, as John `McCalpin` puts it ("Memory Bandwidth on Xeon Phi (Knights Corner)"): so
 /// many bytes are on their way at any moment where a bandwidth is reached at a latency.
 #[must_use]
 pub fn bytes_in_flight(bytes_per_second: f64, latency_ns: f64) -> f64 {

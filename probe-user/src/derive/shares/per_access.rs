@@ -18,11 +18,20 @@ use crate::{
     window::{LiveTime, Owner, Window, float},
 };
 
+/// The group of metrics for which it is wanted: what they say of a core's accesses becomes bytes by
+/// it.
+const WANTED_BY: &str = "intensity";
+
 /// The suffix of their names.
 const PER_ACCESS: &str = "_bytes_per_access";
 
-/// Adds them, of each metric that is shared out by what was counted.
+/// Adds them, of each metric that is shared out by what was counted, in a session that counts what
+/// cores do per byte.
 pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Joined) {
+    let mut metrics = plan.metrics.list.iter();
+    if !metrics.any(|planned| planned.metric.is_in(WANTED_BY)) {
+        return;
+    }
     let mut counted: BTreeMap<usize, Weights> = BTreeMap::new();
     for shared in &joined.shares {
         let Some((weight, method)) = weight_of(plan, shared) else {
@@ -185,7 +194,7 @@ mod tests {
 
     fn grace() -> Plan {
         let chip = Chip::named("grace-cpu-superchip").unwrap();
-        plan("grace", chip, "cmem_read_bandwidth")
+        plan("grace", chip, "cmem_read_bandwidth,flops")
     }
 
     /// Socket 0's memory moves 32e9 bytes in the second: for 300 M local reads of its own CPUs and
@@ -210,6 +219,10 @@ mod tests {
             found(&plan, &counted),
             [(0, 64_000, method.clone()), (1, 64_000, method)]
         );
+        let chip = Chip::named("grace-cpu-superchip").unwrap();
+        let without = super::super::tests::plan("grace", chip, "cmem_read_bandwidth");
+        let counted = window(&without, &uncore, &weights);
+        assert_eq!(found(&without, &counted), [], "nobody asked for it");
     }
 
     #[test]

@@ -247,7 +247,10 @@ mod tests {
         /// Nothing is left out, and no cycle is shorter: a chase through a part would be of a
         /// smaller cache.
         #[test]
-        fn a_chain_visits_every_line_once(lines in 2_u64..300, line in prop::sample::select(vec![64_u64, 128])) {
+        fn a_chain_visits_every_line_once(
+            lines in 2_u64..300,
+            line in prop::sample::select(vec![64_u64, 128]),
+        ) {
             let mut chain = Chain::new(lines * line, line).unwrap();
             chain.link();
             let mut seen = BTreeSet::new();

@@ -12,7 +12,7 @@ fn runs(best: f64, median: f64) -> Runs {
     }
 }
 
-/// The Xeon Phi of John McCalpin's note: 175 GB/s at 275 ns, 61 cores.
+/// The Xeon Phi of John `McCalpin`'s note: 175 GB/s at 275 ns, 61 cores.
 fn xeon_phi() -> Roofline {
     let on = On {
         socket: Some(0),

@@ -232,9 +232,9 @@ fn memory(bytes: u64) -> MemoryReading {
             (Holder::Process(8), held),
         ],
         machine: held,
-        pages: (bytes % 2 == 0).then_some(PageSizes {
+        pages: bytes.is_multiple_of(2).then_some(PageSizes {
             small: bytes,
-            huge: (bytes % 3 == 0).then_some(bytes),
+            huge: bytes.is_multiple_of(3).then_some(bytes),
         }),
     }
 }
