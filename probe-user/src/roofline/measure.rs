@@ -138,7 +138,7 @@ impl Setup {
         let limited = most_threads < cpus.len();
         if limited {
             notes.push(format!(
-                "the cgroup may use {:.1} CPUs: no more than {most_threads} threads are measured",
+                "the cgroup may use {:.1} CPUs: threads are measured up to {most_threads}",
                 limits.cpus.unwrap_or_default()
             ));
         }

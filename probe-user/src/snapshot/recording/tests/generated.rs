@@ -224,6 +224,7 @@ fn memory(bytes: u64) -> MemoryReading {
         used: bytes,
         anon: Some(bytes / 2),
         peak: Some(u64::MAX),
+        age: Some(Duration::from_nanos(bytes)),
         ..MemoryUse::default()
     };
     MemoryReading {
@@ -231,7 +232,7 @@ fn memory(bytes: u64) -> MemoryReading {
             (Holder::Cgroup(CgroupId(7)), held),
             (Holder::Process(8), held),
         ],
-        machine: held,
+        machine: bytes.is_multiple_of(2).then_some(held),
         pages: bytes.is_multiple_of(2).then_some(PageSizes {
             small: bytes,
             huge: bytes.is_multiple_of(3).then_some(bytes),
