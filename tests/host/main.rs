@@ -27,6 +27,7 @@ mod processes;
 mod regions;
 mod restarts;
 mod rights;
+mod roofline;
 mod sampled;
 mod soak;
 mod support;

@@ -23,6 +23,7 @@ mod pmus;
 mod recordings;
 mod regions;
 mod report;
+mod roofline;
 mod scale;
 mod shares;
 mod signals;

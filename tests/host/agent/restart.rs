@@ -95,7 +95,7 @@ fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
     let pods = TestCgroup::new("unsaved");
     let container = pods.child(&format!("docker-{id}.scope"));
     let work = || drop(container.load("burn 0 50").finish());
-    let mut agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&given, |_| {});
     work();
     agent.wait_until(|_| state.path().join("totals").exists());
     // The name of the file that is to be written is taken.

@@ -14,7 +14,7 @@ use proptest::{collection, prelude::*};
 use crate::{
     devices::{CgroupIo, DeviceUse, Moved},
     machine::{
-        memory::{Holder, MemoryReading, MemoryUse},
+        memory::{Holder, MemoryReading, MemoryUse, PageSizes},
         resctrl::{Group, Monitored},
         topology::Topology,
     },
@@ -232,7 +232,11 @@ fn memory(bytes: u64) -> MemoryReading {
             (Holder::Cgroup(CgroupId(7)), held),
             (Holder::Process(8), held),
         ],
-        machine: (bytes % 2 == 0).then_some(held),
+        machine: bytes.is_multiple_of(2).then_some(held),
+        pages: bytes.is_multiple_of(2).then_some(PageSizes {
+            small: bytes,
+            huge: bytes.is_multiple_of(3).then_some(bytes),
+        }),
     }
 }
 
