@@ -3,7 +3,9 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use probe_common::CgroupId;
@@ -12,7 +14,7 @@ use probe_user::{
     event::sampling::sampled,
     machine::Pmus,
     session::SamplingConfig,
-    snapshot::{OVERFLOW, SampledHealth, Snapshot},
+    snapshot::{OVERFLOW, SampledAddress, SampledHealth, Snapshot},
     window::{Owner, SampledWindow},
 };
 use serde_json::Value;
@@ -259,6 +261,56 @@ fn a_hot_function_has_its_name() {
     let share = &first["share"];
     let [low, value, high] = ["low", "value", "high"].map(|end| share[end].as_f64().unwrap());
     assert!(low < value && value <= high && value > 0.5, "{share}");
+}
+
+/// A program whose function has this name and takes its time, and that executes its argument then.
+/// All such programs have their function at one address.
+fn program(directory: &Path, function: &str) -> PathBuf {
+    let source = directory.join(format!("{function}.c"));
+    let text = "#include <unistd.h>\n\
+                __attribute__((noinline)) void FUNCTION(void)\n\
+                { for (volatile long i = 0; i < 300000000; i++); }\n\
+                int main(int n, char **all)\n\
+                { FUNCTION(); return n > 1 ? execv(all[1], all + 1) : 0; }\n";
+    std::fs::write(&source, text.replace("FUNCTION", function)).unwrap();
+    let program = directory.join(function);
+    let compiler = Command::new("cc")
+        .args(["-O1", "-no-pie", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(compiler.unwrap().success());
+    program
+}
+
+#[test]
+fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
+    let Some(_machine) = machine() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| program(directory.path(), name));
+    let mut counting = counting("task-clock", config("cpu-clock/period=100000/u"));
+    let mut child = Command::new(first).arg(second).spawn().unwrap();
+    let pid = child.id();
+    let samples = |window: &SampledWindow, function: &str| -> u64 {
+        let named = |key: &SampledAddress| {
+            let place = window.places.get(&key.place());
+            place.is_some_and(|place| place.function.as_deref() == Some(function))
+        };
+        let all = window.addresses.iter();
+        let all = all.filter(|(key, _)| key.tgid == pid && !key.page && named(key));
+        all.map(|(_, counts)| counts.samples).sum()
+    };
+    // Samples at one address between two readings have the name of what was there first.
+    while child.try_wait().unwrap().is_none() {
+        counting.session.pull().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let window = counting.window().sampled.unwrap();
+    let [first, second] = ["first", "second"].map(|name| samples(&window, name));
+    println!("{first} and {second} samples");
+    assert!(first > 200 && second > 200, "{first} {second}");
+    assert!(first < 3 * second && second < 3 * first, "{first} {second}");
 }
 
 #[test]

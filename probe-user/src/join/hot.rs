@@ -61,7 +61,7 @@ pub(super) fn by_owner(window: &SampledWindow, naming: &Naming) -> BTreeMap<Spot
 impl Spot {
     /// Instructions of one function are one spot.
     fn of(entity: Entity, key: &SampledAddress, place: Option<&Place>) -> Self {
-        let (tgid, address) = key.place();
+        let (tgid, address, _) = key.place();
         let plain = Self {
             entity,
             event: key.event,
@@ -101,6 +101,7 @@ mod tests {
             tgid,
             event: 0,
             page: false,
+            image: 0,
         };
         let place = |function: Option<&str>, module: &str, offset| Place {
             function: function.map(Into::into),

@@ -24,7 +24,8 @@ pub use self::{
     refused::Refused,
     rows::UsageRows,
     sampled::{
-        AddressCounts, SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading,
+        AddressCounts, CodeKey, SampledAddress, SampledCounts, SampledHealth, SampledKey,
+        SampledReading,
     },
     spe::{SpeCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
 };

@@ -36,7 +36,14 @@ pub struct SampledAddress {
     pub event: u8,
     /// Whether it is a data page.
     pub page: bool,
+    /// Of an instruction: tells the code from what was at its address before, such as that of the
+    /// program that its process executed before.
+    #[serde(default)]
+    pub image: u64,
 }
+
+/// Where code is: process (0: the kernel), address, and which of the codes that were there.
+pub type CodeKey = (u32, u64, u64);
 
 /// Samples of one row, and what they stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -69,9 +76,9 @@ pub struct SampledReading {
     /// By address; empty where none are kept.
     #[serde(with = "pairs")]
     pub addresses: HashMap<SampledAddress, AddressCounts>,
-    /// What instructions among them are called, by process (0: the kernel) and address.
+    /// What instructions among them are called, by [`SampledAddress::place`].
     #[serde(with = "pairs")]
-    pub places: HashMap<(u32, u64), Place>,
+    pub places: HashMap<CodeKey, Place>,
 }
 
 /// What became of the samples of an event, all CPUs.
@@ -155,10 +162,10 @@ impl SampledCounts {
 impl SampledAddress {
     /// Its key in [`SampledReading::places`].
     #[must_use]
-    pub fn place(&self) -> (u32, u64) {
+    pub fn place(&self) -> CodeKey {
         match AddressKey::is_kernel(self.address) {
-            true => (0, self.address),
-            false => (self.tgid, self.address),
+            true => (0, self.address, self.image),
+            false => (self.tgid, self.address, self.image),
         }
     }
 }

@@ -69,6 +69,7 @@ struct Ring {
 impl Ring {
     fn open(cpu: u32) -> Result<Self, FollowError> {
         let mut attr = follow_attr();
+        attr.set_ksymbol(1);
         attr.set_use_clockid(1);
         // That of the programs' samples.
         attr.clockid = ClockId::Monotonic as i32;

@@ -63,6 +63,16 @@ struct Process {
     used: u64,
 }
 
+impl Process {
+    /// What it executed at a moment, or does.
+    fn at(&self, time: Option<u64>) -> &Image {
+        let time = time.unwrap_or(u64::MAX);
+        let behind = self.images.partition_point(|image| image.since <= time);
+        // The clock of a sample of the first moment may be read before that of the record.
+        &self.images[behind.saturating_sub(1)]
+    }
+}
+
 /// The mappings of all processes.
 #[derive(Debug)]
 pub(super) struct Mappings {
@@ -196,13 +206,19 @@ impl Mappings {
         self.known(pid, address, time)
     }
 
+    /// Since when a process had the program that it had at a moment, or has; 0 where nothing is
+    /// known of it.
+    pub(super) fn image(&mut self, pid: u32, time: Option<u64>) -> u64 {
+        self.ask(pid, time);
+        let process = self.processes.get(&pid);
+        process.map_or(0, |process| process.at(time).since)
+    }
+
     fn known(&mut self, pid: u32, address: u64, time: Option<u64>) -> Option<Arc<Mapped>> {
         let process = self.processes.get_mut(&pid)?;
         process.used = self.round;
+        let image = process.at(time);
         let time = time.unwrap_or(u64::MAX);
-        let behind = process.images.partition_point(|image| image.since <= time);
-        // The clock of a sample of the first moment may be read before that of the record.
-        let image = &process.images[behind.saturating_sub(1)];
         let covers = |mapped: &&&Arc<Mapped>| (mapped.start..mapped.end).contains(&address);
         let then = image
             .mappings

@@ -78,6 +78,10 @@ pub struct Symbols {
     kernel: Option<Kernel>,
     /// kallsyms was read in this round.
     kernel_fresh: bool,
+    /// `/proc/modules` when kallsyms was read.
+    modules: Option<Vec<u8>>,
+    /// It was compared in this round.
+    modules_looked: bool,
     /// By process and the time at which it mapped the code; whether it was read in this round.
     jits: HashMap<(u32, u64), (JitMap, bool)>,
 }
@@ -93,6 +97,8 @@ impl Symbols {
             follower: None,
             kernel: None,
             kernel_fresh: false,
+            modules: None,
+            modules_looked: false,
             jits: HashMap::new(),
         }
     }
@@ -130,14 +136,28 @@ impl Symbols {
         }
     }
 
+    /// Tells the program that has an address from those that had it before: when its process
+    /// executed it, in ns of `CLOCK_MONOTONIC`. 0 in the kernel, and where nothing is known.
+    pub fn image(&mut self, space: Space, time: Option<u64>) -> u64 {
+        match space {
+            Space::Kernel => 0,
+            Space::Process(pid) => locked(&self.watched).mappings.image(pid, time),
+        }
+    }
+
     fn in_kernel(&mut self, address: u64) -> Place {
-        let fresh = std::mem::replace(&mut self.kernel_fresh, true);
-        let known = self
-            .kernel
-            .as_ref()
-            .is_some_and(|kernel| kernel.at(address).is_some_and(|at| at.name.is_some()));
-        if !known && !fresh {
-            // Modules and BPF programs come and go.
+        let at = self.kernel.as_ref().and_then(|kernel| kernel.at(address));
+        let known = at.filter(|at| at.name.is_some());
+        // Modules and BPF programs come and go; the kernel's own code stays.
+        let stays = known.as_ref().map(|at| &*at.module == kernel::KERNEL);
+        let stale = match stays {
+            Some(true) => false,
+            Some(false) => self.kernel_changed(),
+            None => true,
+        };
+        if stale && !std::mem::replace(&mut self.kernel_fresh, true) {
+            locked(&self.watched).kernel_changed = false;
+            self.modules = self.read_modules();
             self.kernel = Some(Kernel::read(&self.roots));
         }
         let kernel = self.kernel.as_ref();
@@ -156,6 +176,19 @@ impl Symbols {
                 offset: address,
             },
         }
+    }
+
+    /// Whether modules or BPF programs are others than when kallsyms was read.
+    fn kernel_changed(&mut self) -> bool {
+        let mut changed = locked(&self.watched).kernel_changed;
+        if !std::mem::replace(&mut self.modules_looked, true) {
+            changed |= self.read_modules() != self.modules;
+        }
+        changed
+    }
+
+    fn read_modules(&self) -> Option<Vec<u8>> {
+        std::fs::read(self.roots.proc.join("modules")).ok()
     }
 
     fn in_process(&mut self, pid: u32, address: u64, time: Option<u64>) -> Place {
@@ -206,6 +239,9 @@ impl Symbols {
 
     /// Why functions of the kernel have no names, in one sentence; None where they have.
     pub fn kernel_hidden(&mut self) -> Option<&str> {
+        if self.kernel.is_none() {
+            self.modules = self.read_modules();
+        }
         let kernel = self.kernel.get_or_insert_with(|| Kernel::read(&self.roots));
         kernel.hidden.as_deref()
     }
@@ -217,7 +253,7 @@ impl Symbols {
         let mut watched = locked(&self.watched);
         watched.mappings.forget(until);
         watched.files.round_ends();
-        self.kernel_fresh = false;
+        (self.kernel_fresh, self.modules_looked) = (false, false);
         self.jits.values_mut().for_each(|(_, fresh)| *fresh = false);
     }
 

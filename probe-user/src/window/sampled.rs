@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Gained, Owner, Sum};
 use crate::snapshot::{
-    AddressCounts, Place, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
+    AddressCounts, CodeKey, Place, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
 };
 
 /// Samples of one owner, by the index of the event and the
@@ -21,7 +21,7 @@ pub struct SampledWindow {
     /// Gains by address; empty where none are kept.
     pub addresses: Vec<(SampledAddress, AddressCounts)>,
     /// What instructions are called, by [`SampledAddress::place`].
-    pub places: HashMap<(u32, u64), Place>,
+    pub places: HashMap<CodeKey, Place>,
     /// The events, with what became of their samples since the session began.
     pub events: Vec<SampledHealth>,
     /// Samples of each event that were missed in this window, and those that were due.

@@ -20,7 +20,7 @@ use crate::{
         sampling::{OpenEvent, Sampling, Scale},
     },
     snapshot::{
-        AddressCounts, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts, SampledHealth,
+        AddressCounts, CodeKey, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts, SampledHealth,
         SampledKey, SampledReading,
     },
     sys::clock::{nanos, now},
@@ -120,7 +120,7 @@ impl SampleTotals {
         row.add(&gained);
     }
 
-    fn add_address(&mut self, key: &AddressKey, now: AddressRow) {
+    fn add_address(&mut self, key: &AddressKey, now: AddressRow, image: u64) {
         let before = self.last_addresses.insert(*key, now).unwrap_or_default();
         let made = self.readings;
         let address = SampledAddress {
@@ -129,6 +129,7 @@ impl SampleTotals {
             tgid: key.tgid,
             event: key.event,
             page: key.page != 0,
+            image,
         };
         let counts = self.addresses.entry(address).or_insert(AddressCounts {
             made,
@@ -312,11 +313,11 @@ impl Sampling {
         }
         #[expect(clippy::cast_possible_truncation, reason = "as the program stores it")]
         let generation = self.generation as u16;
-        if let Some(names) = &mut self.names {
-            names.name(&addresses, moment);
-        }
-        for (key, now) in addresses {
-            totals.add_address(&key, now);
+        let images = self.names.as_mut();
+        let images = images.map(|names| names.name(&addresses, moment));
+        for (at, (key, now)) in addresses.into_iter().enumerate() {
+            let image = images.as_ref().map_or(0, |images| images[at]);
+            totals.add_address(&key, now, image);
             if key.generation != generation {
                 let table = match key.page {
                     0 => &object.maps.sample_addresses,
@@ -330,7 +331,7 @@ impl Sampling {
         let crowded = totals.push_out(false, MAX_ADDRESSES);
         if let Some(names) = self.names.as_mut().filter(|_| crowded) {
             let kept = totals.addresses.keys();
-            names.keep(&kept.map(SampledAddress::place).collect());
+            names.codes.keep(&kept.map(SampledAddress::place).collect());
         }
         totals.cpus = cpus;
         self.next_generation(object)
@@ -360,9 +361,9 @@ impl Sampling {
         }
     }
 
-    fn places(&self) -> HashMap<(u32, u64), Place> {
+    fn places(&self) -> HashMap<CodeKey, Place> {
         let names = self.names.as_ref();
-        names.map_or_else(HashMap::new, |names| names.places.clone())
+        names.map_or_else(HashMap::new, |names| names.codes.places.clone())
     }
 
     fn health(&self, object: &Object) -> Vec<SampledHealth> {
@@ -420,6 +421,7 @@ mod tests {
                     tgid: 0,
                     event: 0,
                     page,
+                    image: 0,
                 };
                 let counts = AddressCounts { samples: *samples, periods: 0, made: 1 };
                 totals.addresses.insert(key, counts);

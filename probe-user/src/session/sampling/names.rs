@@ -6,7 +6,7 @@ use probe_common::sample::{AddressKey, AddressRow};
 
 use crate::{
     machine::Roots,
-    snapshot::Place,
+    snapshot::{CodeKey, Place},
     symbols::{Space, Symbols},
 };
 
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) struct Names {
     symbols: Symbols,
     cpus: BTreeSet<u32>,
-    pub(crate) places: HashMap<(u32, u64), Place>,
+    pub(crate) codes: Codes,
     /// `CLOCK_MONOTONIC` nanoseconds of the last round.
     last: u64,
 }
@@ -25,7 +25,7 @@ impl Names {
         let mut names = Self {
             symbols: Symbols::new(roots),
             cpus: cpus.iter().copied().collect(),
-            places: HashMap::new(),
+            codes: Codes::default(),
             last: 0,
         };
         if let Err(error) = names.symbols.follow(cpus) {
@@ -49,23 +49,143 @@ impl Names {
     }
 
     /// Names those instructions that have no name yet, at the time `now` of the programs' clock.
-    pub(crate) fn name(&mut self, addresses: &[(AddressKey, AddressRow)], now: u64) {
+    /// Returns which code each is of ([`CodeKey`]); of data pages 0.
+    pub(crate) fn name(&mut self, addresses: &[(AddressKey, AddressRow)], now: u64) -> Vec<u64> {
         self.symbols.catch_up();
-        for (key, row) in addresses.iter().filter(|(key, _)| key.page == 0) {
-            let (place, space) = match AddressKey::is_kernel(key.address) {
-                true => ((0, key.address), Space::Kernel),
-                false => ((key.tgid, key.address), Space::Process(key.tgid)),
+        let of = |(key, row): &(AddressKey, AddressRow)| {
+            if key.page != 0 {
+                return 0;
+            }
+            let (tgid, space) = match AddressKey::is_kernel(key.address) {
+                true => (0, Space::Kernel),
+                false => (key.tgid, Space::Process(key.tgid)),
             };
-            let symbols = &mut self.symbols;
-            let named = || symbols.name(space, key.address, Some(row.first));
-            self.places.entry(place).or_insert_with(named);
-        }
+            let (symbols, first) = (&mut self.symbols, Some(row.first));
+            let image = symbols.image(space, first);
+            let name = || symbols.name(space, key.address, first);
+            self.codes.name((tgid, key.address, image), name)
+        };
+        let images = addresses.iter().map(of).collect();
         self.symbols.forget(self.last);
         self.last = now;
+        images
+    }
+}
+
+/// What was at each address, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Codes {
+    pub(crate) places: HashMap<CodeKey, Place>,
+    /// Of code that took the place of other code of the same program: its number.
+    replaced: HashMap<CodeKey, u64>,
+}
+
+impl Codes {
+    /// Takes the name of an address, unless it is known for good. Returns the number of the code
+    /// that is there: that of the program, or another one where a compiler or the kernel has put
+    /// another function there since.
+    fn name(&mut self, program: CodeKey, name: impl FnOnce() -> Place) -> u64 {
+        let (tgid, address, image) = program;
+        let image = self.replaced.get(&program).copied().unwrap_or(image);
+        let key = (tgid, address, image);
+        let Some(known) = self.places.get_mut(&key) else {
+            self.places.insert(key, name());
+            return image;
+        };
+        if is_settled(known) {
+            return image;
+        }
+        let now = name();
+        let same = (&now.function, &now.module) == (&known.function, &known.module);
+        if same || &*now.module == UNKNOWN {
+            // Nothing new, or its process has ended.
+            return image;
+        }
+        if known.function.is_none() {
+            // Its file can be read now, or its map has a name for it.
+            *known = now;
+            return image;
+        }
+        let next = image + 1;
+        self.replaced.insert(program, next);
+        self.places.insert((tgid, address, next), now);
+        next
     }
 
     /// Forgets the names of all others.
-    pub(crate) fn keep(&mut self, kept: &HashSet<(u32, u64)>) {
+    pub(crate) fn keep(&mut self, kept: &HashSet<CodeKey>) {
         self.places.retain(|place, _| kept.contains(place));
+        let places = &self.places;
+        self.replaced
+            .retain(|(tgid, address, _), image| places.contains_key(&(*tgid, *address, *image)));
+    }
+}
+
+/// The module of an address of which nothing is known.
+const UNKNOWN: &str = "[unknown]";
+
+/// Whether an address has this name for as long as its process executes the same program: not where
+/// a function may be named later, nor in what a compiler makes at run time, a module of the kernel
+/// or a BPF program.
+fn is_settled(place: &Place) -> bool {
+    let module = &*place.module;
+    let stays = !module.starts_with('[') || ["[kernel.kallsyms]", "[vdso]"].contains(&module);
+    stays && place.function.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(function: Option<&str>, module: &str) -> Place {
+        Place {
+            function: function.map(Into::into),
+            module: module.into(),
+            build_id: None,
+            offset: 5,
+        }
+    }
+
+    #[test]
+    fn another_program_at_an_address_has_another_name() {
+        let mut codes = Codes::default();
+        let [first, second] = [(7, 0x1000, 20), (7, 0x1000, 60)];
+        assert_eq!(codes.name(first, || place(Some("pa"), "/bin/a")), 20);
+        assert_eq!(codes.name(second, || place(Some("pb"), "/bin/b")), 60);
+        // Samples of the old one that are read late.
+        let settled = || -> Place { unreachable!("it has its name") };
+        assert_eq!(codes.name(first, settled), 20);
+        assert_eq!(codes.places[&first].function.as_deref(), Some("pa"));
+        assert_eq!(codes.places[&second].function.as_deref(), Some("pb"));
+    }
+
+    #[test]
+    fn a_function_that_is_named_late_has_its_name() {
+        let mut codes = Codes::default();
+        let key = (7, 0x1000, 20);
+        for (place, function) in [
+            (place(None, UNKNOWN), None),
+            (place(None, "[jit]"), None),
+            (place(Some("a"), "[jit]"), Some("a")),
+            // The process has ended.
+            (self::place(None, UNKNOWN), Some("a")),
+        ] {
+            assert_eq!(codes.name(key, || place), 20);
+            assert_eq!(codes.places[&key].function.as_deref(), function);
+        }
+    }
+
+    #[test]
+    fn code_that_is_compiled_anew_or_loaded_anew_is_another_one() {
+        for (tgid, module) in [(7, "[jit]"), (0, "[nft]"), (0, "[bpf]")] {
+            let mut codes = Codes::default();
+            let key = (tgid, 0x1000, 20);
+            let mut name = |function| codes.name(key, || place(Some(function), module));
+            assert_eq!([name("a"), name("b"), name("b"), name("a")], [20, 21, 21, 22]);
+            let names = [20, 21, 22].map(|at| codes.places[&(tgid, 0x1000, at)].function.clone());
+            assert_eq!(names.map(Option::unwrap), ["a", "b", "a"].map(Into::into));
+            codes.keep(&[(tgid, 0x1000, 21)].into());
+            assert!(codes.replaced.is_empty() && codes.places.len() == 1);
+        }
     }
 }

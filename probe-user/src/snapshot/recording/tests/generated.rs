@@ -316,6 +316,7 @@ fn sampled_events(samples: u64) -> SampledReading {
         tgid,
         event,
         page: false,
+        image: samples,
     };
     let at = AddressCounts {
         samples,
