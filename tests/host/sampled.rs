@@ -92,6 +92,37 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
     assert!((1.8..2.2).contains(&ratio), "{ratio}");
 }
 
+/// The kernel counts a clock at all levels, whatever its samples leave out.
+#[test]
+fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
+    let Some(_machine) = machine() else {
+        return;
+    };
+    let cgroup = TestCgroup::new("levels");
+    let sampling = SamplingConfig {
+        addresses: false,
+        ..config("cpu-clock/period=200000/u,task-clock/period=200000/k")
+    };
+    let mut counting = counting("cpu-clock", sampling);
+    cgroup.load("burn 0 500").finish();
+    let window = counting.window();
+    let sampled = window.sampled.as_ref().unwrap();
+    let stand_for = |event: u8| -> f64 {
+        let all = sampled.usage.values();
+        let all = all.flat_map(|usage| usage.range((event, 0)..=(event, u8::MAX)));
+        all.map(|(_, counts)| counts.counts.operations).sum()
+    };
+    let [user, kernel] = [0, 1].map(stand_for);
+    let time = window.length.as_nanos() as f64 * online_cpus().len() as f64;
+    println!("user {user}, kernel {kernel} of {time} ns");
+    // The load is in user mode, and no moment is both. Samples are late by some microseconds.
+    assert!(user > 3e8 && user + kernel < 1.05 * time);
+    let (samples, _) = of_cgroup(sampled, cgroup.id);
+    let of_load = sampled.usage[&Owner { cgroup: cgroup.id, tgid: 0 }][&(0, 0)];
+    assert_eq!(of_load.counts.operations, 200_000.0 * samples as f64);
+    assert!(sampled.missed.iter().all(|(missed, _)| *missed == 0));
+}
+
 /// Naming what was sampled takes its time within a pull: counts are those of the moment before it.
 #[test]
 fn naming_takes_nothing_from_the_counts_of_a_window() {

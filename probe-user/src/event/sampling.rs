@@ -130,6 +130,13 @@ impl SampledEvent {
         self.counter.type_ == TYPE_SOFTWARE && self.counter.config < 2
     }
 
+    /// Whether its count leaves out the levels that its samples leave out: a clock of the kernel's
+    /// runs on at all of them.
+    #[must_use]
+    pub fn counts_as_it_samples(&self) -> bool {
+        !self.is_clock() || !(self.exclude.user || self.exclude.kernel)
+    }
+
     /// Whether every sample may be some instructions behind the one that caused it.
     #[must_use]
     pub fn skids(&self) -> bool {
@@ -331,6 +338,10 @@ mod tests {
         // The kernel has periods of clocks only.
         let event = one("cpu-clock/freq=1000/").unwrap();
         assert_eq!(event.rate, Rate::Period(1_000_000));
+        // Their counts know no levels.
+        let compared = |text: &str| one(text).unwrap().counts_as_it_samples();
+        assert!(compared("cpu-clock") && compared("page-faults:u") && compared("cycles:k"));
+        assert!(!compared("cpu-clock:u") && !compared("task-clock:k"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use probe_common::{
 
 use super::lifecycle::Ended;
 use crate::{
-    event::sampling::Rate,
+    event::sampling::{Rate, SampledEvent},
     session::{
         Object, Session, SessionError,
         object::EVENT_SAMPLE,
@@ -85,9 +85,14 @@ impl SampleTotals {
     }
 
     /// What each event of a period stands for, by event and CPU.
-    fn factors(&mut self, cpus: &[Vec<SampleCpu>]) -> HashMap<(usize, u32), f64> {
+    fn factors(
+        &mut self,
+        events: &[SampledEvent],
+        cpus: &[Vec<SampleCpu>],
+    ) -> HashMap<(usize, u32), f64> {
         let mut factors = HashMap::new();
-        for (event, of_event) in cpus.iter().enumerate() {
+        let compared = |(event, _): &(usize, _)| events[*event].counts_as_it_samples();
+        for (event, of_event) in cpus.iter().enumerate().filter(compared) {
             for (cpu, now) in (0_u32..).zip(of_event) {
                 let gained = self.gained.get(&(event, cpu)).copied().unwrap_or(0);
                 if gained == 0 && now.samples == 0 {
@@ -280,7 +285,7 @@ impl Sampling {
         let totals = &mut self.totals;
         self.open.iter_mut().for_each(|event| totals.count(event));
         totals.readings += 1;
-        let factors = totals.factors(&cpus);
+        let factors = totals.factors(&self.config.events, &cpus);
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
         for (key, now) in rows {
             let before = totals.last_rows.insert(key, now).unwrap_or_default();

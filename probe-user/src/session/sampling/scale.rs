@@ -2,7 +2,8 @@
 //!
 //! Without a ring buffer nobody is told of samples that the kernel holds back (throttling, or a run
 //! of the program while its CPU is in a bpf(2) call). The count tells: what is due by it and was
-//! not shown is missed, and the samples that were shown stand for it too.
+//! not shown is missed, and the samples that were shown stand for it too. Samples of a clock of one
+//! level (`cpu-clock:u`) are not compared: its count is of all levels.
 
 /// The account of an event on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
