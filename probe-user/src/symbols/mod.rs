@@ -193,7 +193,9 @@ impl Symbols {
 
     fn in_process(&mut self, pid: u32, address: u64, time: Option<u64>) -> Place {
         let mut watched = locked(&self.watched);
-        let Watched { mappings, files } = &mut *watched;
+        let Watched {
+            mappings, files, ..
+        } = &mut *watched;
         let Some(mapped) = mappings.at(pid, address, time) else {
             return Place {
                 function: None,

@@ -168,7 +168,7 @@ mod tests {
             (place(None, "[jit]"), None),
             (place(Some("a"), "[jit]"), Some("a")),
             // The process has ended.
-            (self::place(None, UNKNOWN), Some("a")),
+            (place(None, UNKNOWN), Some("a")),
         ] {
             assert_eq!(codes.name(key, || place), 20);
             assert_eq!(codes.places[&key].function.as_deref(), function);
