@@ -11,7 +11,7 @@ use crate::{
     formula::NoValue,
     join::{Entity, Joined, Spot, SpotCounts},
     snapshot::{SampledCounts, SampledHealth},
-    window::{Gained, SampledUsage, SampledWindow, float},
+    window::{Gained, LiveTime, SampledUsage, SampledWindow, float},
 };
 
 /// The metrics of sampled events: their indices in a report.
@@ -59,20 +59,28 @@ impl<'a> SampledEvents<'a> {
                 0 => continue,
                 samples => everyone.counts.operations / float(samples),
             };
-            let counter = |counts: &SampledCounts, start| Counter {
+            let counter = |counts: &SampledCounts, start, time: Option<LiveTime>| Counter {
                 start,
                 raw: counts.counts.samples,
-                estimate: of_samples(match counts.counts.samples {
-                    0 => statistics::nothing(each),
-                    _ => statistics::count(counts.counts.operations, counts.counts.variance),
-                }),
-                time: None,
+                estimate: Estimate {
+                    live: time.map_or(1.0, LiveTime::live),
+                    ..of_samples(match counts.counts.samples {
+                        0 => statistics::nothing(each),
+                        _ => statistics::count(counts.counts.operations, counts.counts.variance),
+                    })
+                },
+                time,
             };
+            let time = self.window.took_turns(event.into());
             let value = match delta.counts.samples {
                 0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
-                _ => Ok(Value::Counter(counter(&delta, report.start))),
+                0 if time.is_some_and(|time| time.running == 0) => {
+                    let name = self.window.events[usize::from(event)].name.clone();
+                    Err(Reason::NoValue(NoValue::NeverRan(name)))
+                }
+                _ => Ok(Value::Counter(counter(&delta, report.start, time))),
             };
-            let total = (total.counts.samples > 0).then(|| counter(&total, row.since));
+            let total = (total.counts.samples > 0).then(|| counter(&total, row.since, None));
             let ids = [subject, *metric, self.attributes];
             report.push(ids, value, total);
         }

@@ -94,8 +94,14 @@ pub struct SampledHealth {
     pub period: Option<u64>,
     /// Samples per second and CPU that the kernel aims at, where it does.
     pub frequency: Option<u64>,
-    /// What the event itself counted.
+    /// What the event itself counted, on all CPUs; not scaled.
     pub counted: u64,
+    /// Nanoseconds for which it was enabled, on all CPUs.
+    #[serde(default)]
+    pub enabled: u64,
+    /// Nanoseconds of these for which it was on the PMU.
+    #[serde(default)]
+    pub running: u64,
     /// Samples that were due by that count and that no program was shown: the kernel held them
     /// back, or the CPU was in a bpf(2) call.
     pub missed: u64,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Gained, Owner, Sum};
+use super::{Gained, LiveTime, Owner, Sum};
 use crate::snapshot::{
     AddressCounts, CodeKey, Place, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
 };
@@ -10,6 +10,15 @@ use crate::snapshot::{
 /// Samples of one owner, by the index of the event and the
 /// [`DataSource`](probe_common::sample::DataSource).
 pub type SampledUsage = BTreeMap<(u8, u8), SampledCounts>;
+
+/// What a sampled event itself did, on all CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventGain {
+    /// What it counted; not scaled.
+    pub counted: u64,
+    /// The time in which it did.
+    pub time: LiveTime,
+}
 
 /// What was sampled between two snapshots.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +35,8 @@ pub struct SampledWindow {
     pub events: Vec<SampledHealth>,
     /// Samples of each event that were missed in this window, and those that were due.
     pub missed: Vec<(u64, u64)>,
+    /// What each event itself did in this window.
+    pub events_gained: Vec<EventGain>,
 }
 
 impl SampledWindow {
@@ -53,8 +64,15 @@ impl SampledWindow {
             addresses: addresses(before, now),
             places: now.places.clone(),
             missed: missed(&before.events, &now.events),
+            events_gained: events_gained(&before.events, &now.events),
             events: now.events.clone(),
         })
+    }
+
+    /// The time of an event that was not on the PMU all the time, since others took turns with it.
+    pub(crate) fn took_turns(&self, event: usize) -> Option<LiveTime> {
+        let gained = self.events_gained.get(event)?;
+        (gained.time.running < gained.time.enabled).then_some(gained.time)
     }
 }
 
@@ -75,6 +93,18 @@ fn missed(before: &[SampledHealth], now: &[SampledHealth]) -> Vec<(u64, u64)> {
         let missed = now.missed.saturating_sub(before.missed);
         let taken = now.sum.samples.saturating_sub(before.sum.samples);
         (missed, missed + taken)
+    });
+    gained.collect()
+}
+
+fn events_gained(before: &[SampledHealth], now: &[SampledHealth]) -> Vec<EventGain> {
+    let pairs = now.iter().zip(before);
+    let gained = pairs.map(|(now, before)| EventGain {
+        counted: now.counted.saturating_sub(before.counted),
+        time: LiveTime {
+            enabled: now.enabled.saturating_sub(before.enabled),
+            running: now.running.saturating_sub(before.running),
+        },
     });
     gained.collect()
 }

@@ -17,7 +17,7 @@ use crate::{
     session::{
         Object, Session, SessionError,
         object::EVENT_SAMPLE,
-        sampling::{OpenEvent, Sampling, Scale},
+        sampling::{Gain, OpenEvent, Sampling, Scale},
     },
     snapshot::{
         AddressCounts, CodeKey, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts, SampledHealth,
@@ -43,10 +43,10 @@ pub(crate) struct SampleTotals {
     cpus: Vec<Vec<SampleCpu>>,
     /// By event and CPU.
     scales: HashMap<(usize, u32), Scale>,
-    /// What events counted since the last reading.
-    gained: HashMap<(usize, u32), u64>,
-    /// What they counted since the session began.
-    counted: Vec<u64>,
+    /// What events did since the last reading.
+    gained: HashMap<(usize, u32), Gain>,
+    /// What they did since the session began, on all CPUs.
+    counted: Vec<Gain>,
     pushed_out: Vec<u64>,
     /// Keys of rows whose owner ended: the next snapshot is their last.
     ended: HashSet<SampledKey>,
@@ -68,7 +68,7 @@ impl SampleTotals {
             cpus: vec![Vec::new(); events],
             scales: HashMap::new(),
             gained: HashMap::new(),
-            counted: vec![0; events],
+            counted: vec![Gain::default(); events],
             pushed_out: vec![0; events],
             ended: HashSet::new(),
             readings: 0,
@@ -80,8 +80,9 @@ impl SampleTotals {
     /// Takes in what an event counted.
     pub(crate) fn count(&mut self, event: &mut OpenEvent) {
         let gained = event.gained();
-        self.counted[event.event] += gained;
-        *self.gained.entry((event.event, event.cpu)).or_default() += gained;
+        self.counted[event.event].add(&gained);
+        let of_cpu = self.gained.entry((event.event, event.cpu)).or_default();
+        of_cpu.add(&gained);
     }
 
     /// What each event of a period stands for, by event and CPU.
@@ -94,8 +95,8 @@ impl SampleTotals {
         let compared = |(event, _): &(usize, _)| events[*event].counts_as_it_samples();
         for (event, of_event) in cpus.iter().enumerate().filter(compared) {
             for (cpu, now) in (0_u32..).zip(of_event) {
-                let gained = self.gained.get(&(event, cpu)).copied().unwrap_or(0);
-                if gained == 0 && now.samples == 0 {
+                let gained = self.gained.get(&(event, cpu)).copied().unwrap_or_default();
+                if gained.counted == 0 && now.samples == 0 {
                     continue;
                 }
                 let before = self.cpus[event].get(cpu as usize);
@@ -103,7 +104,9 @@ impl SampleTotals {
                 let samples = now.samples - before.samples;
                 let periods = now.periods.wrapping_sub(before.periods);
                 let scale = self.scales.entry((event, cpu)).or_default();
-                factors.insert((event, cpu), scale.factor(gained, samples, periods));
+                let factor = scale.factor(gained.counted, samples, periods);
+                // What it would have counted had it been on the PMU all the time.
+                factors.insert((event, cpu), factor * gained.scale());
             }
         }
         self.gained.clear();
@@ -391,7 +394,9 @@ impl Sampling {
                 skids: event.skids(),
                 period,
                 frequency,
-                counted: totals.counted[at],
+                counted: totals.counted[at].counted,
+                enabled: totals.counted[at].enabled,
+                running: totals.counted[at].running,
                 missed: scales.map(|(_, scale)| scale.missed).sum(),
                 sum,
                 pushed_out: totals.pushed_out[at],
@@ -408,6 +413,30 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// An event that was on the PMU for a fifth of the time counted and was sampled for that time
+    /// alone.
+    #[test]
+    fn what_took_turns_stands_for_the_whole_time() {
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/spr");
+        let pmus = crate::machine::Pmus::read(std::path::Path::new(fixture)).unwrap();
+        let events = crate::event::sampling::sampled("cycles/period=1000/", &pmus, None).unwrap();
+        let mut totals = SampleTotals::new(1);
+        let gain = Gain {
+            counted: 20_000,
+            enabled: 500,
+            running: 100,
+        };
+        totals.gained.insert((0, 0), gain);
+        let cpu = SampleCpu {
+            samples: 20,
+            periods: 20_000,
+            ..SampleCpu::ZERO
+        };
+        let factors = totals.factors(&events, &[vec![cpu]]);
+        assert_eq!(factors, [((0, 0), 5.0)].into());
+        assert_eq!(totals.scales[&(0, 0)].missed, 0);
+    }
 
     proptest! {
         /// Who has most samples stays, half of the room is used, and all else is counted.

@@ -101,14 +101,52 @@ pub(crate) struct OpenEvent {
     fd: OwnedFd,
     /// What it had counted when it was read last.
     pub(crate) counted: u64,
+    /// Nanoseconds of [`perf::Reading`], as of that time.
+    enabled: u64,
+    running: u64,
+}
+
+/// What an event did on a CPU between two readings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gain {
+    /// Not scaled.
+    pub(crate) counted: u64,
+    /// Nanoseconds for which it was enabled.
+    pub(crate) enabled: u64,
+    /// Nanoseconds for which it was on the PMU.
+    pub(crate) running: u64,
+}
+
+impl Gain {
+    pub(crate) const fn add(&mut self, other: &Self) {
+        self.counted += other.counted;
+        self.enabled += other.enabled;
+        self.running += other.running;
+    }
+
+    /// What each event that was counted stands for, where others took turns with it on the PMU.
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds between two readings")]
+    pub(crate) fn scale(&self) -> f64 {
+        match self.running {
+            0 => 1.0,
+            running => self.enabled.max(running) as f64 / running as f64,
+        }
+    }
 }
 
 impl OpenEvent {
-    /// What it counted since it was read last. Of an event whose CPU is gone that is nothing.
-    pub(crate) fn gained(&mut self) -> u64 {
-        let now = perf::read(self.fd.as_fd()).map_or(self.counted, |reading| reading.count);
-        let gained = now.saturating_sub(self.counted);
-        self.counted = now;
+    /// What it did since it was read last. Of an event whose CPU is gone that is nothing.
+    pub(crate) fn gained(&mut self) -> Gain {
+        let Ok(now) = perf::read(self.fd.as_fd()) else {
+            return Gain::default();
+        };
+        let gained = Gain {
+            counted: now.count.saturating_sub(self.counted),
+            enabled: now.enabled.saturating_sub(self.enabled),
+            running: now.running.saturating_sub(self.running),
+        };
+        self.counted = now.count;
+        (self.enabled, self.running) = (now.enabled, now.running);
         gained
     }
 }
@@ -167,6 +205,8 @@ impl Sampling {
                 _link: link,
                 fd,
                 counted: 0,
+                enabled: 0,
+                running: 0,
             });
         }
         Ok(())
