@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use super::{
     Attributes, Cell, Counter, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject,
-    Table, Value, spe::of_samples, statistics,
+    Table, Value,
+    spe::of_samples,
+    statistics::{self, Interval},
 };
 use crate::{
     formula::NoValue,
@@ -53,36 +55,62 @@ impl<'a> SampledEvents<'a> {
     ) {
         for (event, metric) in (0_u8..).zip(&self.metrics) {
             let (delta, total) = (of_event(&row.delta, event), of_event(&row.total, event));
-            // What a sample that was not taken would have stood for.
-            let everyone = of_event(&self.window.total.total, event);
-            let each = match everyone.counts.samples {
-                0 => continue,
-                samples => everyone.counts.operations / float(samples),
-            };
-            let counter = |counts: &SampledCounts, start, time: Option<LiveTime>| Counter {
+            let counter = |samples, interval, start, time: Option<LiveTime>| Counter {
                 start,
-                raw: counts.counts.samples,
+                raw: samples,
                 estimate: Estimate {
                     live: time.map_or(1.0, LiveTime::live),
-                    ..of_samples(match counts.counts.samples {
-                        0 => statistics::nothing(each),
-                        _ => statistics::count(counts.counts.operations, counts.counts.variance),
-                    })
+                    ..of_samples(interval)
                 },
                 time,
             };
-            let time = self.window.took_turns(event.into());
-            let value = match delta.counts.samples {
-                0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
-                0 if time.is_some_and(|time| time.running == 0) => {
-                    let name = self.window.events[usize::from(event)].name.clone();
-                    Err(Reason::NoValue(NoValue::NeverRan(name)))
-                }
-                _ => Ok(Value::Counter(counter(&delta, report.start, time))),
+            let all = |of: &SampledCounts| {
+                statistics::count(of.counts.operations, of.counts.variance)
             };
-            let total = (total.counts.samples > 0).then(|| counter(&total, row.since, None));
+            let time = self.window.took_turns(event.into());
+            let estimate = match delta.counts.samples {
+                0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
+                0 => self.none(event),
+                _ => Ok(all(&delta)),
+            };
+            let value = estimate.map(|estimate| {
+                let samples = delta.counts.samples;
+                Value::Counter(counter(samples, estimate, report.start, time))
+            });
+            let total = (total.counts.samples > 0)
+                .then(|| counter(total.counts.samples, all(&total), row.since, None));
             let ids = [subject, *metric, self.attributes];
             report.push(ids, value, total);
+        }
+    }
+}
+
+impl SampledEvents<'_> {
+    /// The events of an owner of whom no sample was taken in the window.
+    fn none(&self, event: u8) -> Result<Interval, Reason> {
+        let at = usize::from(event);
+        let health = &self.window.events[at];
+        let turns = self.window.took_turns(at);
+        if turns.is_some_and(|turns| turns.running == 0) {
+            return Err(Reason::NoValue(NoValue::NeverRan(health.name.clone())));
+        }
+        let everyone = of_event(&self.window.total.total, event).counts;
+        if everyone.samples > 0 {
+            // What one would have stood for.
+            let each = everyone.operations / float(everyone.samples);
+            return Ok(statistics::nothing(each));
+        }
+        let gained = self.window.events_gained.get(at).copied();
+        let counted = float(gained.unwrap_or_default().counted);
+        match health.period {
+            // Nothing tells a machine without such events from a PMU that does not count them.
+            _ if counted <= 0.0 => Err(Reason::NotMeasured),
+            Some(period) => Ok(statistics::nothing(float(period))),
+            // All of them may be this owner's.
+            None => Ok(Interval {
+                high: counted / turns.map_or(1.0, LiveTime::live),
+                ..statistics::nothing(0.0)
+            }),
         }
     }
 }
@@ -219,7 +247,7 @@ fn build_id(spot: &Spot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::SpeCounts;
+    use crate::{snapshot::SpeCounts, window::EventGain};
 
     fn counts(samples: u64) -> SampledCounts {
         SampledCounts {
@@ -231,6 +259,44 @@ mod tests {
                 ..SpeCounts::default()
             },
         }
+    }
+
+    #[test]
+    fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
+        let none = |period, counted, [enabled, running]: [u64; 2], samples| {
+            let mut window = SampledWindow {
+                events: vec![SampledHealth {
+                    name: "cycles".to_owned(),
+                    period,
+                    ..SampledHealth::default()
+                }],
+                events_gained: vec![EventGain {
+                    counted,
+                    time: LiveTime { enabled, running },
+                }],
+                ..SampledWindow::default()
+            };
+            if samples > 0 {
+                let before = counts(samples);
+                window.total.total.insert((0, 0), before);
+            }
+            let events = SampledEvents {
+                window: &window,
+                metrics: Vec::new(),
+                attributes: 0,
+            };
+            events.none(0).map(|none| (none.value, none.high))
+        };
+        let one = statistics::none();
+        assert_eq!(none(Some(500), 7, [9, 9], 0), Ok((0.0, 500.0 * one)));
+        assert_eq!(none(None, 7, [9, 9], 0), Ok((0.0, 7.0)));
+        // On the PMU for half of the time.
+        assert_eq!(none(None, 7, [10, 5], 0), Ok((0.0, 14.0)));
+        // Of those that were taken each stands for 1,000.
+        assert_eq!(none(None, 7, [9, 9], 3), Ok((0.0, 1000.0 * one)));
+        assert_eq!(none(Some(500), 0, [9, 9], 0), Err(Reason::NotMeasured));
+        let never = NoValue::NeverRan("cycles".to_owned());
+        assert_eq!(none(Some(500), 0, [9, 0], 3), Err(Reason::NoValue(never)));
     }
 
     #[test]
