@@ -223,6 +223,10 @@ fn share(at: SpotCounts, kept: u64, of_entity: &SampledCounts) -> Option<Estimat
         0 => float(samples),
         _ => whole.effective(whole.operations),
     };
+    // As independent as the whole row's, but no more than those that are there: one sample of a long
+    // period says less than its part.
+    let part = float(at.periods) / float(periods.max(1));
+    let n = if part > 0.0 { n.min(float(at.samples) / part) } else { n };
     let mut share = statistics::share(float(at.periods), float(periods), n)?;
     let lost = float(samples - kept) / float(samples.max(1));
     share.high = (share.high + lost).min(1.0);
@@ -316,6 +320,25 @@ mod tests {
         let (same, wider) = share(at, 80, &counts(100)).unwrap().interval.unwrap();
         assert!((same - low).abs() < 1e-12 && (wider - high - 0.2).abs() < 1e-12);
         assert_eq!(share(SpotCounts::default(), 0, &counts(0)), None);
+    }
+
+    /// 400 samples of a period of 1,000, and one of 70,000 that is in a function of its own.
+    #[test]
+    fn one_heavy_sample_is_one() {
+        let mut row = counts(400);
+        row.periods += 70_000;
+        row.counts.samples += 1;
+        row.counts.operations += 70_000.0;
+        row.counts.variance += 70_000.0 * 70_000.0;
+        let heavy = SpotCounts {
+            samples: 1,
+            periods: 70_000,
+        };
+        let share = share(heavy, 401, &row).unwrap();
+        let (low, high) = share.interval.unwrap();
+        println!("{share:?}");
+        // It may as well have been twice there, or hardly ever: a Poisson count of 1 has 0.03 to 5.6.
+        assert!(low < 0.2 * share.value && high > 3.0 * share.value);
     }
 
     #[test]
