@@ -230,7 +230,8 @@ fn places(
         },
         event: event as u8,
         page,
-        generation: generation as u16,
+        cpu: cpu() as u16,
+        generation,
     };
     let address = instruction(ctx);
     own.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key(address, 0), period));
@@ -263,7 +264,7 @@ fn add_to(table: &HashMap<AddressKey, AddressRow>, key: &AddressKey, period: u64
         periods: period,
         first: now(),
     };
-    // Another CPU may add the same address meanwhile.
+    // Another sample of this CPU may have added it meanwhile, where these programs nest.
     table.insert(key, first, u64::from(BPF_NOEXIST)).is_ok() || add_known(table, key, period)
 }
 

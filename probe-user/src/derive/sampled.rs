@@ -189,7 +189,7 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
         let here: u64 = spots.iter().map(|(_, counts)| counts.samples).sum();
         kept += here;
         all += of_entity.counts.samples.max(here);
-        spots.sort_by_key(|(spot, counts)| (std::cmp::Reverse(counts.periods), *spot));
+        spots.sort_by(|a, b| b.1.events.total_cmp(&a.1.events).then(a.0.cmp(b.0)));
         for (spot, counts) in spots.into_iter().take(shown) {
             let share = share(*counts, here, &of_entity);
             let mut row = vec![
@@ -218,16 +218,16 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
 fn share(at: SpotCounts, kept: u64, of_entity: &SampledCounts) -> Option<Estimate> {
     let whole = of_entity.counts;
     let samples = whole.samples.max(kept);
-    let periods = of_entity.periods.max(at.periods);
+    let events = whole.operations.max(at.events);
     let n = match whole.samples {
         0 => float(samples),
         _ => whole.effective(whole.operations),
     };
     // As independent as the whole row's, but no more than those that are there: one sample of a long
     // period says less than its part.
-    let part = float(at.periods) / float(periods.max(1));
+    let part = at.events / events;
     let n = if part > 0.0 { n.min(float(at.samples) / part) } else { n };
-    let mut share = statistics::share(float(at.periods), float(periods), n)?;
+    let mut share = statistics::share(at.events, events, n)?;
     let lost = float(samples - kept) / float(samples.max(1));
     share.high = (share.high + lost).min(1.0);
     Some(of_samples(share))
@@ -307,7 +307,7 @@ mod tests {
     fn what_was_not_kept_widens_the_upper_end() {
         let at = SpotCounts {
             samples: 40,
-            periods: 40_000,
+            events: 40_000.0,
         };
         let whole = share(at, 100, &counts(100)).unwrap();
         assert!((whole.value - 0.4).abs() < 1e-12);
@@ -332,7 +332,7 @@ mod tests {
         row.counts.variance += 70_000.0 * 70_000.0;
         let heavy = SpotCounts {
             samples: 1,
-            periods: 70_000,
+            events: 70_000.0,
         };
         let share = share(heavy, 401, &row).unwrap();
         let (low, high) = share.interval.unwrap();

@@ -31,12 +31,12 @@ pub struct Spot {
 }
 
 /// Samples at a spot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SpotCounts {
     /// Samples.
     pub samples: u64,
-    /// The sum of their periods.
-    pub periods: u64,
+    /// What they stand for.
+    pub events: f64,
 }
 
 /// All spots of a window; who is not shown is left out.
@@ -53,7 +53,7 @@ pub(super) fn by_owner(window: &SampledWindow, naming: &Naming) -> BTreeMap<Spot
         let place = window.places.get(&key.place()).filter(|_| !key.page);
         let sum = spots.entry(Spot::of(entity, key, place)).or_default();
         sum.samples += counts.samples;
-        sum.periods = sum.periods.wrapping_add(counts.periods);
+        sum.events += counts.events;
     }
     spots
 }

@@ -55,12 +55,15 @@ pub struct SampledCounts {
 }
 
 /// Samples at an address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AddressCounts {
     /// Samples.
     pub samples: u64,
-    /// The sum of their periods.
+    /// The sum of their periods, as the kernel says.
     pub periods: u64,
+    /// The same scaled by what the event counted on the CPU of each.
+    #[serde(default)]
+    pub events: f64,
     /// Number of the reading that found the address first, or first again after it was pushed out.
     pub made: u64,
 }
@@ -184,6 +187,7 @@ impl AddressCounts {
         Self {
             samples: self.samples.saturating_sub(before.samples),
             periods: self.periods.saturating_sub(before.periods),
+            events: (self.events - before.events).max(0.0),
             made: 0,
         }
     }
@@ -227,6 +231,7 @@ mod tests {
         let row = |samples, made| AddressCounts {
             samples,
             periods: 10 * samples,
+            events: 20.0 * samples as f64,
             made,
         };
         assert_eq!(row(9, 1).since(Some(&row(4, 1))), row(5, 0));

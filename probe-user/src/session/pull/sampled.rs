@@ -26,7 +26,7 @@ use crate::{
     sys::clock::{nanos, now},
 };
 
-/// Instructions that are kept from reading to reading, and data pages: 64 bytes each.
+/// Instructions that are kept from reading to reading, and data pages: 80 bytes each.
 const MAX_ADDRESSES: usize = 65_536;
 
 /// Rows that are kept apart between two snapshots; processes that ended are summed beyond that.
@@ -128,7 +128,9 @@ impl SampleTotals {
         row.add(&gained);
     }
 
-    fn add_address(&mut self, key: &AddressKey, now: AddressRow, image: u64) {
+    #[expect(clippy::cast_precision_loss, reason = "periods between two readings")]
+    /// Adds what the kernel's row of an address gained since it was read last.
+    fn add_address(&mut self, key: &AddressKey, now: AddressRow, image: u64, factor: f64) {
         let before = self.last_addresses.insert(*key, now).unwrap_or_default();
         let made = self.readings;
         let address = SampledAddress {
@@ -144,7 +146,9 @@ impl SampleTotals {
             ..AddressCounts::default()
         });
         counts.samples += now.samples.saturating_sub(before.samples);
-        counts.periods += now.periods.saturating_sub(before.periods);
+        let periods = now.periods.saturating_sub(before.periods);
+        counts.periods += periods;
+        counts.events += periods as f64 * factor;
     }
 
     /// Drops the instructions, or the data pages, with the fewest samples where there are too many.
@@ -319,14 +323,13 @@ impl Sampling {
                 totals.add(sampled, &before, &now.overflow, factor);
             }
         }
-        #[expect(clippy::cast_possible_truncation, reason = "as the program stores it")]
-        let generation = self.generation as u16;
         let images = self.names.as_mut();
         let images = images.map(|names| names.name(&addresses, moment));
         for (at, (key, now)) in addresses.into_iter().enumerate() {
             let image = images.as_ref().map_or(0, |images| images[at]);
-            totals.add_address(&key, now, image);
-            if key.generation != generation {
+            let factor = factor(usize::from(key.event), u32::from(key.cpu));
+            totals.add_address(&key, now, image, factor);
+            if key.generation != self.generation {
                 let table = match key.page {
                     0 => &object.maps.sample_addresses,
                     _ => &object.maps.sample_pages,
@@ -438,6 +441,34 @@ mod tests {
         assert_eq!(totals.scales[&(0, 0)].missed, 0);
     }
 
+    /// Samples of one CPU were missed, those of the other were not.
+    #[test]
+    fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
+        let mut totals = SampleTotals::new(1);
+        let key = |cpu| AddressKey {
+            cgroup: CgroupId(7),
+            address: 0x1000,
+            tgid: 3,
+            event: 0,
+            page: 0,
+            cpu,
+            generation: 1,
+        };
+        let row = |samples| AddressRow {
+            samples,
+            periods: 1000 * samples,
+            ..AddressRow::ZERO
+        };
+        totals.add_address(&key(0), row(10), 0, 3.0);
+        totals.add_address(&key(1), row(10), 0, 1.0);
+        // Later none is missed.
+        totals.add_address(&key(0), row(14), 0, 1.0);
+        let all: Vec<_> = totals.addresses.values().collect();
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].samples, all[0].periods), (24, 24_000));
+        assert_eq!(all[0].events, 44_000.0);
+    }
+
     proptest! {
         /// Who has most samples stays, half of the room is used, and all else is counted.
         #[test]
@@ -457,7 +488,11 @@ mod tests {
                     page,
                     image: 0,
                 };
-                let counts = AddressCounts { samples: *samples, periods: 0, made: 1 };
+                let counts = AddressCounts {
+                    samples: *samples,
+                    made: 1,
+                    ..AddressCounts::default()
+                };
                 totals.addresses.insert(key, counts);
             }
             prop_assert!(!totals.push_out(true, ROOM));

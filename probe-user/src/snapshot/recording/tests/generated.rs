@@ -321,6 +321,7 @@ fn sampled_events(samples: u64) -> SampledReading {
     let at = AddressCounts {
         samples,
         periods: samples,
+        events: samples as f64,
         made: 1,
     };
     let place = Place {
