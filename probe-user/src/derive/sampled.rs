@@ -173,7 +173,13 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
         rows: Vec::new(),
         counts: Vec::new(),
     };
-    let (mut all, mut kept) = (0, 0);
+    let mut kept = 0;
+    // Of rows without an address in the table too.
+    let all: u64 = rows
+        .iter()
+        .flat_map(|(_, row)| row.delta.values())
+        .map(|counts| counts.counts.samples)
+        .sum();
     let mut sorted: Vec<_> = groups
         .into_iter()
         .map(|((event, entity), spots)| {
@@ -186,9 +192,11 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
         a.0.cmp(&b.0).then(events(&b.2).total_cmp(&events(&a.2)))
     });
     for (event, entity, of_entity, mut spots) in sorted {
-        let here: u64 = spots.iter().map(|(_, counts)| counts.samples).sum();
-        kept += here;
-        all += of_entity.counts.samples.max(here);
+        let here = SpotCounts {
+            samples: spots.iter().map(|(_, counts)| counts.samples).sum(),
+            events: spots.iter().map(|(_, counts)| counts.events).sum(),
+        };
+        kept += here.samples;
         spots.sort_by(|a, b| b.1.events.total_cmp(&a.1.events).then(a.0.cmp(b.0)));
         for (spot, counts) in spots.into_iter().take(shown) {
             let share = share(*counts, here, &of_entity);
@@ -207,18 +215,18 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
         }
     }
     if !page {
-        table.counts = vec![("hot_samples", all), ("hot_samples_kept", kept)];
+        table.counts = vec![("hot_samples", all.max(kept)), ("hot_samples_kept", kept)];
     }
     Some(table)
 }
 
-/// The share of a row's events that samples at one of its addresses stand for. `kept` of the row's
-/// samples have an address in the table: any other may have been there too, which the upper end
-/// says.
-fn share(at: SpotCounts, kept: u64, of_entity: &SampledCounts) -> Option<Estimate> {
+/// The share of a row's events that samples at one of its addresses stand for. Those of the row that
+/// have an address in the table are `kept`: any other may have been there too, which the upper end
+/// says. They are more than the row's own where samples found no room in the map of rows.
+fn share(at: SpotCounts, kept: SpotCounts, of_entity: &SampledCounts) -> Option<Estimate> {
     let whole = of_entity.counts;
-    let samples = whole.samples.max(kept);
-    let events = whole.operations.max(at.events);
+    let samples = whole.samples.max(kept.samples);
+    let events = whole.operations.max(kept.events);
     let n = match whole.samples {
         0 => float(samples),
         _ => whole.effective(whole.operations),
@@ -228,7 +236,7 @@ fn share(at: SpotCounts, kept: u64, of_entity: &SampledCounts) -> Option<Estimat
     let part = at.events / events;
     let n = if part > 0.0 { n.min(float(at.samples) / part) } else { n };
     let mut share = statistics::share(at.events, events, n)?;
-    let lost = float(samples - kept) / float(samples.max(1));
+    let lost = float(samples - kept.samples) / float(samples.max(1));
     share.high = (share.high + lost).min(1.0);
     Some(of_samples(share))
 }
@@ -309,7 +317,11 @@ mod tests {
             samples: 40,
             events: 40_000.0,
         };
-        let whole = share(at, 100, &counts(100)).unwrap();
+        let kept = |samples| SpotCounts {
+            samples,
+            events: 1000.0 * float(samples),
+        };
+        let whole = share(at, kept(100), &counts(100)).unwrap();
         assert!((whole.value - 0.4).abs() < 1e-12);
         let (low, high) = whole.interval.unwrap();
         assert!(
@@ -317,9 +329,13 @@ mod tests {
             "{low} {high}"
         );
         // 20 of its 100 samples have no address.
-        let (same, wider) = share(at, 80, &counts(100)).unwrap().interval.unwrap();
+        let (same, wider) = share(at, kept(80), &counts(100)).unwrap().interval.unwrap();
         assert!((same - low).abs() < 1e-12 && (wider - high - 0.2).abs() < 1e-12);
-        assert_eq!(share(SpotCounts::default(), 0, &counts(0)), None);
+        assert_eq!(share(SpotCounts::default(), kept(0), &counts(0)), None);
+        // The row itself has 20 of 100 samples: the others found no room there.
+        let shares = [40, 60].map(|samples| share(kept(samples), kept(100), &counts(20)));
+        let sum: f64 = shares.into_iter().map(|share| share.unwrap().value).sum();
+        assert!((sum - 1.0).abs() < 1e-12, "{sum}");
     }
 
     /// 400 samples of a period of 1,000, and one of 70,000 that is in a function of its own.
@@ -334,7 +350,11 @@ mod tests {
             samples: 1,
             events: 70_000.0,
         };
-        let share = share(heavy, 401, &row).unwrap();
+        let kept = SpotCounts {
+            samples: 401,
+            events: 470_000.0,
+        };
+        let share = share(heavy, kept, &row).unwrap();
         let (low, high) = share.interval.unwrap();
         println!("{share:?}");
         // It may as well have been twice there, or hardly ever: a Poisson count of 1 has 0.03 to 5.6.
