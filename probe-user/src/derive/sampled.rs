@@ -131,8 +131,8 @@ pub(super) fn missed(window: &SampledWindow) -> Vec<String> {
     let lines = missed.map(|(event, (missed, due))| {
         let SampledHealth { name, .. } = event;
         format!(
-            "{name}: {missed} of {due} samples were missed, as the kernel held them back; those \
-             that were taken stand for what the event counted"
+            "{name}: {missed} of {due} samples were due by the event's count and were not taken; \
+             those that were stand for them too"
         )
     });
     lines.collect()
@@ -374,6 +374,6 @@ mod tests {
         };
         let lines = missed(&window);
         assert_eq!(lines.len(), 1);
-        assert!(lines[0].starts_with("cpu-clock: 20 of 200 samples were missed"));
+        assert!(lines[0].starts_with("cpu-clock: 20 of 200 samples were due"));
     }
 }

@@ -105,8 +105,8 @@ pub struct SampledHealth {
     /// Nanoseconds of these for which it was on the PMU.
     #[serde(default)]
     pub running: u64,
-    /// Samples that were due by that count and that no program was shown: the kernel held them
-    /// back, or the CPU was in a bpf(2) call.
+    /// Of a fixed period: samples that were due by that count and that no program was shown. The
+    /// kernel held them back, or the CPU was in a bpf(2) call.
     pub missed: u64,
     /// What the programs say.
     pub sum: SampleCpu,

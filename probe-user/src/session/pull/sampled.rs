@@ -104,7 +104,8 @@ impl SampleTotals {
                 let samples = now.samples - before.samples;
                 let periods = now.periods.wrapping_sub(before.periods);
                 let scale = self.scales.entry((event, cpu)).or_default();
-                let factor = scale.factor(gained.counted, samples, periods);
+                let fixed = matches!(events[event].rate, Rate::Period(_));
+                let factor = scale.factor(gained.counted, (samples, periods), fixed);
                 // What it would have counted had it been on the PMU all the time.
                 factors.insert((event, cpu), factor * gained.scale());
             }
