@@ -68,14 +68,19 @@ impl<'a> SampledEvents<'a> {
                 statistics::count(of.counts.operations, of.counts.variance)
             };
             let time = self.window.took_turns(event.into());
+            let limited = self.window.was_limited(event.into());
             let estimate = match delta.counts.samples {
                 0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
+                0 if limited => Err(Reason::NotMeasured),
                 0 => self.none(event),
                 _ => Ok(all(&delta)),
             };
             let value = estimate.map(|estimate| {
-                let samples = delta.counts.samples;
-                Value::Counter(counter(samples, estimate, report.start, time))
+                let mut counter = counter(delta.counts.samples, estimate, report.start, time);
+                if limited {
+                    counter.estimate.interval = None;
+                }
+                Value::Counter(counter)
             });
             let total = (total.counts.samples > 0)
                 .then(|| counter(total.counts.samples, all(&total), row.since, None));
@@ -124,7 +129,8 @@ fn of_event(usage: &SampledUsage, event: u8) -> SampledCounts {
     sum
 }
 
-/// A warning for each event of which samples were missed in a window: more than one in a hundred.
+/// A warning for each event of which samples were missed in a window, more than one in a hundred,
+/// and for each that the kernel may have stopped.
 pub(super) fn missed(window: &SampledWindow) -> Vec<String> {
     let events = window.events.iter().zip(&window.missed);
     let missed = events.filter(|(_, (missed, due))| missed * 100 > *due);
@@ -135,7 +141,17 @@ pub(super) fn missed(window: &SampledWindow) -> Vec<String> {
              those that were stand for them too"
         )
     });
-    lines.collect()
+    let limited = window.events.iter().enumerate();
+    let limited = limited.filter(|(at, _)| window.was_limited(*at));
+    let limits = limited.map(|(_, event)| {
+        format!(
+            "{}: on some CPU its samples came near kernel.perf_event_max_sample_rate, at which the \
+             kernel stops a counter until its next tick: its values may be too small, and have no \
+             interval; sample less often",
+            event.name
+        )
+    });
+    lines.chain(limits).collect()
 }
 
 /// The columns of instructions, and of data pages.
@@ -199,7 +215,12 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
         kept += here.samples;
         spots.sort_by(|a, b| b.1.events.total_cmp(&a.1.events).then(a.0.cmp(b.0)));
         for (spot, counts) in spots.into_iter().take(shown) {
-            let share = share(*counts, here, &of_entity);
+            let mut share = share(*counts, here, &of_entity);
+            if let Some(share) = &mut share
+                && window.was_limited(event.into())
+            {
+                share.interval = None;
+            }
             let mut row = vec![
                 Cell::Owner(Subject::Entity(entity.clone())),
                 Cell::Text(window.events[usize::from(event)].name.clone()),
@@ -285,6 +306,7 @@ mod tests {
                 events_gained: vec![EventGain {
                     counted,
                     time: LiveTime { enabled, running },
+                    limited: false,
                 }],
                 ..SampledWindow::default()
             };
@@ -375,5 +397,17 @@ mod tests {
         let lines = missed(&window);
         assert_eq!(lines.len(), 1);
         assert!(lines[0].starts_with("cpu-clock: 20 of 200 samples were due"));
+        // Its counter may have stood still.
+        let limited = EventGain {
+            limited: true,
+            ..EventGain::default()
+        };
+        let window = SampledWindow {
+            events: vec![event("cycles")],
+            events_gained: vec![limited],
+            ..SampledWindow::default()
+        };
+        let lines = missed(&window);
+        assert!(lines.len() == 1 && lines[0].contains("perf_event_max_sample_rate"), "{lines:?}");
     }
 }

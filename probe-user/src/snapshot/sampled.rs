@@ -108,6 +108,11 @@ pub struct SampledHealth {
     /// Of a fixed period: samples that were due by that count and that no program was shown. The
     /// kernel held them back, or the CPU was in a bpf(2) call.
     pub missed: u64,
+    /// On how many CPUs and in how many readings samples came near
+    /// `kernel.perf_event_max_sample_rate`: the kernel stops a counter that reaches it, and neither
+    /// count nor samples say so.
+    #[serde(default)]
+    pub limited: u64,
     /// What the programs say.
     pub sum: SampleCpu,
     /// Addresses that were pushed out of the table in user space, as samples.

@@ -18,6 +18,9 @@ pub struct EventGain {
     pub counted: u64,
     /// The time in which it did.
     pub time: LiveTime,
+    /// Its samples came near the kernel's limit on some CPU: it may not have been counted all the
+    /// time.
+    pub limited: bool,
 }
 
 /// What was sampled between two snapshots.
@@ -69,6 +72,12 @@ impl SampledWindow {
         })
     }
 
+    /// Whether samples of an event came near the kernel's limit.
+    pub(crate) fn was_limited(&self, event: usize) -> bool {
+        let gained = self.events_gained.get(event);
+        gained.is_some_and(|gained| gained.limited)
+    }
+
     /// The time of an event that was not on the PMU all the time, since others took turns with it.
     pub(crate) fn took_turns(&self, event: usize) -> Option<LiveTime> {
         let gained = self.events_gained.get(event)?;
@@ -105,6 +114,7 @@ fn events_gained(before: &[SampledHealth], now: &[SampledHealth]) -> Vec<EventGa
             enabled: now.enabled.saturating_sub(before.enabled),
             running: now.running.saturating_sub(before.running),
         },
+        limited: now.limited > before.limited,
     });
     gained.collect()
 }

@@ -13,7 +13,7 @@ use probe_common::{
 
 use super::lifecycle::Ended;
 use crate::{
-    event::sampling::{Rate, SampledEvent},
+    event::sampling::{Rate, SampledEvent, max_sample_rate},
     session::{
         Object, Session, SessionError,
         object::EVENT_SAMPLE,
@@ -48,6 +48,10 @@ pub(crate) struct SampleTotals {
     /// What they did since the session began, on all CPUs.
     counted: Vec<Gain>,
     pushed_out: Vec<u64>,
+    /// By event: on how many CPUs and in how many readings samples came near the kernel's limit.
+    limited: Vec<u64>,
+    /// `CLOCK_MONOTONIC` nanoseconds of the last reading.
+    moment: Option<u64>,
     /// Keys of rows whose owner ended: the next snapshot is their last.
     ended: HashSet<SampledKey>,
     readings: u64,
@@ -70,6 +74,8 @@ impl SampleTotals {
             gained: HashMap::new(),
             counted: vec![Gain::default(); events],
             pushed_out: vec![0; events],
+            limited: vec![0; events],
+            moment: None,
             ended: HashSet::new(),
             readings: 0,
             snapshot: 0,
@@ -112,6 +118,22 @@ impl SampleTotals {
         }
         self.gained.clear();
         factors
+    }
+
+    /// Counts where samples came so often that the kernel may have stopped the counter: it does so
+    /// up to its next tick, and the count says nothing of it. `limit` is in samples a second and CPU.
+    fn note_limit(&mut self, cpus: &[Vec<SampleCpu>], moment: u64, limit: Option<u64>) {
+        let last = self.moment.replace(moment);
+        let Some((last, limit)) = last.zip(limit) else {
+            return;
+        };
+        let elapsed = moment.saturating_sub(last);
+        for (event, of_event) in cpus.iter().enumerate() {
+            for (cpu, now) in of_event.iter().enumerate() {
+                let before = self.cpus[event].get(cpu).map_or(0, |cpu| cpu.samples);
+                self.limited[event] += u64::from(near(now.samples - before, elapsed, limit));
+            }
+        }
     }
 
     /// Adds what a row of the kernel gained since it was read last.
@@ -217,6 +239,13 @@ impl SampleTotals {
     }
 }
 
+/// Whether so many samples in so many nanoseconds are nine tenths of the limit of a CPU or more. The
+/// limit holds for each of the kernel's ticks.
+fn near(samples: u64, elapsed: u64, limit: u64) -> bool {
+    let allowed = u128::from(elapsed) * u128::from(limit);
+    samples > 0 && u128::from(samples) * 10_000_000_000 >= 9 * allowed
+}
+
 impl Session {
     /// Reads for a snapshot; rows of what ended are in this one for the last time. None where no
     /// event is sampled.
@@ -293,6 +322,7 @@ impl Sampling {
         let totals = &mut self.totals;
         self.open.iter_mut().for_each(|event| totals.count(event));
         totals.readings += 1;
+        totals.note_limit(&cpus, moment, max_sample_rate());
         let factors = totals.factors(&self.config.events, &cpus);
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
         for (key, now) in rows {
@@ -404,6 +434,7 @@ impl Sampling {
                 missed: scales.map(|(_, scale)| scale.missed).sum(),
                 sum,
                 pushed_out: totals.pushed_out[at],
+                limited: totals.limited[at],
                 bpf_stats: stats.and_then(|(_, time)| u64::try_from(time.as_nanos()).ok()),
             }
         });
@@ -440,6 +471,27 @@ mod tests {
         let factors = totals.factors(&events, &[vec![cpu]]);
         assert_eq!(factors, [((0, 0), 5.0)].into());
         assert_eq!(totals.scales[&(0, 0)].missed, 0);
+    }
+
+    #[test]
+    fn samples_near_the_kernels_limit_are_noted() {
+        let mut totals = SampleTotals::new(1);
+        let cpu = |samples| SampleCpu {
+            samples,
+            ..SampleCpu::ZERO
+        };
+        // In each tenth of a second; a second has 1,000 at most.
+        for (moment, samples, limited) in [
+            (1, [50, 50], 0),
+            (100_000_001, [120, 139], 0),
+            (200_000_001, [200, 230], 1),
+            (300_000_001, [300, 330], 3),
+        ] {
+            let cpus = vec![samples.map(cpu).to_vec()];
+            totals.note_limit(&cpus, moment, Some(1000));
+            totals.cpus = cpus;
+            assert_eq!(totals.limited, [limited], "{moment}");
+        }
     }
 
     /// Samples of one CPU were missed, those of the other were not.

@@ -4,6 +4,10 @@
 //! of the program while its CPU is in a bpf(2) call). The count tells: what is due by it and was
 //! not shown is missed, and the samples that were shown stand for it too. Samples of a clock of one
 //! level (`cpu-clock:u`) are not compared: its count is of all levels.
+//!
+//! A hardware counter is stopped while the kernel holds its samples back, on x86, on Arm, and from
+//! Linux 6.16 on everywhere: then the count has no more than the samples, and its time goes on.
+//! `SampleTotals::note_limit` tells where that may have been.
 
 /// The account of an event on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
