@@ -1,6 +1,8 @@
 //! Events to be sampled, in perf's syntax: those of `-e`, with `period=N` or `freq=N` among their
 //! terms, and `:p` for precise ones.
 
+use std::collections::HashSet;
+
 use super::{
     Counter, Event, EventError, Exclude, Scope, Source,
     generic::TYPE_SOFTWARE,
@@ -52,6 +54,12 @@ pub enum SamplingError {
     #[error("{0} events are to be sampled, and at most {max} can be: leave some out",
         max = probe_common::sample::SAMPLED_EVENTS)]
     TooMany(usize),
+    /// The same metric twice.
+    #[error(
+        "`{0}` is to be sampled twice, and its samples would be of one metric: keep one rate and one \
+         precision"
+    )]
+    Twice(String),
     /// Groups are not sampled.
     #[error("`{0}` is a group, and events are sampled each by itself: leave out the braces")]
     Group(String),
@@ -160,6 +168,10 @@ pub fn sampled(
             return Err(SamplingError::Group(item.to_string()));
         };
         all.extend(of_spec(spec, pmus, max_rate)?);
+    }
+    let mut names = HashSet::new();
+    if let Some(twice) = all.iter().find(|event| !names.insert(&event.name)) {
+        return Err(SamplingError::Twice(twice.name.clone()));
     }
     match all.len() {
         0..=probe_common::sample::SAMPLED_EVENTS => Ok(all),
@@ -373,7 +385,16 @@ mod tests {
             let error = error(text);
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let many = ["cycles"; 9].join(",");
+        // What tells them apart is not in the name of their metric.
+        for twice in ["cycles/freq=99/,cycles/freq=199/", "cycles,cycles:p"] {
+            let error = error(twice);
+            assert!(error.starts_with("`cycles` is to be sampled twice"), "{error}");
+        }
+        assert_eq!(sampled("cycles:u,cycles:k", &pmus("spr"), None).unwrap().len(), 2);
+        // One of each kind of core.
+        assert_eq!(sampled("cycles", &pmus("hybrid"), None).unwrap().len(), 2);
+        let many: Vec<String> = (0..9).map(|at| format!("r{at}c")).collect();
+        let many = many.join(",");
         assert!(error(&many).starts_with("9 events are to be sampled"));
     }
 }
