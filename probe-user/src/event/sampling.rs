@@ -19,6 +19,9 @@ pub const DEFAULT_FREQUENCY: u64 = 997;
 /// The kernel's least period of its clocks, in ns (`perf_swevent_start_hrtimer`).
 const LEAST_CLOCK_PERIOD: u64 = 10_000;
 
+/// AMD's PMU that samples every so many operations.
+const IBS: &str = "ibs_op";
+
 /// How often an event is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
@@ -226,7 +229,9 @@ fn resolved(
         return Err(SamplingError::Spe(name));
     }
     let most = most_precise(&counter, pmus);
-    if precise > most {
+    // AMD's cores say 0, and the kernel takes what it can to IBS (`amd_pmu_hw_config`).
+    let may_be_ibs = counter.is_hardware() && pmus.get(IBS).is_some();
+    if precise > most && !may_be_ibs {
         return Err(SamplingError::Precise {
             event: name,
             asked: precise,
@@ -320,6 +325,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::sys::tree::Tree;
 
     fn pmus(of: &str) -> Pmus {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
@@ -354,6 +360,25 @@ mod tests {
         let compared = |text: &str| one(text).unwrap().counts_as_it_samples();
         assert!(compared("cpu-clock") && compared("page-faults:u") && compared("cycles:k"));
         assert!(!compared("cpu-clock:u") && !compared("task-clock:k"));
+    }
+
+    #[test]
+    fn where_amds_ibs_is_there_the_kernel_decides_on_precision() {
+        let tree = Tree::new();
+        let devices = "bus/event_source/devices";
+        tree.write(&format!("{devices}/cpu/type"), "4\n");
+        tree.write(&format!("{devices}/cpu/caps/max_precise"), "0\n");
+        let precise = || {
+            let pmus = Pmus::read(tree.path()).unwrap();
+            let events = sampled("cycles:p", &pmus, None);
+            events.map(|events| events[0].precise)
+        };
+        let error = precise().unwrap_err().to_string();
+        assert!(error.contains("allows 0 at most"), "{error}");
+        tree.write(&format!("{devices}/ibs_op/type"), "11\n");
+        assert_eq!(precise().unwrap(), 1);
+        let pmus = Pmus::read(tree.path()).unwrap();
+        assert!(sampled("task-clock:p", &pmus, None).is_err());
     }
 
     #[test]
