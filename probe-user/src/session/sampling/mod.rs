@@ -18,7 +18,7 @@ pub(crate) use self::{names::Names, scale::Scale};
 use super::{Object, SessionError, object::EVENT_SAMPLE, spe::Budget};
 use crate::{
     event::sampling::{Rate, SampledEvent},
-    machine::Roots,
+    machine::Machine,
     session::pull::SampleTotals,
     sys::perf::{self, Overflows},
 };
@@ -157,7 +157,7 @@ impl Sampling {
         config: SamplingConfig,
         object: &mut Object,
         online: &[u32],
-        roots: &Roots,
+        machine: &Machine,
     ) -> Result<Self, SessionError> {
         object.programs.load_at_overflow(EVENT_SAMPLE)?;
         let mut sampling = Self {
@@ -166,7 +166,7 @@ impl Sampling {
             coarser: 1,
             generation: 0,
             totals: SampleTotals::new(config.events.len()),
-            names: config.addresses.then(|| Names::start(roots, online)),
+            names: config.addresses.then(|| Names::start(machine, online)),
             config,
         };
         sampling.next_generation(object)?;

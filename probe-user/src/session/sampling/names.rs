@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use probe_common::sample::{AddressKey, AddressRow};
 
 use crate::{
-    machine::Roots,
+    machine::Machine,
     snapshot::{CodeKey, Place},
     symbols::{Space, Symbols},
 };
@@ -13,6 +13,8 @@ use crate::{
 /// Who names addresses, and the names so far.
 pub(crate) struct Names {
     symbols: Symbols,
+    /// Processes have the same ids here as in the kernel's programs.
+    processes: bool,
     cpus: BTreeSet<u32>,
     pub(crate) codes: Codes,
     /// `CLOCK_MONOTONIC` nanoseconds of the last round.
@@ -21,14 +23,20 @@ pub(crate) struct Names {
 
 impl Names {
     /// Follows processes on these CPUs.
-    pub(crate) fn start(roots: &Roots, cpus: &[u32]) -> Self {
+    pub(crate) fn start(machine: &Machine, cpus: &[u32]) -> Self {
         let mut names = Self {
-            symbols: Symbols::new(roots),
+            symbols: Symbols::new(machine.roots()),
+            processes: machine.is_in_initial_pid_namespace(),
             cpus: cpus.iter().copied().collect(),
             codes: Codes::default(),
             last: 0,
         };
-        if let Err(error) = names.symbols.follow(cpus) {
+        if !names.processes {
+            tracing::warn!(
+                "functions of processes have no names: pmuscope is in a pid namespace of its own, \
+                 where processes have other numbers; run it in the host's (--pid=host, hostPID)"
+            );
+        } else if let Err(error) = names.symbols.follow(cpus) {
             tracing::warn!("{error}");
         }
         if let Some(why) = names.symbols.kernel_hidden() {
@@ -39,7 +47,7 @@ impl Names {
 
     /// Also follows processes on this CPU.
     pub(crate) fn follow(&mut self, cpu: u32) {
-        if !self.cpus.insert(cpu) {
+        if !self.cpus.insert(cpu) || !self.processes {
             return;
         }
         let cpus: Vec<u32> = self.cpus.iter().copied().collect();
@@ -60,6 +68,9 @@ impl Names {
                 true => (0, Space::Kernel),
                 false => (key.tgid, Space::Process(key.tgid)),
             };
+            if tgid != 0 && !self.processes {
+                return 0;
+            }
             let (symbols, first) = (&mut self.symbols, Some(row.first));
             let image = symbols.image(space, first);
             let name = || symbols.name(space, key.address, first);
