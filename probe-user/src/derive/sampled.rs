@@ -266,9 +266,9 @@ fn share(at: SpotCounts, kept: SpotCounts, of_entity: &SampledCounts) -> Option<
 fn place(spot: &Spot) -> String {
     match (&spot.function, &spot.module, spot.tgid) {
         (Some(function), ..) => function.to_string(),
-        (None, Some(_), _) => format!("+{:#x}", spot.address),
+        (None, Some(_), 0) => format!("+{:#x}", spot.address),
         (None, None, 0) => format!("{:#x}", spot.address),
-        (None, None, tgid) => format!("{:#x} of process {tgid}", spot.address),
+        (None, _, tgid) => format!("{:#x} of process {tgid}", spot.address),
     }
 }
 
@@ -331,6 +331,23 @@ mod tests {
         assert_eq!(none(Some(500), 0, [9, 9], 0), Err(Reason::NotMeasured));
         let never = NoValue::NeverRan("cycles".to_owned());
         assert_eq!(none(Some(500), 0, [9, 0], 3), Err(Reason::NoValue(never)));
+    }
+
+    #[test]
+    fn code_without_a_file_is_an_address_of_its_process() {
+        let spot = |module: Option<&str>, tgid| Spot {
+            entity: Entity::System,
+            event: 0,
+            page: false,
+            function: None,
+            module: module.map(Into::into),
+            build_id: None,
+            address: 0x7f00,
+            tgid,
+        };
+        assert_eq!(place(&spot(Some("[jit]"), 12)), "0x7f00 of process 12");
+        assert_eq!(place(&spot(None, 12)), "0x7f00 of process 12");
+        assert_eq!(place(&spot(Some("/bin/a"), 0)), "+0x7f00");
     }
 
     #[test]

@@ -43,6 +43,10 @@ pub use self::{follow::FollowError, maps::Mapping};
 
 /// Maps of code made at run time that are kept.
 const JITS: usize = 256;
+/// Bytes of memory that they take together.
+const JIT_MEMORY: usize = 128 << 20;
+/// Bytes of their files that are read in a round: some 100 ms. The rest waits for the next one.
+const JIT_READ: u64 = 16 << 20;
 
 /// Whose address it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +72,16 @@ pub struct Counts {
     pub dropped_mappings: u64,
     /// Mappings whose file could not be read when it was asked for.
     pub unreadable: u64,
+    /// Functions of perf map files that were not kept, since there were too many.
+    pub dropped_code: u64,
+}
+
+/// The map of a program that makes code at run time.
+#[derive(Debug, Default)]
+struct Jit {
+    map: JitMap,
+    /// The round in which it was read last.
+    read: u64,
 }
 
 /// Names addresses.
@@ -82,8 +96,12 @@ pub struct Symbols {
     modules: Option<Vec<u8>>,
     /// It was compared in this round.
     modules_looked: bool,
-    /// By process and the time at which it mapped the code; whether it was read in this round.
-    jits: HashMap<(u32, u64), (JitMap, bool)>,
+    /// By process and program.
+    jits: HashMap<(u32, u64), Jit>,
+    /// Bytes of their files that may be read in this round.
+    jit_budget: u64,
+    round: u64,
+    dropped_code: u64,
 }
 
 impl Symbols {
@@ -100,6 +118,9 @@ impl Symbols {
             modules: None,
             modules_looked: false,
             jits: HashMap::new(),
+            jit_budget: JIT_READ,
+            round: 1,
+            dropped_code: 0,
         }
     }
 
@@ -206,9 +227,10 @@ impl Symbols {
         };
         let name = String::from_utf8_lossy(&mapped.name);
         if is_anonymous(&name) {
+            let image = mappings.image(pid, time);
             drop(watched);
             return Place {
-                function: self.compiled(pid, mapped.since, address),
+                function: self.compiled(pid, image, address),
                 module: "[jit]".into(),
                 build_id: None,
                 offset: address,
@@ -224,19 +246,32 @@ impl Symbols {
     }
 
     /// The name that the process itself gave to its code.
-    fn compiled(&mut self, pid: u32, since: u64, address: u64) -> Option<Arc<str>> {
-        let key = (pid, since);
-        if self.jits.len() >= JITS && !self.jits.contains_key(&key) {
-            self.jits.clear();
+    fn compiled(&mut self, pid: u32, image: u64, address: u64) -> Option<Arc<str>> {
+        let jit = self.jits.entry((pid, image)).or_default();
+        let fresh = std::mem::replace(&mut jit.read, self.round) != self.round;
+        if fresh && let Some(file) = JitMap::open(&self.roots.proc, pid) {
+            let dropped = jit.map.dropped;
+            jit.map.read(file, &mut self.jit_budget);
+            self.dropped_code += jit.map.dropped - dropped;
         }
-        let (map, fresh) = self.jits.entry(key).or_default();
-        if !std::mem::replace(fresh, true)
-            && let Some(file) = JitMap::open(&self.roots.proc, pid)
-        {
-            map.read(file);
+        let name = jit.map.name(address);
+        let name = name.map(|name| demangle::demangled(name).into());
+        if fresh {
+            self.bound_jits();
         }
-        map.name(address)
-            .map(|name| demangle::demangled(name).into())
+        name
+    }
+
+    /// Drops those maps that were not asked for the longest time, where they are too many.
+    fn bound_jits(&mut self) {
+        let memory = |jits: &HashMap<_, Jit>| jits.values().map(|jit| jit.map.memory()).sum::<usize>();
+        while self.jits.len() > JITS || self.jits.len() > 1 && memory(&self.jits) > JIT_MEMORY {
+            let oldest = self.jits.iter().min_by_key(|(_, jit)| jit.read);
+            let Some(oldest) = oldest.map(|(key, _)| *key) else {
+                return;
+            };
+            self.jits.remove(&oldest);
+        }
     }
 
     /// Why functions of the kernel have no names, in one sentence; None where they have.
@@ -256,7 +291,8 @@ impl Symbols {
         watched.mappings.forget(until);
         watched.files.round_ends();
         (self.kernel_fresh, self.modules_looked) = (false, false);
-        self.jits.values_mut().for_each(|(_, fresh)| *fresh = false);
+        self.round += 1;
+        self.jit_budget = JIT_READ;
     }
 
     /// What was lost, dropped or unreadable so far.
@@ -265,6 +301,7 @@ impl Symbols {
         let watched = locked(&self.watched);
         Counts {
             unreadable: watched.files.unreadable,
+            dropped_code: self.dropped_code,
             ..watched.mappings.counts
         }
     }
