@@ -20,7 +20,7 @@ use crate::sys::records::Inode;
 
 /// Files that are kept, each with a descriptor, and one more where it has a file with symbols.
 const MODULES: usize = 256;
-/// Bytes of their tables.
+/// Bytes that they take.
 const MEMORY: usize = 256 << 20;
 
 /// How the kernel tells a file.
@@ -176,19 +176,18 @@ impl Files {
         number
             .is_none_or(|number| number == data.ino())
             .then_some(())?;
-        let clock = self.clock;
-        let kept = match self.modules.get_mut(&version) {
-            Some(kept) => kept,
-            None => {
-                let module = Module::new(Elf::read(Source::File(file))?);
-                self.make_room();
-                self.modules.entry(version).or_insert(Kept {
-                    module,
-                    used: clock,
-                })
-            }
-        };
-        kept.used = clock;
+        // The newest of all: it stays.
+        self.clock += 1;
+        if !self.modules.contains_key(&version) {
+            let kept = Kept {
+                module: Module::new(Elf::read(Source::File(file))?),
+                used: self.clock,
+            };
+            self.modules.insert(version, kept);
+            self.make_room();
+        }
+        let kept = self.modules.get_mut(&version)?;
+        kept.used = self.clock;
         let same = |id: &[u8]| kept.module.elf.build_id.as_deref() == Some(id);
         mapped.build_id.as_deref().is_none_or(same).then_some(())?;
         if let Some(known) = known(mapped) {
@@ -200,7 +199,7 @@ impl Files {
     /// Drops those that were not wanted for the longest time.
     fn make_room(&mut self) {
         let mut memory: usize = self.modules.values().map(|kept| kept.module.memory()).sum();
-        while self.modules.len() >= MODULES || memory > MEMORY && self.modules.len() > 1 {
+        while self.modules.len() > MODULES || memory > MEMORY && self.modules.len() > 1 {
             let oldest = self.modules.iter().min_by_key(|(_, kept)| kept.used);
             let Some(oldest) = oldest.map(|(version, _)| *version) else {
                 return;

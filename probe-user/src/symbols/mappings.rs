@@ -14,6 +14,8 @@ use crate::sys::records::{Event, Inode, Map, Task};
 const PROCESSES: usize = 16_384;
 /// Mappings of one program of a process. A compiler at run time may map without an end.
 const MAPPINGS: usize = 4096;
+/// Bytes of all mappings; some 150 each with their names.
+const MEMORY: usize = 128 << 20;
 /// Programs of one process id.
 const IMAGES: usize = 64;
 /// How many parents are looked at.
@@ -64,6 +66,16 @@ struct Process {
 }
 
 impl Process {
+    /// Bytes of its mappings; of those that it has in common with others, its part.
+    fn memory(&self) -> usize {
+        let one = |mapped: &Arc<Mapped>| size_of::<(Arc<()>, Mapped)>() + mapped.name.len();
+        let images = self.images.iter().map(|image| {
+            let all: usize = image.mappings.iter().map(one).sum();
+            all / Arc::strong_count(&image.mappings)
+        });
+        images.sum()
+    }
+
     /// What it executed at a moment, or does.
     fn at(&self, time: Option<u64>) -> &Image {
         let time = time.unwrap_or(u64::MAX);
@@ -348,20 +360,42 @@ impl Mappings {
             // A process goes on without its first thread.
             process.ended.is_none_or(|ended| ended >= until) || process::has_threads(proc, *pid)
         });
+        self.bound_memory(MEMORY);
         self.round += 1;
+    }
+
+    /// Forgets processes until the others take no more than so many bytes.
+    pub(super) fn bound_memory(&mut self, most: usize) {
+        let mut taken: usize = self.processes.values().map(Process::memory).sum();
+        if taken <= most {
+            return;
+        }
+        for pid in self.by_use() {
+            if taken <= most {
+                break;
+            }
+            let gone = self.processes.remove(&pid);
+            taken = taken.saturating_sub(gone.map_or(0, |process| process.memory()));
+            self.counts.dropped_processes += 1;
+        }
+    }
+
+    /// Those that ended first, then those that were not asked for the longest time.
+    fn by_use(&self) -> Vec<u32> {
+        let order = |process: &Process| (process.ended.is_none(), process.used, process.ended);
+        let mut all: Vec<_> = { self.processes.iter() }
+            .map(|(pid, process)| (order(process), *pid))
+            .collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, pid)| pid).collect()
     }
 
     fn make_room(&mut self, pid: u32) {
         if self.processes.len() < PROCESSES || self.processes.contains_key(&pid) {
             return;
         }
-        // Some at once, since each look costs. Those that ended go first.
-        let order = |process: &Process| (process.ended.is_none(), process.used, process.ended);
-        let mut all: Vec<_> = { self.processes.iter() }
-            .map(|(pid, process)| (order(process), *pid))
-            .collect();
-        all.sort_unstable();
-        for (_, pid) in all.into_iter().take(PROCESSES / 16) {
+        // Some at once, since each look costs.
+        for pid in self.by_use().into_iter().take(PROCESSES / 16) {
             self.processes.remove(&pid);
             self.counts.dropped_processes += 1;
         }

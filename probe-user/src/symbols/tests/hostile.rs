@@ -85,6 +85,36 @@ fn a_huge_file_takes_no_memory_for_what_it_says_it_has() {
     read(Source::File(file)).unwrap();
 }
 
+/// As many sections as the bound of both tables allows, all of them code.
+#[test]
+fn a_file_of_sections_takes_no_memory_for_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "sections", &[]);
+    let mut bytes = fs::read(&program).unwrap();
+    let at = u64::try_from(bytes.len()).unwrap();
+    const SECTIONS: u64 = 131_072;
+    // `e_shoff`; `e_shnum` 0: the first section says how many.
+    bytes[0x28..0x30].copy_from_slice(&at.to_ne_bytes());
+    bytes[0x3c..0x3e].fill(0);
+    for section in 0..SECTIONS {
+        let mut header = [0; 64];
+        // `SHT_PROGBITS`, `SHF_EXECINSTR`
+        header[4] = 1;
+        header[8] = 4;
+        if section == 0 {
+            header[32..40].copy_from_slice(&SECTIONS.to_ne_bytes());
+        }
+        bytes.extend_from_slice(&header);
+    }
+    fs::write(&program, bytes).unwrap();
+    let elf = Elf::read(Source::File(File::open(&program).unwrap())).unwrap();
+    assert!(!elf.sections.is_empty());
+    assert!(elf.memory() < 200_000, "{}", elf.memory());
+    // What it takes is counted.
+    let module = Module::new(elf);
+    assert!(module.memory() > 50_000, "{}", module.memory());
+}
+
 #[test]
 fn a_map_of_code_is_read_up_to_a_bound_and_its_last_line_for_an_address_holds() {
     let directory = tempfile::tempdir().unwrap();
