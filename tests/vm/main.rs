@@ -22,6 +22,7 @@ mod plans;
 mod pmus;
 mod recordings;
 mod report;
+mod sampled;
 mod scale;
 mod shares;
 mod signals;

@@ -217,8 +217,17 @@ impl Sampling {
         self.open.iter().any(|event| event.cpu == cpu)
     }
 
-    /// Forgets the events of CPUs that are not online any more, or were not in between.
+    /// Forgets the events of CPUs that are not online any more, or were not in between: they are
+    /// dead, and so is what follows processes there.
     pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
+        self.close(&keep);
+        if let Some(names) = &mut self.names {
+            names.keep_cpus(keep);
+        }
+    }
+
+    /// Ends the sampling on all other CPUs.
+    fn close(&mut self, keep: impl Fn(u32) -> bool) {
         let totals = &mut self.totals;
         self.open.retain_mut(|event| {
             let kept = keep(event.cpu);
@@ -233,7 +242,7 @@ impl Sampling {
     pub(crate) fn reopen(&mut self, object: &mut Object, coarser: u64) {
         let mut cpus: Vec<u32> = self.open.iter().map(|event| event.cpu).collect();
         cpus.dedup();
-        self.keep(|_| false);
+        self.close(|_| false);
         self.coarser = coarser;
         for cpu in cpus {
             // A CPU that left meanwhile is opened when it is back.

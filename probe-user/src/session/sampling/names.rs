@@ -47,7 +47,22 @@ impl Names {
 
     /// Also follows processes on this CPU.
     pub(crate) fn follow(&mut self, cpu: u32) {
-        if !self.cpus.insert(cpu) || !self.processes {
+        if self.cpus.insert(cpu) {
+            self.follow_all();
+        }
+    }
+
+    /// Follows processes no longer on other CPUs.
+    pub(crate) fn keep_cpus(&mut self, keep: impl Fn(u32) -> bool) {
+        let before = self.cpus.len();
+        self.cpus.retain(|cpu| keep(*cpu));
+        if self.cpus.len() != before {
+            self.follow_all();
+        }
+    }
+
+    fn follow_all(&mut self) {
+        if !self.processes {
             return;
         }
         let cpus: Vec<u32> = self.cpus.iter().copied().collect();
