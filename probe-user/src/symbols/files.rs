@@ -14,7 +14,7 @@ use super::{
     elf::{Elf, Source},
     mappings::Mapped,
     module::Module,
-    opened, vdso,
+    opened, process, vdso,
 };
 use crate::sys::records::Inode;
 
@@ -148,8 +148,12 @@ impl Files {
     }
 
     fn of_living(&mut self, pid: u32, mapped: &Mapped) -> Option<Version> {
-        let range = format!("{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end);
-        let file = opened::link(&self.proc.join(range));
+        let range = |pid| format!("{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end);
+        let link = |pid| opened::link(&self.proc.join(range(pid)));
+        let file = link(pid).or_else(|| {
+            let thread = process::living(&self.proc, pid);
+            (thread != pid).then(|| link(thread)).flatten()
+        });
         let exact = file.and_then(|file| self.add(file, mapped));
         exact.or_else(|| self.at_path(pid, mapped))
     }

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 
 use super::{
     elf::{Elf, Source},
-    opened,
+    opened, process,
 };
 use crate::sys::records::Inode;
 
@@ -73,7 +73,7 @@ pub(crate) struct Line {
 /// The mappings of a process as they are now; none where it is gone. Files that can be executed
 /// have their build ids.
 pub(crate) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
-    let process = proc.join(pid.to_string());
+    let process = proc.join(process::living(proc, pid).to_string());
     let mut lines = lines(proc, pid);
     for line in &mut lines {
         let Mapping { start, end, .. } = line.mapping;
@@ -88,7 +88,18 @@ pub(crate) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
 
 /// The mappings of a process as they are now, without build ids.
 pub(crate) fn lines(proc: &Path, pid: u32) -> Vec<Line> {
-    let Ok(file) = File::open(proc.join(format!("{pid}/maps"))) else {
+    let lines = of_thread(proc, pid, pid);
+    if !lines.is_empty() {
+        return lines;
+    }
+    match process::living(proc, pid) {
+        thread if thread != pid => of_thread(proc, pid, thread),
+        _ => lines,
+    }
+}
+
+fn of_thread(proc: &Path, pid: u32, thread: u32) -> Vec<Line> {
+    let Ok(file) = File::open(proc.join(format!("{thread}/maps"))) else {
         return Vec::new();
     };
     let lines = BufReader::new(file.take(MAPS)).split(b'\n');

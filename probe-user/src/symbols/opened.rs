@@ -13,6 +13,7 @@ use std::{
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
 
+use super::process;
 use crate::sys::roots::Roots;
 
 /// The file at a path of this process's own root, or behind a link of procfs.
@@ -24,8 +25,11 @@ pub(super) fn link(path: &Path) -> Option<File> {
 /// The file that a process names by `path`, below its root: links lead nowhere out of it, and those
 /// of procfs nowhere at all. `proc` is procfs.
 pub(super) fn in_root(proc: &Path, pid: u32, path: &[u8]) -> Option<File> {
-    let root = proc.join(format!("{pid}/root"));
-    below(&root, path)
+    let of = |pid: u32| below(&proc.join(format!("{pid}/root")), path);
+    of(pid).or_else(|| {
+        let thread = process::living(proc, pid);
+        (thread != pid).then(|| of(thread)).flatten()
+    })
 }
 
 /// As [`in_root`], by the root's directory.

@@ -162,6 +162,28 @@ fn a_program_that_was_deleted_has_names_while_it_runs() {
     target.end();
 }
 
+#[test]
+fn a_process_whose_first_thread_ended_has_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "leaves", &["-DLEAVES", "-pthread"]);
+    let mut target = Target::start(&program);
+    let (pid, address) = (target.pid(), target.ask("hot"));
+    let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    while !status().contains("State:\tZ") {
+        std::thread::yield_now();
+    }
+    // Also where its file is another one by now.
+    if is_root() {
+        fs::remove_file(&program).unwrap();
+    }
+    let mut symbols = symbols();
+    assert_eq!(function(&mut symbols, pid, address).as_deref(), Some(HOT));
+    let compiled = target.ask("jit");
+    let named = function(&mut symbols, pid, compiled + 0x30);
+    assert_eq!(named.as_deref(), Some("Main::run(int) [tier 2]"));
+    target.end();
+}
+
 /// A root file system with the program as /bin/contained, and the command that executes it there,
 /// in namespaces of its own.
 fn container(directory: &Path) -> Command {
