@@ -171,10 +171,12 @@ impl Symbols {
         let known = at.filter(|at| at.name.is_some());
         // Modules and BPF programs come and go; the kernel's own code stays.
         let stays = known.as_ref().map(|at| &*at.module == kernel::KERNEL);
+        let hidden = { self.kernel.as_ref() }.is_some_and(|kernel| kernel.hidden.is_some());
         let stale = match stays {
             Some(true) => false,
             Some(false) => self.kernel_changed(),
-            None => true,
+            // All that it would say is that it hides them.
+            None => !hidden,
         };
         if stale && !std::mem::replace(&mut self.kernel_fresh, true) {
             locked(&self.watched).kernel_changed = false;

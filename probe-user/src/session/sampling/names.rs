@@ -1,6 +1,9 @@
 //! Names of the functions that samples were in.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::{Duration, Instant},
+};
 
 use probe_common::sample::{AddressKey, AddressRow};
 
@@ -9,6 +12,12 @@ use crate::{
     snapshot::{CodeKey, Place},
     symbols::{Space, Symbols},
 };
+
+/// How long a round of names takes, about: a pull waits for it. A file or a map of code that is read
+/// is read to its own bound.
+const ROUND: Duration = Duration::from_millis(200);
+/// Addresses that wait for the next round at most.
+const WAITING: usize = 65_536;
 
 /// Who names addresses, and the names so far.
 pub(crate) struct Names {
@@ -19,6 +28,9 @@ pub(crate) struct Names {
     pub(crate) codes: Codes,
     /// `CLOCK_MONOTONIC` nanoseconds of the last round.
     last: u64,
+    /// What a round had no time for, with the time of its first sample.
+    waiting: HashMap<CodeKey, u64>,
+    round: Duration,
 }
 
 impl Names {
@@ -30,6 +42,8 @@ impl Names {
             cpus: cpus.iter().copied().collect(),
             codes: Codes::default(),
             last: 0,
+            waiting: HashMap::new(),
+            round: ROUND,
         };
         if !names.processes {
             tracing::warn!(
@@ -75,6 +89,13 @@ impl Names {
     /// Returns which code each is of ([`CodeKey`]); of data pages 0.
     pub(crate) fn name(&mut self, addresses: &[(AddressKey, AddressRow)], now: u64) -> Vec<u64> {
         self.symbols.catch_up();
+        let began = Instant::now();
+        let waited = std::mem::take(&mut self.waiting);
+        // Their processes may have ended meanwhile.
+        let oldest = waited.values().min().copied();
+        for (code, first) in waited {
+            self.name_one(code, first, began);
+        }
         let of = |(key, row): &(AddressKey, AddressRow)| {
             if key.page != 0 {
                 return 0;
@@ -86,15 +107,31 @@ impl Names {
             if tgid != 0 && !self.processes {
                 return 0;
             }
-            let (symbols, first) = (&mut self.symbols, Some(row.first));
-            let image = symbols.image(space, first);
-            let name = || symbols.name(space, key.address, first);
-            self.codes.name((tgid, key.address, image), name)
+            let image = self.symbols.image(space, Some(row.first));
+            self.name_one((tgid, key.address, image), row.first, began)
         };
         let images = addresses.iter().map(of).collect();
-        self.symbols.forget(self.last);
+        let until = oldest.unwrap_or(self.last).min(self.last);
+        self.symbols.forget(until);
         self.last = now;
         images
+    }
+
+    /// Names the code of a program, first sampled at a moment, if the round has time for it.
+    fn name_one(&mut self, code: CodeKey, first: u64, began: Instant) -> u64 {
+        if began.elapsed() > self.round && !self.codes.is_settled(code) {
+            if self.waiting.len() < WAITING {
+                self.waiting.insert(code, first);
+            }
+            return self.codes.number(code);
+        }
+        let (tgid, address, _) = code;
+        let space = match tgid {
+            0 => Space::Kernel,
+            process => Space::Process(process),
+        };
+        let name = || self.symbols.name(space, address, Some(first));
+        self.codes.name(code, name)
     }
 }
 
@@ -111,8 +148,8 @@ impl Codes {
     /// that is there: that of the program, or another one where a compiler or the kernel has put
     /// another function there since.
     fn name(&mut self, program: CodeKey, name: impl FnOnce() -> Place) -> u64 {
-        let (tgid, address, image) = program;
-        let image = self.replaced.get(&program).copied().unwrap_or(image);
+        let (tgid, address, _) = program;
+        let image = self.number(program);
         let key = (tgid, address, image);
         let Some(known) = self.places.get_mut(&key) else {
             self.places.insert(key, name());
@@ -136,6 +173,17 @@ impl Codes {
         self.replaced.insert(program, next);
         self.places.insert((tgid, address, next), now);
         next
+    }
+
+    /// The number of the code that a program has at an address now.
+    fn number(&self, program: CodeKey) -> u64 {
+        self.replaced.get(&program).copied().unwrap_or(program.2)
+    }
+
+    /// Whether it needs no name any more.
+    fn is_settled(&self, program: CodeKey) -> bool {
+        let key = (program.0, program.1, self.number(program));
+        self.places.get(&key).is_some_and(is_settled)
     }
 
     /// Forgets the names of all others.
@@ -170,6 +218,42 @@ mod tests {
             build_id: None,
             offset: 5,
         }
+    }
+
+    /// Code of this test.
+    #[inline(never)]
+    extern "C" fn known() {
+        std::hint::black_box(());
+    }
+
+    #[test]
+    fn what_a_round_has_no_time_for_is_named_in_the_next() {
+        let mut names = Names::start(&Machine::this(), &[]);
+        names.processes = true;
+        names.round = Duration::ZERO;
+        let key = AddressKey {
+            cgroup: probe_common::CgroupId(7),
+            address: known as *const () as u64,
+            tgid: std::process::id(),
+            event: 0,
+            page: 0,
+            cpu: 0,
+            generation: 1,
+        };
+        let moment = || crate::sys::clock::nanos(crate::sys::clock::now());
+        let row = AddressRow {
+            samples: 1,
+            periods: 1,
+            first: moment(),
+        };
+        let image = names.name(&[(key, row)], moment())[0];
+        assert!(names.codes.places.is_empty());
+        names.round = ROUND * 100;
+        names.name(&[], moment());
+        let place = &names.codes.places[&(key.tgid, key.address, image)];
+        let function = place.function.as_deref();
+        assert!(function.is_some_and(|name| name.ends_with("known")), "{place:?}");
+        assert!(names.waiting.is_empty());
     }
 
     #[test]

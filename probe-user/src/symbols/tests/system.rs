@@ -115,6 +115,11 @@ fn a_kernel_that_hides_its_addresses_says_why_and_what_to_do() {
     let why = "functions of the kernel have no names: the kernel hides its addresses \
                (kernel.kptr_restrict is 2): set it to 1 and run pmuscope as root or with CAP_SYSLOG";
     assert_eq!(symbols.kernel_hidden(), Some(why));
+    // It is not read again and again.
+    tree.write("proc/kallsyms", "ffff800000000100 T schedule\n");
+    symbols.forget(0);
+    let place = symbols.name(Space::Kernel, 0xffff_8000_0000_0110, None);
+    assert_eq!(place.function, None);
 }
 
 #[test]
