@@ -59,7 +59,7 @@ impl Module {
             let of = table.elf.as_ref().unwrap_or(elf);
             table.functions.name(of, address)
         });
-        let name = names.next().map(|name| Arc::from(demangled(&name)));
+        let name: Option<Arc<str>> = names.next().map(|name| demangled(&name).into());
         if self.names.len() == NAMES {
             self.names.clear();
             self.text = 0;

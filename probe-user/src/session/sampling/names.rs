@@ -91,8 +91,6 @@ impl Names {
         self.symbols.catch_up();
         let began = Instant::now();
         let waited = std::mem::take(&mut self.waiting);
-        // Their processes may have ended meanwhile.
-        let oldest = waited.values().min().copied();
         for (code, first) in waited {
             self.name_one(code, first, began);
         }
@@ -111,7 +109,9 @@ impl Names {
             self.name_one((tgid, key.address, image), row.first, began)
         };
         let images = addresses.iter().map(of).collect();
-        let until = oldest.unwrap_or(self.last).min(self.last);
+        // What waits is asked for yet.
+        let oldest = self.waiting.values().min();
+        let until = oldest.map_or(self.last, |oldest| self.last.min(*oldest));
         self.symbols.forget(until);
         self.last = now;
         images
