@@ -2,7 +2,7 @@
 //! so that a process that ended still has names.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -22,6 +22,9 @@ use crate::sys::records::Inode;
 const MODULES: usize = 256;
 /// Bytes that they take.
 const MEMORY: usize = 256 << 20;
+
+/// Rounds after which a file that nobody has mapped or asked for is closed: about a minute.
+const IDLE: u64 = 32;
 
 /// How the kernel tells a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +48,8 @@ struct Kept {
     module: Module,
     /// The ask at which it was last wanted.
     used: u64,
+    /// The round of that.
+    round: u64,
 }
 
 #[derive(Debug)]
@@ -57,6 +62,7 @@ pub(super) struct Files {
     asked: HashMap<(u32, u64, u64), Option<Version>>,
     vdso: Option<Module>,
     clock: u64,
+    round: u64,
     pub(super) unreadable: u64,
 }
 
@@ -69,6 +75,7 @@ impl Files {
             asked: HashMap::new(),
             vdso: vdso::own(proc).map(Module::new),
             clock: 0,
+            round: 0,
             unreadable: 0,
         }
     }
@@ -118,7 +125,7 @@ impl Files {
         let Some(kept) = version.and_then(|version| self.modules.get_mut(&version)) else {
             return (None, told);
         };
-        kept.used = self.clock;
+        (kept.used, kept.round) = (self.clock, self.round);
         let before = kept.module.memory();
         let proc = &self.proc;
         let name = kept
@@ -186,12 +193,13 @@ impl Files {
             let kept = Kept {
                 module: Module::new(Elf::read(Source::File(file))?),
                 used: self.clock,
+                round: self.round,
             };
             self.modules.insert(version, kept);
             self.make_room();
         }
         let kept = self.modules.get_mut(&version)?;
-        kept.used = self.clock;
+        (kept.used, kept.round) = (self.clock, self.round);
         let same = |id: &[u8]| kept.module.elf.build_id.as_deref() == Some(id);
         mapped.build_id.as_deref().is_none_or(same).then_some(())?;
         if let Some(known) = known(mapped) {
@@ -211,14 +219,37 @@ impl Files {
             if let Some(kept) = self.modules.remove(&oldest) {
                 memory -= kept.module.memory();
             }
-            self.by_known.retain(|_, version| *version != oldest);
-            self.asked.retain(|_, version| *version != Some(oldest));
+            self.forget_others();
         }
     }
 
-    /// Ends a round: what could not be opened is tried again.
-    pub(super) fn round_ends(&mut self) {
+    /// Forgets what leads to modules that are not kept.
+    fn forget_others(&mut self) {
+        let modules = &self.modules;
+        self.by_known
+            .retain(|_, version| modules.contains_key(version));
+        self.asked
+            .retain(|_, version| version.is_none_or(|version| modules.contains_key(&version)));
+    }
+
+    /// Ends a round: what could not be opened is tried again. Files that no process has mapped
+    /// (`mapped` are those of all that are known) and that nobody asked for in many rounds are
+    /// closed: their file system, a container's, can go then.
+    pub(super) fn round_ends<'a>(&mut self, mapped: impl Iterator<Item = &'a Mapped>) {
         self.asked.clear();
+        self.round += 1;
+        let last = self.round.saturating_sub(IDLE);
+        let idle = |kept: &Kept| kept.round < last;
+        // Not in each round: all mappings are looked at.
+        if !self.round.is_multiple_of(IDLE / 2) || !self.modules.values().any(idle) {
+            return;
+        }
+        let mapped: HashSet<Version> = { mapped.filter_map(known) }
+            .filter_map(|known| self.by_known.get(&known).copied())
+            .collect();
+        self.modules
+            .retain(|version, kept| !idle(kept) || mapped.contains(version));
+        self.forget_others();
     }
 }
 

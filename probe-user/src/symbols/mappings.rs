@@ -199,6 +199,12 @@ impl Mappings {
         }
     }
 
+    /// What all known processes have mapped.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Mapped> {
+        let images = self.processes.values().flat_map(|process| &process.images);
+        images.flat_map(|image| image.mappings.iter().map(|mapped| &**mapped))
+    }
+
     /// Files that were mapped since the last call.
     pub(super) fn take_new(&mut self) -> Vec<(u32, Arc<Mapped>)> {
         std::mem::take(&mut self.new)

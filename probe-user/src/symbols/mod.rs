@@ -290,8 +290,12 @@ impl Symbols {
     /// whose samples come next.
     pub fn forget(&mut self, until: u64) {
         let mut watched = locked(&self.watched);
-        watched.mappings.forget(until);
-        watched.files.round_ends();
+        let Watched {
+            mappings, files, ..
+        } = &mut *watched;
+        mappings.forget(until);
+        files.round_ends(mappings.all());
+        drop(watched);
         (self.kernel_fresh, self.modules_looked) = (false, false);
         self.round += 1;
         self.jit_budget = JIT_READ;
