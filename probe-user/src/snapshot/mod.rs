@@ -20,7 +20,7 @@ pub use self::{
     cost::{CountingCost, ReadCost},
     health::{HandedOver, Health, MapMemory},
     layout::layout,
-    place::Place,
+    place::{NameCounts, Place},
     refused::Refused,
     rows::UsageRows,
     sampled::{

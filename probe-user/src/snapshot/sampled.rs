@@ -8,7 +8,7 @@ use probe_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Place, SpeCounts, pairs};
+use super::{NameCounts, Place, SpeCounts, pairs};
 
 /// Whose samples, of what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -82,6 +82,9 @@ pub struct SampledReading {
     /// What instructions among them are called, by [`SampledAddress::place`].
     #[serde(with = "pairs")]
     pub places: HashMap<CodeKey, Place>,
+    /// What naming them could not do; None where none are kept.
+    #[serde(default)]
+    pub names: Option<NameCounts>,
 }
 
 /// What became of the samples of an event, all CPUs.

@@ -64,6 +64,8 @@ pub(super) struct Files {
     clock: u64,
     round: u64,
     pub(super) unreadable: u64,
+    /// Those of them that the kernel did not let this process read.
+    pub(super) refused: u64,
 }
 
 impl Files {
@@ -77,6 +79,7 @@ impl Files {
             clock: 0,
             round: 0,
             unreadable: 0,
+            refused: 0,
         }
     }
 
@@ -116,7 +119,10 @@ impl Files {
             Some(version) => *version,
             None => {
                 let version = self.find(pid, ancestors, mapped);
-                self.unreadable += u64::from(version.is_none());
+                if version.is_none() {
+                    self.unreadable += 1;
+                    self.refused += u64::from(opened::is_refused(&self.proc, pid));
+                }
                 self.asked.insert(key, version);
                 version
             }

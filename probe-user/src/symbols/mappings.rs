@@ -284,6 +284,9 @@ impl Mappings {
     fn read(&mut self, pid: u32, born: u64) {
         let lines = maps::lines(&self.proc, pid);
         if lines.is_empty() {
+            if maps::are_refused(&self.proc, pid) {
+                self.refused(pid, born);
+            }
             return;
         }
         let parent = process::parent(&self.proc, pid);
@@ -345,6 +348,23 @@ impl Mappings {
         image.asked = Some(lost);
         self.counts.dropped_mappings += dropped;
         self.counts.read += 1;
+    }
+
+    /// What it has now is not asked for again.
+    fn refused(&mut self, pid: u32, born: u64) {
+        if !self.processes.contains_key(&pid) {
+            let image = Image {
+                since: born,
+                mappings: Arc::default(),
+                asked: None,
+            };
+            self.begin(pid, image);
+        }
+        let process = self.processes.get_mut(&pid);
+        if let Some(image) = process.and_then(|process| process.images.last_mut()) {
+            image.asked = Some(self.counts.lost);
+            self.counts.refused += 1;
+        }
     }
 
     /// Its parent, the parent of that, and so on, as far as they are known.

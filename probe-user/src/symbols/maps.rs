@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, ErrorKind, Read as _},
     path::Path,
 };
 
@@ -96,6 +96,12 @@ pub(crate) fn lines(proc: &Path, pid: u32) -> Vec<Line> {
         thread if thread != pid => of_thread(proc, pid, thread),
         _ => lines,
     }
+}
+
+/// Whether the kernel does not let this process read the mappings of another one.
+pub(super) fn are_refused(proc: &Path, pid: u32) -> bool {
+    let maps = File::open(proc.join(format!("{pid}/maps")));
+    maps.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
 fn of_thread(proc: &Path, pid: u32, thread: u32) -> Vec<Line> {

@@ -37,6 +37,7 @@ use self::{
     kernel::Kernel,
     watched::Watched,
 };
+pub use crate::snapshot::NameCounts as Counts;
 use crate::{machine::Roots, snapshot::Place};
 
 pub use self::{follow::FollowError, maps::Mapping};
@@ -55,25 +56,6 @@ pub enum Space {
     Kernel,
     /// A process's, by its id in the pid namespace of this process.
     Process(u32),
-}
-
-/// What names did not tell, since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Records about processes that the kernel lost, since its rings were full. Processes that live
-    /// are read from procfs again.
-    pub lost: u64,
-    /// Processes whose mappings were read from procfs.
-    pub read: u64,
-    /// Processes that were forgotten, since there were too many.
-    pub dropped_processes: u64,
-    /// Mappings that were forgotten, since their process had too many.
-    pub dropped_mappings: u64,
-    /// Mappings whose file could not be read when it was asked for.
-    pub unreadable: u64,
-    /// Functions of perf map files that were not kept, since there were too many.
-    pub dropped_code: u64,
 }
 
 /// The map of a program that makes code at run time.
@@ -307,6 +289,7 @@ impl Symbols {
         let watched = locked(&self.watched);
         Counts {
             unreadable: watched.files.unreadable,
+            refused: watched.mappings.counts.refused + watched.files.refused,
             dropped_code: self.dropped_code,
             ..watched.mappings.counts
         }

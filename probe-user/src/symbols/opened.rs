@@ -11,7 +11,10 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::{
+    fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2},
+    io::Errno,
+};
 
 use super::process;
 use crate::sys::roots::Roots;
@@ -30,6 +33,13 @@ pub(super) fn in_root(proc: &Path, pid: u32, path: &[u8]) -> Option<File> {
         let thread = process::living(proc, pid);
         (thread != pid).then(|| of(thread)).flatten()
     })
+}
+
+/// Whether the kernel does not let this process look below the root of another one.
+pub(super) fn is_refused(proc: &Path, pid: u32) -> bool {
+    let root = proc.join(format!("{pid}/root"));
+    let opened = open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    opened.is_err_and(|error| error == Errno::ACCESS || error == Errno::PERM)
 }
 
 /// As [`in_root`], by the root's directory.

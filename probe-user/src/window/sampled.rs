@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Gained, LiveTime, Owner, Sum};
 use crate::snapshot::{
-    AddressCounts, CodeKey, Place, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
+    AddressCounts, CodeKey, NameCounts, Place, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
 };
 
 /// Samples of one owner, by the index of the event and the
@@ -34,6 +34,8 @@ pub struct SampledWindow {
     pub addresses: Vec<(SampledAddress, AddressCounts)>,
     /// What instructions are called, by [`SampledAddress::place`].
     pub places: HashMap<CodeKey, Place>,
+    /// What naming them could not do, since the session began.
+    pub names: Option<NameCounts>,
     /// The events, with what became of their samples since the session began.
     pub events: Vec<SampledHealth>,
     /// Samples of each event that were missed in this window, and those that were due.
@@ -66,6 +68,7 @@ impl SampledWindow {
             usage,
             addresses: addresses(before, now),
             places: now.places.clone(),
+            names: now.names,
             missed: missed(&before.events, &now.events),
             events_gained: events_gained(&before.events, &now.events),
             events: now.events.clone(),

@@ -17,7 +17,7 @@ use crate::{
     session::{
         Object, Session, SessionError,
         object::EVENT_SAMPLE,
-        sampling::{Gain, OpenEvent, Sampling, Scale},
+        sampling::{Gain, Names, OpenEvent, Sampling, Scale},
     },
     snapshot::{
         AddressCounts, CodeKey, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts, SampledHealth,
@@ -262,6 +262,7 @@ impl Session {
             rows: sampling.totals.rows.clone(),
             addresses: sampling.totals.addresses.clone(),
             places: sampling.places(),
+            names: sampling.names.as_ref().map(Names::counts),
         };
         let totals = &mut sampling.totals;
         for key in totals.ended.drain() {

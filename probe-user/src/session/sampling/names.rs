@@ -9,7 +9,7 @@ use probe_common::sample::{AddressKey, AddressRow};
 
 use crate::{
     machine::Machine,
-    snapshot::{CodeKey, Place},
+    snapshot::{CodeKey, NameCounts, Place},
     symbols::{Space, Symbols},
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct Names {
     /// What a round had no time for, with the time of its first sample.
     waiting: HashMap<CodeKey, u64>,
     round: Duration,
+    /// The user was told of what the kernel refuses.
+    told: bool,
 }
 
 impl Names {
@@ -44,6 +46,7 @@ impl Names {
             last: 0,
             waiting: HashMap::new(),
             round: ROUND,
+            told: false,
         };
         if !names.processes {
             tracing::warn!(
@@ -114,7 +117,19 @@ impl Names {
         let until = oldest.map_or(self.last, |oldest| self.last.min(*oldest));
         self.symbols.forget(until);
         self.last = now;
+        if self.counts().refused > 0 && !std::mem::replace(&mut self.told, true) {
+            tracing::warn!(
+                "functions of some processes have no names: the kernel does not let pmuscope read \
+                 what they have mapped (/proc/PID/maps and root): run it as root or with \
+                 CAP_SYS_PTRACE"
+            );
+        }
         images
+    }
+
+    /// What it could not do.
+    pub(crate) fn counts(&self) -> NameCounts {
+        self.symbols.counts()
     }
 
     /// Names the code of a program, first sampled at a moment, if the round has time for it.

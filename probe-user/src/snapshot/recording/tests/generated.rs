@@ -24,7 +24,8 @@ use crate::{
         resolver::ResolverHealth,
     },
     snapshot::{
-        AddressCounts, HandedOver, Health, Hook, MapMemory, Names, Place, SampledAddress,
+        AddressCounts, HandedOver, Health, Hook, MapMemory, NameCounts, Names, Place,
+        SampledAddress,
         SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot, SpeCounts, SpeHealth,
         SpeHook, SpeReading, UncoreReading,
     },
@@ -341,5 +342,9 @@ fn sampled_events(samples: u64) -> SampledReading {
         rows: [(key, counts)].into(),
         addresses: [(address, at)].into(),
         places: [(address.place(), place)].into(),
+        names: Some(NameCounts {
+            lost: samples,
+            ..NameCounts::default()
+        }),
     }
 }
