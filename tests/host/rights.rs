@@ -90,7 +90,17 @@ fn what_hot_may_not_read_is_said_once_and_counted() {
     let programs = Programs::new();
     let mut command = programs.pmuscope();
     command
-        .args(["hot", "-e", "cpu-clock:u", "--self", "--format", "json", "--", "sleep", "1"])
+        .args([
+            "hot",
+            "-e",
+            "cpu-clock:u",
+            "--self",
+            "--format",
+            "json",
+            "--",
+            "sleep",
+            "1",
+        ])
         .stdin(Stdio::null());
     // SAFETY: between fork and exec it makes system calls only.
     unsafe {
@@ -102,5 +112,9 @@ fn what_hot_may_not_read_is_said_once_and_counted() {
     assert_eq!(log.matches("CAP_SYS_PTRACE").count(), 1, "{log}");
     let window: Value = serde_json::from_slice(&output.stdout).unwrap();
     let refused = &window["self"]["functions_refused"];
-    assert!(refused.as_u64().is_some_and(|refused| refused > 0), "{}", window["self"]);
+    assert!(
+        refused.as_u64().is_some_and(|refused| refused > 0),
+        "{}",
+        window["self"]
+    );
 }

@@ -118,7 +118,10 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
     // The load is in user mode, and no moment is both. Samples are late by some microseconds.
     assert!(user > 3e8 && user + kernel < 1.05 * time);
     let (samples, _) = of_cgroup(sampled, cgroup.id);
-    let of_load = sampled.usage[&Owner { cgroup: cgroup.id, tgid: 0 }][&(0, 0)];
+    let of_load = sampled.usage[&Owner {
+        cgroup: cgroup.id,
+        tgid: 0,
+    }][&(0, 0)];
     assert_eq!(of_load.counts.operations, 200_000.0 * samples as f64);
     assert!(sampled.missed.iter().all(|(missed, _)| *missed == 0));
 }

@@ -69,5 +69,8 @@ fn samples_of_a_clock_have_no_data_page() {
     let window = counting.window().sampled.unwrap();
     let pages = window.addresses.iter().filter(|(key, _)| key.page);
     let pages: Vec<_> = pages.map(|(key, _)| key.address).collect();
-    assert!(window.addresses.len() > 10 && pages.is_empty(), "{pages:x?}");
+    assert!(
+        window.addresses.len() > 10 && pages.is_empty(),
+        "{pages:x?}"
+    );
 }

@@ -64,9 +64,8 @@ impl<'a> SampledEvents<'a> {
                 },
                 time,
             };
-            let all = |of: &SampledCounts| {
-                statistics::count(of.counts.operations, of.counts.variance)
-            };
+            let all =
+                |of: &SampledCounts| statistics::count(of.counts.operations, of.counts.variance);
             let time = self.window.took_turns(event.into());
             let limited = self.window.was_limited(event.into());
             let estimate = match delta.counts.samples {
@@ -255,7 +254,11 @@ fn share(at: SpotCounts, kept: SpotCounts, of_entity: &SampledCounts) -> Option<
     // As independent as the whole row's, but no more than those that are there: one sample of a long
     // period says less than its part.
     let part = at.events / events;
-    let n = if part > 0.0 { n.min(float(at.samples) / part) } else { n };
+    let n = if part > 0.0 {
+        n.min(float(at.samples) / part)
+    } else {
+        n
+    };
     let mut share = statistics::share(at.events, events, n)?;
     let lost = float(samples - kept.samples) / float(samples.max(1));
     share.high = (share.high + lost).min(1.0);
@@ -425,6 +428,9 @@ mod tests {
             ..SampledWindow::default()
         };
         let lines = missed(&window);
-        assert!(lines.len() == 1 && lines[0].contains("perf_event_max_sample_rate"), "{lines:?}");
+        assert!(
+            lines.len() == 1 && lines[0].contains("perf_event_max_sample_rate"),
+            "{lines:?}"
+        );
     }
 }

@@ -413,9 +413,17 @@ mod tests {
         // What tells them apart is not in the name of their metric.
         for twice in ["cycles/freq=99/,cycles/freq=199/", "cycles,cycles:p"] {
             let error = error(twice);
-            assert!(error.starts_with("`cycles` is to be sampled twice"), "{error}");
+            assert!(
+                error.starts_with("`cycles` is to be sampled twice"),
+                "{error}"
+            );
         }
-        assert_eq!(sampled("cycles:u,cycles:k", &pmus("spr"), None).unwrap().len(), 2);
+        assert_eq!(
+            sampled("cycles:u,cycles:k", &pmus("spr"), None)
+                .unwrap()
+                .len(),
+            2
+        );
         // One of each kind of core.
         assert_eq!(sampled("cycles", &pmus("hybrid"), None).unwrap().len(), 2);
         let many: Vec<String> = (0..9).map(|at| format!("r{at}c")).collect();

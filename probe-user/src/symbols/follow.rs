@@ -214,7 +214,9 @@ impl Shared {
             } else if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
                 // The event of a CPU that went offline is always ready.
                 let rings = locked(&self.rings);
-                let ring = u32::try_from(of).ok().and_then(|cpu| rings.of_cpus.get(&cpu));
+                let ring = u32::try_from(of)
+                    .ok()
+                    .and_then(|cpu| rings.of_cpus.get(&cpu));
                 // Its ring may be a new one by now, which is waited for again then.
                 let _gone = ring.map(|ring| epoll::delete(&self.epoll, &ring.event));
             }

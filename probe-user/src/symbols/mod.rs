@@ -248,7 +248,8 @@ impl Symbols {
 
     /// Drops those maps that were not asked for the longest time, where they are too many.
     fn bound_jits(&mut self) {
-        let memory = |jits: &HashMap<_, Jit>| jits.values().map(|jit| jit.map.memory()).sum::<usize>();
+        let memory =
+            |jits: &HashMap<_, Jit>| jits.values().map(|jit| jit.map.memory()).sum::<usize>();
         while self.jits.len() > JITS || self.jits.len() > 1 && memory(&self.jits) > JIT_MEMORY {
             let oldest = self.jits.iter().min_by_key(|(_, jit)| jit.read);
             let Some(oldest) = oldest.map(|(key, _)| *key) else {

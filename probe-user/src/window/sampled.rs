@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Gained, LiveTime, Owner, Sum};
 use crate::snapshot::{
-    AddressCounts, CodeKey, NameCounts, Place, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
+    AddressCounts, CodeKey, NameCounts, Place, SampledAddress, SampledCounts, SampledHealth,
+    SampledReading, Snapshot,
 };
 
 /// Samples of one owner, by the index of the event and the

@@ -20,8 +20,8 @@ use crate::{
         sampling::{Gain, Names, OpenEvent, Sampling, Scale},
     },
     snapshot::{
-        AddressCounts, CodeKey, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts, SampledHealth,
-        SampledKey, SampledReading,
+        AddressCounts, CodeKey, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts,
+        SampledHealth, SampledKey, SampledReading,
     },
     sys::clock::{nanos, now},
 };

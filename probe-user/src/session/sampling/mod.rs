@@ -125,7 +125,10 @@ impl Gain {
     }
 
     /// What each event that was counted stands for, where others took turns with it on the PMU.
-    #[expect(clippy::cast_precision_loss, reason = "nanoseconds between two readings")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "nanoseconds between two readings"
+    )]
     pub(crate) fn scale(&self) -> f64 {
         match self.running {
             0 => 1.0,

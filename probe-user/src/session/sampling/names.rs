@@ -267,7 +267,10 @@ mod tests {
         names.name(&[], moment());
         let place = &names.codes.places[&(key.tgid, key.address, image)];
         let function = place.function.as_deref();
-        assert!(function.is_some_and(|name| name.ends_with("known")), "{place:?}");
+        assert!(
+            function.is_some_and(|name| name.ends_with("known")),
+            "{place:?}"
+        );
         assert!(names.waiting.is_empty());
     }
 
@@ -306,7 +309,10 @@ mod tests {
             let mut codes = Codes::default();
             let key = (tgid, 0x1000, 20);
             let mut name = |function| codes.name(key, || place(Some(function), module));
-            assert_eq!([name("a"), name("b"), name("b"), name("a")], [20, 21, 21, 22]);
+            assert_eq!(
+                [name("a"), name("b"), name("b"), name("a")],
+                [20, 21, 21, 22]
+            );
             let names = [20, 21, 22].map(|at| codes.places[&(tgid, 0x1000, at)].function.clone());
             assert_eq!(names.map(Option::unwrap), ["a", "b", "a"].map(Into::into));
             codes.keep(&[(tgid, 0x1000, 21)].into());

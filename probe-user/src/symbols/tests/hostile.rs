@@ -174,7 +174,9 @@ fn of_a_map_of_code_only_what_was_appended_is_read() {
 fn a_map_of_code_takes_bounded_memory() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("perf-1.map");
-    let lines: String = (0..1_200_000_u64).map(|at| format!("{:x} 1 f\n", 2 * at)).collect();
+    let lines: String = (0..1_200_000_u64)
+        .map(|at| format!("{:x} 1 f\n", 2 * at))
+        .collect();
     fs::write(&path, lines).unwrap();
     let mut map = JitMap::default();
     map.read(File::open(&path).unwrap(), &mut u64::MAX.clone());

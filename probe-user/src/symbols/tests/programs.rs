@@ -162,7 +162,10 @@ fn a_file_that_no_process_has_mapped_any_more_is_closed() {
     for target in [&mut first, &mut second] {
         let address = target.ask("hot");
         symbols.catch_up();
-        assert_eq!(function(&mut symbols, target.pid(), address).as_deref(), Some(HOT));
+        assert_eq!(
+            function(&mut symbols, target.pid(), address).as_deref(),
+            Some(HOT)
+        );
     }
     first.end();
     symbols.catch_up();

@@ -25,9 +25,8 @@ use crate::{
     },
     snapshot::{
         AddressCounts, HandedOver, Health, Hook, MapMemory, NameCounts, Names, Place,
-        SampledAddress,
-        SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot, SpeCounts, SpeHealth,
-        SpeHook, SpeReading, UncoreReading,
+        SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot,
+        SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
 };
 
