@@ -240,9 +240,9 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
     Some(table)
 }
 
-/// The share of a row's events that samples at one of its addresses stand for. Those of the row that
-/// have an address in the table are `kept`: any other may have been there too, which the upper end
-/// says. They are more than the row's own where samples found no room in the map of rows.
+/// The share of a row's events that samples at one of its addresses stand for. Those of the row
+/// that have an address in the table are `kept`: any other may have been there too, which the upper
+/// end says. They are more than the row's own where samples found no room in the map of rows.
 fn share(at: SpotCounts, kept: SpotCounts, of_entity: &SampledCounts) -> Option<Estimate> {
     let whole = of_entity.counts;
     let samples = whole.samples.max(kept.samples);
@@ -251,8 +251,8 @@ fn share(at: SpotCounts, kept: SpotCounts, of_entity: &SampledCounts) -> Option<
         0 => float(samples),
         _ => whole.effective(whole.operations),
     };
-    // As independent as the whole row's, but no more than those that are there: one sample of a long
-    // period says less than its part.
+    // As independent as the whole row's, but no more than those that are there: one sample of a
+    // long period says less than its part.
     let part = at.events / events;
     let n = if part > 0.0 {
         n.min(float(at.samples) / part)
@@ -399,7 +399,7 @@ mod tests {
         let share = share(heavy, kept, &row).unwrap();
         let (low, high) = share.interval.unwrap();
         println!("{share:?}");
-        // It may as well have been twice there, or hardly ever: a Poisson count of 1 has 0.03 to 5.6.
+        // It may as well be there thrice, or hardly ever: a Poisson count of 1 has 0.03 to 5.6.
         assert!(low < 0.2 * share.value && high > 3.0 * share.value);
     }
 

@@ -245,7 +245,7 @@ self_counters! {
     /// Of the names of functions.
     FUNCTIONS of NameCounts {
         Counter "functions_lost_records" "" = |it| it.lost,
-            "Records about processes that the kernel had no room for; those that live are read again";
+            "Records about processes that the kernel had no room for";
         Counter "functions_read_processes" "" = |it| it.read,
             "Processes whose mappings were read from procfs";
         Counter "functions_refused" "" = |it| it.refused,

@@ -59,8 +59,8 @@ pub enum SamplingError {
     TooMany(usize),
     /// The same metric twice.
     #[error(
-        "`{0}` is to be sampled twice, and its samples would be of one metric: keep one rate and one \
-         precision"
+        "`{0}` is to be sampled twice, and its samples would be of one metric: keep one rate and \
+         one precision"
     )]
     Twice(String),
     /// Groups are not sampled.

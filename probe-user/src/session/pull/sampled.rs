@@ -121,7 +121,8 @@ impl SampleTotals {
     }
 
     /// Counts where samples came so often that the kernel may have stopped the counter: it does so
-    /// up to its next tick, and the count says nothing of it. `limit` is in samples a second and CPU.
+    /// up to its next tick, and the count says nothing of it. `limit` is in samples a second of a
+    /// CPU.
     fn note_limit(&mut self, cpus: &[Vec<SampleCpu>], moment: u64, limit: Option<u64>) {
         let last = self.moment.replace(moment);
         let Some((last, limit)) = last.zip(limit) else {
@@ -239,8 +240,8 @@ impl SampleTotals {
     }
 }
 
-/// Whether so many samples in so many nanoseconds are nine tenths of the limit of a CPU or more. The
-/// limit holds for each of the kernel's ticks.
+/// Whether so many samples in so many nanoseconds are nine tenths of the limit of a CPU or more.
+/// The limit holds for each of the kernel's ticks.
 fn near(samples: u64, elapsed: u64, limit: u64) -> bool {
     let allowed = u128::from(elapsed) * u128::from(limit);
     samples > 0 && u128::from(samples) * 10_000_000_000 >= 9 * allowed
@@ -444,84 +445,14 @@ impl Sampling {
 }
 
 #[cfg(test)]
+mod weighed;
+
+#[cfg(test)]
 mod tests {
     use probe_common::CgroupId;
     use proptest::prelude::*;
 
     use super::*;
-
-    /// An event that was on the PMU for a fifth of the time counted and was sampled for that time
-    /// alone.
-    #[test]
-    fn what_took_turns_stands_for_the_whole_time() {
-        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/spr");
-        let pmus = crate::machine::Pmus::read(std::path::Path::new(fixture)).unwrap();
-        let events = crate::event::sampling::sampled("cycles/period=1000/", &pmus, None).unwrap();
-        let mut totals = SampleTotals::new(1);
-        let gain = Gain {
-            counted: 20_000,
-            enabled: 500,
-            running: 100,
-        };
-        totals.gained.insert((0, 0), gain);
-        let cpu = SampleCpu {
-            samples: 20,
-            periods: 20_000,
-            ..SampleCpu::ZERO
-        };
-        let factors = totals.factors(&events, &[vec![cpu]]);
-        assert_eq!(factors, [((0, 0), 5.0)].into());
-        assert_eq!(totals.scales[&(0, 0)].missed, 0);
-    }
-
-    #[test]
-    fn samples_near_the_kernels_limit_are_noted() {
-        let mut totals = SampleTotals::new(1);
-        let cpu = |samples| SampleCpu {
-            samples,
-            ..SampleCpu::ZERO
-        };
-        // In each tenth of a second; a second has 1,000 at most.
-        for (moment, samples, limited) in [
-            (1, [50, 50], 0),
-            (100_000_001, [120, 139], 0),
-            (200_000_001, [200, 230], 1),
-            (300_000_001, [300, 330], 3),
-        ] {
-            let cpus = vec![samples.map(cpu).to_vec()];
-            totals.note_limit(&cpus, moment, Some(1000));
-            totals.cpus = cpus;
-            assert_eq!(totals.limited, [limited], "{moment}");
-        }
-    }
-
-    /// Samples of one CPU were missed, those of the other were not.
-    #[test]
-    fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
-        let mut totals = SampleTotals::new(1);
-        let key = |cpu| AddressKey {
-            cgroup: CgroupId(7),
-            address: 0x1000,
-            tgid: 3,
-            event: 0,
-            page: 0,
-            cpu,
-            generation: 1,
-        };
-        let row = |samples| AddressRow {
-            samples,
-            periods: 1000 * samples,
-            ..AddressRow::ZERO
-        };
-        totals.add_address(&key(0), row(10), 0, 3.0);
-        totals.add_address(&key(1), row(10), 0, 1.0);
-        // Later none is missed.
-        totals.add_address(&key(0), row(14), 0, 1.0);
-        let all: Vec<_> = totals.addresses.values().collect();
-        assert_eq!(all.len(), 1);
-        assert_eq!((all[0].samples, all[0].periods), (24, 24_000));
-        assert_eq!(all[0].events, 44_000.0);
-    }
 
     proptest! {
         /// Who has most samples stays, half of the room is used, and all else is counted.

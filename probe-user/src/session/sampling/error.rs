@@ -27,8 +27,8 @@ pub enum SampleError {
 pub(super) fn refused(error: &io::Error, event: &SampledEvent) -> String {
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOENT) if event.precise > 0 => {
-            "the kernel has no precise samples of it at this rate: leave out the letters p (on AMD, \
-             IBS samples cycles, r076 and r0C1 precisely, and nothing else)"
+            "the kernel has no precise samples of it at this rate: leave out the letters p (on \
+             AMD, IBS samples cycles, r076 and r0C1 precisely, and nothing else)"
                 .to_owned()
         }
         Some(libc::EOPNOTSUPP) => "its PMU raises no interrupt when a counter overflows, so the \

@@ -13,8 +13,8 @@ use crate::{
     symbols::{Space, Symbols},
 };
 
-/// How long a round of names takes, about: a pull waits for it. A file or a map of code that is read
-/// is read to its own bound.
+/// How long a round of names takes, about: a pull waits for it. A file or a map of code that is
+/// read is read to its own bound.
 const ROUND: Duration = Duration::from_millis(200);
 /// Addresses that wait for the next round at most.
 const WAITING: usize = 65_536;
