@@ -153,12 +153,14 @@ impl Symbols {
         let known = at.filter(|at| at.name.is_some());
         // Modules and BPF programs come and go; the kernel's own code stays.
         let stays = known.as_ref().map(|at| &*at.module == kernel::KERNEL);
-        let hidden = { self.kernel.as_ref() }.is_some_and(|kernel| kernel.hidden.is_some());
-        let stale = match stays {
-            Some(true) => false,
-            Some(false) => self.kernel_changed(),
+        let stale = match (&self.kernel, stays) {
+            (None, _) => true,
+            (Some(_), Some(true)) => false,
             // All that it would say is that it hides them.
-            None => !hidden,
+            (Some(kernel), None) if kernel.hidden.is_some() => false,
+            // Nobody tells of BPF programs where records are not read.
+            (Some(_), None) if self.follower.is_none() => true,
+            (Some(_), _) => self.kernel_changed(),
         };
         if stale && !std::mem::replace(&mut self.kernel_fresh, true) {
             locked(&self.watched).kernel_changed = false;

@@ -24,7 +24,7 @@ impl Watched {
     }
 
     pub(super) fn learn(&mut self, event: &Event<'_>, time: u64) {
-        self.kernel_changed |= *event == Event::KernelCode;
+        self.kernel_changed |= matches!(event, Event::KernelCode | Event::Lost(_));
         self.mappings.learn(event, time);
     }
 
