@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use probe_common::sample::{AddressKey, AddressRow};
@@ -11,11 +11,12 @@ use crate::{
     machine::Machine,
     snapshot::{CodeKey, NameCounts, Place},
     symbols::{Space, Symbols},
+    sys::clock::thread_time,
 };
 
-/// How long a round of names takes, about: a pull waits for it. A file or a map of code that is
+/// The CPU time of a round of names, about: a pull waits for it. A file or a map of code that is
 /// read is read to its own bound.
-const ROUND: Duration = Duration::from_millis(200);
+const ROUND: Duration = Duration::from_millis(500);
 /// Addresses that wait for the next round at most.
 const WAITING: usize = 65_536;
 
@@ -92,12 +93,9 @@ impl Names {
     /// Returns which code each is of ([`CodeKey`]); of data pages 0.
     pub(crate) fn name(&mut self, addresses: &[(AddressKey, AddressRow)], now: u64) -> Vec<u64> {
         self.symbols.catch_up();
-        let began = Instant::now();
+        let began = thread_time();
         let waited = std::mem::take(&mut self.waiting);
-        for (code, first) in waited {
-            self.name_one(code, first, began);
-        }
-        let of = |(key, row): &(AddressKey, AddressRow)| {
+        let mut of = |(key, row): &(AddressKey, AddressRow)| {
             if key.page != 0 {
                 return 0;
             }
@@ -111,7 +109,16 @@ impl Names {
             let image = self.symbols.image(space, Some(row.first));
             self.name_one((tgid, key.address, image), row.first, began)
         };
-        let images = addresses.iter().map(of).collect();
+        // Those with most samples first.
+        let mut order: Vec<usize> = (0..addresses.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(addresses[*at].1.samples));
+        let mut images = vec![0; addresses.len()];
+        for at in order {
+            images[at] = of(&addresses[at]);
+        }
+        for (code, first) in waited {
+            self.name_one(code, first, began);
+        }
         // What waits is asked for yet.
         let oldest = self.waiting.values().min();
         let until = oldest.map_or(self.last, |oldest| self.last.min(*oldest));
@@ -133,8 +140,11 @@ impl Names {
     }
 
     /// Names the code of a program, first sampled at a moment, if the round has time for it.
-    fn name_one(&mut self, code: CodeKey, first: u64, began: Instant) -> u64 {
-        if began.elapsed() > self.round && !self.codes.is_settled(code) {
+    fn name_one(&mut self, code: CodeKey, first: u64, began: Duration) -> u64 {
+        if self.codes.is_settled(code) {
+            return self.codes.number(code);
+        }
+        if thread_time().saturating_sub(began) >= self.round {
             if self.waiting.len() < WAITING {
                 self.waiting.insert(code, first);
             }
