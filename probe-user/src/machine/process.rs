@@ -44,7 +44,7 @@ pub(crate) fn own_number(proc: &Path, pid: u32) -> Option<u32> {
 
 /// The number of a thread of it that still has its memory and its root: its own, unless its first
 /// thread has ended. In procfs that number has all that a process has.
-pub(super) fn living(proc: &Path, pid: u32) -> u32 {
+pub(crate) fn living(proc: &Path, pid: u32) -> u32 {
     if !has_ended(proc, pid) {
         return pid;
     }

@@ -14,9 +14,9 @@ use super::{
     elf::{Elf, Source},
     mappings::Mapped,
     module::Module,
-    opened, process, vdso,
+    opened, vdso,
 };
-use crate::sys::records::Inode;
+use crate::{machine::process, sys::records::Inode};
 
 /// Files that are kept, each with a descriptor, and one more where it has a file with symbols.
 const MODULES: usize = 256;

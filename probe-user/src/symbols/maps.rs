@@ -13,9 +13,9 @@ use serde::{Serialize, Serializer};
 
 use super::{
     elf::{Elf, Source},
-    opened, process,
+    opened,
 };
-use crate::sys::records::Inode;
+use crate::{machine::process, sys::records::Inode};
 
 /// Bytes that are read of the mappings of one process: 65,530 mappings, the kernel's default limit,
 /// take about half of it.

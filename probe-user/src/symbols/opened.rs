@@ -16,8 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::process;
-use crate::sys::roots::Roots;
+use crate::{machine::process, sys::roots::Roots};
 
 /// The file at a path of this process's own root, or behind a link of procfs.
 pub(super) fn link(path: &Path) -> Option<File> {
