@@ -132,8 +132,10 @@ words! {
         pub event: u8,
         /// 1: a data page.
         pub page: u8,
-        /// The last bits of the row's generation.
-        pub generation: u16,
+        /// CPU number: what a sample stands for differs from CPU to CPU.
+        pub cpu: u16,
+        /// See the module's description.
+        pub generation: u64,
     }
 }
 
@@ -147,7 +149,7 @@ impl AddressKey {
 }
 
 words! {
-    /// Value of the table of addresses; several CPUs add to it atomically.
+    /// Value of the table of addresses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct AddressRow {
         /// Samples.

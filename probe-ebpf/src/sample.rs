@@ -42,8 +42,7 @@ offsets! {
     SAMPLE_PAGE_SHIFT;
     /// 1: the table of addresses is kept.
     SAMPLE_WITH_ADDRESSES;
-    /// Bit n: samples of event n may have a weight and a data source, and say whether they have an
-    /// address. Others have it in any case, or 0.
+    /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED;
 }
 
@@ -169,11 +168,12 @@ fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
         source: DataSource(0),
         page: 0,
     };
-    if SAMPLE_WEIGHED.load() >> (event & 63) & 1 == 0 {
-        said.page = page(ctx);
-        return said;
-    }
+    let weighed = SAMPLE_WEIGHED.load() >> (event & 63) & 1 == 1;
     if SAMPLE_FLAGS.load() == u64::MAX || EVENT_DATA.load() == u64::MAX {
+        // Without flags all software events have an address, or 0.
+        if !weighed {
+            said.page = page(ctx);
+        }
         return said;
     }
     // The context is the kernel's own structure; its fields are read as memory.
@@ -183,8 +183,12 @@ fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
     let Some(flags) = read::<u64>(data + SAMPLE_FLAGS.load()) else {
         return said;
     };
+    // Linux 6.1 and 6.2 leave the address as it was on the stack where they have none.
     if flags & ADDR != 0 {
         said.page = page(ctx);
+    }
+    if !weighed {
+        return said;
     }
     if flags & (WEIGHT | WEIGHT_STRUCT) != 0 && SAMPLE_WEIGHT.load() != u64::MAX {
         let weight = read::<u64>(data + SAMPLE_WEIGHT.load()).unwrap_or(0);
@@ -230,7 +234,8 @@ fn places(
         },
         event: event as u8,
         page,
-        generation: generation as u16,
+        cpu: cpu() as u16,
+        generation,
     };
     let address = instruction(ctx);
     own.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key(address, 0), period));
@@ -263,7 +268,7 @@ fn add_to(table: &HashMap<AddressKey, AddressRow>, key: &AddressKey, period: u64
         periods: period,
         first: now(),
     };
-    // Another CPU may add the same address meanwhile.
+    // Another sample of this CPU may have added it meanwhile, where these programs nest.
     table.insert(key, first, u64::from(BPF_NOEXIST)).is_ok() || add_known(table, key, period)
 }
 

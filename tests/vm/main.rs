@@ -24,6 +24,7 @@ mod recordings;
 mod regions;
 mod report;
 mod roofline;
+mod sampled;
 mod scale;
 mod shares;
 mod signals;

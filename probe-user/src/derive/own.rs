@@ -6,7 +6,7 @@ use probe_common::spe::{BadKind, Unattributed};
 
 use super::{
     AgentHealth, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
-    self_counters::{AGENT, COUNTING, NAMING, SAMPLED, SAMPLING, SelfCounter},
+    self_counters::{AGENT, COUNTING, FUNCTIONS, NAMING, SAMPLED, SAMPLING, SelfCounter},
 };
 use crate::{
     snapshot::{Hook, SpeHealth},
@@ -47,6 +47,9 @@ pub(super) fn add(report: &mut Report, window: &Window) {
     }
     if let Some(sampled) = &window.sampled {
         own.add_table(SAMPLED, &sampled.events);
+        if let Some(names) = &sampled.names {
+            own.add_table(FUNCTIONS, names);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::AgentHealth;
 use super::Kind;
 use crate::{
     names::resolver::ResolverHealth,
-    snapshot::{Health, SampledHealth, SpeHealth},
+    snapshot::{Health, NameCounts, SampledHealth, SpeHealth},
 };
 
 /// A value of `--self`.
@@ -241,6 +241,26 @@ self_counters! {
     }
 }
 
+self_counters! {
+    /// Of the names of functions.
+    FUNCTIONS of NameCounts {
+        Counter "functions_lost_records" "" = |it| it.lost,
+            "Records about processes that the kernel had no room for";
+        Counter "functions_read_processes" "" = |it| it.read,
+            "Processes whose mappings were read from procfs";
+        Counter "functions_refused" "" = |it| it.refused,
+            "Programs whose mappings, and mappings whose file, pmuscope has no right to read";
+        Counter "functions_unreadable" "" = |it| it.unreadable,
+            "Mappings whose file could not be read when it was asked for";
+        Counter "functions_dropped_processes" "" = |it| it.dropped_processes,
+            "Processes that were forgotten since there were too many";
+        Counter "functions_dropped_mappings" "" = |it| it.dropped_mappings,
+            "Mappings that were forgotten since their process had too many";
+        Counter "functions_dropped_code" "" = |it| it.dropped_code,
+            "Functions of perf map files that were not kept since there were too many";
+    }
+}
+
 /// Of all sampled events.
 fn sum(events: &[SampledHealth], of: fn(&SampledHealth) -> u64) -> Option<u64> {
     Some(events.iter().map(of).sum())
@@ -288,6 +308,7 @@ mod tests {
             table(COUNTING),
             table(SAMPLING),
             table(SAMPLED),
+            table(FUNCTIONS),
             table(AGENT),
             table(NAMING),
         ] {
@@ -301,6 +322,7 @@ mod tests {
         let names = COUNTING.iter().map(|counter| counter.name);
         let names = names.chain(SAMPLING.iter().map(|counter| counter.name));
         let names = names.chain(SAMPLED.iter().map(|counter| counter.name));
+        let names = names.chain(FUNCTIONS.iter().map(|counter| counter.name));
         let names = names.chain(AGENT.iter().map(|counter| counter.name));
         names.chain(NAMING.iter().map(|counter| counter.name))
     }

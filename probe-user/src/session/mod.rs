@@ -217,7 +217,7 @@ impl Session {
             session.measure_reads()?;
         }
         if let Some(config) = session.config.sampling.clone() {
-            let sampling = Sampling::start(config, &mut session.object, &online, machine.roots())?;
+            let sampling = Sampling::start(config, &mut session.object, &online, machine)?;
             session.sampling = Some(sampling);
         }
         session.settle_pins()?;

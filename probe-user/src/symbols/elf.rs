@@ -17,6 +17,10 @@ use super::notes;
 const HEADERS: u64 = 8 << 20;
 /// Bytes of names of sections, and of notes.
 const SMALL: u64 = 1 << 20;
+/// Segments and sections that are kept, at most each: a program has some dozens.
+const KEPT: usize = 1024;
+/// The section with the name of the file that has what was stripped.
+const DEBUG_LINK: &[u8] = b".gnu_debuglink";
 
 /// This machine's byte order: other programs do not run here.
 pub(super) type Header32 = elf::FileHeader32<NativeEndian>;
@@ -92,7 +96,8 @@ struct Segment {
 
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    name: Vec<u8>,
+    /// It is `.gnu_debuglink`.
+    debug_link: bool,
     /// `SHT_*`
     pub(super) kind: u32,
     /// `SHF_*`
@@ -100,7 +105,17 @@ pub(super) struct Section {
     pub(super) address: u64,
     pub(super) offset: u64,
     pub(super) size: u64,
-    pub(super) link: u32,
+    /// Of a table of symbols: offset and size of their names.
+    pub(super) names: Option<(u64, u64)>,
+}
+
+impl Section {
+    /// Whether anything here reads it.
+    fn is_used(&self) -> bool {
+        let kinds = [elf::SHT_SYMTAB, elf::SHT_DYNSYM, elf::SHT_NOTE];
+        let code = self.flags & u64::from(elf::SHF_EXECINSTR) != 0;
+        code || self.debug_link || kinds.contains(&self.kind)
+    }
 }
 
 /// An ELF file whose headers were read.
@@ -110,6 +125,7 @@ pub(super) struct Elf {
     /// 64 bits.
     pub(super) wide: bool,
     segments: Vec<Segment>,
+    /// Those that are used.
     pub(super) sections: Vec<Section>,
     pub(super) build_id: Option<Vec<u8>>,
 }
@@ -146,9 +162,20 @@ impl Elf {
         })
     }
 
-    pub(super) fn section(&self, name: &str) -> Option<&Section> {
-        let named = |section: &&Section| section.name == name.as_bytes();
-        self.sections.iter().find(named)
+    /// `.gnu_debuglink`
+    pub(super) fn debug_link(&self) -> Option<&Section> {
+        self.sections.iter().find(|section| section.debug_link)
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn memory(&self) -> usize {
+        let source = match &self.source {
+            Source::File(_) => 0,
+            Source::Memory(bytes) => bytes.len(),
+        };
+        source
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.sections.capacity() * size_of::<Section>()
     }
 
     /// The bytes of a section that is in the file, as they are there.
@@ -206,12 +233,12 @@ fn segments<E: FileHeader<Endian = NativeEndian>>(
         let offset = header.p_offset(endian).into();
         let size = header.p_filesz(endian).into();
         match header.p_type(endian) {
-            elf::PT_LOAD => found.loaded.push(Segment {
+            elf::PT_LOAD if found.loaded.len() < KEPT => found.loaded.push(Segment {
                 offset,
                 size,
                 address: header.p_vaddr(endian).into(),
             }),
-            elf::PT_NOTE => found.notes.push((offset, size)),
+            elf::PT_NOTE if found.notes.len() < KEPT => found.notes.push((offset, size)),
             _ => {}
         }
     }
@@ -246,22 +273,25 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
             source.read(offset, size, SMALL)
         });
     let names = names.unwrap_or_default();
-    let name = |at: u32| {
+    let is_debug_link = |at: u32| {
         let rest = usize::try_from(at).ok().and_then(|at| names.get(at..));
-        let name = rest.and_then(|rest| rest.split(|byte| *byte == 0).next());
-        // Those of interest are short.
-        name.filter(|name| name.len() < 64)
-            .unwrap_or_default()
-            .to_vec()
+        rest.and_then(|rest| rest.strip_prefix(DEBUG_LINK))
+            .is_some_and(|rest| rest.first() == Some(&0))
+    };
+    let linked = |header: &E::SectionHeader| {
+        let at = usize::try_from(header.sh_link(endian)).ok()?;
+        let names = headers.get(at)?;
+        Some((names.sh_offset(endian).into(), names.sh_size(endian).into()))
     };
     let section = |header: &E::SectionHeader| Section {
-        name: name(header.sh_name(endian)),
+        debug_link: is_debug_link(header.sh_name(endian)),
         kind: header.sh_type(endian),
         flags: header.sh_flags(endian).into(),
         address: header.sh_addr(endian).into(),
         offset: header.sh_offset(endian).into(),
         size: header.sh_size(endian).into(),
-        link: header.sh_link(endian),
+        names: linked(header),
     };
-    Some(headers.iter().map(section).collect())
+    let used = headers.iter().map(section).filter(Section::is_used);
+    Some(used.take(KEPT).collect())
 }

@@ -54,7 +54,7 @@ impl Functions {
     /// no such table, or none of a function in it.
     pub(super) fn read(elf: &Elf, kind: u32) -> Option<Self> {
         let table = elf.sections.iter().find(|section| section.kind == kind)?;
-        let names = elf.sections.get(usize::try_from(table.link).ok()?)?;
+        let (names, length) = table.names?;
         let mut entries = if elf.wide {
             entries::<Header64>(elf, table)
         } else {
@@ -64,7 +64,7 @@ impl Functions {
         close(&mut entries, elf);
         (!entries.is_empty()).then(|| Self {
             entries,
-            names: names.offset..names.offset.saturating_add(names.size),
+            names: names..names.saturating_add(length),
         })
     }
 

@@ -193,7 +193,7 @@ mod usage;
 #[cfg(test)]
 pub(crate) use self::{counted::tests::Random, spe::tests::sampled as sampled_window};
 pub use self::{
-    sampled::{SampledUsage, SampledWindow},
+    sampled::{EventGain, SampledUsage, SampledWindow},
     spe::{Served, SpeUsage, SpeWindow},
     totals::{Gained, Sum, Totals, UncoreTotal},
 };

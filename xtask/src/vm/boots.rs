@@ -77,6 +77,7 @@ const BASE: Tests = Tests {
         "pmus::",
         "scale::",
         "pins::",
+        "sampled::",
         "smoke::",
     ],
 };

@@ -18,7 +18,7 @@ pub(crate) use self::{names::Names, scale::Scale};
 use super::{Object, SessionError, object::EVENT_SAMPLE, spe::Budget};
 use crate::{
     event::sampling::{Rate, SampledEvent},
-    machine::Roots,
+    machine::Machine,
     session::pull::SampleTotals,
     sys::perf::{self, Overflows},
 };
@@ -101,14 +101,55 @@ pub(crate) struct OpenEvent {
     fd: OwnedFd,
     /// What it had counted when it was read last.
     pub(crate) counted: u64,
+    /// Nanoseconds of [`perf::Reading`], as of that time.
+    enabled: u64,
+    running: u64,
+}
+
+/// What an event did on a CPU between two readings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gain {
+    /// Not scaled.
+    pub(crate) counted: u64,
+    /// Nanoseconds for which it was enabled.
+    pub(crate) enabled: u64,
+    /// Nanoseconds for which it was on the PMU.
+    pub(crate) running: u64,
+}
+
+impl Gain {
+    pub(crate) const fn add(&mut self, other: &Self) {
+        self.counted += other.counted;
+        self.enabled += other.enabled;
+        self.running += other.running;
+    }
+
+    /// What each event that was counted stands for, where others took turns with it on the PMU.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "nanoseconds between two readings"
+    )]
+    pub(crate) fn scale(&self) -> f64 {
+        match self.running {
+            0 => 1.0,
+            running => self.enabled.max(running) as f64 / running as f64,
+        }
+    }
 }
 
 impl OpenEvent {
-    /// What it counted since it was read last. Of an event whose CPU is gone that is nothing.
-    pub(crate) fn gained(&mut self) -> u64 {
-        let now = perf::read(self.fd.as_fd()).map_or(self.counted, |reading| reading.count);
-        let gained = now.saturating_sub(self.counted);
-        self.counted = now;
+    /// What it did since it was read last. Of an event whose CPU is gone that is nothing.
+    pub(crate) fn gained(&mut self) -> Gain {
+        let Ok(now) = perf::read(self.fd.as_fd()) else {
+            return Gain::default();
+        };
+        let gained = Gain {
+            counted: now.count.saturating_sub(self.counted),
+            enabled: now.enabled.saturating_sub(self.enabled),
+            running: now.running.saturating_sub(self.running),
+        };
+        self.counted = now.count;
+        (self.enabled, self.running) = (now.enabled, now.running);
         gained
     }
 }
@@ -119,7 +160,7 @@ impl Sampling {
         config: SamplingConfig,
         object: &mut Object,
         online: &[u32],
-        roots: &Roots,
+        machine: &Machine,
     ) -> Result<Self, SessionError> {
         object.programs.load_at_overflow(EVENT_SAMPLE)?;
         let mut sampling = Self {
@@ -128,7 +169,7 @@ impl Sampling {
             coarser: 1,
             generation: 0,
             totals: SampleTotals::new(config.events.len()),
-            names: config.addresses.then(|| Names::start(roots, online)),
+            names: config.addresses.then(|| Names::start(machine, online)),
             config,
         };
         sampling.next_generation(object)?;
@@ -167,6 +208,8 @@ impl Sampling {
                 _link: link,
                 fd,
                 counted: 0,
+                enabled: 0,
+                running: 0,
             });
         }
         Ok(())
@@ -177,8 +220,17 @@ impl Sampling {
         self.open.iter().any(|event| event.cpu == cpu)
     }
 
-    /// Forgets the events of CPUs that are not online any more, or were not in between.
+    /// Forgets the events of CPUs that are not online any more, or were not in between: they are
+    /// dead, and so is what follows processes there.
     pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
+        self.close(&keep);
+        if let Some(names) = &mut self.names {
+            names.keep_cpus(keep);
+        }
+    }
+
+    /// Ends the sampling on all other CPUs.
+    fn close(&mut self, keep: impl Fn(u32) -> bool) {
         let totals = &mut self.totals;
         self.open.retain_mut(|event| {
             let kept = keep(event.cpu);
@@ -193,7 +245,7 @@ impl Sampling {
     pub(crate) fn reopen(&mut self, object: &mut Object, coarser: u64) {
         let mut cpus: Vec<u32> = self.open.iter().map(|event| event.cpu).collect();
         cpus.dedup();
-        self.keep(|_| false);
+        self.close(|_| false);
         self.coarser = coarser;
         for cpu in cpus {
             // A CPU that left meanwhile is opened when it is back.

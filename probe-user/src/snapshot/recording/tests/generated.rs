@@ -24,9 +24,9 @@ use crate::{
         resolver::ResolverHealth,
     },
     snapshot::{
-        AddressCounts, HandedOver, Health, Hook, MapMemory, Names, Place, SampledAddress,
-        SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot, SpeCounts, SpeHealth,
-        SpeHook, SpeReading, UncoreReading,
+        AddressCounts, HandedOver, Health, Hook, MapMemory, NameCounts, Names, Place,
+        SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot,
+        SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
 };
 
@@ -321,10 +321,12 @@ fn sampled_events(samples: u64) -> SampledReading {
         tgid,
         event,
         page: false,
+        image: samples,
     };
     let at = AddressCounts {
         samples,
         periods: samples,
+        events: samples as f64,
         made: 1,
     };
     let place = Place {
@@ -344,5 +346,9 @@ fn sampled_events(samples: u64) -> SampledReading {
         rows: [(key, counts)].into(),
         addresses: [(address, at)].into(),
         places: [(address.place(), place)].into(),
+        names: Some(NameCounts {
+            lost: samples,
+            ..NameCounts::default()
+        }),
     }
 }
