@@ -29,10 +29,9 @@ fn config(events: &str) -> SamplingConfig {
     let pmus: &Pmus = machine.pmus().unwrap();
     SamplingConfig {
         events: sampled(events, pmus, None).unwrap(),
-        budget: None,
         addresses: true,
-        max_addresses: None,
-        max_rows: None,
+        pages: true,
+        ..SamplingConfig::default()
     }
 }
 
@@ -62,6 +61,7 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
     let cgroups = [TestCgroup::new("two"), TestCgroup::new("one")];
     let sampling = SamplingConfig {
         addresses: false,
+        pages: false,
         ..config("cpu-clock/period=100000/")
     };
     let mut counting = counting("cpu-clock", sampling);
@@ -127,6 +127,7 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
         config.by_process = true;
         config.sampling = Some(SamplingConfig {
             addresses: false,
+            pages: false,
             ..self::config("page-faults/period=1/")
         });
     });

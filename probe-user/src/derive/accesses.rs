@@ -14,23 +14,31 @@ use super::{
 use crate::{
     formula::NoValue,
     snapshot::SpeCounts,
-    window::{Gained, Served, SpeUsage},
+    window::{Gained, Sampler, Served, SpeUsage, float},
 };
 
+/// The metric in place of the number of operations.
+const SAMPLES: &str = "spe_samples";
+
 /// The metrics of sampled accesses: their indices in a report.
-pub(super) struct Accesses {
+pub(super) struct Accesses<'a> {
+    /// None where nothing was sampled.
+    sampler: Option<&'a Sampler>,
     operations: u32,
+    /// In place of operations, where their number is not known.
+    samples: Option<u32>,
     latency: [u32; 4],
-    issue: u32,
-    translation: u32,
+    /// Latencies to issue and of translation, which only SPE tells.
+    parts: Option<[u32; 2]>,
     walks: u32,
     remote: u32,
     share: u32,
     histogram: u32,
 }
 
-impl Accesses {
-    pub(super) fn new(report: &mut Report) -> Self {
+impl<'a> Accesses<'a> {
+    pub(super) fn new(report: &mut Report, sampler: Option<&'a Sampler>) -> Self {
+        let by_events = matches!(sampler, Some(Sampler::Events { .. }));
         let mut metric = |name: &str, unit: &str, kind, help: &str| {
             report.add_metric(Metric {
                 name: name.to_owned(),
@@ -38,19 +46,34 @@ impl Accesses {
                 unit: unit.to_owned(),
                 kind,
                 counting: match kind {
-                    Kind::Counter => Counting::Samples,
+                    Kind::Counter if name != SAMPLES => Counting::Samples,
                     _ => Counting::All,
                 },
             })
         };
         let cycles = "cycles";
+        let parts = [
+            (
+                "spe_issue_latency_mean_cycles",
+                "Mean cycles from dispatch to issue",
+            ),
+            (
+                "spe_translation_latency_mean_cycles",
+                "Mean cycles of address translation",
+            ),
+        ];
         Self {
+            sampler,
             operations: metric(
                 "spe_operations",
                 "",
                 Kind::Counter,
                 "Operations that the samples stand for",
             ),
+            samples: by_events.then(|| {
+                let help = "Samples of operations whose number is not known";
+                metric(SAMPLES, "", Kind::Counter, help)
+            }),
             latency: [
                 (
                     "spe_latency_mean_cycles",
@@ -70,18 +93,8 @@ impl Accesses {
                 ),
             ]
             .map(|(name, help)| metric(name, cycles, Kind::Gauge, help)),
-            issue: metric(
-                "spe_issue_latency_mean_cycles",
-                cycles,
-                Kind::Gauge,
-                "Mean cycles from dispatch to issue",
-            ),
-            translation: metric(
-                "spe_translation_latency_mean_cycles",
-                cycles,
-                Kind::Gauge,
-                "Mean cycles of address translation",
-            ),
+            parts: (!by_events)
+                .then(|| parts.map(|(name, help)| metric(name, cycles, Kind::Gauge, help))),
             walks: metric(
                 "spe_tlb_walk_share",
                 "1",
@@ -140,10 +153,14 @@ impl Accesses {
             let mean = latency::mean(&deltas().collect::<Vec<_>>(), &everyone);
             let mut add = Adding::new(report, subject, class, None);
             self.add_counts(&mut add, &all, &total, mean, row.since);
-            add.estimate(self.issue, spe::other_latency(all.issue, &all));
+            if let Some([issue, _]) = self.parts {
+                add.estimate(issue, spe::other_latency(all.issue, &all));
+            }
             if matches!(class, Class::Load | Class::Store) {
-                let translation = spe::other_latency(all.translation, &all);
-                add.estimate(self.translation, translation);
+                if let Some([_, translation]) = self.parts {
+                    let latency = spe::other_latency(all.translation, &all);
+                    add.estimate(translation, latency);
+                }
                 add.gauge(self.walks, spe::walks(&all));
             }
             let remote = spe::sum(deltas(), spe::by(REMOTE));
@@ -169,15 +186,27 @@ impl Accesses {
         mean: Option<Interval>,
         since: Duration,
     ) {
-        let value = Value::Counter(counter(delta, add.report.start));
-        add.push(self.operations, Ok(value), Some(counter(total, since)));
+        let counts = self.sampler.is_none_or(|it| it.counts(add.class));
+        if counts {
+            let value = Value::Counter(counter(delta, add.report.start));
+            add.push(self.operations, Ok(value), Some(counter(total, since)));
+        } else {
+            let why = Reason::NoValue(NoValue::ChosenByCore);
+            add.push(self.operations, Err(why), None);
+            if let Some(samples) = self.samples {
+                let value = Value::Counter(taken(delta, add.report.start));
+                add.push(samples, Ok(value), Some(taken(total, since)));
+            }
+        }
         let quantile = |q| spe::quantile(delta, q);
         let latency = [mean, quantile(0.5), quantile(0.9), quantile(0.99)];
         for (metric, value) in self.latency.into_iter().zip(latency) {
             add.gauge(metric, value);
         }
-        let histogram = Value::Histogram(Box::new(histogram(total, since)));
-        add.push(self.histogram, Ok(histogram), None);
+        if counts {
+            let histogram = Value::Histogram(Box::new(histogram(total, since)));
+            add.push(self.histogram, Ok(histogram), None);
+        }
     }
 }
 
@@ -185,6 +214,7 @@ impl Accesses {
 struct Adding<'a> {
     report: &'a mut Report,
     subject: u32,
+    class: Class,
     attributes: u32,
 }
 
@@ -199,6 +229,7 @@ impl<'a> Adding<'a> {
         Self {
             report,
             subject,
+            class: operation,
             attributes,
         }
     }
@@ -226,6 +257,16 @@ fn counter(counts: &SpeCounts, start: Duration) -> Counter {
         start,
         raw: counts.samples,
         estimate: of_samples(statistics::count(counts.operations, counts.variance)),
+        time: None,
+    }
+}
+
+/// The number of samples.
+fn taken(counts: &SpeCounts, start: Duration) -> Counter {
+    Counter {
+        start,
+        raw: counts.samples,
+        estimate: Estimate::exact(float(counts.samples)),
         time: None,
     }
 }
@@ -293,7 +334,7 @@ mod tests {
     fn loads_and_stores_are_estimated_apart() {
         let mut report = Report::default();
         report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        let accesses = Accesses::new(&mut report);
+        let accesses = Accesses::new(&mut report, None);
         let subject = report.subject(Subject::Machine);
         let row = Gained::first(usage(), Duration::from_secs(3));
         accesses.add_row(&mut report, subject, &row, &usage());

@@ -136,6 +136,8 @@ impl SampleTotals {
         });
         counts.samples += now.samples.saturating_sub(before.samples);
         counts.periods += now.periods.saturating_sub(before.periods);
+        counts.timed += now.timed.saturating_sub(before.timed);
+        counts.cycles += now.cycles.saturating_sub(before.cycles);
     }
 
     /// Drops the instructions, or the data pages, with the fewest samples where there are too many.
@@ -260,14 +262,13 @@ impl Sampling {
     /// was counted by then.
     fn read(&mut self, object: &mut Object, moment: u64) -> Result<(), SessionError> {
         let rows = object.maps.sample_rows.all()?;
-        let addresses = match self.config.addresses {
-            false => Vec::new(),
-            true => {
-                let mut addresses = object.maps.sample_addresses.all()?;
-                addresses.extend(object.maps.sample_pages.all()?);
-                addresses
-            }
-        };
+        let mut addresses = Vec::new();
+        if self.config.addresses {
+            addresses.extend(object.maps.sample_addresses.all()?);
+        }
+        if self.config.pages {
+            addresses.extend(object.maps.sample_pages.all()?);
+        }
         let events = 0..self.config.events.len();
         let cpus = events.map(|event| {
             object
@@ -383,6 +384,7 @@ impl Sampling {
                 name: event.name.clone(),
                 clock: event.is_clock(),
                 skids: event.skids(),
+                accesses: event.accesses,
                 period,
                 frequency,
                 counted: totals.counted[at],
@@ -421,7 +423,11 @@ mod tests {
                     event: 0,
                     page,
                 };
-                let counts = AddressCounts { samples: *samples, periods: 0, made: 1 };
+                let counts = AddressCounts {
+                    samples: *samples,
+                    made: 1,
+                    ..AddressCounts::default()
+                };
                 totals.addresses.insert(key, counts);
             }
             prop_assert!(!totals.push_out(true, ROOM));

@@ -52,6 +52,12 @@ pub(super) fn refused(error: &io::Error, event: &SampledEvent) -> String {
                  kernel.perf_event_max_sample_rate allows: give freq= with less"
             ),
         },
+        Some(libc::ENODATA) => {
+            "the core samples the latency of loads only in a group that another \
+             event leads (`mem-loads-aux`), and this machine's sysfs does not name that event: use \
+             a newer kernel"
+                .to_owned()
+        }
         Some(libc::EBUSY) => "the PMU is in exclusive use by another program".to_owned(),
         errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),
     }

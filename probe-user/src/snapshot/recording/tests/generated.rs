@@ -13,6 +13,7 @@ use proptest::{collection, prelude::*};
 
 use crate::{
     devices::{CgroupIo, DeviceUse, Moved},
+    event::Accesses,
     machine::{
         memory::{Holder, MemoryReading, MemoryUse},
         resctrl::{Group, Monitored},
@@ -320,6 +321,8 @@ fn sampled_events(samples: u64) -> SampledReading {
     let at = AddressCounts {
         samples,
         periods: samples,
+        timed: samples / 2,
+        cycles: samples,
         made: 1,
     };
     let place = Place {
@@ -332,6 +335,7 @@ fn sampled_events(samples: u64) -> SampledReading {
         name: "cycles:u".to_owned(),
         frequency: Some(997),
         counted: samples,
+        accesses: Some(Accesses::Tagged),
         ..SampledHealth::default()
     };
     SampledReading {
