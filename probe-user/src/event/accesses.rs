@@ -107,7 +107,7 @@ fn ibs(pmu: &Pmu, pmus: &Pmus, period: Option<u64>) -> Result<Vec<SampledEvent>,
     let counted = pmu.formats.contains_key("cnt_ctl");
     let (terms, accesses) = match counted {
         true => ("cnt_ctl=1", Accesses::Counted),
-        false => ("", Accesses::Tagged),
+        false => ("config=0", Accesses::Tagged),
     };
     of(&format!("{IBS}/{terms}/"), pmus, period, accesses)
 }
