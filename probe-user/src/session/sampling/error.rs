@@ -45,11 +45,13 @@ pub(super) fn refused(error: &io::Error, event: &SampledEvent) -> String {
         }
         Some(libc::EINVAL) => match event.rate {
             Rate::Period(period) => format!(
-                "the PMU takes no such event, or no period as short as {period}: give a longer one"
+                "the PMU takes no such event, cannot sample it (`pmuscope stat -e` counts it), or \
+                 takes no period as short as {period}: give a longer one"
             ),
             Rate::Frequency(rate) => format!(
-                "the PMU takes no such event, or {rate} samples a second are more than \
-                 kernel.perf_event_max_sample_rate allows: give freq= with less"
+                "the PMU takes no such event, cannot sample it (`pmuscope stat -e` counts it), or \
+                 {rate} samples a second are more than kernel.perf_event_max_sample_rate allows: \
+                 give freq= with less"
             ),
         },
         Some(libc::ENODATA) => {
