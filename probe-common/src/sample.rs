@@ -147,8 +147,8 @@ words! {
         pub samples: u64,
         /// The sum of their periods.
         pub periods: u64,
-        /// Samples of events of memory accesses that are no access, or took less time than asked for:
-        /// they are in no row.
+        /// Samples of events of memory accesses that are no access, or took less time than asked
+        /// for: they are in no row.
         #[cfg_attr(feature = "serde", serde(default))]
         pub others: u64,
         /// Runs that measured their own duration: one in [`Self::MEASURE_EVERY`].

@@ -1,5 +1,5 @@
-//! Arm's Statistical Profiling Extension: driver, kpti, page size, thread ids in its records; or what
-//! samples memory accesses in its place.
+//! Arm's Statistical Profiling Extension: driver, kpti, page size, thread ids in its records; or
+//! what samples memory accesses in its place.
 
 use rustix::thread::CapabilitySet;
 

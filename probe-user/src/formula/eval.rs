@@ -75,8 +75,8 @@ pub enum NoValue {
     TooFewSamples,
     /// A number of operations that a core samples as it chooses.
     #[error(
-        "the core chooses which of them it times, so that how many there were is not known: samples \
-         tell their sources and latencies alone"
+        "the core chooses which of them it times, so that how many there were is not known: \
+         samples tell their sources and latencies alone"
     )]
     ChosenByCore,
     /// A quantity that is no event.

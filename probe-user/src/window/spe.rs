@@ -56,8 +56,8 @@ pub enum Sampler {
     /// Arm's SPE: the programs' account of themselves as of the later snapshot, since the session
     /// began.
     Spe(Box<SpeHealth>),
-    /// Events that overflow. They tell neither when an operation was issued nor how long its address
-    /// was translated.
+    /// Events that overflow. They tell neither when an operation was issued nor how long its
+    /// address was translated.
     Events {
         /// What samples tell no number of: the core chose the operations that it timed.
         tagged: BTreeSet<Class>,

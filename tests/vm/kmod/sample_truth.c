@@ -158,7 +158,9 @@ int tp_sample_command(const char *args)
 	return -EINVAL;
 }
 
-static const char *const kinds[SAMPLE_KINDS] = { "ibs_op", "mem-loads", "mem-loads-aux", "mem-stores" };
+static const char *const kinds[SAMPLE_KINDS] = {
+	"ibs_op", "mem-loads", "mem-loads-aux", "mem-stores",
+};
 
 void tp_sample_show_truth(struct seq_file *s)
 {
