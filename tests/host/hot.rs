@@ -105,7 +105,7 @@ fn a_hot_function_of_a_container_has_its_name() {
     assert!(first["share"]["value"].as_f64().unwrap() > 0.5, "{first}");
 }
 
-/// Without CAP_SYSLOG the kernel hides its addresses, unless kernel.perf_event_paranoid is 1 at
+/// Without `CAP_SYSLOG` the kernel hides its addresses, unless `perf_event_paranoid` is 1 at
 /// most: its functions have no names then, and a message says why.
 #[test]
 fn functions_of_the_kernel_have_no_names_without_the_right() {
