@@ -46,23 +46,36 @@ pub enum CountingError {
     Spe(#[from] SpeError),
 }
 
-/// Begins to count on this machine, at a level of the budget where there is one. Tells whether the
-/// totals of an earlier session go on.
+/// How counting begins, besides what the configuration says.
+pub(super) struct Start {
+    pub(super) switches: Switches,
+    /// The level of the budget, where there is one.
+    pub(super) level: Option<Level>,
+    /// The period of memory accesses that was in force, where it is longer than the first one.
+    pub(super) period: Option<u64>,
+    /// Whether totals that were saved are the last ones.
+    pub(super) goes_on: bool,
+}
+
+/// Begins to count on this machine. Tells whether the totals of an earlier session go on.
 pub(super) fn start(
     config: &Config,
     resolver: Option<Arc<Resolver>>,
-    switches: Switches,
-    level: Option<Level>,
+    start: Start,
 ) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
-    let with_spe = !switches.spe && level.is_none_or(|level| level.samples);
+    let level = start.level;
+    let with_spe = !start.switches.spe && level.is_none_or(|level| level.samples);
     let mut session = session(config, &machine, resolver, with_spe)?;
+    if let Some((spe, period)) = session.spe.as_mut().zip(start.period) {
+        spe.events.period = spe.events.period.max(period);
+    }
     if let Some(level) = level {
         session.plan = session.plan.with_fewer(level.hardware, level.software);
     }
     let samples = session.spe.is_some();
     let mut session = start_session(session, &machine)?;
-    let state = saved(config, &machine);
+    let state = start.goes_on.then(|| saved(config, &machine)).flatten();
     if let Some(state) = &state {
         session.recall(state.names(), state.owners())?;
     }
@@ -98,7 +111,7 @@ pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
     let online = machine.online().map_err(SessionError::from)?;
     let cpus = online.iter().count();
     let memory = session.memory(cpus, possible(&machine)?);
-    Ok(memory::in_words(&memory, cpus))
+    Ok(memory::in_words(&memory, session.plan.groups.len(), cpus))
 }
 
 /// The numbers of CPUs that the machine may have: up to this one, not included.

@@ -189,8 +189,10 @@ impl Ledger {
             let gain = fold.gains.remove(&(metric, attributes)).unwrap_or_default();
             let count = entry(&mut account.counts, counted);
             let sum = entry(&mut account.sums, estimated);
-            let value = Value::Counter(gain.count.counter(&gain.sum, report.start));
-            let total = count.counter(sum, report.began);
+            let mut value = gain.count.counter(&gain.sum);
+            value.start = report.start;
+            let total = count.counter(sum);
+            let value = Value::Counter(value);
             report.push([subject, metric, attributes], Ok(value), Some(total));
         }
         if !fold.shares.is_empty() {

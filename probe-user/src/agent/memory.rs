@@ -33,6 +33,8 @@ pub struct Node {
     pub cpus: usize,
     /// Containers that ran on all of them.
     pub containers: usize,
+    /// Groups of events.
+    pub groups: usize,
     /// Bytes of each CPU's buffer, where memory accesses are sampled.
     pub buffer: Option<usize>,
 }
@@ -43,7 +45,7 @@ impl Node {
     pub fn limit(self) -> usize {
         let sampled = |buffer| SAMPLES + self.cpus * (SAMPLED_CPU + buffer);
         let bytes = PROCESS
-            + ROW * self.cpus * self.containers
+            + ROW * self.groups * self.cpus * self.containers
             + CONTAINER * self.containers
             + CPU * self.cpus
             + self.buffer.map_or(0, sampled);
@@ -59,7 +61,7 @@ pub(super) fn sampled_rows(possible: usize) -> u32 {
 }
 
 /// What an agent takes that counts so on this machine.
-pub(super) fn in_words(memory: &Memory, cpus: usize) -> String {
+pub(super) fn in_words(memory: &Memory, groups: usize, cpus: usize) -> String {
     let mib = |bytes: usize| bytes.div_ceil(MIB);
     let Memory {
         rows,
@@ -83,6 +85,7 @@ pub(super) fn in_words(memory: &Memory, cpus: usize) -> String {
         let node = Node {
             cpus,
             containers,
+            groups,
             buffer,
         };
         node.limit()

@@ -55,8 +55,10 @@ pub(super) struct Running {
     mark: Option<Mark>,
     /// What was said last of why nothing is counted.
     said: Option<String>,
-    /// Shown while nothing is counted.
-    empty: Report,
+    /// Shown until a session's first window: the last one before, or nothing.
+    before: Report,
+    /// The period of memory accesses that the last session ended with.
+    period: Option<u64>,
     ledger: Ledger,
     exposition: Exposition,
     json: Option<JsonLines>,
@@ -99,7 +101,8 @@ impl Running {
             governor: None,
             mark: None,
             said: None,
-            empty: Report::default(),
+            before: Report::default(),
+            period: None,
             json,
             push,
             own: Own::new(),
@@ -122,9 +125,9 @@ impl Running {
         })
     }
 
-    /// Waits for what a session, a file or a scrape wants, and does it. May be dropped and called
-    /// again.
-    pub(super) async fn event(&mut self) {
+    /// Waits for what a session, a file or a scrape wants, and does it; the interval where it is
+    /// another one from here on. May be dropped and called again.
+    pub(super) async fn event(&mut self) -> Option<Duration> {
         let kept = async {
             match &mut self.pipeline {
                 Some(pipeline) => match pipeline.keep().await {
@@ -139,15 +142,18 @@ impl Running {
             () = self.directory.changed() => Event::Files,
             error = kept => Event::Ended(error),
         };
+        let before = self.interval();
         match event {
             Event::Asked => self.complete(),
             Event::Files => self.follow_files(),
             Event::Ended(error) => self.failed(&error),
         }
+        self.interval_after(before)
     }
 
     /// Ends the window and publishes it; the interval where it is another one from here on.
     pub(super) fn window(&mut self) -> Option<Duration> {
+        let before = self.interval();
         self.follow_files();
         if self.pipeline.is_none() && !self.switches.all {
             self.begin_again();
@@ -163,12 +169,12 @@ impl Running {
                 self.publish();
                 self.own.pulled();
                 self.say(None);
-                return self.keep_budget();
+                self.keep_budget();
             }
             Some(Err(error)) => self.failed(&error),
             None => self.publish(),
         }
-        None
+        self.interval_after(before)
     }
 
     /// Ends counting, with a last line of JSON.
@@ -221,21 +227,34 @@ impl Running {
     /// Ends counting for now; what was counted is published.
     fn pause(&mut self) {
         if let Some(pipeline) = &mut self.pipeline {
+            self.own.pulls();
             match pipeline.advance() {
                 Ok(()) => {
                     self.settle();
                     self.save();
+                    self.publish();
+                    self.own.pulled();
                 }
                 Err(error) => tracing::warn!("what was counted last is lost: {error}"),
             }
         }
-        self.pipeline = None;
+        if let Some(mut pipeline) = self.pipeline.take() {
+            let spe = pipeline.snapshot().spe.as_ref();
+            self.period = spe.map(|spe| spe.health.period).or(self.period);
+            self.before = mem::take(pipeline.report_mut());
+        }
     }
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
         let resolver = self.resolver.clone();
-        let level = self.governor.as_ref().map(Governor::level);
-        let (pipeline, resumed) = counting::start(&self.config, resolver, self.switches, level)?;
+        let start = counting::Start {
+            switches: self.switches,
+            level: self.governor.as_ref().map(Governor::level),
+            period: self.period,
+            // The last state that was saved is older than the ledger where saving fails.
+            goes_on: !self.save_fails,
+        };
+        let (pipeline, resumed) = counting::start(&self.config, resolver, start)?;
         self.ledger.begin(pipeline.plan().opened(), resumed);
         self.neighbours = neighbours(&self.config, pipeline.plan());
         self.own.health.sessions += 1;
@@ -327,8 +346,8 @@ impl Running {
         let report = match &mut self.pipeline {
             Some(pipeline) => pipeline.report_mut(),
             None => {
-                self.empty = Report::of_agent();
-                &mut self.empty
+                self.before = Report::of_agent();
+                &mut self.before
             }
         };
         report.add_agent(&health);
@@ -348,12 +367,11 @@ impl Running {
         }
     }
 
-    /// Makes the formats that a scrape waits for.
+    /// Makes the formats that a scrape waits for, of the window that was published last.
     fn complete(&self) {
-        let report = match &self.pipeline {
-            Some(pipeline) => pipeline.report(),
-            None => &self.empty,
-        };
+        let report = self.pipeline.as_ref().map(Pipeline::report);
+        let report = report.filter(|report| !report.series.is_empty());
+        let report = report.unwrap_or(&self.before);
         let exposition = &self.exposition;
         self.published
             .complete(|dialect| exposition.write(report, dialect));

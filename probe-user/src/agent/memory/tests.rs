@@ -6,6 +6,9 @@ use super::*;
 use crate::session::memory::tests::{of_agent, user_bytes};
 
 const CHART: &str = include_str!("../../../../deploy/helm/pmuscope/templates/_helpers.tpl");
+/// Those of every profile: counters of software, and of hardware.
+const GROUPS: usize = 2;
+
 const PAGE: &str = include_str!("../../../../docs/kubernetes.md");
 
 proptest! {
@@ -35,7 +38,7 @@ fn the_terms_are_no_larger_than_needed() {
 fn the_chart_has_the_same_terms() {
     for term in [
         format!("mul {} 1024", PROCESS / MIB),
-        format!("mul $rows {ROW}"),
+        format!("mul $rows {}", GROUPS * ROW),
         format!("mul (int64 $m.containers) {}", CONTAINER / KIB),
         format!("mul (int64 $m.cpus) {}", CPU / KIB),
         format!(
@@ -63,6 +66,7 @@ fn the_page_has_the_limits() {
             let node = Node {
                 cpus,
                 containers,
+                groups: GROUPS,
                 buffer,
             };
             node.limit()
