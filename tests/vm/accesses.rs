@@ -7,7 +7,7 @@ use probe_common::{
 };
 use probe_user::{
     session::SamplingConfig,
-    snapshot::SpeCounts,
+    snapshot::{SampledHealth, SpeCounts},
     window::{Owner, Sampler, Served, SpeUsage, SpeWindow, Window},
 };
 
@@ -26,6 +26,7 @@ fn sample(pmu: &TestPmu, config: SamplingConfig) -> ([TestCgroup; 2], Window) {
         give(pmu, cgroup.id, mix);
     }
     let loads = ["burn 0 400", "burst 1 300 300 400"];
+    pmu.control("sample ops_per_tick 100000");
     let mut loads: Vec<Load> = cgroups
         .iter()
         .zip(loads)
@@ -36,9 +37,7 @@ fn sample(pmu: &TestPmu, config: SamplingConfig) -> ([TestCgroup; 2], Window) {
     loads.into_iter().for_each(|load| drop(load.finish()));
     // Nothing is raised from here on, so that what was raised and what was taken can be compared.
     pmu.control("sample ops_per_tick 0");
-    let window = counting.window();
-    pmu.control("sample ops_per_tick 100000");
-    (cgroups, window)
+    (cgroups, counting.window())
 }
 
 fn accessed(window: &Window) -> &SpeWindow {
@@ -97,6 +96,12 @@ fn assert_taken(window: &Window, cgroup: CgroupId, op: &Op, raised: u64, missed:
     assert!(near(walks, walked), "{counts:?}");
 }
 
+/// Of so many samples that were raised, those that are in no row of their owner: missed, or the
+/// kernel had no memory at hand for a row.
+fn unseen(raised: u64, health: &SampledHealth) -> u64 {
+    raised - health.sum.samples + health.sum.overflow.samples
+}
+
 /// Samples of the page of an address. Stores of both mixes have the same one.
 fn of_page(window: &Window, address: u64) -> u64 {
     let page = address / rustix::param::page_size() as u64;
@@ -118,8 +123,7 @@ fn ibs_samples_are_their_containers() {
     // A missed one is known from a full period later on.
     let cpus = this_machine().online().unwrap().iter().count() as u64;
     assert!(health.sum.samples <= all && all <= health.sum.samples + missed + cpus);
-    // The kernel may have no memory at hand for a row.
-    let unseen = all - health.sum.samples + health.sum.overflow.samples;
+    let unseen = unseen(all, health);
     for (cgroup, mix) in cgroups.iter().zip(MIXES) {
         for op in mix {
             let raised = truth.raised(cgroup.id, op);
@@ -140,7 +144,15 @@ fn ibs_samples_are_their_containers() {
     for (cgroup, mix) in cgroups.iter().zip(MIXES) {
         for op in loads(mix) {
             let taken = of(&window, cgroup.id)[&op.kind.unwrap()].samples;
-            assert_eq!(of_page(&window, op.address), taken);
+            let of_page = of_page(&window, op.address);
+            assert!(
+                taken <= of_page + health.sum.unpaged,
+                "{of_page} of {taken}"
+            );
+            assert!(
+                of_page <= taken + health.sum.overflow.samples,
+                "{of_page} of {taken}"
+            );
         }
     }
     estimates_what_was_executed(&window, &truth, &cgroups);
@@ -181,9 +193,14 @@ fn samples_that_are_held_back_are_made_up_for() {
     let due = truth.lost + truth.all_raised();
     println!("of {due} samples {} were held back: {health:?}", truth.lost);
     assert!(truth.lost > 30, "{}", truth.lost);
-    // Those that the kernel itself did not show too.
-    let unseen = due - health.sum.samples;
-    assert!(unseen.abs_diff(health.missed) <= 2, "{unseen}");
+    // Those that the kernel itself did not show too. One that is raised after the rows were read,
+    // and before the counts were, is taken for missed.
+    let missed = due - health.sum.samples;
+    assert!(
+        missed <= health.missed + 2 && health.missed <= missed + 16,
+        "{missed}"
+    );
+    let unseen = unseen(due, health);
     for (cgroup, mix) in cgroups.iter().zip(MIXES) {
         for op in mix {
             let raised = truth.raised(cgroup.id, op);
@@ -220,9 +237,9 @@ fn intels_loads_and_stores_are_their_containers() {
             let all = Truth::of(event).all_raised();
             assert!(all > 100, "{event}: {all}");
             // Of a driver that buffers records a program sees all, since it asks for a wake-up.
-            let unseen = all - health.sum.samples;
-            assert!(unseen <= health.missed + 2, "{event}: {unseen}");
-            unseen
+            let missed = all - health.sum.samples;
+            assert!(missed <= health.missed + 2, "{event}: {missed}");
+            unseen(all, health)
         })
         .collect();
     let [loads, stores] = ["mem-loads", "mem-stores"].map(Truth::of);
@@ -267,7 +284,7 @@ fn short_loads_are_left_out() {
         let (cgroups, window) = sample(&pmu, config);
         let truth = Truth::of(event);
         let health = &window.sampled.as_ref().unwrap().events[0];
-        let unseen = truth.all_raised() - health.sum.samples;
+        let unseen = unseen(truth.all_raised(), health);
         for (cgroup, mix) in cgroups.iter().zip(MIXES) {
             for op in mix {
                 let long = op.latency >= u64::from(least);

@@ -7,7 +7,7 @@ use probe_common::spe::{Class, LATENCY_BUCKETS};
 
 use super::{
     Attributes, Counter, Counting, Estimate, Histogram, Kind, Method, Metric, Reason, Report,
-    Value, latency,
+    Series, Value, latency,
     spe::{self, REMOTE, of_samples},
     statistics::{self, Interval},
 };
@@ -285,6 +285,13 @@ fn histogram(counts: &SpeCounts, start: Duration) -> Histogram {
         counts: counts.histogram.map(|weight| weight.round() as u64).into(),
         sum: counts.cycles,
     }
+}
+
+/// The counter of the samples of one kind of access, which has these series: that of operations,
+/// or of samples where the number of operations is not known.
+#[must_use]
+pub fn samples_of(series: &[Series]) -> Option<&Counter> {
+    series.iter().find_map(Series::counter)
 }
 
 /// The place as a metric label.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics, sampled::SampledEvents};
 pub use self::{
-    accesses::served_name,
+    accesses::{samples_of, served_name},
     agent_health::AgentHealth,
     ddio::{Advice, advice_for, finding},
     neighbours::{Neighbours, PRESSURE, Verdict},

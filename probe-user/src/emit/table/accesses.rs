@@ -10,7 +10,7 @@ use super::{
     number::{Form, Number},
 };
 use crate::{
-    derive::{self, Group, Part, Series, served_name},
+    derive::{self, Group, Part, Series, samples_of, served_name},
     emit::{label::short, printable::printable},
     window::float,
 };
@@ -150,8 +150,7 @@ fn row(
     series: &[Series],
     shown: &[Shown],
 ) -> Option<Row> {
-    let mut counters = series.iter().filter_map(Series::counter);
-    let counter = counters.next().filter(|it| it.raw > 0)?;
+    let counter = samples_of(series).filter(|it| it.raw > 0)?;
     let labels = vec![page.name(group), second.to_owned()];
     let mut row = Row::new(labels, 0, one_of_many(group.subject));
     let samples = Number::plain(float(counter.raw));
