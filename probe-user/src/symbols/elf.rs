@@ -21,6 +21,8 @@ const SMALL: u64 = 1 << 20;
 const KEPT: usize = 1024;
 /// The section with the name of the file that has what was stripped.
 const DEBUG_LINK: &[u8] = b".gnu_debuglink";
+/// The name of the section that names the loader.
+const INTERPRETER: &[u8] = b".interp";
 
 /// This machine's byte order: other programs do not run here.
 pub(super) type Header32 = elf::FileHeader32<NativeEndian>;
@@ -98,6 +100,8 @@ struct Segment {
 pub(super) struct Section {
     /// It is `.gnu_debuglink`.
     debug_link: bool,
+    /// It is `.interp`.
+    interpreter: bool,
     /// `SHT_*`
     pub(super) kind: u32,
     /// `SHF_*`
@@ -114,7 +118,7 @@ impl Section {
     fn is_used(&self) -> bool {
         let kinds = [elf::SHT_SYMTAB, elf::SHT_DYNSYM, elf::SHT_NOTE];
         let code = self.flags & u64::from(elf::SHF_EXECINSTR) != 0;
-        code || self.debug_link || kinds.contains(&self.kind)
+        code || self.debug_link || self.interpreter || kinds.contains(&self.kind)
     }
 }
 
@@ -160,6 +164,11 @@ impl Elf {
             let inside = address.checked_sub(segment.address)?;
             (inside < segment.size).then(|| segment.offset.wrapping_add(inside))
         })
+    }
+
+    /// `.interp`
+    pub(super) fn interpreter(&self) -> Option<&Section> {
+        self.sections.iter().find(|section| section.interpreter)
     }
 
     /// `.gnu_debuglink`
@@ -273,9 +282,9 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
             source.read(offset, size, SMALL)
         });
     let names = names.unwrap_or_default();
-    let is_debug_link = |at: u32| {
+    let is_named = |at: u32, name: &[u8]| {
         let rest = usize::try_from(at).ok().and_then(|at| names.get(at..));
-        rest.and_then(|rest| rest.strip_prefix(DEBUG_LINK))
+        rest.and_then(|rest| rest.strip_prefix(name))
             .is_some_and(|rest| rest.first() == Some(&0))
     };
     let linked = |header: &E::SectionHeader| {
@@ -284,7 +293,8 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
         Some((names.sh_offset(endian).into(), names.sh_size(endian).into()))
     };
     let section = |header: &E::SectionHeader| Section {
-        debug_link: is_debug_link(header.sh_name(endian)),
+        debug_link: is_named(header.sh_name(endian), DEBUG_LINK),
+        interpreter: is_named(header.sh_name(endian), INTERPRETER),
         kind: header.sh_type(endian),
         flags: header.sh_flags(endian).into(),
         address: header.sh_addr(endian).into(),
