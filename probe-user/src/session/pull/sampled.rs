@@ -152,8 +152,8 @@ impl SampleTotals {
         row.add(&gained);
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "periods between two readings")]
     /// Adds what the kernel's row of an address gained since it was read last.
+    #[expect(clippy::cast_precision_loss, reason = "periods between two readings")]
     fn add_address(&mut self, key: &AddressKey, now: AddressRow, image: u64, factor: f64) {
         let before = self.last_addresses.insert(*key, now).unwrap_or_default();
         let made = self.readings;
