@@ -291,6 +291,16 @@ class Values(unittest.TestCase):
         # With 104 MiB and 256 KiB a CPU more.
         self.assertEqual(limit(cpus=144, containers=1000), 319)
         self.assertLess(limit(cpus=16), limit(cpus=32))
+
+        def counting(**count):
+            values = {"config": {"count": count}, "memory": {"cpus": 16, "containers": 100}}
+            memory = container(chart.render(values))["resources"]["limits"]["memory"]
+            return mebibytes(memory)
+
+        # 416 B x 16 + 3 KiB for each of 2,500 processes; 48 MiB and 64 KiB a CPU.
+        self.assertEqual(counting(top_processes=0), counting())
+        self.assertAlmostEqual(counting(top_processes=9), counting() + 1.25 * 23.2, delta=1)
+        self.assertAlmostEqual(counting(sample=["cycles"]), counting() + 1.25 * 49, delta=1)
         objects = chart.render({"memory": {"limit": "512Mi"}})
         self.assertEqual(container(objects)["resources"]["limits"]["memory"], "512Mi")
 

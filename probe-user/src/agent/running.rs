@@ -25,6 +25,7 @@ use crate::{
     machine::Machine,
     names::resolver::Resolver,
     pipeline::{Pipeline, PipelineError},
+    session::SessionError,
     state::boot_id,
     sys::heap,
 };
@@ -156,7 +157,7 @@ impl Running {
         if let Some(mark) = &mut self.mark {
             mark.pulls();
         }
-        match self.pipeline.as_mut().map(Pipeline::advance) {
+        match self.advance() {
             Some(Ok(())) => {
                 self.settle();
                 self.save();
@@ -207,8 +208,10 @@ impl Running {
             self.begin_again();
         } else if now.spe && !before.spe {
             if let Some(pipeline) = &mut self.pipeline {
-                pipeline.stop_sampling();
-                tracing::info!("sampling ended: the run directory has a file spe.off");
+                pipeline.stop_spe();
+                tracing::info!(
+                    "sampling of memory accesses ended: the run directory has a file spe.off"
+                );
             }
         } else if before.spe && !now.spe && self.config.spe.enabled != Enabled::Off {
             // The buffers come with a session, and what there is to give up.
@@ -220,16 +223,24 @@ impl Running {
 
     /// Ends counting for now; what was counted is published.
     fn pause(&mut self) {
-        if let Some(pipeline) = &mut self.pipeline {
-            match pipeline.advance() {
-                Ok(()) => {
-                    self.settle();
-                    self.save();
-                }
-                Err(error) => tracing::warn!("what was counted last is lost: {error}"),
+        match self.advance() {
+            Some(Ok(())) => {
+                self.settle();
+                self.save();
             }
+            Some(Err(error)) => tracing::warn!("what was counted last is lost: {error}"),
+            None => {}
         }
         self.pipeline = None;
+    }
+
+    /// Ends the window; None where nothing is counted.
+    fn advance(&mut self) -> Option<Result<(), SessionError>> {
+        let pipeline = self.pipeline.as_mut()?;
+        if self.config.count.top_processes > 0 {
+            pipeline.watch(self.ledger.processes());
+        }
+        Some(pipeline.advance())
     }
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
@@ -294,10 +305,12 @@ impl Running {
         let most = self.config.series.max;
         let most = most.saturating_sub(Report::SERIES_OF_AGENT);
         let folded = folded::choose(pipeline.report(), most);
-        self.own.health.folded = folded.len() as u64;
+        self.own.health.folded = folded.rows.len() as u64;
+        self.own.health.left_out = folded.left_out.len() as u64;
         let is_complete = self.ledger.settle(pipeline.report_mut(), &folded);
         if !is_complete {
-            self.ledger.forget(&pipeline.live());
+            self.ledger
+                .forget(&pipeline.live(), |process| pipeline.lives(process));
         }
     }
 

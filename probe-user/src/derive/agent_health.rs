@@ -24,6 +24,8 @@ pub struct AgentHealth {
     pub series: Option<u64>,
     /// Rows of the last window that are folded into one.
     pub folded: u64,
+    /// Processes of the last window that are left out, since there is no room for their series.
+    pub left_out: u64,
     /// Parts per million of a CPU that the programs and the agent took in the last windows, where
     /// there is a budget.
     pub overhead_ppm: Option<u64>,

@@ -26,7 +26,7 @@ pub mod spe;
 mod uncore;
 mod walk;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use probe_common::{Clock, CpuState, Walk};
 
@@ -45,7 +45,7 @@ pub(crate) use self::{
 };
 pub use self::{
     command::{Command, RunningCommand},
-    config::Config,
+    config::{ByProcess, Config},
     cost::CpuWork,
     error::SessionError,
     own_cgroup::OwnCgroup,
@@ -81,6 +81,8 @@ pub struct Session {
     pub(crate) hierarchy: Hierarchy,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) processes: Processes,
+    /// Processes that are asked about though they have no row.
+    pub(crate) watched: HashSet<u32>,
     pub(crate) freed: Freed<probe_common::UsageRow>,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
@@ -162,7 +164,7 @@ impl Session {
             .plan
             .reads_devices()
             .then(|| DeviceReader::new(&config.plan.devices, machine, hierarchy));
-        let memory = config.memory.then(|| match config.by_process {
+        let memory = config.memory.then(|| match config.by_process.any() {
             true => MemoryReader::of_processes(machine),
             false => MemoryReader::of_cgroups(machine),
         });
@@ -179,6 +181,7 @@ impl Session {
             hierarchy: hierarchy.clone(),
             lifecycle,
             processes: Processes::default(),
+            watched: HashSet::new(),
             freed: Freed::default(),
             hotplug,
             max_rows,
@@ -228,6 +231,11 @@ impl Session {
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.config.plan
+    }
+
+    /// Ends the sampling of memory accesses: other programs can have the PMU.
+    pub fn stop_spe(&mut self) {
+        self.spe = None;
     }
 
     /// Ends sampling: its events and buffers are freed, and other programs can have the PMU.

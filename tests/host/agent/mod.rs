@@ -9,6 +9,8 @@ mod process;
 mod requests;
 mod restart;
 mod rights;
+mod samples;
+mod top;
 #[cfg(feature = "tls")]
 mod web;
 

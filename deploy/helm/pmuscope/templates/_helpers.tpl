@@ -58,9 +58,14 @@ http
 here; docs/kubernetes.md has what it rests on. */ -}}
 {{- define "pmuscope.memoryMi" -}}
 {{- $m := .Values.memory -}}
-{{- $rows := mul (int64 $m.cpus) (int64 $m.containers) -}}
+{{- $count := default dict .Values.config.count -}}
+{{- $processes := ternary (int64 $m.processes) 0 (gt (int64 (default 0 $count.top_processes)) 0) -}}
+{{- $rows := mul (int64 $m.cpus) (add (int64 $m.containers) $processes) -}}
 {{- $kib := add (mul 32 1024) (div (mul $rows 416) 1024) (mul (int64 $m.containers) 8) -}}
-{{- $kib = add $kib (mul (int64 $m.cpus) 128) -}}
+{{- $kib = add $kib (mul (int64 $m.cpus) 128) (mul $processes 3) -}}
+{{- if $count.sample -}}
+{{- $kib = add $kib (mul 48 1024) (mul (int64 $m.cpus) 64) -}}
+{{- end -}}
 {{- if .Values.spe.enabled -}}
 {{- $kib = add $kib (mul 104 1024) (mul (int64 $m.cpus) (add 128 (int64 $m.speBufferKiB))) -}}
 {{- end -}}

@@ -4,7 +4,6 @@ use anyhow::Result;
 use probe_user::{
     event::sampling::{SampledEvent, max_sample_rate, sampled},
     machine::Pmus,
-    plan::Wanted,
     session::{SamplingConfig, sampling::DEFAULT_SAMPLE_BUDGET},
 };
 
@@ -37,12 +36,6 @@ fn skid(event: &SampledEvent) -> String {
          cause (skid); `:p` samples precisely where the core can",
         event.name
     )
-}
-
-/// Leaves the counters free that the sampled events take.
-pub(crate) fn reserve(wanted: &mut Wanted, events: &[SampledEvent]) {
-    let hardware = events.iter().filter(|event| event.counter.is_hardware());
-    wanted.reserve_counters += hardware.count();
 }
 
 /// `0.5%` as 0.005.

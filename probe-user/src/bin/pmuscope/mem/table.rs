@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let config = Config {
             plan: Plan::default(),
             hook: Hook::SchedSwitch,
-            by_process: args.run.by == By::Process,
+            by_process: (args.run.by == By::Process).into(),
             follow_command,
             max_rows: None,
             spe: Some(spe),
