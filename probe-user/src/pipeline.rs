@@ -170,6 +170,12 @@ impl Pipeline {
         }
     }
 
+    /// A time of this process' monotonic clock by that of reports: another one in a time namespace.
+    #[must_use]
+    pub fn kernel_time(&self, ours: Duration) -> Duration {
+        self.session.kernel_time(ours)
+    }
+
     /// Has the next windows tell which of these processes live ([`Self::lives`]), also where they
     /// did not run.
     pub fn watch(&mut self, processes: HashSet<u32>) {

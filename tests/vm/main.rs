@@ -4,8 +4,15 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod accounting;
+mod agent;
+#[path = "../host/agent/harness.rs"]
+#[allow(dead_code, reason = "the host tests use the rest")]
+mod agent_process;
 mod capacity;
 mod cli;
+#[path = "../host/agent/collector.rs"]
+#[allow(dead_code, reason = "the host tests use the rest")]
+mod collector;
 mod counter;
 mod guest;
 mod hooks;

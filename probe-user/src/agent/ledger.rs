@@ -154,6 +154,7 @@ impl Ledger {
             account.seen = true;
             let (count, sum) = account.add(key, &gain);
             put(&count, &sum, total);
+            total.start = sum.start.unwrap_or(total.start);
         }
         take_out(report, folded);
         if !folded.rows.is_empty() || self.accounts.contains_key(&others) {
@@ -185,7 +186,7 @@ impl Ledger {
             let count = entry(&mut account.counts, counted);
             let sum = entry(&mut account.sums, estimated);
             let value = Value::Counter(gain.count.counter(&gain.sum, report.start));
-            let total = count.counter(sum, report.began);
+            let total = count.counter(sum, sum.start.unwrap_or(report.began));
             report.push([subject, metric, attributes], Ok(value), Some(total));
         }
         if !fold.shares.is_empty() {

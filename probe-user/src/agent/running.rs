@@ -1,9 +1,10 @@
 //! A running agent: its windows, and what changes them.
 
 mod budget;
+mod following;
 mod reload;
 
-use std::{io, mem, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use super::{
     AgentError, Kept, Options, RunDirectory,
@@ -27,10 +28,13 @@ use crate::{
     pipeline::{Pipeline, PipelineError},
     session::SessionError,
     state::boot_id,
-    sys::heap,
+    sys::{
+        clock::{now, wall},
+        heap,
+    },
 };
 
-/// How long the end waits for a collector.
+/// How long the end waits for a collector, and for whoever reads lines of JSON.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A running agent.
@@ -48,6 +52,8 @@ pub(super) struct Running {
     resolver: Option<Arc<Resolver>>,
     /// The files of the directory, as they were followed.
     switches: Switches,
+    /// The PMUs of this machine when counting began.
+    pmus: BTreeSet<String>,
     /// None where nothing is counted now.
     pipeline: Option<Pipeline>,
     /// Keeps counting within `max_overhead`, where that is set.
@@ -81,7 +87,7 @@ impl Running {
         directory: RunDirectory,
         published: Arc<Published>,
     ) -> Result<Self, AgentError> {
-        let json = open_json(&config)?;
+        let json = open_json(&config, &published)?;
         let resolver = resolver(&config.names)?;
         let push = push(&config, &published)?;
         let boot = boot_id(&Machine::this());
@@ -96,6 +102,7 @@ impl Running {
             save_fails: false,
             neighbours: None,
             resolver,
+            pmus: BTreeSet::new(),
             pipeline: None,
             governor: None,
             mark: None,
@@ -150,6 +157,7 @@ impl Running {
     /// Ends the window and publishes it; the interval where it is another one from here on.
     pub(super) fn window(&mut self) -> Option<Duration> {
         self.follow_files();
+        self.follow_pmus();
         if self.pipeline.is_none() && !self.switches.all {
             self.begin_again();
         }
@@ -178,47 +186,19 @@ impl Running {
         if listened && self.pipeline.is_some() {
             self.window();
         }
+        let until = now() + LAST_WORDS;
+        let left = || until.saturating_sub(now());
+        if let Some(json) = self.json.take() {
+            json.finish(left());
+        }
         if let Some(push) = self.push.take() {
-            push.finish(LAST_WORDS);
+            push.finish(left());
         }
         let keeps = self.options.keep_pins || self.config.pins.keep;
         if let Some(pipeline) = self.pipeline.as_mut().filter(|_| keeps) {
             pipeline.keep_pins();
         }
         self.pipeline = None;
-    }
-
-    /// Does what the files in the run directory say.
-    fn follow_files(&mut self) {
-        let now = self.directory.switches();
-        let before = mem::replace(&mut self.switches, now);
-        if now.all {
-            if !before.all {
-                self.pause();
-                self.publish();
-                self.say_off();
-            }
-            return;
-        }
-        if before.all {
-            tracing::info!(
-                "counting begins again: {} went",
-                self.directory.off().display()
-            );
-            self.begin_again();
-        } else if now.spe && !before.spe {
-            if let Some(pipeline) = &mut self.pipeline {
-                pipeline.stop_spe();
-                tracing::info!(
-                    "sampling of memory accesses ended: the run directory has a file spe.off"
-                );
-            }
-        } else if before.spe && !now.spe && self.config.spe.enabled != Enabled::Off {
-            // The buffers come with a session, and what there is to give up.
-            self.governor = None;
-            self.pause();
-            self.begin_again();
-        }
     }
 
     /// Ends counting for now; what was counted is published.
@@ -245,6 +225,8 @@ impl Running {
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
         let resolver = self.resolver.clone();
+        // Before they are looked at: one that comes meanwhile is seen with the next window.
+        self.pmus = self.own.pmus();
         let level = self.governor.as_ref().map(Governor::level);
         let (pipeline, resumed) = counting::start(&self.config, resolver, self.switches, level)?;
         self.ledger.begin(pipeline.plan().opened(), resumed);
@@ -335,12 +317,23 @@ impl Running {
     /// Publishes the last window, or nothing but what the agent says of itself.
     fn publish(&mut self) {
         self.own.health.off = self.switches.all.into();
-        let health = self.own.now(&self.published.served, &self.published.sent);
+        let mut health = self.own.now(&self.published);
         let counts = self.pipeline.is_some();
         let report = match &mut self.pipeline {
-            Some(pipeline) => pipeline.report_mut(),
+            Some(pipeline) => {
+                health.began = pipeline.kernel_time(self.own.started);
+                pipeline.report_mut()
+            }
             None => {
-                self.empty = Report::of_agent();
+                health.began = self.own.started;
+                let now = now();
+                self.empty = Report {
+                    began: health.began,
+                    start: now,
+                    end: now,
+                    boot_time: wall().saturating_sub(now),
+                    ..Report::of_agent()
+                };
                 &mut self.empty
             }
         };
@@ -354,10 +347,7 @@ impl Running {
             push.send(report);
         }
         if counts && let Some(json) = &mut self.json {
-            match json.write(report) {
-                true => self.own.health.json_lines += 1,
-                false => self.own.health.lost_json_lines += 1,
-            }
+            json.write(report);
         }
     }
 

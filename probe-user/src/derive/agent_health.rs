@@ -1,9 +1,13 @@
 //! An agent's account of itself.
 
+use std::time::Duration;
+
 /// What an agent does and takes, since it started where not said otherwise. Times are in
 /// nanoseconds; None where it could not be found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentHealth {
+    /// When it started, by the clock of the report.
+    pub began: Duration,
     /// Windows that were pulled and published.
     pub windows: u64,
     /// Time spent on them.

@@ -244,6 +244,12 @@ impl Session {
         self.sampling = None;
     }
 
+    /// A time of this process' monotonic clock by that of snapshots: another one in a time
+    /// namespace.
+    pub(crate) fn kernel_time(&self, ours: Duration) -> Duration {
+        self.clock.of(ours)
+    }
+
     /// The hook in use: `cgroup-switches` only where it was asked for, admitted, and has missed
     /// nothing since.
     #[must_use]

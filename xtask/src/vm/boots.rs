@@ -84,6 +84,7 @@ const BASE: Tests = Tests {
 const SPE: Tests = Tests {
     binary: "vm",
     modules: &[
+        "agent::",
         "mem_record::",
         "spe::",
         "spe_clock::",

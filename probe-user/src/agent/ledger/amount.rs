@@ -26,6 +26,8 @@ pub(super) struct Count {
 /// What is estimated for all of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sum {
+    /// When the first counter began whose gains these are.
+    pub(super) start: Option<Duration>,
     estimate: f64,
     variance: f64,
 }
@@ -40,6 +42,7 @@ impl Amount {
                 time: (time.enabled, time.running),
             },
             sum: Sum {
+                start: Some(counter.start),
                 estimate: counter.estimate.value,
                 variance: counter.estimate.error.unwrap_or(0.0).powi(2),
             },
@@ -62,6 +65,7 @@ impl Amount {
                 ),
             },
             sum: Sum {
+                start: Some(self.start),
                 estimate: (self.sum.estimate - before.sum.estimate).max(0.0),
                 variance: (self.sum.variance - before.sum.variance).max(0.0),
             },
@@ -99,6 +103,8 @@ impl Count {
 
 impl Sum {
     pub(super) fn add(&mut self, gain: &Self) {
+        let starts = self.start.into_iter().chain(gain.start);
+        self.start = starts.min();
         self.estimate += gain.estimate;
         self.variance += gain.variance;
     }

@@ -81,6 +81,8 @@ fn totals_go_on_in_the_next_session() {
         ledger.settle(&mut next, &folded(&[]));
         let total = total(&next, &container(1)).unwrap();
         assert_eq!(total.raw, expected);
+        // A collector takes another start for a reset.
+        assert_eq!(total.start, Duration::ZERO);
         assert!((total.estimate.value - 2.0 * expected as f64).abs() < 1e-9);
         let time = total.time.unwrap();
         assert_eq!((time.enabled, time.running), (2 * expected, expected));
