@@ -365,9 +365,13 @@ class Values(unittest.TestCase):
             for probe in ("livenessProbe", "readinessProbe"):
                 get = container(objects)[probe]["httpGet"]
                 self.assertEqual(get["scheme"], scheme.upper())
-        for values in (EVERYTHING, {"web": {"existingSecret": "mine"}}):
-            probe = container(chart.render(values))["livenessProbe"]
-            self.assertIn("tcpSocket", probe, "kubelet has no password")
+        get = container(chart.render(EVERYTHING))["livenessProbe"]["httpGet"]
+        self.assertEqual(get["path"], "/healthz", "it needs no password")
+        clients = {"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": "/ca"}
+        clients = {"tlsSecret": "tls", "config": {"tls_server_config": clients}}
+        for web in (clients, {"existingSecret": "mine"}):
+            probe = container(chart.render({"web": web}))["livenessProbe"]
+            self.assertIn("tcpSocket", probe, "kubelet has no certificate")
         secret = chart.one(chart.render(EVERYTHING), "Secret")
         web = yaml.safe_load(secret["stringData"]["web.yml"])
         self.assertEqual(web["tls_server_config"]["cert_file"], "/etc/pmuscope-tls/tls.crt")

@@ -46,9 +46,11 @@ https
 http
 {{- end -}}
 {{- end -}}
-{{- /* Whether probes can only ask for the port: kubelet has no password and no certificate. */ -}}
+{{- /* Whether probes can only ask for the port: kubelet has no certificate to show, and what a secret of
+the user's holds is not known here. */ -}}
 {{- define "pmuscope.locked" -}}
-{{- if or .Values.web.existingSecret .Values.web.config }}true{{ end -}}
+{{- $tls := default dict .Values.web.config.tls_server_config -}}
+{{- if or .Values.web.existingSecret (hasPrefix "Require" (default "" $tls.client_auth_type)) }}true{{ end -}}
 {{- end -}}
 {{- define "pmuscope.webSecret" -}}
 {{- default (printf "%s-web" (include "pmuscope.name" .)) .Values.web.existingSecret -}}
