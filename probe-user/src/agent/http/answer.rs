@@ -86,7 +86,11 @@ impl Answers {
             "/readyz" => match self.published.not_ready() {
                 None => text(StatusCode::OK, "ok\n"),
                 Some(why) => {
-                    let why = if is_admitted { why.as_str() } else { "not ready" };
+                    let why = if is_admitted {
+                        why.as_str()
+                    } else {
+                        "not ready"
+                    };
                     text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
                 }
             },
