@@ -168,7 +168,7 @@ fn a_driver_that_goes_and_comes_back_is_counted_again() {
         assert!(!counted(&without), "absent, not zero");
         assert_no_step_back(&last, &without);
         let pmu = TestPmu::load("set=grace");
-        let with = agent.wait_until(&counted);
+        let with = agent.wait_until(counted);
         assert_no_step_back(&without, &with);
         assert!(agent.log().contains("PMUs came: "), "{}", agent.log());
         // Its events are open, so that it stays as long as they are counted.

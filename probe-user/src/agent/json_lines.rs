@@ -38,7 +38,8 @@ impl JsonLines {
     ///
     /// # Errors
     ///
-    /// Where it cannot be opened, or there can be no thread. A named pipe that nobody reads is none.
+    /// Where it cannot be opened, or there can be no thread. A named pipe that nobody reads is no
+    /// error.
     pub(super) fn open(to: &JsonTo, written: &Arc<Written>) -> io::Result<Self> {
         let lines = Lines::open(to)?;
         let (sender, receiver) = sync_channel(1);

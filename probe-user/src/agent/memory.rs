@@ -74,8 +74,8 @@ pub(super) fn sampled_rows(possible: usize) -> u32 {
     u32::try_from(possible.saturating_mul(192)).map_or(28_672, |rows| rows.clamp(14_336, 28_672))
 }
 
-/// The same of sampled events. Rows are freed every two seconds, so that this is room for 128 owners
-/// and events on each CPU within four, on large machines for fewer.
+/// The same of sampled events. Rows are freed every two seconds, so that this is room for 128
+/// owners and events on each CPU within four, on large machines for fewer.
 pub(super) fn event_rows(possible: usize) -> u32 {
     u32::try_from(possible.saturating_mul(128)).map_or(16_384, |rows| rows.clamp(8192, 16_384))
 }

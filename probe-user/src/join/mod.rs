@@ -135,7 +135,8 @@ pub struct View {
     pub merged_idle: bool,
     /// Whether sampled accesses are shown by what they did and where they were served.
     pub accesses: Option<Hottest>,
-    /// How many processes are shown beside these rows; 0: none. The session has rows by process then.
+    /// How many processes are shown beside these rows; 0: none. The session has rows by process
+    /// then.
     pub processes: usize,
     /// How many of the addresses of sampled events are shown of each row and event; 0: none.
     pub hot: usize,

@@ -75,7 +75,7 @@ impl Collector {
                 _ => (Vec::new(), false),
             };
             let name = metric.name;
-            let point = move |point| Point::of(name.clone(), is_sum, point);
+            let point = move |point| Point::of(name.clone(), is_sum, &point);
             points.into_iter().map(point)
         });
         points.collect()
@@ -90,7 +90,7 @@ impl Collector {
 }
 
 impl Point {
-    fn of(name: String, is_sum: bool, point: NumberDataPoint) -> Self {
+    fn of(name: String, is_sum: bool, point: &NumberDataPoint) -> Self {
         Self {
             name,
             start: is_sum.then(|| Duration::from_nanos(point.start_time_unix_nano)),

@@ -40,7 +40,8 @@ fn counters_keep_their_start() {
     let collector = Collector::start();
     let config = |events: &str| {
         format!(
-            "interval = \"100ms\"\n[otlp]\nendpoint = \"http://{}\"\n[count]\nevents = [\"{events}\"]\n",
+            "interval = \"100ms\"\n[otlp]\nendpoint = \"http://{}\"\n\
+             [count]\nevents = [\"{events}\"]\n",
             collector.address
         )
     };

@@ -1,4 +1,5 @@
-//! What a running agent follows between windows: the files of its run directory, and PMUs that come.
+//! What a running agent follows between windows: the files of its run directory, and PMUs that
+//! come.
 
 use std::mem;
 
