@@ -16,9 +16,12 @@ import urllib.request
 
 import chart
 import queries
+from test_chart import MATRIX
 from test_prometheus import Prometheus
 
 # `cargo xtask deploy` names the binary that it built.
+# Keys of files that secrets bring.
+FILES = ("web_config", "ca_file", "cert_file", "key_file")
 PMUSCOPE = os.environ.get("PMUSCOPE", str(chart.ROOT / "target/debug/pmuscope"))
 
 
@@ -186,9 +189,13 @@ class Configuration(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_the_chart_s(self):
-        maps = [item for item in chart.render() if item["kind"] == "ConfigMap"]
-        (text,) = [item["data"]["agent.toml"] for item in maps]
-        self.check(text)
+        for name, values in MATRIX.items():
+            maps = [item for item in chart.render(values) if item["kind"] == "ConfigMap"]
+            (text,) = [it["data"]["agent.toml"] for it in maps if "agent.toml" in it["data"]]
+            # The pod's files are not here.
+            lines = [it for it in text.splitlines() if not it.startswith(FILES)]
+            with self.subTest(name):
+                self.check("\n".join(lines))
 
     def test_the_example(self):
         self.check((chart.ROOT / "deploy/agent.toml").read_text())

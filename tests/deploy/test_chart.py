@@ -34,7 +34,7 @@ EVERYTHING = {
         "interval": "30s",
         "count": {"events": ["cycles", "{a,b}:u"], "max_rows": 65536},
         "series": {"labels": HOSTILE, "max": 50000},
-        "overhead": {"max": 0.01},
+        "max_overhead": "1%",
         "otlp": {"endpoint": "https://collector:4317", "headers": {"x-a.b": "c"}},
     },
     "otlp": {"tlsSecret": "collector-tls", "clientCertificate": True},
@@ -126,9 +126,14 @@ REFUSED = {
     "a directory in two places": ({"config": {"run": {"directory": "/x"}}}, "config.run.directory"),
     "a table that is none": ({"config": {"http": 3}}, "http"),
     "a file in two places": (
-        {"otlp": {"tlsSecret": "s"}, "config": {"otlp": {"ca_file": "/x"}}},
+        {
+            "otlp": {"tlsSecret": "s"},
+            "config": {"otlp": {"endpoint": "https://c:1", "ca_file": "/x"}},
+        },
         "config.otlp.ca_file",
     ),
+    "a client's certificate from nowhere": ({"otlp": {"clientCertificate": True}}, "clientCertificate"),
+    "an authority of no collector": ({"otlp": {"tlsSecret": "s"}}, "tlsSecret"),
     "an AppArmor profile without its file": (
         {"appArmorProfile": {"type": "Localhost"}},
         "appArmorProfile",
@@ -285,11 +290,11 @@ class Values(unittest.TestCase):
             objects = chart.render({"memory": memory, "spe": spe})
             return mebibytes(container(objects)["resources"]["limits"]["memory"])
 
-        # 1.25 x (32 MiB + 416 B a row + 8 KiB a container + 128 KiB a CPU), docs/kubernetes.md.
-        self.assertEqual(limit(cpus=16, containers=1000, spe=False), 61)
-        self.assertEqual(limit(cpus=144, containers=1000, spe=False), 144)
+        # 1.25 x (32 MiB + two rows of 416 B + 8 KiB a container + 128 KiB a CPU), docs/kubernetes.md.
+        self.assertEqual(limit(cpus=16, containers=1000, spe=False), 69)
+        self.assertEqual(limit(cpus=144, containers=1000, spe=False), 216)
         # With 104 MiB and 256 KiB a CPU more.
-        self.assertEqual(limit(cpus=144, containers=1000), 319)
+        self.assertEqual(limit(cpus=144, containers=1000), 391)
         self.assertLess(limit(cpus=16), limit(cpus=32))
 
         def counting(**count):
@@ -297,10 +302,17 @@ class Values(unittest.TestCase):
             memory = container(chart.render(values))["resources"]["limits"]["memory"]
             return mebibytes(memory)
 
-        # 416 B x 16 + 3 KiB for each of 2,500 processes; 48 MiB and 64 KiB a CPU.
+        # 832 B x 16 + 3 KiB for each of 2,500 processes; 48 MiB and 64 KiB a CPU.
         self.assertEqual(counting(top_processes=0), counting())
-        self.assertAlmostEqual(counting(top_processes=9), counting() + 1.25 * 23.2, delta=1)
+        self.assertAlmostEqual(counting(top_processes=9), counting() + 1.25 * 39.1, delta=1)
         self.assertAlmostEqual(counting(sample=["cycles"]), counting() + 1.25 * 49, delta=1)
+        # A request above its limit is refused by the API server.
+        for cpus in (1, 2, 8, 64):
+            for spe in (True, False):
+                objects = chart.render({"memory": {"cpus": cpus, "containers": 1}, "spe": {"enabled": spe}})
+                resources = container(objects)["resources"]
+                request, most = (mebibytes(resources[it]["memory"]) for it in ("requests", "limits"))
+                self.assertLessEqual(request, most, f"{cpus} CPUs")
         objects = chart.render({"memory": {"limit": "512Mi"}})
         self.assertEqual(container(objects)["resources"]["limits"]["memory"], "512Mi")
 

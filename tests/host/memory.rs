@@ -96,7 +96,7 @@ fn what_was_held_between_two_pulls_is_in_the_peak() {
     assert!(now.used < 16 * MIB, "{now:?}");
     assert_eq!(now.limit, Some(256 * MIB));
     assert_eq!(peak.at, window.start + window.length);
-    let machine = all.machine;
+    let machine = all.machine.unwrap();
     assert!(machine.now.used < machine.now.limit.unwrap());
 }
 

@@ -60,27 +60,40 @@ struct Samples {
     events: bool,
 }
 
-/// Begins to count on this machine, at a level of the budget where there is one. Tells whether the
-/// totals of an earlier session go on.
+/// How counting begins, besides what the configuration says.
+pub(super) struct Start {
+    pub(super) switches: Switches,
+    /// The level of the budget, where there is one.
+    pub(super) level: Option<Level>,
+    /// The period of memory accesses that was in force, where it is longer than the first one.
+    pub(super) period: Option<u64>,
+    /// Whether totals that were saved are the last ones.
+    pub(super) goes_on: bool,
+}
+
+/// Begins to count on this machine. Tells whether the totals of an earlier session go on.
 pub(super) fn start(
     config: &Config,
     resolver: Option<Arc<Resolver>>,
-    switches: Switches,
-    level: Option<Level>,
+    start: Start,
 ) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
+    let level = start.level;
     let samples = level.is_none_or(|level| level.samples);
     let samples = Samples {
-        spe: samples && !switches.spe,
+        spe: samples && !start.switches.spe,
         events: samples,
     };
     let mut session = session(config, &machine, resolver, samples)?;
+    if let Some((spe, period)) = session.spe.as_mut().zip(start.period) {
+        spe.events.period = spe.events.period.max(period);
+    }
     if let Some(level) = level {
         session.plan = session.plan.with_fewer(level.hardware, level.software);
     }
     let accesses = session.spe.is_some();
     let mut session = start_session(session, &machine)?;
-    let state = saved(config, &machine);
+    let state = start.goes_on.then(|| saved(config, &machine)).flatten();
     if let Some(state) = &state {
         session.recall(state.names(), state.owners())?;
     }
@@ -121,11 +134,9 @@ pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
     let online = machine.online().map_err(SessionError::from)?;
     let cpus = online.iter().count();
     let memory = session.memory(cpus, possible(&machine)?);
-    Ok(memory::in_words(
-        &memory,
-        cpus,
-        config.count.top_processes > 0,
-    ))
+    let groups = session.plan.groups.len();
+    let by_process = config.count.top_processes > 0;
+    Ok(memory::in_words(&memory, groups, cpus, by_process))
 }
 
 /// The numbers of CPUs that the machine may have: up to this one, not included.

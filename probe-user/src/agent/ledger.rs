@@ -154,7 +154,6 @@ impl Ledger {
             account.seen = true;
             let (count, sum) = account.add(key, &gain);
             put(&count, &sum, total);
-            total.start = sum.start.unwrap_or(total.start);
         }
         take_out(report, folded);
         if !folded.rows.is_empty() || self.accounts.contains_key(&others) {
@@ -185,8 +184,10 @@ impl Ledger {
             let gain = fold.gains.remove(&(metric, attributes)).unwrap_or_default();
             let count = entry(&mut account.counts, counted);
             let sum = entry(&mut account.sums, estimated);
-            let value = Value::Counter(gain.count.counter(&gain.sum, report.start));
-            let total = count.counter(sum, sum.start.unwrap_or(report.began));
+            let mut value = gain.count.counter(&gain.sum);
+            value.start = report.start;
+            let total = count.counter(sum);
+            let value = Value::Counter(value);
             report.push([subject, metric, attributes], Ok(value), Some(total));
         }
         if !fold.shares.is_empty() {

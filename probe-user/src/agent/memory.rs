@@ -45,6 +45,8 @@ pub struct Node {
     pub containers: usize,
     /// Processes that ran on all of them, where some are shown by themselves; else 0.
     pub processes: usize,
+    /// Groups of events.
+    pub groups: usize,
     /// Whether events are sampled.
     pub events: bool,
     /// Bytes of each CPU's buffer, where memory accesses are sampled.
@@ -57,7 +59,7 @@ impl Node {
     pub fn limit(self) -> usize {
         let sampled = |buffer| SAMPLES + self.cpus * (SAMPLED_CPU + buffer);
         let bytes = PROCESS
-            + ROW * self.cpus * (self.containers + self.processes)
+            + ROW * self.groups * self.cpus * (self.containers + self.processes)
             + CONTAINER * self.containers
             + PROCESS_ROW * self.processes
             + CPU * self.cpus
@@ -84,7 +86,7 @@ pub(super) fn event_rows(possible: usize) -> u32 {
 const USUAL_PROCESSES: usize = 10;
 
 /// What an agent takes that counts so on this machine, with rows of processes or without.
-pub(super) fn in_words(memory: &Memory, cpus: usize, by_process: bool) -> String {
+pub(super) fn in_words(memory: &Memory, groups: usize, cpus: usize, by_process: bool) -> String {
     let mib = |bytes: usize| bytes.div_ceil(MIB);
     let Memory {
         rows,
@@ -118,6 +120,7 @@ pub(super) fn in_words(memory: &Memory, cpus: usize, by_process: bool) -> String
             cpus,
             containers,
             processes: containers * processes,
+            groups,
             events: events.is_some(),
             buffer,
         };

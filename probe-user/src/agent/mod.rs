@@ -92,6 +92,18 @@ pub struct Options {
     pub keep_pins: bool,
 }
 
+/// Reads the files that a start would read: certificates, keys, the web configuration.
+///
+/// # Errors
+///
+/// Why the start would end.
+pub fn check_files(config: &Config) -> Result<(), AgentError> {
+    if config.http.listen.is_some() {
+        http::check(config.http.web_config.as_ref())?;
+    }
+    otlp::check_files(&config.otlp).map_err(AgentError::Push)
+}
+
 /// The first window is this short, so that there is something to show soon.
 const FIRST_WINDOW: Duration = Duration::from_secs(1);
 
@@ -139,7 +151,9 @@ async fn serve(options: Options, config: Config) -> Result<(), AgentError> {
                 timer = every(interval);
             },
             () = tick(&mut watchdog) => notify(&[NotifyState::Watchdog]),
-            () = running.event() => {}
+            interval = running.event() => if let Some(interval) = interval {
+                timer = every(interval);
+            }
         }
     }
     notify(&[NotifyState::Stopping]);

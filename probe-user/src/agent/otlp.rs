@@ -350,6 +350,14 @@ fn is_https(endpoint: &str) -> bool {
     uri.is_ok_and(|uri| uri.scheme_str() == Some("https"))
 }
 
+/// Reads the files for TLS.
+pub(super) fn check_files(otlp: &config::Otlp) -> io::Result<()> {
+    match &otlp.endpoint {
+        Some(endpoint) if is_https(endpoint) => Tls::load(&otlp.tls).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Checks the keys for TLS together. The error begins with the key.
 pub(super) fn check_tls(otlp: &config::Otlp) -> Result<(), (&'static str, String)> {
     let tls = &otlp.tls;

@@ -4,7 +4,7 @@ mod budget;
 mod following;
 mod reload;
 
-use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, mem, sync::Arc, time::Duration};
 
 use super::{
     AgentError, Kept, Options, RunDirectory,
@@ -62,8 +62,10 @@ pub(super) struct Running {
     mark: Option<Mark>,
     /// What was said last of why nothing is counted.
     said: Option<String>,
-    /// Shown while nothing is counted.
-    empty: Report,
+    /// Shown until a session's first window: the last one before, or nothing.
+    before: Report,
+    /// The period of memory accesses that the last session ended with.
+    period: Option<u64>,
     ledger: Ledger,
     exposition: Exposition,
     json: Option<JsonLines>,
@@ -107,7 +109,8 @@ impl Running {
             governor: None,
             mark: None,
             said: None,
-            empty: Report::default(),
+            before: Report::default(),
+            period: None,
             json,
             push,
             own: Own::new(),
@@ -130,9 +133,9 @@ impl Running {
         })
     }
 
-    /// Waits for what a session, a file or a scrape wants, and does it. May be dropped and called
-    /// again.
-    pub(super) async fn event(&mut self) {
+    /// Waits for what a session, a file or a scrape wants, and does it; the interval where it is
+    /// another one from here on. May be dropped and called again.
+    pub(super) async fn event(&mut self) -> Option<Duration> {
         let kept = async {
             match &mut self.pipeline {
                 Some(pipeline) => match pipeline.keep().await {
@@ -147,15 +150,18 @@ impl Running {
             () = self.directory.changed() => Event::Files,
             error = kept => Event::Ended(error),
         };
+        let before = self.interval();
         match event {
             Event::Asked => self.complete(),
             Event::Files => self.follow_files(),
             Event::Ended(error) => self.failed(&error),
         }
+        self.interval_after(before)
     }
 
     /// Ends the window and publishes it; the interval where it is another one from here on.
     pub(super) fn window(&mut self) -> Option<Duration> {
+        let before = self.interval();
         self.follow_files();
         self.follow_pmus();
         if self.pipeline.is_none() && !self.switches.all {
@@ -172,12 +178,12 @@ impl Running {
                 self.publish();
                 self.own.pulled();
                 self.say(None);
-                return self.keep_budget();
+                self.keep_budget();
             }
             Some(Err(error)) => self.failed(&error),
             None => self.publish(),
         }
-        None
+        self.interval_after(before)
     }
 
     /// Ends counting, with a last line of JSON.
@@ -203,15 +209,22 @@ impl Running {
 
     /// Ends counting for now; what was counted is published.
     fn pause(&mut self) {
+        self.own.pulls();
         match self.advance() {
             Some(Ok(())) => {
                 self.settle();
                 self.save();
+                self.publish();
+                self.own.pulled();
             }
             Some(Err(error)) => tracing::warn!("what was counted last is lost: {error}"),
             None => {}
         }
-        self.pipeline = None;
+        if let Some(mut pipeline) = self.pipeline.take() {
+            let spe = pipeline.snapshot().spe.as_ref();
+            self.period = spe.map(|spe| spe.health.period).or(self.period);
+            self.before = mem::take(pipeline.report_mut());
+        }
     }
 
     /// Ends the window; None where nothing is counted.
@@ -227,8 +240,14 @@ impl Running {
         let resolver = self.resolver.clone();
         // Before they are looked at: one that comes meanwhile is seen with the next window.
         self.pmus = self.own.pmus();
-        let level = self.governor.as_ref().map(Governor::level);
-        let (pipeline, resumed) = counting::start(&self.config, resolver, self.switches, level)?;
+        let start = counting::Start {
+            switches: self.switches,
+            level: self.governor.as_ref().map(Governor::level),
+            period: self.period,
+            // The last state that was saved is older than the ledger where saving fails.
+            goes_on: !self.save_fails,
+        };
+        let (pipeline, resumed) = counting::start(&self.config, resolver, start)?;
         self.ledger.begin(pipeline.plan().opened(), resumed);
         self.neighbours = neighbours(&self.config, pipeline.plan());
         self.own.health.sessions += 1;
@@ -327,14 +346,14 @@ impl Running {
             None => {
                 health.began = self.own.started;
                 let now = now();
-                self.empty = Report {
+                self.before = Report {
                     began: health.began,
                     start: now,
                     end: now,
                     boot_time: wall().saturating_sub(now),
                     ..Report::of_agent()
                 };
-                &mut self.empty
+                &mut self.before
             }
         };
         report.add_agent(&health);
@@ -351,12 +370,11 @@ impl Running {
         }
     }
 
-    /// Makes the formats that a scrape waits for.
+    /// Makes the formats that a scrape waits for, of the window that was published last.
     fn complete(&self) {
-        let report = match &self.pipeline {
-            Some(pipeline) => pipeline.report(),
-            None => &self.empty,
-        };
+        let report = self.pipeline.as_ref().map(Pipeline::report);
+        let report = report.filter(|report| !report.series.is_empty());
+        let report = report.unwrap_or(&self.before);
         let exposition = &self.exposition;
         self.published
             .complete(|dialect| exposition.write(report, dialect));

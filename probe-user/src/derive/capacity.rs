@@ -91,7 +91,8 @@ impl<'a> Columns<'a> {
 
     /// That of the machine holds for whom no other does.
     fn limit(&self, of: &Capacity) -> Option<u64> {
-        let machine = self.all.machine.now.limit.filter(|limit| *limit > 0);
+        let machine = self.all.machine.and_then(|machine| machine.now.limit);
+        let machine = machine.filter(|limit| *limit > 0);
         let own = of.now.limit.filter(|limit| *limit > 0);
         own.into_iter().chain(machine).min()
     }
@@ -107,7 +108,7 @@ impl<'a> Columns<'a> {
         holders.retain(|(_, capacity)| part(capacity).is_some());
         holders.sort_by(|(_, a), (_, b)| part(b).partial_cmp(&part(a)).expect("no NaN"));
         holders.truncate(SAID);
-        holders.push((machine, &self.all.machine));
+        holders.extend(self.all.machine.as_ref().map(|all| (machine, all)));
         let sentence = |(subject, capacity): (u32, &Capacity)| {
             Some(Finding {
                 about: About::Subject(subject),

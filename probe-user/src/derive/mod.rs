@@ -111,7 +111,7 @@ impl Report {
         columns.add_machine(self, machine, window);
         let total = Row {
             entity: &Entity::System,
-            memory: joined.memory.as_ref().map(|all| &all.machine),
+            memory: joined.memory.as_ref().and_then(|all| all.machine.as_ref()),
             usage: Some(&window.total),
             samples: window.samples.as_ref().map(|samples| &samples.total),
             sampled: window.sampled.as_ref().map(|sampled| &sampled.total),

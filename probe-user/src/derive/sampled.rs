@@ -104,9 +104,9 @@ pub(super) fn missed(window: &SampledWindow) -> Vec<String> {
 
 /// The columns of instructions, and of data pages.
 const INSTRUCTIONS: [&str; 7] = [
-    "owner", "event", "function", "module", "build_id", "samples", "share",
+    "owner", "event", "function", "module", "build_id", "share", "samples",
 ];
-const PAGES: [&str; 5] = ["owner", "event", "page", "samples", "share"];
+const PAGES: [&str; 5] = ["owner", "event", "page", "share", "samples"];
 
 /// The addresses with most samples of each row and event, `shown` of each, and their shares of the
 /// row's events: instructions, then data pages where there are any.
@@ -166,7 +166,7 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
                 row.push(Cell::Text(module.to_owned()));
                 row.push(Cell::Text(build_id(spot)));
             }
-            row.extend([Cell::Count(counts.samples), Cell::Estimate(share)]);
+            row.extend([Cell::Estimate(share), Cell::Count(counts.samples)]);
             table.rows.push(row);
         }
     }

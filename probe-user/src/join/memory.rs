@@ -37,8 +37,8 @@ pub struct Capacity {
 pub struct Capacities {
     /// By entity. The system's own has none: the kernel adds it up for no cgroup.
     pub entities: BTreeMap<Entity, Capacity>,
-    /// The machine's: what is not available of what there is.
-    pub machine: Capacity,
+    /// The machine's: what is not available of what there is; None where it is not told.
+    pub machine: Option<Capacity>,
 }
 
 impl Capacities {
@@ -60,19 +60,22 @@ impl Capacities {
             let capacity = capacity(was.get(&entity), now, before);
             (entity, capacity)
         });
-        let before = before.map(|before| &before.machine);
+        let before = before.and_then(|before| before.machine.as_ref());
+        let was = earlier.machine.as_ref();
         Some(Self {
             entities: entities.collect(),
-            machine: capacity(Some(&earlier.machine), later.machine, before),
+            machine: later.machine.map(|now| capacity(was, now, before)),
         })
     }
 }
 
 impl Peak {
     /// The most of a window. The kernel's own maximum tells what was held between its ends, if that
-    /// was the most ever; else the ends alone are known. Of who came in the window all is.
+    /// was the most ever; else the ends alone are known. Of who came in the window all is: not of a
+    /// process that slept until then.
     fn of(was: Option<&MemoryUse>, now: MemoryUse, start: Duration, end: Duration) -> Self {
-        let ever_before = was.map_or(Some(0), |was| was.peak);
+        let came = now.age.is_none_or(|age| age <= end.saturating_sub(start));
+        let ever_before = was.map_or(came.then_some(0), |was| was.peak);
         let new = now.peak.zip(ever_before);
         let new = new.filter(|(now, before)| now > before);
         let bytes = new.map_or(now.used, |(peak, _)| peak.max(now.used));
@@ -145,6 +148,7 @@ fn add(sum: &mut MemoryUse, more: &MemoryUse) {
         huge: both(sum.huge, more.huge),
         peak: None,
         limit: both(sum.limit, more.limit),
+        age: None,
     };
 }
 

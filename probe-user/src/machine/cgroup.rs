@@ -210,6 +210,13 @@ pub(crate) fn of_process(process: &Path) -> io::Result<String> {
 /// What the kernel writes behind the path of a cgroup that is gone.
 pub(crate) const GONE: &str = " (deleted)";
 
+/// Whether the cgroup of this id is the one that the mount shows at this path.
+pub(crate) fn is_at(cgroup2: &Hierarchy, path: &str, cgroup: CgroupId) -> bool {
+    let directory = cgroup2.directory(path);
+    let metadata = directory.and_then(|directory| fs::metadata(directory).ok());
+    metadata.is_some_and(|metadata| id(&metadata) == cgroup)
+}
+
 /// The id of a cgroup is the inode number of its directory.
 fn id(metadata: &Metadata) -> CgroupId {
     CgroupId(metadata.ino())

@@ -5,6 +5,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use probe_common::CgroupId;
@@ -12,8 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Machine,
-    cgroup::{CgroupError, Hierarchy},
+    cgroup::{CgroupError, Hierarchy, is_at},
+    process::born,
 };
+use crate::sys::clock::now;
 
 /// A limit of v1 from here on is none: the kernel writes the largest number of pages that fits.
 const NO_LIMIT: u64 = 1 << 62;
@@ -33,6 +36,9 @@ pub struct MemoryUse {
     pub peak: Option<u64>,
     /// The least limit of the cgroup and those above it.
     pub limit: Option<u64>,
+    /// Of a process: how long ago it began, to the next 10 ms.
+    #[serde(default)]
+    pub age: Option<Duration>,
 }
 
 /// Who holds memory.
@@ -49,8 +55,9 @@ pub enum Holder {
 pub struct MemoryReading {
     /// Those that could be read, in their order.
     pub held: Vec<(Holder, MemoryUse)>,
-    /// The machine: what is not available, of all that there is. No part of it is told.
-    pub machine: MemoryUse,
+    /// The machine: what is not available, of all that there is. No part of it is told; nothing is
+    /// where procfs has no meminfo.
+    pub machine: Option<MemoryUse>,
 }
 
 /// Which files there are.
@@ -89,7 +96,13 @@ pub(crate) struct Reader {
 
 #[derive(Debug)]
 enum Of {
-    Cgroups(Hierarchy, Version),
+    Cgroups {
+        /// Where ids are told by.
+        cgroup2: Hierarchy,
+        /// Where the memory controller is.
+        memory: Hierarchy,
+        version: Version,
+    },
     Processes,
 }
 
@@ -105,11 +118,17 @@ impl Reader {
         let root = hierarchy.mount.join("cgroup.controllers");
         let controllers = fs::read_to_string(root).unwrap_or_default();
         let has = |list: &str| list.split_whitespace().any(|name| name == "memory");
-        let of = if has(&controllers) {
-            Of::Cgroups(hierarchy.clone(), Version::V2)
+        let (memory, version) = if has(&controllers) {
+            (hierarchy.clone(), Version::V2)
         } else {
             let v1 = Hierarchy::of_controller(&proc, "memory")?;
-            Of::Cgroups(v1.ok_or(MemoryError::NoController)?, Version::V1)
+            (v1.ok_or(MemoryError::NoController)?, Version::V1)
+        };
+        let cgroup2 = hierarchy.clone();
+        let of = Of::Cgroups {
+            cgroup2,
+            memory,
+            version,
         };
         Ok(Self { proc, of })
     }
@@ -132,24 +151,31 @@ impl Reader {
 
     /// What these hold; who is gone, or has no memory of its own, is left out. Of cgroups the paths
     /// are as in /proc/PID/cgroup: v1 is looked up by the same path, as systemd and the runtimes
-    /// make it in every hierarchy.
+    /// make it in every hierarchy. One that is gone is not its successor of the same path.
     pub(crate) fn read<'a>(
         &self,
         cgroups: impl Iterator<Item = (CgroupId, &'a str)>,
         processes: impl Iterator<Item = u32>,
     ) -> MemoryReading {
         let mut held: Vec<(Holder, MemoryUse)> = match &self.of {
-            Of::Cgroups(hierarchy, version) => cgroups
+            Of::Cgroups {
+                cgroup2,
+                memory,
+                version,
+            } => cgroups
                 .filter(|(id, _)| id.is_cgroup() && *id != CgroupId::ROOT)
+                .filter(|(id, path)| is_at(cgroup2, path, *id))
                 .filter_map(|(id, path)| {
-                    Some((Holder::Cgroup(id), of_cgroup(hierarchy, *version, path)?))
+                    Some((Holder::Cgroup(id), of_cgroup(memory, *version, path)?))
                 })
                 .collect(),
             Of::Processes => processes
                 .filter_map(|id| {
                     let status = self.proc.join(id.to_string()).join("status");
                     let held = of_process(&fs::read_to_string(status).ok()?)?;
-                    Some((Holder::Process(id), held))
+                    let age = born(&self.proc, id)
+                        .map(|born| now().saturating_sub(Duration::from_nanos(born)));
+                    Some((Holder::Process(id), MemoryUse { age, ..held }))
                 })
                 .collect(),
         };
@@ -158,7 +184,7 @@ impl Reader {
         let meminfo = fs::read_to_string(self.proc.join("meminfo")).unwrap_or_default();
         MemoryReading {
             held,
-            machine: of_machine(&meminfo).unwrap_or_default(),
+            machine: of_machine(&meminfo),
         }
     }
 }
@@ -184,6 +210,7 @@ fn of_cgroup(hierarchy: &Hierarchy, version: Version, path: &str) -> Option<Memo
                 huge: huge[0].map(|anon| huge[1..].iter().flatten().sum::<u64>() + anon),
                 peak: number("memory.peak"),
                 limit: limit_above(hierarchy, &directory),
+                age: None,
             }
         }
         Version::V1 => {
@@ -197,6 +224,7 @@ fn of_cgroup(hierarchy: &Hierarchy, version: Version, path: &str) -> Option<Memo
                 huge: part("total_rss_huge"),
                 peak: number("memory.max_usage_in_bytes"),
                 limit: part("hierarchical_memory_limit").filter(|limit| *limit < NO_LIMIT),
+                age: None,
             }
         }
     })
@@ -238,6 +266,7 @@ fn of_process(status: &str) -> Option<MemoryUse> {
         huge: None,
         peak: part("VmHWM"),
         limit: None,
+        age: None,
     })
 }
 

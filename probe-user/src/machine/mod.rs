@@ -13,6 +13,7 @@ mod format;
 pub(crate) mod kernel_config;
 pub mod memory;
 mod pmus;
+pub(crate) mod process;
 pub mod resctrl;
 mod sysfs_error;
 pub(crate) mod terms;

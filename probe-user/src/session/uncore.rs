@@ -50,6 +50,8 @@ struct Group {
     /// The kernel's number of the PMU: another one when its driver comes back.
     type_: u32,
     state: State,
+    /// The kernel refused events that were to be opened anew: they are tried again.
+    refused: bool,
     /// What is open, by the socket and the number of the hardware's instance on that socket.
     units: BTreeMap<(u32, u16), Unit>,
 }
@@ -95,6 +97,7 @@ impl Uncore {
                 pmu: pmu.clone(),
                 type_: first.counter.type_,
                 state: State::Counting,
+                refused: false,
                 units: BTreeMap::new(),
             };
             for (place, cpu) in uncore.places(pmu, cpus) {
@@ -194,7 +197,7 @@ impl Uncore {
 
     /// Reads every counter, in one pass.
     pub(crate) fn read(&mut self, plan: &Plan) -> Vec<UncoreReading> {
-        self.look |= self.is_any_back();
+        self.look |= self.is_any_back() || self.groups.iter().any(|group| group.refused);
         if mem::take(&mut self.look) {
             Arc::make_mut(&mut self.topology).refresh(self.machine.sysfs());
             self.follow_cpumasks(plan);
@@ -284,10 +287,11 @@ impl Uncore {
             places = [(*place, *cpu)].into();
         }
         let mut units = mem::take(&mut group.units);
+        let mut refused = false;
         for (place, unit) in &mut units {
             match places.get(place) {
                 Some(cpu) if *cpu == unit.cpu && unit.lives() => {}
-                Some(cpu) => self.reopen(plan, group, unit, *cpu),
+                Some(cpu) => refused |= !self.reopen(plan, group, unit, *cpu),
                 // Every CPU of that socket is offline.
                 None => unit.end(),
             }
@@ -298,15 +302,16 @@ impl Uncore {
                     cpu,
                     counters: Vec::new(),
                 };
-                self.reopen(plan, group, &mut unit, cpu);
+                refused |= !self.reopen(plan, group, &mut unit, cpu);
                 unit
             });
         }
-        group.units = units;
+        (group.units, group.refused) = (units, refused);
     }
 
-    /// Goes on with new events on `cpu`; what was counted so far stays.
-    fn reopen(&self, plan: &Plan, group: &Group, unit: &mut Unit, cpu: u32) {
+    /// Goes on with new events on `cpu`; what was counted so far stays. False where the kernel
+    /// refuses them, which is said once.
+    fn reopen(&self, plan: &Plan, group: &Group, unit: &mut Unit, cpu: u32) -> bool {
         let opened = self.open_unit(plan, group, cpu);
         unit.end();
         let opened = opened.and_then(|counters| {
@@ -320,8 +325,14 @@ impl Uncore {
                 }
                 tracing::info!("{} is counted on CPU {cpu} now", group.pmu);
                 *unit = new;
+                true
             }
-            Err(error) => tracing::warn!("{error}: no counts of it from here on"),
+            Err(error) => {
+                if !group.refused {
+                    tracing::warn!("{error}: no counts of it until that works");
+                }
+                false
+            }
         }
     }
 }

@@ -9,7 +9,8 @@ use std::{
     path::Path,
 };
 
-use super::{opened, process};
+use super::opened;
+use crate::machine::process;
 
 /// Bytes of a map that are read; a compiler writes some 60 for each function.
 const MAP: u64 = 64 << 20;

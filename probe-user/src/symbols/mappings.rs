@@ -7,7 +7,8 @@ use std::{
     sync::Arc,
 };
 
-use super::{Counts, maps, process};
+use super::{Counts, maps};
+use crate::machine::process;
 use crate::sys::records::{Event, Inode, Map, Task};
 
 /// Processes that are known at one time.

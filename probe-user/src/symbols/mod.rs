@@ -20,7 +20,6 @@ pub(crate) mod maps;
 mod module;
 pub(crate) mod notes;
 mod opened;
-mod process;
 #[cfg(test)]
 mod tests;
 mod vdso;

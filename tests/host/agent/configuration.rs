@@ -28,6 +28,22 @@ fn a_configuration_is_checked_without_counting() {
         check("interval = \"1s\"\n[http]\nlisten = \"off\"\n"),
         (Some(0), String::new())
     );
+    // Files that would end the start.
+    for (text, expected) in [
+        (
+            "[http]\nlisten = \"off\"\n[otlp]\nendpoint = \"https://127.0.0.1:1\"\n\
+             ca_file = \"/nowhere/ca.crt\"\n",
+            "/nowhere/ca.crt",
+        ),
+        (
+            "[http]\nweb_config = \"/nowhere/web.yml\"\n",
+            "/nowhere/web.yml",
+        ),
+    ] {
+        let (code, said) = check(text);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
     let (code, said) = check("interval = 1\n[htp]\nlisten = \"off\"\n[spe]\nperiod = 1\n");
     assert_eq!(code, Some(1));
     let lines: Vec<&str> = said.lines().collect();

@@ -77,6 +77,47 @@ fn totals_go_on_after_a_kill() {
     assert!(gained < 0.045, "{gained}");
 }
 
+/// What was saved last is older than what was exported then: a session that begins anew does not
+/// go on from it.
+#[test]
+fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
+    let Some(_machine) = machine() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let config = |events: &str| {
+        let path = state.path();
+        format!("interval = \"200ms\"\n[count]\nevents = [{events:?}]\n[state]\npath = {path:?}\n")
+    };
+    let given = Given {
+        config: &config("task-clock"),
+        ..Given::default()
+    };
+    let id = container_id(8);
+    let pods = TestCgroup::new("unsaved");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let work = || drop(container.load("burn 0 50").finish());
+    let agent = Agent::with(&given, |_| {});
+    work();
+    agent.wait_until(|_| state.path().join("totals").exists());
+    // The name of the file that is to be written is taken.
+    fs::create_dir(state.path().join("totals.new")).unwrap();
+    agent.wait_until(|series| own(series, "failed_saves_total") > 0.0);
+    work();
+    agent.next_window();
+    agent.next_window();
+    let before = agent.series();
+    // The same events in a session of their own.
+    fs::write(agent.run_file("off"), "").unwrap();
+    agent.wait_until(|series| find(series, &["pmuscope_self_agent_off"]) == Some(1.0));
+    fs::remove_file(agent.run_file("off")).unwrap();
+    agent.next_window();
+    work();
+    agent.next_window();
+    agent.next_window();
+    let after = agent.series();
+    let gained = used(&after, &id) - used(&before, &id);
+    assert!((0.045..0.1).contains(&gained), "{gained}: {}", agent.log());
+}
+
 /// The row of all that are too many goes on too, with what those in it counted that have ended.
 #[test]
 fn the_folded_row_goes_on_after_a_kill() {

@@ -63,7 +63,7 @@ here; docs/kubernetes.md has what it rests on. */ -}}
 {{- $count := default dict .Values.config.count -}}
 {{- $processes := ternary (int64 $m.processes) 0 (gt (int64 (default 0 $count.top_processes)) 0) -}}
 {{- $rows := mul (int64 $m.cpus) (add (int64 $m.containers) $processes) -}}
-{{- $kib := add (mul 32 1024) (div (mul $rows 416) 1024) (mul (int64 $m.containers) 8) -}}
+{{- $kib := add (mul 32 1024) (div (mul $rows 832) 1024) (mul (int64 $m.containers) 8) -}}
 {{- $kib = add $kib (mul (int64 $m.cpus) 128) (mul $processes 3) -}}
 {{- if $count.sample -}}
 {{- $kib = add $kib (mul 48 1024) (mul (int64 $m.cpus) 64) -}}
@@ -111,6 +111,13 @@ here; docs/kubernetes.md has what it rests on. */ -}}
 {{- end -}}
 {{- if .Values.pins.enabled -}}
 {{- $_ := set $own "pins" (dict "path" "/bpf/pmuscope" "keep" .Values.pins.keep) -}}
+{{- end -}}
+{{- $endpoint := get (default dict .Values.config.otlp) "endpoint" -}}
+{{- if and .Values.otlp.clientCertificate (not .Values.otlp.tlsSecret) -}}
+{{- fail "otlp.clientCertificate: it is in otlp.tlsSecret, which is not set" -}}
+{{- end -}}
+{{- if and .Values.otlp.tlsSecret (not (hasPrefix "https://" $endpoint)) -}}
+{{- fail "otlp.tlsSecret: config.otlp.endpoint is to begin with https://" -}}
 {{- end -}}
 {{- if .Values.otlp.tlsSecret -}}
 {{- $files := dict "ca_file" "/etc/pmuscope-otlp/ca.crt" -}}

@@ -54,6 +54,12 @@ pub enum ServerError {
     Thread(io::Error),
 }
 
+/// Whether a server can begin with this web configuration.
+pub(super) fn check(web_config: Option<&PathBuf>) -> Result<(), ServerError> {
+    Web::load(web_config)?;
+    Ok(())
+}
+
 /// A server that listens, before it answers.
 pub(super) struct Server {
     listener: TcpListener,

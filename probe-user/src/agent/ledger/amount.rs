@@ -26,8 +26,9 @@ pub(super) struct Count {
 /// What is estimated for all of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sum {
-    /// When the first counter began whose gains these are.
-    pub(super) start: Option<Duration>,
+    /// When the first of its counters began. A receiver takes another start for a counter that
+    /// began anew, whose value is to be added to the one before.
+    start: Option<Duration>,
     estimate: f64,
     variance: f64,
 }
@@ -65,7 +66,7 @@ impl Amount {
                 ),
             },
             sum: Sum {
-                start: Some(self.start),
+                start: self.sum.start,
                 estimate: (self.sum.estimate - before.sum.estimate).max(0.0),
                 variance: (self.sum.variance - before.sum.variance).max(0.0),
             },
@@ -85,10 +86,10 @@ impl Count {
         self.time.1 = self.time.1.saturating_add(gain.time.1);
     }
 
-    /// A counter of this, with this estimate, that began at `start`.
-    pub(super) fn counter(&self, sum: &Sum, start: Duration) -> Counter {
+    /// A counter of this, with this estimate.
+    pub(super) fn counter(&self, sum: &Sum) -> Counter {
         let mut counter = Counter {
-            start,
+            start: Duration::ZERO,
             raw: 0,
             estimate: Estimate {
                 error: (sum.variance > 0.0).then_some(0.0),
@@ -103,8 +104,7 @@ impl Count {
 
 impl Sum {
     pub(super) fn add(&mut self, gain: &Self) {
-        let starts = self.start.into_iter().chain(gain.start);
-        self.start = starts.min();
+        self.start = self.start.into_iter().chain(gain.start).min();
         self.estimate += gain.estimate;
         self.variance += gain.variance;
     }
@@ -113,6 +113,7 @@ impl Sum {
 /// Makes these the total of a counter.
 pub(super) fn put(count: &Count, sum: &Sum, total: &mut Counter) {
     total.raw = count.raw;
+    total.start = sum.start.unwrap_or(total.start);
     let estimate = &mut total.estimate;
     // An interval keeps its distance from the estimate.
     let moved = sum.estimate - estimate.value;

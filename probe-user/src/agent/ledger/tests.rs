@@ -425,3 +425,40 @@ proptest! {
         }
     }
 }
+
+/// A receiver takes a new start for a counter that began anew: the value that goes on would count
+/// twice.
+#[test]
+fn the_start_of_a_total_is_that_of_its_first_session() {
+    let mut ledger = Ledger::default();
+    let settle = |ledger: &mut Ledger, rows: &[(u8, u64, u64)], ids: &[u8], of: &Entity| {
+        let mut report = report(rows);
+        ledger.settle(&mut report, &folded(ids));
+        let total = total(&report, of).unwrap();
+        (total.start.as_secs(), total.raw)
+    };
+    let first = container(1);
+    assert_eq!(settle(&mut ledger, &[(1, 5, 10)], &[], &first), (5, 10));
+    ledger.begin(Vec::new(), false);
+    assert_eq!(settle(&mut ledger, &[(1, 9, 3)], &[], &first), (5, 13));
+    // Of the row of others, that of the first one in it.
+    let (both, others) = ([(1, 9, 4), (2, 10, 7)], Entity::Others);
+    assert_eq!(settle(&mut ledger, &both, &[2], &others), (10, 7));
+    let both = [(1, 9, 6), (2, 10, 7)];
+    assert_eq!(settle(&mut ledger, &both, &[1, 2], &others), (9, 9));
+}
+
+/// The file has no description of itself: another meaning of its bytes is another format.
+#[test]
+fn the_format_is_raised_with_every_change() {
+    let mut ledger = Ledger::default();
+    ledger.settle(&mut report(&[(1, 5, 10)]), &folded(&[]));
+    let directory = tempfile::tempdir().unwrap();
+    ledger.save(BOOT, directory.path()).unwrap();
+    let bytes = std::fs::read(directory.path().join("exported")).unwrap();
+    let sum = u64::from_le_bytes(*bytes.last_chunk::<8>().unwrap());
+    assert_eq!(
+        sum, 15_383_493_386_476_126_378,
+        "raise FORMAT in state/file.rs, and set this to what is found"
+    );
+}

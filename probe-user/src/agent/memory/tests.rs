@@ -6,6 +6,9 @@ use super::*;
 use crate::session::memory::tests::{of_agent, of_sampled_events, user_bytes};
 
 const CHART: &str = include_str!("../../../../deploy/helm/pmuscope/templates/_helpers.tpl");
+/// Those of every profile: counters of software, and of hardware.
+const GROUPS: usize = 2;
+
 const PAGE: &str = include_str!("../../../../docs/kubernetes.md");
 
 proptest! {
@@ -39,7 +42,7 @@ fn the_terms_are_no_larger_than_needed() {
 fn the_chart_has_the_same_terms() {
     for term in [
         format!("mul {} 1024", PROCESS / MIB),
-        format!("mul $rows {ROW}"),
+        format!("mul $rows {}", GROUPS * ROW),
         format!("mul $processes {}", PROCESS_ROW / KIB),
         format!(
             "mul {} 1024) (mul (int64 $m.cpus) {})",
@@ -74,6 +77,7 @@ fn the_page_has_the_limits() {
                 cpus,
                 containers,
                 processes: 0,
+                groups: GROUPS,
                 events: false,
                 buffer,
             };

@@ -17,6 +17,7 @@ use crate::{
 pub(in crate::agent) struct Mark {
     at: Duration,
     work: Vec<CpuWork>,
+    runs: Sampled,
     process: Duration,
     /// CPU time of this thread when the pull began that is at work.
     pull: Duration,
@@ -28,6 +29,7 @@ impl Mark {
         Ok(Self {
             at: now(),
             work: pipeline.work()?,
+            runs: Sampled::of(&pipeline.snapshot().health),
             process: process_time(),
             pull: thread_time(),
         })
@@ -48,7 +50,12 @@ impl Mark {
             seconds: after.at.saturating_sub(self.at).as_secs_f64(),
             pull,
             other: (process - pull).max(0.0),
-            ..of_programs(&self.work, &after.work, health)
+            ..of_programs(
+                &self.work,
+                &after.work,
+                after.runs.since(self.runs),
+                health.cost.read,
+            )
         };
         *self = after;
         Ok(spent)
@@ -59,13 +66,46 @@ fn nanos(time: Duration) -> f64 {
     time.as_secs_f64() * 1e9
 }
 
+/// The runs of the programs whose time was taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sampled {
+    changed: SampledCost,
+    same: SampledCost,
+}
+
+impl Sampled {
+    fn of(health: &Health) -> Self {
+        Self {
+            changed: health.sum.changed,
+            same: health.sum.same,
+        }
+    }
+
+    /// Those of a window; where it has none of a kind, all so far.
+    fn since(self, before: Self) -> Self {
+        let since = |now: SampledCost, before: SampledCost| {
+            let window = SampledCost {
+                samples: now.samples.saturating_sub(before.samples),
+                nanos: now.nanos.saturating_sub(before.nanos),
+            };
+            match window.samples {
+                0 => now,
+                _ => window,
+            }
+        };
+        Self {
+            changed: since(self.changed, before.changed),
+            same: since(self.same, before.same),
+        }
+    }
+}
+
 /// What the programs took on the CPU where they took most.
-fn of_programs(before: &[CpuWork], now: &[CpuWork], health: &Health) -> Spent {
-    let mean = |sampled: &SampledCost| sampled.nanos.checked_div(sampled.samples);
-    let read = health.cost.read;
+fn of_programs(before: &[CpuWork], now: &[CpuWork], runs: Sampled, read: ReadCost) -> Spent {
+    let mean = |sampled: SampledCost| sampled.nanos.checked_div(sampled.samples);
     // One run in 1,024 is sampled: before the first of them the counters' own cost is known.
-    let charge = mean(&health.sum.changed).unwrap_or(0).max(read.all());
-    let same = mean(&health.sum.same).unwrap_or(0);
+    let charge = mean(runs.changed).unwrap_or(0).max(read.all());
+    let same = mean(runs.same).unwrap_or(0);
     let nothing = CpuWork::default();
     let of_cpu = |(at, now): (usize, &CpuWork)| {
         let before = before.get(at).unwrap_or(&nothing);
@@ -99,7 +139,6 @@ fn each(read: ReadCost) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::CountingCost;
 
     fn work(runs: u64, charges: u64) -> CpuWork {
         CpuWork {
@@ -111,28 +150,40 @@ mod tests {
 
     #[test]
     fn the_cpu_that_took_most_in_this_window_counts() {
-        let mut health = Health {
-            cost: CountingCost {
-                read: ReadCost {
-                    hardware: 2,
-                    hardware_nanos: 400,
-                    software: 1,
-                    software_nanos: 50,
-                },
-                ..CountingCost::default()
-            },
-            ..Health::default()
+        let read = ReadCost {
+            hardware: 2,
+            hardware_nanos: 400,
+            software: 1,
+            software_nanos: 50,
         };
-        health.sum.same = SampledCost {
-            samples: 10,
-            nanos: 800,
+        let runs = Sampled {
+            same: SampledCost {
+                samples: 10,
+                nanos: 800,
+            },
+            ..Sampled::default()
         };
         // The first CPU did more since the session began, and less in the window.
         let before = [work(9_000, 8_000), work(100, 50)];
         let now = [work(9_010, 8_005), work(300, 150)];
-        let spent = of_programs(&before, &now, &health);
+        let spent = of_programs(&before, &now, runs, read);
         assert_eq!((spent.charges, spent.rest), (100.0, 100.0 * 80.0));
         // No charge was sampled: it takes what its counters take at least.
         assert_eq!((spent.charge, spent.reads), (450.0, (200.0, 50.0)));
+    }
+
+    /// A month at 300 ns does not hide that a charge takes 900 ns now.
+    #[test]
+    fn a_window_has_its_own_mean() {
+        let sampled = |samples, nanos| Sampled {
+            changed: SampledCost { samples, nanos },
+            same: SampledCost { samples: 7, nanos },
+        };
+        let before = sampled(1_000_000, 300_000_000);
+        let now = sampled(1_000_010, 300_009_000);
+        let window = now.since(before);
+        assert_eq!((window.changed.samples, window.changed.nanos), (10, 9_000));
+        // Of the other kind none was sampled since: the mean of all stands for it.
+        assert_eq!(window.same.nanos, 300_009_000);
     }
 }

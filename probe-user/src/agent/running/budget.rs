@@ -43,22 +43,32 @@ impl Running {
         })
     }
 
-    /// Goes to another level where the last windows ask for it; the interval where it is another
-    /// one from here on.
-    pub(super) fn keep_budget(&mut self) -> Option<Duration> {
-        let before = self.interval();
-        let pipeline = self.pipeline.as_ref()?;
-        let (governor, mark) = (self.governor.as_mut()?, self.mark.as_mut()?);
+    /// The interval, where it is another one than before.
+    pub(super) fn interval_after(&self, before: Duration) -> Option<Duration> {
+        let now = self.interval();
+        (now != before).then_some(now)
+    }
+
+    /// Goes to another level where the last windows ask for it.
+    pub(super) fn keep_budget(&mut self) {
+        let interval = self.interval();
+        let (spe, count) = (&self.config.spe, &self.config.count);
+        let events = f64::from(u8::from(!count.sample.is_empty())) * count.sample_budget;
+        let samples_budget = spe.budget + events;
+        let (Some(pipeline), Some(governor), Some(mark)) =
+            (&self.pipeline, &mut self.governor, &mut self.mark)
+        else {
+            return;
+        };
         let spent = match mark.window(pipeline) {
             Ok(spent) => spent,
-            Err(error) => {
-                tracing::warn!("what counting took is not known: {error}");
-                return None;
-            }
+            Err(error) => return tracing::warn!("what counting took is not known: {error}"),
         };
-        // The first window of a session may be a short one: a pull is dear for it.
-        if spent.seconds < before.as_secs_f64() / 2.0 {
-            return None;
+        // The first window of a session may be a short one: a pull is dear for it. Samples above
+        // their own budget become fewer by themselves.
+        let is_short = spent.seconds < interval.as_secs_f64() / 2.0;
+        if is_short || spent.samples > samples_budget * spent.seconds * 1e9 {
+            return;
         }
         let verdict = governor.window(spent);
         let percent = |share: f64| share * 100.0;
@@ -87,8 +97,6 @@ impl Running {
             }
         }
         self.tell_budget();
-        let now = self.interval();
-        (now != before).then_some(now)
     }
 
     /// Counts at another level.

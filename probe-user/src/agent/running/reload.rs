@@ -88,6 +88,9 @@ impl Running {
         );
         if counted {
             self.pause();
+            if before.0.spe != self.config.spe {
+                self.period = None;
+            }
             if let Err(error) = self.begin() {
                 (self.config, self.resolver, self.governor) = before;
                 self.begin_again();

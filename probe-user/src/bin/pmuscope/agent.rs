@@ -87,6 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let sources = args.sources();
     if args.check_config {
         let config = sources.read()?;
+        agent::check_files(&config)?;
         println!("the configuration is right");
         // What it would say of this machine while it counts is no part of the answer.
         let quiet = tracing::subscriber::NoSubscriber::default();

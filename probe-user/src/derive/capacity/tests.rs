@@ -28,7 +28,7 @@ fn capacity(peak: f64, limit: Option<f64>, at: u64) -> Capacity {
     }
 }
 
-fn report(entities: BTreeMap<Entity, Capacity>, machine: Capacity) -> Report {
+fn report(entities: BTreeMap<Entity, Capacity>, machine: Option<Capacity>) -> Report {
     let window = window::tests::empty();
     let mut joined: Joined = View::default().join(&Plan::default(), &window, None);
     joined.memory = Some(Capacities { entities, machine });
@@ -50,7 +50,7 @@ fn the_sentences_are_those_of_the_paper() {
         (container("pagerank"), capacity(123.8, None, 12)),
         (container("own"), capacity(3.0, Some(4.0), 7)),
     ];
-    let report = report(entities.into(), capacity(180.0, Some(256.0), 41));
+    let report = report(entities.into(), Some(capacity(180.0, Some(256.0), 41)));
     let said: Vec<_> = report.findings.iter().map(|it| it.text.as_str()).collect();
     assert_eq!(
         said,
@@ -75,9 +75,11 @@ fn the_sentences_are_those_of_the_paper() {
 #[test]
 fn without_a_limit_nothing_is_said() {
     let entities = [(container("a"), capacity(1.0, None, 1))];
-    let report = report(entities.into(), capacity(0.0, None, 0));
+    let report = report(entities.into(), None);
     assert!(report.findings.is_empty());
     let of = Subject::Entity(container("a"));
     assert!(report.of(&of, "memory_limit").next().is_none());
     assert!(report.of(&of, "memory_peak").next().is_some());
+    let total = report.groups().find(|group| group.part == Part::Total);
+    assert!(total.is_none_or(|total| total.series.is_empty()));
 }

@@ -168,10 +168,23 @@ fn row(
     Some(row)
 }
 
-/// A list of the report: each line has its owner, its subject and its numbers.
+/// A list of the report: each line has its owner, its subject and its numbers. One event that
+/// all have is named by the table of rows.
 pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
     let mut grid = Grid::default();
-    for name in &list.columns {
+    let event = list.columns.iter().position(|name| *name == "event");
+    let event = event.filter(|at| {
+        list.rows
+            .windows(2)
+            .all(|rows| rows[0][*at] == rows[1][*at])
+    });
+    let is_shown = |at: usize| Some(at) != event;
+    for (_, name) in list
+        .columns
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| is_shown(*at))
+    {
         match *name {
             "pid" => grid.heads.push("pid".to_owned()),
             "address" | "page" => grid.heads.push("page".to_owned()),
@@ -195,7 +208,8 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
     }
     let row = |cells: &Vec<derive::Cell>| {
         let mut row = Row::new(Vec::new(), 0, true);
-        for (name, cell) in list.columns.iter().zip(cells) {
+        let cells = list.columns.iter().zip(cells).enumerate();
+        for (_, (name, cell)) in cells.filter(|(at, _)| is_shown(*at)) {
             match cell {
                 derive::Cell::Number(number) if *name == "pid" => {
                     row.labels.push(number.to_string());

@@ -19,6 +19,9 @@ const ALL_ROWS: &str = "--all-rows";
 /// The least width of a row's label.
 const LEAST_LABEL: usize = 8;
 
+/// The width at which one of several labels can still be read.
+const LEGIBLE_LABEL: usize = 16;
+
 /// Rows with the same columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grid {
@@ -104,8 +107,15 @@ impl Grid {
             if needed(&drawn, &labels) > room {
                 let beside = room.saturating_sub(widths(&drawn));
                 // Of many labels most are no names, but what is shown.
-                let fifths = if self.heads.len() > 2 { 4 } else { 2 };
-                labels.fit(beside.max(room * fifths / 5));
+                let is_list = self.heads.len() > 2;
+                let least = room * if is_list { 4 } else { 2 } / 5;
+                let wanted = if is_list && beside >= labels.legible() {
+                    beside
+                } else {
+                    beside.max(least)
+                };
+                let widest = drawn.iter().map(|column| GAP + column.width).max();
+                labels.fit(wanted.min(room.saturating_sub(widest.unwrap_or(0))));
             }
         }
         let beside = room.map(|room| room.saturating_sub(labels.width()));
@@ -211,7 +221,17 @@ impl Labels {
 
     /// Their width in a line, which begins with a space.
     fn width(&self) -> usize {
-        1 + self.widths.iter().sum::<usize>() + GAP * (self.widths.len() - 1)
+        self.of_widths(usize::MAX)
+    }
+
+    /// The same where each is as short as can still be read.
+    fn legible(&self) -> usize {
+        self.of_widths(LEGIBLE_LABEL)
+    }
+
+    fn of_widths(&self, most: usize) -> usize {
+        let widths = self.widths.iter().map(|width| width.min(&most));
+        1 + widths.sum::<usize>() + GAP * (self.widths.len() - 1)
     }
 
     /// Shortens the widest until all have room.

@@ -42,7 +42,7 @@ fn reading(used: &[u64]) -> MemoryReading {
     });
     MemoryReading {
         held: held.collect(),
-        machine: MemoryUse::default(),
+        machine: None,
     }
 }
 
@@ -149,4 +149,11 @@ fn who_came_has_the_peak_of_its_life() {
     );
     let was_there = Peak::of(Some(&now), now, start, end);
     assert_eq!(was_there, Peak { bytes: 10, at: end });
+    // A process has no row until it runs: what it once held is from before.
+    let aged = |seconds| MemoryUse {
+        age: Some(Duration::from_secs(seconds)),
+        ..now
+    };
+    assert_eq!(Peak::of(None, aged(0), start, end).bytes, 900);
+    assert_eq!(Peak::of(None, aged(5), start, end).bytes, 10);
 }

@@ -1,6 +1,6 @@
 //! Files of the kernel, and what is no such file.
 
-use std::fs;
+use std::{fs, os::unix::fs::MetadataExt as _};
 
 use super::*;
 use crate::sys::{roots::Roots, tree::Tree};
@@ -22,7 +22,12 @@ const HYBRID: &str = "41 31 0:38 / /cg/unified rw - cgroup2 cgroup2 rw\n\
                       15 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n";
 
 fn held(reader: &Reader, paths: &[&str]) -> MemoryReading {
-    let cgroups = (7..).map(CgroupId).zip(paths.iter().copied());
+    let Of::Cgroups { cgroup2, .. } = &reader.of else {
+        unreachable!("it reads cgroups")
+    };
+    let id = |path: &str| fs::metadata(cgroup2.directory(path)?).ok();
+    let id = |path| CgroupId(id(path).map_or(7, |directory| directory.ino()));
+    let cgroups = paths.iter().map(|path| (id(*path), *path));
     reader.read(cgroups, [].into_iter())
 }
 
@@ -57,12 +62,16 @@ fn the_least_limit_above_holds() {
             huge: Some(88),
             peak: Some(600),
             limit: Some(4096),
+            age: None,
         }
     );
     // Before Linux 5.19 there is no maximum, and what a file does not say is not nothing.
     assert_eq!((read.held[1].1.peak, read.held[1].1.anon), (None, None));
-    assert_eq!(read.machine.used, 600 * 1024);
-    assert_eq!(read.machine.limit, Some(1000 * 1024));
+    let machine = read.machine.unwrap();
+    assert_eq!(machine.used, 600 * 1024);
+    assert_eq!(machine.limit, Some(1000 * 1024));
+    fs::remove_file(tree.join("proc/meminfo")).unwrap();
+    assert_eq!(held(&reader, &[]).machine, None);
 }
 
 /// The numbers are those of a cgroup of a real machine with v1.
@@ -76,6 +85,7 @@ fn v1_is_read_where_it_has_the_controller() {
     let stat = "cache 1\nrss 2\nrss_huge 3\nhierarchical_memory_limit 9223372036854771712\n\
                 total_cache 574971904\ntotal_rss 2027520\ntotal_rss_huge 0\n";
     tree.write("cg/memory/box/memory.stat", stat);
+    fs::create_dir_all(tree.join("cg/unified/box")).unwrap();
     let reader = Reader::of_cgroups(&machine).unwrap();
     let read = held(&reader, &["/box", "/elsewhere"]);
     let expected = MemoryUse {
@@ -85,8 +95,39 @@ fn v1_is_read_where_it_has_the_controller() {
         huge: Some(0),
         peak: Some(9_021_157_376),
         limit: None,
+        age: None,
     };
-    assert_eq!(read.held, [(Holder::Cgroup(CgroupId(7)), expected)]);
+    assert_eq!(read.held.len(), 1);
+    assert_eq!(read.held[0].1, expected);
+}
+
+/// The id of a container that was started again is kept for some pulls, and its path is that of the
+/// new one.
+#[test]
+fn a_cgroup_that_is_gone_does_not_hold_what_its_successor_holds() {
+    for mounts in [V2, HYBRID] {
+        let tree = Tree::new();
+        let machine = machine(&tree, mounts);
+        let (cgroup2, controllers) = match mounts {
+            V2 => ("cg", "memory\n"),
+            _ => ("cg/unified", "hugetlb\n"),
+        };
+        tree.write(&format!("{cgroup2}/cgroup.controllers"), controllers);
+        fs::create_dir_all(tree.join(cgroup2).join("box")).unwrap();
+        tree.write("cg/box/memory.current", "512\n");
+        tree.write("cg/memory/box/memory.usage_in_bytes", "512\n");
+        let reader = Reader::of_cgroups(&machine).unwrap();
+        let id = CgroupId(fs::metadata(tree.join(cgroup2).join("box")).unwrap().ino());
+        let gone = CgroupId(id.0 - 1);
+        let both = [(gone, "/box"), (id, "/box")];
+        let read = reader.read(both.into_iter(), [].into_iter());
+        let held: Vec<_> = read
+            .held
+            .iter()
+            .map(|(holder, held)| (*holder, held.used))
+            .collect();
+        assert_eq!(held, [(Holder::Cgroup(id), 512)], "{mounts}");
+    }
 }
 
 #[test]
@@ -113,6 +154,10 @@ fn processes_are_those_of_the_initial_namespace() {
                   RssAnon:\t     500 kB\nRssFile:\t    1400 kB\nRssShmem:\t     100 kB\n";
     tree.write("proc/5/status", status);
     tree.write("proc/2/status", "Name:\tkthreadd\n");
+    tree.write(
+        "proc/5/stat",
+        format!("5 (a) b) S {} 100 0", "0 ".repeat(18).trim_end()),
+    );
     let reader = Reader::of_processes(&machine).unwrap();
     let read = reader.read([].into_iter(), [2, 5, 9].into_iter());
     let expected = MemoryUse {
@@ -122,8 +167,10 @@ fn processes_are_those_of_the_initial_namespace() {
         huge: None,
         peak: Some(3_072_000),
         limit: None,
+        age: read.held[0].1.age,
     };
     assert_eq!(read.held, [(Holder::Process(5), expected)]);
+    assert!(expected.age.unwrap() > Duration::ZERO);
 }
 
 /// This process' own status, as the kernel writes it.

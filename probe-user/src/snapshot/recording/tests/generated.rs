@@ -224,6 +224,7 @@ fn memory(bytes: u64) -> MemoryReading {
         used: bytes,
         anon: Some(bytes / 2),
         peak: Some(u64::MAX),
+        age: Some(Duration::from_nanos(bytes)),
         ..MemoryUse::default()
     };
     MemoryReading {
@@ -231,7 +232,7 @@ fn memory(bytes: u64) -> MemoryReading {
             (Holder::Cgroup(CgroupId(7)), held),
             (Holder::Process(8), held),
         ],
-        machine: held,
+        machine: (bytes % 2 == 0).then_some(held),
     }
 }
 

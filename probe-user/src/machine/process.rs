@@ -7,10 +7,10 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::sys::clock::{nanos, now};
 
 /// ns by which [`born`] may be wrong: procfs has whole ticks, and the clocks are read one by one.
-pub(super) const TICK: u64 = 10_000_000;
+pub(crate) const TICK: u64 = 10_000_000;
 
 /// When a process began, in ns of `CLOCK_MONOTONIC`, give or take [`TICK`]; None where it is gone.
-pub(super) fn born(proc: &Path, pid: u32) -> Option<u64> {
+pub(crate) fn born(proc: &Path, pid: u32) -> Option<u64> {
     let stat = fs::read(proc.join(format!("{pid}/stat"))).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     // The name is in parentheses, and may have such in it.
@@ -26,7 +26,7 @@ pub(super) fn born(proc: &Path, pid: u32) -> Option<u64> {
 }
 
 /// The process that made it, or took it over.
-pub(super) fn parent(proc: &Path, pid: u32) -> Option<u32> {
+pub(crate) fn parent(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "PPid:")?
         .parse()
         .ok()
@@ -34,7 +34,7 @@ pub(super) fn parent(proc: &Path, pid: u32) -> Option<u32> {
 }
 
 /// Its number in its own pid namespace, by which it knows itself.
-pub(super) fn own_number(proc: &Path, pid: u32) -> Option<u32> {
+pub(crate) fn own_number(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "NSpid:")?
         .split_whitespace()
         .next_back()?
@@ -43,7 +43,7 @@ pub(super) fn own_number(proc: &Path, pid: u32) -> Option<u32> {
 }
 
 /// Its effective user.
-pub(super) fn user(proc: &Path, pid: u32) -> Option<u32> {
+pub(crate) fn user(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "Uid:")?
         .split_whitespace()
         .nth(1)?
@@ -52,7 +52,7 @@ pub(super) fn user(proc: &Path, pid: u32) -> Option<u32> {
 }
 
 /// Whether it has more threads than its first one.
-pub(super) fn has_threads(proc: &Path, pid: u32) -> bool {
+pub(crate) fn has_threads(proc: &Path, pid: u32) -> bool {
     let threads = field(proc, pid, "Threads:").and_then(|threads| threads.parse::<u32>().ok());
     threads.is_some_and(|threads| threads > 1)
 }
