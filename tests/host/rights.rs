@@ -15,7 +15,7 @@ const CAP_PERFMON: libc::c_ulong = 38;
 const CAP_BPF: libc::c_ulong = 39;
 
 /// Becomes nobody, keeping two capabilities over the exec.
-fn drop_rights() -> io::Result<()> {
+pub(crate) fn drop_rights() -> io::Result<()> {
     let kept = CapabilitySet::BPF | CapabilitySet::PERFMON;
     set_keep_capabilities(true)?;
     become_nobody()?;

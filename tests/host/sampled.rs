@@ -17,13 +17,10 @@ use probe_user::{
     snapshot::{OVERFLOW, SampledAddress, SampledHealth, Snapshot},
     window::{Owner, SampledWindow},
 };
-use serde_json::Value;
 
 use crate::{
     peers::has,
-    support::{
-        Counting, Load, TestCgroup, load_binary, machine, online_cpus, pmuscope, this_machine,
-    },
+    support::{Counting, Load, TestCgroup, machine, online_cpus, this_machine},
 };
 
 fn config(events: &str) -> SamplingConfig {
@@ -31,10 +28,9 @@ fn config(events: &str) -> SamplingConfig {
     let pmus: &Pmus = machine.pmus().unwrap();
     SamplingConfig {
         events: sampled(events, pmus, None).unwrap(),
-        budget: None,
         addresses: true,
-        max_addresses: None,
-        max_rows: None,
+        pages: true,
+        ..SamplingConfig::default()
     }
 }
 
@@ -64,6 +60,7 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
     let cgroups = [TestCgroup::new("two"), TestCgroup::new("one")];
     let sampling = SamplingConfig {
         addresses: false,
+        pages: false,
         ..config("cpu-clock/period=100000/")
     };
     let mut counting = counting("cpu-clock", sampling);
@@ -163,6 +160,7 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
         config.by_process = true;
         config.sampling = Some(SamplingConfig {
             addresses: false,
+            pages: false,
             ..self::config("page-faults/period=1/")
         });
     });
@@ -255,48 +253,6 @@ fn what_finds_no_room_is_counted() {
     assert!(health.sum.unpaged > 1000, "{health:?}");
 }
 
-/// One line of JSON of a run of `hot` beside a load.
-fn hot(arguments: &[&str]) -> Value {
-    let output = pmuscope()
-        .args(["hot", "--format", "json", "--runtime-endpoint", "off"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-#[test]
-fn a_hot_function_has_its_name() {
-    let Some(_machine) = machine() else {
-        return;
-    };
-    let load = load_binary();
-    let command = [
-        "-e",
-        "cpu-clock:u",
-        "--",
-        load.to_str().unwrap(),
-        "burn",
-        "0",
-        "1000",
-    ];
-    let report = hot(&command);
-    let of_command = |row: &&Value| row["owner"]["kind"] == "command";
-    let rows = report["hot"].as_array().unwrap();
-    let first = rows.iter().find(of_command).unwrap();
-    assert!(
-        first["function"].as_str().unwrap().contains("spin"),
-        "{first}"
-    );
-    let module = first["module"].as_str().unwrap();
-    assert_eq!(module, load.canonicalize().unwrap().to_str().unwrap());
-    let share = &first["share"];
-    let [low, value, high] = ["low", "value", "high"].map(|end| share[end].as_f64().unwrap());
-    assert!(low < value && value <= high && value > 0.5, "{share}");
-}
-
 /// A program whose function has this name and takes its time, and that executes its argument then.
 /// All such programs have their function at one address.
 fn program(directory: &Path, function: &str) -> PathBuf {
@@ -345,29 +301,6 @@ fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
     println!("{first} and {second} samples");
     assert!(first > 1000 && second > 1000, "{first} {second}");
     assert!(first < 3 * second && second < 3 * first, "{first} {second}");
-}
-
-#[test]
-fn what_cannot_be_sampled_is_told_before_anything_is_loaded() {
-    for (event, expected) in [
-        (
-            "cpu-clock/period=5/",
-            "below the 10000 ns that the kernel allows at least",
-        ),
-        ("duration_time", "it is no counter"),
-        (
-            "page-faults/freq=1000000000/",
-            "kernel.perf_event_max_sample_rate allows",
-        ),
-    ] {
-        let output = pmuscope().args(["hot", "-e", event]).output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success() && error.contains(expected),
-            "{error}"
-        );
-        assert_eq!(error.lines().count(), 1, "{error}");
-    }
 }
 
 /// How often it is tried: two 95% intervals of the same share miss each other in 0.6% of cases,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics, sampled::SampledEvents};
 pub use self::{
-    accesses::served_name,
+    accesses::{samples_of, served_name},
     agent_health::AgentHealth,
     ddio::{Advice, advice_for, finding},
     neighbours::{Neighbours, PRESSURE, Verdict},
@@ -59,7 +59,8 @@ impl Report {
         self.described = Arc::clone(&window.names.described);
         let columns = Columns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);
-        let accesses = view.accesses.map(|_| Accesses::new(self));
+        let sampler = window.samples.as_ref().map(|samples| &samples.sampler);
+        let accesses = view.accesses.map(|_| Accesses::new(self, sampler));
         let capacity = joined.memory.as_ref();
         let capacity = capacity.map(|all| capacity::Columns::new(self, all));
         let sampled = window.sampled.as_ref();

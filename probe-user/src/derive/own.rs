@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     snapshot::{Hook, SpeHealth},
-    window::{Window, float},
+    window::{Sampler, Window, float},
 };
 
 const HOOKS: &[&str] = &["sched-switch", "cgroup-switches"];
@@ -38,9 +38,9 @@ pub(super) fn add(report: &mut Report, window: &Window) {
     if let Some(names) = &window.health.names {
         own.add_table(NAMING, names);
     }
-    if let Some(samples) = &window.samples {
-        own.add_table(SAMPLING, &samples.health);
-        for (name, count) in families(&samples.health) {
+    if let Some(Sampler::Spe(health)) = window.samples.as_ref().map(|it| &it.sampler) {
+        own.add_table(SAMPLING, health);
+        for (name, count) in families(health) {
             let described = (name.as_str(), "", "Of sampling: see docs/self.md");
             own.add_number(described, Kind::Counter, Some(count));
         }

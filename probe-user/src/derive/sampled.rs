@@ -19,20 +19,23 @@ use crate::{
 /// The metrics of sampled events: their indices in a report.
 pub(super) struct SampledEvents<'a> {
     window: &'a SampledWindow,
-    metrics: Vec<u32>,
+    /// By event; none of memory accesses, which are shown by class and source.
+    metrics: Vec<Option<u32>>,
     attributes: u32,
 }
 
 impl<'a> SampledEvents<'a> {
     pub(super) fn new(report: &mut Report, window: &'a SampledWindow) -> Self {
         let metric = |event: &SampledHealth| {
-            report.add_metric(Metric {
+            let metric = Metric {
                 name: format!("sampled_{}", event.name),
                 help: format!("What the samples of {} stand for", event.name),
                 unit: if event.clock { "ns" } else { "" }.to_owned(),
                 kind: Kind::Counter,
                 counting: Counting::Samples,
-            })
+            };
+            let shown = event.accesses.is_none();
+            shown.then(|| report.add_metric(metric))
         };
         Self {
             metrics: window.events.iter().map(metric).collect(),
@@ -53,7 +56,8 @@ impl<'a> SampledEvents<'a> {
         row: &Gained<SampledUsage>,
         ran: bool,
     ) {
-        for (event, metric) in (0_u8..).zip(&self.metrics) {
+        let metrics = (0_u8..).zip(&self.metrics);
+        for (event, metric) in metrics.filter_map(|(event, metric)| Some((event, (*metric)?))) {
             let (delta, total) = (of_event(&row.delta, event), of_event(&row.total, event));
             let counter = |samples, interval, start, time: Option<LiveTime>| Counter {
                 start,
@@ -83,7 +87,7 @@ impl<'a> SampledEvents<'a> {
             });
             let total = (total.counts.samples > 0)
                 .then(|| counter(total.counts.samples, all(&total), row.since, None));
-            let ids = [subject, *metric, self.attributes];
+            let ids = [subject, metric, self.attributes];
             report.push(ids, value, total);
         }
     }

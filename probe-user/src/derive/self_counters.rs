@@ -220,6 +220,9 @@ self_counters! {
         Counter "samples" "" = |it| sum(it, |it| it.sum.samples), "Samples that were taken";
         Counter "samples_missed" "" = |it| sum(it, |it| it.missed),
             "Samples that were due by what the events counted, and were not shown to the program";
+        Counter "samples_left_out" "" = |it| sum(it, |it| it.sum.others),
+            "Samples of events of memory accesses that are no access, or took less time than asked \
+             for";
         Counter "samples_overflowed" "" = |it| sum(it, |it| it.sum.overflow.samples),
             "Samples that are in `system (overflow)` for want of a row";
         Counter "samples_refused_full" "" = |it| sum(it, |it| it.sum.full),

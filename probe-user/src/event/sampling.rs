@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::{
-    Counter, Event, EventError, Exclude, Scope, Source,
+    Accesses, Counter, Event, EventError, Exclude, Scope, Source,
     generic::TYPE_SOFTWARE,
     parse,
     syntax::{self, EventSpec, Head, Item},
@@ -44,6 +44,10 @@ pub struct SampledEvent {
     pub rate: Rate,
     /// Number of the letters `p`: 0 where the address may be behind the instruction (skid).
     pub precise: u8,
+    /// What must lead its group: the kernel refuses the event without.
+    pub leader: Option<Counter>,
+    /// Whether its samples are memory accesses, and what they stand for.
+    pub accesses: Option<Accesses>,
 }
 
 /// Why an event cannot be sampled. Each message says what to do.
@@ -245,6 +249,8 @@ fn resolved(
         exclude: event.exclude,
         rate: rate.unwrap_or(Rate::Frequency(DEFAULT_FREQUENCY)),
         precise,
+        leader: None,
+        accesses: None,
     };
     if sampled.is_clock() {
         // The kernel samples its clocks by a period in any case.

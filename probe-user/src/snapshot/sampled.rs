@@ -9,6 +9,7 @@ use probe_common::{
 use serde::{Deserialize, Serialize};
 
 use super::{NameCounts, Place, SpeCounts, pairs};
+use crate::event::Accesses;
 
 /// Whose samples, of what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,6 +65,12 @@ pub struct AddressCounts {
     /// The same scaled by what the event counted on the CPU of each.
     #[serde(default)]
     pub events: f64,
+    /// Of a data page: those with a latency.
+    #[serde(default)]
+    pub timed: u64,
+    /// The sum of these latencies, in cycles.
+    #[serde(default)]
+    pub cycles: u64,
     /// Number of the reading that found the address first, or first again after it was pushed out.
     pub made: u64,
 }
@@ -96,6 +103,9 @@ pub struct SampledHealth {
     pub clock: bool,
     /// Whether samples may be some instructions behind what caused them.
     pub skids: bool,
+    /// Whether its samples are memory accesses, and what they stand for.
+    #[serde(default)]
+    pub accesses: Option<Accesses>,
     /// Events from one sample to the next; None where the kernel adapts it to a frequency.
     pub period: Option<u64>,
     /// Samples per second and CPU that the kernel aims at, where it does.
@@ -151,6 +161,7 @@ impl SampledCounts {
                 operations: events,
                 // Equal samples have the least variance: squares above 2^64 are not held.
                 variance: (squares as f64 * factor * factor).max(events * weight),
+                walks: gained(now.walks, before.walks),
                 cycles: gained(now.weight.cycles, before.weight.cycles),
                 squares: gained(now.weight.squares, before.weight.squares),
                 histogram: std::array::from_fn(buckets),
@@ -196,6 +207,8 @@ impl AddressCounts {
             samples: self.samples.saturating_sub(before.samples),
             periods: self.periods.saturating_sub(before.periods),
             events: (self.events - before.events).max(0.0),
+            timed: self.timed.saturating_sub(before.timed),
+            cycles: self.cycles.saturating_sub(before.cycles),
             made: 0,
         }
     }
@@ -240,6 +253,8 @@ mod tests {
             samples,
             periods: 10 * samples,
             events: 20.0 * samples as f64,
+            timed: samples,
+            cycles: 30 * samples,
             made,
         };
         assert_eq!(row(9, 1).since(Some(&row(4, 1))), row(5, 0));

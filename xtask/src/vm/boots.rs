@@ -71,6 +71,7 @@ impl Boot {
 const BASE: Tests = Tests {
     binary: "vm",
     modules: &[
+        "accesses::",
         "accounting::",
         "hooks::",
         "hotplug::",

@@ -26,8 +26,8 @@ pub(crate) fn config(
         events,
         budget: Some(budget.unwrap_or(DEFAULT_SAMPLE_BUDGET)),
         addresses,
-        max_addresses: None,
-        max_rows: None,
+        pages: addresses,
+        ..SamplingConfig::default()
     })
 }
 
@@ -42,7 +42,8 @@ fn skid(event: &SampledEvent) -> String {
 /// Leaves the counters free that the sampled events take.
 pub(crate) fn reserve(wanted: &mut Wanted, events: &[SampledEvent]) {
     let hardware = events.iter().filter(|event| event.counter.is_hardware());
-    wanted.reserve_counters += hardware.count();
+    let counters = hardware.map(|event| 1 + usize::from(event.leader.is_some()));
+    wanted.reserve_counters += counters.sum::<usize>();
 }
 
 /// `0.5%` as 0.005.

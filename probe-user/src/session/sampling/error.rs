@@ -50,13 +50,21 @@ pub(super) fn refused(error: &io::Error, event: &SampledEvent) -> String {
         }
         Some(libc::EINVAL) => match event.rate {
             Rate::Period(period) => format!(
-                "the PMU takes no such event, or no period as short as {period}: give a longer one"
+                "the PMU takes no such event, cannot sample it (`pmuscope stat -e` counts it), or \
+                 takes no period as short as {period}: give a longer one"
             ),
             Rate::Frequency(rate) => format!(
-                "the PMU takes no such event, or {rate} samples a second are more than \
-                 kernel.perf_event_max_sample_rate allows: give freq= with less"
+                "the PMU takes no such event, cannot sample it (`pmuscope stat -e` counts it), or \
+                 {rate} samples a second are more than kernel.perf_event_max_sample_rate allows: \
+                 give freq= with less"
             ),
         },
+        Some(libc::ENODATA) => {
+            "the core samples the latency of loads only in a group that another \
+             event leads (`mem-loads-aux`), and this machine's sysfs does not name that event: use \
+             a newer kernel"
+                .to_owned()
+        }
         Some(libc::EBUSY) => "the PMU is in exclusive use by another program".to_owned(),
         errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),
     }

@@ -270,6 +270,7 @@ mod tests {
             samples: 1,
             periods: 1,
             first: moment(),
+            ..AddressRow::ZERO
         };
         let image = names.name(&[(key, row)], moment())[0];
         assert!(names.codes.places.is_empty());

@@ -13,6 +13,7 @@ use proptest::{collection, prelude::*};
 
 use crate::{
     devices::{CgroupIo, DeviceUse, Moved},
+    event::Accesses,
     machine::{
         memory::{Holder, MemoryReading, MemoryUse, PageSizes},
         resctrl::{Group, Monitored},
@@ -327,6 +328,8 @@ fn sampled_events(samples: u64) -> SampledReading {
         samples,
         periods: samples,
         events: samples as f64,
+        timed: samples / 2,
+        cycles: samples,
         made: 1,
     };
     let place = Place {
@@ -339,6 +342,7 @@ fn sampled_events(samples: u64) -> SampledReading {
         name: "cycles:u".to_owned(),
         frequency: Some(997),
         counted: samples,
+        accesses: Some(Accesses::Tagged),
         ..SampledHealth::default()
     };
     SampledReading {
