@@ -95,7 +95,7 @@ pub(crate) fn read_name(record: &mut Marker, name: u64) {
     }
     record.len = match read {
         // The length counts the terminating NUL.
-        1.. => (read - 1) as u32,
+        1.. => (read - 1).cast_unsigned() as u32,
         0 => 0,
         _ => UNREADABLE,
     };

@@ -36,7 +36,7 @@ fn paths(mapped: &Mapped, elf: &Elf) -> Vec<Vec<u8>> {
         let path = format!("{DIRECTORY}/.build-id/{first:02x}/{rest}.debug");
         paths.push(path.into_bytes());
     }
-    let section = elf.debug_link();
+    let section = elf.section(".gnu_debuglink");
     let content = section.and_then(|section| elf.content(section, LINK));
     let name = content
         .as_deref()

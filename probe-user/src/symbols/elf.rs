@@ -19,10 +19,8 @@ const HEADERS: u64 = 8 << 20;
 const SMALL: u64 = 1 << 20;
 /// Segments and sections that are kept, at most each: a program has some dozens.
 const KEPT: usize = 1024;
-/// The section with the name of the file that has what was stripped.
-const DEBUG_LINK: &[u8] = b".gnu_debuglink";
-/// The name of the section that names the loader.
-const INTERPRETER: &[u8] = b".interp";
+/// The sections that are asked for by name.
+const NAMED: [&str; 2] = [".gnu_debuglink", ".interp"];
 
 /// This machine's byte order: other programs do not run here.
 pub(super) type Header32 = elf::FileHeader32<NativeEndian>;
@@ -98,10 +96,8 @@ struct Segment {
 
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    /// It is `.gnu_debuglink`.
-    debug_link: bool,
-    /// It is `.interp`.
-    interpreter: bool,
+    /// Where it is one of [`NAMED`].
+    name: Option<&'static str>,
     /// `SHT_*`
     pub(super) kind: u32,
     /// `SHF_*`
@@ -118,7 +114,7 @@ impl Section {
     fn is_used(&self) -> bool {
         let kinds = [elf::SHT_SYMTAB, elf::SHT_DYNSYM, elf::SHT_NOTE];
         let code = self.flags & u64::from(elf::SHF_EXECINSTR) != 0;
-        code || self.debug_link || self.interpreter || kinds.contains(&self.kind)
+        code || self.name.is_some() || kinds.contains(&self.kind)
     }
 }
 
@@ -166,14 +162,10 @@ impl Elf {
         })
     }
 
-    /// `.interp`
-    pub(super) fn interpreter(&self) -> Option<&Section> {
-        self.sections.iter().find(|section| section.interpreter)
-    }
-
-    /// `.gnu_debuglink`
-    pub(super) fn debug_link(&self) -> Option<&Section> {
-        self.sections.iter().find(|section| section.debug_link)
+    /// One of [`NAMED`].
+    pub(super) fn section(&self, name: &str) -> Option<&Section> {
+        let named = |section: &&Section| section.name == Some(name);
+        self.sections.iter().find(named)
     }
 
     /// Bytes that it takes.
@@ -282,10 +274,13 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
             source.read(offset, size, SMALL)
         });
     let names = names.unwrap_or_default();
-    let is_named = |at: u32, name: &[u8]| {
-        let rest = usize::try_from(at).ok().and_then(|at| names.get(at..));
-        rest.and_then(|rest| rest.strip_prefix(name))
-            .is_some_and(|rest| rest.first() == Some(&0))
+    let named = |at: u32| {
+        let rest = names.get(usize::try_from(at).ok()?..)?;
+        let is = |name: &&str| {
+            let behind = rest.strip_prefix(name.as_bytes());
+            behind.is_some_and(|behind| behind.first() == Some(&0))
+        };
+        NAMED.into_iter().find(is)
     };
     let linked = |header: &E::SectionHeader| {
         let at = usize::try_from(header.sh_link(endian)).ok()?;
@@ -293,8 +288,7 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
         Some((names.sh_offset(endian).into(), names.sh_size(endian).into()))
     };
     let section = |header: &E::SectionHeader| Section {
-        debug_link: is_named(header.sh_name(endian), DEBUG_LINK),
-        interpreter: is_named(header.sh_name(endian), INTERPRETER),
+        name: named(header.sh_name(endian)),
         kind: header.sh_type(endian),
         flags: header.sh_flags(endian).into(),
         address: header.sh_addr(endian).into(),

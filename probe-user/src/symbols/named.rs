@@ -86,7 +86,7 @@ pub(crate) fn in_process(proc: &Path, pid: u32, path: &[u8]) -> Option<File> {
 pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
     let loader = || {
         let elf = Elf::read(Source::File(opened::link(program)?))?;
-        let section = elf.interpreter()?;
+        let section = elf.section(".interp")?;
         let name = elf.content(section, INTERPRETER)?;
         let end = name.iter().position(|byte| *byte == 0)?;
         Some(PathBuf::from(OsStr::from_bytes(&name[..end])))

@@ -80,7 +80,7 @@ pub(crate) struct Args {
         require_equals = true,
         default_missing_value = ""
     )]
-    regions: Vec<PathBuf>,
+    regions: Vec<OsString>,
     /// How the sums by regions are printed
     #[arg(
         long,

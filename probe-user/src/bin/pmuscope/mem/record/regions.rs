@@ -27,10 +27,11 @@ pub(super) enum Format {
 }
 
 /// The programs that are named, and the command's own.
-pub(super) fn programs(named: &[PathBuf], command: Option<&OsString>) -> Vec<PathBuf> {
-    let named = named.iter().filter(|path| !path.as_os_str().is_empty());
+pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> Vec<PathBuf> {
+    // The option without a program is an empty one, which no path of clap's can be.
+    let named = named.iter().filter(|path| !path.is_empty());
     let own = command.and_then(|word| found(Path::new(word), env::var_os("PATH")));
-    own.into_iter().chain(named.cloned()).collect()
+    own.into_iter().chain(named.map(PathBuf::from)).collect()
 }
 
 /// The file that a command's first word names, as execvp(3) looks for it.
