@@ -195,6 +195,7 @@ impl Live {
             }),
             merged_idle: false,
             accesses,
+            processes: 0,
             hot,
         };
         let pipeline = Pipeline::start(session, view, turn)?;

@@ -126,7 +126,7 @@ fn config(
     Config {
         plan,
         hook,
-        by_process: args.run.by == By::Process,
+        by_process: (args.run.by == By::Process).into(),
         follow_command,
         max_rows: args.max_rows,
         spe: None,
@@ -152,7 +152,7 @@ fn plan(args: &Args, sampling: Option<&SamplingConfig>, machine: &Machine) -> Re
         device: args.device.clone(),
     };
     if let Some(sampling) = sampling {
-        sampling::reserve(&mut wanted, &sampling.events);
+        wanted.leave_room(&sampling.events);
     }
     Ok(wanted.plan(machine, &catalogue, Hardware::told(machine, args.chip))?)
 }
