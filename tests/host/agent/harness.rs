@@ -1,4 +1,4 @@
-//! An agent that runs, and what it serves; also for the tests in guests.
+//! An agent that runs, and what it serves.
 
 use std::{
     collections::BTreeMap,

@@ -86,7 +86,6 @@ const BASE: Tests = Tests {
 const SPE: Tests = Tests {
     binary: "vm",
     modules: &[
-        "agent::",
         "mem_record::",
         "regions::",
         "spe::",
