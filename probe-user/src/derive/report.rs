@@ -88,7 +88,7 @@ pub enum Cell {
 }
 
 /// Which part of a report a series belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Rows of the view.
     Rows,
