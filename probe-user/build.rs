@@ -1,5 +1,6 @@
 //! Builds the eBPF object for the target's architecture; `include_bytes!` puts it into the library.
-//! Lists the files of the catalogue, so that a new one is compiled in by being there.
+//! Lists the files of the catalogue, so that a new one is compiled in by being there. Compresses the
+//! plotting library of pages.
 
 use std::{env, fmt::Write as _, fs, path::Path};
 
@@ -9,6 +10,8 @@ fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=../probe-common");
     let out_dir = env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?;
     catalogue(Path::new(&out_dir))?;
+    #[cfg(feature = "report")]
+    plotting(Path::new(&out_dir))?;
     // `cargo xtask setup` puts bpf-linker below the target directory, wherever that is.
     let tools = Path::new(&out_dir)
         .ancestors()
@@ -57,4 +60,25 @@ fn catalogue(out_dir: &Path) -> Result<()> {
     }
     text.push_str("];\n");
     fs::write(out_dir.join("catalogue_files.rs"), text).context("cannot write the list of files")
+}
+
+/// `plotly.js.gz`: plotly.js as the crate of that name has it inside.
+#[cfg(feature = "report")]
+fn plotting(out_dir: &Path) -> Result<()> {
+    use std::{fs::File, io::Write as _};
+
+    use flate2::{Compression, GzBuilder};
+
+    const BEGIN: &str = "<script type=\"text/javascript\">";
+    // Two scripts: plotly.js, then MathJax, which pages do not need.
+    let scripts = plotly::Plot::offline_js_sources();
+    let (_, first) = scripts.split_once(BEGIN).context("plotly has no script")?;
+    let (first, _) = first.split_once(BEGIN).context("plotly has one script")?;
+    let end = first.rfind("</script>").context("a script has no end")?;
+    let file = File::create(out_dir.join("plotly.js.gz")).context("cannot write plotly.js.gz")?;
+    // Without a time: the same bytes each time.
+    let mut gzip = GzBuilder::new().write(file, Compression::best());
+    gzip.write_all(&first.as_bytes()[..end])?;
+    gzip.finish().context("cannot write plotly.js.gz")?;
+    Ok(())
 }

@@ -15,13 +15,12 @@ use tokio::{
 };
 
 use crate::{
-    derive::Report,
-    join::{Entity, Joined, View},
+    derive::{Report, Stages},
+    join::{Entity, View},
     plan::Plan,
     session::{Continuity, CpuWork, Session, SessionError, spe::UPKEEP},
     snapshot::{Hook, Snapshot},
     state::{State, StateError},
-    window::Window,
 };
 
 /// Why counting could not go on.
@@ -41,11 +40,7 @@ pub enum PipelineError {
 /// A running session, and what became of its last window.
 pub struct Pipeline {
     session: Session,
-    view: View,
-    last: Snapshot,
-    /// The window before, whose totals go on.
-    before: Option<(Window, Joined)>,
-    report: Report,
+    stages: Stages,
     /// When to look whether the next counter group has its turn, where groups take turns.
     rotation: Option<Instant>,
     /// How long a turn lasts, if the user sets it.
@@ -67,13 +62,10 @@ impl Pipeline {
         turn: Option<Duration>,
     ) -> Result<Self, SessionError> {
         Ok(Self {
-            last: session.pull()?,
+            stages: Stages::new(view, session.pull()?),
             rotation: session.rotates().then(Instant::now),
             upkeep: session.samples().then(|| every(UPKEEP)),
             session,
-            view,
-            before: None,
-            report: Report::default(),
             turn,
         })
     }
@@ -87,7 +79,8 @@ impl Pipeline {
     pub fn resume(&mut self, state: State<'_>) -> Result<(), PipelineError> {
         let generation = self.session.generation()?;
         let plan = self.session.plan();
-        self.before = Some(state.resume(&self.last, generation, plan, &self.view)?);
+        let before = state.resume(self.snapshot(), generation, plan, self.view())?;
+        self.stages.resume(before);
         Ok(())
     }
 
@@ -97,12 +90,12 @@ impl Pipeline {
     ///
     /// As of [`State::save`].
     pub fn save(&self, boot: &str, directory: &Path) -> Result<(), PipelineError> {
-        let Some((window, joined)) = &self.before else {
+        let Some((window, joined)) = self.stages.window() else {
             return Ok(());
         };
         let generation = self.session.generation()?;
         let plan = self.session.plan();
-        let state = State::of(boot, generation, plan, &self.last, window, joined);
+        let state = State::of(boot, generation, plan, self.snapshot(), window, joined);
         Ok(state.save(directory)?)
     }
 
@@ -135,24 +128,30 @@ impl Pipeline {
     /// The snapshot at the end of the last window.
     #[must_use]
     pub fn snapshot(&self) -> &Snapshot {
-        &self.last
+        self.stages.snapshot()
+    }
+
+    /// How rows are made.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        self.stages.view()
     }
 
     /// What the last window shows; empty before the first.
     #[must_use]
     pub fn report(&self) -> &Report {
-        &self.report
+        self.stages.report()
     }
 
     /// The same, to be changed before it is shown.
     pub fn report_mut(&mut self) -> &mut Report {
-        &mut self.report
+        self.stages.report_mut()
     }
 
     /// The rows of all cgroups that there are.
     #[must_use]
     pub fn live(&self) -> HashSet<Entity> {
-        let naming = self.view.naming(&self.last.names);
+        let naming = self.view().naming(&self.snapshot().names);
         naming.rows().cloned().collect()
     }
 
@@ -185,7 +184,7 @@ impl Pipeline {
     /// Whether a process has a name in the last window: one that ended has none soon.
     #[must_use]
     pub fn lives(&self, process: u32) -> bool {
-        self.last.names.processes.contains_key(&process)
+        self.snapshot().names.processes.contains_key(&process)
     }
 
     /// Ends sampling, and frees what it holds.
@@ -210,20 +209,12 @@ impl Pipeline {
     /// As of [`Session::pull`].
     pub fn advance_with_names(&mut self, wait: Option<Duration>) -> Result<(), SessionError> {
         // The hook of the window that ends: the pull may fall back to another.
-        self.view.merged_idle = self.session.hook() == Hook::CgroupSwitches;
+        let merged_idle = self.session.hook() == Hook::CgroupSwitches;
         let mut now = self.session.pull()?;
         if let Some(limit) = wait {
             self.session.await_names(&mut now, limit);
         }
-        let plan = self.session.plan();
-        let (window, joined) = match &self.before {
-            Some((window, joined)) => (window.next(&self.last, &now, plan), Some(joined)),
-            None => (Window::between(&self.last, &now, plan), None),
-        };
-        let joined = self.view.join(plan, &window, joined);
-        self.report.renew(plan, &window, &joined, &self.view);
-        self.before = Some((window, joined));
-        self.last = now;
+        self.stages.advance(self.session.plan(), now, merged_idle);
         Ok(())
     }
 

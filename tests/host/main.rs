@@ -25,6 +25,8 @@ mod nobody;
 mod peers;
 mod pins;
 mod processes;
+#[cfg(feature = "parquet")]
+mod recordings;
 mod regions;
 mod restarts;
 mod rights;

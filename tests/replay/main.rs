@@ -2,6 +2,13 @@
 //! without a kernel. The output is golden.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(feature = "report")]
+mod browser;
+#[cfg(feature = "report")]
+mod page;
+#[cfg(feature = "parquet")]
+mod recorded;
+
 use std::{
     fs::File,
     io::BufReader,
@@ -10,11 +17,10 @@ use std::{
 
 use clap::ValueEnum as _;
 use probe_user::{
-    derive::Report,
+    derive::{Report, Stages},
     emit::{Emitter, Format},
-    join::{By, Hottest, Joined, View},
-    snapshot::{Hook, Snapshot, recording::Reader},
-    window::Window,
+    join::{By, Hottest, View},
+    snapshot::{Hook, recording::Reader},
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -23,35 +29,19 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// The reports of a recording's windows, as a live session makes them.
-fn reports(name: &str, mut view: View) -> Vec<Report> {
+fn reports(name: &str, view: View) -> Vec<Report> {
     let file = fixture(name);
     let name = file.display().to_string();
     let mut reader = Reader::new(BufReader::new(File::open(&file).unwrap()), &name).unwrap();
     let plan = reader.plan().clone();
-    let mut last: Snapshot = reader.next().unwrap().unwrap();
-    let mut before: Option<(Window, Joined)> = None;
-    let (mut report, mut reports) = (Report::default(), Vec::new());
-    for now in reader.map(Result::unwrap) {
-        view.merged_idle = now.health.hook == Hook::CgroupSwitches;
-        let (window, joined) = match &before {
-            None => {
-                let window = Window::between(&last, &now, &plan);
-                let joined = view.join(&plan, &window, None);
-                (window, joined)
-            }
-            Some((before, joined)) => {
-                let window = before.next(&last, &now, &plan);
-                let joined = view.join(&plan, &window, Some(joined));
-                (window, joined)
-            }
-        };
-        // As a session, in the memory of the one before.
-        report.renew(&plan, &window, &joined, &view);
-        reports.push(report.clone());
-        before = Some((window, joined));
-        last = now;
-    }
-    reports
+    // As a session, each report in the memory of the one before.
+    let mut stages = Stages::new(view, reader.next().unwrap().unwrap());
+    let windows = reader.map(Result::unwrap).map(|now| {
+        let merged_idle = now.health.hook == Hook::CgroupSwitches;
+        stages.advance(&plan, now, merged_idle);
+        stages.report().clone()
+    });
+    windows.collect()
 }
 
 /// Compares every format's text with the golden one.

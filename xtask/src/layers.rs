@@ -35,6 +35,8 @@ const ORDER: &[&str] = &[
     "emit",
     "pipeline",
     "record",
+    "recording",
+    "profile",
     "import",
     "list",
     "roofline",

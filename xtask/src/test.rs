@@ -20,6 +20,7 @@ const PEERS: &[Tool] = &[
     ("busybox-static", "busybox"),
     ("mount", "mount"),
     ("prometheus", "promtool"),
+    ("chromium", "chromium"),
 ];
 
 /// The tests that run the image, which is built for them.

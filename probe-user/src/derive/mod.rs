@@ -18,6 +18,7 @@ mod self_counters;
 mod series;
 mod shares;
 mod spe;
+mod stages;
 pub mod statistics;
 mod tlb;
 mod value;
@@ -32,6 +33,7 @@ pub use self::{
     neighbours::{Neighbours, PRESSURE, Verdict},
     report::{About, Cell, Finding, Group, Part, Report, Table},
     series::{Attributes, Counting, Kind, Metric, Series, Subject},
+    stages::Stages,
     value::{Counter, Estimate, Histogram, Method, Reason, Value},
 };
 pub use crate::window::LiveTime;

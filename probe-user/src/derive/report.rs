@@ -88,7 +88,7 @@ pub enum Cell {
 }
 
 /// Which part of a report a series belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Rows of the view.
     Rows,
@@ -106,6 +106,23 @@ pub enum Part {
     Shares,
     /// The self-counters.
     Own,
+}
+
+impl Part {
+    /// As recordings and pages call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "row",
+            Self::Processes => "process",
+            Self::Sockets => "socket",
+            Self::Total => "total",
+            Self::Missing => "missing",
+            Self::Places => "place",
+            Self::Shares => "share",
+            Self::Own => "self",
+        }
+    }
 }
 
 /// Series of one subject that stand together.

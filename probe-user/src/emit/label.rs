@@ -15,7 +15,7 @@ use crate::{
 const SHORT_ID: usize = 12;
 
 /// Kind and name of a subject, as programs read them.
-pub(super) fn label(subject: &Subject) -> (&'static str, Cow<'_, str>) {
+pub(crate) fn label(subject: &Subject) -> (&'static str, Cow<'_, str>) {
     match subject {
         Subject::Entity(entity) => entity_label(entity),
         Subject::Machine => ("total", "total".into()),
@@ -65,7 +65,7 @@ pub fn name_of(report: &Report, entity: &Entity) -> String {
 }
 
 /// The pod of a container, or of a process.
-pub(super) fn pod(subject: &Subject) -> Option<&str> {
+pub(crate) fn pod(subject: &Subject) -> Option<&str> {
     match subject {
         Subject::Entity(Entity::ProcessOf { row, .. }) => match &**row {
             Entity::Pod(uid) => Some(uid),
@@ -85,13 +85,13 @@ fn pod_of(entity: &Entity) -> Option<&str> {
 
 /// What a runtime calls a subject, as far as that is known.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Called<'a> {
-    pub(super) pod: Option<&'a Pod>,
-    pub(super) container: Option<&'a Container>,
+pub(crate) struct Called<'a> {
+    pub(crate) pod: Option<&'a Pod>,
+    pub(crate) container: Option<&'a Container>,
 }
 
 impl<'a> Called<'a> {
-    pub(super) fn of(report: &'a Report, subject: &Subject) -> Self {
+    pub(crate) fn of(report: &'a Report, subject: &Subject) -> Self {
         match subject {
             Subject::Entity(Entity::ProcessOf { row, .. }) => Self::of_row(report, row),
             Subject::Entity(row) => Self::of_row(report, row),
@@ -120,7 +120,7 @@ impl<'a> Called<'a> {
     }
 
     /// Names of namespace, pod and container, each with what it is.
-    pub(super) fn names(self) -> impl Iterator<Item = (&'static str, &'a str)> {
+    pub(crate) fn names(self) -> impl Iterator<Item = (&'static str, &'a str)> {
         let namespace = self.pod.map(|pod| ("namespace", pod.namespace.as_str()));
         let pod = self.pod.map(|pod| ("pod", pod.name.as_str()));
         let container = self.container.map(|it| ("container", it.name.as_str()));
@@ -128,7 +128,7 @@ impl<'a> Called<'a> {
     }
 
     /// The labels that the user chose: those of the container, and those of its pod beside them.
-    pub(super) fn labels(self) -> BTreeMap<&'a str, &'a str> {
+    pub(crate) fn labels(self) -> BTreeMap<&'a str, &'a str> {
         let of_pod = self.pod.into_iter().flat_map(|pod| &pod.labels);
         let own = self.container.into_iter().flat_map(|it| &it.labels);
         let labels = of_pod.chain(own);
@@ -139,7 +139,7 @@ impl<'a> Called<'a> {
 }
 
 /// The systemd unit of a cgroup.
-pub(super) fn unit_of(subject: &Subject) -> Option<&str> {
+pub(crate) fn unit_of(subject: &Subject) -> Option<&str> {
     match subject {
         Subject::Entity(Entity::Cgroup(path)) => unit(path),
         _ => None,
@@ -147,7 +147,7 @@ pub(super) fn unit_of(subject: &Subject) -> Option<&str> {
 }
 
 /// The process id of a process.
-pub(super) fn pid(subject: &Subject) -> Option<u32> {
+pub(crate) fn pid(subject: &Subject) -> Option<u32> {
     match subject {
         Subject::Entity(Entity::Process { tgid, .. } | Entity::ProcessOf { tgid, .. }) => {
             Some(*tgid)
@@ -168,7 +168,7 @@ pub(super) fn container_id(subject: &Subject) -> Option<&str> {
 }
 
 /// The name for people: with its kind where that is not plain, short, with the devices of a place.
-pub(super) fn short(subject: &Subject) -> String {
+pub(crate) fn short(subject: &Subject) -> String {
     match subject {
         Subject::Entity(Entity::Container { id, pod }) => {
             let id = id.get(..SHORT_ID).unwrap_or(id);

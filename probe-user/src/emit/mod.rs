@@ -2,7 +2,7 @@
 
 mod csv;
 mod json;
-mod label;
+pub(crate) mod label;
 mod openmetrics;
 pub mod printable;
 mod screen;

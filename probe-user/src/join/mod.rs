@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// What a row of the output stands for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum By {
     /// Containers; all else is `system`.
     #[default]
@@ -114,7 +114,7 @@ impl Entity {
 }
 
 /// The command that pmuscope started, and whom it is charged to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandOwner {
     /// As the user wrote it.
     pub name: String,
@@ -123,7 +123,7 @@ pub struct CommandOwner {
 }
 
 /// How owners become rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// What a row stands for.
     pub by: By,
@@ -143,7 +143,7 @@ pub struct View {
 }
 
 /// How many are shown of what is accessed most; 0: none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hottest {
     /// Pages of each process.
     pub pages: usize,

@@ -8,6 +8,7 @@ mod fewer;
 mod pack;
 mod planner;
 mod recorded;
+mod replayed;
 mod sampled;
 mod wanted;
 mod weights;

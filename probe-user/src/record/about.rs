@@ -20,28 +20,19 @@ impl Recorder {
         } = &self.config;
         let machine = &self.machine;
         let mut about = vec![
-            ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("period", sampling.period.to_string()),
             ("terms", sampling.terms.clone()),
             ("aux_bytes_per_buffer", buffers.aux.0.to_string()),
             ("ring_bytes_per_buffer", buffers.ring.0.to_string()),
             ("per_thread", self.config.per_thread.to_string()),
-            ("command", json!(command).to_string()),
         ];
         let (periods, means) = self.periods();
         about.push(("periods", Value::Object(periods).to_string()));
         about.push(("mean_periods", Value::Object(means).to_string()));
-        if let Some(midrs) = midrs(machine) {
-            about.push(("midr", midrs.to_string()));
-        }
-        let kernel = |name: &str| machine.proc(&format!("sys/kernel/{name}"));
-        for (name, file) in [("kernel", "osrelease"), ("host", "hostname")] {
-            about.extend(kernel(file).map(|text| (name, text)));
-        }
-        about.extend(wall_clock(machine).map(|anchor| ("wall_clock", anchor.to_string())));
         let owned = about.into_iter();
-        owned
-            .map(|(name, value)| (name.to_owned(), value))
+        of_machine(machine, command)
+            .into_iter()
+            .chain(owned.map(|(name, value)| (name.to_owned(), value)))
             .collect()
     }
 
@@ -65,6 +56,26 @@ impl Recorder {
             })
             .unzip()
     }
+}
+
+/// The same of every recording: names and values of this program, how it was called, and what it
+/// runs on.
+#[must_use]
+pub fn of_machine(machine: &Machine, command: &[String]) -> Vec<(String, String)> {
+    let mut about = vec![
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("command", json!(command).to_string()),
+    ];
+    about.extend(midrs(machine).map(|midrs| ("midr", midrs.to_string())));
+    let kernel = |name: &str| machine.proc(&format!("sys/kernel/{name}"));
+    for (name, file) in [("kernel", "osrelease"), ("host", "hostname")] {
+        about.extend(kernel(file).map(|text| (name, text)));
+    }
+    about.extend(wall_clock(machine).map(|anchor| ("wall_clock", anchor.to_string())));
+    let owned = about.into_iter();
+    owned
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// `MIDR_EL1` by lists of CPUs; none where no CPU has one.

@@ -18,11 +18,11 @@ mod error;
 mod follow;
 mod losses;
 mod machine;
-#[cfg(feature = "parquet")]
-mod merge;
 mod observer;
 mod open;
 mod options;
+#[cfg(feature = "parquet")]
+pub(crate) mod parts;
 pub mod perf_data;
 mod perf_features;
 mod present;
@@ -48,6 +48,7 @@ mod waiting;
 use crate::{symbols::maps as mapping, sys::wire};
 
 pub use self::{
+    about::of_machine,
     baseline::AccessCounter,
     clock::TickClock,
     error::RecordError,

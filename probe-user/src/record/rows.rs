@@ -8,9 +8,8 @@ use parquet::{
     data_type::{DataType, Int32Type, Int64Type},
     errors::ParquetError,
     file::{
-        metadata::KeyValue,
         properties::{EnabledStatistics, WriterProperties},
-        writer::{SerializedFileWriter, SerializedRowGroupWriter},
+        writer::SerializedRowGroupWriter,
     },
     schema::types::{ColumnDescPtr, ColumnPath, Type, TypePtr},
 };
@@ -19,6 +18,7 @@ use super::{
     Sample,
     chunk::{self, Bits, Dictionary},
     columns::{COLUMNS, Fill},
+    parts::{Layout, Writer, other},
     waiting::{Levels, Names, Texts, Waiting},
 };
 
@@ -34,9 +34,6 @@ enum Values {
     Name(Names),
     Text(Texts),
 }
-
-/// A file of samples that is being written.
-pub(super) type Writer = SerializedFileWriter<File>;
 
 /// Rows that wait.
 pub(super) struct Rows {
@@ -158,17 +155,15 @@ where
 
 /// Begins a file of samples.
 pub(super) fn begin(file: File) -> io::Result<Writer> {
-    let schema = schema().map_err(other)?;
-    SerializedFileWriter::new(file, schema, Arc::new(properties())).map_err(other)
+    layout()?.begin(file)
 }
 
-/// Ends it, with what is known of the recording: names and values.
-pub(super) fn end(mut file: Writer, about: &[(String, String)]) -> io::Result<()> {
-    for (key, value) in about {
-        let entry = KeyValue::new(format!("pmuscope.{key}"), value.clone());
-        file.append_key_value_metadata(entry);
-    }
-    file.close().map(drop).map_err(other)
+/// What is the same in every file of samples.
+pub(super) fn layout() -> io::Result<Layout> {
+    Ok(Layout {
+        schema: schema().map_err(other)?,
+        properties: Arc::new(properties()),
+    })
 }
 
 /// Numbers as differences in as many bits as they need, which neither a dictionary nor compression
@@ -202,15 +197,4 @@ pub(super) fn schema() -> Result<TypePtr, ParquetError> {
         .with_fields(fields.collect::<Result<_, ParquetError>>()?)
         .build()?;
     Ok(Arc::new(schema))
-}
-
-/// An error of the file below it as it is.
-pub(super) fn other(error: ParquetError) -> io::Error {
-    match error {
-        ParquetError::External(error) => match error.downcast::<io::Error>() {
-            Ok(error) => *error,
-            Err(error) => io::Error::other(error),
-        },
-        error => io::Error::other(error),
-    }
 }

@@ -1,8 +1,6 @@
-//! The samples as a Parquet file. A file without its end cannot be read, so a recording is written
-//! in parts of ten seconds, each a whole file; at its end they become one.
+//! The samples as a Parquet file, which is written in [`Parts`] of ten seconds.
 
 use std::{
-    fs::{self, File},
     io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -13,22 +11,16 @@ use std::{
 use super::{
     Mapping, Sample, Sink,
     columns::COLUMNS,
-    merge::merge,
-    rows::{self, Rows, Writer},
+    parts::{self, Parts, Writer},
+    rows::{self, Rows},
 };
 
 /// The longest time that a part is open. A round ends it, and those are 100 ms apart.
 const PART: Duration = Duration::from_millis(9_800);
 
-/// What is put behind the file's name for the directory of its parts.
-const PARTS: &str = ".parts";
-
 /// The file of `--output`.
 pub struct SampleFile {
-    path: PathBuf,
-    /// Open from the start, so that it is known that it can be written.
-    file: File,
-    directory: PathBuf,
+    parts: Parts,
     about: Vec<(String, String)>,
     /// One for each thread that decodes.
     threads: Vec<Mutex<Thread>>,
@@ -67,25 +59,7 @@ impl SampleFile {
         threads: NonZeroUsize,
         mut about: Vec<(String, String)>,
     ) -> io::Result<Self> {
-        let mut directory = path.as_os_str().to_owned();
-        directory.push(PARTS);
-        let directory = PathBuf::from(directory);
-        fs::create_dir(&directory).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => io::Error::new(
-                error.kind(),
-                format!(
-                    "{} has the samples of a recording that did not come to its end, or of one \
-                     that is running: move it away, or name another file",
-                    directory.display()
-                ),
-            ),
-            _ => at(&directory, &error),
-        })?;
-        let file = File::create(path).map_err(|error| {
-            // It is empty.
-            let _ = fs::remove_dir(&directory);
-            at(path, &error)
-        })?;
+        let parts = Parts::begin(path)?;
         let units: serde_json::Map<_, _> = COLUMNS
             .iter()
             .map(|column| (column.name.to_owned(), column.unit.into()))
@@ -102,9 +76,7 @@ impl SampleFile {
             })
         });
         Ok(Self {
-            path: path.to_owned(),
-            file,
-            directory,
+            parts,
             about,
             threads: threads.collect(),
             state: Mutex::new(State {
@@ -126,9 +98,7 @@ impl SampleFile {
         // A part that cannot be ended is not among the whole ones; the others become the file.
         let ended = self.end_parts();
         let Self {
-            path,
-            file,
-            directory,
+            parts,
             about: mut known,
             state,
             ..
@@ -136,13 +106,7 @@ impl SampleFile {
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         known.extend_from_slice(about);
         known.push(mappings(&state.mappings));
-        merge(file, &state.whole, &known).map_err(|error| {
-            let left = directory.display();
-            let message = format!("{}: {error}; its parts are in {left}", path.display());
-            io::Error::new(error.kind(), message)
-        })?;
-        ended?;
-        fs::remove_dir_all(&directory).map_err(|error| at(&directory, &error))
+        parts.finish(&state.whole, &rows::layout()?, &known, ended)
     }
 
     /// Removes it: nothing was recorded.
@@ -151,8 +115,7 @@ impl SampleFile {
     ///
     /// Where it cannot be removed.
     pub fn discard(self) -> io::Result<()> {
-        fs::remove_dir_all(&self.directory).map_err(|error| at(&self.directory, &error))?;
-        fs::remove_file(&self.path).map_err(|error| at(&self.path, &error))
+        self.parts.discard()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -189,16 +152,13 @@ impl SampleFile {
 
 impl Thread {
     /// The open part; a new one where there is none.
-    fn part(&mut self, directory: &Path, number: u32) -> io::Result<(&mut Rows, &mut Writer)> {
+    fn part(&mut self, parts: &Parts, number: u32) -> io::Result<(&mut Rows, &mut Writer)> {
         let Self { rows, open, .. } = self;
         let (_, writer) = match open {
             Some(open) => open,
             None => {
-                // Those who read the whole directory pass over names with a point before them.
-                let name = format!(".{number:06}-{:02}.open", self.number);
-                let path = directory.join(name);
-                let writer = File::create_new(&path).and_then(rows::begin);
-                let writer = writer.map_err(|error| at(&path, &error))?;
+                let (path, file) = parts.open(&format!("{number:06}-{:02}", self.number))?;
+                let writer = rows::begin(file).map_err(|error| parts::at(&path, &error))?;
                 open.insert((path, writer))
             }
         };
@@ -211,12 +171,8 @@ impl Thread {
             return Ok(None);
         };
         self.rows.write(&mut writer)?;
-        rows::end(writer, about)?;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let name = format!("{}.parquet", name.trim_start_matches('.'));
-        let whole = path.with_file_name(name);
-        fs::rename(&path, &whole)?;
-        Ok(Some(whole))
+        parts::end(writer, about)?;
+        parts::make_whole(&path).map(Some)
     }
 }
 
@@ -225,7 +181,7 @@ impl Sink for SampleFile {
         // Before the thread's: the end of a part takes both in this order.
         let number = self.state().number;
         let mut thread = self.thread(thread);
-        let (rows, writer) = thread.part(&self.directory, number)?;
+        let (rows, writer) = thread.part(&self.parts, number)?;
         rows.add(samples, writer)
     }
 
@@ -246,9 +202,4 @@ fn mappings(mappings: &[Arc<Mapping>]) -> (String, String) {
     let mappings: Vec<&Mapping> = mappings.iter().map(|mapping| &**mapping).collect();
     let text = serde_json::to_string(&mappings).unwrap_or_default();
     ("mappings".to_owned(), text)
-}
-
-/// An error with the file that it is about.
-fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

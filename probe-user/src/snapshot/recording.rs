@@ -33,6 +33,24 @@ struct Head<'a> {
     plan: &'a Plan,
 }
 
+impl<'a> Head<'a> {
+    fn of(plan: &'a Plan) -> Self {
+        let mark = Mark {
+            pmuscope_recording: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        Self { mark, plan }
+    }
+}
+
+/// The first line of a recording of a session with this plan, without its end.
+///
+/// # Errors
+/// Where the plan cannot be written as JSON.
+pub fn head(plan: &Plan) -> serde_json::Result<String> {
+    serde_json::to_string(&Head::of(plan))
+}
+
 /// What is read of the first line, once its mark is known.
 #[derive(Deserialize)]
 struct Body {
@@ -104,11 +122,7 @@ impl<W: Write> Writer<W> {
     /// Where the writer fails.
     pub fn new(out: W, plan: &Plan) -> io::Result<Self> {
         let mut writer = Self { out };
-        let mark = Mark {
-            pmuscope_recording: FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        writer.line(&Head { mark, plan })?;
+        writer.line(&Head::of(plan))?;
         Ok(writer)
     }
 

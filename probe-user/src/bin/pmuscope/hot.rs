@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let config = Config {
             plan,
             hook: Hook::SchedSwitch,
-            by_process: (args.run.by == By::Process).into(),
+            by_process: (args.run.counted.by() == By::Process).into(),
             follow_command,
             max_rows: None,
             spe: None,
@@ -81,12 +81,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Ok(Session::start(config, &machine)?)
     };
     let run = live::Run {
-        args: &args.run,
+        counted: &args.run.counted,
         hierarchy: machine.hierarchy()?,
         turn: None,
         accesses: None,
         hot: args.top as usize,
         start,
     };
-    live::run(run, |_, _| {})
+    live::run(run, &mut live::Show::open(&args.run, |_, _| {})?)
 }

@@ -1,5 +1,5 @@
-//! What `stat` and `mem` share: a session beside a command, pulled at every tick, until the command
-//! ends or Ctrl-C.
+//! What `stat`, `mem` and `record` share: a session beside a command, pulled at every tick, until
+//! the command ends or Ctrl-C.
 
 use std::{
     ffi::OsString,
@@ -14,6 +14,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use probe_common::CgroupId;
 use probe_user::{
+    derive::Report,
     emit::{Emitter, Format},
     join::{By, CommandOwner, Hottest, View},
     machine::cgroup::Hierarchy,
@@ -38,14 +39,24 @@ use crate::{
 /// How long the end of a run may wait for names that were asked for.
 const LAST_NAMES: Duration = Duration::from_millis(500);
 
-/// Options of a run, whatever it counts.
+/// Options of a run that is shown, whatever it counts.
 #[derive(clap::Args)]
 // The arguments around these have the group of this name.
 #[group(skip)]
 pub(crate) struct Args {
-    /// What a row stands for
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) by: By,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+    #[command(flatten)]
+    pub(crate) counted: Counted,
+}
+
+/// Whom a run is about.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Counted {
+    /// What a row stands for [default: container; of a replay as it was recorded]
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<By>,
     /// Print every MS milliseconds; on a terminal each table replaces the one before
     ///
     /// With TERM=dumb, and with a COMMAND, which may write to the terminal too, tables are printed
@@ -54,7 +65,7 @@ pub(crate) struct Args {
     pub(crate) interval: Option<u64>,
     /// Only rows of this cgroup and those below it
     #[arg(long, value_name = "PATH")]
-    cgroup: Option<String>,
+    pub(crate) cgroup: Option<String>,
     /// Who knows the names of containers: auto, off, or the socket of a CRI runtime
     ///
     /// With auto containerd, CRI-O, cri-dockerd, Docker and podman are looked for in their usual
@@ -64,6 +75,19 @@ pub(crate) struct Args {
     /// Also show this label of containers and pods, in JSON and metrics
     #[arg(long, value_name = "KEY")]
     container_label: Vec<String>,
+    /// Run until this command ends; it runs in a cgroup of its own
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How windows are shown.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Shown {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
@@ -88,19 +112,17 @@ pub(crate) struct Args {
     /// Also print the cost of pmuscope's own programs, and the losses of counting and sampling
     #[arg(long = "self")]
     pub(crate) with_self: bool,
-    /// Run until this command ends; it runs in a cgroup of its own
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
-    pub(crate) command: Vec<OsString>,
 }
 
-impl Args {
+impl Counted {
+    /// What a row stands for.
+    pub(crate) fn by(&self) -> By {
+        self.by.unwrap_or_default()
+    }
+
     /// Who is asked for names; None where no row shows any.
     fn resolver(&self) -> Result<Option<Arc<Resolver>>> {
-        let shown = matches!(self.by, By::Container | By::Pod);
+        let shown = matches!(self.by(), By::Container | By::Pod);
         if !shown || self.runtime_endpoint == RuntimeEndpoint::Off {
             return Ok(None);
         }
@@ -115,9 +137,24 @@ impl Args {
     }
 }
 
+/// Where windows go.
+pub(crate) trait Windows {
+    /// The session has begun.
+    fn begin(&mut self, pipeline: &Pipeline) -> Result<()>;
+
+    /// A window has ended. False where nobody wants another.
+    fn window(&mut self, pipeline: &Pipeline) -> Result<bool>;
+
+    /// Others wrote to the terminal.
+    fn disturbed(&mut self) {}
+
+    /// The last window has ended.
+    fn end(&mut self) -> Result<()>;
+}
+
 /// The settings of a verb for its run.
 pub(crate) struct Run<'a, S> {
-    pub(crate) args: &'a Args,
+    pub(crate) counted: &'a Counted,
     pub(crate) hierarchy: &'a Hierarchy,
     /// How long the turn of a counter group lasts, if the user sets it.
     pub(crate) turn: Option<Duration>,
@@ -131,47 +168,93 @@ pub(crate) struct Run<'a, S> {
     pub(crate) start: S,
 }
 
-/// Runs a session and shows every window; `look` sees each snapshot before. The exit code is the
-/// command's, or 0.
+/// Runs a session and gives `windows` every window. The exit code is the command's, or 0.
 pub(crate) fn run<S: FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>(
     run: Run<'_, S>,
-    mut look: impl FnMut(&Plan, &Snapshot),
+    windows: &mut dyn Windows,
 ) -> Result<ExitCode> {
     runtime()?.block_on(async {
-        let mut live = Live::start(run)?;
-        let ended = live.until_the_end(&mut look).await?;
-        live.print(&mut look, true).await?;
-        let output = live.emitter.get_mut();
-        output.end().context("cannot write the output")?;
+        let mut live = Live::start(run, windows)?;
+        let ended = live.until_the_end().await?;
+        live.advance(true).await?;
+        live.windows.end()?;
         Ok(exit_code(ended))
     })
 }
 
-/// A running session with all that it waits for.
-struct Live {
-    pipeline: Pipeline,
+/// Shows windows; `look` sees each snapshot before.
+pub(crate) struct Show<F> {
     emitter: Emitter<Output>,
+    look: F,
+}
+
+impl<F: FnMut(&Plan, &Snapshot)> Show<F> {
+    pub(crate) fn open(args: &Args, look: F) -> Result<Self> {
+        let Shown {
+            format, with_self, ..
+        } = args.shown;
+        Ok(Self {
+            emitter: Emitter::new(Output::open(args)?, format, with_self),
+            look,
+        })
+    }
+
+    /// False where the reader of the output has closed it (`| head`).
+    pub(crate) fn show(&mut self, report: &Report) -> Result<bool> {
+        let screen = self.emitter.get_mut().screen();
+        self.emitter.set_screen(screen);
+        match self.emitter.write(report) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            printed => printed.context("cannot write the output").map(|()| true),
+        }
+    }
+}
+
+impl<F: FnMut(&Plan, &Snapshot)> Windows for Show<F> {
+    fn begin(&mut self, _pipeline: &Pipeline) -> Result<()> {
+        Ok(())
+    }
+
+    fn window(&mut self, pipeline: &Pipeline) -> Result<bool> {
+        (self.look)(pipeline.plan(), pipeline.snapshot());
+        self.show(pipeline.report())
+    }
+
+    fn disturbed(&mut self) {
+        self.emitter.get_mut().forget_drawing();
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let output = self.emitter.get_mut();
+        output.end().context("cannot write the output")
+    }
+}
+
+/// A running session with all that it waits for.
+struct Live<'a> {
+    pipeline: Pipeline,
+    windows: &'a mut dyn Windows,
     timer: Option<Interval>,
     ending: Ending,
     /// SIGCONT: after Ctrl-Z the shell has written to the terminal.
     resumed: Signal,
-    /// The reader of the output has closed it (`| head`).
-    unread: bool,
+    /// Nobody wants another window.
+    unwanted: bool,
 }
 
-impl Live {
+impl<'a> Live<'a> {
     fn start(
         run: Run<'_, impl FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>,
+        windows: &'a mut dyn Windows,
     ) -> Result<Self> {
         let Run {
-            args,
+            counted: args,
             hierarchy,
             turn,
             accesses,
             hot,
             start,
         } = run;
-        let emitter = Emitter::new(Output::open(args)?, args.format, args.with_self);
         let below = args.cgroup.as_deref();
         let below = below.map(|path| hierarchy.resolve(path)).transpose()?;
         let mut ending = Ending::listen()?;
@@ -187,7 +270,7 @@ impl Live {
             session.follow(command.pid())?;
         }
         let view = View {
-            by: args.by,
+            by: args.by(),
             below,
             command: command.as_ref().map(|command| CommandOwner {
                 name: args.command[0].to_string_lossy().into_owned(),
@@ -199,29 +282,27 @@ impl Live {
             hot,
         };
         let pipeline = Pipeline::start(session, view, turn)?;
+        windows.begin(&pipeline)?;
         ending.start(command)?;
         Ok(Self {
             timer: args.interval.map(Duration::from_millis).map(every),
             pipeline,
-            emitter,
+            windows,
             ending,
             resumed: signal(SignalKind::from_raw(SignalName::CONT.as_raw()))
                 .context("cannot listen for SIGCONT")?,
-            unread: false,
+            unwanted: false,
         })
     }
 
-    /// Prints at every tick until the command ends or Ctrl-C. Without a command it also ends when
-    /// nobody reads the output any more.
-    async fn until_the_end(
-        &mut self,
-        look: &mut impl FnMut(&Plan, &Snapshot),
-    ) -> Result<Option<ExitStatus>> {
+    /// Ends a window at every tick until the command ends or Ctrl-C. Without a command it also ends
+    /// when nobody wants another window.
+    async fn until_the_end(&mut self) -> Result<Option<ExitStatus>> {
         loop {
             tokio::select! {
                 () = tick(&mut self.timer) => {
-                    self.print(look, false).await?;
-                    if self.unread && !self.ending.is_of_command() {
+                    self.advance(false).await?;
+                    if self.unwanted && !self.ending.is_of_command() {
                         return Ok(None);
                     }
                 }
@@ -231,12 +312,8 @@ impl Live {
         }
     }
 
-    async fn print(
-        &mut self,
-        look: &mut impl FnMut(&Plan, &Snapshot),
-        is_last: bool,
-    ) -> Result<()> {
-        if self.unread {
+    async fn advance(&mut self, is_last: bool) -> Result<()> {
+        if self.unwanted {
             return Ok(());
         }
         // Lets tokio read the signals: after a stop the tick may come before them.
@@ -245,19 +322,11 @@ impl Live {
             .resumed
             .poll_recv(&mut Context::from_waker(Waker::noop()));
         if resumed.is_ready() {
-            self.emitter.get_mut().forget_drawing();
+            self.windows.disturbed();
         }
         self.pipeline
             .advance_with_names(is_last.then_some(LAST_NAMES))?;
-        look(self.pipeline.plan(), self.pipeline.snapshot());
-        let screen = self.emitter.get_mut().screen();
-        self.emitter.set_screen(screen);
-        match self.emitter.write(self.pipeline.report()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.unread = true;
-                Ok(())
-            }
-            printed => printed.context("cannot write the output"),
-        }
+        self.unwanted = !self.windows.window(&self.pipeline)?;
+        Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 mod agent;
 mod derive;
+#[cfg(feature = "parquet")]
+mod diff;
 mod doctor;
 mod ending;
 mod hot;
@@ -9,6 +11,10 @@ mod list;
 mod live;
 mod mem;
 mod print;
+#[cfg(feature = "parquet")]
+mod record;
+#[cfg(feature = "parquet")]
+mod report;
 mod roofline;
 mod sampling;
 mod stat;
@@ -33,6 +39,16 @@ struct Args {
 enum Command {
     /// Count events per container: for a command, or for the whole machine until Ctrl-C
     Stat(stat::Args),
+    /// Record what `stat` counts into a file, for `stat --replay` and other programs (Parquet)
+    #[cfg(feature = "parquet")]
+    Record(record::Args),
+    /// Show a whole recording: as a page with plots (HTML), or one view of it
+    #[cfg(feature = "parquet")]
+    Report(report::Args),
+    /// Compare two recordings, or two parts of one: every metric, and whether the difference
+    /// exceeds what chance allows
+    #[cfg(feature = "parquet")]
+    Diff(diff::Args),
     /// List the PMUs and events of this machine, and why it cannot count the others
     List(list::Args),
     /// Check whether this machine can count, and print a remedy for what is missing
@@ -60,15 +76,21 @@ fn main() -> ExitCode {
         .fmt_fields(format::debug_fn(field).delimited(" "))
         .with_target(false)
         .init();
-    let result = match &args.command {
-        Command::Stat(args) => stat::run(args),
-        Command::List(args) => list::run(args),
-        Command::Doctor(args) => doctor::run(args),
-        Command::Mem(args) => mem::run(args),
-        Command::Hot(args) => hot::run(args),
-        Command::Agent(args) => agent::run(args),
-        Command::Roofline(args) => roofline::run(args),
-        Command::Derive(args) => derive::run(args),
+    let result = match args.command {
+        Command::Stat(args) => stat::run(&args),
+        #[cfg(feature = "parquet")]
+        Command::Record(args) => record::run(args),
+        #[cfg(feature = "parquet")]
+        Command::Report(args) => report::run(&args),
+        #[cfg(feature = "parquet")]
+        Command::Diff(args) => diff::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Mem(args) => mem::run(&args),
+        Command::Hot(args) => hot::run(&args),
+        Command::Agent(args) => agent::run(&args),
+        Command::Roofline(args) => roofline::run(&args),
+        Command::Derive(args) => derive::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pmuscope: {}", printable_lines(&sentence(&error)));

@@ -42,7 +42,8 @@ pub(crate) struct Output {
 impl Output {
     /// The file, or standard output.
     pub(crate) fn open(args: &live::Args) -> Result<Self> {
-        let file = match &args.output {
+        let live::Args { shown, counted } = args;
+        let file = match &shown.output {
             Some(path) => {
                 File::create(path).with_context(|| format!("cannot write {}", path.display()))?
             }
@@ -52,21 +53,21 @@ impl Output {
             }
         };
         let is_terminal = file.is_terminal();
-        let table = args.format == Format::Table;
-        if is_terminal && table && args.wide {
+        let table = shown.format == Format::Table;
+        if is_terminal && table && shown.wide {
             tracing::warn!(
                 "--wide is for files and pipes: on a terminal tables are as wide as the terminal"
             );
         }
         // A command may write to the terminal whenever it likes.
-        let alone = args.interval.is_some() && args.command.is_empty();
+        let alone = counted.interval.is_some() && counted.command.is_empty();
         let drawn = is_terminal && table && alone && moves_the_cursor();
         Ok(Self {
             file,
             is_terminal,
-            wide: args.wide,
-            all_rows: args.all_rows,
-            exact: args.exact,
+            wide: shown.wide,
+            all_rows: shown.all_rows,
+            exact: shown.exact,
             size: Size::default(),
             drawing: drawn.then(Drawing::default),
         })

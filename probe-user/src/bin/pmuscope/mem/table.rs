@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut config = Config {
         plan: Plan::default(),
         hook: Hook::SchedSwitch,
-        by_process: (args.run.by == By::Process).into(),
+        by_process: (args.run.counted.by() == By::Process).into(),
         follow_command: false,
         max_rows: None,
         spe: None,
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Ok(Session::start(config, &machine)?)
     };
     let run = live::Run {
-        args: &args.run,
+        counted: &args.run.counted,
         hierarchy: machine.hierarchy()?,
         turn: None,
         accesses: Some(Hottest {
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         hot: 0,
         start,
     };
-    live::run(run, |_, _| {})
+    live::run(run, &mut live::Show::open(&args.run, |_, _| {})?)
 }
 
 /// The settings where the machine has no SPE but events that sample memory accesses.

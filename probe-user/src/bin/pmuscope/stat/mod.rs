@@ -1,18 +1,20 @@
 //! `pmuscope stat`: the pipeline from load to emit, driven by a timer, a command and Ctrl-C.
 
 mod dear;
+#[cfg(feature = "parquet")]
+mod replay;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
     catalogue::{Catalogue, Chip, Hardware},
-    join::By,
+    join::{By, Hottest},
     machine::Machine,
     names::resolver::Resolver,
     plan::{Plan, Wanted},
     session::{Config, SamplingConfig, Session, SpeConfig},
-    snapshot::Hook,
+    snapshot::{Hook, Snapshot},
 };
 
 use crate::{live, sampling};
@@ -20,6 +22,27 @@ use crate::{live, sampling};
 /// Arguments of `stat`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Show this recording of `pmuscope record` in place of a run: with -M other metrics of what
+    /// was counted, with --by other rows
+    #[cfg(feature = "parquet")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "event", "device", "sample", "capacity", "interval", "rotate", "max_rows", "command",
+        ],
+    )]
+    replay: Option<PathBuf>,
+    #[command(flatten)]
+    counting: Counting,
+    #[command(flatten)]
+    run: live::Args,
+}
+
+/// What is counted.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Counting {
     /// Events in perf's syntax: names, groups {a,b}, pmu/event,term=value/, rNNNN, modifiers :u :k;
     /// a PMU without its number, or with * and ?, stands for all its instances
     #[arg(short, long = "event", value_name = "EVENTS")]
@@ -64,18 +87,40 @@ pub(crate) struct Args {
     /// (the default): where it takes more, events are sampled less often
     #[arg(long, value_name = "PERCENT", value_parser = sampling::percent, requires = "sample")]
     sample_budget: Option<f64>,
-    #[command(flatten)]
-    run: live::Args,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if args.run.by == By::Process && args.hook == Hook::CgroupSwitches {
+    #[cfg(feature = "parquet")]
+    if let Some(file) = &args.replay {
+        return replay::run(file, args);
+    }
+    let mut said = false;
+    let look = |plan: &Plan, now: &Snapshot| {
+        let line = dear::line(plan, &now.health.cost);
+        if let Some(line) = line.filter(|_| !said) {
+            tracing::warn!("{line}");
+            said = true;
+        }
+    };
+    let machine = Arc::new(Machine::this());
+    let mut show = live::Show::open(&args.run, look)?;
+    count(&args.counting, &args.run.counted, None, &machine, &mut show)
+}
+
+/// Counts, and gives `windows` every window; with `accesses` memory accesses are sampled too.
+pub(crate) fn count(
+    args: &Counting,
+    counted: &live::Counted,
+    accesses: Option<Hottest>,
+    machine: &Arc<Machine>,
+    windows: &mut dyn live::Windows,
+) -> Result<ExitCode> {
+    if counted.by() == By::Process && args.hook == Hook::CgroupSwitches {
         bail!(
             "--by process needs --hook sched-switch: switches between processes of one cgroup are \
              not cgroup switches"
         );
     }
-    let machine = Arc::new(Machine::this());
     let sampling = match args.sample.as_slice() {
         [] => None,
         lists => {
@@ -83,36 +128,30 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             Some(sampling::config(lists, machine.pmus()?, budget, false)?)
         }
     };
-    let plan = plan(args, sampling.as_ref(), &machine)?;
+    let plan = plan(args, sampling.as_ref(), machine)?;
     let run = live::Run {
-        args: &args.run,
+        counted,
         hierarchy: machine.hierarchy()?,
         turn: args.rotate.map(Duration::from_millis),
-        accesses: None,
+        accesses,
         hot: 0,
         start: |follow, resolver| {
-            let mut config = config(args, plan, follow, resolver);
-            // Only where a metric is of samples: shares go by counters, which cost less and see
-            // more.
-            if config.plan.samples() {
+            let mut config = config(args, counted, plan, follow, resolver);
+            // Only where they are asked for, or a metric is of samples: shares go by counters,
+            // which cost less and see more.
+            if accesses.is_some() || config.plan.samples() {
                 config.spe = Some(SpeConfig::standard(machine.pmus()?)?);
             }
             config.sampling = sampling;
-            Ok(Session::start(config, &machine)?)
+            Ok(Session::start(config, machine)?)
         },
     };
-    let mut said = false;
-    live::run(run, |plan, now| {
-        let line = dear::line(plan, &now.health.cost);
-        if let Some(line) = line.filter(|_| !said) {
-            tracing::warn!("{line}");
-            said = true;
-        }
-    })
+    live::run(run, windows)
 }
 
 fn config(
-    args: &Args,
+    args: &Counting,
+    counted: &live::Counted,
     plan: Plan,
     follow_command: bool,
     resolver: Option<Arc<Resolver>>,
@@ -126,7 +165,7 @@ fn config(
     Config {
         plan,
         hook,
-        by_process: (args.run.by == By::Process).into(),
+        by_process: (counted.by() == By::Process).into(),
         follow_command,
         max_rows: args.max_rows,
         spe: None,
@@ -138,7 +177,7 @@ fn config(
 }
 
 /// The events of `-e` and the metrics of `-M`, or what fits this machine, packed into groups.
-fn plan(args: &Args, sampling: Option<&SamplingConfig>, machine: &Machine) -> Result<Plan> {
+fn plan(args: &Counting, sampling: Option<&SamplingConfig>, machine: &Machine) -> Result<Plan> {
     let mut catalogue = Catalogue::builtin()?;
     for file in &args.catalogue {
         catalogue.merge_file(file)?;

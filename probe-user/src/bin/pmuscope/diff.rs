@@ -1,0 +1,115 @@
+//! `pmuscope diff`: two recordings, or two parts of them, side by side.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Result, bail};
+use probe_user::profile::{self, Profile, Side};
+
+use crate::report::{profile, write};
+
+/// Arguments of `diff`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A recording of `pmuscope record`
+    #[arg(value_name = "A")]
+    first: PathBuf,
+    /// Another; without it two --ranges or two --pods of A are compared
+    #[arg(value_name = "B")]
+    second: Option<PathBuf>,
+    /// Only these seconds of A and of B, such as 0-60,60-120; an end may be left out
+    #[arg(long, value_name = "A,B", value_parser = ranges)]
+    ranges: Option<[(f64, Option<f64>); 2]>,
+    /// Only the rows of this pod in A, and of that one in B; also names of containers, ids, paths
+    #[arg(long, value_name = "A,B", value_parser = pods)]
+    pods: Option<[String; 2]>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Write to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON object.
+    Json,
+    /// A page.
+    Html,
+}
+
+fn ranges(text: &str) -> Result<[(f64, Option<f64>); 2], String> {
+    let wrong = || "two ranges of seconds are written as 0-60,60-120".to_owned();
+    let range = |text: &str| {
+        let (from, to) = text.split_once('-')?;
+        let from: f64 = if from.is_empty() {
+            0.0
+        } else {
+            from.parse().ok()?
+        };
+        let to: Option<f64> = match to {
+            "" => None,
+            to => Some(to.parse().ok()?),
+        };
+        to.is_none_or(|to| to > from).then_some((from, to))
+    };
+    let (first, second) = text.split_once(',').ok_or_else(wrong)?;
+    let both = range(first).zip(range(second));
+    both.map(<[_; 2]>::from).ok_or_else(wrong)
+}
+
+fn pods(text: &str) -> Result<[String; 2], String> {
+    match text.split_once(',') {
+        Some((a, b)) if !a.is_empty() && !b.is_empty() => Ok([a.to_owned(), b.to_owned()]),
+        _ => Err("two names are written as A,B".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.second.is_none() && args.ranges.is_none() && args.pods.is_none() {
+        bail!("nothing to compare with: give a second recording, --ranges or --pods");
+    }
+    let first = profile(&args.first)?;
+    let second = args.second.as_deref().map(profile).transpose()?;
+    let both = [&first, second.as_ref().unwrap_or(&first)];
+    let sides = [0, 1].map(|at| Side {
+        range: args.ranges.map_or((0.0, None), |ranges| ranges[at]),
+        of: args.pods.as_ref().map(|pods| pods[at].clone()),
+    });
+    for (profile, side) in both.iter().zip(&sides) {
+        check(profile, side)?;
+    }
+    let comparison = profile::compare(both, &sides);
+    if comparison.both.is_empty() {
+        bail!(
+            "{} and {} have no value in common: no row of the same name has the same metric",
+            comparison.names[0],
+            comparison.names[1]
+        );
+    }
+    let text = match args.format {
+        Format::Table => profile::comparison_table(&comparison),
+        Format::Json => format!("{}\n", profile::comparison_json(&comparison)),
+        Format::Html => profile::comparison_html(&comparison),
+    };
+    write(args.output.as_deref(), text.as_bytes())
+}
+
+/// A range without windows is a mistake.
+fn check(profile: &Profile, side: &Side) -> Result<()> {
+    let (from, to) = side.range;
+    let inside = |(start, end): &&(f64, f64)| *start >= from && to.is_none_or(|to| *end <= to);
+    if profile.windows.iter().any(|window| inside(&window)) {
+        return Ok(());
+    }
+    let length = profile.windows.last().map_or(0.0, |window| window.1);
+    bail!(
+        "{} has no window from second {from} to {}: it is {length:.1} s long",
+        profile.file,
+        to.map_or("its end".to_owned(), |to| to.to_string())
+    )
+}

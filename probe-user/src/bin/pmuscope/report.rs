@@ -1,0 +1,126 @@
+//! `pmuscope report`: a recording as one page, or one view of it.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, Result, bail};
+use probe_user::{
+    profile::{self, Profile, Selection},
+    recording::{Recording, Replay},
+};
+
+/// Lines of a picture, unless the user says how many.
+const TOP: usize = 10;
+
+/// Arguments of `report`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A recording of `pmuscope record`
+    #[arg(value_name = "FILE")]
+    recording: PathBuf,
+    /// Write to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// html: a page with everything, which needs no network; svg: a picture of --metric; json, csv:
+    /// the values of all windows
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Only this metric (not for html)
+    #[arg(short = 'M', long, value_name = "METRIC")]
+    metric: Option<String>,
+    /// Only rows whose name contains TEXT (not for html)
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
+    /// Only the N largest of each metric [default: 10 for svg, else all] (not for html)
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    #[cfg(feature = "report")]
+    #[default]
+    Html,
+    #[cfg_attr(not(feature = "report"), default)]
+    Svg,
+    Json,
+    Csv,
+}
+
+/// A whole recording.
+pub(crate) fn profile(path: &Path) -> Result<Profile> {
+    let recording = Recording::open(path)?;
+    let file = path.file_name().unwrap_or(path.as_os_str());
+    let file = file.to_string_lossy().into_owned();
+    let (about, view) = (recording.about.clone(), recording.view.clone());
+    let replay = Replay::begin(recording, view)?;
+    Ok(Profile::read(&file, about, replay)?)
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let selection = Selection {
+        metric: args.metric.clone(),
+        search: args.search.clone(),
+        top: args.top.or((args.format == Format::Svg).then_some(TOP)),
+    };
+    let profile = profile(&args.recording)?;
+    let known = |name: &String| profile.metrics.iter().any(|metric| metric.name == *name);
+    match &args.metric {
+        Some(name) if !known(name) => {
+            let names = profile.metrics.iter().map(|metric| metric.name.as_str());
+            let names = names.collect::<Vec<_>>().join(", ");
+            bail!("{} has no metric {name}: it has {names}", profile.file);
+        }
+        None if args.format == Format::Svg => {
+            bail!("a picture is of one metric: name it with -M, or make a page (--format html)");
+        }
+        _ => {}
+    }
+    let mut out = Vec::new();
+    match args.format {
+        #[cfg(feature = "report")]
+        Format::Html => profile::page(&mut out, &profile)?,
+        Format::Svg => {
+            let Some(picture) = profile::svg(&profile, &selection) else {
+                bail!(
+                    "nothing that --search finds in {} has a value",
+                    profile.file
+                );
+            };
+            out = picture.into_bytes();
+        }
+        Format::Json => {
+            serde_json::to_writer(&mut out, &profile::json(&profile, &selection))?;
+            out.push(b'\n');
+        }
+        Format::Csv => profile::csv(&mut out, &profile, &selection)?,
+    }
+    write(args.output.as_deref(), &out)
+}
+
+/// Writes to the file or to standard output; that nobody reads it is no error.
+pub(crate) fn write(output: Option<&Path>, bytes: &[u8]) -> Result<ExitCode> {
+    let written = match output {
+        Some(path) => {
+            let file = File::create(path).map(BufWriter::new);
+            let written = file.and_then(|mut file| {
+                file.write_all(bytes)?;
+                file.flush()
+            });
+            written.with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(())
+        }
+        None => io::stdout().write_all(bytes),
+    };
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write the output")
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,56 @@
+//! `pmuscope stat --replay`: a recording through the stages of live runs.
+
+use std::{path::Path, process::ExitCode};
+
+use anyhow::{Result, bail};
+use probe_user::{
+    catalogue::Catalogue,
+    join::By,
+    recording::{Recording, Replay},
+};
+
+use super::{Args, Counting};
+use crate::live;
+
+pub(super) fn run(file: &Path, args: &Args) -> Result<ExitCode> {
+    let mut replay = begin(file, &args.counting, &args.run.counted)?;
+    let mut show = live::Show::open(&args.run, |_, _| {})?;
+    while let Some(report) = replay.advance()? {
+        if !show.show(report)? {
+            break;
+        }
+    }
+    live::Windows::end(&mut show)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The recording, with the rows and metrics that the user chooses anew.
+fn begin(file: &Path, counting: &Counting, counted: &live::Counted) -> Result<Replay> {
+    let mut recording = Recording::open(file)?;
+    if !counting.metric.is_empty() {
+        let Some(machine) = recording.plan.metrics.machine else {
+            bail!(
+                "{} has no counts of events, and so no metrics: leave out -M",
+                recording.file
+            );
+        };
+        let mut catalogue = Catalogue::builtin()?;
+        for file in &counting.catalogue {
+            catalogue.merge_file(file)?;
+        }
+        let list = counting.metric.join(",");
+        recording.plan.select_metrics(&catalogue, &machine, &list)?;
+    }
+    let mut view = recording.view.clone();
+    if counted.by == Some(By::Process) && view.by != By::Process {
+        bail!(
+            "{} was recorded without processes: record it with --by process",
+            recording.file
+        );
+    }
+    view.by = counted.by.unwrap_or(view.by);
+    if let Some(path) = &counted.cgroup {
+        view.below = Some(format!("/{}", path.trim_matches('/')));
+    }
+    Ok(Replay::begin(recording, view)?)
+}

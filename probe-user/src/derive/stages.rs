@@ -1,0 +1,78 @@
+//! Stages: what becomes of one snapshot after the other, of a session or of a recording.
+
+use super::Report;
+use crate::{
+    join::{Joined, View},
+    plan::Plan,
+    snapshot::Snapshot,
+    window::Window,
+};
+
+/// The pure stages, and what they need of the snapshot before.
+pub struct Stages {
+    view: View,
+    last: Snapshot,
+    /// The window before, whose totals go on.
+    before: Option<(Window, Joined)>,
+    report: Report,
+}
+
+impl Stages {
+    /// The first window begins with this snapshot.
+    #[must_use]
+    pub fn new(view: View, first: Snapshot) -> Self {
+        Self {
+            view,
+            last: first,
+            before: None,
+            report: Report::default(),
+        }
+    }
+
+    /// Goes on with the totals of an earlier session.
+    pub(crate) fn resume(&mut self, before: (Window, Joined)) {
+        self.before = Some(before);
+    }
+
+    /// Ends the window that began with the last snapshot. `merged_idle` is [`View::merged_idle`] of
+    /// this window.
+    pub fn advance(&mut self, plan: &Plan, now: Snapshot, merged_idle: bool) {
+        self.view.merged_idle = merged_idle;
+        let (window, joined) = match &self.before {
+            Some((window, joined)) => (window.next(&self.last, &now, plan), Some(joined)),
+            None => (Window::between(&self.last, &now, plan), None),
+        };
+        let joined = self.view.join(plan, &window, joined);
+        self.report.renew(plan, &window, &joined, &self.view);
+        self.before = Some((window, joined));
+        self.last = now;
+    }
+
+    /// How rows are made.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The snapshot at the end of the last window.
+    #[must_use]
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.last
+    }
+
+    /// The last window; None before the first.
+    pub(crate) fn window(&self) -> Option<&(Window, Joined)> {
+        self.before.as_ref()
+    }
+
+    /// What the last window shows; empty before the first.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// The same, to be changed before it is shown.
+    pub fn report_mut(&mut self) -> &mut Report {
+        &mut self.report
+    }
+}

@@ -1,0 +1,173 @@
+//! How often a star is wrong, how often it is missing, and whom rows are compared with.
+
+use super::*;
+
+/// Numbers between 0 and 1, the same in every run (Steele's SplitMix64).
+struct Random(u64);
+
+impl Random {
+    #[expect(clippy::cast_precision_loss, reason = "53 bits of it")]
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Box and Muller.
+    fn normal(&mut self) -> f64 {
+        let (u, v) = (1.0 - self.uniform(), self.uniform());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+}
+
+type Draw = fn(&mut Random) -> f64;
+
+/// The share of comparisons with a star, in percent, of this many windows each.
+fn stars(a: (usize, Draw), b: (usize, Draw), likeness: f64) -> f64 {
+    const TRIALS: u32 = 20_000;
+    let mut random = Random(7);
+    let mut starred = 0_u32;
+    let mut sample = |(windows, draw): (usize, Draw)| {
+        let mut last = 0.0;
+        let values = (0..windows).map(|_| {
+            let fresh = draw(&mut random);
+            last = likeness * last + (1.0 - likeness * likeness).sqrt() * fresh;
+            (last, 1.0, 0.0)
+        });
+        Sample::of_values(&values.collect::<Vec<_>>()).unwrap()
+    };
+    for _ in 0..TRIALS {
+        let (a, b) = (sample(a), sample(b));
+        let allowed = allowed(&a, &b).unwrap();
+        starred += u32::from((b.mean - a.mean).abs() > allowed);
+    }
+    100.0 * f64::from(starred) / f64::from(TRIALS)
+}
+
+/// 99 of 100 equal pairs are to have no star, also of skewed values and of unlike numbers of
+/// windows.
+#[test]
+fn few_stars_are_wrong() {
+    let normal: Draw = Random::normal;
+    let exponential: Draw = |random| -(1.0 - random.uniform()).ln();
+    let lognormal: Draw = |random| random.normal().exp();
+    let counts: Draw = |random| f64::from(u8::from(random.uniform() < 0.2));
+    for (name, draw) in [
+        ("normal", normal),
+        ("exponential", exponential),
+        ("lognormal", lognormal),
+        ("rare events", counts),
+    ] {
+        for (a, b) in [(8, 8), (30, 30), (120, 120), (8, 120), (30, 120)] {
+            let wrong = stars((a, draw), (b, draw), 0.0);
+            println!("{name}, {a} and {b} windows: {wrong:.2}% wrong stars");
+            assert!(wrong <= 1.0, "{name}, {a} and {b}: {wrong:.2}%");
+        }
+    }
+}
+
+/// Windows that follow each other are alike in most programs.
+#[test]
+fn windows_that_are_alike_do_not_make_stars() {
+    for (likeness, windows, limit) in [(0.5, 30, 2.0), (0.5, 120, 2.0), (0.8, 120, 2.0)] {
+        let wrong = stars(
+            (windows, Random::normal),
+            (windows, Random::normal),
+            likeness,
+        );
+        println!("{likeness} alike, {windows} windows: {wrong:.2}% wrong stars");
+        assert!(wrong <= limit, "{likeness}, {windows}: {wrong:.2}%");
+    }
+}
+
+/// What differs is found: by one standard deviation of windows, with a minute of them.
+#[test]
+fn a_difference_is_seen() {
+    let seen = stars(
+        (60, Random::normal),
+        (60, |random| random.normal() + 1.0),
+        0.0,
+    );
+    println!("one standard deviation, 60 windows: {seen:.1}% found");
+    assert!(seen > 95.0, "{seen}");
+}
+
+fn sample(values: &[f64], error: f64) -> Sample {
+    let values: Vec<_> = values.iter().map(|value| (*value, 1.0, error)).collect();
+    Sample::of_values(&values).unwrap()
+}
+
+#[test]
+fn intervals_and_few_windows_take_a_star_away() {
+    let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
+    let b = a.map(|value| value + 0.5);
+    let exceeds = |a: &Sample, b: &Sample| allowed(a, b).is_some_and(|it| b.mean - a.mean > it);
+    assert!(exceeds(&sample(&a, 0.0), &sample(&b, 0.0)));
+    // Each value is known to +-1 only (one standard error): their mean to 0.35.
+    assert!(!exceeds(&sample(&a, 1.0), &sample(&b, 1.0)));
+    assert_eq!(allowed(&sample(&a[..7], 0.0), &sample(&b, 0.0)), None);
+    // What never changes differs by any difference.
+    let limit = |bytes| sample(&[bytes; 8], 0.0);
+    assert!(exceeds(&limit(1.0), &limit(2.0)));
+    assert!(!exceeds(&limit(1.0), &limit(1.0)));
+}
+
+/// Welch by hand: means 2 and 5, variances of the means 1/3 and 4/3.
+#[test]
+fn it_is_welchs_interval() {
+    let values = |all: [f64; 3]| sample(&all, 0.0);
+    let (a, b) = (values([1.0, 3.0, 2.0]), values([3.0, 7.0, 5.0]));
+    assert!((a.scatter.unwrap().powi(2) - 1.0 / 3.0).abs() < 1e-12);
+    assert!((b.scatter.unwrap().powi(2) - 4.0 / 3.0).abs() < 1e-12);
+    let many = |sample: Sample| Sample {
+        windows: FEWEST,
+        ..sample
+    };
+    // 25/9 / (1/9/2 + 16/9/2) = 2.94 degrees, taken as 4: t is 4.604.
+    let half = allowed(&many(a), &many(b)).unwrap();
+    assert!(
+        (half / (4.604 * (5.0_f64 / 3.0).sqrt()) - 1.0).abs() < 0.02,
+        "{half}"
+    );
+}
+
+fn holder(kind: &'static str, name: &str, pod: Option<&str>) -> Holder {
+    Holder {
+        part: "row",
+        kind,
+        name: name.to_owned(),
+        label: pod.map_or(name.to_owned(), |pod| format!("shop/{pod}/app")),
+        namespace: pod.map(|_| "shop".to_owned()),
+        pod: pod.map(str::to_owned),
+        container: pod.map(|_| "app".to_owned()),
+    }
+}
+
+#[test]
+fn rows_are_compared_with_their_like() {
+    let first = [
+        holder("system", "system", None),
+        holder("container", "aa", Some("web-7d4b9c6f5-x2k4q")),
+        holder("container", "bb", Some("db-0")),
+        holder("container", "cc", Some("batch-7d4b9c6f5-aaaaa")),
+        holder("container", "dd", Some("batch-7d4b9c6f5-bbbbb")),
+    ];
+    let second = [
+        holder("container", "ee", Some("web-58c9f7d6b4-9zv7h")),
+        holder("container", "ff", Some("db-0")),
+        holder("system", "system", None),
+        holder("container", "gg", Some("batch-58c9f7d6b4-ccccc")),
+    ];
+    let all = |holders: &[Holder]| (0..holders.len()).collect::<HashSet<_>>();
+    let there = || [all(&first), all(&second)];
+    let found = pairs([&first, &second], &there(), false);
+    let expected = HashMap::from([(0, 2), (1, 0), (2, 1)]);
+    // Of two pods of a batch it is not known which.
+    assert_eq!(found, expected);
+    // Two pods of one deployment that the user names.
+    let chosen = [HashSet::from([3]), HashSet::from([4])];
+    let found = pairs([&first, &first], &chosen, true);
+    assert_eq!(found, HashMap::from([(3, 4)]));
+}

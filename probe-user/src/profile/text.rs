@@ -1,0 +1,173 @@
+//! Views of a profile for programs: JSON and CSV.
+
+use std::io;
+
+use serde_json::{Map, Value, json};
+
+use super::{Holder, Line, LineMetric, Profile, Selection, Summary};
+
+/// A number, null where there is none.
+pub(super) fn number(value: f64) -> Value {
+    serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
+}
+
+/// Whom a line is about, what it says, and what its windows say together.
+pub(super) fn about_line(profile: &Profile, line: &Line, summary: &Summary) -> Map<String, Value> {
+    let (holder, metric) = (&profile.holders[line.holder], &profile.metrics[line.metric]);
+    let mut map = of_holder(holder);
+    map.extend(of_metric(metric));
+    if !line.of.is_empty() {
+        map.insert("of".to_owned(), line.of.as_str().into());
+    }
+    let total = summary.total.map(number).map(|total| ("total", total));
+    let rest = [
+        ("windows", summary.windows.into()),
+        ("mean", number(summary.mean)),
+        ("min", number(summary.min)),
+        ("max", number(summary.max)),
+    ];
+    for (key, value) in rest.into_iter().chain(total) {
+        map.insert(key.to_owned(), value);
+    }
+    if let Some(reason) = &line.reason {
+        map.insert("reason".to_owned(), reason.as_str().into());
+    }
+    map
+}
+
+fn of_holder(holder: &Holder) -> Map<String, Value> {
+    let names = [
+        ("part", Some(holder.part)),
+        ("kind", Some(holder.kind)),
+        ("name", Some(holder.name.as_str())),
+        ("label", Some(holder.label.as_str())),
+        ("namespace", holder.namespace.as_deref()),
+        ("pod", holder.pod.as_deref()),
+        ("container", holder.container.as_deref()),
+    ];
+    let known = names
+        .into_iter()
+        .filter_map(|(key, name)| Some((key, name?)));
+    known
+        .map(|(key, name)| (key.to_owned(), name.into()))
+        .collect()
+}
+
+fn of_metric(metric: &LineMetric) -> Map<String, Value> {
+    let unit = metric.shown_unit();
+    let texts = [("metric", metric.name.as_str()), ("unit", unit.as_str())];
+    texts
+        .map(|(key, text)| (key.to_owned(), text.into()))
+        .into_iter()
+        .collect()
+}
+
+/// What holds for the whole recording.
+pub(super) fn about(profile: &Profile) -> Map<String, Value> {
+    let mut map = Map::new();
+    let texts = |list: &[(String, String)], names: [&str; 2]| -> Value {
+        let entry = |(a, b): &(String, String)| json!({names[0]: a, names[1]: b});
+        list.iter().map(entry).collect()
+    };
+    map.insert("file".to_owned(), profile.file.as_str().into());
+    // The plan is for a replay.
+    let known = profile
+        .about
+        .iter()
+        .filter(|(key, _)| !["recording", "view", "units"].contains(&key.as_str()));
+    let known: Map<String, Value> = known
+        .map(|(key, value)| (key.clone(), value.as_str().into()))
+        .collect();
+    map.insert("about".to_owned(), known.into());
+    map.insert("began".to_owned(), number(profile.began));
+    map.insert(
+        "findings".to_owned(),
+        texts(&profile.findings, ["of", "text"]),
+    );
+    map.insert(
+        "missing".to_owned(),
+        texts(&profile.missing, ["metric", "reason"]),
+    );
+    map.insert("warnings".to_owned(), profile.warnings.clone().into());
+    map.insert("left_out".to_owned(), profile.left_out.into());
+    map
+}
+
+/// One JSON object: what holds for the recording, its windows, and the lines with a value for each
+/// window. Values are as a live run shows them; `mean`, `min` and `max` of counters are by the
+/// second.
+#[must_use]
+pub fn json(profile: &Profile, selection: &Selection) -> Value {
+    let mut map = about(profile);
+    let windows = profile.windows.iter();
+    let windows = windows.map(|(start, end)| json!({"start_s": start, "end_s": end}));
+    map.insert("windows".to_owned(), windows.collect());
+    let lines = selection.lines(profile).into_iter();
+    let lines = lines.map(|(line, summary)| {
+        let mut map = about_line(profile, line, &summary);
+        let values = line.values.iter().map(|value| number(*value));
+        map.insert("values".to_owned(), values.collect());
+        if !line.intervals.is_empty() {
+            let ends = |pick: fn(&(f64, f64)) -> f64| -> Value {
+                line.intervals.iter().map(|it| number(pick(it))).collect()
+            };
+            map.insert("low".to_owned(), ends(|it| it.0));
+            map.insert("high".to_owned(), ends(|it| it.1));
+        }
+        Value::Object(map)
+    });
+    map.insert("lines".to_owned(), lines.collect());
+    let histograms = selection.histograms(profile).map(|it| {
+        let mut map = of_holder(&profile.holders[it.holder]);
+        map.extend(of_metric(&profile.metrics[it.metric]));
+        map.insert("of".to_owned(), it.of.as_str().into());
+        map.insert("bounds".to_owned(), it.bounds.clone().into());
+        map.insert("counts".to_owned(), it.counts.clone().into());
+        Value::Object(map)
+    });
+    map.insert("histograms".to_owned(), histograms.collect());
+    map.into()
+}
+
+/// A line for each value of a window.
+///
+/// # Errors
+///
+/// Where the writer fails.
+pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record([
+        "start_s", "end_s", "part", "kind", "name", "label", "metric", "of", "unit", "value",
+        "low", "high",
+    ])?;
+    for (line, _) in selection.lines(profile) {
+        let (holder, metric) = (&profile.holders[line.holder], &profile.metrics[line.metric]);
+        for (at, value) in line.values.iter().enumerate() {
+            let (start, end) = profile.windows[at];
+            let (low, high) = line
+                .intervals
+                .get(at)
+                .copied()
+                .unwrap_or((f64::NAN, f64::NAN));
+            let field = |value: f64| match value.is_finite() {
+                true => value.to_string(),
+                false => String::new(),
+            };
+            csv.write_record([
+                &format!("{start:.6}"),
+                &format!("{end:.6}"),
+                holder.part,
+                holder.kind,
+                &holder.name,
+                &holder.label,
+                &metric.name,
+                &line.of,
+                &metric.unit,
+                &field(*value),
+                &field(low),
+                &field(high),
+            ])?;
+        }
+    }
+    csv.flush()
+}

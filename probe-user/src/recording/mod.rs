@@ -1,0 +1,26 @@
+//! Recordings of whole runs: what every window shows, as rows of a Parquet file that other programs
+//! read, and in the same file the snapshots, from which a replay computes it anew, also otherwise.
+//!
+//! docs/recordings.md describes the file.
+
+mod columns;
+mod file;
+mod read;
+mod replay;
+mod row;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    file::{About, RecordingFile},
+    read::{ReadError, Recording, Snapshots},
+    replay::Replay,
+};
+
+/// The keys of the metadata that a replay needs, without what all begin with.
+mod key {
+    /// The first line of the JSON codec: format and plan.
+    pub(super) const HEAD: &str = "recording";
+    /// How rows were made, as JSON of a [`View`](crate::join::View).
+    pub(super) const VIEW: &str = "view";
+}

@@ -1,0 +1,299 @@
+//! Reads a recording: its plan and view at once, its snapshots one after the other.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use flate2::read::GzDecoder;
+use parquet::{
+    column::reader::ColumnReader,
+    errors::ParquetError,
+    file::{
+        metadata::KeyValue,
+        reader::{FileReader as _, SerializedFileReader},
+    },
+};
+
+use super::{columns::SNAPSHOT, key};
+use crate::{
+    join::View,
+    plan::Plan,
+    record::parts::{PREFIX, directory},
+    snapshot::{
+        Snapshot,
+        recording::{self, RecordingError},
+    },
+};
+
+/// Why a recording cannot be read. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The kernel does not give it.
+    #[error("cannot read {file}: {reason}")]
+    Open {
+        /// Its name.
+        file: String,
+        /// What the kernel said.
+        reason: io::Error,
+    },
+    /// No Parquet file, or one without its end.
+    #[error(
+        "{file} is no Parquet file, or has lost its end: {reason}; give a file of `pmuscope \
+         record`"
+    )]
+    NoParquet {
+        /// Its name.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A Parquet file of something else.
+    #[error("{file} is no recording of `pmuscope record`: {what}; give a file that is")]
+    Foreign {
+        /// Its name.
+        file: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Of another format, or its head is damaged.
+    #[error(transparent)]
+    Head(#[from] RecordingError),
+    /// A part of it is not what was written.
+    #[error("{file} is damaged at snapshot {number}: {reason}; record it again")]
+    Damaged {
+        /// Its name.
+        file: String,
+        /// Snapshots before it.
+        number: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Nothing to show.
+    #[error("{0} has no window: it ended before its first; record it again")]
+    Empty(String),
+}
+
+/// A recording.
+pub struct Recording {
+    /// Its name, for messages.
+    pub file: String,
+    /// What was counted.
+    pub plan: Plan,
+    /// How rows were made.
+    pub view: View,
+    /// All metadata, without what each key begins with.
+    pub about: Vec<(String, String)>,
+    parts: VecDeque<SerializedFileReader<File>>,
+}
+
+impl Recording {
+    /// Opens it. Of one that did not come to its end its parts are read, also where `path` is their
+    /// directory.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read, or is none.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let file = path.display().to_string();
+        let mut parts = VecDeque::new();
+        for part in parts_of(path)? {
+            let name = part.display().to_string();
+            let bytes = File::open(&part).map_err(|reason| ReadError::Open {
+                file: name.clone(),
+                reason,
+            })?;
+            let reader = SerializedFileReader::new(bytes);
+            let reader = reader.map_err(|reason| ReadError::NoParquet {
+                file: name,
+                reason: reason.to_string(),
+            })?;
+            parts.push_back(reader);
+        }
+        let metadata = parts.front().map(|part| part.metadata().file_metadata());
+        let entries = metadata.and_then(|metadata| metadata.key_value_metadata());
+        let entries = entries.into_iter().flatten();
+        let about: Vec<(String, String)> = entries.filter_map(own).collect();
+        let of = |key: &str| {
+            let entry = about.iter().find(|(own, _)| own == key);
+            entry.map(|(_, value)| value.as_str())
+        };
+        let foreign = |what| ReadError::Foreign {
+            file: file.clone(),
+            what,
+        };
+        let Some(head) = of(key::HEAD) else {
+            return Err(foreign(match of("aux_bytes_per_buffer") {
+                Some(_) => "it has the samples of `pmuscope mem record`",
+                None => "its metadata has no pmuscope.recording",
+            }));
+        };
+        let plan = recording::Reader::new(head.as_bytes(), &file)?
+            .plan()
+            .clone();
+        let view = of(key::VIEW).and_then(|view| serde_json::from_str(view).ok());
+        let view = view.ok_or_else(|| foreign("its metadata has no pmuscope.view"))?;
+        Ok(Self {
+            file,
+            plan,
+            view,
+            about,
+            parts,
+        })
+    }
+
+    /// What the metadata says under this key.
+    #[must_use]
+    pub fn about(&self, key: &str) -> Option<&str> {
+        let entry = self.about.iter().find(|(own, _)| own == key);
+        entry.map(|(_, value)| value.as_str())
+    }
+
+    /// Its snapshots.
+    #[must_use]
+    pub fn into_snapshots(self) -> Snapshots {
+        Snapshots {
+            file: self.file,
+            parts: self.parts,
+            group: 0,
+            read: VecDeque::new(),
+            number: 0,
+        }
+    }
+}
+
+/// The snapshots of a recording, in their order.
+pub struct Snapshots {
+    file: String,
+    parts: VecDeque<SerializedFileReader<File>>,
+    /// Of the first part, the next to be read.
+    group: usize,
+    /// Compressed.
+    read: VecDeque<Vec<u8>>,
+    number: usize,
+}
+
+impl Snapshots {
+    /// Those of the next row group; false where there is none.
+    fn read_group(&mut self) -> Result<bool, String> {
+        let Some(part) = self.parts.front() else {
+            return Ok(false);
+        };
+        if self.group == part.num_row_groups() {
+            self.parts.pop_front();
+            self.group = 0;
+            return Ok(true);
+        }
+        self.read = snapshots(part, self.group).map_err(|error| error.to_string())?;
+        self.group += 1;
+        Ok(true)
+    }
+
+    fn next_snapshot(&mut self) -> Result<Option<Snapshot>, String> {
+        while self.read.is_empty() {
+            if !self.read_group()? {
+                return Ok(None);
+            }
+        }
+        let bytes = self.read.pop_front().unwrap_or_default();
+        let mut text = Vec::new();
+        GzDecoder::new(&bytes[..])
+            .read_to_end(&mut text)
+            .map_err(|error| error.to_string())?;
+        let snapshot = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+        self.number += 1;
+        Ok(Some(snapshot))
+    }
+}
+
+impl Iterator for Snapshots {
+    type Item = Result<Snapshot, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_snapshot().map_err(|reason| {
+            // Nothing that follows can be told from what is lost.
+            self.parts.clear();
+            self.read.clear();
+            ReadError::Damaged {
+                file: self.file.clone(),
+                number: self.number,
+                reason,
+            }
+        });
+        next.transpose()
+    }
+}
+
+/// The files to read: the file itself, or its parts in the order of their names.
+fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    let file = || path.display().to_string();
+    let parts = directory(path);
+    let metadata = fs::metadata(path);
+    let directory = match &metadata {
+        Ok(found) if found.is_dir() => path.to_owned(),
+        // Until it is made of its parts it is empty.
+        Ok(found) if found.len() == 0 && parts.is_dir() => parts,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && parts.is_dir() => parts,
+        Ok(_) => return Ok(vec![path.to_owned()]),
+        Err(_) => {
+            let reason = metadata
+                .err()
+                .unwrap_or_else(|| io::ErrorKind::Other.into());
+            return Err(ReadError::Open {
+                file: file(),
+                reason,
+            });
+        }
+    };
+    let entries = fs::read_dir(&directory).map_err(|reason| ReadError::Open {
+        file: directory.display().to_string(),
+        reason,
+    })?;
+    let names = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let whole = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".parquet") && !name.starts_with('.')
+    };
+    let mut found: Vec<PathBuf> = names.filter(whole).collect();
+    found.sort();
+    if found.is_empty() {
+        return Err(ReadError::Empty(file()));
+    }
+    Ok(found)
+}
+
+fn own(entry: &KeyValue) -> Option<(String, String)> {
+    let key = entry.key.strip_prefix(PREFIX)?;
+    Some((key.to_owned(), entry.value.clone()?))
+}
+
+/// The snapshots of a row group.
+fn snapshots(
+    part: &SerializedFileReader<File>,
+    group: usize,
+) -> Result<VecDeque<Vec<u8>>, ParquetError> {
+    let schema = part.metadata().file_metadata().schema_descr();
+    let mut columns = schema.columns().iter();
+    let column = columns.position(|column| column.name() == SNAPSHOT);
+    let column = column.ok_or_else(|| ParquetError::General("no column snapshot".to_owned()))?;
+    let group = part.get_row_group(group)?;
+    let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+    let ColumnReader::ByteArrayColumnReader(mut reader) = group.get_column_reader(column)? else {
+        return Err(ParquetError::General(
+            "column snapshot has no bytes".to_owned(),
+        ));
+    };
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    let mut read = 0;
+    while read < rows {
+        let (records, ..) =
+            reader.read_records(rows - read, Some(&mut levels), None, &mut values)?;
+        if records == 0 {
+            break;
+        }
+        read += records;
+    }
+    Ok(values.iter().map(|value| value.data().to_vec()).collect())
+}

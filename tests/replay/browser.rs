@@ -1,0 +1,196 @@
+//! A page in headless Chromium, driven by the `DevTools` protocol over two pipes.
+
+use std::{
+    env,
+    fs::File,
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A running browser with one page.
+pub(crate) struct Browser {
+    child: Child,
+    to: File,
+    from: BufReader<File>,
+    /// What the browser told without being asked.
+    events: Vec<Value>,
+    session: Option<String>,
+    last: u64,
+    _directory: TempDir,
+}
+
+impl Browser {
+    /// Opens a page and waits until it says that it is ready, or what is wrong. None, with a
+    /// reason, where there is no Chromium.
+    pub(crate) fn open(page: &Path, width: u32) -> Option<Self> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        if !env::split_paths(&path).any(|directory| directory.join("chromium").exists()) {
+            println!("skipped: there is no chromium (Debian package chromium)");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let pipes = ["to", "from"].map(|name| directory.path().join(name));
+        let made = Command::new("mkfifo").args(&pipes).status().unwrap();
+        assert!(made.success());
+        // It reads descriptor 3 and writes 4.
+        let child = Command::new("sh")
+            .args(["-c", "exec chromium \"$@\" 3<\"$IN\" 4>\"$OUT\"", "sh"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+            ])
+            .args(["--no-first-run", "--disable-background-networking"])
+            .args(["--disable-component-update", "--disable-sync"])
+            .args(["--remote-debugging-pipe", "--hide-scrollbars"])
+            .arg(format!("--window-size={width},1000"))
+            .arg(format!(
+                "--user-data-dir={}",
+                directory.path().join("profile").display()
+            ))
+            .envs([("IN", &pipes[0]), ("OUT", &pipes[1])])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let to = File::options().write(true).open(&pipes[0]).unwrap();
+        let from = BufReader::new(File::open(&pipes[1]).unwrap());
+        let mut browser = Self {
+            child,
+            to,
+            from,
+            events: Vec::new(),
+            session: None,
+            last: 0,
+            _directory: directory,
+        };
+        let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
+        let attached = browser.call(
+            "Target.attachToTarget",
+            &json!({"targetId": target["targetId"], "flatten": true}),
+        );
+        browser.session = attached["sessionId"].as_str().map(str::to_owned);
+        for domain in ["Runtime", "Log", "Page", "Network"] {
+            browser.call(&format!("{domain}.enable"), &json!({}));
+        }
+        browser.call("Performance.enable", &json!({"timeDomain": "threadTicks"}));
+        let url = format!("file://{}", page.display());
+        browser.call("Page.navigate", &json!({"url": url}));
+        while browser.told("Page.loadEventFired").next().is_none() {
+            let event = browser.read();
+            browser.events.push(event);
+        }
+        browser.evaluate(
+            "new Promise((done) => { const look = () => document.body.dataset.ready || \
+             document.querySelector('p.wrong') ? done() : setTimeout(look, 20); look(); })",
+        );
+        Some(browser)
+    }
+
+    /// The value of an expression; of a promise what it becomes.
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({
+            "expression": expression, "awaitPromise": true, "returnByValue": true,
+        });
+        let result = self.call("Runtime.evaluate", &parameters);
+        assert!(
+            result.get("exceptionDetails").is_none(),
+            "{expression}: {result}"
+        );
+        result["result"]["value"].clone()
+    }
+
+    /// Waits until an expression is true.
+    pub(crate) fn wait_for(&mut self, expression: &str) {
+        self.evaluate(&format!(
+            "new Promise((done) => {{ const look = () => ({expression}) ? done() : \
+             setTimeout(look, 20); look(); }})"
+        ));
+    }
+
+    /// A mouse event at a place of the window.
+    pub(crate) fn mouse(&mut self, what: &str, (x, y): (f64, f64)) {
+        let pressed = what != "mouseMoved";
+        let button = if pressed { "left" } else { "none" };
+        self.call(
+            "Input.dispatchMouseEvent",
+            &json!({
+                "type": what, "x": x, "y": y, "button": button, "clickCount": i32::from(pressed),
+            }),
+        );
+    }
+
+    /// CPU time of the page's thread so far, in ms.
+    pub(crate) fn busy(&mut self) -> f64 {
+        let metrics = self.call("Performance.getMetrics", &json!({}));
+        let mut metrics = metrics["metrics"].as_array().unwrap().iter();
+        let task = metrics.find(|it| it["name"] == "TaskDuration").unwrap();
+        1000.0 * task["value"].as_f64().unwrap()
+    }
+
+    /// Everything that went wrong, and everything that was asked of the network.
+    pub(crate) fn complaints(&mut self) -> Vec<String> {
+        // What came before this answer is known then.
+        self.evaluate("1");
+        let errors = self
+            .told("Log.entryAdded")
+            .filter(|it| it["entry"]["level"] == "error");
+        let thrown = self.told("Runtime.exceptionThrown");
+        let said = self.told("Runtime.consoleAPICalled");
+        let said = said.filter(|it| it["type"] == "error" || it["type"] == "warning");
+        let asked = self.told("Network.requestWillBeSent").filter(|it| {
+            let url = it["request"]["url"].as_str().unwrap_or_default();
+            !["file:", "data:", "blob:"]
+                .iter()
+                .any(|own| url.starts_with(own))
+        });
+        let all = errors.chain(thrown).chain(said).chain(asked);
+        all.map(Value::to_string).collect()
+    }
+
+    fn told(&self, method: &str) -> impl Iterator<Item = &Value> {
+        let events = self
+            .events
+            .iter()
+            .filter(move |event| event["method"] == method);
+        events.map(|event| &event["params"])
+    }
+
+    fn call(&mut self, method: &str, parameters: &Value) -> Value {
+        self.last += 1;
+        let mut message = json!({"id": self.last, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        self.to.write_all(message.to_string().as_bytes()).unwrap();
+        self.to.write_all(b"\0").unwrap();
+        loop {
+            let answer = self.read();
+            if answer["id"] == self.last {
+                assert!(answer.get("error").is_none(), "{method}: {answer}");
+                return answer["result"].clone();
+            }
+            self.events.push(answer);
+        }
+    }
+
+    fn read(&mut self) -> Value {
+        let mut bytes = Vec::new();
+        self.from.read_until(0, &mut bytes).unwrap();
+        assert_eq!(bytes.pop(), Some(0), "chromium has ended");
+        serde_json::from_slice(&bytes).unwrap()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,301 @@
+//! The page of a recording: in a browser, against the numbers of the same recording, with names
+//! that are no names, and with as much as fifty containers make in an hour.
+
+use std::{fs, path::Path, sync::Arc};
+
+use probe_user::{
+    join::Entity,
+    names::described::{Container, Described},
+    profile::{self, Holder, Line, LineMetric, Profile, Selection},
+    recording::{Recording, Replay},
+    snapshot::Names,
+};
+use serde_json::Value;
+
+use super::{
+    browser::Browser,
+    recorded::{record, record_with},
+    *,
+};
+
+/// A name that would end the script that holds it.
+const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}";
+
+fn profile_of(path: &Path) -> Profile {
+    let recording = Recording::open(path).unwrap();
+    let (about, view) = (recording.about.clone(), recording.view.clone());
+    let replay = Replay::begin(recording, view).unwrap();
+    Profile::read("a.parquet", about, replay).unwrap()
+}
+
+fn page_of(profile: &Profile, path: &Path) -> usize {
+    let mut page = Vec::new();
+    profile::page(&mut page, profile).unwrap();
+    fs::write(path, &page).unwrap();
+    page.len()
+}
+
+/// The means that the table of rows should have, by name and metric.
+fn means(profile: &Profile) -> Vec<(String, String, f64)> {
+    let all = profile::json(profile, &Selection::default());
+    let lines = all["lines"].as_array().unwrap().iter();
+    let rows = lines.filter(|line| line["part"] == "row");
+    let mut means: Vec<_> = rows
+        .map(|line| {
+            let text = |key: &str| line[key].as_str().unwrap_or_default();
+            let name = match text("of") {
+                "" => text("label").to_owned(),
+                of => format!("{}, {of}", text("label")),
+            };
+            let mean = line["mean"].as_f64().unwrap();
+            (name, text("metric").to_owned(), mean)
+        })
+        .collect();
+    means.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    means
+}
+
+/// What the table of rows has.
+const TABLE: &str = "(() => {
+    const heads = [...document.querySelectorAll('#values thead th')]
+        .map((it) => it.firstChild.data);
+    return [...document.querySelectorAll('#values tbody tr')].flatMap((row) =>
+        [...row.cells].flatMap((cell, at) => cell.dataset.value === undefined ? []
+            : [[row.cells[0].textContent, heads[at], Number(cell.dataset.value)]]));
+})()";
+
+fn in_table(browser: &mut Browser) -> Vec<(String, String, f64)> {
+    let cells = browser.evaluate(TABLE);
+    let cells = cells.as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let mut cells: Vec<_> = cells
+        .map(|cell| (text(&cell[0]), text(&cell[1]), cell[2].as_f64().unwrap()))
+        .collect();
+    cells.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    cells
+}
+
+/// The middle of what a selector finds, after it was brought into the window.
+fn middle(browser: &mut Browser, selector: &str) -> (f64, f64, f64) {
+    let place = browser.evaluate(&format!(
+        "(() => {{ const it = document.querySelector('{selector}');
+            it.scrollIntoView({{ block: 'center' }});
+            const box = it.getBoundingClientRect();
+            return [box.left + box.width / 2, box.top + box.height / 2, box.width]; }})()"
+    ));
+    let number = |at: usize| place[at].as_f64().unwrap();
+    (number(0), number(1), number(2))
+}
+
+/// Samples of accesses, with all plots but those of sockets; metrics of sockets; one by process.
+#[test]
+fn the_page_has_the_numbers_of_the_recording() {
+    let directory = tempfile::tempdir().unwrap();
+    let accesses = View {
+        accesses: Some(Hottest::default()),
+        ..View::default()
+    };
+    for (name, view, plots, width) in [
+        (
+            "spe",
+            accesses,
+            &["time", "bandwidth", "latency", "sources"][..],
+            1280,
+        ),
+        ("grace", by(By::Container), &["time", "bandwidth"], 800),
+        ("turns", by(By::Process), &["time"], 1280),
+    ] {
+        let path = directory.path().join(name);
+        record(name, &view, &path, false);
+        let profile = profile_of(&path);
+        let page = directory.path().join(format!("{name}.html"));
+        page_of(&profile, &page);
+        let Some(mut browser) = Browser::open(&page, width) else {
+            return;
+        };
+        assert_eq!(in_table(&mut browser), means(&profile), "{name}");
+        let drawn = browser.evaluate("Object.entries(page.drawn)");
+        let drawn: Vec<&str> = drawn
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|it| it[1].as_u64() > Some(0))
+            .map(|it| it[0].as_str().unwrap())
+            .collect();
+        assert_eq!(drawn, plots, "{name}");
+        // Nothing is wider than the window.
+        let wide = browser.evaluate("document.documentElement.scrollWidth");
+        assert!(wide.as_u64().unwrap() <= u64::from(width), "{name}: {wide}");
+        hover_and_zoom(&mut browser, name);
+        assert_eq!(browser.complaints(), Vec::<String>::new(), "{name}");
+    }
+}
+
+/// Where the first point of the first line is in the window.
+const FIRST_POINT: &str = "(() => {
+    const plot = document.getElementById('time');
+    const box = plot.querySelector('.nsewdrag').getBoundingClientRect();
+    const [{ x, y }] = plot.data;
+    const at = y.findIndex((value) => value !== null);
+    const { xaxis, yaxis } = plot._fullLayout;
+    return [box.left + xaxis.d2p(x[at]), box.top + yaxis.d2p(y[at])];
+})()";
+
+/// With the mouse: values appear under it, and what is pulled over fills the plot.
+fn hover_and_zoom(browser: &mut Browser, name: &str) {
+    let range = "document.getElementById('time')._fullLayout.xaxis.range";
+    let span = |browser: &mut Browser| {
+        let range = browser.evaluate(range);
+        range[1].as_f64().unwrap() - range[0].as_f64().unwrap()
+    };
+    let before = span(browser);
+    let (x, y, wide) = middle(browser, "#time .nsewdrag");
+    let first = browser.evaluate(FIRST_POINT);
+    let at = |more: f64| {
+        (
+            first[0].as_f64().unwrap() + more,
+            first[1].as_f64().unwrap(),
+        )
+    };
+    browser.mouse("mouseMoved", at(3.0));
+    browser.mouse("mouseMoved", at(1.0));
+    browser.wait_for("document.querySelector('#time .hoverlayer .hovertext')");
+    let shown = browser.evaluate("document.querySelector('#time .hoverlayer').textContent");
+    assert!(
+        shown.as_str().unwrap().chars().any(|c| c.is_ascii_digit()),
+        "{name}: {shown}"
+    );
+    browser.mouse("mouseMoved", (x - wide / 4.0, y));
+    browser.mouse("mousePressed", (x - wide / 4.0, y));
+    browser.mouse("mouseMoved", (x, y));
+    browser.mouse("mouseMoved", (x + wide / 4.0, y));
+    browser.mouse("mouseReleased", (x + wide / 4.0, y));
+    browser.wait_for(&format!("{range}[1] - {range}[0] < {}", before * 0.7));
+    let after = span(browser) / before;
+    assert!((0.4..0.6).contains(&after), "{name}: {after}");
+}
+
+/// A container's name is shown as it is, and is nothing else.
+#[test]
+fn names_are_only_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a");
+    let container = reports("grace", by(By::Container))
+        .iter()
+        .flat_map(|report| report.subjects.clone())
+        .find_map(|subject| match subject {
+            probe_user::derive::Subject::Entity(Entity::Container { id, .. }) => Some(id),
+            _ => None,
+        });
+    let container = container.unwrap();
+    record_with("grace", &by(By::Container), &path, |snapshot| {
+        let mut described = Described::default();
+        let named = Container {
+            name: EVIL.to_owned(),
+            ..Container::default()
+        };
+        described
+            .containers
+            .insert(Arc::clone(&container), Arc::new(named));
+        snapshot.names = Arc::new(Names {
+            described: Arc::new(described),
+            ..(*snapshot.names).clone()
+        });
+    });
+    let profile = profile_of(&path);
+    let selection = Selection {
+        metric: Some("ipc".to_owned()),
+        ..Selection::default()
+    };
+    let svg = profile::svg(&profile, &selection).unwrap();
+    assert!(
+        svg.contains("&lt;/script&gt;") && !svg.contains("<script"),
+        "{svg}"
+    );
+    let both = profile::compare([&profile, &profile], &Default::default());
+    assert!(!profile::comparison_html(&both).contains("<script"));
+    let page = directory.path().join("a.html");
+    page_of(&profile, &page);
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(!text.contains("document.title="));
+    let Some(mut browser) = Browser::open(&page, 1280) else {
+        return;
+    };
+    assert_eq!(browser.evaluate("document.title"), "a.parquet - pmuscope");
+    let names: Vec<String> = in_table(&mut browser)
+        .into_iter()
+        .map(|cell| cell.0)
+        .collect();
+    assert!(names.iter().any(|name| name == EVIL), "{names:?}");
+    let legend = browser.evaluate("document.querySelector('#time .legend').textContent");
+    assert!(legend.as_str().unwrap().contains("</script>"), "{legend}");
+    // Found by a part of it, and by nothing else.
+    let search = |browser: &mut Browser, text: &str| {
+        browser.evaluate(&format!(
+            "(() => {{ const it = document.getElementById('search'); it.value = '{text}';
+                it.dispatchEvent(new Event('input')); }})()"
+        ));
+        in_table(browser).len()
+    };
+    assert!(search(&mut browser, "</SCRIPT>") > 0);
+    assert_eq!(search(&mut browser, "no such name"), 0);
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// Fifty containers for an hour, eight metrics. How long it takes to open is printed.
+#[test]
+fn an_hour_of_fifty_containers_is_a_page() {
+    const CONTAINERS: usize = 50;
+    const METRICS: usize = 8;
+    let holder = |at: usize| Holder {
+        part: "row",
+        kind: "container",
+        name: format!("{at:064x}"),
+        label: format!("shop/web-{at}/app"),
+        ..Holder::default()
+    };
+    let metric = |at: usize| LineMetric {
+        name: format!("metric_{at}"),
+        help: "One of many".to_owned(),
+        unit: "GB/s".to_owned(),
+        is_counter: at.is_multiple_of(2),
+    };
+    // Noise, since what is regular would be packed to nothing.
+    let mut state = 1_u32;
+    let mut noise = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f64::from(state >> 8) / f64::from(1 << 24)
+    };
+    let mut profile = Profile {
+        file: "hour.parquet".to_owned(),
+        windows: (0..3600)
+            .map(|at| (f64::from(at), f64::from(at + 1)))
+            .collect(),
+        holders: (0..CONTAINERS).map(holder).collect(),
+        metrics: (0..METRICS).map(metric).collect(),
+        ..Profile::default()
+    };
+    for of in 0..CONTAINERS * METRICS {
+        profile.lines.push(Line {
+            holder: of / METRICS,
+            metric: of % METRICS,
+            of: String::new(),
+            values: (0..3600).map(|_| 100.0 * noise()).collect(),
+            intervals: Vec::new(),
+            reason: None,
+        });
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("hour.html");
+    let size = page_of(&profile, &page);
+    println!("{size} bytes for {} values", CONTAINERS * METRICS * 3600);
+    assert!(size < 20_000_000, "{size}");
+    if let Some(mut browser) = Browser::open(&page, 1280) {
+        let ready = browser.evaluate("document.body.dataset.ready");
+        println!(
+            "drawn after {ready} ms, {:.0} ms of CPU time",
+            browser.busy()
+        );
+        assert_eq!(browser.complaints(), Vec::<String>::new());
+    }
+}

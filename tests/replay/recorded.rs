@@ -1,0 +1,231 @@
+//! The same sessions as `pmuscope record` writes them: what is replayed agrees with what was shown,
+//! in every format, and what is damaged is refused by a sentence.
+
+use std::{fs, path::Path};
+
+use probe_user::{
+    catalogue::Catalogue,
+    plan::Plan,
+    recording::{About, ReadError, Recording, RecordingFile, Replay},
+    snapshot::Snapshot,
+};
+
+use super::*;
+
+/// Writes a fixture as a recording; the file is not ended where `cut`.
+pub(crate) fn record(name: &str, view: &View, path: &Path, cut: bool) {
+    write(name, view, path, cut, |_| {});
+}
+
+/// The same, with each snapshot changed before.
+#[cfg(feature = "report")]
+pub(crate) fn record_with(name: &str, view: &View, path: &Path, change: impl Fn(&mut Snapshot)) {
+    write(name, view, path, false, change);
+}
+
+fn write(name: &str, view: &View, path: &Path, cut: bool, change: impl Fn(&mut Snapshot)) {
+    let file = fixture(name);
+    let mut reader = Reader::new(BufReader::new(File::open(&file).unwrap()), name).unwrap();
+    let plan = reader.plan().clone();
+    let mut first: Snapshot = reader.next().unwrap().unwrap();
+    change(&mut first);
+    let about = About {
+        plan: &plan,
+        view,
+        more: vec![("host".to_owned(), "test".to_owned())],
+    };
+    let mut recording = RecordingFile::begin(path, about, &first).unwrap();
+    let mut stages = Stages::new(view.clone(), first);
+    for mut now in reader.map(Result::unwrap) {
+        change(&mut now);
+        let merged_idle = now.health.hook == Hook::CgroupSwitches;
+        stages.advance(&plan, now, merged_idle);
+        recording.add(stages.report(), stages.snapshot()).unwrap();
+        // As time would do it: windows of a test follow each other at once.
+        if cut {
+            recording.end_part().unwrap();
+        }
+    }
+    if !cut {
+        recording.finish().unwrap();
+    }
+}
+
+fn replayed(path: &Path) -> Vec<Report> {
+    let recording = Recording::open(path).unwrap();
+    assert_eq!(recording.about("host"), Some("test"));
+    let view = recording.view.clone();
+    let mut replay = Replay::begin(recording, view).unwrap();
+    let mut reports = Vec::new();
+    while let Some(report) = replay.advance().unwrap() {
+        reports.push(report.clone());
+    }
+    reports
+}
+
+/// In every format.
+fn texts(reports: &[Report]) -> Vec<String> {
+    let formats = Format::value_variants().iter();
+    let text = |format: &Format| {
+        let mut text = Vec::new();
+        let mut emitter = Emitter::new(&mut text, *format, true);
+        reports.iter().for_each(|it| emitter.write(it).unwrap());
+        String::from_utf8(text).unwrap()
+    };
+    formats.map(text).collect()
+}
+
+/// The golden files have the text of the same reports.
+#[test]
+fn what_is_replayed_agrees_with_what_was_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let accesses = View {
+        accesses: Some(Hottest { pages: 4, lines: 4 }),
+        ..View::default()
+    };
+    for (name, view) in [
+        ("grace", by(By::Container)),
+        ("vera", by(By::Cgroup)),
+        ("sapphire-rapids", by(By::Pod)),
+        ("turns", by(By::Process)),
+        ("spe", accesses),
+        ("hotplug", by(By::Cgroup)),
+    ] {
+        let path = directory.path().join(name);
+        record(name, &view, &path, false);
+        assert_eq!(
+            texts(&replayed(&path)),
+            texts(&reports(name, view)),
+            "{name}"
+        );
+        assert!(!path.with_extension("parts").exists());
+    }
+}
+
+/// Killed: the file is empty, and its parts have the windows, also by the directory's own name.
+#[test]
+fn a_recording_that_was_killed_has_its_whole_windows() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    record("grace", &by(By::Container), &path, true);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    let all = texts(&reports("grace", by(By::Container)));
+    assert_eq!(texts(&replayed(&path)), all);
+    let parts = directory.path().join("a.parquet.parts");
+    assert_eq!(texts(&replayed(&parts)), all);
+    // Parts that are being written are passed over.
+    fs::write(parts.join(".000099.open"), "PAR1").unwrap();
+    assert_eq!(texts(&replayed(&parts)), all);
+    // And what follows a part that is lost is still a recording.
+    let again = RecordingFile::begin(
+        &path,
+        About {
+            plan: &Plan::default(),
+            view: &View::default(),
+            more: Vec::new(),
+        },
+        &Snapshot::default(),
+    );
+    let again = again.err().unwrap().to_string();
+    assert!(again.contains("did not come to its end"), "{again}");
+}
+
+fn all_of(path: &Path) -> Result<usize, ReadError> {
+    let recording = Recording::open(path)?;
+    let view = recording.view.clone();
+    let mut replay = Replay::begin(recording, view)?;
+    let mut windows = 0;
+    while replay.advance()?.is_some() {
+        windows += 1;
+    }
+    Ok(windows)
+}
+
+#[test]
+fn what_is_foreign_cut_or_damaged_is_one_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    record("grace", &by(By::Container), &path, false);
+    let whole = fs::read(&path).unwrap();
+    let windows = all_of(&path).unwrap();
+    assert!(windows > 1);
+    let other = directory.path().join("b.parquet");
+    let said = |bytes: &[u8]| {
+        fs::write(&other, bytes).unwrap();
+        let said = all_of(&other).unwrap_err().to_string();
+        assert!(said.contains("b.parquet") && !said.contains('\n'), "{said}");
+        said
+    };
+    assert!(said(b"").contains("is no Parquet file, or has lost its end"));
+    assert!(said(b"name,value\n").contains("is no Parquet file"));
+    assert!(said(&whole[..whole.len() / 2]).contains("has lost its end"));
+    // The snapshots are compressed with a checksum each: one changed byte is found.
+    let gzip = [0x1f, 0x8b, 0x08];
+    let places: Vec<usize> = (0..whole.len() - 3)
+        .filter(|at| whole[*at..].starts_with(&gzip))
+        .collect();
+    assert!(places.len() > windows, "{places:?}");
+    let mut damaged = whole.clone();
+    damaged[places[1] + 40] ^= 0x10;
+    assert!(said(&damaged).contains("is damaged at snapshot 1"));
+    // Any other byte gives a sentence too, or does not matter; it never ends the process.
+    for at in (0..whole.len()).step_by(97) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0xff;
+        fs::write(&other, damaged).unwrap();
+        if let Err(error) = all_of(&other) {
+            assert!(!error.to_string().is_empty(), "{at}");
+        }
+    }
+    let missing = all_of(&directory.path().join("c")).unwrap_err().to_string();
+    assert!(missing.contains("No such file"), "{missing}");
+}
+
+/// The values of a metric in all windows.
+fn values(reports: &[Report], metric: &str) -> Vec<f64> {
+    let series = |report: &Report| {
+        let all = report.series.iter();
+        let of = all.filter(|series| report.metric(series).name == metric);
+        let values = of.filter_map(|series| Some(series.estimate()?.value));
+        values.collect::<Vec<_>>()
+    };
+    reports.iter().flat_map(series).collect()
+}
+
+/// A replay chooses metrics anew, as far as the counters hold what they need.
+#[test]
+fn other_metrics_of_what_was_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    record("turns", &by(By::Process), &path, false);
+    let shown = replayed(&path);
+    let catalogue = Catalogue::builtin().unwrap();
+    // Found by the events that it needs, though the recording was made without it.
+    let mut recording = Recording::open(&path).unwrap();
+    let machine = recording.plan.metrics.machine.unwrap();
+    let metrics = &mut recording.plan.metrics.list;
+    metrics.retain(|planned| planned.metric.name != "branch_miss_ratio");
+    let list = "branch_miss_ratio,cache_miss_ratio,ipc";
+    let selected = recording.plan.select_metrics(&catalogue, &machine, list);
+    selected.unwrap();
+    let reasons = recording.plan.metrics.list.iter();
+    let reasons: Vec<Option<&str>> = reasons
+        .map(|planned| planned.sources.as_ref().err().map(String::as_str))
+        .collect();
+    let [None, Some(reason), None] = reasons[..] else {
+        panic!("{reasons:?}");
+    };
+    assert!(reason.contains("-M cache_miss_ratio"), "{reason}");
+    let view = recording.view.clone();
+    let mut replay = Replay::begin(recording, view).unwrap();
+    let mut again = Vec::new();
+    while let Some(report) = replay.advance().unwrap() {
+        again.push(report.clone());
+    }
+    for metric in ["branch_miss_ratio", "ipc"] {
+        assert!(values(&shown, metric).len() > 1, "{metric}");
+        assert_eq!(values(&again, metric), values(&shown, metric), "{metric}");
+    }
+    assert!(!values(&shown, "memory_stall_share").is_empty());
+    assert!(values(&again, "memory_stall_share").is_empty());
+}
