@@ -4,10 +4,12 @@
 //! the maps as arrays of words and converts them by [`Plain`]. No I/O, no allocation, and no
 //! dependency but serde in user space, which records them in files (feature `serde`).
 #![no_std]
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "tags"), forbid(unsafe_code))]
+#![deny(unsafe_code)]
 
 mod clock;
 mod lifecycle;
+mod marker;
 mod process;
 mod state;
 mod tree;
@@ -15,10 +17,19 @@ mod usage;
 
 pub mod sample;
 pub mod spe;
+#[cfg(feature = "tags")]
+#[allow(
+    unsafe_code,
+    reason = "functions that no optimisation looks into are machine code"
+)]
+pub mod tags;
 pub mod words;
 
 pub use clock::Clock;
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
+pub use marker::{
+    MARKER_HEADER, MARKER_NAME, Marked, Marker, MarkerCpu, MarkerKind, UNREADABLE, What,
+};
 pub use process::{Process, Walk};
 pub use state::{CpuCounts, CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, SampledCost};
 pub use tree::Tree;

@@ -4,6 +4,9 @@
 //! Rows and addresses have a generation. User space begins a new one at each reading and frees the
 //! rows of the one before it at the next: by then nothing adds to them any more.
 
+mod data_source;
+
+pub use self::data_source::{DataSource, Said};
 use crate::{
     CgroupId,
     spe::{LATENCY_BUCKETS, LatencySum},
@@ -12,37 +15,6 @@ use crate::{
 
 /// Events that can be sampled at once.
 pub const SAMPLED_EVENTS: usize = 8;
-
-/// What a sample says of where its data came from: parts of the kernel's `perf_mem_data_src`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DataSource(pub u8);
-
-impl DataSource {
-    const SAID: u8 = 1 << 7;
-    const REMOTE: u8 = 1 << 6;
-
-    /// Of a word of the kernel: `mem_op` are its bits 0 to 4, `mem_lvl_num` 33 to 36, `mem_remote`
-    /// bit 37 (`linux/perf_event.h`). 0 where the word says nothing of an operation.
-    #[must_use]
-    #[inline(always)]
-    pub const fn of(word: u64) -> Self {
-        /// `PERF_MEM_OP_LOAD` and `PERF_MEM_OP_STORE`.
-        const OPERATIONS: u64 = 0b110;
-        if word & OPERATIONS == 0 {
-            return Self(0);
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "masked")]
-        let parts = ((word & OPERATIONS) << 3 | (word >> 33 & 0xf)) as u8;
-        let remote = if word >> 37 & 1 == 1 { Self::REMOTE } else { 0 };
-        Self(Self::SAID | remote | parts)
-    }
-
-    /// Whether the event says anything.
-    #[must_use]
-    pub const fn is_said(self) -> bool {
-        self.0 & Self::SAID != 0
-    }
-}
 
 words! {
     /// Key of a row. With the CPU in it no row is ever written by two CPUs, so plain adds are
@@ -76,6 +48,9 @@ words! {
         pub squares: u64,
         /// In units of 2^64.
         pub squares_high: u64,
+        /// Samples whose data source says that the address needed a page walk.
+        #[cfg_attr(feature = "serde", serde(default))]
+        pub walks: u64,
         /// Sum of the weights (latencies in cycles), where samples have one.
         pub weight: LatencySum,
         /// Samples by weight, in the buckets of [`crate::spe::SpeRow::bucket`]; one without a
@@ -132,8 +107,10 @@ words! {
         pub event: u8,
         /// 1: a data page.
         pub page: u8,
-        /// The last bits of the row's generation.
-        pub generation: u16,
+        /// CPU number: what a sample stands for differs from CPU to CPU.
+        pub cpu: u16,
+        /// See the module's description.
+        pub generation: u64,
     }
 }
 
@@ -147,13 +124,17 @@ impl AddressKey {
 }
 
 words! {
-    /// Value of the table of addresses; several CPUs add to it atomically.
+    /// Value of the table of addresses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct AddressRow {
         /// Samples.
         pub samples: u64,
         /// The sum of their periods.
         pub periods: u64,
+        /// Of a data page: samples with a weight.
+        pub timed: u64,
+        /// Sum of these weights.
+        pub cycles: u64,
         /// `CLOCK_MONOTONIC` nanoseconds of the first of them: the process may execute another
         /// program later.
         pub first: u64,
@@ -168,6 +149,10 @@ words! {
         pub samples: u64,
         /// The sum of their periods.
         pub periods: u64,
+        /// Samples of events of memory accesses that are no access, or took less time than asked
+        /// for: they are in no row.
+        #[cfg_attr(feature = "serde", serde(default))]
+        pub others: u64,
         /// Runs that measured their own duration: one in [`Self::MEASURE_EVERY`].
         pub measured: u64,
         /// Nanoseconds that these took.
@@ -206,21 +191,6 @@ impl SampleSetting {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The words are those that the kernel makes (`PERF_MEM_S`).
-    #[test]
-    fn a_data_source_keeps_operation_level_and_socket() {
-        let word = |op: u64, level: u64, remote: u64| op | level << 33 | remote << 37;
-        // PERF_MEM_NA: PERF_MEM_OP_NA is bit 0.
-        assert!(!DataSource::of(word(1, 0xf, 0)).is_said());
-        assert!(!DataSource::of(0).is_said());
-        // A load of level 2, one of memory of another socket, a store of level 1.
-        let load = DataSource::of(word(2, 2, 0));
-        let remote = DataSource::of(word(2, 0xd, 1));
-        let store = DataSource::of(word(4, 1, 0));
-        assert_eq!((load.0, remote.0, store.0), (0x92, 0xdd, 0xa1));
-        assert!(load.is_said() && remote.is_said() && store.is_said());
-    }
 
     #[test]
     fn squares_are_carried() {

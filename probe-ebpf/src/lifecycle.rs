@@ -63,7 +63,7 @@ pub(crate) fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
             (&raw const LIFECYCLE).cast_mut().cast(),
             record.cast(),
             size,
-            wake_up(size),
+            wake_up(&LIFECYCLE, WAKE_FROM, size),
         );
         if failed != 0
             && let Some(state) = state::this_cpu()
@@ -73,11 +73,12 @@ pub(crate) fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
     }
 }
 
-/// Whether a record of `size` bytes fills a batch, as a flag of `bpf_ringbuf_output`.
+/// Whether a record of `size` bytes fills a batch of `from` bytes, as a flag of
+/// `bpf_ringbuf_output`.
 #[inline(always)]
-fn wake_up(size: u64) -> u64 {
-    let waiting = LIFECYCLE.query(u64::from(BPF_RB_AVAIL_DATA));
-    u64::from(if waiting + size < WAKE_FROM {
+pub(crate) fn wake_up(ring: &RingBuf, from: u64, size: u64) -> u64 {
+    let waiting = ring.query(u64::from(BPF_RB_AVAIL_DATA));
+    u64::from(if waiting + size < from {
         BPF_RB_NO_WAKEUP
     } else {
         BPF_RB_FORCE_WAKEUP

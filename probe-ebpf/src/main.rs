@@ -17,6 +17,7 @@ mod counters;
 mod iterator;
 mod kernel;
 mod lifecycle;
+mod markers;
 mod owner;
 mod programs;
 mod sample;

@@ -40,11 +40,16 @@ offsets! {
     SAMPLE_DATA_SRC;
     /// Log2 of the size of a data page.
     SAMPLE_PAGE_SHIFT;
-    /// 1: the table of addresses is kept.
+    /// 1: the table of instructions is kept.
     SAMPLE_WITH_ADDRESSES;
-    /// Bit n: samples of event n may have a weight and a data source, and say whether they have an
-    /// address. Others have it in any case, or 0.
+    /// 1: the table of data pages is kept.
+    SAMPLE_WITH_PAGES;
+    /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED;
+    /// Bit n: samples of event n are memory accesses, or are left out.
+    SAMPLE_ACCESSES;
+    /// The least weight of an access.
+    SAMPLE_LEAST_WEIGHT;
 }
 
 /// Samples by owner. Not preallocated: only pairs that were sampled cost memory. User space sets
@@ -86,6 +91,7 @@ const WEIGHT_STRUCT: u64 = 1 << 24;
 struct Said {
     weight: u64,
     source: DataSource,
+    walked: bool,
     page: u64,
 }
 
@@ -108,15 +114,29 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     // SAFETY: fields of the context, which the kernel translates.
     let period = unsafe { (&raw const (*ctx).sample_period).read_volatile() };
     own.periods = own.periods.wrapping_add(period);
+    let said = said(ctx, event);
+    if SAMPLE_ACCESSES.load() >> (event & 63) & 1 == 1
+        && (!said.source.is_said() || said.weight < SAMPLE_LEAST_WEIGHT.load())
+    {
+        own.others += 1;
+    } else {
+        keep(own, ctx, event, &said, period);
+    }
+    if began != 0 {
+        own.measured += 1;
+        own.nanos += now() - began;
+    }
+}
+
+/// Adds a sample to its owner's row, and to where it was.
+#[inline(always)]
+fn keep(own: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32, said: &Said, period: u64) {
     let generation = SAMPLE_SETTINGS
         .get(SampleSetting::Generation as u32)
         .copied()
         .unwrap_or(0);
     let owner = owner();
-    let said = said(ctx, event);
-    if SAMPLE_WITH_ADDRESSES.load() == 1 {
-        places(own, ctx, (event, generation), owner, said.page, period);
-    }
+    places(own, ctx, (event, generation), owner, said, period);
     let key = SampleKey {
         cgroup: owner.cgroup,
         tgid: owner.tgid,
@@ -128,16 +148,13 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     // SAFETY: the key holds this CPU, or the row is this CPU's own.
     if let Some(row) = unsafe { row(own, &key).as_mut() } {
         row.add(period);
+        row.walks += u64::from(said.walked);
         if said.weight != 0 {
             let weight = SampleRow::clamped(said.weight);
             row.weight.add(weight);
             let count = &mut row.histogram[bucket(weight)];
             *count = count.wrapping_add(1);
         }
-    }
-    if began != 0 {
-        own.measured += 1;
-        own.nanos += now() - began;
     }
 }
 
@@ -167,13 +184,15 @@ fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
     let mut said = Said {
         weight: 0,
         source: DataSource(0),
+        walked: false,
         page: 0,
     };
-    if SAMPLE_WEIGHED.load() >> (event & 63) & 1 == 0 {
-        said.page = page(ctx);
-        return said;
-    }
+    let weighed = SAMPLE_WEIGHED.load() >> (event & 63) & 1 == 1;
     if SAMPLE_FLAGS.load() == u64::MAX || EVENT_DATA.load() == u64::MAX {
+        // Without flags all software events have an address, or 0.
+        if !weighed {
+            said.page = page(ctx);
+        }
         return said;
     }
     // The context is the kernel's own structure; its fields are read as memory.
@@ -183,8 +202,12 @@ fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
     let Some(flags) = read::<u64>(data + SAMPLE_FLAGS.load()) else {
         return said;
     };
+    // Linux 6.1 and 6.2 leave the address as it was on the stack where they have none.
     if flags & ADDR != 0 {
         said.page = page(ctx);
+    }
+    if !weighed {
+        return said;
     }
     if flags & (WEIGHT | WEIGHT_STRUCT) != 0 && SAMPLE_WEIGHT.load() != u64::MAX {
         let weight = read::<u64>(data + SAMPLE_WEIGHT.load()).unwrap_or(0);
@@ -196,7 +219,9 @@ fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
         };
     }
     if flags & DATA_SRC != 0 && SAMPLE_DATA_SRC.load() != u64::MAX {
-        said.source = DataSource::of(read::<u64>(data + SAMPLE_DATA_SRC.load()).unwrap_or(0));
+        let word = read::<u64>(data + SAMPLE_DATA_SRC.load()).unwrap_or(0);
+        said.source = DataSource::of(word);
+        said.walked = DataSource::walked(word);
     }
     said
 }
@@ -209,14 +234,14 @@ fn page(ctx: *mut bpf_perf_event_data) -> u64 {
     address >> (SAMPLE_PAGE_SHIFT.load() & 63)
 }
 
-/// Adds the sample to its instruction and to its data page.
+/// Adds the sample to its instruction and to its data page, as far as these are kept.
 #[inline(always)]
 fn places(
     own: &mut SampleCpu,
     ctx: *mut bpf_perf_event_data,
     (event, generation): (u32, u64),
     owner: Owner,
-    page: u64,
+    said: &Said,
     period: u64,
 ) {
     let process = Task::current().tgid();
@@ -230,13 +255,25 @@ fn places(
         },
         event: event as u8,
         page,
-        generation: generation as u16,
+        cpu: cpu() as u16,
+        generation,
     };
-    let address = instruction(ctx);
-    own.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key(address, 0), period));
-    if page != 0 {
-        let address = page << (SAMPLE_PAGE_SHIFT.load() & 63);
-        own.unpaged += u64::from(!add_to(&SAMPLE_PAGES, &key(address, 1), period));
+    let mut gained = AddressRow {
+        samples: 1,
+        periods: period,
+        ..AddressRow::ZERO
+    };
+    if SAMPLE_WITH_ADDRESSES.load() == 1 {
+        let address = instruction(ctx);
+        own.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key(address, 0), &mut gained));
+    }
+    if SAMPLE_WITH_PAGES.load() == 1 && said.page != 0 {
+        let address = said.page << (SAMPLE_PAGE_SHIFT.load() & 63);
+        if said.weight != 0 {
+            gained.timed = 1;
+            gained.cycles = u64::from(SampleRow::clamped(said.weight));
+        }
+        own.unpaged += u64::from(!add_to(&SAMPLE_PAGES, &key(address, 1), &mut gained));
     }
 }
 
@@ -254,28 +291,36 @@ fn instruction(ctx: *mut bpf_perf_event_data) -> u64 {
 
 /// Adds a sample to its address. False where the table takes no row for it.
 #[inline(always)]
-fn add_to(table: &HashMap<AddressKey, AddressRow>, key: &AddressKey, period: u64) -> bool {
-    if add_known(table, key, period) {
+fn add_to(
+    table: &HashMap<AddressKey, AddressRow>,
+    key: &AddressKey,
+    gained: &mut AddressRow,
+) -> bool {
+    if add_known(table, key, gained) {
         return true;
     }
-    let first = AddressRow {
-        samples: 1,
-        periods: period,
-        first: now(),
-    };
-    // Another CPU may add the same address meanwhile.
-    table.insert(key, first, u64::from(BPF_NOEXIST)).is_ok() || add_known(table, key, period)
+    gained.first = now();
+    // Another sample of this CPU may have added it meanwhile, where these programs nest.
+    table.insert(key, &*gained, u64::from(BPF_NOEXIST)).is_ok() || add_known(table, key, gained)
 }
 
 #[inline(always)]
-fn add_known(table: &HashMap<AddressKey, AddressRow>, key: &AddressKey, period: u64) -> bool {
+fn add_known(
+    table: &HashMap<AddressKey, AddressRow>,
+    key: &AddressKey,
+    gained: &AddressRow,
+) -> bool {
     let Some(row) = table.get_ptr_mut(key) else {
         return false;
     };
     // SAFETY: words of a map value that all CPUs only add to.
     unsafe {
-        add_shared(&raw mut (*row).samples, 1);
-        add_shared(&raw mut (*row).periods, period);
+        add_shared(&raw mut (*row).samples, gained.samples);
+        add_shared(&raw mut (*row).periods, gained.periods);
+        if gained.timed != 0 {
+            add_shared(&raw mut (*row).timed, gained.timed);
+            add_shared(&raw mut (*row).cycles, gained.cycles);
+        }
     }
     true
 }

@@ -16,7 +16,7 @@
 //! [`symbols`] names the addresses of samples. [`state`] remembers totals over restarts. [`record`]
 //! is apart from these: it keeps whole SPE samples in files. [`formula`] computes metrics,
 //! [`import`] does so for counts taken elsewhere. [`doctor`] says whether this machine can count,
-//! and [`list`] what it can count.
+//! [`list`] what it can count, and [`roofline`] what its cores and memory can do.
 //!
 //! docs/architecture.md has the picture, and which module may import which: `cargo xtask check`
 //! enforces it.
@@ -37,6 +37,7 @@ pub mod names;
 pub mod pipeline;
 pub mod plan;
 pub mod record;
+pub mod roofline;
 pub mod session;
 pub mod snapshot;
 pub mod state;

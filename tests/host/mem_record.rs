@@ -57,11 +57,23 @@ fn a_machine_without_spe_says_so() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    for words in [
-        ["record", "--", "touch", "ran"],
-        ["calibrate", "--", "touch", "ran"],
-    ] {
-        let (said, code) = refused(directory.path(), &words);
+    let cases: [&[&str]; 4] = [
+        &["record", "--", "touch", "ran"],
+        &["record", "--regions", "--", "touch", "ran"],
+        &[
+            "record",
+            "--regions=touch",
+            "--regions",
+            "--format",
+            "json",
+            "--",
+            "touch",
+            "ran",
+        ],
+        &["calibrate", "--", "touch", "ran"],
+    ];
+    for words in cases {
+        let (said, code) = refused(directory.path(), words);
         assert_eq!(code, Some(1));
         assert_eq!(
             said,
@@ -110,6 +122,8 @@ mod killed {
             tid: Some(7),
             who: None,
             origin: None,
+            region: None,
+            phase: None,
             record: record.unwrap().unwrap(),
         }
     }

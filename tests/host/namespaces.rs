@@ -114,6 +114,28 @@ fn names_are_of_the_right_processes_in_a_pid_namespace() {
     );
 }
 
+/// The kernel's programs have the host's numbers of processes, and procfs has others.
+#[test]
+fn functions_have_no_names_of_other_processes_in_a_pid_namespace() {
+    let Some(_machine) = machine() else { return };
+    let script = r#"
+        "$load" burn 0 60000 </dev/null &
+        "$stat" hot -e cpu-clock:u --format json -- sleep 0.5
+        # The end of this shell, the first of its namespace, ends the load.
+    "#;
+    let Some((out, log)) = unshared(PID_NAMESPACE, &load_binary(), script) else {
+        return;
+    };
+    assert_eq!(log.matches("--pid=host").count(), 1, "{log}");
+    let window: Value = serde_json::from_str(out.lines().next_back().unwrap()).unwrap();
+    let rows = window["hot"].as_array().unwrap();
+    let function = |row: &Value| row["function"].as_str().unwrap_or_default().to_owned();
+    let of_process = |row: &&Value| function(row).contains(" of process ");
+    assert!(rows.iter().any(|row| of_process(&row)), "{rows:?}");
+    let other = rows.iter().find(|row| !of_process(row));
+    assert!(other.is_none(), "{other:?}");
+}
+
 /// Set in the process that a test runs of itself inside a namespace.
 const INSIDE: &str = "PMUSCOPE_TEST_INSIDE";
 

@@ -2,14 +2,14 @@
 
 use std::{
     fs,
-    path::Path,
     process::{Command, Stdio},
     time::SystemTime,
 };
 
-use serde_json::json;
-
-use crate::support::{Counting, Load, TestCgroup, assert_within, machine, pmuscope};
+use crate::{
+    runc::{Container, busybox},
+    support::{Counting, Load, TestCgroup, assert_within, machine, pmuscope},
+};
 
 pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program)
@@ -167,72 +167,32 @@ fn a_runc_container_shows_as_its_id() {
     let Some(_machine) = machine().filter(|_| has("runc")) else {
         return;
     };
-    let Some(busybox) = ["/bin/busybox", "/usr/bin/busybox"]
-        .into_iter()
-        .find(|path| Path::new(path).exists())
-    else {
-        println!("skipped: busybox-static is not installed");
+    let Some(busybox) = busybox() else {
         return;
     };
-    let bundle = tempfile::tempdir().unwrap();
-    let root = bundle.path().join("rootfs");
-    fs::create_dir_all(root.join("bin")).unwrap();
-    fs::create_dir_all(root.join("proc")).unwrap();
-    fs::copy(busybox, root.join("bin/busybox")).unwrap();
-    let id = format!("{:064x}", u128::from(std::process::id()) << 64 | 0xabc);
-    let spec = json!({
-        "ociVersion": "1.0.2",
-        "root": {"path": "rootfs", "readonly": true},
-        "process": {
-            "cwd": "/",
-            "user": {"uid": 0, "gid": 0},
-            // Some work, so that there is something to count.
-            "args": ["/bin/busybox", "sh", "-c", "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done"],
-        },
-        "linux": {
-            "cgroupsPath": format!("/pmuscope-test-runc/{id}"),
-            "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}],
-        },
-        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
-    });
-    fs::write(bundle.path().join("config.json"), spec.to_string()).unwrap();
-
-    let counting_began = Counting::start("task-clock");
-    let mut counting = counting_began;
-    let status = Command::new("runc")
-        .args([
-            "--root",
-            bundle.path().join("state").to_str().unwrap(),
-            "run",
-            "--bundle",
-        ])
-        .arg(bundle.path())
-        .arg(&id)
-        .stdin(Stdio::null())
-        .status()
-        .unwrap();
+    let container = Container::new(0xabc, &busybox, &[]);
+    // Some work, so that there is something to count.
+    let spin = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
+    let mut run = container.run(&["/bin/busybox", "sh", "-c", spin]);
+    let mut counting = Counting::start("task-clock");
+    let status = run.stdin(Stdio::null()).status().unwrap();
     assert!(status.success());
     let window = counting.window();
     let view = probe_user::join::View::default();
     let joined = view.join(counting.session.plan(), &window, None);
-    let container = probe_user::join::Entity::Container {
-        id: id.as_str().into(),
+    let entity = probe_user::join::Entity::Container {
+        id: container.id.as_str().into(),
         pod: None,
     };
     let usage = joined
-        .of(&container)
-        .unwrap_or_else(|| panic!("no container {id} among {:?}", joined.rows));
+        .of(&entity)
+        .unwrap_or_else(|| panic!("no {entity:?} among {:?}", joined.rows));
     let usage = &usage.delta;
     assert!(
         usage[0]
             .as_ref()
             .is_some_and(|row| row.counts[0] > 1_000_000),
         "{usage:?}"
-    );
-    let _ = fs::remove_dir(
-        crate::support::hierarchy()
-            .directory("/pmuscope-test-runc")
-            .unwrap(),
     );
 }
 

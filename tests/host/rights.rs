@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     nobody::{Programs, become_nobody},
-    support::machine,
+    support::{TestCgroup, machine},
 };
 
 /// linux/capability.h
@@ -15,7 +15,7 @@ const CAP_PERFMON: libc::c_ulong = 38;
 const CAP_BPF: libc::c_ulong = 39;
 
 /// Becomes nobody, keeping two capabilities over the exec.
-fn drop_rights() -> io::Result<()> {
+pub(crate) fn drop_rights() -> io::Result<()> {
     let kept = CapabilitySet::BPF | CapabilitySet::PERFMON;
     set_keep_capabilities(true)?;
     become_nobody()?;
@@ -78,4 +78,43 @@ fn two_capabilities_suffice() {
     // Ten children of 10 ms each, which only following finds, and what starting them costs.
     assert!((100_000_000..1_000_000_000).contains(&counted), "{counted}");
     assert!(rows.iter().any(|row| row["kind"] == "system"));
+}
+
+#[test]
+fn what_hot_may_not_read_is_said_once_and_counted() {
+    let Some(_machine) = machine() else { return };
+    // Of another user, and from before pmuscope begins.
+    let cgroup = TestCgroup::new("of_root");
+    let mut other = cgroup.load("burn 0 60000");
+    other.go();
+    let programs = Programs::new();
+    let mut command = programs.pmuscope();
+    command
+        .args([
+            "hot",
+            "-e",
+            "cpu-clock:u",
+            "--self",
+            "--format",
+            "json",
+            "--",
+            "sleep",
+            "1",
+        ])
+        .stdin(Stdio::null());
+    // SAFETY: between fork and exec it makes system calls only.
+    unsafe {
+        command.pre_exec(drop_rights);
+    }
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{log}");
+    assert_eq!(log.matches("CAP_SYS_PTRACE").count(), 1, "{log}");
+    let window: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let refused = &window["self"]["functions_refused"];
+    assert!(
+        refused.as_u64().is_some_and(|refused| refused > 0),
+        "{}",
+        window["self"]
+    );
 }

@@ -3,7 +3,9 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use probe_common::CgroupId;
@@ -12,16 +14,13 @@ use probe_user::{
     event::sampling::sampled,
     machine::Pmus,
     session::SamplingConfig,
-    snapshot::{OVERFLOW, SampledHealth, Snapshot},
+    snapshot::{OVERFLOW, SampledAddress, SampledHealth, Snapshot},
     window::{Owner, SampledWindow},
 };
-use serde_json::Value;
 
 use crate::{
     peers::has,
-    support::{
-        Counting, Load, TestCgroup, load_binary, machine, online_cpus, pmuscope, this_machine,
-    },
+    support::{Counting, Load, TestCgroup, machine, online_cpus, this_machine},
 };
 
 fn config(events: &str) -> SamplingConfig {
@@ -29,10 +28,9 @@ fn config(events: &str) -> SamplingConfig {
     let pmus: &Pmus = machine.pmus().unwrap();
     SamplingConfig {
         events: sampled(events, pmus, None).unwrap(),
-        budget: None,
         addresses: true,
-        max_addresses: None,
-        max_rows: None,
+        pages: true,
+        ..SamplingConfig::default()
     }
 }
 
@@ -62,6 +60,7 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
     let cgroups = [TestCgroup::new("two"), TestCgroup::new("one")];
     let sampling = SamplingConfig {
         addresses: false,
+        pages: false,
         ..config("cpu-clock/period=100000/")
     };
     let mut counting = counting("cpu-clock", sampling);
@@ -88,6 +87,40 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
     // 30,000 samples: the ratio is known to 2%, and the loads burn a little beside their time.
     let ratio = ratios[0] / ratios[1];
     assert!((1.8..2.2).contains(&ratio), "{ratio}");
+}
+
+/// The kernel counts a clock at all levels, whatever its samples leave out.
+#[test]
+fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
+    let Some(_machine) = machine() else {
+        return;
+    };
+    let cgroup = TestCgroup::new("levels");
+    let sampling = SamplingConfig {
+        addresses: false,
+        ..config("cpu-clock/period=200000/u,task-clock/period=200000/k")
+    };
+    let mut counting = counting("cpu-clock", sampling);
+    cgroup.load("burn 0 500").finish();
+    let window = counting.window();
+    let sampled = window.sampled.as_ref().unwrap();
+    let stand_for = |event: u8| -> f64 {
+        let all = sampled.usage.values();
+        let all = all.flat_map(|usage| usage.range((event, 0)..=(event, u8::MAX)));
+        all.map(|(_, counts)| counts.counts.operations).sum()
+    };
+    let [user, kernel] = [0, 1].map(stand_for);
+    let time = window.length.as_nanos() as f64 * online_cpus().len() as f64;
+    println!("user {user}, kernel {kernel} of {time} ns");
+    // The load is in user mode, and no moment is both. Samples are late by some microseconds.
+    assert!(user > 3e8 && user + kernel < 1.05 * time);
+    let (samples, _) = of_cgroup(sampled, cgroup.id);
+    let of_load = sampled.usage[&Owner {
+        cgroup: cgroup.id,
+        tgid: 0,
+    }][&(0, 0)];
+    assert_eq!(of_load.counts.operations, 200_000.0 * samples as f64);
+    assert!(sampled.missed.iter().all(|(missed, _)| *missed == 0));
 }
 
 /// Naming what was sampled takes its time within a pull: counts are those of the moment before it.
@@ -127,6 +160,7 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
         config.by_process = true.into();
         config.sampling = Some(SamplingConfig {
             addresses: false,
+            pages: false,
             ..self::config("page-faults/period=1/")
         });
     });
@@ -219,69 +253,54 @@ fn what_finds_no_room_is_counted() {
     assert!(health.sum.unpaged > 1000, "{health:?}");
 }
 
-/// One line of JSON of a run of `hot` beside a load.
-fn hot(arguments: &[&str]) -> Value {
-    let output = pmuscope()
-        .args(["hot", "--format", "json", "--runtime-endpoint", "off"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    serde_json::from_slice(&output.stdout).unwrap()
+/// A program whose function has this name and takes its time, and that executes its argument then.
+/// All such programs have their function at one address.
+fn program(directory: &Path, function: &str) -> PathBuf {
+    let source = directory.join(format!("{function}.c"));
+    let text = "#include <unistd.h>\n\
+                __attribute__((noinline)) void FUNCTION(void)\n\
+                { for (volatile long i = 0; i < 4000000000; i++); }\n\
+                int main(int n, char **all)\n\
+                { FUNCTION(); return n > 1 ? execv(all[1], all + 1) : 0; }\n";
+    std::fs::write(&source, text.replace("FUNCTION", function)).unwrap();
+    let program = directory.join(function);
+    let compiler = Command::new("cc")
+        .args(["-O1", "-no-pie", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(compiler.unwrap().success());
+    program
 }
 
 #[test]
-fn a_hot_function_has_its_name() {
+fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
     let Some(_machine) = machine() else {
         return;
     };
-    let load = load_binary();
-    let command = [
-        "-e",
-        "cpu-clock:u",
-        "--",
-        load.to_str().unwrap(),
-        "burn",
-        "0",
-        "1000",
-    ];
-    let report = hot(&command);
-    let of_command = |row: &&Value| row["owner"]["kind"] == "command";
-    let rows = report["hot"].as_array().unwrap();
-    let first = rows.iter().find(of_command).unwrap();
-    assert!(
-        first["function"].as_str().unwrap().contains("spin"),
-        "{first}"
-    );
-    let module = first["module"].as_str().unwrap();
-    assert_eq!(module, load.canonicalize().unwrap().to_str().unwrap());
-    let share = &first["share"];
-    let [low, value, high] = ["low", "value", "high"].map(|end| share[end].as_f64().unwrap());
-    assert!(low < value && value <= high && value > 0.5, "{share}");
-}
-
-#[test]
-fn what_cannot_be_sampled_is_told_before_anything_is_loaded() {
-    for (event, expected) in [
-        (
-            "cpu-clock/period=5/",
-            "below the 10000 ns that the kernel allows at least",
-        ),
-        ("duration_time", "it is no counter"),
-        (
-            "page-faults/freq=1000000000/",
-            "kernel.perf_event_max_sample_rate allows",
-        ),
-    ] {
-        let output = pmuscope().args(["hot", "-e", event]).output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success() && error.contains(expected),
-            "{error}"
-        );
-        assert_eq!(error.lines().count(), 1, "{error}");
+    let directory = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| program(directory.path(), name));
+    let mut counting = counting("task-clock", config("cpu-clock/period=100000/u"));
+    let mut child = Command::new(first).arg(second).spawn().unwrap();
+    let pid = child.id();
+    let samples = |window: &SampledWindow, function: &str| -> u64 {
+        let named = |key: &SampledAddress| {
+            let place = window.places.get(&key.place());
+            place.is_some_and(|place| place.function.as_deref() == Some(function))
+        };
+        let all = window.addresses.iter();
+        let all = all.filter(|(key, _)| key.tgid == pid && !key.page && named(key));
+        all.map(|(_, counts)| counts.samples).sum()
+    };
+    // Samples at one address between two readings have the name of what was there first.
+    while child.try_wait().unwrap().is_none() {
+        counting.session.pull().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
     }
+    let window = counting.window().sampled.unwrap();
+    let [first, second] = ["first", "second"].map(|name| samples(&window, name));
+    println!("{first} and {second} samples");
+    assert!(first > 1000 && second > 1000, "{first} {second}");
+    assert!(first < 3 * second && second < 3 * first, "{first} {second}");
 }
 
 /// How often it is tried: two 95% intervals of the same share miss each other in 0.6% of cases,

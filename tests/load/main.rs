@@ -26,9 +26,10 @@ use rustix::{
 };
 
 mod churn;
+mod marks;
 mod tenants;
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | wakes CPU MS CGROUP | churn DIRECTORY CPU COUNT US | stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE";
+const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -128,6 +129,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
         Some("count") => spin(number(1)?),
+        Some("mark") => marks::mark(&words[1..])?,
         Some("pong") => {
             let (mut from, mut to) = (io::stdin(), io::stdout());
             let mut byte = [0];

@@ -117,10 +117,7 @@ fn a_container_has_a_sample_for_each_period() {
     let this = this_machine();
     let sampling = SamplingConfig {
         events: sampled(&events, this.pmus().unwrap(), None).unwrap(),
-        budget: None,
-        addresses: false,
-        max_addresses: None,
-        max_rows: None,
+        ..SamplingConfig::default()
     };
     let cgroup = TestCgroup::new("samples");
     let counted = format!("{pmu}/inst_retired,name=user/u");

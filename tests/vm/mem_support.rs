@@ -96,6 +96,8 @@ impl Rows {
             "op",
             "total_latency",
             "data_source",
+            "region",
+            "phase",
         ];
         let fields = metadata.schema().get_fields().iter();
         let fields = fields

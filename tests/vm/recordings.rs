@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
+use base64::Engine as _;
 use probe_user::{
     catalogue::{Catalogue, Chip, DeviceSpec, FoundBy, Hardware, Settings},
     devices::{Complex, ComplexKind, Device, Devices, PciePmu, Port},
@@ -20,7 +21,8 @@ use probe_user::{
 use crate::{
     guest::value,
     hotplug::set_online,
-    spe_support,
+    mem_support::arm,
+    regions, spe_support,
     support::{Counting, Load, TestCgroup, machine, online, this_machine},
     testpmu::TestPmu,
 };
@@ -276,4 +278,17 @@ fn hotplug() {
     all.push(counting.session.pull().unwrap());
     drop(counting);
     record("hotplug", &plan, &all);
+}
+
+/// Samples of a program with tags and phases, for the picture of docs/regions.md.
+#[test]
+fn stream() {
+    let Some(_machine) = arm() else { return };
+    let bytes = regions::recorded_stream();
+    if !value("RECORD").is_empty() {
+        for piece in bytes.chunks(3 << 10) {
+            let text = base64::engine::general_purpose::STANDARD.encode(piece);
+            println!("recording stream {}", serde_json::json!({"base64": text}));
+        }
+    }
 }

@@ -5,12 +5,13 @@ use anyhow::{Result, ensure};
 use crate::{setup, sh};
 
 /// Each benchmark and the package it belongs to.
-const BENCHES: [(&str, &str); 6] = [
+const BENCHES: [(&str, &str); 7] = [
     ("switch", "probe-user"),
     ("rotate", "probe-user"),
     ("window", "probe-user"),
     ("derive", "probe-user"),
     ("mem_record", "probe-user"),
+    ("marker", "probe-user"),
     ("spe", "probe-common"),
 ];
 
@@ -18,7 +19,7 @@ const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, rotate, window, derive, `mem_record`, spe); all without
+    /// One benchmark by name (switch, rotate, window, derive, `mem_record`, marker, spe); all without
     name: Option<String>,
 }
 

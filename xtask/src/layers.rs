@@ -37,6 +37,7 @@ const ORDER: &[&str] = &[
     "record",
     "import",
     "list",
+    "roofline",
     "agent",
     "doctor",
 ];

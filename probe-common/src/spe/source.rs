@@ -32,9 +32,34 @@ pub enum Source {
     RemoteDram,
     /// Uncached memory or a device.
     Device,
+    /// A line that an earlier miss of the core was fetching already: Intel's fill buffers, AMD's
+    /// miss address buffers.
+    FillBuffer,
+    /// Memory behind CXL.
+    Cxl,
+    /// Persistent memory.
+    Pmem,
 }
 
 impl Source {
+    /// All of them, in their order.
+    pub const ALL: [Self; 14] = [
+        Self::L1d,
+        Self::L2,
+        Self::L3,
+        Self::PeerCore,
+        Self::LocalCluster,
+        Self::PeerCluster,
+        Self::SystemCache,
+        Self::Remote,
+        Self::Dram,
+        Self::RemoteDram,
+        Self::Device,
+        Self::FillBuffer,
+        Self::Cxl,
+        Self::Pmem,
+    ];
+
     /// Whether it is another core's, another cluster's or another socket's cache.
     const fn is_peer(self) -> bool {
         matches!(
@@ -58,6 +83,9 @@ impl Source {
             Self::Dram => "dram",
             Self::RemoteDram => "remote_dram",
             Self::Device => "device",
+            Self::FillBuffer => "fill_buffer",
+            Self::Cxl => "cxl",
+            Self::Pmem => "pmem",
         }
     }
 }

@@ -258,6 +258,8 @@ fn sampling(count: &Count, machine: &Machine) -> Result<Option<SamplingConfig>, 
         events,
         budget: Some(count.sample_budget),
         addresses: false,
+        pages: false,
+        least_weight: 0,
         max_addresses: None,
         max_rows: Some(memory::event_rows(possible(machine)?)),
     }))

@@ -4,7 +4,7 @@ use std::{fmt, sync::LazyLock};
 
 use serde::{Deserialize, Serialize, de, ser};
 
-use super::{files, model::Of};
+use super::{files, model::Of, tlb::TlbSpec};
 
 /// A platform, which says what families of the catalogue hold: an index into the list of platforms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +55,8 @@ pub struct PlatformSpec {
     pub weights: Option<Vec<WeightSpec>>,
     /// The platform whose weights hold here too.
     pub weights_of: Option<String>,
+    /// The data TLB of its cores, where a document can be cited.
+    pub tlb: Option<TlbSpec>,
     /// What the agent counts here unless it is told; none: what the PMU counts at one time.
     #[serde(default)]
     pub agent: Vec<ProfileSpec>,

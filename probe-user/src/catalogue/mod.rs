@@ -34,6 +34,7 @@ mod select;
 mod template;
 #[cfg(test)]
 mod tests;
+mod tlb;
 mod told;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -53,6 +54,7 @@ pub use self::{
     narrowed::Narrowed,
     pci::{Accelerator, DeviceSpec, DiePart, FoundBy, StackSpec},
     template::{Instance, Pattern},
+    tlb::{TlbEntries, TlbSpec, walk_trips},
 };
 
 /// All metrics: the documented ones, and the user's.

@@ -7,30 +7,38 @@ use probe_common::spe::{Class, LATENCY_BUCKETS};
 
 use super::{
     Attributes, Counter, Counting, Estimate, Histogram, Kind, Method, Metric, Reason, Report,
-    Value, latency,
+    Series, Value, latency,
     spe::{self, REMOTE, of_samples},
     statistics::{self, Interval},
 };
 use crate::{
     formula::NoValue,
     snapshot::SpeCounts,
-    window::{Gained, Served, SpeUsage},
+    window::{Gained, Sampler, Served, SpeUsage, float},
 };
 
+/// The metric in place of the number of operations.
+const SAMPLES: &str = "spe_samples";
+
 /// The metrics of sampled accesses: their indices in a report.
-pub(super) struct Accesses {
+pub(super) struct Accesses<'a> {
+    /// None where nothing was sampled.
+    sampler: Option<&'a Sampler>,
     operations: u32,
+    /// In place of operations, where their number is not known.
+    samples: Option<u32>,
     latency: [u32; 4],
-    issue: u32,
-    translation: u32,
+    /// Latencies to issue and of translation, which only SPE tells.
+    parts: Option<[u32; 2]>,
     walks: u32,
     remote: u32,
     share: u32,
     histogram: u32,
 }
 
-impl Accesses {
-    pub(super) fn new(report: &mut Report) -> Self {
+impl<'a> Accesses<'a> {
+    pub(super) fn new(report: &mut Report, sampler: Option<&'a Sampler>) -> Self {
+        let by_events = matches!(sampler, Some(Sampler::Events { .. }));
         let mut metric = |name: &str, unit: &str, kind, help: &str| {
             report.add_metric(Metric {
                 name: name.to_owned(),
@@ -38,19 +46,34 @@ impl Accesses {
                 unit: unit.to_owned(),
                 kind,
                 counting: match kind {
-                    Kind::Counter => Counting::Samples,
+                    Kind::Counter if name != SAMPLES => Counting::Samples,
                     _ => Counting::All,
                 },
             })
         };
         let cycles = "cycles";
+        let parts = [
+            (
+                "spe_issue_latency_mean_cycles",
+                "Mean cycles from dispatch to issue",
+            ),
+            (
+                "spe_translation_latency_mean_cycles",
+                "Mean cycles of address translation",
+            ),
+        ];
         Self {
+            sampler,
             operations: metric(
                 "spe_operations",
                 "",
                 Kind::Counter,
                 "Operations that the samples stand for",
             ),
+            samples: by_events.then(|| {
+                let help = "Samples of operations whose number is not known";
+                metric(SAMPLES, "", Kind::Counter, help)
+            }),
             latency: [
                 (
                     "spe_latency_mean_cycles",
@@ -70,18 +93,8 @@ impl Accesses {
                 ),
             ]
             .map(|(name, help)| metric(name, cycles, Kind::Gauge, help)),
-            issue: metric(
-                "spe_issue_latency_mean_cycles",
-                cycles,
-                Kind::Gauge,
-                "Mean cycles from dispatch to issue",
-            ),
-            translation: metric(
-                "spe_translation_latency_mean_cycles",
-                cycles,
-                Kind::Gauge,
-                "Mean cycles of address translation",
-            ),
+            parts: (!by_events)
+                .then(|| parts.map(|(name, help)| metric(name, cycles, Kind::Gauge, help))),
             walks: metric(
                 "spe_tlb_walk_share",
                 "1",
@@ -140,10 +153,14 @@ impl Accesses {
             let mean = latency::mean(&deltas().collect::<Vec<_>>(), &everyone);
             let mut add = Adding::new(report, subject, class, None);
             self.add_counts(&mut add, &all, &total, mean, row.since);
-            add.estimate(self.issue, spe::other_latency(all.issue, &all));
+            if let Some([issue, _]) = self.parts {
+                add.estimate(issue, spe::other_latency(all.issue, &all));
+            }
             if matches!(class, Class::Load | Class::Store) {
-                let translation = spe::other_latency(all.translation, &all);
-                add.estimate(self.translation, translation);
+                if let Some([_, translation]) = self.parts {
+                    let latency = spe::other_latency(all.translation, &all);
+                    add.estimate(translation, latency);
+                }
                 add.gauge(self.walks, spe::walks(&all));
             }
             let remote = spe::sum(deltas(), spe::by(REMOTE));
@@ -169,15 +186,27 @@ impl Accesses {
         mean: Option<Interval>,
         since: Duration,
     ) {
-        let value = Value::Counter(counter(delta, add.report.start));
-        add.push(self.operations, Ok(value), Some(counter(total, since)));
+        let counts = self.sampler.is_none_or(|it| it.counts(add.class));
+        if counts {
+            let value = Value::Counter(counter(delta, add.report.start));
+            add.push(self.operations, Ok(value), Some(counter(total, since)));
+        } else {
+            let why = Reason::NoValue(NoValue::ChosenByCore);
+            add.push(self.operations, Err(why), None);
+            if let Some(samples) = self.samples {
+                let value = Value::Counter(taken(delta, add.report.start));
+                add.push(samples, Ok(value), Some(taken(total, since)));
+            }
+        }
         let quantile = |q| spe::quantile(delta, q);
         let latency = [mean, quantile(0.5), quantile(0.9), quantile(0.99)];
         for (metric, value) in self.latency.into_iter().zip(latency) {
             add.gauge(metric, value);
         }
-        let histogram = Value::Histogram(Box::new(histogram(total, since)));
-        add.push(self.histogram, Ok(histogram), None);
+        if counts {
+            let histogram = Value::Histogram(Box::new(histogram(total, since)));
+            add.push(self.histogram, Ok(histogram), None);
+        }
     }
 }
 
@@ -185,6 +214,7 @@ impl Accesses {
 struct Adding<'a> {
     report: &'a mut Report,
     subject: u32,
+    class: Class,
     attributes: u32,
 }
 
@@ -199,6 +229,7 @@ impl<'a> Adding<'a> {
         Self {
             report,
             subject,
+            class: operation,
             attributes,
         }
     }
@@ -230,6 +261,16 @@ fn counter(counts: &SpeCounts, start: Duration) -> Counter {
     }
 }
 
+/// The number of samples.
+fn taken(counts: &SpeCounts, start: Duration) -> Counter {
+    Counter {
+        start,
+        raw: counts.samples,
+        estimate: Estimate::exact(float(counts.samples)),
+        time: None,
+    }
+}
+
 /// The total latencies of the operations that samples stand for.
 #[expect(
     clippy::cast_possible_truncation,
@@ -246,6 +287,13 @@ fn histogram(counts: &SpeCounts, start: Duration) -> Histogram {
     }
 }
 
+/// The counter of the samples of one kind of access, which has these series: that of operations,
+/// or of samples where the number of operations is not known.
+#[must_use]
+pub fn samples_of(series: &[Series]) -> Option<&Counter> {
+    series.iter().find_map(Series::counter)
+}
+
 /// The place as a metric label.
 #[must_use]
 pub fn served_name(served: Served) -> String {
@@ -257,77 +305,4 @@ pub fn served_name(served: Served) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use probe_common::spe::{Source, SpeRow};
-
-    use super::*;
-    use crate::derive::Subject;
-
-    fn counts(samples: u32, cycles: u16, walks: u32) -> SpeCounts {
-        let mut counts = SpeCounts::default();
-        let weight = 1000.0;
-        let latency = f64::from(cycles) * weight;
-        counts.samples = u64::from(samples);
-        counts.walks = f64::from(walks) * weight;
-        counts.cycles = latency * f64::from(samples);
-        counts.squares = f64::from(cycles) * latency * f64::from(samples);
-        counts.histogram[SpeRow::bucket(cycles)] = weight * f64::from(samples);
-        counts.operations = weight * f64::from(samples);
-        counts.variance = 1e6 * f64::from(samples);
-        counts
-    }
-
-    fn usage() -> SpeUsage {
-        [
-            ((Class::Load, Served::By(Source::L1d)), counts(900, 4, 0)),
-            (
-                (Class::Load, Served::By(Source::Remote)),
-                counts(100, 600, 50),
-            ),
-            ((Class::Store, Served::NotSaid), counts(20, 8, 2)),
-        ]
-        .into()
-    }
-
-    #[test]
-    fn loads_and_stores_are_estimated_apart() {
-        let mut report = Report::default();
-        report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        let accesses = Accesses::new(&mut report);
-        let subject = report.subject(Subject::Machine);
-        let row = Gained::first(usage(), Duration::from_secs(3));
-        accesses.add_row(&mut report, subject, &row, &usage());
-        let value = |metric: &str, operation, source| {
-            let mut series = report.of(&Subject::Machine, metric);
-            let found = series.find(|series| {
-                let attributes = report.attributes(series);
-                (attributes.operation, attributes.source) == (Some(operation), source)
-            });
-            found.cloned()
-        };
-        let number = |metric, source| {
-            let series = value(metric, Class::Load, source).unwrap();
-            series.estimate().unwrap().value
-        };
-        let operations = value("spe_operations", Class::Load, None).unwrap();
-        let total = report.total(&operations).unwrap();
-        assert_eq!((total.start.as_secs(), total.raw), (3, 1000));
-        assert!((total.estimate.value - 1e6).abs() < 1e-6);
-        assert!(total.estimate.interval.is_some());
-        let operations = *operations.counter().unwrap();
-        assert_eq!(operations.raw, 1000);
-        assert!((operations.estimate.value - 1e6).abs() < 1e-6);
-        let (low, high) = operations.estimate.interval.unwrap();
-        assert!(low < 1e6 && high > 1e6);
-        assert!((number("spe_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
-        assert!((number("spe_tlb_walk_share", None) - 0.05).abs() < 1e-12);
-        assert!((number("spe_remote_share", None) - 0.1).abs() < 1e-12);
-        let l1d = Some(Served::By(Source::L1d));
-        assert!((number("spe_source_share", l1d) - 0.9).abs() < 1e-12);
-        // Of stores nobody says where they were served.
-        assert_eq!(value("spe_remote_share", Class::Store, None), None);
-        let not_said = Some(Served::NotSaid);
-        assert!(value("spe_operations", Class::Store, not_said).is_some());
-        assert_eq!(served_name(Served::NotSaid), "not_said");
-    }
-}
+mod tests;

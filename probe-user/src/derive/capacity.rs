@@ -142,7 +142,7 @@ fn percent(part: u64, all: u64) -> Option<f64> {
 }
 
 /// In binary units, as limits are set in them.
-fn bytes(bytes: u64) -> String {
+pub(super) fn bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = float(bytes) / 1024.0;
     let mut unit = 0;
@@ -157,7 +157,7 @@ fn bytes(bytes: u64) -> String {
     clippy::cast_precision_loss,
     reason = "bytes are shown with few digits"
 )]
-fn float(bytes: u64) -> f64 {
+pub(super) fn float(bytes: u64) -> f64 {
     bytes as f64
 }
 

@@ -19,13 +19,14 @@ mod series;
 mod shares;
 mod spe;
 pub mod statistics;
+mod tlb;
 mod value;
 
 use std::sync::Arc;
 
 use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics, sampled::SampledEvents};
 pub use self::{
-    accesses::served_name,
+    accesses::{samples_of, served_name},
     agent_health::AgentHealth,
     ddio::{Advice, advice_for, finding},
     neighbours::{Neighbours, PRESSURE, Verdict},
@@ -58,7 +59,8 @@ impl Report {
         self.described = Arc::clone(&window.names.described);
         let columns = Columns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);
-        let accesses = view.accesses.map(|_| Accesses::new(self));
+        let sampler = window.samples.as_ref().map(|samples| &samples.sampler);
+        let accesses = view.accesses.map(|_| Accesses::new(self, sampler));
         let capacity = joined.memory.as_ref();
         let capacity = capacity.map(|all| capacity::Columns::new(self, all));
         let sampled = window.sampled.as_ref();
@@ -122,8 +124,15 @@ impl Report {
         metrics::add_places(self, plan, window);
         self.findings = ddio::findings(self, places);
         if let Some(capacity) = &capacity {
+            let tlb = plan.metrics.machine.as_ref();
+            let tlb = tlb.and_then(|machine| machine.platform.spec().tlb.as_ref());
+            let pages = joined.memory.as_ref().and_then(|all| all.pages);
+            let advised = tlb.zip(pages).map_or_else(Vec::new, |(tlb, pages)| {
+                tlb::findings(tlb, pages, &holders, |subject| self.walk_ratio(subject))
+            });
             let more = capacity.findings(holders, machine, window.began);
             self.findings.extend(more);
+            self.findings.extend(advised);
         }
         self.advice = ddio::advice(self, places);
         shares::add(self, plan, window, joined);
@@ -144,6 +153,20 @@ impl Report {
                     .push(lines::hot(&samples.lines, &joined.lines, lines));
             }
         }
+    }
+}
+
+impl Report {
+    /// The part of a row's data accesses that walk the page table, where that is counted.
+    fn walk_ratio(&self, subject: u32) -> Option<f64> {
+        let of_subject = |group: &Group<'_>| {
+            let first = group.series.first();
+            group.part == Part::Rows && first.is_some_and(|series| series.subject == subject)
+        };
+        let row = self.groups().find(of_subject)?;
+        let mut series = row.series.iter();
+        let walks = series.find(|series| self.metric(series).name == tlb::WALK_RATIO)?;
+        Some(walks.estimate()?.value)
     }
 }
 

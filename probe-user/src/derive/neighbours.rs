@@ -301,7 +301,7 @@ fn rates(report: &Report) -> BTreeMap<Entity, f64> {
 }
 
 /// Bytes per second of one of a unit.
-fn bytes(unit: &str) -> f64 {
+pub(super) fn bytes(unit: &str) -> f64 {
     match unit {
         "GB/s" => 1e9,
         "MB/s" => 1e6,

@@ -6,11 +6,11 @@ use probe_common::spe::{BadKind, Unattributed};
 
 use super::{
     AgentHealth, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
-    self_counters::{AGENT, COUNTING, NAMING, SAMPLED, SAMPLING, SelfCounter},
+    self_counters::{AGENT, COUNTING, FUNCTIONS, NAMING, SAMPLED, SAMPLING, SelfCounter},
 };
 use crate::{
     snapshot::{Hook, SpeHealth},
-    window::{Window, float},
+    window::{Sampler, Window, float},
 };
 
 const HOOKS: &[&str] = &["sched-switch", "cgroup-switches"];
@@ -38,15 +38,18 @@ pub(super) fn add(report: &mut Report, window: &Window) {
     if let Some(names) = &window.health.names {
         own.add_table(NAMING, names);
     }
-    if let Some(samples) = &window.samples {
-        own.add_table(SAMPLING, &samples.health);
-        for (name, count) in families(&samples.health) {
+    if let Some(Sampler::Spe(health)) = window.samples.as_ref().map(|it| &it.sampler) {
+        own.add_table(SAMPLING, health);
+        for (name, count) in families(health) {
             let described = (name.as_str(), "", "Of sampling: see docs/self.md");
             own.add_number(described, Kind::Counter, Some(count));
         }
     }
     if let Some(sampled) = &window.sampled {
         own.add_table(SAMPLED, &sampled.events);
+        if let Some(names) = &sampled.names {
+            own.add_table(FUNCTIONS, names);
+        }
     }
 }
 

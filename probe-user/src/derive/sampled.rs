@@ -5,32 +5,37 @@ use std::collections::BTreeMap;
 
 use super::{
     Attributes, Cell, Counter, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject,
-    Table, Value, spe::of_samples, statistics,
+    Table, Value,
+    spe::of_samples,
+    statistics::{self, Interval},
 };
 use crate::{
     formula::NoValue,
     join::{Entity, Joined, Spot, SpotCounts},
     snapshot::{SampledCounts, SampledHealth},
-    window::{Gained, SampledUsage, SampledWindow, float},
+    window::{Gained, LiveTime, SampledUsage, SampledWindow, float},
 };
 
 /// The metrics of sampled events: their indices in a report.
 pub(super) struct SampledEvents<'a> {
     window: &'a SampledWindow,
-    metrics: Vec<u32>,
+    /// By event; none of memory accesses, which are shown by class and source.
+    metrics: Vec<Option<u32>>,
     attributes: u32,
 }
 
 impl<'a> SampledEvents<'a> {
     pub(super) fn new(report: &mut Report, window: &'a SampledWindow) -> Self {
         let metric = |event: &SampledHealth| {
-            report.add_metric(Metric {
+            let metric = Metric {
                 name: format!("sampled_{}", event.name),
                 help: format!("What the samples of {} stand for", event.name),
                 unit: if event.clock { "ns" } else { "" }.to_owned(),
                 kind: Kind::Counter,
                 counting: Counting::Samples,
-            })
+            };
+            let shown = event.accesses.is_none();
+            shown.then(|| report.add_metric(metric))
         };
         Self {
             metrics: window.events.iter().map(metric).collect(),
@@ -51,30 +56,69 @@ impl<'a> SampledEvents<'a> {
         row: &Gained<SampledUsage>,
         ran: bool,
     ) {
-        for (event, metric) in (0_u8..).zip(&self.metrics) {
+        let metrics = (0_u8..).zip(&self.metrics);
+        for (event, metric) in metrics.filter_map(|(event, metric)| Some((event, (*metric)?))) {
             let (delta, total) = (of_event(&row.delta, event), of_event(&row.total, event));
-            // What a sample that was not taken would have stood for.
-            let everyone = of_event(&self.window.total.total, event);
-            let each = match everyone.counts.samples {
-                0 => continue,
-                samples => everyone.counts.operations / float(samples),
-            };
-            let counter = |counts: &SampledCounts, start| Counter {
+            let counter = |samples, interval, start, time: Option<LiveTime>| Counter {
                 start,
-                raw: counts.counts.samples,
-                estimate: of_samples(match counts.counts.samples {
-                    0 => statistics::nothing(each),
-                    _ => statistics::count(counts.counts.operations, counts.counts.variance),
-                }),
-                time: None,
+                raw: samples,
+                estimate: Estimate {
+                    live: time.map_or(1.0, LiveTime::live),
+                    ..of_samples(interval)
+                },
+                time,
             };
-            let value = match delta.counts.samples {
+            let all =
+                |of: &SampledCounts| statistics::count(of.counts.operations, of.counts.variance);
+            let time = self.window.took_turns(event.into());
+            let limited = self.window.was_limited(event.into());
+            let estimate = match delta.counts.samples {
                 0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
-                _ => Ok(Value::Counter(counter(&delta, report.start))),
+                0 if limited => Err(Reason::NotMeasured),
+                0 => self.none(event),
+                _ => Ok(all(&delta)),
             };
-            let total = (total.counts.samples > 0).then(|| counter(&total, row.since));
-            let ids = [subject, *metric, self.attributes];
+            let value = estimate.map(|estimate| {
+                let mut counter = counter(delta.counts.samples, estimate, report.start, time);
+                if limited {
+                    counter.estimate.interval = None;
+                }
+                Value::Counter(counter)
+            });
+            let total = (total.counts.samples > 0)
+                .then(|| counter(total.counts.samples, all(&total), row.since, None));
+            let ids = [subject, metric, self.attributes];
             report.push(ids, value, total);
+        }
+    }
+}
+
+impl SampledEvents<'_> {
+    /// The events of an owner of whom no sample was taken in the window.
+    fn none(&self, event: u8) -> Result<Interval, Reason> {
+        let at = usize::from(event);
+        let health = &self.window.events[at];
+        let turns = self.window.took_turns(at);
+        if turns.is_some_and(|turns| turns.running == 0) {
+            return Err(Reason::NoValue(NoValue::NeverRan(health.name.clone())));
+        }
+        let everyone = of_event(&self.window.total.total, event).counts;
+        if everyone.samples > 0 {
+            // What one would have stood for.
+            let each = everyone.operations / float(everyone.samples);
+            return Ok(statistics::nothing(each));
+        }
+        let gained = self.window.events_gained.get(at).copied();
+        let counted = float(gained.unwrap_or_default().counted);
+        match health.period {
+            // Nothing tells a machine without such events from a PMU that does not count them.
+            _ if counted <= 0.0 => Err(Reason::NotMeasured),
+            Some(period) => Ok(statistics::nothing(float(period))),
+            // All of them may be this owner's.
+            None => Ok(Interval {
+                high: counted / turns.map_or(1.0, LiveTime::live),
+                ..statistics::nothing(0.0)
+            }),
         }
     }
 }
@@ -88,18 +132,29 @@ fn of_event(usage: &SampledUsage, event: u8) -> SampledCounts {
     sum
 }
 
-/// A warning for each event of which samples were missed in a window: more than one in a hundred.
+/// A warning for each event of which samples were missed in a window, more than one in a hundred,
+/// and for each that the kernel may have stopped.
 pub(super) fn missed(window: &SampledWindow) -> Vec<String> {
     let events = window.events.iter().zip(&window.missed);
     let missed = events.filter(|(_, (missed, due))| missed * 100 > *due);
     let lines = missed.map(|(event, (missed, due))| {
         let SampledHealth { name, .. } = event;
         format!(
-            "{name}: {missed} of {due} samples were missed, as the kernel held them back; those \
-             that were taken stand for what the event counted"
+            "{name}: {missed} of {due} samples were due by the event's count and were not taken; \
+             those that were stand for them too"
         )
     });
-    lines.collect()
+    let limited = window.events.iter().enumerate();
+    let limited = limited.filter(|(at, _)| window.was_limited(*at));
+    let limits = limited.map(|(_, event)| {
+        format!(
+            "{}: on some CPU its samples came near kernel.perf_event_max_sample_rate, at which the \
+             kernel stops a counter until its next tick: its values may be too small, and have no \
+             interval; sample less often",
+            event.name
+        )
+    });
+    lines.chain(limits).collect()
 }
 
 /// The columns of instructions, and of data pages.
@@ -137,7 +192,13 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
         rows: Vec::new(),
         counts: Vec::new(),
     };
-    let (mut all, mut kept) = (0, 0);
+    let mut kept = 0;
+    // Of rows without an address in the table too.
+    let all: u64 = rows
+        .iter()
+        .flat_map(|(_, row)| row.delta.values())
+        .map(|counts| counts.counts.samples)
+        .sum();
     let mut sorted: Vec<_> = groups
         .into_iter()
         .map(|((event, entity), spots)| {
@@ -150,12 +211,19 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
         a.0.cmp(&b.0).then(events(&b.2).total_cmp(&events(&a.2)))
     });
     for (event, entity, of_entity, mut spots) in sorted {
-        let here: u64 = spots.iter().map(|(_, counts)| counts.samples).sum();
-        kept += here;
-        all += of_entity.counts.samples.max(here);
-        spots.sort_by_key(|(spot, counts)| (std::cmp::Reverse(counts.periods), *spot));
+        let here = SpotCounts {
+            samples: spots.iter().map(|(_, counts)| counts.samples).sum(),
+            events: spots.iter().map(|(_, counts)| counts.events).sum(),
+        };
+        kept += here.samples;
+        spots.sort_by(|a, b| b.1.events.total_cmp(&a.1.events).then(a.0.cmp(b.0)));
         for (spot, counts) in spots.into_iter().take(shown) {
-            let share = share(*counts, here, &of_entity);
+            let mut share = share(*counts, here, &of_entity);
+            if let Some(share) = &mut share
+                && window.was_limited(event.into())
+            {
+                share.interval = None;
+            }
             let mut row = vec![
                 Cell::Owner(Subject::Entity(entity.clone())),
                 Cell::Text(window.events[usize::from(event)].name.clone()),
@@ -171,24 +239,32 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
         }
     }
     if !page {
-        table.counts = vec![("hot_samples", all), ("hot_samples_kept", kept)];
+        table.counts = vec![("hot_samples", all.max(kept)), ("hot_samples_kept", kept)];
     }
     Some(table)
 }
 
-/// The share of a row's events that samples at one of its addresses stand for. `kept` of the row's
-/// samples have an address in the table: any other may have been there too, which the upper end
-/// says.
-fn share(at: SpotCounts, kept: u64, of_entity: &SampledCounts) -> Option<Estimate> {
+/// The share of a row's events that samples at one of its addresses stand for. Those of the row
+/// that have an address in the table are `kept`: any other may have been there too, which the upper
+/// end says. They are more than the row's own where samples found no room in the map of rows.
+fn share(at: SpotCounts, kept: SpotCounts, of_entity: &SampledCounts) -> Option<Estimate> {
     let whole = of_entity.counts;
-    let samples = whole.samples.max(kept);
-    let periods = of_entity.periods.max(at.periods);
+    let samples = whole.samples.max(kept.samples);
+    let events = whole.operations.max(kept.events);
     let n = match whole.samples {
         0 => float(samples),
         _ => whole.effective(whole.operations),
     };
-    let mut share = statistics::share(float(at.periods), float(periods), n)?;
-    let lost = float(samples - kept) / float(samples.max(1));
+    // As independent as the whole row's, but no more than those that are there: one sample of a
+    // long period says less than its part.
+    let part = at.events / events;
+    let n = if part > 0.0 {
+        n.min(float(at.samples) / part)
+    } else {
+        n
+    };
+    let mut share = statistics::share(at.events, events, n)?;
+    let lost = float(samples - kept.samples) / float(samples.max(1));
     share.high = (share.high + lost).min(1.0);
     Some(of_samples(share))
 }
@@ -197,9 +273,9 @@ fn share(at: SpotCounts, kept: u64, of_entity: &SampledCounts) -> Option<Estimat
 fn place(spot: &Spot) -> String {
     match (&spot.function, &spot.module, spot.tgid) {
         (Some(function), ..) => function.to_string(),
-        (None, Some(_), _) => format!("+{:#x}", spot.address),
+        (None, Some(_), 0) => format!("+{:#x}", spot.address),
         (None, None, 0) => format!("{:#x}", spot.address),
-        (None, None, tgid) => format!("{:#x} of process {tgid}", spot.address),
+        (None, _, tgid) => format!("{:#x} of process {tgid}", spot.address),
     }
 }
 
@@ -211,7 +287,7 @@ fn build_id(spot: &Spot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::SpeCounts;
+    use crate::{snapshot::SpeCounts, window::EventGain};
 
     fn counts(samples: u64) -> SampledCounts {
         SampledCounts {
@@ -226,12 +302,72 @@ mod tests {
     }
 
     #[test]
+    fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
+        let none = |period, counted, [enabled, running]: [u64; 2], samples| {
+            let mut window = SampledWindow {
+                events: vec![SampledHealth {
+                    name: "cycles".to_owned(),
+                    period,
+                    ..SampledHealth::default()
+                }],
+                events_gained: vec![EventGain {
+                    counted,
+                    time: LiveTime { enabled, running },
+                    limited: false,
+                }],
+                ..SampledWindow::default()
+            };
+            if samples > 0 {
+                let before = counts(samples);
+                window.total.total.insert((0, 0), before);
+            }
+            let events = SampledEvents {
+                window: &window,
+                metrics: Vec::new(),
+                attributes: 0,
+            };
+            events.none(0).map(|none| (none.value, none.high))
+        };
+        let one = statistics::none();
+        assert_eq!(none(Some(500), 7, [9, 9], 0), Ok((0.0, 500.0 * one)));
+        assert_eq!(none(None, 7, [9, 9], 0), Ok((0.0, 7.0)));
+        // On the PMU for half of the time.
+        assert_eq!(none(None, 7, [10, 5], 0), Ok((0.0, 14.0)));
+        // Of those that were taken each stands for 1,000.
+        assert_eq!(none(None, 7, [9, 9], 3), Ok((0.0, 1000.0 * one)));
+        assert_eq!(none(Some(500), 0, [9, 9], 0), Err(Reason::NotMeasured));
+        let never = NoValue::NeverRan("cycles".to_owned());
+        assert_eq!(none(Some(500), 0, [9, 0], 3), Err(Reason::NoValue(never)));
+    }
+
+    #[test]
+    fn code_without_a_file_is_an_address_of_its_process() {
+        let spot = |module: Option<&str>, tgid| Spot {
+            entity: Entity::System,
+            event: 0,
+            page: false,
+            function: None,
+            module: module.map(Into::into),
+            build_id: None,
+            address: 0x7f00,
+            tgid,
+        };
+        assert_eq!(place(&spot(Some("[jit]"), 12)), "0x7f00 of process 12");
+        assert_eq!(place(&spot(None, 12)), "0x7f00 of process 12");
+        assert_eq!(place(&spot(Some("/bin/a"), 0)), "+0x7f00");
+    }
+
+    #[test]
     fn what_was_not_kept_widens_the_upper_end() {
         let at = SpotCounts {
             samples: 40,
-            periods: 40_000,
+            events: 40_000.0,
         };
-        let whole = share(at, 100, &counts(100)).unwrap();
+        let kept = |samples| SpotCounts {
+            samples,
+            events: 1000.0 * float(samples),
+        };
+        let whole = share(at, kept(100), &counts(100)).unwrap();
         assert!((whole.value - 0.4).abs() < 1e-12);
         let (low, high) = whole.interval.unwrap();
         assert!(
@@ -239,9 +375,36 @@ mod tests {
             "{low} {high}"
         );
         // 20 of its 100 samples have no address.
-        let (same, wider) = share(at, 80, &counts(100)).unwrap().interval.unwrap();
+        let (same, wider) = share(at, kept(80), &counts(100)).unwrap().interval.unwrap();
         assert!((same - low).abs() < 1e-12 && (wider - high - 0.2).abs() < 1e-12);
-        assert_eq!(share(SpotCounts::default(), 0, &counts(0)), None);
+        assert_eq!(share(SpotCounts::default(), kept(0), &counts(0)), None);
+        // The row itself has 20 of 100 samples: the others found no room there.
+        let shares = [40, 60].map(|samples| share(kept(samples), kept(100), &counts(20)));
+        let sum: f64 = shares.into_iter().map(|share| share.unwrap().value).sum();
+        assert!((sum - 1.0).abs() < 1e-12, "{sum}");
+    }
+
+    /// 400 samples of a period of 1,000, and one of 70,000 that is in a function of its own.
+    #[test]
+    fn one_heavy_sample_is_one() {
+        let mut row = counts(400);
+        row.periods += 70_000;
+        row.counts.samples += 1;
+        row.counts.operations += 70_000.0;
+        row.counts.variance += 70_000.0 * 70_000.0;
+        let heavy = SpotCounts {
+            samples: 1,
+            events: 70_000.0,
+        };
+        let kept = SpotCounts {
+            samples: 401,
+            events: 470_000.0,
+        };
+        let share = share(heavy, kept, &row).unwrap();
+        let (low, high) = share.interval.unwrap();
+        println!("{share:?}");
+        // It may as well be there thrice, or hardly ever: a Poisson count of 1 has 0.03 to 5.6.
+        assert!(low < 0.2 * share.value && high > 3.0 * share.value);
     }
 
     #[test]
@@ -257,6 +420,21 @@ mod tests {
         };
         let lines = missed(&window);
         assert_eq!(lines.len(), 1);
-        assert!(lines[0].starts_with("cpu-clock: 20 of 200 samples were missed"));
+        assert!(lines[0].starts_with("cpu-clock: 20 of 200 samples were due"));
+        // Its counter may have stood still.
+        let limited = EventGain {
+            limited: true,
+            ..EventGain::default()
+        };
+        let window = SampledWindow {
+            events: vec![event("cycles")],
+            events_gained: vec![limited],
+            ..SampledWindow::default()
+        };
+        let lines = missed(&window);
+        assert!(
+            lines.len() == 1 && lines[0].contains("perf_event_max_sample_rate"),
+            "{lines:?}"
+        );
     }
 }

@@ -87,8 +87,7 @@ impl<'a> SampledMetric<'a> {
         match quantities {
             [one] => {
                 // The weight of a sample that was not taken.
-                #[expect(clippy::cast_precision_loss, reason = "a period is below 2^53")]
-                let weight = self.window.health.period as f64;
+                let weight = self.window.weight();
                 let Interval { low, high, .. } = if one.alone.value > 0.0 {
                     one.alone
                 } else {

@@ -9,7 +9,7 @@ use super::AgentHealth;
 use super::Kind;
 use crate::{
     names::resolver::ResolverHealth,
-    snapshot::{Health, SampledHealth, SpeHealth},
+    snapshot::{Health, NameCounts, SampledHealth, SpeHealth},
 };
 
 /// A value of `--self`.
@@ -223,6 +223,9 @@ self_counters! {
         Counter "samples" "" = |it| sum(it, |it| it.sum.samples), "Samples that were taken";
         Counter "samples_missed" "" = |it| sum(it, |it| it.missed),
             "Samples that were due by what the events counted, and were not shown to the program";
+        Counter "samples_left_out" "" = |it| sum(it, |it| it.sum.others),
+            "Samples of events of memory accesses that are no access, or took less time than asked \
+             for";
         Counter "samples_overflowed" "" = |it| sum(it, |it| it.sum.overflow.samples),
             "Samples that are in `system (overflow)` for want of a row";
         Counter "samples_refused_full" "" = |it| sum(it, |it| it.sum.full),
@@ -241,6 +244,26 @@ self_counters! {
         Gauge "ns_per_sample_of_kernel" "ns" = |it| it.first().and_then(|it| it.bpf_stats)
             .and_then(|nanos| nanos.checked_div(sum(it, |it| it.sum.samples)?)),
             "The same as the kernel measures it, where `kernel.bpf_stats_enabled` is on";
+    }
+}
+
+self_counters! {
+    /// Of the names of functions.
+    FUNCTIONS of NameCounts {
+        Counter "functions_lost_records" "" = |it| it.lost,
+            "Records about processes that the kernel had no room for";
+        Counter "functions_read_processes" "" = |it| it.read,
+            "Processes whose mappings were read from procfs";
+        Counter "functions_refused" "" = |it| it.refused,
+            "Programs whose mappings, and mappings whose file, pmuscope has no right to read";
+        Counter "functions_unreadable" "" = |it| it.unreadable,
+            "Mappings whose file could not be read when it was asked for";
+        Counter "functions_dropped_processes" "" = |it| it.dropped_processes,
+            "Processes that were forgotten since there were too many";
+        Counter "functions_dropped_mappings" "" = |it| it.dropped_mappings,
+            "Mappings that were forgotten since their process had too many";
+        Counter "functions_dropped_code" "" = |it| it.dropped_code,
+            "Functions of perf map files that were not kept since there were too many";
     }
 }
 
@@ -291,6 +314,7 @@ mod tests {
             table(COUNTING),
             table(SAMPLING),
             table(SAMPLED),
+            table(FUNCTIONS),
             table(AGENT),
             table(NAMING),
         ] {
@@ -304,6 +328,7 @@ mod tests {
         let names = COUNTING.iter().map(|counter| counter.name);
         let names = names.chain(SAMPLING.iter().map(|counter| counter.name));
         let names = names.chain(SAMPLED.iter().map(|counter| counter.name));
+        let names = names.chain(FUNCTIONS.iter().map(|counter| counter.name));
         let names = names.chain(AGENT.iter().map(|counter| counter.name));
         names.chain(NAMING.iter().map(|counter| counter.name))
     }

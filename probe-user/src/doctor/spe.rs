@@ -1,11 +1,15 @@
-//! Arm's Statistical Profiling Extension: driver, kpti, page size, thread ids in its records.
+//! Arm's Statistical Profiling Extension: driver, kpti, page size, thread ids in its records; or
+//! what samples memory accesses in its place.
 
 use rustix::thread::CapabilitySet;
 
 use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch};
 use crate::{
     catalogue::Driver,
-    event::spe::{self, NoSpe},
+    event::{
+        accesses::described,
+        spe::{self, NoSpe},
+    },
     machine::{
         Pmu, Pmus,
         kernel_config::{Built, KernelConfig},
@@ -37,8 +41,7 @@ pub(super) fn check(
     pmus: &Result<&Pmus, String>,
 ) -> Vec<Finding> {
     if subject.process.arch != Arch::Arm64 {
-        let loss = Loss::of(LOST).advise("there is no remedy: only Arm's cores have SPE");
-        return vec![AREA.missing("driver", "not on this architecture", loss)];
+        return vec![in_its_place(pmus)];
     }
     let Ok(pmus) = pmus else {
         return Vec::new();
@@ -59,6 +62,20 @@ pub(super) fn check(
         physical(subject),
         buffers(subject),
     ]
+}
+
+/// What `mem` takes where cores have no SPE.
+fn in_its_place(pmus: &Result<&Pmus, String>) -> Finding {
+    if let Some(here) = pmus.as_ref().ok().and_then(|pmus| described(pmus)) {
+        let found = format!("`pmuscope mem` samples by {here}");
+        return AREA.ok("in its place", found);
+    }
+    let loss = Loss::of(LOST).advise(
+        "run pmuscope on the host: x86 has AMD's ibs_op or Intel's event mem-loads in its place, \
+         which hypervisors hide from guests",
+    );
+    let found = "not on this architecture, and what `pmuscope mem` takes in its place is not there";
+    AREA.missing("driver", found, loss)
 }
 
 fn describe(pmu: &Pmu) -> String {

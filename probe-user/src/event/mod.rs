@@ -3,6 +3,7 @@
 //! `syntax` reads the text, `resolve` and `bare` join it and the machine's PMUs with the tables of
 //! `generic`, and `encode` fills the bit fields. Nothing is opened here.
 
+pub mod accesses;
 mod bare;
 mod encode;
 mod error;
@@ -20,7 +21,11 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::filters::check as check_filters;
-pub use self::{error::EventError, nearest::Nearest};
+pub use self::{
+    accesses::{Accesses, NoAccesses, accesses},
+    error::EventError,
+    nearest::Nearest,
+};
 pub use crate::sys::perf::Exclude;
 use crate::{
     machine::{Pmus, Word, cpus::CpuList},

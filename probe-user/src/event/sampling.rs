@@ -1,8 +1,10 @@
 //! Events to be sampled, in perf's syntax: those of `-e`, with `period=N` or `freq=N` among their
 //! terms, and `:p` for precise ones.
 
+use std::collections::HashSet;
+
 use super::{
-    Counter, Event, EventError, Exclude, Scope, Source,
+    Accesses, Counter, Event, EventError, Exclude, Scope, Source,
     generic::TYPE_SOFTWARE,
     parse,
     syntax::{self, EventSpec, Head, Item},
@@ -16,6 +18,9 @@ pub const DEFAULT_FREQUENCY: u64 = 997;
 
 /// The kernel's least period of its clocks, in ns (`perf_swevent_start_hrtimer`).
 const LEAST_CLOCK_PERIOD: u64 = 10_000;
+
+/// AMD's PMU that samples every so many operations.
+const IBS: &str = "ibs_op";
 
 /// How often an event is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +44,10 @@ pub struct SampledEvent {
     pub rate: Rate,
     /// Number of the letters `p`: 0 where the address may be behind the instruction (skid).
     pub precise: u8,
+    /// What must lead its group: the kernel refuses the event without.
+    pub leader: Option<Counter>,
+    /// Whether its samples are memory accesses, and what they stand for.
+    pub accesses: Option<Accesses>,
 }
 
 /// Why an event cannot be sampled. Each message says what to do.
@@ -52,6 +61,12 @@ pub enum SamplingError {
     #[error("{0} events are to be sampled, and at most {max} can be: leave some out",
         max = probe_common::sample::SAMPLED_EVENTS)]
     TooMany(usize),
+    /// The same metric twice.
+    #[error(
+        "`{0}` is to be sampled twice, and its samples would be of one metric: keep one rate and \
+         one precision"
+    )]
+    Twice(String),
     /// Groups are not sampled.
     #[error("`{0}` is a group, and events are sampled each by itself: leave out the braces")]
     Group(String),
@@ -130,6 +145,13 @@ impl SampledEvent {
         self.counter.type_ == TYPE_SOFTWARE && self.counter.config < 2
     }
 
+    /// Whether its count leaves out the levels that its samples leave out: a clock of the kernel's
+    /// runs on at all of them.
+    #[must_use]
+    pub fn counts_as_it_samples(&self) -> bool {
+        !self.is_clock() || !(self.exclude.user || self.exclude.kernel)
+    }
+
     /// Whether every sample may be some instructions behind the one that caused it.
     #[must_use]
     pub fn skids(&self) -> bool {
@@ -153,6 +175,10 @@ pub fn sampled(
             return Err(SamplingError::Group(item.to_string()));
         };
         all.extend(of_spec(spec, pmus, max_rate)?);
+    }
+    let mut names = HashSet::new();
+    if let Some(twice) = all.iter().find(|event| !names.insert(&event.name)) {
+        return Err(SamplingError::Twice(twice.name.clone()));
     }
     match all.len() {
         0..=probe_common::sample::SAMPLED_EVENTS => Ok(all),
@@ -207,7 +233,9 @@ fn resolved(
         return Err(SamplingError::Spe(name));
     }
     let most = most_precise(&counter, pmus);
-    if precise > most {
+    // AMD's cores say 0, and the kernel takes what it can to IBS (`amd_pmu_hw_config`).
+    let may_be_ibs = counter.is_hardware() && pmus.get(IBS).is_some();
+    if precise > most && !may_be_ibs {
         return Err(SamplingError::Precise {
             event: name,
             asked: precise,
@@ -221,6 +249,8 @@ fn resolved(
         exclude: event.exclude,
         rate: rate.unwrap_or(Rate::Frequency(DEFAULT_FREQUENCY)),
         precise,
+        leader: None,
+        accesses: None,
     };
     if sampled.is_clock() {
         // The kernel samples its clocks by a period in any case.
@@ -301,6 +331,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::sys::tree::Tree;
 
     fn pmus(of: &str) -> Pmus {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
@@ -331,6 +362,29 @@ mod tests {
         // The kernel has periods of clocks only.
         let event = one("cpu-clock/freq=1000/").unwrap();
         assert_eq!(event.rate, Rate::Period(1_000_000));
+        // Their counts know no levels.
+        let compared = |text: &str| one(text).unwrap().counts_as_it_samples();
+        assert!(compared("cpu-clock") && compared("page-faults:u") && compared("cycles:k"));
+        assert!(!compared("cpu-clock:u") && !compared("task-clock:k"));
+    }
+
+    #[test]
+    fn where_amds_ibs_is_there_the_kernel_decides_on_precision() {
+        let tree = Tree::new();
+        let devices = "bus/event_source/devices";
+        tree.write(&format!("{devices}/cpu/type"), "4\n");
+        tree.write(&format!("{devices}/cpu/caps/max_precise"), "0\n");
+        let precise = || {
+            let pmus = Pmus::read(tree.path()).unwrap();
+            let events = sampled("cycles:p", &pmus, None);
+            events.map(|events| events[0].precise)
+        };
+        let error = precise().unwrap_err().to_string();
+        assert!(error.contains("allows 0 at most"), "{error}");
+        tree.write(&format!("{devices}/ibs_op/type"), "11\n");
+        assert_eq!(precise().unwrap(), 1);
+        let pmus = Pmus::read(tree.path()).unwrap();
+        assert!(sampled("task-clock:p", &pmus, None).is_err());
     }
 
     #[test]
@@ -362,7 +416,24 @@ mod tests {
             let error = error(text);
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let many = ["cycles"; 9].join(",");
+        // What tells them apart is not in the name of their metric.
+        for twice in ["cycles/freq=99/,cycles/freq=199/", "cycles,cycles:p"] {
+            let error = error(twice);
+            assert!(
+                error.starts_with("`cycles` is to be sampled twice"),
+                "{error}"
+            );
+        }
+        assert_eq!(
+            sampled("cycles:u,cycles:k", &pmus("spr"), None)
+                .unwrap()
+                .len(),
+            2
+        );
+        // One of each kind of core.
+        assert_eq!(sampled("cycles", &pmus("hybrid"), None).unwrap().len(), 2);
+        let many: Vec<String> = (0..9).map(|at| format!("r{at}c")).collect();
+        let many = many.join(",");
         assert!(error(&many).starts_with("9 events are to be sampled"));
     }
 }

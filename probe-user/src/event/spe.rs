@@ -14,8 +14,8 @@ pub const PERIOD_STEP: u64 = 256;
 pub enum NoSpe {
     /// The machine has none, or hides it.
     #[error(
-        "this machine has no SPE (no PMU arm_spe_*), so its loads and stores cannot be sampled: \
-         `pmuscope doctor` says why and what to do"
+        "this machine has no SPE (no PMU arm_spe_*): `pmuscope doctor` says why, what to do, and \
+         what `pmuscope mem` takes in its place"
     )]
     NoPmu,
     /// Files of a PMU cannot be read. Without it, what its cores do would be missing.

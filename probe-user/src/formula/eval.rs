@@ -73,6 +73,12 @@ pub enum NoValue {
          median 6, a 90th percentile 36, a 99th 368"
     )]
     TooFewSamples,
+    /// A number of operations that a core samples as it chooses.
+    #[error(
+        "the core chooses which of them it times, so that how many there were is not known: \
+         samples tell their sources and latencies alone"
+    )]
+    ChosenByCore,
     /// A quantity that is no event.
     #[error("{0} is not known")]
     NotKnown(Implicit),
@@ -118,6 +124,7 @@ impl NoValue {
             Self::NeverRan(_) => "never_on_pmu",
             Self::MostlyUnknown => "mostly_unknown",
             Self::TooFewSamples => "too_few_samples",
+            Self::ChosenByCore => "chosen_by_core",
             Self::NotKnown(_) => "not_known",
             Self::DenominatorZero(_) => "denominator_zero",
             Self::DenominatorTooSmall { .. } => "denominator_too_small",

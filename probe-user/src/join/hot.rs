@@ -26,17 +26,17 @@ pub struct Spot {
     /// Of a place without a function: its address, in the module where that is known. Of a data
     /// page, the address of its first byte.
     pub address: u64,
-    /// Process whose address it is, where neither function nor module is known; 0: the kernel's.
+    /// Process whose address it is, where it has no function and is in no file; 0: the kernel's.
     pub tgid: u32,
 }
 
 /// Samples at a spot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SpotCounts {
     /// Samples.
     pub samples: u64,
-    /// The sum of their periods.
-    pub periods: u64,
+    /// What they stand for.
+    pub events: f64,
 }
 
 /// All spots of a window; who is not shown is left out.
@@ -53,7 +53,7 @@ pub(super) fn by_owner(window: &SampledWindow, naming: &Naming) -> BTreeMap<Spot
         let place = window.places.get(&key.place()).filter(|_| !key.page);
         let sum = spots.entry(Spot::of(entity, key, place)).or_default();
         sum.samples += counts.samples;
-        sum.periods = sum.periods.wrapping_add(counts.periods);
+        sum.events += counts.events;
     }
     spots
 }
@@ -61,7 +61,7 @@ pub(super) fn by_owner(window: &SampledWindow, naming: &Naming) -> BTreeMap<Spot
 impl Spot {
     /// Instructions of one function are one spot.
     fn of(entity: Entity, key: &SampledAddress, place: Option<&Place>) -> Self {
-        let (tgid, address) = key.place();
+        let (tgid, address, _) = key.place();
         let plain = Self {
             entity,
             event: key.event,
@@ -75,6 +75,11 @@ impl Spot {
         match place {
             // Nothing is known of it.
             Some(place) if place.function.is_none() && &*place.module == "[unknown]" => plain,
+            // Another process has other code there.
+            Some(place) if place.function.is_none() && &*place.module == "[jit]" => Self {
+                module: Some(Arc::clone(&place.module)),
+                ..plain
+            },
             Some(place) => Self {
                 function: place.function.clone(),
                 module: Some(Arc::clone(&place.module)),
@@ -101,6 +106,7 @@ mod tests {
             tgid,
             event: 0,
             page: false,
+            image: 0,
         };
         let place = |function: Option<&str>, module: &str, offset| Place {
             function: function.map(Into::into),
@@ -118,6 +124,10 @@ mod tests {
         let (c, d) = (place(None, "/bin/a", 5), place(None, "/bin/a", 9));
         assert_eq!(spot(&key(5, 1), &c), spot(&key(1005, 2), &c));
         assert_ne!(spot(&key(5, 1), &c), spot(&key(5, 1), &d));
+        // Code without a file is its process's own.
+        let jit = place(None, "[jit]", 5);
+        assert_ne!(spot(&key(5, 1), &jit), spot(&key(5, 2), &jit));
+        assert_eq!(spot(&key(5, 1), &jit).module.as_deref(), Some("[jit]"));
         // What nothing is known of is told by its process.
         let unknown = place(None, "[unknown]", 5);
         assert_ne!(spot(&key(5, 1), &unknown), spot(&key(5, 2), &unknown));

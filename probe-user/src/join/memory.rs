@@ -10,7 +10,7 @@ use probe_common::CgroupId;
 
 use super::{Entity, Naming};
 use crate::{
-    machine::memory::{Holder, MemoryReading, MemoryUse},
+    machine::memory::{Holder, MemoryReading, MemoryUse, PageSizes},
     window::{Owner, Window},
 };
 
@@ -39,6 +39,8 @@ pub struct Capacities {
     pub entities: BTreeMap<Entity, Capacity>,
     /// The machine's: what is not available of what there is; None where it is not told.
     pub machine: Option<Capacity>,
+    /// The sizes of pages, where they are told.
+    pub pages: Option<PageSizes>,
 }
 
 impl Capacities {
@@ -65,6 +67,7 @@ impl Capacities {
         Some(Self {
             entities: entities.collect(),
             machine: later.machine.map(|now| capacity(was, now, before)),
+            pages: later.pages,
         })
     }
 }

@@ -160,6 +160,20 @@ impl Hierarchy {
         }
     }
 
+    /// The id of a cgroup.
+    ///
+    /// # Errors
+    ///
+    /// Where its directory cannot be read.
+    pub fn id(&self, path: &str) -> Result<CgroupId, CgroupError> {
+        let directory = self.directory(path).unwrap_or_default();
+        let metadata = fs::metadata(&directory).map_err(|source| CgroupError::Read {
+            path: directory,
+            source: Arc::new(source),
+        })?;
+        Ok(id(&metadata))
+    }
+
     /// The directory of a cgroup; None where the mount does not show it.
     #[must_use]
     pub fn directory(&self, path: &str) -> Option<PathBuf> {

@@ -58,6 +58,18 @@ pub struct MemoryReading {
     /// The machine: what is not available, of all that there is. No part of it is told; nothing is
     /// where procfs has no meminfo.
     pub machine: Option<MemoryUse>,
+    /// The sizes of pages; None in recordings that do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<PageSizes>,
+}
+
+/// The sizes of pages that the kernel gives to processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageSizes {
+    /// Bytes of most pages.
+    pub small: u64,
+    /// Bytes of a transparent huge page; None where the kernel has none.
+    pub huge: Option<u64>,
 }
 
 /// Which files there are.
@@ -92,6 +104,7 @@ pub enum MemoryError {
 pub(crate) struct Reader {
     proc: PathBuf,
     of: Of,
+    pages: PageSizes,
 }
 
 #[derive(Debug)]
@@ -130,7 +143,8 @@ impl Reader {
             memory,
             version,
         };
-        Ok(Self { proc, of })
+        let pages = page_sizes(machine);
+        Ok(Self { proc, of, pages })
     }
 
     /// What processes hold.
@@ -143,6 +157,7 @@ impl Reader {
             Ok(Self {
                 proc: machine.procfs().to_owned(),
                 of: Of::Processes,
+                pages: page_sizes(machine),
             })
         } else {
             Err(MemoryError::PidNamespace)
@@ -185,7 +200,17 @@ impl Reader {
         MemoryReading {
             held,
             machine: of_machine(&meminfo),
+            pages: Some(self.pages),
         }
+    }
+}
+
+/// Documentation/admin-guide/mm/transhuge.rst: `hpage_pmd_size`.
+fn page_sizes(machine: &Machine) -> PageSizes {
+    let huge = machine.sys("kernel/mm/transparent_hugepage/hpage_pmd_size");
+    PageSizes {
+        small: rustix::param::page_size() as u64,
+        huge: huge.and_then(|size| size.parse().ok()),
     }
 }
 
@@ -241,14 +266,14 @@ fn limit_above(hierarchy: &Hierarchy, directory: &Path) -> Option<u64> {
 }
 
 /// A line `name number` of memory.stat.
-fn field(stat: &str, name: &str) -> Option<u64> {
+pub(super) fn field(stat: &str, name: &str) -> Option<u64> {
     let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
     let (_, value) = lines.find(|(known, _)| *known == name)?;
     value.trim().parse().ok()
 }
 
 /// A line `Name:   number kB` of a file of procfs, in bytes.
-fn kilobytes(text: &str, name: &str) -> Option<u64> {
+pub(super) fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = lines.find(|(known, _)| *known == name)?;
     let number: u64 = value.trim().strip_suffix(" kB")?.trim().parse().ok()?;

@@ -4,13 +4,16 @@
 mod bdf;
 pub(crate) mod btf;
 mod by_text;
+pub mod caches;
 pub(crate) mod capabilities;
 pub mod cgroup;
 pub(crate) mod config_space;
 mod cpu_model;
+pub mod cpu_time;
 pub mod cpus;
 mod format;
 pub(crate) mod kernel_config;
+pub mod limits;
 pub mod memory;
 mod pmus;
 pub(crate) mod process;

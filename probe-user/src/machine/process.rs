@@ -42,6 +42,28 @@ pub(crate) fn own_number(proc: &Path, pid: u32) -> Option<u32> {
         .ok()
 }
 
+/// The number of a thread of it that still has its memory and its root: its own, unless its first
+/// thread has ended. In procfs that number has all that a process has.
+pub(crate) fn living(proc: &Path, pid: u32) -> u32 {
+    if !has_ended(proc, pid) {
+        return pid;
+    }
+    let threads = fs::read_dir(proc.join(format!("{pid}/task")));
+    let mut threads = threads.into_iter().flatten().filter_map(|thread| {
+        let thread = thread.ok()?.file_name();
+        thread.to_str()?.parse::<u32>().ok()
+    });
+    threads
+        .find(|tid| *tid != pid && !has_ended(proc, *tid))
+        .unwrap_or(pid)
+}
+
+/// Whether a thread has ended, and waits for its process or its parent.
+fn has_ended(proc: &Path, tid: u32) -> bool {
+    let state = field(proc, tid, "State:");
+    state.is_some_and(|state| state.starts_with(['Z', 'X']))
+}
+
 /// Its effective user.
 pub(crate) fn user(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "Uid:")?

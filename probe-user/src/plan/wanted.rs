@@ -66,7 +66,8 @@ impl Wanted {
     /// Leaves the counters free that these events take, which are sampled.
     pub fn leave_room(&mut self, sampled: &[SampledEvent]) {
         let hardware = sampled.iter().filter(|event| event.counter.is_hardware());
-        self.reserve_counters += hardware.count();
+        let counters = hardware.map(|event| 1 + usize::from(event.leader.is_some()));
+        self.reserve_counters += counters.sum::<usize>();
     }
 
     /// The plan for this machine. Where neither events nor metrics are named, it is what the PMU

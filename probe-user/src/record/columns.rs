@@ -164,6 +164,8 @@ pub(super) const COLUMNS: &[Column] = &[
     int!("skipped_packets", "packets", |s| Some(
         s.record.skipped().into()
     )),
+    text!("region", "name", |s| s.region.as_ref()),
+    text!("phase", "names with a slash between", |s| s.phase.as_ref()),
 ];
 
 const fn level(level: ExceptionLevel) -> u32 {

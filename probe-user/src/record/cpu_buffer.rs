@@ -102,7 +102,7 @@ impl CpuBuffer {
                 Event::Comm { .. } | Event::Fork(_) | Event::Exit(_) | Event::Map(_) => {
                     tasks.push((stamp, event));
                 }
-                Event::Other => {}
+                Event::KernelCode | Event::Other => {}
             }
         }
         counts.damaged_ring_bytes += events.damaged as u64;

@@ -6,9 +6,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use probe_common::spe::{Class, Record, Records};
+use probe_common::spe::{Class, Record, Records, VirtualAddress};
 
-use super::{AuxPlace, Counts, Sample, Sink, Who, clock::Clock, machine::Sources, tasks::Tasks};
+use super::{
+    AuxPlace, Counts, Sample, Sink, Who,
+    clock::Clock,
+    machine::Sources,
+    regions::{Book, Viewer},
+    tasks::Tasks,
+};
 
 /// Samples that are handed on together: they fit the CPU's first-level cache.
 const BATCH: usize = 128;
@@ -28,6 +34,8 @@ pub(super) struct Shared<'a> {
     pub(super) attribution: Attribution,
     pub(super) sources: &'a Sources,
     pub(super) tasks: &'a Mutex<Tasks>,
+    /// Where samples get their regions and phases from, if they do.
+    pub(super) book: Option<&'a Mutex<Book>>,
     pub(super) sink: &'a dyn Sink,
     /// This is the last round.
     pub(super) last: bool,
@@ -54,6 +62,7 @@ pub(super) struct Drain {
     met: HashMap<u32, Option<Lives>>,
     /// The last one of them.
     last: Option<(u32, Option<Lives>)>,
+    viewer: Viewer,
     batch: Vec<Sample>,
     bytes: Vec<u8>,
 }
@@ -65,6 +74,7 @@ impl Drain {
             counts: Counts::default(),
             met: HashMap::new(),
             last: None,
+            viewer: Viewer::default(),
             batch: Vec::with_capacity(BATCH),
             bytes: Vec::new(),
         }
@@ -136,6 +146,13 @@ impl Drain {
         let perf_time = times.map(|times| times.perf);
         let at = perf_time.or(owner.stretch.map(|(_, time)| time));
         let who = tid.and_then(|tid| self.who(tid, at, shared.tasks));
+        let (region, phase) = match (shared.book, tid, &who) {
+            (Some(book), Some(tid), Some(who)) => {
+                let address = record.virtual_address().map(VirtualAddress::address);
+                self.viewer.place(book, (who.pid, tid), address, time)
+            }
+            _ => (None, None),
+        };
         let counts = &mut self.counts;
         counts.samples += 1;
         counts.invalid += u64::from(Class::of(&record).is_invalid(&record));
@@ -151,6 +168,8 @@ impl Drain {
             origin: owner
                 .cpu
                 .and_then(|cpu| shared.sources.origin(cpu, &record)),
+            region,
+            phase,
             record,
         }
     }
@@ -173,6 +192,7 @@ impl Drain {
     /// may change.
     pub(super) fn round_ends(&mut self, mut met: impl FnMut(u32)) {
         self.last = None;
+        self.viewer.round_ends();
         for (_, lives) in self.met.drain() {
             let lives = lives.iter().flat_map(|lives| lives.iter());
             lives.for_each(|(_, who)| met(who.pid));

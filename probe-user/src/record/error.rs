@@ -6,6 +6,7 @@ use super::Size;
 use crate::{
     event::{EventError, spe::NoSpe},
     machine::{SysfsError, cgroup::CgroupError, cpus::CpuListError},
+    session::SessionError,
     sys::descriptors::{self, TooFew},
 };
 
@@ -84,6 +85,15 @@ pub enum RecordError {
     /// The cgroup is not there.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
+    /// Markers cannot be observed.
+    #[error("cannot observe markers for --regions: {0}")]
+    Markers(#[from] SessionError),
+    /// Markers have ids of another pid namespace.
+    #[error(
+        "--regions needs the host's pid namespace, by whose ids the kernel tells of markers: run \
+         pmuscope there (hostPID: true in Kubernetes), or leave --regions out"
+    )]
+    PidNamespace,
     /// The PMUs cannot be listed.
     #[error(transparent)]
     Pmus(#[from] Arc<SysfsError>),

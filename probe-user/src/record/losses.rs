@@ -3,6 +3,8 @@
 use perf_event_open_sys::bindings;
 use probe_common::spe::{BadCounts, BadKind};
 
+use super::regions;
+
 /// Counts of a whole recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -57,6 +59,8 @@ pub struct Counts {
     pub unsampled_ns: u64,
     /// Mappings of processes that have too many to keep: addresses there have no name.
     pub mappings_left_out: u64,
+    /// What became of markers (`--regions`).
+    pub regions: Option<regions::Counts>,
 }
 
 impl Counts {
@@ -125,8 +129,9 @@ impl Counts {
         let bad =
             BadKind::ALL.map(|kind| (format!("bad_records_{}", kind.name()), self.bad.get(kind)));
         plain
-            .map(|(name, count)| (name.to_owned(), count))
             .into_iter()
+            .chain(self.regions.iter().flat_map(regions::Counts::named))
+            .map(|(name, count)| (name.to_owned(), count))
             .chain(bad)
             .collect()
     }
@@ -163,8 +168,10 @@ impl Counts {
             ("ns not sampled in new threads", self.unsampled_ns),
             ("mappings left out", self.mappings_left_out),
         ];
+        let of_regions = self.regions.iter().flat_map(regions::Counts::losses);
         let texts: Vec<String> = happened
-            .iter()
+            .into_iter()
+            .chain(of_regions)
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| format!("{count} {name}"))
             .collect();

@@ -20,6 +20,7 @@ mod losses;
 mod machine;
 #[cfg(feature = "parquet")]
 mod merge;
+mod observer;
 mod open;
 mod options;
 pub mod perf_data;
@@ -27,6 +28,7 @@ mod perf_features;
 mod present;
 mod raw_file;
 mod recorder;
+pub mod regions;
 mod replay;
 mod ring;
 #[cfg(feature = "parquet")]

@@ -6,6 +6,7 @@ use std::{
     io,
     num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -20,6 +21,7 @@ use super::{
     drain::{Attribution, Drain, Shared},
     follow::Cpus,
     machine::Sources,
+    observer::Observer,
     options::{follow_attr, spe_attr},
     spaces::Spaces,
     target::threads,
@@ -47,6 +49,8 @@ pub struct Config {
     pub per_thread: bool,
     /// Threads of this program that drain the buffers.
     pub drains: NonZeroUsize,
+    /// Whether samples get regions and phases; with the programs that are about to be run.
+    pub regions: Option<Vec<PathBuf>>,
 }
 
 /// An event as files that keep its output describe it.
@@ -70,6 +74,7 @@ pub struct Recorder {
     pub(super) tasks: Mutex<Tasks>,
     spaces: Spaces,
     drains: Vec<Drain>,
+    observer: Option<Observer>,
     pub(super) counts: Counts,
     pub(super) poll: OwnedFd,
     pub(super) cpus: Cpus,
@@ -117,6 +122,7 @@ impl Recorder {
             machine: Arc::clone(machine),
             ids: (vec![Vec::new(); events.len()], Vec::new()),
             drains: (0..config.drains.get()).map(Drain::new).collect(),
+            observer: None,
             config,
             events,
             areas: Vec::new(),
@@ -134,6 +140,12 @@ impl Recorder {
             told: 0,
         };
         recorder.open_target()?;
+        if let Some(programs) = recorder.config.regions.take() {
+            let (target, there) = (&recorder.config.target, recorder.processes());
+            let observer = Observer::open(machine, target, &programs, &there)?;
+            observer.wake(&recorder.poll)?;
+            recorder.observer = Some(observer);
+        }
         let ticks = recorder.ticks();
         recorder.clock = ticks.and_then(|ticks| Clock::new(ticks, machine.procfs()));
         if let Some(clock) = &mut recorder.clock {
@@ -256,15 +268,22 @@ impl Recorder {
         for (stamp, event) in &events {
             tasks.learn(event, *stamp);
             self.spaces.learn(event);
+            if let Some(observer) = &mut self.observer {
+                observer.learn(event);
+            }
             if let Event::Fork(Task { pid, tid, .. }) = event {
                 born.push((*pid, *tid));
             }
+        }
+        if let Some(observer) = &mut self.observer {
+            self.counts.regions = Some(observer.take()?);
         }
         let shared = Shared {
             clock: self.clock,
             attribution: self.attribution,
             sources: &self.sources,
             tasks: &self.tasks,
+            book: self.observer.as_ref().map(Observer::book),
             sink,
             last,
         };
@@ -282,6 +301,9 @@ impl Recorder {
         sink.round().map_err(RecordError::Write)?;
         self.tasks().round_ends();
         self.spaces.round_ends();
+        if let Some(observer) = &mut self.observer {
+            observer.round_ends();
+        }
         if self.config.per_thread && !last {
             self.attach_born(&born)?;
         }
@@ -307,6 +329,12 @@ impl Recorder {
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// The tags and phases so far, for the metadata of a file; none without regions.
+    #[must_use]
+    pub fn about_regions(&self) -> Vec<(String, String)> {
+        self.observer.as_ref().map_or(Vec::new(), Observer::about)
     }
 
     /// How timestamps become ns of perf's clock, where the kernel says it.

@@ -35,6 +35,7 @@ pub fn replay(
         },
         sources: &Sources::of(machine),
         tasks: &tasks,
+        book: None,
         sink,
         last: true,
     };

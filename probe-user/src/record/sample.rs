@@ -32,6 +32,10 @@ pub struct Sample {
     /// Where a load's data came from, by the table of its core; none for other operations, and
     /// where the core has no table.
     pub origin: Option<Origin>,
+    /// The tag of its address, or what memory that is; none without `--regions`.
+    pub region: Option<Arc<str>>,
+    /// The phase of its thread; none outside of phases, and without `--regions`.
+    pub phase: Option<Arc<str>>,
     /// The record itself.
     pub record: Record,
 }

@@ -96,7 +96,11 @@ impl Tasks {
                     thread.ended = Some(self.round);
                 }
             }
-            Event::Aux { .. } | Event::Lost(_) | Event::Map(_) | Event::Other => {}
+            Event::Aux { .. }
+            | Event::Lost(_)
+            | Event::Map(_)
+            | Event::KernelCode
+            | Event::Other => {}
         }
     }
 

@@ -11,6 +11,7 @@ mod error;
 mod flush;
 mod hook;
 mod hotplug;
+pub mod markers;
 pub mod memory;
 mod needed;
 pub(crate) mod object;
@@ -219,7 +220,7 @@ impl Session {
             session.measure_reads()?;
         }
         if let Some(config) = session.config.sampling.clone() {
-            let sampling = Sampling::start(config, &mut session.object, &online, machine.roots())?;
+            let sampling = Sampling::start(config, &mut session.object, &online, machine)?;
             session.sampling = Some(sampling);
         }
         session.settle_pins()?;

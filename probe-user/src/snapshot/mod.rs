@@ -20,11 +20,12 @@ pub use self::{
     cost::{CountingCost, ReadCost},
     health::{HandedOver, Health, MapMemory},
     layout::layout,
-    place::Place,
+    place::{NameCounts, Place},
     refused::Refused,
     rows::UsageRows,
     sampled::{
-        AddressCounts, SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading,
+        AddressCounts, CodeKey, SampledAddress, SampledCounts, SampledHealth, SampledKey,
+        SampledReading,
     },
     spe::{SpeCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
 };

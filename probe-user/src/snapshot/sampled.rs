@@ -8,7 +8,8 @@ use probe_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Place, SpeCounts, pairs};
+use super::{NameCounts, Place, SpeCounts, pairs};
+use crate::event::Accesses;
 
 /// Whose samples, of what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,7 +37,14 @@ pub struct SampledAddress {
     pub event: u8,
     /// Whether it is a data page.
     pub page: bool,
+    /// Of an instruction: tells the code from what was at its address before, such as that of the
+    /// program that its process executed before.
+    #[serde(default)]
+    pub image: u64,
 }
+
+/// Where code is: process (0: the kernel), address, and which of the codes that were there.
+pub type CodeKey = (u32, u64, u64);
 
 /// Samples of one row, and what they stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,12 +56,21 @@ pub struct SampledCounts {
 }
 
 /// Samples at an address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AddressCounts {
     /// Samples.
     pub samples: u64,
-    /// The sum of their periods.
+    /// The sum of their periods, as the kernel says.
     pub periods: u64,
+    /// The same scaled by what the event counted on the CPU of each.
+    #[serde(default)]
+    pub events: f64,
+    /// Of a data page: those with a latency.
+    #[serde(default)]
+    pub timed: u64,
+    /// The sum of these latencies, in cycles.
+    #[serde(default)]
+    pub cycles: u64,
     /// Number of the reading that found the address first, or first again after it was pushed out.
     pub made: u64,
 }
@@ -69,9 +86,12 @@ pub struct SampledReading {
     /// By address; empty where none are kept.
     #[serde(with = "pairs")]
     pub addresses: HashMap<SampledAddress, AddressCounts>,
-    /// What instructions among them are called, by process (0: the kernel) and address.
+    /// What instructions among them are called, by [`SampledAddress::place`].
     #[serde(with = "pairs")]
-    pub places: HashMap<(u32, u64), Place>,
+    pub places: HashMap<CodeKey, Place>,
+    /// What naming them could not do; None where none are kept.
+    #[serde(default)]
+    pub names: Option<NameCounts>,
 }
 
 /// What became of the samples of an event, all CPUs.
@@ -83,15 +103,29 @@ pub struct SampledHealth {
     pub clock: bool,
     /// Whether samples may be some instructions behind what caused them.
     pub skids: bool,
+    /// Whether its samples are memory accesses, and what they stand for.
+    #[serde(default)]
+    pub accesses: Option<Accesses>,
     /// Events from one sample to the next; None where the kernel adapts it to a frequency.
     pub period: Option<u64>,
     /// Samples per second and CPU that the kernel aims at, where it does.
     pub frequency: Option<u64>,
-    /// What the event itself counted.
+    /// What the event itself counted, on all CPUs; not scaled.
     pub counted: u64,
-    /// Samples that were due by that count and that no program was shown: the kernel held them
-    /// back, or the CPU was in a bpf(2) call.
+    /// Nanoseconds for which it was enabled, on all CPUs.
+    #[serde(default)]
+    pub enabled: u64,
+    /// Nanoseconds of these for which it was on the PMU.
+    #[serde(default)]
+    pub running: u64,
+    /// Of a fixed period: samples that were due by that count and that no program was shown. The
+    /// kernel held them back, or the CPU was in a bpf(2) call.
     pub missed: u64,
+    /// On how many CPUs and in how many readings samples came near
+    /// `kernel.perf_event_max_sample_rate`: the kernel stops a counter that reaches it, and neither
+    /// count nor samples say so.
+    #[serde(default)]
+    pub limited: u64,
     /// What the programs say.
     pub sum: SampleCpu,
     /// Addresses that were pushed out of the table in user space, as samples.
@@ -127,6 +161,7 @@ impl SampledCounts {
                 operations: events,
                 // Equal samples have the least variance: squares above 2^64 are not held.
                 variance: (squares as f64 * factor * factor).max(events * weight),
+                walks: gained(now.walks, before.walks),
                 cycles: gained(now.weight.cycles, before.weight.cycles),
                 squares: gained(now.weight.squares, before.weight.squares),
                 histogram: std::array::from_fn(buckets),
@@ -155,10 +190,10 @@ impl SampledCounts {
 impl SampledAddress {
     /// Its key in [`SampledReading::places`].
     #[must_use]
-    pub fn place(&self) -> (u32, u64) {
+    pub fn place(&self) -> CodeKey {
         match AddressKey::is_kernel(self.address) {
-            true => (0, self.address),
-            false => (self.tgid, self.address),
+            true => (0, self.address, self.image),
+            false => (self.tgid, self.address, self.image),
         }
     }
 }
@@ -171,6 +206,9 @@ impl AddressCounts {
         Self {
             samples: self.samples.saturating_sub(before.samples),
             periods: self.periods.saturating_sub(before.periods),
+            events: (self.events - before.events).max(0.0),
+            timed: self.timed.saturating_sub(before.timed),
+            cycles: self.cycles.saturating_sub(before.cycles),
             made: 0,
         }
     }
@@ -214,6 +252,9 @@ mod tests {
         let row = |samples, made| AddressCounts {
             samples,
             periods: 10 * samples,
+            events: 20.0 * samples as f64,
+            timed: samples,
+            cycles: 30 * samples,
             made,
         };
         assert_eq!(row(9, 1).since(Some(&row(4, 1))), row(5, 0));

@@ -17,6 +17,10 @@ use super::notes;
 const HEADERS: u64 = 8 << 20;
 /// Bytes of names of sections, and of notes.
 const SMALL: u64 = 1 << 20;
+/// Segments and sections that are kept, at most each: a program has some dozens.
+const KEPT: usize = 1024;
+/// The sections that are asked for by name.
+const NAMED: [&str; 2] = [".gnu_debuglink", ".interp"];
 
 /// This machine's byte order: other programs do not run here.
 pub(super) type Header32 = elf::FileHeader32<NativeEndian>;
@@ -92,7 +96,8 @@ struct Segment {
 
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    name: Vec<u8>,
+    /// Where it is one of [`NAMED`].
+    name: Option<&'static str>,
     /// `SHT_*`
     pub(super) kind: u32,
     /// `SHF_*`
@@ -100,7 +105,17 @@ pub(super) struct Section {
     pub(super) address: u64,
     pub(super) offset: u64,
     pub(super) size: u64,
-    pub(super) link: u32,
+    /// Of a table of symbols: offset and size of their names.
+    pub(super) names: Option<(u64, u64)>,
+}
+
+impl Section {
+    /// Whether anything here reads it.
+    fn is_used(&self) -> bool {
+        let kinds = [elf::SHT_SYMTAB, elf::SHT_DYNSYM, elf::SHT_NOTE];
+        let code = self.flags & u64::from(elf::SHF_EXECINSTR) != 0;
+        code || self.name.is_some() || kinds.contains(&self.kind)
+    }
 }
 
 /// An ELF file whose headers were read.
@@ -110,6 +125,7 @@ pub(super) struct Elf {
     /// 64 bits.
     pub(super) wide: bool,
     segments: Vec<Segment>,
+    /// Those that are used.
     pub(super) sections: Vec<Section>,
     pub(super) build_id: Option<Vec<u8>>,
 }
@@ -138,9 +154,29 @@ impl Elf {
         })
     }
 
+    /// The byte of the file at an address of its own symbols.
+    pub(super) fn offset(&self, address: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let inside = address.checked_sub(segment.address)?;
+            (inside < segment.size).then(|| segment.offset.wrapping_add(inside))
+        })
+    }
+
+    /// One of [`NAMED`].
     pub(super) fn section(&self, name: &str) -> Option<&Section> {
-        let named = |section: &&Section| section.name == name.as_bytes();
+        let named = |section: &&Section| section.name == Some(name);
         self.sections.iter().find(named)
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn memory(&self) -> usize {
+        let source = match &self.source {
+            Source::File(_) => 0,
+            Source::Memory(bytes) => bytes.len(),
+        };
+        source
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.sections.capacity() * size_of::<Section>()
     }
 
     /// The bytes of a section that is in the file, as they are there.
@@ -198,12 +234,12 @@ fn segments<E: FileHeader<Endian = NativeEndian>>(
         let offset = header.p_offset(endian).into();
         let size = header.p_filesz(endian).into();
         match header.p_type(endian) {
-            elf::PT_LOAD => found.loaded.push(Segment {
+            elf::PT_LOAD if found.loaded.len() < KEPT => found.loaded.push(Segment {
                 offset,
                 size,
                 address: header.p_vaddr(endian).into(),
             }),
-            elf::PT_NOTE => found.notes.push((offset, size)),
+            elf::PT_NOTE if found.notes.len() < KEPT => found.notes.push((offset, size)),
             _ => {}
         }
     }
@@ -238,22 +274,28 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
             source.read(offset, size, SMALL)
         });
     let names = names.unwrap_or_default();
-    let name = |at: u32| {
-        let rest = usize::try_from(at).ok().and_then(|at| names.get(at..));
-        let name = rest.and_then(|rest| rest.split(|byte| *byte == 0).next());
-        // Those of interest are short.
-        name.filter(|name| name.len() < 64)
-            .unwrap_or_default()
-            .to_vec()
+    let named = |at: u32| {
+        let rest = names.get(usize::try_from(at).ok()?..)?;
+        let is = |name: &&str| {
+            let behind = rest.strip_prefix(name.as_bytes());
+            behind.is_some_and(|behind| behind.first() == Some(&0))
+        };
+        NAMED.into_iter().find(is)
+    };
+    let linked = |header: &E::SectionHeader| {
+        let at = usize::try_from(header.sh_link(endian)).ok()?;
+        let names = headers.get(at)?;
+        Some((names.sh_offset(endian).into(), names.sh_size(endian).into()))
     };
     let section = |header: &E::SectionHeader| Section {
-        name: name(header.sh_name(endian)),
+        name: named(header.sh_name(endian)),
         kind: header.sh_type(endian),
         flags: header.sh_flags(endian).into(),
         address: header.sh_addr(endian).into(),
         offset: header.sh_offset(endian).into(),
         size: header.sh_size(endian).into(),
-        link: header.sh_link(endian),
+        names: linked(header),
     };
-    Some(headers.iter().map(section).collect())
+    let used = headers.iter().map(section).filter(Section::is_used);
+    Some(used.take(KEPT).collect())
 }

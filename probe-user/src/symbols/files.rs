@@ -2,7 +2,7 @@
 //! so that a process that ended still has names.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -16,12 +16,15 @@ use super::{
     module::Module,
     opened, vdso,
 };
-use crate::sys::records::Inode;
+use crate::{machine::process, sys::records::Inode};
 
 /// Files that are kept, each with a descriptor, and one more where it has a file with symbols.
 const MODULES: usize = 256;
-/// Bytes of their tables.
+/// Bytes that they take.
 const MEMORY: usize = 256 << 20;
+
+/// Rounds after which a file that nobody has mapped or asked for is closed: about a minute.
+const IDLE: u64 = 32;
 
 /// How the kernel tells a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +48,8 @@ struct Kept {
     module: Module,
     /// The ask at which it was last wanted.
     used: u64,
+    /// The round of that.
+    round: u64,
 }
 
 #[derive(Debug)]
@@ -57,7 +62,10 @@ pub(super) struct Files {
     asked: HashMap<(u32, u64, u64), Option<Version>>,
     vdso: Option<Module>,
     clock: u64,
+    round: u64,
     pub(super) unreadable: u64,
+    /// Those of them that the kernel did not let this process read.
+    pub(super) refused: u64,
 }
 
 impl Files {
@@ -69,7 +77,9 @@ impl Files {
             asked: HashMap::new(),
             vdso: vdso::own(proc).map(Module::new),
             clock: 0,
+            round: 0,
             unreadable: 0,
+            refused: 0,
         }
     }
 
@@ -109,7 +119,10 @@ impl Files {
             Some(version) => *version,
             None => {
                 let version = self.find(pid, ancestors, mapped);
-                self.unreadable += u64::from(version.is_none());
+                if version.is_none() {
+                    self.unreadable += 1;
+                    self.refused += u64::from(opened::is_refused(&self.proc, pid));
+                }
                 self.asked.insert(key, version);
                 version
             }
@@ -118,7 +131,7 @@ impl Files {
         let Some(kept) = version.and_then(|version| self.modules.get_mut(&version)) else {
             return (None, told);
         };
-        kept.used = self.clock;
+        (kept.used, kept.round) = (self.clock, self.round);
         let before = kept.module.memory();
         let proc = &self.proc;
         let name = kept
@@ -148,8 +161,12 @@ impl Files {
     }
 
     fn of_living(&mut self, pid: u32, mapped: &Mapped) -> Option<Version> {
-        let range = format!("{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end);
-        let file = opened::link(&self.proc.join(range));
+        let range = |pid| format!("{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end);
+        let link = |pid| opened::link(&self.proc.join(range(pid)));
+        let file = link(pid).or_else(|| {
+            let thread = process::living(&self.proc, pid);
+            (thread != pid).then(|| link(thread)).flatten()
+        });
         let exact = file.and_then(|file| self.add(file, mapped));
         exact.or_else(|| self.at_path(pid, mapped))
     }
@@ -176,19 +193,19 @@ impl Files {
         number
             .is_none_or(|number| number == data.ino())
             .then_some(())?;
-        let clock = self.clock;
-        let kept = match self.modules.get_mut(&version) {
-            Some(kept) => kept,
-            None => {
-                let module = Module::new(Elf::read(Source::File(file))?);
-                self.make_room();
-                self.modules.entry(version).or_insert(Kept {
-                    module,
-                    used: clock,
-                })
-            }
-        };
-        kept.used = clock;
+        // The newest of all: it stays.
+        self.clock += 1;
+        if !self.modules.contains_key(&version) {
+            let kept = Kept {
+                module: Module::new(Elf::read(Source::File(file))?),
+                used: self.clock,
+                round: self.round,
+            };
+            self.modules.insert(version, kept);
+            self.make_room();
+        }
+        let kept = self.modules.get_mut(&version)?;
+        (kept.used, kept.round) = (self.clock, self.round);
         let same = |id: &[u8]| kept.module.elf.build_id.as_deref() == Some(id);
         mapped.build_id.as_deref().is_none_or(same).then_some(())?;
         if let Some(known) = known(mapped) {
@@ -200,7 +217,7 @@ impl Files {
     /// Drops those that were not wanted for the longest time.
     fn make_room(&mut self) {
         let mut memory: usize = self.modules.values().map(|kept| kept.module.memory()).sum();
-        while self.modules.len() >= MODULES || memory > MEMORY && self.modules.len() > 1 {
+        while self.modules.len() > MODULES || memory > MEMORY && self.modules.len() > 1 {
             let oldest = self.modules.iter().min_by_key(|(_, kept)| kept.used);
             let Some(oldest) = oldest.map(|(version, _)| *version) else {
                 return;
@@ -208,14 +225,37 @@ impl Files {
             if let Some(kept) = self.modules.remove(&oldest) {
                 memory -= kept.module.memory();
             }
-            self.by_known.retain(|_, version| *version != oldest);
-            self.asked.retain(|_, version| *version != Some(oldest));
+            self.forget_others();
         }
     }
 
-    /// Ends a round: what could not be opened is tried again.
-    pub(super) fn round_ends(&mut self) {
+    /// Forgets what leads to modules that are not kept.
+    fn forget_others(&mut self) {
+        let modules = &self.modules;
+        self.by_known
+            .retain(|_, version| modules.contains_key(version));
+        self.asked
+            .retain(|_, version| version.is_none_or(|version| modules.contains_key(&version)));
+    }
+
+    /// Ends a round: what could not be opened is tried again. Files that no process has mapped
+    /// (`mapped` are those of all that are known) and that nobody asked for in many rounds are
+    /// closed: their file system, a container's, can go then.
+    pub(super) fn round_ends<'a>(&mut self, mapped: impl Iterator<Item = &'a Mapped>) {
         self.asked.clear();
+        self.round += 1;
+        let last = self.round.saturating_sub(IDLE);
+        let idle = |kept: &Kept| kept.round < last;
+        // Not in each round: all mappings are looked at.
+        if !self.round.is_multiple_of(IDLE / 2) || !self.modules.values().any(idle) {
+            return;
+        }
+        let mapped: HashSet<Version> = { mapped.filter_map(known) }
+            .filter_map(|known| self.by_known.get(&known).copied())
+            .collect();
+        self.modules
+            .retain(|version, kept| !idle(kept) || mapped.contains(version));
+        self.forget_others();
     }
 }
 

@@ -11,7 +11,12 @@ use std::{
 };
 
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    buffer::spare_capacity,
+    event::{
+        EventfdFlags,
+        epoll::{self, CreateFlags, EventData, EventFlags},
+        eventfd,
+    },
     time::ClockId,
 };
 
@@ -60,6 +65,9 @@ pub enum FollowError {
     Thread(io::Error),
 }
 
+/// What [`Shared::wake`] is among the CPUs.
+const WAKE: u64 = u64::MAX;
+
 /// The rings of the CPUs that are followed.
 struct Ring {
     event: OwnedFd,
@@ -69,6 +77,7 @@ struct Ring {
 impl Ring {
     fn open(cpu: u32) -> Result<Self, FollowError> {
         let mut attr = follow_attr();
+        attr.set_ksymbol(1);
         attr.set_use_clockid(1);
         // That of the programs' samples.
         attr.clockid = ClockId::Monotonic as i32;
@@ -98,7 +107,9 @@ struct Rings {
 struct Shared {
     rings: Mutex<Rings>,
     watched: Arc<Mutex<Watched>>,
-    /// Wakes the thread: the CPUs have changed, or it shall end.
+    /// Waits for a record in any of the rings, by its CPU, and for [`Self::wake`].
+    epoll: OwnedFd,
+    /// Wakes the thread: it shall end.
     wake: OwnedFd,
     ended: std::sync::atomic::AtomicBool,
 }
@@ -111,11 +122,15 @@ pub(super) struct Follower {
 
 impl Follower {
     pub(super) fn start(cpus: &[u32], watched: Arc<Mutex<Watched>>) -> Result<Self, FollowError> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let failed = |error: rustix::io::Errno| FollowError::Thread(error.into());
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
         let shared = Arc::new(Shared {
             rings: Mutex::default(),
             watched,
-            wake: wake.map_err(|error| FollowError::Thread(error.into()))?,
+            epoll,
+            wake,
             ended: false.into(),
         });
         let mut follower = Self {
@@ -140,11 +155,14 @@ impl Follower {
         rings.of_cpus.retain(|cpu, _| cpus.contains(cpu));
         for cpu in cpus {
             if !rings.of_cpus.contains_key(cpu) {
-                rings.of_cpus.insert(*cpu, Ring::open(*cpu)?);
+                let ring = Ring::open(*cpu)?;
+                let data = EventData::new_u64(u64::from(*cpu));
+                // A ring that goes takes its event out of it.
+                epoll::add(&self.shared.epoll, &ring.event, data, EventFlags::IN)
+                    .map_err(|error| FollowError::Thread(error.into()))?;
+                rings.of_cpus.insert(*cpu, ring);
             }
         }
-        drop(rings);
-        self.shared.wake();
         Ok(())
     }
 
@@ -185,23 +203,23 @@ impl Shared {
 
     /// Waits for a record.
     fn wait(&self) {
-        // A ring may go while it is waited for: the kernel needs a descriptor of our own.
-        let events: Vec<OwnedFd> = locked(&self.rings)
-            .of_cpus
-            .values()
-            .filter_map(|ring| ring.event.try_clone().ok())
-            .collect();
-        let of = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut waits: Vec<_> = events.iter().map(|event| of(event.as_fd())).collect();
-        waits.push(of(self.wake.as_fd()));
+        let mut ready = Vec::with_capacity(16);
         // An interrupted wait is a short one.
-        let _ready = poll(&mut waits, None);
-        let mut count = [0; 8];
-        let _read = rustix::io::read(&self.wake, &mut count);
-        // The event of a CPU that went offline is always ready.
-        let gone = |wait: &PollFd<'_>| wait.revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        if waits.iter().any(gone) {
-            thread::sleep(PAUSE * 20);
+        let _waited = epoll::wait(&self.epoll, spare_capacity(&mut ready), None);
+        for event in ready {
+            let (flags, of) = (event.flags, event.data.u64());
+            if of == WAKE {
+                let mut count = [0; 8];
+                let _read = rustix::io::read(&self.wake, &mut count);
+            } else if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+                // The event of a CPU that went offline is always ready.
+                let rings = locked(&self.rings);
+                let ring = u32::try_from(of)
+                    .ok()
+                    .and_then(|cpu| rings.of_cpus.get(&cpu));
+                // Its ring may be a new one by now, which is waited for again then.
+                let _gone = ring.map(|ring| epoll::delete(&self.epoll, &ring.event));
+            }
         }
     }
 

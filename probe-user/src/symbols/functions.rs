@@ -1,6 +1,6 @@
 //! The functions of one ELF file by address, from its symbol table.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use object::{
     NativeEndian, elf,
@@ -17,6 +17,10 @@ const MOST: u64 = 4 << 20;
 const CHUNK: u64 = 32 << 10;
 /// Bytes of a name.
 const NAME: usize = 4096;
+/// Bytes of names that are looked through at once.
+const NAMES: u64 = 1 << 20;
+/// The same, of one file.
+const ALL_NAMES: u64 = 512 << 20;
 /// How many functions before an address are looked at: those of one address, and those within
 /// others.
 const NEAR: usize = 32;
@@ -50,7 +54,7 @@ impl Functions {
     /// no such table, or none of a function in it.
     pub(super) fn read(elf: &Elf, kind: u32) -> Option<Self> {
         let table = elf.sections.iter().find(|section| section.kind == kind)?;
-        let names = elf.sections.get(usize::try_from(table.link).ok()?)?;
+        let (names, length) = table.names?;
         let mut entries = if elf.wide {
             entries::<Header64>(elf, table)
         } else {
@@ -60,7 +64,7 @@ impl Functions {
         close(&mut entries, elf);
         (!entries.is_empty()).then(|| Self {
             entries,
-            names: names.offset..names.offset.saturating_add(names.size),
+            names: names..names.saturating_add(length),
         })
     }
 
@@ -85,6 +89,33 @@ impl Functions {
             )
         };
         named.max_by_key(better).map(|(_, name)| name)
+    }
+
+    /// Addresses of the functions of this name. `elf` is the file that it was read from.
+    pub(super) fn named(&self, elf: &Elf, name: &str) -> Vec<u64> {
+        // Where the name is among the names, also as the end of a longer one.
+        let wanted = [name.as_bytes(), b"\0"].concat();
+        let mut places = BTreeSet::new();
+        let mut at = self.names.start;
+        let end = self.names.end.min(at.saturating_add(ALL_NAMES));
+        while at < end {
+            // One that lies across the end of a piece is whole in the next one.
+            let size = NAMES.min(end - at);
+            let Some(bytes) = elf.source.read(at, size, NAMES) else {
+                break;
+            };
+            let found = bytes.windows(wanted.len()).enumerate();
+            let found = found.filter(|(_, bytes)| *bytes == wanted);
+            places.extend(found.map(|(inside, _)| at - self.names.start + inside as u64));
+            at += if size == NAMES {
+                size - wanted.len() as u64
+            } else {
+                size
+            };
+        }
+        let named = |entry: &&Entry| places.contains(&u64::from(entry.name));
+        let entries = self.entries.iter().filter(named);
+        entries.map(|entry| entry.start).collect()
     }
 
     fn text(&self, elf: &Elf, at: u32) -> Option<String> {

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
     os::unix::fs::MetadataExt as _,
     path::Path,
 };
@@ -16,13 +16,23 @@ use crate::machine::process;
 const MAP: u64 = 64 << 20;
 /// Bytes of a line.
 const LINE: u64 = 4096;
+/// Bytes that a function takes in memory beside its name, about.
+const FUNCTION: usize = 64;
+/// Bytes of memory that one map takes.
+const MEMORY: usize = 64 << 20;
 
 /// Functions by address; a later line replaces what it lies over.
 #[derive(Debug, Default)]
 pub(super) struct JitMap {
-    /// Length of the file when it was read.
-    length: u64,
+    /// Device and inode of the file.
+    file: Option<(u64, u64)>,
+    /// Bytes of it that were read: whole lines.
+    read: u64,
     functions: BTreeMap<u64, (u64, Box<str>)>,
+    /// Bytes of their names.
+    names: usize,
+    /// Functions that found no room.
+    pub(super) dropped: u64,
 }
 
 impl JitMap {
@@ -37,24 +47,43 @@ impl JitMap {
         (owner == 0 || process::user(proc, pid) == Some(owner)).then_some(file)
     }
 
-    /// Reads a map, if it has grown since it was read.
-    pub(super) fn read(&mut self, file: File) {
-        let length = file.metadata().map_or(0, |metadata| metadata.len());
-        if length == self.length {
+    /// Reads what was appended to a map since it was read, so far as `budget` bytes go, which are
+    /// taken off it. What is left is read the next time.
+    pub(super) fn read(&mut self, mut file: File, budget: &mut u64) {
+        let Ok(metadata) = file.metadata() else {
+            return;
+        };
+        let (id, length) = ((metadata.dev(), metadata.ino()), metadata.len().min(MAP));
+        if self.file != Some(id) || metadata.len() < self.read {
+            *self = Self {
+                file: Some(id),
+                dropped: self.dropped,
+                ..Self::default()
+            };
+        }
+        let more = length.saturating_sub(self.read).min(*budget);
+        if more == 0 || file.seek(SeekFrom::Start(self.read)).is_err() {
             return;
         }
-        self.length = length;
-        self.functions.clear();
-        let mut lines = BufReader::new(file.take(MAP));
+        let mut lines = BufReader::new(file.take(more));
         let mut line = Vec::new();
         loop {
             line.clear();
             let read = (&mut lines).take(LINE).read_until(b'\n', &mut line);
-            if read.is_err() || line.is_empty() {
+            let length = line.len() as u64;
+            // What is no whole line yet is read the next time.
+            if read.is_err() || line.last() != Some(&b'\n') && length < LINE {
                 break;
             }
+            self.read += length;
+            *budget -= length;
             self.add(&line);
         }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn memory(&self) -> usize {
+        self.functions.len() * FUNCTION + self.names
     }
 
     fn add(&mut self, line: &[u8]) -> Option<()> {
@@ -73,9 +102,15 @@ impl JitMap {
             .take_while(|(_, (end, _))| *end > start)
             .map(|(start, _)| *start)
             .collect();
-        under
-            .iter()
-            .for_each(|start| drop(self.functions.remove(start)));
+        for start in under {
+            let gone = self.functions.remove(&start);
+            self.names -= gone.map_or(0, |(_, name)| name.len());
+        }
+        if self.memory() >= MEMORY {
+            self.dropped += 1;
+            return None;
+        }
+        self.names += name.len();
         self.functions.insert(start, (end, name.into()));
         Some(())
     }

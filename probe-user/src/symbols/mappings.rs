@@ -15,6 +15,8 @@ use crate::sys::records::{Event, Inode, Map, Task};
 const PROCESSES: usize = 16_384;
 /// Mappings of one program of a process. A compiler at run time may map without an end.
 const MAPPINGS: usize = 4096;
+/// Bytes of all mappings; some 150 each with their names.
+const MEMORY: usize = 128 << 20;
 /// Programs of one process id.
 const IMAGES: usize = 64;
 /// How many parents are looked at.
@@ -62,6 +64,26 @@ struct Process {
     ended: Option<u64>,
     /// The round in which it was last learnt of or asked for.
     used: u64,
+}
+
+impl Process {
+    /// Bytes of its mappings; of those that it has in common with others, its part.
+    fn memory(&self) -> usize {
+        let one = |mapped: &Arc<Mapped>| size_of::<(Arc<()>, Mapped)>() + mapped.name.len();
+        let images = self.images.iter().map(|image| {
+            let all: usize = image.mappings.iter().map(one).sum();
+            all / Arc::strong_count(&image.mappings)
+        });
+        images.sum()
+    }
+
+    /// What it executed at a moment, or does.
+    fn at(&self, time: Option<u64>) -> &Image {
+        let time = time.unwrap_or(u64::MAX);
+        let behind = self.images.partition_point(|image| image.since <= time);
+        // The clock of a sample of the first moment may be read before that of the record.
+        &self.images[behind.saturating_sub(1)]
+    }
 }
 
 /// The mappings of all processes.
@@ -178,6 +200,12 @@ impl Mappings {
         }
     }
 
+    /// What all known processes have mapped.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Mapped> {
+        let images = self.processes.values().flat_map(|process| &process.images);
+        images.flat_map(|image| image.mappings.iter().map(|mapped| &**mapped))
+    }
+
     /// Files that were mapped since the last call.
     pub(super) fn take_new(&mut self) -> Vec<(u32, Arc<Mapped>)> {
         std::mem::take(&mut self.new)
@@ -197,13 +225,19 @@ impl Mappings {
         self.known(pid, address, time)
     }
 
+    /// Since when a process had the program that it had at a moment, or has; 0 where nothing is
+    /// known of it.
+    pub(super) fn image(&mut self, pid: u32, time: Option<u64>) -> u64 {
+        self.ask(pid, time);
+        let process = self.processes.get(&pid);
+        process.map_or(0, |process| process.at(time).since)
+    }
+
     fn known(&mut self, pid: u32, address: u64, time: Option<u64>) -> Option<Arc<Mapped>> {
         let process = self.processes.get_mut(&pid)?;
         process.used = self.round;
+        let image = process.at(time);
         let time = time.unwrap_or(u64::MAX);
-        let behind = process.images.partition_point(|image| image.since <= time);
-        // The clock of a sample of the first moment may be read before that of the record.
-        let image = &process.images[behind.saturating_sub(1)];
         let covers = |mapped: &&&Arc<Mapped>| (mapped.start..mapped.end).contains(&address);
         let then = image
             .mappings
@@ -251,6 +285,9 @@ impl Mappings {
     fn read(&mut self, pid: u32, born: u64) {
         let lines = maps::lines(&self.proc, pid);
         if lines.is_empty() {
+            if maps::are_refused(&self.proc, pid) {
+                self.refused(pid, born);
+            }
             return;
         }
         let parent = process::parent(&self.proc, pid);
@@ -314,6 +351,23 @@ impl Mappings {
         self.counts.read += 1;
     }
 
+    /// What it has now is not asked for again.
+    fn refused(&mut self, pid: u32, born: u64) {
+        if !self.processes.contains_key(&pid) {
+            let image = Image {
+                since: born,
+                mappings: Arc::default(),
+                asked: None,
+            };
+            self.begin(pid, image);
+        }
+        let process = self.processes.get_mut(&pid);
+        if let Some(image) = process.and_then(|process| process.images.last_mut()) {
+            image.asked = Some(self.counts.lost);
+            self.counts.refused += 1;
+        }
+    }
+
     /// Its parent, the parent of that, and so on, as far as they are known.
     pub(super) fn ancestors(&self, pid: u32) -> impl Iterator<Item = u32> {
         let parent = |pid: &u32| self.processes.get(pid).and_then(|process| process.parent);
@@ -333,20 +387,42 @@ impl Mappings {
             // A process goes on without its first thread.
             process.ended.is_none_or(|ended| ended >= until) || process::has_threads(proc, *pid)
         });
+        self.bound_memory(MEMORY);
         self.round += 1;
+    }
+
+    /// Forgets processes until the others take no more than so many bytes.
+    pub(super) fn bound_memory(&mut self, most: usize) {
+        let mut taken: usize = self.processes.values().map(Process::memory).sum();
+        if taken <= most {
+            return;
+        }
+        for pid in self.by_use() {
+            if taken <= most {
+                break;
+            }
+            let gone = self.processes.remove(&pid);
+            taken = taken.saturating_sub(gone.map_or(0, |process| process.memory()));
+            self.counts.dropped_processes += 1;
+        }
+    }
+
+    /// Those that ended first, then those that were not asked for the longest time.
+    fn by_use(&self) -> Vec<u32> {
+        let order = |process: &Process| (process.ended.is_none(), process.used, process.ended);
+        let mut all: Vec<_> = { self.processes.iter() }
+            .map(|(pid, process)| (order(process), *pid))
+            .collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, pid)| pid).collect()
     }
 
     fn make_room(&mut self, pid: u32) {
         if self.processes.len() < PROCESSES || self.processes.contains_key(&pid) {
             return;
         }
-        // Some at once, since each look costs. Those that ended go first.
-        let order = |process: &Process| (process.ended.is_none(), process.used, process.ended);
-        let mut all: Vec<_> = { self.processes.iter() }
-            .map(|(pid, process)| (order(process), *pid))
-            .collect();
-        all.sort_unstable();
-        for (_, pid) in all.into_iter().take(PROCESSES / 16) {
+        // Some at once, since each look costs.
+        for pid in self.by_use().into_iter().take(PROCESSES / 16) {
             self.processes.remove(&pid);
             self.counts.dropped_processes += 1;
         }

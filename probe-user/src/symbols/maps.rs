@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, ErrorKind, Read as _},
     path::Path,
 };
 
@@ -15,7 +15,7 @@ use super::{
     elf::{Elf, Source},
     opened,
 };
-use crate::sys::records::Inode;
+use crate::{machine::process, sys::records::Inode};
 
 /// Bytes that are read of the mappings of one process: 65,530 mappings, the kernel's default limit,
 /// take about half of it.
@@ -73,7 +73,7 @@ pub(crate) struct Line {
 /// The mappings of a process as they are now; none where it is gone. Files that can be executed
 /// have their build ids.
 pub(crate) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
-    let process = proc.join(pid.to_string());
+    let process = proc.join(process::living(proc, pid).to_string());
     let mut lines = lines(proc, pid);
     for line in &mut lines {
         let Mapping { start, end, .. } = line.mapping;
@@ -88,7 +88,24 @@ pub(crate) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
 
 /// The mappings of a process as they are now, without build ids.
 pub(crate) fn lines(proc: &Path, pid: u32) -> Vec<Line> {
-    let Ok(file) = File::open(proc.join(format!("{pid}/maps"))) else {
+    let lines = of_thread(proc, pid, pid);
+    if !lines.is_empty() {
+        return lines;
+    }
+    match process::living(proc, pid) {
+        thread if thread != pid => of_thread(proc, pid, thread),
+        _ => lines,
+    }
+}
+
+/// Whether the kernel does not let this process read the mappings of another one.
+pub(super) fn are_refused(proc: &Path, pid: u32) -> bool {
+    let maps = File::open(proc.join(format!("{pid}/maps")));
+    maps.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+fn of_thread(proc: &Path, pid: u32, thread: u32) -> Vec<Line> {
+    let Ok(file) = File::open(proc.join(format!("{thread}/maps"))) else {
         return Vec::new();
     };
     let lines = BufReader::new(file.take(MAPS)).split(b'\n');

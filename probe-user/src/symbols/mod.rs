@@ -18,6 +18,7 @@ mod kernel;
 mod mappings;
 pub(crate) mod maps;
 mod module;
+pub(crate) mod named;
 pub(crate) mod notes;
 mod opened;
 #[cfg(test)]
@@ -36,12 +37,17 @@ use self::{
     kernel::Kernel,
     watched::Watched,
 };
+pub use crate::snapshot::NameCounts as Counts;
 use crate::{machine::Roots, snapshot::Place};
 
 pub use self::{follow::FollowError, maps::Mapping};
 
 /// Maps of code made at run time that are kept.
 const JITS: usize = 256;
+/// Bytes of memory that they take together.
+const JIT_MEMORY: usize = 128 << 20;
+/// Bytes of their files that are read in a round: some 100 ms. The rest waits for the next one.
+const JIT_READ: u64 = 16 << 20;
 
 /// Whose address it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,21 +58,12 @@ pub enum Space {
     Process(u32),
 }
 
-/// What names did not tell, since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Records about processes that the kernel lost, since its rings were full. Processes that live
-    /// are read from procfs again.
-    pub lost: u64,
-    /// Processes whose mappings were read from procfs.
-    pub read: u64,
-    /// Processes that were forgotten, since there were too many.
-    pub dropped_processes: u64,
-    /// Mappings that were forgotten, since their process had too many.
-    pub dropped_mappings: u64,
-    /// Mappings whose file could not be read when it was asked for.
-    pub unreadable: u64,
+/// The map of a program that makes code at run time.
+#[derive(Debug, Default)]
+struct Jit {
+    map: JitMap,
+    /// The round in which it was read last.
+    read: u64,
 }
 
 /// Names addresses.
@@ -77,8 +74,16 @@ pub struct Symbols {
     kernel: Option<Kernel>,
     /// kallsyms was read in this round.
     kernel_fresh: bool,
-    /// By process and the time at which it mapped the code; whether it was read in this round.
-    jits: HashMap<(u32, u64), (JitMap, bool)>,
+    /// `/proc/modules` when kallsyms was read.
+    modules: Option<Vec<u8>>,
+    /// It was compared in this round.
+    modules_looked: bool,
+    /// By process and program.
+    jits: HashMap<(u32, u64), Jit>,
+    /// Bytes of their files that may be read in this round.
+    jit_budget: u64,
+    round: u64,
+    dropped_code: u64,
 }
 
 impl Symbols {
@@ -92,7 +97,12 @@ impl Symbols {
             follower: None,
             kernel: None,
             kernel_fresh: false,
+            modules: None,
+            modules_looked: false,
             jits: HashMap::new(),
+            jit_budget: JIT_READ,
+            round: 1,
+            dropped_code: 0,
         }
     }
 
@@ -129,14 +139,32 @@ impl Symbols {
         }
     }
 
+    /// Tells the program that has an address from those that had it before: when its process
+    /// executed it, in ns of `CLOCK_MONOTONIC`. 0 in the kernel, and where nothing is known.
+    pub fn image(&mut self, space: Space, time: Option<u64>) -> u64 {
+        match space {
+            Space::Kernel => 0,
+            Space::Process(pid) => locked(&self.watched).mappings.image(pid, time),
+        }
+    }
+
     fn in_kernel(&mut self, address: u64) -> Place {
-        let fresh = std::mem::replace(&mut self.kernel_fresh, true);
-        let known = self
-            .kernel
-            .as_ref()
-            .is_some_and(|kernel| kernel.at(address).is_some_and(|at| at.name.is_some()));
-        if !known && !fresh {
-            // Modules and BPF programs come and go.
+        let at = self.kernel.as_ref().and_then(|kernel| kernel.at(address));
+        let known = at.filter(|at| at.name.is_some());
+        // Modules and BPF programs come and go; the kernel's own code stays.
+        let stays = known.as_ref().map(|at| &*at.module == kernel::KERNEL);
+        let stale = match (&self.kernel, stays) {
+            (None, _) => true,
+            (Some(_), Some(true)) => false,
+            // All that it would say is that it hides them.
+            (Some(kernel), None) if kernel.hidden.is_some() => false,
+            // Nobody tells of BPF programs where records are not read.
+            (Some(_), None) if self.follower.is_none() => true,
+            (Some(_), _) => self.kernel_changed(),
+        };
+        if stale && !std::mem::replace(&mut self.kernel_fresh, true) {
+            locked(&self.watched).kernel_changed = false;
+            self.modules = self.read_modules();
             self.kernel = Some(Kernel::read(&self.roots));
         }
         let kernel = self.kernel.as_ref();
@@ -157,9 +185,24 @@ impl Symbols {
         }
     }
 
+    /// Whether modules or BPF programs are others than when kallsyms was read.
+    fn kernel_changed(&mut self) -> bool {
+        let mut changed = locked(&self.watched).kernel_changed;
+        if !std::mem::replace(&mut self.modules_looked, true) {
+            changed |= self.read_modules() != self.modules;
+        }
+        changed
+    }
+
+    fn read_modules(&self) -> Option<Vec<u8>> {
+        std::fs::read(self.roots.proc.join("modules")).ok()
+    }
+
     fn in_process(&mut self, pid: u32, address: u64, time: Option<u64>) -> Place {
         let mut watched = locked(&self.watched);
-        let Watched { mappings, files } = &mut *watched;
+        let Watched {
+            mappings, files, ..
+        } = &mut *watched;
         let Some(mapped) = mappings.at(pid, address, time) else {
             return Place {
                 function: None,
@@ -170,9 +213,10 @@ impl Symbols {
         };
         let name = String::from_utf8_lossy(&mapped.name);
         if is_anonymous(&name) {
+            let image = mappings.image(pid, time);
             drop(watched);
             return Place {
-                function: self.compiled(pid, mapped.since, address),
+                function: self.compiled(pid, image, address),
                 module: "[jit]".into(),
                 build_id: None,
                 offset: address,
@@ -188,23 +232,40 @@ impl Symbols {
     }
 
     /// The name that the process itself gave to its code.
-    fn compiled(&mut self, pid: u32, since: u64, address: u64) -> Option<Arc<str>> {
-        let key = (pid, since);
-        if self.jits.len() >= JITS && !self.jits.contains_key(&key) {
-            self.jits.clear();
+    fn compiled(&mut self, pid: u32, image: u64, address: u64) -> Option<Arc<str>> {
+        let jit = self.jits.entry((pid, image)).or_default();
+        let fresh = std::mem::replace(&mut jit.read, self.round) != self.round;
+        if fresh && let Some(file) = JitMap::open(&self.roots.proc, pid) {
+            let dropped = jit.map.dropped;
+            jit.map.read(file, &mut self.jit_budget);
+            self.dropped_code += jit.map.dropped - dropped;
         }
-        let (map, fresh) = self.jits.entry(key).or_default();
-        if !std::mem::replace(fresh, true)
-            && let Some(file) = JitMap::open(&self.roots.proc, pid)
-        {
-            map.read(file);
+        let name = jit.map.name(address);
+        let name = name.map(|name| demangle::demangled(name).into());
+        if fresh {
+            self.bound_jits();
         }
-        map.name(address)
-            .map(|name| demangle::demangled(name).into())
+        name
+    }
+
+    /// Drops those maps that were not asked for the longest time, where they are too many.
+    fn bound_jits(&mut self) {
+        let memory =
+            |jits: &HashMap<_, Jit>| jits.values().map(|jit| jit.map.memory()).sum::<usize>();
+        while self.jits.len() > JITS || self.jits.len() > 1 && memory(&self.jits) > JIT_MEMORY {
+            let oldest = self.jits.iter().min_by_key(|(_, jit)| jit.read);
+            let Some(oldest) = oldest.map(|(key, _)| *key) else {
+                return;
+            };
+            self.jits.remove(&oldest);
+        }
     }
 
     /// Why functions of the kernel have no names, in one sentence; None where they have.
     pub fn kernel_hidden(&mut self) -> Option<&str> {
+        if self.kernel.is_none() {
+            self.modules = self.read_modules();
+        }
         let kernel = self.kernel.get_or_insert_with(|| Kernel::read(&self.roots));
         kernel.hidden.as_deref()
     }
@@ -214,10 +275,15 @@ impl Symbols {
     /// whose samples come next.
     pub fn forget(&mut self, until: u64) {
         let mut watched = locked(&self.watched);
-        watched.mappings.forget(until);
-        watched.files.round_ends();
-        self.kernel_fresh = false;
-        self.jits.values_mut().for_each(|(_, fresh)| *fresh = false);
+        let Watched {
+            mappings, files, ..
+        } = &mut *watched;
+        mappings.forget(until);
+        files.round_ends(mappings.all());
+        drop(watched);
+        (self.kernel_fresh, self.modules_looked) = (false, false);
+        self.round += 1;
+        self.jit_budget = JIT_READ;
     }
 
     /// What was lost, dropped or unreadable so far.
@@ -226,6 +292,8 @@ impl Symbols {
         let watched = locked(&self.watched);
         Counts {
             unreadable: watched.files.unreadable,
+            refused: watched.mappings.counts.refused + watched.files.refused,
+            dropped_code: self.dropped_code,
             ..watched.mappings.counts
         }
     }

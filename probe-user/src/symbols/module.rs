@@ -10,6 +10,9 @@ use super::{demangle::demangled, elf::Elf, functions::Functions};
 /// Names that are remembered of one file.
 const NAMES: usize = 16_384;
 
+/// Bytes of the counts beside a shared name.
+const ARC: usize = 16;
+
 /// A table of functions, with the file that it was read from.
 #[derive(Debug)]
 struct Table {
@@ -25,6 +28,8 @@ pub(super) struct Module {
     /// In the order in which they are asked.
     tables: OnceCell<Vec<Table>>,
     names: HashMap<u64, Option<Arc<str>>>,
+    /// Bytes of these names.
+    text: usize,
 }
 
 impl Module {
@@ -34,6 +39,7 @@ impl Module {
             elf,
             tables: OnceCell::new(),
             names: HashMap::new(),
+            text: 0,
         }
     }
 
@@ -53,18 +59,23 @@ impl Module {
             let of = table.elf.as_ref().unwrap_or(elf);
             table.functions.name(of, address)
         });
-        let name = names.next().map(|name| Arc::from(demangled(&name)));
+        let name: Option<Arc<str>> = names.next().map(|name| demangled(&name).into());
         if self.names.len() == NAMES {
             self.names.clear();
+            self.text = 0;
         }
+        self.text += name.as_ref().map_or(0, |name| name.len() + ARC);
         self.names.insert(address, name.clone());
         name
     }
 
-    /// Bytes that its tables take.
+    /// Bytes that it takes: headers, tables and names.
     pub(super) fn memory(&self) -> usize {
         let tables = self.tables.get().into_iter().flatten();
-        tables.map(|table| table.functions.memory()).sum()
+        let debug = |table: &Table| table.elf.as_ref().map_or(0, Elf::memory);
+        let tables = tables.map(|table| table.functions.memory() + debug(table));
+        let name = size_of::<(u64, Option<Arc<str>>)>();
+        self.elf.memory() + tables.sum::<usize>() + self.names.capacity() * name + self.text
     }
 }
 

@@ -11,9 +11,12 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::{
+    fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2},
+    io::Errno,
+};
 
-use crate::sys::roots::Roots;
+use crate::{machine::process, sys::roots::Roots};
 
 /// The file at a path of this process's own root, or behind a link of procfs.
 pub(super) fn link(path: &Path) -> Option<File> {
@@ -24,8 +27,18 @@ pub(super) fn link(path: &Path) -> Option<File> {
 /// The file that a process names by `path`, below its root: links lead nowhere out of it, and those
 /// of procfs nowhere at all. `proc` is procfs.
 pub(super) fn in_root(proc: &Path, pid: u32, path: &[u8]) -> Option<File> {
+    let of = |pid: u32| below(&proc.join(format!("{pid}/root")), path);
+    of(pid).or_else(|| {
+        let thread = process::living(proc, pid);
+        (thread != pid).then(|| of(thread)).flatten()
+    })
+}
+
+/// Whether the kernel does not let this process look below the root of another one.
+pub(super) fn is_refused(proc: &Path, pid: u32) -> bool {
     let root = proc.join(format!("{pid}/root"));
-    below(&root, path)
+    let opened = open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    opened.is_err_and(|error| error == Errno::ACCESS || error == Errno::PERM)
 }
 
 /// As [`in_root`], by the root's directory.

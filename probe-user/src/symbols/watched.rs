@@ -10,6 +10,8 @@ use crate::sys::records::Event;
 pub(super) struct Watched {
     pub(super) mappings: Mappings,
     pub(super) files: Files,
+    /// BPF programs came or went since the kernel's symbols were read.
+    pub(super) kernel_changed: bool,
 }
 
 impl Watched {
@@ -17,10 +19,12 @@ impl Watched {
         Self {
             mappings: Mappings::new(proc),
             files: Files::new(proc),
+            kernel_changed: false,
         }
     }
 
     pub(super) fn learn(&mut self, event: &Event<'_>, time: u64) {
+        self.kernel_changed |= matches!(event, Event::KernelCode | Event::Lost(_));
         self.mappings.learn(event, time);
     }
 

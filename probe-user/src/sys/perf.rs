@@ -158,7 +158,8 @@ pub(crate) struct Overflows {
     pub(crate) weighed: bool,
 }
 
-/// Opens a disabled event that samples all tasks of one CPU, for a program.
+/// Opens a disabled event that samples all tasks of one CPU, for a program; in the group of
+/// `leader`, where there is one, it is enabled with that.
 ///
 /// `wakeup_events` is 1, though nothing is woken: without it Intel's driver hands over one record
 /// of a full PEBS buffer. `PERF_SAMPLE_PERIOD` is not among the fields: software events would
@@ -168,6 +169,7 @@ pub(crate) fn open_overflowing(
     exclude: Exclude,
     cpu: u32,
     overflows: Overflows,
+    leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
     let mut attr = attr(event);
     attr.__bindgen_anon_1.sample_period = overflows.rate;
@@ -182,8 +184,8 @@ pub(crate) fn open_overflowing(
     attr.set_exclude_user(exclude.user.into());
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_exclude_hv(exclude.hv.into());
-    attr.set_disabled(1);
-    open_attr(&mut attr, Whom::All, Some(cpu), None)
+    attr.set_disabled(leader.is_none().into());
+    open_attr(&mut attr, Whom::All, Some(cpu), leader)
 }
 
 /// `kernel.perf_event_paranoid`; None where it cannot be read.

@@ -65,6 +65,8 @@ pub(crate) enum Event<'a> {
     Fork(Task),
     Exit(Task),
     Map(Map<'a>),
+    /// The kernel has other code now: a BPF program, or a trampoline, came or went.
+    KernelCode,
     /// Anything else: starts, throttling.
     Other,
 }
@@ -139,6 +141,7 @@ fn event(kind: u32, misc: u16, mut body: &[u8]) -> Result<Event<'_>, TryGetError
         bindings::PERF_RECORD_MMAP2 => Event::Map(map(misc, body)?),
         bindings::PERF_RECORD_FORK => Event::Fork(task(body)?),
         bindings::PERF_RECORD_EXIT => Event::Exit(task(body)?),
+        bindings::PERF_RECORD_KSYMBOL => Event::KernelCode,
         _ => Event::Other,
     })
 }

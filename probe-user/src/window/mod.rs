@@ -87,6 +87,7 @@ impl Window {
             total.add_all(of_owner);
         }
         let uncore = uncore(&earlier.uncore, &later.uncore);
+        let sampled = SampledWindow::between(earlier, later);
         Self {
             began: earlier.at,
             boot_time: earlier.boot_time,
@@ -105,8 +106,9 @@ impl Window {
             monitored: resctrl::deltas(&earlier.monitored, &later.monitored),
             memory: (earlier.memory.clone().zip(later.memory.clone()))
                 .map(|(earlier, later)| [earlier, later]),
-            samples: SpeWindow::between(earlier, later),
-            sampled: SampledWindow::between(earlier, later),
+            samples: SpeWindow::between(earlier, later)
+                .or_else(|| accesses::of_events(sampled.as_ref()?, earlier, later)),
+            sampled,
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }
@@ -181,6 +183,7 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
         .collect()
 }
 
+mod accesses;
 mod counted;
 mod lines;
 mod sampled;
@@ -193,7 +196,7 @@ mod usage;
 #[cfg(test)]
 pub(crate) use self::{counted::tests::Random, spe::tests::sampled as sampled_window};
 pub use self::{
-    sampled::{SampledUsage, SampledWindow},
-    spe::{Served, SpeUsage, SpeWindow},
+    sampled::{EventGain, SampledUsage, SampledWindow},
+    spe::{Sampler, Served, SpeUsage, SpeWindow},
     totals::{Gained, Sum, Totals, UncoreTotal},
 };

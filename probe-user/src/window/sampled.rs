@@ -2,14 +2,27 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Gained, Owner, Sum};
+use super::{Gained, LiveTime, Owner, Sum};
 use crate::snapshot::{
-    AddressCounts, Place, SampledAddress, SampledCounts, SampledHealth, SampledReading, Snapshot,
+    AddressCounts, CodeKey, NameCounts, Place, SampledAddress, SampledCounts, SampledHealth,
+    SampledReading, Snapshot,
 };
 
 /// Samples of one owner, by the index of the event and the
 /// [`DataSource`](probe_common::sample::DataSource).
 pub type SampledUsage = BTreeMap<(u8, u8), SampledCounts>;
+
+/// What a sampled event itself did, on all CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventGain {
+    /// What it counted; not scaled.
+    pub counted: u64,
+    /// The time in which it did.
+    pub time: LiveTime,
+    /// Its samples came near the kernel's limit on some CPU: it may not have been counted all the
+    /// time.
+    pub limited: bool,
+}
 
 /// What was sampled between two snapshots.
 #[derive(Clone, Debug, Default)]
@@ -21,11 +34,15 @@ pub struct SampledWindow {
     /// Gains by address; empty where none are kept.
     pub addresses: Vec<(SampledAddress, AddressCounts)>,
     /// What instructions are called, by [`SampledAddress::place`].
-    pub places: HashMap<(u32, u64), Place>,
+    pub places: HashMap<CodeKey, Place>,
+    /// What naming them could not do, since the session began.
+    pub names: Option<NameCounts>,
     /// The events, with what became of their samples since the session began.
     pub events: Vec<SampledHealth>,
     /// Samples of each event that were missed in this window, and those that were due.
     pub missed: Vec<(u64, u64)>,
+    /// What each event itself did in this window.
+    pub events_gained: Vec<EventGain>,
 }
 
 impl SampledWindow {
@@ -52,9 +69,23 @@ impl SampledWindow {
             usage,
             addresses: addresses(before, now),
             places: now.places.clone(),
+            names: now.names,
             missed: missed(&before.events, &now.events),
+            events_gained: events_gained(&before.events, &now.events),
             events: now.events.clone(),
         })
+    }
+
+    /// Whether samples of an event came near the kernel's limit.
+    pub(crate) fn was_limited(&self, event: usize) -> bool {
+        let gained = self.events_gained.get(event);
+        gained.is_some_and(|gained| gained.limited)
+    }
+
+    /// The time of an event that was not on the PMU all the time, since others took turns with it.
+    pub(crate) fn took_turns(&self, event: usize) -> Option<LiveTime> {
+        let gained = self.events_gained.get(event)?;
+        (gained.time.running < gained.time.enabled).then_some(gained.time)
     }
 }
 
@@ -75,6 +106,19 @@ fn missed(before: &[SampledHealth], now: &[SampledHealth]) -> Vec<(u64, u64)> {
         let missed = now.missed.saturating_sub(before.missed);
         let taken = now.sum.samples.saturating_sub(before.sum.samples);
         (missed, missed + taken)
+    });
+    gained.collect()
+}
+
+fn events_gained(before: &[SampledHealth], now: &[SampledHealth]) -> Vec<EventGain> {
+    let pairs = now.iter().zip(before);
+    let gained = pairs.map(|(now, before)| EventGain {
+        counted: now.counted.saturating_sub(before.counted),
+        time: LiveTime {
+            enabled: now.enabled.saturating_sub(before.enabled),
+            running: now.running.saturating_sub(before.running),
+        },
+        limited: now.limited > before.limited,
     });
     gained.collect()
 }

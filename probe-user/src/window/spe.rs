@@ -1,7 +1,7 @@
 //! What SPE sampled between two snapshots, summed over CPUs.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -46,8 +46,33 @@ pub struct SpeWindow {
     pub lines: Lines,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
-    /// The programs' account of themselves as of the later snapshot, since the session began.
-    pub health: SpeHealth,
+    /// Who sampled.
+    pub sampler: Sampler,
+}
+
+/// Who sampled memory accesses.
+#[derive(Clone, Debug)]
+pub enum Sampler {
+    /// Arm's SPE: the programs' account of themselves as of the later snapshot, since the session
+    /// began.
+    Spe(Box<SpeHealth>),
+    /// Events that overflow. They tell neither when an operation was issued nor how long its
+    /// address was translated.
+    Events {
+        /// What samples tell no number of: the core chose the operations that it timed.
+        tagged: BTreeSet<Class>,
+    },
+}
+
+impl Sampler {
+    /// Whether samples of a class stand for a number of operations.
+    #[must_use]
+    pub fn counts(&self, class: Class) -> bool {
+        match self {
+            Self::Spe(_) => true,
+            Self::Events { tagged } => !tagged.contains(&class),
+        }
+    }
 }
 
 impl SpeWindow {
@@ -105,8 +130,26 @@ impl SpeWindow {
             pages: pages.collect(),
             lines: Lines::between(before, now),
             names: Arc::clone(&later.names),
-            health: now.health.clone(),
+            sampler: Sampler::Spe(Box::new(now.health.clone())),
         })
+    }
+}
+
+impl SpeWindow {
+    /// The operations that a sample stands for.
+    #[expect(clippy::cast_precision_loss, reason = "a period is below 2^53")]
+    pub(crate) fn weight(&self) -> f64 {
+        match &self.sampler {
+            Sampler::Spe(health) => health.period as f64,
+            Sampler::Events { .. } => {
+                let all = self.total.total.values();
+                let sum = |(samples, operations), counts: &SpeCounts| {
+                    (samples + counts.samples, operations + counts.operations)
+                };
+                let (samples, operations) = all.fold((0, 0.0), sum);
+                operations / samples.max(1) as f64
+            }
+        }
     }
 }
 
@@ -151,7 +194,7 @@ pub(crate) mod tests {
             pages: Vec::new(),
             lines: Lines::default(),
             names: Arc::clone(&crate::window::tests::empty().names),
-            health: SpeHealth {
+            sampler: Sampler::Spe(Box::new(SpeHealth {
                 hook: SpeHook::Fentry,
                 period: 32_768,
                 sum: SpeCpu::default(),
@@ -163,7 +206,7 @@ pub(crate) mod tests {
                 aux_size: 8192,
                 unlogged: 0,
                 bpf_stats: None,
-            },
+            })),
         }
     }
 
@@ -188,7 +231,9 @@ pub(crate) mod tests {
     }
 
     fn snapshot(rows: HashMap<SpeKey, SpeCounts>, freed: Vec<(SpeKey, SpeCounts)>) -> Snapshot {
-        let health = sampled(BTreeMap::new()).health;
+        let Sampler::Spe(health) = sampled(BTreeMap::new()).sampler else {
+            unreachable!("it is SPE's");
+        };
         let mut snapshot = crate::window::tests::snapshot([]);
         snapshot.spe = Some(SpeReading {
             rows,
@@ -196,7 +241,7 @@ pub(crate) mod tests {
             pages: Vec::new(),
             lines: Vec::new(),
             tables: Arc::default(),
-            health,
+            health: *health,
         });
         snapshot
     }

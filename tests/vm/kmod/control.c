@@ -18,6 +18,13 @@
  *                                   one more operation; TGID 0: for all processes
  *                                   that have no operations of their own
  *   spe reset                       empty the account and the statistics
+ *   sample ops_per_tick N, sample tick_us N
+ *                                   ibs_op, cpu: what a running task executes
+ *   sample lose_every N             every n-th sample that is due is held back
+ *   sample op CGROUP WEIGHT DATA_SRC LATENCY ADDRESS
+ *                                   one more operation; CGROUP 0: for all cgroups
+ *                                   that have no operations of their own
+ *   sample reset                    no operations, empty the account
  * PMU is a name or a glob (uncore_cha_*). BOX is the socket for Intel uncore, the
  * CPU for the core PMU, 0 for the others; without it all boxes are meant.
  * A command that cannot be carried out gives the errno of the write: ENODEV no such
@@ -28,6 +35,8 @@
  * tasks (read): watched processes and cgroups, their ns on each CPU.
  * spe_truth (read): what arm_spe_0 wrote per CPU, thread, class and data source.
  * spe_stats (read): samples, records, chunks and losses per CPU.
+ * sample_truth (read): per CPU and event the samples that ibs_op and cpu raised of
+ * each operation, those of no access, and what each cgroup executed.
  */
 #include <linux/debugfs.h>
 #include <linux/glob.h>
@@ -100,6 +109,8 @@ static int command(char *line)
 	}
 	if (!strcmp(verb, "spe"))
 		return tp_spe_command(line);
+	if (!strcmp(verb, "sample"))
+		return tp_sample_command(line);
 	fields = sscanf(line, "%47s %lli %lli %lli %lli %i", word, &config[0], &config[1],
 			&config[2], &n, &box);
 	if (fields < 5 || (fields == 6 && box < 0))
@@ -188,6 +199,13 @@ static int spe_stats_show(struct seq_file *s, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(spe_stats);
 
+static int sample_truth_show(struct seq_file *s, void *unused)
+{
+	tp_sample_show_truth(s);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(sample_truth);
+
 int tp_control_init(void)
 {
 	dir = debugfs_create_dir("testpmu", NULL);
@@ -200,6 +218,7 @@ int tp_control_init(void)
 	debugfs_create_file("tasks", 0400, dir, NULL, &tasks_fops);
 	debugfs_create_file("spe_truth", 0400, dir, NULL, &spe_truth_fops);
 	debugfs_create_file("spe_stats", 0400, dir, NULL, &spe_stats_fops);
+	debugfs_create_file("sample_truth", 0400, dir, NULL, &sample_truth_fops);
 	return 0;
 }
 

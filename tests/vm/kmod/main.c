@@ -9,7 +9,7 @@
 
 static char *set = "grace";
 module_param(set, charp, 0444);
-MODULE_PARM_DESC(set, "PMUs to register: grace,tegra410,vera,intel,core,spe");
+MODULE_PARM_DESC(set, "PMUs to register: grace,tegra410,vera,intel,core,spe,ibs,pebs");
 
 int tp_sockets = 2;
 module_param_named(sockets, tp_sockets, int, 0444);
@@ -97,7 +97,9 @@ static int register_set(const char *name)
 		return register_hybrid();
 	if (!strcmp(name, "spe"))
 		return tp_spe_register();
-	pr_err("testpmu: set=%s is unknown; it is a list of grace, tegra410, vera, intel, core, hybrid, spe\n",
+	if (!strcmp(name, "ibs") || !strcmp(name, "pebs") || !strcmp(name, "pebs-noaux"))
+		return tp_sample_register(name);
+	pr_err("testpmu: set=%s is unknown; README.md has the list\n",
 	       name);
 	return -EINVAL;
 }
@@ -142,6 +144,7 @@ fail_sets:
 	tp_oncpu_exit();
 	tp_unregister_all();
 	tp_spe_exit();
+	tp_sample_exit();
 	return err;
 }
 
@@ -153,6 +156,7 @@ static void __exit testpmu_exit(void)
 	tp_oncpu_exit();
 	tp_unregister_all();
 	tp_spe_exit();
+	tp_sample_exit();
 }
 
 module_init(testpmu_init);

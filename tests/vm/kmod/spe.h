@@ -41,6 +41,9 @@ struct spe_op {
 	u16 issue, xlat;
 	u16 events;
 	u64 address; /* of all its accesses, virtual and physical; 0: anywhere in its process */
+	u64 span;    /* each thread walks through a slice of so many bytes from there on; 0: none */
+	u32 slices;  /* of the span: a thread has the one of its number, modulo these */
+	u32 walk_ms; /* and walks through it in this time, again and again */
 };
 
 /*

@@ -140,6 +140,19 @@ static bool place(struct spe_cpu *c, const struct spe_settings *set)
 	return random & 4;
 }
 
+/* How far a thread is on its walk through its slice. */
+static u64 walked(const struct spe_op *op, const struct task_struct *task, u64 now_ns)
+{
+	u64 slice, walk_ns, along;
+
+	if (!op->span)
+		return 0;
+	slice = div_u64(op->span, op->slices);
+	walk_ns = (u64)op->walk_ms * NSEC_PER_MSEC;
+	div64_u64_rem(now_ns, walk_ns, &along);
+	return (slice * (task->pid % op->slices) + div64_u64(slice * along, walk_ns)) & ~7ULL;
+}
+
 static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 			 struct task_struct *task, const struct spe_op *op, u16 total, bool user,
 			 u64 ago_ns, bool invalid)
@@ -160,7 +173,7 @@ static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 	pc += (op - set->ops) * 4;
 	data += spe_random(c) % 0x10000 & ~7ULL;
 	if (op->address)
-		data = op->address;
+		data = op->address + walked(op, task, spe_clock_ns(c->last) - ago_ns);
 	if (invalid && c->stats.invalid % 2)
 		data = 0;
 	packet(&w, 0, 0xb0, 8, (pc & ADDRESS) | el << 61 | NS);

@@ -119,17 +119,21 @@ static int set_field(struct spe_settings *s, const char *key, u64 value)
 	return -EINVAL;
 }
 
-/* TGID WEIGHT CLASS OP SOURCE|- TOTAL SPREAD ISSUE XLAT EVENTS [ADDRESS] */
+/* TGID WEIGHT CLASS OP SOURCE|- TOTAL SPREAD ISSUE XLAT EVENTS [ADDRESS [SPAN SLICES MS]] */
 static int add_op(struct spe_settings *s, const char *args)
 {
 	char class[8], source[12];
 	struct spe_op op = {};
-	int op_code, i;
+	int op_code, i, found;
 
-	if (sscanf(args, "%i %i %7s %i %11s %hi %hi %hi %hi %hi %lli", &op.tgid, &op.weight,
-		   class, &op_code, source, &op.total, &op.spread, &op.issue, &op.xlat,
-		   &op.events, &op.address) < 10)
+	found = sscanf(args, "%i %i %7s %i %11s %hi %hi %hi %hi %hi %lli %lli %i %i", &op.tgid,
+		       &op.weight, class, &op_code, source, &op.total, &op.spread, &op.issue,
+		       &op.xlat, &op.events, &op.address, &op.span, &op.slices, &op.walk_ms);
+	if (found < 10 || found == 12 || found == 13)
 		return -EINVAL;
+	/* The product of a slice and a time has room in 64 bits. */
+	if (op.span && (!op.slices || !op.walk_ms || op.walk_ms > 1000 || op.span >> 34))
+		return -ERANGE;
 	i = match_string(spe_class_names, ARRAY_SIZE(spe_class_names), class);
 	if (i < 0)
 		return -EINVAL;

@@ -229,6 +229,12 @@ int tp_spe_command(const char *args);
 void tp_spe_show_truth(struct seq_file *s);
 void tp_spe_show_stats(struct seq_file *s);
 
+/* sample.c, sample_truth.c */
+int tp_sample_register(const char *name);
+void tp_sample_exit(void);
+int tp_sample_command(const char *args);
+void tp_sample_show_truth(struct seq_file *s);
+
 /* control.c */
 int tp_control_init(void);
 void tp_control_exit(void);

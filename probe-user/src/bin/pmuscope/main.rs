@@ -9,6 +9,7 @@ mod list;
 mod live;
 mod mem;
 mod print;
+mod roofline;
 mod sampling;
 mod stat;
 mod terminal;
@@ -42,6 +43,8 @@ enum Command {
     Hot(hot::Args),
     /// Count all the time, and serve the last window to Prometheus
     Agent(agent::Args),
+    /// Measure what this machine can do: bandwidth, latency and floating-point peak
+    Roofline(roofline::Args),
     /// Compute metrics from other counts: output of perf stat -x, or -j, or lines event=value
     Derive(derive::Args),
 }
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Mem(args) => mem::run(args),
         Command::Hot(args) => hot::run(args),
         Command::Agent(args) => agent::run(args),
+        Command::Roofline(args) => roofline::run(args),
         Command::Derive(args) => derive::run(args),
     };
     result.unwrap_or_else(|error| {

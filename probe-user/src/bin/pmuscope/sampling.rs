@@ -25,8 +25,8 @@ pub(crate) fn config(
         events,
         budget: Some(budget.unwrap_or(DEFAULT_SAMPLE_BUDGET)),
         addresses,
-        max_addresses: None,
-        max_rows: None,
+        pages: addresses,
+        ..SamplingConfig::default()
     })
 }
 

@@ -212,7 +212,9 @@ fn kinds_and_units_fit() {
         let expected = match metric.unit.as_str() {
             "ns" | "cycles" => [Kind::Latency, Kind::Counter],
             "GB/s" | "MB/s" | "GHz" | "1/s" => [Kind::Rate, Kind::Rate],
-            "%" | "1" | "1/1000 instructions" | "requests" | "CPU" => [Kind::Ratio, Kind::Ratio],
+            "%" | "1" | "1/B" | "1/1000 instructions" | "requests" | "CPU" => {
+                [Kind::Ratio, Kind::Ratio]
+            }
             "1/cycle" => [Kind::Ratio, Kind::Rate],
             "B" => [Kind::Counter, Kind::Counter],
             other => panic!("{}: unit {other}", metric.name),

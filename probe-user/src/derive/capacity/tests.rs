@@ -31,7 +31,11 @@ fn capacity(peak: f64, limit: Option<f64>, at: u64) -> Capacity {
 fn report(entities: BTreeMap<Entity, Capacity>, machine: Option<Capacity>) -> Report {
     let window = window::tests::empty();
     let mut joined: Joined = View::default().join(&Plan::default(), &window, None);
-    joined.memory = Some(Capacities { entities, machine });
+    joined.memory = Some(Capacities {
+        entities,
+        machine,
+        pages: None,
+    });
     Report::new(&Plan::default(), &window, &joined, &View::default())
 }
 

@@ -1,6 +1,8 @@
 //! Shares of documented metrics: a socket's value times the part of its counts that an owner
 //! caused.
 
+mod per_access;
+
 use std::time::Duration;
 
 use super::{
@@ -29,8 +31,10 @@ struct ShareRow {
     share: Result<Estimate, Reason>,
 }
 
-/// Adds the shares of owners in the counts of sockets, and resctrl's counts for the same rows.
+/// Adds the shares of owners in the counts of sockets, with the bytes of each access that they go
+/// by, and resctrl's counts for the same rows.
 pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Joined) {
+    per_access::add(report, plan, window, joined);
     for shared in &joined.shares {
         let planned = &plan.metrics.list[shared.of.metric];
         let metric = report.add_metric(Metric {

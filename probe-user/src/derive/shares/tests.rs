@@ -24,7 +24,7 @@ use crate::{
     window::{self, Counted, Owner, Served, SpeUsage},
 };
 
-fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
+pub(super) fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
     plan_of(tree, Hardware::of_chip(chip), metrics)
 }
 
@@ -46,7 +46,7 @@ fn plan_of(tree: &str, machine: Hardware, metrics: &str) -> Plan {
 
 /// A window of one second. `uncore` counts by event and socket, `weights` by socket and cgroup: of
 /// the first weight all accesses and remote ones.
-fn window(
+pub(super) fn window(
     plan: &Plan,
     uncore: &dyn Fn(&str, u32) -> u64,
     weights: &[(u32, u64, [u64; 2])],

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::{Object, value::Shown};
 use crate::{
-    derive::{Group, Kind, Report, Series, Subject, served_name},
+    derive::{Group, Kind, Report, Series, Subject, samples_of, served_name},
     emit::label::{Called, container_id, label, pid, pod, unit_of},
 };
 
@@ -46,7 +46,7 @@ impl Serialize for Row<'_> {
                 let classes = group.series.chunk_by(|a, b| operation(a) == operation(b));
                 classes.filter_map(|series| {
                     let name = operation(&series[0])?.name();
-                    let was_sampled = series[0].counter()?.raw > 0;
+                    let was_sampled = samples_of(series)?.raw > 0;
                     was_sampled.then_some((name, Class { report, series }))
                 })
             };
@@ -73,7 +73,7 @@ impl Serialize for Class<'_> {
         let sources = || {
             parts.clone().filter_map(|series| {
                 let served = report.attributes(&series[0]).source?;
-                let was_sampled = series[0].counter()?.raw > 0;
+                let was_sampled = samples_of(series)?.raw > 0;
                 was_sampled.then_some((
                     served_name(served),
                     Object(move || accesses(report, series)),

@@ -257,6 +257,8 @@ fn base_unit(unit: &str) -> (String, &'static str, f64) {
         "KiB" => ("bytes", "", 1024.0),
         "MiB" => ("bytes", "", 1_048_576.0),
         "GiB" => ("bytes", "", 1_073_741_824.0),
+        "B/access" => ("bytes_per_access", "", 1.0),
+        "1/B" => ("per_byte", "", 1.0),
         "B/s" => ("bytes_per_second", "", 1.0),
         "MB/s" => ("bytes_per_second", "", 1e6),
         "GB/s" => ("bytes_per_second", "", 1e9),

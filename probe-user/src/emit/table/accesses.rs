@@ -10,7 +10,7 @@ use super::{
     number::{Form, Number},
 };
 use crate::{
-    derive::{self, Group, Part, Series, served_name},
+    derive::{self, Group, Part, Series, samples_of, served_name},
     emit::{label::short, printable::printable},
     window::float,
 };
@@ -141,7 +141,8 @@ fn no_sum(column: Column) -> Column {
     }
 }
 
-/// A row; None where nothing was sampled in this window. The first series has the operations.
+/// A row; None where nothing was sampled in this window. The first series has the operations; where
+/// their number is not known, the second one has the samples.
 fn row(
     page: &Page<'_>,
     group: &Group<'_>,
@@ -149,16 +150,11 @@ fn row(
     series: &[Series],
     shown: &[Shown],
 ) -> Option<Row> {
-    let operations = series[0]
-        .counter()
-        .filter(|operations| operations.raw > 0)?;
+    let counter = samples_of(series).filter(|it| it.raw > 0)?;
     let labels = vec![page.name(group), second.to_owned()];
     let mut row = Row::new(labels, 0, one_of_many(group.subject));
-    let samples = Number::plain(float(operations.raw));
-    row.cells = vec![
-        Cell::Number(samples),
-        Cell::Number(Number::of(&operations.estimate)),
-    ];
+    let samples = Number::plain(float(counter.raw));
+    row.cells = vec![Cell::Number(samples), cell(&series[0])];
     let metrics = shown.iter().map(|shown| {
         let mut series = series.iter();
         let found = series.find(|series| page.report.metric(series).name == shown.metric);

@@ -157,6 +157,7 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
         NoValue::DidNotRun
         | NoValue::MostlyUnknown
         | NoValue::TooFewSamples
+        | NoValue::ChosenByCore
         | NoValue::NotKnown(_)
         | NoValue::NotOnChip { .. }
         | NoValue::NotConfigured(_)

@@ -43,6 +43,7 @@ fn reading(used: &[u64]) -> MemoryReading {
     MemoryReading {
         held: held.collect(),
         machine: None,
+        pages: None,
     }
 }
 

@@ -51,6 +51,13 @@ fn the_least_limit_above_holds() {
         &reader,
         &["/pod/a", "/pod/b", "/pod/c", "/pod/gone", "/pod"],
     );
+    assert_eq!(read.pages.unwrap().huge, None);
+    tree.write(
+        "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
+        "2097152\n",
+    );
+    let pages = held(&Reader::of_cgroups(&machine).unwrap(), &[]).pages;
+    assert_eq!(pages.unwrap().huge, Some(2 << 20));
     let limits: Vec<_> = read.held.iter().map(|(_, held)| held.limit).collect();
     assert_eq!(limits, [Some(4096), Some(4096), Some(1024)]);
     assert_eq!(

@@ -36,6 +36,8 @@ fn samples_are_read_back_from_parquet() {
                     cgroup: None,
                 })
             }),
+            region: known.then(|| format!("region{}", n % 7).into()),
+            phase: None,
             origin: known
                 .then(|| SourceTable::Common.load(record.data_source().unwrap()))
                 .flatten(),
@@ -113,6 +115,8 @@ fn parts_become_one_file_at_the_end() {
         tid: Some(7),
         who: None,
         origin: None,
+        region: None,
+        phase: None,
         record,
     };
     // The third thread has nothing to write in this part.

@@ -140,6 +140,7 @@ impl Rounds {
             attribution: self.attribution,
             sources: &Sources::default(),
             tasks: &self.tasks,
+            book: None,
             sink,
             last,
         };

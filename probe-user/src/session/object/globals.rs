@@ -37,6 +37,10 @@ globals! {
     BY_PROCESS: u8;
     /// 1: a command's processes are followed.
     FOLLOW_COMMAND: u8;
+    /// The cgroup whose processes' markers are told; 0: those of followed processes.
+    MARKER_CGROUP: u64;
+    /// Bytes of markers at which the reader is woken.
+    MARKER_WAKE_FROM: u64;
     /// The kernel's page size is two to the power of it.
     SPE_PAGE_SHIFT: u64;
     /// Data pages are two to the power of it.
@@ -49,8 +53,14 @@ globals! {
     SPE_WITH_TIMELINE: u64;
     /// Data pages of sampled events are two to the power of it.
     SAMPLE_PAGE_SHIFT: u64;
-    /// 1: the addresses of sampled events are kept.
+    /// 1: the instructions of sampled events are kept.
     SAMPLE_WITH_ADDRESSES: u64;
+    /// 1: their data pages are kept.
+    SAMPLE_WITH_PAGES: u64;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED: u64;
+    /// Bit n: samples of event n are memory accesses, or are left out.
+    SAMPLE_ACCESSES: u64;
+    /// The least weight of an access.
+    SAMPLE_LEAST_WEIGHT: u64;
 }

@@ -1,14 +1,14 @@
 //! Loads the object for a session: sets its globals and the sizes of its maps.
 
 use aya::EbpfLoader;
-use probe_common::spe::TIMELINE;
+use probe_common::{CgroupId, spe::TIMELINE};
 
 use super::{
     OBJECT, Object, globals,
     maps::{self, Maps, name},
     offsets,
     programs::Programs,
-    refused_pin,
+    refused, refused_pin,
     types::Types,
 };
 use crate::{
@@ -22,6 +22,9 @@ use crate::{
 
 /// Processes of a followed command that may live at once.
 const FOLLOWED_PROCESSES: u32 = 65_536;
+
+/// Bytes of the ring of markers: some 50,000 records between two looks at it.
+const MARKERS_SIZE: u32 = 4 << 20;
 
 impl Object {
     /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs.
@@ -47,7 +50,10 @@ impl Object {
         let sampling = config.sampling.as_ref();
         let page_shift = u64::from(rustix::param::page_size().trailing_zeros());
         let with_addresses = u64::from(sampling.is_some_and(|it| it.addresses));
+        let with_pages = u64::from(sampling.is_some_and(|it| it.pages));
         let weighed = sampling.map_or(0, SamplingConfig::weighed);
+        let accesses = sampling.map_or(0, SamplingConfig::accesses);
+        let least_weight = sampling.map_or(0, |it| it.least_weight);
 
         let pinned = pins.map(|pins| maps::pinned(&pins.directory()));
         let pinned = pinned.unwrap_or_default();
@@ -84,17 +90,57 @@ impl Object {
         if let Some(sampling) = sampling {
             globals::SAMPLE_PAGE_SHIFT.set(&mut loader, &page_shift);
             globals::SAMPLE_WITH_ADDRESSES.set(&mut loader, &with_addresses);
+            globals::SAMPLE_WITH_PAGES.set(&mut loader, &with_pages);
             globals::SAMPLE_WEIGHED.set(&mut loader, &weighed);
+            globals::SAMPLE_ACCESSES.set(&mut loader, &accesses);
+            globals::SAMPLE_LEAST_WEIGHT.set(&mut loader, &least_weight);
             loader
                 .map_max_entries(name::SAMPLE_ROWS, sampling.rows(possible))
-                .map_max_entries(name::SAMPLE_ADDRESSES, sampling.rows_of_addresses(possible))
-                .map_max_entries(name::SAMPLE_PAGES, sampling.rows_of_addresses(possible));
+                .map_max_entries(
+                    name::SAMPLE_ADDRESSES,
+                    sampling.rows_of(sampling.addresses, possible),
+                )
+                .map_max_entries(
+                    name::SAMPLE_PAGES,
+                    sampling.rows_of(sampling.pages, possible),
+                );
         }
         let mut ebpf = loader
             .load(OBJECT)
             .map_err(|error| refused_pin("the eBPF object", &error))?;
         let maps = Maps::take(&mut ebpf)?;
         let programs = Programs::new(ebpf, types, pins);
+        Ok(Self { maps, programs })
+    }
+}
+
+impl Object {
+    /// The same for [`Markers`](crate::session::markers::Markers) alone: nothing is counted. With a
+    /// `cgroup` the processes in it are observed, without one those that are followed.
+    pub(crate) fn load_markers(
+        machine: &Machine,
+        cgroup: Option<CgroupId>,
+    ) -> Result<Self, SessionError> {
+        let vmlinux = machine.vmlinux();
+        let offsets = offsets::offsets(&vmlinux, false, false)?;
+        let mut types = Types::new(vmlinux);
+        let cgroup = cgroup.map_or(0, |id| id.0);
+        let wake_from = u64::from(MARKERS_SIZE) / 4;
+        let mut loader = EbpfLoader::new();
+        loader.btf(Some(types.get()?));
+        globals::MARKER_CGROUP.set(&mut loader, &cgroup);
+        globals::MARKER_WAKE_FROM.set(&mut loader, &wake_from);
+        for (name, offset) in &offsets {
+            loader.override_global(name, offset, true);
+        }
+        loader
+            .map_max_entries(name::COMMAND, FOLLOWED_PROCESSES)
+            .map_max_entries(name::MARKERS, MARKERS_SIZE);
+        let mut ebpf = loader
+            .load(OBJECT)
+            .map_err(|error| refused("the eBPF object", &error))?;
+        let maps = Maps::take(&mut ebpf)?;
+        let programs = Programs::new(ebpf, types, None);
         Ok(Self { maps, programs })
     }
 }

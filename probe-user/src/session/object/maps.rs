@@ -13,7 +13,7 @@ use aya::{
 };
 use aya_obj::Object as Compiled;
 use probe_common::{
-    Clock, CpuState, Plain, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
+    Clock, CpuState, MarkerCpu, Plain, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
     sample::{AddressKey, AddressRow, SampleCpu, SampleKey, SampleRow},
     spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
@@ -62,6 +62,10 @@ maps! {
     clock: Array<Clock> = CLOCK,
     /// The records of what comes and goes.
     lifecycle: Ring = LIFECYCLE,
+    /// What observed programs mark.
+    markers: Ring = MARKERS,
+    /// What became of these records, at index 0.
+    marker_cpu: PerCpu<MarkerCpu> = MARKER_CPU,
     /// The walk over all processes, at index 0.
     walk: Array<Walk> = WALK,
     /// The processes that it is asked about.
@@ -352,6 +356,12 @@ impl Ring {
     fn open(name: &'static str, map: Map) -> Result<Self, SessionError> {
         let ring = RingBuf::try_from(map).map_err(|error| refused(of(name), &error))?;
         Ok(Self(ring))
+    }
+
+    /// The same.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the map has the descriptor as long as it is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.raw_fd()) }
     }
 
     /// Readable where records are to be taken.

@@ -1,5 +1,7 @@
 //! The programs of the object, by how they come to run.
 
+mod uprobe;
+
 use std::{
     fs,
     io::{self, Read as _},
@@ -85,6 +87,12 @@ pub(crate) struct Kprobe {
     at: &'static str,
 }
 
+/// A program at functions of user space.
+#[derive(Clone, Copy)]
+pub(crate) struct Uprobe {
+    name: &'static str,
+}
+
 programs! {
     Tracepoint {
         /// The default hook.
@@ -98,6 +106,9 @@ programs! {
         PROCESS_EXIT = "process_exit" at "sched_process_exit",
         FOLLOW_FORK = "follow_fork" at "sched_process_fork",
         FOLLOW_FREE = "follow_free" at "sched_process_free",
+        MARKER_FORK = "marker_fork" at "sched_process_fork",
+        MARKER_EXEC = "marker_exec" at "sched_process_exec",
+        MARKER_EXIT = "marker_exit" at "sched_process_exit",
         SPE_FORK = "spe_fork" at "sched_process_fork",
         SPE_EXIT = "spe_exit" at "sched_process_exit",
         SPE_EXEC = "spe_exec" at "sched_process_exec",
@@ -135,6 +146,10 @@ programs! {
     Kprobe {
         /// The same.
         SPE_CHUNK_KPROBE = "spe_chunk_kprobe" at "perf_aux_output_end",
+    }
+    Uprobe {
+        /// A program calls a marker function.
+        MARKER = "marker",
     }
 }
 

@@ -13,20 +13,20 @@ use probe_common::{
 
 use super::lifecycle::Ended;
 use crate::{
-    event::sampling::Rate,
+    event::sampling::{Rate, SampledEvent, max_sample_rate},
     session::{
         Object, Session, SessionError,
         object::EVENT_SAMPLE,
-        sampling::{OpenEvent, Sampling, Scale},
+        sampling::{Gain, Names, OpenEvent, Sampling, Scale},
     },
     snapshot::{
-        AddressCounts, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts, SampledHealth,
-        SampledKey, SampledReading,
+        AddressCounts, CodeKey, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts,
+        SampledHealth, SampledKey, SampledReading,
     },
     sys::clock::{nanos, now},
 };
 
-/// Instructions that are kept from reading to reading, and data pages: 64 bytes each.
+/// Instructions that are kept from reading to reading, and data pages: 80 bytes each.
 const MAX_ADDRESSES: usize = 65_536;
 
 /// Rows that are kept apart between two snapshots; processes that ended are summed beyond that.
@@ -43,11 +43,15 @@ pub(crate) struct SampleTotals {
     cpus: Vec<Vec<SampleCpu>>,
     /// By event and CPU.
     scales: HashMap<(usize, u32), Scale>,
-    /// What events counted since the last reading.
-    gained: HashMap<(usize, u32), u64>,
-    /// What they counted since the session began.
-    counted: Vec<u64>,
+    /// What events did since the last reading.
+    gained: HashMap<(usize, u32), Gain>,
+    /// What they did since the session began, on all CPUs.
+    counted: Vec<Gain>,
     pushed_out: Vec<u64>,
+    /// By event: on how many CPUs and in how many readings samples came near the kernel's limit.
+    limited: Vec<u64>,
+    /// `CLOCK_MONOTONIC` nanoseconds of the last reading.
+    moment: Option<u64>,
     /// Keys of rows whose owner ended: the next snapshot is their last.
     ended: HashSet<SampledKey>,
     readings: u64,
@@ -68,8 +72,10 @@ impl SampleTotals {
             cpus: vec![Vec::new(); events],
             scales: HashMap::new(),
             gained: HashMap::new(),
-            counted: vec![0; events],
+            counted: vec![Gain::default(); events],
             pushed_out: vec![0; events],
+            limited: vec![0; events],
+            moment: None,
             ended: HashSet::new(),
             readings: 0,
             snapshot: 0,
@@ -80,17 +86,23 @@ impl SampleTotals {
     /// Takes in what an event counted.
     pub(crate) fn count(&mut self, event: &mut OpenEvent) {
         let gained = event.gained();
-        self.counted[event.event] += gained;
-        *self.gained.entry((event.event, event.cpu)).or_default() += gained;
+        self.counted[event.event].add(&gained);
+        let of_cpu = self.gained.entry((event.event, event.cpu)).or_default();
+        of_cpu.add(&gained);
     }
 
     /// What each event of a period stands for, by event and CPU.
-    fn factors(&mut self, cpus: &[Vec<SampleCpu>]) -> HashMap<(usize, u32), f64> {
+    fn factors(
+        &mut self,
+        events: &[SampledEvent],
+        cpus: &[Vec<SampleCpu>],
+    ) -> HashMap<(usize, u32), f64> {
         let mut factors = HashMap::new();
-        for (event, of_event) in cpus.iter().enumerate() {
+        let compared = |(event, _): &(usize, _)| events[*event].counts_as_it_samples();
+        for (event, of_event) in cpus.iter().enumerate().filter(compared) {
             for (cpu, now) in (0_u32..).zip(of_event) {
-                let gained = self.gained.get(&(event, cpu)).copied().unwrap_or(0);
-                if gained == 0 && now.samples == 0 {
+                let gained = self.gained.get(&(event, cpu)).copied().unwrap_or_default();
+                if gained.counted == 0 && now.samples == 0 {
                     continue;
                 }
                 let before = self.cpus[event].get(cpu as usize);
@@ -98,11 +110,31 @@ impl SampleTotals {
                 let samples = now.samples - before.samples;
                 let periods = now.periods.wrapping_sub(before.periods);
                 let scale = self.scales.entry((event, cpu)).or_default();
-                factors.insert((event, cpu), scale.factor(gained, samples, periods));
+                let fixed = matches!(events[event].rate, Rate::Period(_));
+                let factor = scale.factor(gained.counted, (samples, periods), fixed);
+                // What it would have counted had it been on the PMU all the time.
+                factors.insert((event, cpu), factor * gained.scale());
             }
         }
         self.gained.clear();
         factors
+    }
+
+    /// Counts where samples came so often that the kernel may have stopped the counter: it does so
+    /// up to its next tick, and the count says nothing of it. `limit` is in samples a second of a
+    /// CPU.
+    fn note_limit(&mut self, cpus: &[Vec<SampleCpu>], moment: u64, limit: Option<u64>) {
+        let last = self.moment.replace(moment);
+        let Some((last, limit)) = last.zip(limit) else {
+            return;
+        };
+        let elapsed = moment.saturating_sub(last);
+        for (event, of_event) in cpus.iter().enumerate() {
+            for (cpu, now) in of_event.iter().enumerate() {
+                let before = self.cpus[event].get(cpu).map_or(0, |cpu| cpu.samples);
+                self.limited[event] += u64::from(near(now.samples - before, elapsed, limit));
+            }
+        }
     }
 
     /// Adds what a row of the kernel gained since it was read last.
@@ -120,7 +152,9 @@ impl SampleTotals {
         row.add(&gained);
     }
 
-    fn add_address(&mut self, key: &AddressKey, now: AddressRow) {
+    /// Adds what the kernel's row of an address gained since it was read last.
+    #[expect(clippy::cast_precision_loss, reason = "periods between two readings")]
+    fn add_address(&mut self, key: &AddressKey, now: AddressRow, image: u64, factor: f64) {
         let before = self.last_addresses.insert(*key, now).unwrap_or_default();
         let made = self.readings;
         let address = SampledAddress {
@@ -129,13 +163,18 @@ impl SampleTotals {
             tgid: key.tgid,
             event: key.event,
             page: key.page != 0,
+            image,
         };
         let counts = self.addresses.entry(address).or_insert(AddressCounts {
             made,
             ..AddressCounts::default()
         });
         counts.samples += now.samples.saturating_sub(before.samples);
-        counts.periods += now.periods.saturating_sub(before.periods);
+        let periods = now.periods.saturating_sub(before.periods);
+        counts.periods += periods;
+        counts.events += periods as f64 * factor;
+        counts.timed += now.timed.saturating_sub(before.timed);
+        counts.cycles += now.cycles.saturating_sub(before.cycles);
     }
 
     /// Drops the instructions, or the data pages, with the fewest samples where there are too many.
@@ -203,6 +242,13 @@ impl SampleTotals {
     }
 }
 
+/// Whether so many samples in so many nanoseconds are nine tenths of the limit of a CPU or more.
+/// The limit holds for each of the kernel's ticks.
+fn near(samples: u64, elapsed: u64, limit: u64) -> bool {
+    let allowed = u128::from(elapsed) * u128::from(limit);
+    samples > 0 && u128::from(samples) * 10_000_000_000 >= 9 * allowed
+}
+
 impl Session {
     /// Reads for a snapshot; rows of what ended are in this one for the last time. None where no
     /// event is sampled.
@@ -219,6 +265,7 @@ impl Session {
             rows: sampling.totals.rows.clone(),
             addresses: sampling.totals.addresses.clone(),
             places: sampling.places(),
+            names: sampling.names.as_ref().map(Names::counts),
         };
         let totals = &mut sampling.totals;
         for key in totals.ended.drain() {
@@ -260,14 +307,13 @@ impl Sampling {
     /// was counted by then.
     fn read(&mut self, object: &mut Object, moment: u64) -> Result<(), SessionError> {
         let rows = object.maps.sample_rows.all()?;
-        let addresses = match self.config.addresses {
-            false => Vec::new(),
-            true => {
-                let mut addresses = object.maps.sample_addresses.all()?;
-                addresses.extend(object.maps.sample_pages.all()?);
-                addresses
-            }
-        };
+        let mut addresses = Vec::new();
+        if self.config.addresses {
+            addresses.extend(object.maps.sample_addresses.all()?);
+        }
+        if self.config.pages {
+            addresses.extend(object.maps.sample_pages.all()?);
+        }
         let events = 0..self.config.events.len();
         let cpus = events.map(|event| {
             object
@@ -279,7 +325,8 @@ impl Sampling {
         let totals = &mut self.totals;
         self.open.iter_mut().for_each(|event| totals.count(event));
         totals.readings += 1;
-        let factors = totals.factors(&cpus);
+        totals.note_limit(&cpus, moment, max_sample_rate());
+        let factors = totals.factors(&self.config.events, &cpus);
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
         for (key, now) in rows {
             let before = totals.last_rows.insert(key, now).unwrap_or_default();
@@ -310,14 +357,13 @@ impl Sampling {
                 totals.add(sampled, &before, &now.overflow, factor);
             }
         }
-        #[expect(clippy::cast_possible_truncation, reason = "as the program stores it")]
-        let generation = self.generation as u16;
-        if let Some(names) = &mut self.names {
-            names.name(&addresses, moment);
-        }
-        for (key, now) in addresses {
-            totals.add_address(&key, now);
-            if key.generation != generation {
+        let images = self.names.as_mut();
+        let images = images.map(|names| names.name(&addresses, moment));
+        for (at, (key, now)) in addresses.into_iter().enumerate() {
+            let image = images.as_ref().map_or(0, |images| images[at]);
+            let factor = factor(usize::from(key.event), u32::from(key.cpu));
+            totals.add_address(&key, now, image, factor);
+            if key.generation != self.generation {
                 let table = match key.page {
                     0 => &object.maps.sample_addresses,
                     _ => &object.maps.sample_pages,
@@ -330,7 +376,7 @@ impl Sampling {
         let crowded = totals.push_out(false, MAX_ADDRESSES);
         if let Some(names) = self.names.as_mut().filter(|_| crowded) {
             let kept = totals.addresses.keys();
-            names.keep(&kept.map(SampledAddress::place).collect());
+            names.codes.keep(&kept.map(SampledAddress::place).collect());
         }
         totals.cpus = cpus;
         self.next_generation(object)
@@ -366,9 +412,9 @@ impl Sampling {
         }
     }
 
-    fn places(&self) -> HashMap<(u32, u64), Place> {
+    fn places(&self) -> HashMap<CodeKey, Place> {
         let names = self.names.as_ref();
-        names.map_or_else(HashMap::new, |names| names.places.clone())
+        names.map_or_else(HashMap::new, |names| names.codes.places.clone())
     }
 
     fn health(&self, object: &Object) -> Vec<SampledHealth> {
@@ -389,12 +435,16 @@ impl Sampling {
                 name: event.name.clone(),
                 clock: event.is_clock(),
                 skids: event.skids(),
+                accesses: event.accesses,
                 period,
                 frequency,
-                counted: totals.counted[at],
+                counted: totals.counted[at].counted,
+                enabled: totals.counted[at].enabled,
+                running: totals.counted[at].running,
                 missed: scales.map(|(_, scale)| scale.missed).sum(),
                 sum,
                 pushed_out: totals.pushed_out[at],
+                limited: totals.limited[at],
                 bpf_stats: stats.and_then(|(_, time)| u64::try_from(time.as_nanos()).ok()),
             }
         });
@@ -403,46 +453,7 @@ impl Sampling {
 }
 
 #[cfg(test)]
-mod tests {
-    use probe_common::CgroupId;
-    use proptest::prelude::*;
+mod weighed;
 
-    use super::*;
-
-    proptest! {
-        /// Who has most samples stays, half of the room is used, and all else is counted.
-        #[test]
-        fn the_rarest_addresses_give_way(
-            sizes in prop::collection::vec(1..20_u64, 0..60),
-            pages in prop::collection::vec(1..20_u64, 0..9),
-        ) {
-            const ROOM: usize = 10;
-            let mut totals = SampleTotals::new(1);
-            let all = sizes.iter().map(|it| (false, it)).chain(pages.iter().map(|it| (true, it)));
-            for (address, (page, samples)) in (0..).zip(all) {
-                let key = SampledAddress {
-                    cgroup: CgroupId(7),
-                    address,
-                    tgid: 0,
-                    event: 0,
-                    page,
-                };
-                let counts = AddressCounts { samples: *samples, periods: 0, made: 1 };
-                totals.addresses.insert(key, counts);
-            }
-            prop_assert!(!totals.push_out(true, ROOM));
-            prop_assert_eq!(totals.push_out(false, ROOM), sizes.len() > ROOM);
-            let left = totals.addresses.iter().filter(|(key, _)| !key.page);
-            let left: Vec<u64> = left.map(|(_, it)| it.samples).collect();
-            let lost = sizes.iter().sum::<u64>() - left.iter().sum::<u64>();
-            prop_assert_eq!(totals.pushed_out[0], lost);
-            prop_assert_eq!(totals.addresses.len() - left.len(), pages.len());
-            if sizes.len() > ROOM {
-                let mut sorted = sizes.clone();
-                sorted.sort_unstable_by(|a, b| b.cmp(a));
-                prop_assert_eq!(left.len(), ROOM / 2);
-                prop_assert_eq!(left.iter().sum::<u64>(), sorted[..ROOM / 2].iter().sum::<u64>());
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

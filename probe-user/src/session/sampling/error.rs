@@ -26,6 +26,11 @@ pub enum SampleError {
 /// What the kernel means by refusing an event.
 pub(super) fn refused(error: &io::Error, event: &SampledEvent) -> String {
     match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOENT) if event.precise > 0 => {
+            "the kernel has no precise samples of it at this rate: leave out the letters p (on \
+             AMD, IBS samples cycles, r076 and r0C1 precisely, and nothing else)"
+                .to_owned()
+        }
         Some(libc::EOPNOTSUPP) => "its PMU raises no interrupt when a counter overflows, so the \
              event can only be counted (`pmuscope stat -e`); sample cpu-clock instead"
             .to_owned(),
@@ -45,14 +50,42 @@ pub(super) fn refused(error: &io::Error, event: &SampledEvent) -> String {
         }
         Some(libc::EINVAL) => match event.rate {
             Rate::Period(period) => format!(
-                "the PMU takes no such event, or no period as short as {period}: give a longer one"
+                "the PMU takes no such event, cannot sample it (`pmuscope stat -e` counts it), or \
+                 takes no period as short as {period}: give a longer one"
             ),
             Rate::Frequency(rate) => format!(
-                "the PMU takes no such event, or {rate} samples a second are more than \
-                 kernel.perf_event_max_sample_rate allows: give freq= with less"
+                "the PMU takes no such event, cannot sample it (`pmuscope stat -e` counts it), or \
+                 {rate} samples a second are more than kernel.perf_event_max_sample_rate allows: \
+                 give freq= with less"
             ),
         },
+        Some(libc::ENODATA) => {
+            "the core samples the latency of loads only in a group that another \
+             event leads (`mem-loads-aux`), and this machine's sysfs does not name that event: use \
+             a newer kernel"
+                .to_owned()
+        }
         Some(libc::EBUSY) => "the PMU is in exclusive use by another program".to_owned(),
         errno => descriptors::exhausted(errno).unwrap_or_else(|| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{event::sampling::sampled, machine::Pmus};
+
+    #[test]
+    fn a_precise_event_that_is_refused_is_told_of_its_precision() {
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/spr");
+        let pmus = Pmus::read(std::path::Path::new(fixture)).unwrap();
+        let text = |event: &str, errno| {
+            let event = &sampled(event, &pmus, None).unwrap()[0];
+            refused(&io::Error::from_raw_os_error(errno), event)
+        };
+        for errno in [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOENT] {
+            assert!(text("cycles:p", errno).contains("leave out the letters p"));
+            assert!(!text("cycles", errno).contains("letters p"));
+        }
     }
 }

@@ -8,7 +8,10 @@ mod error;
 mod names;
 mod scale;
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::{
+    collections::BTreeSet,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use probe_common::sample::SampleSetting;
 
@@ -18,21 +21,25 @@ pub(crate) use self::{names::Names, scale::Scale};
 use super::{Object, SessionError, object::EVENT_SAMPLE, spe::Budget};
 use crate::{
     event::sampling::{Rate, SampledEvent},
-    machine::Roots,
+    machine::Machine,
     session::pull::SampleTotals,
     sys::perf::{self, Overflows},
 };
 
 /// What is sampled and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SamplingConfig {
     /// The events.
     pub events: Vec<SampledEvent>,
     /// Share of a CPU's time that the program may take: events are sampled less often where it
     /// takes more. None: rates stay.
     pub budget: Option<f64>,
-    /// Where samples were is kept too, with the names of functions.
+    /// At which instructions samples were is kept too, with the names of functions.
     pub addresses: bool,
+    /// Which data pages they were about is kept too.
+    pub pages: bool,
+    /// The least weight of a memory access that is kept; 0: all are.
+    pub least_weight: u64,
     /// Rows that each of the kernel's tables of addresses takes; None: by the number of CPUs.
     pub max_addresses: Option<u32>,
     /// Rows that the map of owners takes; None: by the number of CPUs.
@@ -46,12 +53,18 @@ impl SamplingConfig {
     /// An event on each of these CPUs, with the link of its program.
     pub(super) fn descriptors(&self, cpus: &[u32]) -> usize {
         let on = |event: &SampledEvent| {
-            let cpus = cpus.iter();
-            cpus.filter(|cpu| event.counter.scope.counts_on(**cpu))
-                .count()
+            let on = |cpu: &&u32| event.counter.scope.counts_on(**cpu);
+            (2 + usize::from(event.leader.is_some())) * cpus.iter().filter(on).count()
         };
         let names = if self.addresses { 2 * cpus.len() } else { 0 };
-        2 * self.events.iter().map(on).sum::<usize>() + names
+        self.events.iter().map(on).sum::<usize>() + names
+    }
+
+    /// Bit n: samples of event n are memory accesses.
+    pub(super) fn accesses(&self) -> u64 {
+        let events = self.events.iter().enumerate();
+        let bits = events.map(|(at, event)| u64::from(event.accesses.is_some()) << at);
+        bits.sum()
     }
 
     /// Bit n: samples of event n may have a weight and a data source.
@@ -61,9 +74,10 @@ impl SamplingConfig {
         bits.sum()
     }
 
-    /// Rows that each table of addresses takes on so many CPUs; they are emptied as often.
-    pub(super) fn rows_of_addresses(&self, possible: usize) -> u32 {
-        if !self.addresses {
+    /// Rows that a table of addresses takes on so many CPUs, where it is kept; it is emptied as
+    /// often.
+    pub(super) fn rows_of(&self, kept: bool, possible: usize) -> u32 {
+        if !kept {
             return 1;
         }
         let by_cpus = u32::try_from(possible.saturating_mul(8192)).unwrap_or(u32::MAX);
@@ -99,16 +113,59 @@ pub(crate) struct OpenEvent {
     // Before the event: the program is taken off it first.
     _link: OwnedFd,
     fd: OwnedFd,
+    /// Of its group, where it must have one.
+    _leader: Option<OwnedFd>,
     /// What it had counted when it was read last.
     pub(crate) counted: u64,
+    /// Nanoseconds of [`perf::Reading`], as of that time.
+    enabled: u64,
+    running: u64,
+}
+
+/// What an event did on a CPU between two readings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gain {
+    /// Not scaled.
+    pub(crate) counted: u64,
+    /// Nanoseconds for which it was enabled.
+    pub(crate) enabled: u64,
+    /// Nanoseconds for which it was on the PMU.
+    pub(crate) running: u64,
+}
+
+impl Gain {
+    pub(crate) const fn add(&mut self, other: &Self) {
+        self.counted += other.counted;
+        self.enabled += other.enabled;
+        self.running += other.running;
+    }
+
+    /// What each event that was counted stands for, where others took turns with it on the PMU.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "nanoseconds between two readings"
+    )]
+    pub(crate) fn scale(&self) -> f64 {
+        match self.running {
+            0 => 1.0,
+            running => self.enabled.max(running) as f64 / running as f64,
+        }
+    }
 }
 
 impl OpenEvent {
-    /// What it counted since it was read last. Of an event whose CPU is gone that is nothing.
-    pub(crate) fn gained(&mut self) -> u64 {
-        let now = perf::read(self.fd.as_fd()).map_or(self.counted, |reading| reading.count);
-        let gained = now.saturating_sub(self.counted);
-        self.counted = now;
+    /// What it did since it was read last. Of an event whose CPU is gone that is nothing.
+    pub(crate) fn gained(&mut self) -> Gain {
+        let Ok(now) = perf::read(self.fd.as_fd()) else {
+            return Gain::default();
+        };
+        let gained = Gain {
+            counted: now.count.saturating_sub(self.counted),
+            enabled: now.enabled.saturating_sub(self.enabled),
+            running: now.running.saturating_sub(self.running),
+        };
+        self.counted = now.count;
+        (self.enabled, self.running) = (now.enabled, now.running);
         gained
     }
 }
@@ -119,7 +176,7 @@ impl Sampling {
         config: SamplingConfig,
         object: &mut Object,
         online: &[u32],
-        roots: &Roots,
+        machine: &Machine,
     ) -> Result<Self, SessionError> {
         object.programs.load_at_overflow(EVENT_SAMPLE)?;
         let mut sampling = Self {
@@ -128,7 +185,7 @@ impl Sampling {
             coarser: 1,
             generation: 0,
             totals: SampleTotals::new(config.events.len()),
-            names: config.addresses.then(|| Names::start(roots, online)),
+            names: config.addresses.then(|| Names::start(machine, online)),
             config,
         };
         sampling.next_generation(object)?;
@@ -138,8 +195,16 @@ impl Sampling {
         Ok(sampling)
     }
 
-    /// Starts sampling on a CPU.
+    /// Starts sampling on a CPU. Where an event is refused there are none on it.
     pub(crate) fn open(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
+        let opened = self.open_all(object, cpu);
+        if opened.is_err() {
+            self.keep(|kept| kept != cpu);
+        }
+        opened
+    }
+
+    fn open_all(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
         for (at, event) in self.config.events.iter().enumerate() {
             if !event.counter.scope.counts_on(cpu) {
                 continue;
@@ -149,15 +214,19 @@ impl Sampling {
                 cpu,
                 reason: refused(&error, event),
             };
+            let leader = event.leader.as_ref();
+            let leader = leader.map(|it| perf::open(&it.attr(), event.exclude, cpu, None));
+            let leader = leader.transpose().map_err(failed)?;
             let fd = perf::open_overflowing(
                 &event.counter.attr(),
                 event.exclude,
                 cpu,
                 self.overflows(event),
+                leader.as_ref().map(OwnedFd::as_fd),
             )
             .map_err(failed)?;
             let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
-            perf::enable(fd.as_fd()).map_err(failed)?;
+            perf::enable(leader.as_ref().unwrap_or(&fd).as_fd()).map_err(failed)?;
             if let Some(names) = &mut self.names {
                 names.follow(cpu);
             }
@@ -166,7 +235,10 @@ impl Sampling {
                 event: at,
                 _link: link,
                 fd,
+                _leader: leader,
                 counted: 0,
+                enabled: 0,
+                running: 0,
             });
         }
         Ok(())
@@ -177,8 +249,17 @@ impl Sampling {
         self.open.iter().any(|event| event.cpu == cpu)
     }
 
-    /// Forgets the events of CPUs that are not online any more, or were not in between.
+    /// Forgets the events of CPUs that are not online any more, or were not in between: they are
+    /// dead, and so is what follows processes there.
     pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
+        self.close(&keep);
+        if let Some(names) = &mut self.names {
+            names.keep_cpus(keep);
+        }
+    }
+
+    /// Ends the sampling on all other CPUs.
+    fn close(&mut self, keep: impl Fn(u32) -> bool) {
         let totals = &mut self.totals;
         self.open.retain_mut(|event| {
             let kept = keep(event.cpu);
@@ -191,9 +272,8 @@ impl Sampling {
 
     /// Samples all events anew, `coarser` times less often than was asked for.
     pub(crate) fn reopen(&mut self, object: &mut Object, coarser: u64) {
-        let mut cpus: Vec<u32> = self.open.iter().map(|event| event.cpu).collect();
-        cpus.dedup();
-        self.keep(|_| false);
+        let cpus: BTreeSet<u32> = self.open.iter().map(|event| event.cpu).collect();
+        self.close(|_| false);
         self.coarser = coarser;
         for cpu in cpus {
             // A CPU that left meanwhile is opened when it is back.

@@ -2,7 +2,12 @@
 //!
 //! Without a ring buffer nobody is told of samples that the kernel holds back (throttling, or a run
 //! of the program while its CPU is in a bpf(2) call). The count tells: what is due by it and was
-//! not shown is missed, and the samples that were shown stand for it too.
+//! not shown is missed, and the samples that were shown stand for it too. Samples of a clock of one
+//! level (`cpu-clock:u`) are not compared: its count is of all levels.
+//!
+//! A hardware counter is stopped while the kernel holds its samples back, on x86, on Arm, and from
+//! Linux 6.16 on everywhere: then the count has no more than the samples, and its time goes on.
+//! `SampleTotals::note_limit` tells where that may have been.
 
 /// The account of an event on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,13 +24,21 @@ impl Scale {
     ///
     /// A period that is under way is due to the next samples. Where periods add up to more than
     /// was counted (the kernel adapts them to a frequency), samples stand for what was counted.
+    ///
+    /// Only of a `fixed` period is it known how many samples were missed: by frequency the period
+    /// that is under way may be much longer than those before it.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "counts between two readings; a rounded number of samples"
     )]
-    pub(crate) fn factor(&mut self, counted: u64, samples: u64, periods: u64) -> f64 {
+    pub(crate) fn factor(
+        &mut self,
+        counted: u64,
+        (samples, periods): (u64, u64),
+        fixed: bool,
+    ) -> f64 {
         self.owed += counted as f64;
         if samples == 0 || periods == 0 {
             return 1.0;
@@ -34,7 +47,9 @@ impl Scale {
         let late = ((self.owed - seen) / each).floor().max(0.0);
         let stood_for = (seen + late * each).min(self.owed);
         self.owed -= stood_for;
-        self.missed += late as u64;
+        if fixed {
+            self.missed += late as u64;
+        }
         stood_for / seen
     }
 }
@@ -49,21 +64,29 @@ mod tests {
     fn what_was_not_shown_is_missed_and_made_up_for() {
         let mut scale = Scale::default();
         // 10 of 25 periods were shown; half a period is under way.
-        assert_eq!(scale.factor(25_500, 10, 10_000), 2.5);
+        assert_eq!(scale.factor(25_500, (10, 10_000), true), 2.5);
         assert_eq!(scale.missed, 15);
         // It ends in the next reading.
-        assert_eq!(scale.factor(9_500, 10, 10_000), 1.0);
+        assert_eq!(scale.factor(9_500, (10, 10_000), true), 1.0);
         assert_eq!(scale.missed, 15);
         // Nothing was shown at all: the next samples stand for it.
-        assert_eq!(scale.factor(3_000, 0, 0), 1.0);
-        assert_eq!(scale.factor(1_000, 1, 1_000), 4.0);
+        assert_eq!(scale.factor(3_000, (0, 0), true), 1.0);
+        assert_eq!(scale.factor(1_000, (1, 1_000), true), 4.0);
         assert_eq!(scale.missed, 18);
     }
 
     #[test]
     fn a_period_longer_than_the_count_stands_for_the_count() {
         let mut scale = Scale::default();
-        assert_eq!(scale.factor(17_665, 1, 94_471), 17_665.0 / 94_471.0);
+        assert_eq!(scale.factor(17_665, (1, 94_471), true), 17_665.0 / 94_471.0);
+        assert_eq!(scale.missed, 0);
+    }
+
+    /// The kernel has made the period longer: the one under way is no sample that was missed.
+    #[test]
+    fn by_frequency_nobody_knows_what_was_missed() {
+        let mut scale = Scale::default();
+        assert_eq!(scale.factor(25_500, (10, 10_000), false), 2.5);
         assert_eq!(scale.missed, 0);
     }
 
@@ -79,7 +102,7 @@ mod tests {
             for (count, samples) in steps {
                 let periods = samples * 1000;
                 counted += count as f64;
-                let factor = scale.factor(count, samples, periods);
+                let factor = scale.factor(count, (samples, periods), true);
                 stood_for += factor * periods as f64;
                 pending = if samples == 0 { pending + count as f64 } else { 1000.0 };
                 prop_assert!(stood_for <= counted + 1e-3, "{} {}", stood_for, counted);

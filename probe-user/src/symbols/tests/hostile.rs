@@ -85,6 +85,36 @@ fn a_huge_file_takes_no_memory_for_what_it_says_it_has() {
     read(Source::File(file)).unwrap();
 }
 
+/// As many sections as the bound of both tables allows, all of them code.
+#[test]
+fn a_file_of_sections_takes_no_memory_for_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "sections", &[]);
+    let mut bytes = fs::read(&program).unwrap();
+    let at = u64::try_from(bytes.len()).unwrap();
+    const SECTIONS: u64 = 131_072;
+    // `e_shoff`; `e_shnum` 0: the first section says how many.
+    bytes[0x28..0x30].copy_from_slice(&at.to_ne_bytes());
+    bytes[0x3c..0x3e].fill(0);
+    for section in 0..SECTIONS {
+        let mut header = [0; 64];
+        // `SHT_PROGBITS`, `SHF_EXECINSTR`
+        header[4] = 1;
+        header[8] = 4;
+        if section == 0 {
+            header[32..40].copy_from_slice(&SECTIONS.to_ne_bytes());
+        }
+        bytes.extend_from_slice(&header);
+    }
+    fs::write(&program, bytes).unwrap();
+    let elf = Elf::read(Source::File(File::open(&program).unwrap())).unwrap();
+    assert!(!elf.sections.is_empty());
+    assert!(elf.memory() < 200_000, "{}", elf.memory());
+    // What it takes is counted.
+    let module = Module::new(elf);
+    assert!(module.memory() > 50_000, "{}", module.memory());
+}
+
 #[test]
 fn a_map_of_code_is_read_up_to_a_bound_and_its_last_line_for_an_address_holds() {
     let directory = tempfile::tempdir().unwrap();
@@ -94,7 +124,7 @@ fn a_map_of_code_is_read_up_to_a_bound_and_its_last_line_for_an_address_holds() 
     fs::write(&path, lines).unwrap();
     let file = || File::options().read(true).write(true).open(&path).unwrap();
     let mut map = JitMap::default();
-    map.read(file());
+    map.read(file(), &mut u64::MAX.clone());
     for (address, name) in [
         (0x1010, Some("over")),
         (0x1020, None),
@@ -107,8 +137,51 @@ fn a_map_of_code_is_read_up_to_a_bound_and_its_last_line_for_an_address_holds() 
     }
     // 10 GB without an end of a line.
     file().set_len(10 << 30).unwrap();
-    map.read(file());
+    map.read(file(), &mut u64::MAX.clone());
     assert_eq!(map.name(0x1088), Some("within"));
+}
+
+#[test]
+fn of_a_map_of_code_only_what_was_appended_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("perf-1.map");
+    let read = |map: &mut JitMap, budget: u64| {
+        let mut left = budget;
+        map.read(File::open(&path).unwrap(), &mut left);
+        budget - left
+    };
+    let mut map = JitMap::default();
+    fs::write(&path, "1000 10 first\n2000 10 sec").unwrap();
+    assert_eq!(read(&mut map, 100), 14);
+    // The line that was being written is whole now.
+    fs::write(&path, "1000 10 first\n2000 10 second\n3000 10 third\n").unwrap();
+    assert_eq!(read(&mut map, 16), 15);
+    let named = |map: &JitMap, address| map.name(address).map(str::to_owned);
+    assert_eq!(named(&map, 0x2000).as_deref(), Some("second"));
+    assert_eq!(named(&map, 0x3000), None);
+    // What the budget left over; then there is no more.
+    assert_eq!([read(&mut map, 100), read(&mut map, 100)], [14, 0]);
+    assert_eq!(named(&map, 0x3000).as_deref(), Some("third"));
+    // Another file of the name.
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "1000 10 other\n").unwrap();
+    assert_eq!(read(&mut map, 100), 14);
+    assert_eq!(named(&map, 0x1000).as_deref(), Some("other"));
+    assert_eq!(named(&map, 0x2000), None);
+}
+
+#[test]
+fn a_map_of_code_takes_bounded_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("perf-1.map");
+    let lines: String = (0..1_200_000_u64)
+        .map(|at| format!("{:x} 1 f\n", 2 * at))
+        .collect();
+    fs::write(&path, lines).unwrap();
+    let mut map = JitMap::default();
+    map.read(File::open(&path).unwrap(), &mut u64::MAX.clone());
+    assert!(map.memory() <= (64 << 20) + 128, "{}", map.memory());
+    assert!(map.dropped > 0 && map.name(0).is_some());
 }
 
 #[test]

@@ -167,3 +167,26 @@ fn memory_is_bounded_and_what_is_dropped_is_counted() {
     // Those that live stay.
     assert!(at(&mut mappings, 9, 5999 << 12, u64::MAX).is_some());
 }
+
+#[test]
+fn mappings_of_all_processes_take_bounded_memory() {
+    let proc = Tree::new();
+    let mut mappings = followed(&proc);
+    let name = "/".repeat(1000);
+    for pid in 1..=100 {
+        mappings.learn(&fork(pid, 999), u64::from(pid));
+        for at in 0..10 {
+            mappings.learn(&map(pid, 0x1000 * at, &name), 1000);
+        }
+    }
+    mappings.learn(&exit(60), 2000);
+    // Each has more than 10,000 bytes, and less than 15,000.
+    mappings.bound_memory(1_000_000);
+    let dropped = mappings.counts.dropped_processes;
+    assert!((1..40).contains(&dropped), "{dropped}");
+    // The one that ended went first.
+    assert_eq!(at(&mut mappings, 60, 0x1800, 3000), None);
+    assert!(at(&mut mappings, 100, 0x1800, 3000).is_some());
+    mappings.bound_memory(1_000_000);
+    assert_eq!(mappings.counts.dropped_processes, dropped);
+}

@@ -144,6 +144,40 @@ fn a_process_that_ended_has_names() {
     assert_eq!(function(&mut symbols, pid, address), None);
 }
 
+/// Whether this process has a file open.
+fn is_open(path: &Path) -> bool {
+    let mut open = fs::read_dir("/proc/self/fd").unwrap();
+    open.any(|fd| fs::read_link(fd.unwrap().path()).is_ok_and(|file| file.starts_with(path)))
+}
+
+#[test]
+fn a_file_that_no_process_has_mapped_any_more_is_closed() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [ended, lives] = ["ended", "lives"].map(|name| compile(directory.path(), name, &[]));
+    let mut symbols = following();
+    let [mut first, mut second] = [&ended, &lives].map(|program| Target::start(program));
+    for target in [&mut first, &mut second] {
+        let address = target.ask("hot");
+        symbols.catch_up();
+        assert_eq!(
+            function(&mut symbols, target.pid(), address).as_deref(),
+            Some(HOT)
+        );
+    }
+    first.end();
+    symbols.catch_up();
+    symbols.forget(0);
+    assert!(is_open(&ended) && is_open(&lives));
+    for _ in 0..100 {
+        symbols.forget(u64::MAX);
+    }
+    assert!(!is_open(&ended) && is_open(&lives));
+    second.end();
+}
+
 #[test]
 fn a_program_that_was_deleted_has_names_while_it_runs() {
     if !is_root() {
@@ -159,6 +193,28 @@ fn a_program_that_was_deleted_has_names_while_it_runs() {
         function(&mut symbols(), target.pid(), address).as_deref(),
         Some(HOT)
     );
+    target.end();
+}
+
+#[test]
+fn a_process_whose_first_thread_ended_has_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "leaves", &["-DLEAVES", "-pthread"]);
+    let mut target = Target::start(&program);
+    let (pid, address) = (target.pid(), target.ask("hot"));
+    let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    while !status().contains("State:\tZ") {
+        std::thread::yield_now();
+    }
+    // Also where its file is another one by now.
+    if is_root() {
+        fs::remove_file(&program).unwrap();
+    }
+    let mut symbols = symbols();
+    assert_eq!(function(&mut symbols, pid, address).as_deref(), Some(HOT));
+    let compiled = target.ask("jit");
+    let named = function(&mut symbols, pid, compiled + 0x30);
+    assert_eq!(named.as_deref(), Some("Main::run(int) [tier 2]"));
     target.end();
 }
 

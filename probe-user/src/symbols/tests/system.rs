@@ -78,6 +78,27 @@ fn modules_and_bpf_programs_have_names_also_those_that_came_later() {
 }
 
 #[test]
+fn a_module_that_is_loaded_in_place_of_another_has_its_own_names() {
+    let tree = Tree::new();
+    let kernel = "ffff800000000000 T _text\nffff800000000100 T pte\n";
+    let load = |name: &str| {
+        tree.write("proc/modules", format!("{name} 16384 0 - Live 0x0\n"));
+        let symbols = format!("{kernel}ffff900000000000 t {name}_do\t[{name}]\n");
+        tree.write("proc/kallsyms", symbols);
+    };
+    load("first");
+    let mut symbols = Symbols::new(&Roots::below(tree.path()));
+    let name = |symbols: &mut Symbols| {
+        let place = symbols.name(Space::Kernel, 0xffff_9000_0000_0010, None);
+        place.function.map(|name| name.to_string())
+    };
+    assert_eq!(name(&mut symbols).as_deref(), Some("first_do"));
+    load("second");
+    symbols.forget(0);
+    assert_eq!(name(&mut symbols).as_deref(), Some("second_do"));
+}
+
+#[test]
 fn a_kernel_that_hides_its_addresses_says_why_and_what_to_do() {
     let tree = Tree::new();
     tree.write(
@@ -94,6 +115,11 @@ fn a_kernel_that_hides_its_addresses_says_why_and_what_to_do() {
     let why = "functions of the kernel have no names: the kernel hides its addresses \
                (kernel.kptr_restrict is 2): set it to 1 and run pmuscope as root or with CAP_SYSLOG";
     assert_eq!(symbols.kernel_hidden(), Some(why));
+    // It is not read again and again.
+    tree.write("proc/kallsyms", "ffff800000000100 T schedule\n");
+    symbols.forget(0);
+    let place = symbols.name(Space::Kernel, 0xffff_8000_0000_0110, None);
+    assert_eq!(place.function, None);
 }
 
 #[test]

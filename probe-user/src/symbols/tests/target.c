@@ -1,6 +1,7 @@
 /* A program whose addresses are known: it prints one for each line that it reads. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,7 +19,7 @@ __attribute__((noinline)) int hot(int n) {
 
 static __attribute__((noinline)) int cold(int n) { return hot(n) + 1; }
 
-int main(void) {
+static int answer(void) {
     char line[4096];
     while (fgets(line, sizeof line, stdin)) {
         void *address = 0;
@@ -48,3 +49,19 @@ int main(void) {
     }
     return 0;
 }
+
+#ifdef LEAVES
+/* The first thread ends, and another one answers. */
+static void *thread(void *nothing) {
+    answer();
+    return nothing;
+}
+
+int main(void) {
+    pthread_t other;
+    pthread_create(&other, 0, thread, 0);
+    pthread_exit(0);
+}
+#else
+int main(void) { return answer(); }
+#endif

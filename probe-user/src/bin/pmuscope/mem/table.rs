@@ -1,17 +1,24 @@
-//! `pmuscope mem`: memory accesses per container, sampled by SPE: data sources and latencies.
+//! `pmuscope mem`: memory accesses per container, sampled by SPE, or by the events that cores
+//! without it have: data sources and latencies.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
+    catalogue::{Catalogue, Hardware},
+    event::{
+        accesses::{accesses, described},
+        spe::is_spe,
+    },
     join::{By, Hottest},
     machine::{Machine, Pmus},
-    plan::Plan,
+    plan::{Plan, Wanted},
     session::{
-        Config, Session, SpeConfig,
+        Config, SamplingConfig, Session, SpeConfig,
+        sampling::DEFAULT_SAMPLE_BUDGET,
         spe::{
-            DEFAULT_BUDGET, DEFAULT_FILTERS, DEFAULT_PERIOD, LOWEST_IN_BUDGET, SpeEvents, Timeline,
-            aux_size,
+            DEFAULT_BUDGET, DEFAULT_FILTERS, DEFAULT_IRQ_MAX, DEFAULT_PERIOD, LOWEST_IN_BUDGET,
+            SpeEvents, Timeline, aux_size,
         },
     },
     snapshot::Hook,
@@ -22,12 +29,14 @@ use crate::{live, sampling};
 /// Arguments of `mem`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Operations from one sample to the next [default: 32,768 at first, then by the budget]
+    /// Operations from one sample to the next [default: with SPE 32,768 at first, then by the
+    /// budget; otherwise 997 samples per second and CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     period: Option<u64>,
-    /// What to sample, in the PMU's own terms (see `pmuscope list pmus`)
-    #[arg(long, value_name = "TERMS", default_value = DEFAULT_FILTERS)]
-    filter: String,
+    /// What to sample, in the terms of SPE's PMU (see `pmuscope list pmus`) [default:
+    /// load_filter=1,store_filter=1,jitter=1]
+    #[arg(long, value_name = "TERMS")]
+    filter: Option<String>,
     /// Only operations that took at least this many cycles
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u16).range(1..))]
     min_latency: Option<u16>,
@@ -38,12 +47,17 @@ pub(crate) struct Args {
     /// bytes of them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hot_lines: Option<u32>,
-    /// The longest time with interrupts off for the records of a buffer, such as 50us
-    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
-    spe_irq_max: Duration,
-    /// The share of a CPU's time that decoding may take, such as 0.5%: the period is adapted to it,
-    /// but never below 4,096
-    #[arg(long, value_name = "PERCENT", value_parser = sampling::percent)]
+    /// The longest time with interrupts off for the records of a buffer of SPE [default: 50us]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    spe_irq_max: Option<Duration>,
+    /// The share of a CPU's time that taking in samples may take, such as 0.5%: the period is
+    /// adapted to it, with SPE never below 4,096
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        visible_alias = "sample-budget",
+        value_parser = sampling::percent
+    )]
     spe_budget: Option<f64>,
     #[command(flatten)]
     run: live::Args,
@@ -83,21 +97,42 @@ fn period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let period = period(args.period, args.spe_budget)?;
     let machine = Arc::new(Machine::this());
-    let spe = config(args, period, machine.pmus()?)?;
+    let pmus = machine.pmus()?;
+    let mut config = Config {
+        plan: Plan::default(),
+        hook: Hook::SchedSwitch,
+        by_process: (args.run.by == By::Process).into(),
+        follow_command: false,
+        max_rows: None,
+        spe: None,
+        memory: false,
+        sampling: None,
+        resolver: None,
+        pins: None,
+    };
+    match by_events(args, pmus)? {
+        Some(sampling) => {
+            // Whose a sample is is known where something is counted.
+            let mut wanted = Wanted {
+                events: vec!["task-clock".to_owned()],
+                ..Wanted::default()
+            };
+            wanted.leave_room(&sampling.events);
+            let hardware = Hardware::told(&machine, None);
+            config.plan = wanted.plan(&machine, &Catalogue::builtin()?, hardware)?;
+            config.sampling = Some(sampling);
+        }
+        None => {
+            let period = period(args.period, args.spe_budget)?;
+            config.spe = Some(by_spe(args, period, pmus)?);
+        }
+    }
     let start = |follow_command, resolver| {
         let config = Config {
-            plan: Plan::default(),
-            hook: Hook::SchedSwitch,
-            by_process: (args.run.by == By::Process).into(),
             follow_command,
-            max_rows: None,
-            spe: Some(spe),
-            memory: false,
-            sampling: None,
             resolver,
-            pins: None,
+            ..config
         };
         Ok(Session::start(config, &machine)?)
     };
@@ -115,14 +150,48 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     live::run(run, |_, _| {})
 }
 
-fn config(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Result<SpeConfig> {
-    if args.filter.contains('/') {
+/// The settings where the machine has no SPE but events that sample memory accesses.
+fn by_events(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
+    if pmus.names().any(is_spe) {
+        return Ok(None);
+    }
+    let events = accesses(pmus, args.period, args.min_latency)?;
+    if events.is_empty() {
+        return Ok(None);
+    }
+    let here = described(pmus).unwrap_or_default();
+    let only_spe = [
+        ("--filter", args.filter.is_some()),
+        ("--hot-lines", args.hot_lines.is_some()),
+        ("--spe-irq-max", args.spe_irq_max.is_some()),
+    ];
+    if let Some((option, _)) = only_spe.iter().find(|(_, given)| *given) {
+        bail!("{option} is for Arm's SPE, and this machine samples by {here}: leave it out");
+    }
+    tracing::info!("sampling by {here}");
+    let budget = match (args.period, args.spe_budget) {
+        (Some(_), budget) => budget,
+        (None, budget) => Some(budget.unwrap_or(DEFAULT_SAMPLE_BUDGET)),
+    };
+    Ok(Some(SamplingConfig {
+        events,
+        budget,
+        pages: args.hot_pages.is_some(),
+        least_weight: args.min_latency.map_or(0, u64::from),
+        ..SamplingConfig::default()
+    }))
+}
+
+/// The settings of SPE.
+fn by_spe(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Result<SpeConfig> {
+    let mut filters = args.filter.clone();
+    let filters = filters.get_or_insert_with(|| DEFAULT_FILTERS.to_owned());
+    if filters.contains('/') {
         bail!(
             "--filter takes terms such as load_filter=1,jitter=1, without the PMU's name and \
              slashes"
         );
     }
-    let mut filters = args.filter.clone();
     if let Some(cycles) = args.min_latency {
         filters.push_str(&format!(",min_latency={cycles}"));
     }
@@ -137,10 +206,11 @@ fn config(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Res
             ),
         }
     }
+    let irq_max = args.spe_irq_max.unwrap_or(DEFAULT_IRQ_MAX);
     Ok(SpeConfig {
         events,
-        irq_max: args.spe_irq_max,
-        aux_size: aux_size(args.spe_irq_max),
+        irq_max,
+        aux_size: aux_size(irq_max),
         budget,
         pages: args.hot_pages.map_or(0, |_| PAGES),
         lines: args.hot_lines.map_or(0, |_| LINES),

@@ -13,8 +13,9 @@ use proptest::{collection, prelude::*};
 
 use crate::{
     devices::{CgroupIo, DeviceUse, Moved},
+    event::Accesses,
     machine::{
-        memory::{Holder, MemoryReading, MemoryUse},
+        memory::{Holder, MemoryReading, MemoryUse, PageSizes},
         resctrl::{Group, Monitored},
         topology::Topology,
     },
@@ -24,9 +25,9 @@ use crate::{
         resolver::ResolverHealth,
     },
     snapshot::{
-        AddressCounts, HandedOver, Health, Hook, MapMemory, Names, Place, SampledAddress,
-        SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot, SpeCounts, SpeHealth,
-        SpeHook, SpeReading, UncoreReading,
+        AddressCounts, HandedOver, Health, Hook, MapMemory, NameCounts, Names, Place,
+        SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot,
+        SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
 };
 
@@ -232,7 +233,11 @@ fn memory(bytes: u64) -> MemoryReading {
             (Holder::Cgroup(CgroupId(7)), held),
             (Holder::Process(8), held),
         ],
-        machine: (bytes % 2 == 0).then_some(held),
+        machine: bytes.is_multiple_of(2).then_some(held),
+        pages: bytes.is_multiple_of(2).then_some(PageSizes {
+            small: bytes,
+            huge: bytes.is_multiple_of(3).then_some(bytes),
+        }),
     }
 }
 
@@ -317,10 +322,14 @@ fn sampled_events(samples: u64) -> SampledReading {
         tgid,
         event,
         page: false,
+        image: samples,
     };
     let at = AddressCounts {
         samples,
         periods: samples,
+        events: samples as f64,
+        timed: samples / 2,
+        cycles: samples,
         made: 1,
     };
     let place = Place {
@@ -333,6 +342,7 @@ fn sampled_events(samples: u64) -> SampledReading {
         name: "cycles:u".to_owned(),
         frequency: Some(997),
         counted: samples,
+        accesses: Some(Accesses::Tagged),
         ..SampledHealth::default()
     };
     SampledReading {
@@ -340,5 +350,9 @@ fn sampled_events(samples: u64) -> SampledReading {
         rows: [(key, counts)].into(),
         addresses: [(address, at)].into(),
         places: [(address.place(), place)].into(),
+        names: Some(NameCounts {
+            lost: samples,
+            ..NameCounts::default()
+        }),
     }
 }

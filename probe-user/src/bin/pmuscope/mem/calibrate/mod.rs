@@ -194,6 +194,7 @@ impl Runner<'_> {
             target: Target::Command(command.pid()),
             per_thread: self.args.per_thread,
             drains: NonZeroUsize::MIN,
+            regions: None,
         };
         let mut recorder = Recorder::open(config, &self.machine)?;
         let ended = until_the_end(&mut recorder, &(), Some(command), End::Command, false).await?;

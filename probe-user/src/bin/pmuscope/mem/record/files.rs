@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::record::{
     AuxPlace, EventFile, Mapping, RawFile, Recorder, Sample, SampleFile, Sink,
+    regions::{By, Summary},
 };
 
 /// Where the recording goes.
@@ -38,6 +39,7 @@ impl Paths {
         recorder: &Recorder,
         drains: NonZeroUsize,
         command: &[String],
+        summary: Option<Summary>,
     ) -> Result<Files> {
         let raw = self.raw.as_deref().map(|path| {
             let file = File::create(path).and_then(|file| RawFile::begin(file, recorder, command));
@@ -51,6 +53,7 @@ impl Paths {
         Ok(Files {
             samples: samples.transpose()?,
             raw,
+            summary,
         })
     }
 
@@ -76,26 +79,38 @@ impl std::fmt::Display for Paths {
 pub(crate) struct Files {
     samples: Option<SampleFile>,
     raw: Option<RawFile>,
+    /// What is printed at the end.
+    summary: Option<Summary>,
 }
 
 impl Files {
-    /// Ends both, also where one of them fails.
-    pub(crate) fn finish(self, recorder: &Recorder) -> Result<()> {
+    /// Ends both, also where one of them fails; gives the sums that are to be printed.
+    pub(crate) fn finish(self, recorder: &Recorder) -> (Result<()>, Option<Summary>) {
+        let summary = self.summary;
         let samples = self.samples.map_or(Ok(()), |file| {
             let counts = recorder.counts().named().into_iter();
             let counts = counts.map(|(name, count)| (format!("count.{name}"), count.to_string()));
-            let about: Vec<_> = counts.collect();
+            let regions = summary.iter().flat_map(|summary| {
+                let rows = summary.rows(By::All);
+                let rows = serde_json::to_string(&rows).unwrap_or_default();
+                let rows = ("regions".to_owned(), rows);
+                recorder.about_regions().into_iter().chain([rows])
+            });
+            let about: Vec<_> = counts.chain(regions).collect();
             file.finish(&about).context("cannot write the samples")
         });
         let raw = self.raw.map_or(Ok(()), |file| {
             file.finish().context("cannot write the raw file")
         });
-        samples.and(raw)
+        (samples.and(raw), summary)
     }
 }
 
 impl Sink for Files {
     fn samples(&self, thread: usize, samples: &[Sample]) -> io::Result<()> {
+        if let Some(summary) = &self.summary {
+            summary.samples(thread, samples)?;
+        }
         self.samples
             .as_ref()
             .map_or(Ok(()), |file| file.samples(thread, samples))

@@ -1,6 +1,7 @@
 //! `pmuscope mem record`: whole SPE samples of a command, a process or a cgroup, into files.
 
 mod files;
+mod regions;
 pub(super) mod run;
 
 use std::{env, ffi::OsString, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc};
@@ -8,12 +9,13 @@ use std::{env, ffi::OsString, num::NonZeroUsize, path::PathBuf, process::ExitCod
 use anyhow::{Result, bail};
 use probe_user::{
     machine::Machine,
-    record::{Buffers, Config, Recorder, Sampling, Size, Target},
+    record::{Buffers, Config, Recorder, Sampling, Size, Target, regions::Summary},
     session::Command,
 };
 
 use self::{
     files::Paths,
+    regions::Format,
     run::{End, until_the_end},
 };
 use crate::ending::{NotStarted, exit_code, runtime};
@@ -69,6 +71,25 @@ pub(crate) struct Args {
     /// Threads that drain the sample buffers [default: one for each 32 online CPUs]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+    /// Give each sample its region and phase, and print sums by them at the end; PROGRAM is one that
+    /// the command will run, or a library, whose markers are to be seen from its start
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    regions: Vec<OsString>,
+    /// How the sums by regions are printed
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value_t,
+        requires = "regions"
+    )]
+    format: Format,
     /// Record this command until it ends
     #[arg(
         trailing_var_arg = true,
@@ -135,6 +156,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         target,
         per_thread: args.per_thread,
         drains,
+        regions: (!args.regions.is_empty())
+            .then(|| regions::programs(&args.regions, args.command.first())),
     };
     let called: Vec<String> = env::args_os()
         .map(|word| word.to_string_lossy().into())
@@ -142,7 +165,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut recorder = Recorder::open(config, &machine)?;
     // Fails before anything runs if a file cannot be written.
     let paths = Paths::of(args.output.clone(), args.raw.clone())?;
-    let files = paths.begin(&recorder, drains, &called)?;
+    let summary = (!args.regions.is_empty()).then(|| Summary::new(drains));
+    let files = paths.begin(&recorder, drains, &called, summary)?;
     recorder.start()?;
     if command.is_none() {
         eprintln!("pmuscope: recording; Ctrl-C ends it");
@@ -155,7 +179,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return ended.map(|_| ExitCode::FAILURE);
     }
     // Also after an error: what was recorded until then can be read.
-    let finished = files.finish(&recorder);
+    let (finished, summary) = files.finish(&recorder);
     let counts = recorder.counts();
     let losses = match counts.losses() {
         losses if losses.is_empty() => "nothing lost".to_owned(),
@@ -166,6 +190,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             "pmuscope: {} samples into {paths}; {losses}",
             counts.samples
         );
+    }
+    if let Some(summary) = summary {
+        print!("{}", args.format.of(&summary));
     }
     let ended = ended?;
     finished?;

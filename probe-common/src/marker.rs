@@ -1,0 +1,193 @@
+//! The MARKERS ring: what programs say of themselves by the marker functions of `include/pmuscope.h`
+//! and of `tags`, and what happens to their processes meanwhile.
+
+use crate::words::words;
+
+/// Bytes of a name, with the zero behind it; a longer name is cut.
+pub const MARKER_NAME: usize = 128;
+
+/// Bytes before the name in a record.
+pub const MARKER_HEADER: usize = 40;
+
+/// The length of a name that could not be read: it is not in the process's memory.
+pub const UNREADABLE: u32 = u32::MAX;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MarkerKind {
+    /// `tag_addr(name, start, end)`.
+    Tag = 0,
+    /// `start(name)`.
+    Start = 1,
+    /// `stop()`.
+    Stop = 2,
+    /// A process made another one, whose id is in `start`.
+    Fork = 3,
+    /// The process executes another program.
+    Exec = 4,
+    /// The thread ends; `end` is 1 where it is the last one of its process.
+    Exit = 5,
+}
+
+impl MarkerKind {
+    /// All that a program calls, with the names of their functions.
+    pub const FUNCTIONS: [(Self, &'static str); 3] = [
+        (Self::Tag, "pmuscope_tag_addr"),
+        (Self::Start, "pmuscope_start"),
+        (Self::Stop, "pmuscope_stop"),
+    ];
+}
+
+/// A record of the ring, cut after `len` bytes of the name.
+#[repr(C)]
+pub struct Marker {
+    /// ns of `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// The first address of a tag.
+    pub start: u64,
+    /// The first address behind it.
+    pub end: u64,
+    /// The process, as the initial pid namespace numbers it.
+    pub tgid: u32,
+    /// The thread, likewise.
+    pub tid: u32,
+    /// A [`MarkerKind`].
+    pub kind: u32,
+    /// Bytes of the name that follow, or [`UNREADABLE`].
+    pub len: u32,
+    /// The name, not terminated.
+    pub name: [u8; MARKER_NAME],
+}
+
+const _: () = assert!(size_of::<Marker>() == MARKER_HEADER + MARKER_NAME);
+
+/// A record as user space reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marked<'a> {
+    /// ns of `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// The process, as the initial pid namespace numbers it.
+    pub tgid: u32,
+    /// The thread, likewise.
+    pub tid: u32,
+    /// What happened.
+    pub what: What<'a>,
+}
+
+/// What happened, with what belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// `tag_addr(name, start, end)`.
+    Tag {
+        /// None where it could not be read.
+        name: Option<&'a [u8]>,
+        /// The first address.
+        start: u64,
+        /// The first address behind it.
+        end: u64,
+    },
+    /// `start(name)`.
+    Start {
+        /// None where it could not be read.
+        name: Option<&'a [u8]>,
+    },
+    /// `stop()`.
+    Stop,
+    /// The process made this one.
+    Fork(u32),
+    /// The process executes another program.
+    Exec,
+    /// The thread ends.
+    Exit {
+        /// And its process with it.
+        last: bool,
+    },
+}
+
+impl<'a> Marked<'a> {
+    /// The record that the kernel wrote as `bytes`; None where it is none.
+    #[must_use]
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let (start, end) = (long(8)?, long(16)?);
+        let name = match word(36)? {
+            UNREADABLE => None,
+            len => Some(bytes.get(MARKER_HEADER..MARKER_HEADER + len as usize)?),
+        };
+        let what = match word(32)? {
+            0 => What::Tag { name, start, end },
+            1 => What::Start { name },
+            2 => What::Stop,
+            3 => What::Fork(u32::try_from(start).ok()?),
+            4 => What::Exec,
+            5 => What::Exit { last: end != 0 },
+            _ => return None,
+        };
+        Some(Self {
+            time: long(0)?,
+            tgid: word(24)?,
+            tid: word(28)?,
+            what,
+        })
+    }
+}
+
+words! {
+    /// What became of the records on a CPU.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct MarkerCpu {
+        /// Those that are in the ring, or were.
+        pub written: u64,
+        /// Those for which it had no room.
+        pub lost: u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, len: u32, name: &[u8]) -> ([u8; MARKER_HEADER + 8], usize) {
+        let mut bytes = [0; MARKER_HEADER + 8];
+        let longs = [7_u64, 0x1000, 0x2000].map(u64::to_ne_bytes);
+        bytes[..24].copy_from_slice(longs.as_flattened());
+        let words = [10_u32, 11, kind, len].map(u32::to_ne_bytes);
+        bytes[24..40].copy_from_slice(words.as_flattened());
+        bytes[40..40 + name.len()].copy_from_slice(name);
+        (bytes, MARKER_HEADER + name.len())
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let (bytes, size) = record(0, 5, b"array");
+        let tag = What::Tag {
+            name: Some(b"array"),
+            start: 0x1000,
+            end: 0x2000,
+        };
+        let expected = |what| Marked {
+            time: 7,
+            tgid: 10,
+            tid: 11,
+            what,
+        };
+        assert_eq!(Marked::parse(&bytes[..size]), Some(expected(tag)));
+        let (bytes, size) = record(1, UNREADABLE, b"");
+        let start = What::Start { name: None };
+        assert_eq!(Marked::parse(&bytes[..size]), Some(expected(start)));
+        let (bytes, size) = record(3, 0, b"");
+        let fork = What::Fork(0x1000);
+        assert_eq!(Marked::parse(&bytes[..size]), Some(expected(fork)));
+    }
+
+    #[test]
+    fn what_is_no_record_is_none() {
+        let (bytes, _) = record(0, 9, b"array");
+        assert_eq!(Marked::parse(&bytes), None, "the name is cut");
+        assert_eq!(Marked::parse(&bytes[..39]), None);
+        let (bytes, size) = record(6, 0, b"");
+        assert_eq!(Marked::parse(&bytes[..size]), None);
+    }
+}

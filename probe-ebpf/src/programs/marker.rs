@@ -1,0 +1,37 @@
+//! `marker`: a program calls one of the functions of include/pmuscope.h. The link's cookie says
+//! which (kernel 5.15). It may sleep (kernel 6.0), so that every name can be read.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{
+        bpf_get_current_pid_tgid,
+        generated::{bpf_get_attach_cookie, bpf_ktime_get_ns},
+    },
+    macros::uprobe,
+    programs::ProbeContext,
+};
+use probe_common::MarkerKind;
+
+use crate::markers::{emit, observed, read_name, record};
+
+#[uprobe(sleepable)]
+fn marker(ctx: ProbeContext) -> u32 {
+    // SAFETY: the helpers have no preconditions but a context.
+    let (time, which) = unsafe { (bpf_ktime_get_ns(), bpf_get_attach_cookie(ctx.as_ptr())) };
+    let ids = bpf_get_current_pid_tgid();
+    let (tgid, tid) = ((ids >> 32) as u32, ids as u32);
+    if !observed(tgid) {
+        return 0;
+    }
+    let mut made = record(MarkerKind::Stop, time, tgid, tid);
+    if which != MarkerKind::Stop as u64 {
+        made.kind = which as u32;
+        if which == MarkerKind::Tag as u64 {
+            made.start = ctx.arg(1).unwrap_or_default();
+            made.end = ctx.arg(2).unwrap_or_default();
+        }
+        read_name(&mut made, ctx.arg(0).unwrap_or_default());
+    }
+    emit(&made);
+    0
+}

@@ -1,0 +1,153 @@
+//! `mem record --regions`: which programs to look at before they run, and the sums at the end.
+
+use std::{
+    env,
+    ffi::OsString,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+use comfy_table::{CellAlignment, Table, presets};
+use probe_user::{
+    emit::printable::printable,
+    record::regions::{By, Row, Summary},
+};
+
+/// Rows of a table: JSON and the file have all.
+const MOST: usize = 30;
+
+/// How sums are printed.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub(super) enum Format {
+    /// By region, by phase, and by thread
+    #[default]
+    Table,
+    /// One line for each region in each phase of each thread
+    Json,
+}
+
+/// The programs that are named, and the command's own.
+pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> Vec<PathBuf> {
+    // The option without a program is an empty one, which no path of clap's can be.
+    let named = named.iter().filter(|path| !path.is_empty());
+    let own = command.and_then(|word| found(Path::new(word), env::var_os("PATH")));
+    own.into_iter().chain(named.map(PathBuf::from)).collect()
+}
+
+/// The file that a command's first word names, as execvp(3) looks for it.
+fn found(word: &Path, path: Option<OsString>) -> Option<PathBuf> {
+    if word.components().count() > 1 || word.is_absolute() {
+        return Some(word.to_owned());
+    }
+    let directories = path.unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut files = env::split_paths(&directories).map(|directory| directory.join(word));
+    files.find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
+}
+
+impl Format {
+    /// The sums as text.
+    pub(super) fn of(self, summary: &Summary) -> String {
+        match self {
+            Self::Table => tables(summary),
+            Self::Json => {
+                let rows = summary.rows(By::All).into_iter();
+                let lines = rows.filter_map(|row| serde_json::to_string(&row).ok());
+                lines.fold(String::new(), |text, line| text + &line + "\n")
+            }
+        }
+    }
+}
+
+fn tables(summary: &Summary) -> String {
+    let region = |row: &Row| row.region.as_deref().map(str::to_owned);
+    let phase = |row: &Row| row.phase.as_deref().map(str::to_owned);
+    let thread = |row: &Row| {
+        let tid = row.tid?;
+        Some(format!("{tid} {}", row.comm.as_deref().unwrap_or_default()))
+    };
+    let mut text = String::new();
+    for (by, head, none, label) in [
+        (
+            By::Region,
+            "region",
+            "(not known)",
+            &region as &dyn Fn(&Row) -> Option<String>,
+        ),
+        (By::Phase, "phase", "(none)", &phase),
+        (By::Thread, "thread", "(not known)", &thread),
+    ] {
+        let rows = summary.rows(by);
+        let _ = writeln!(
+            text,
+            "{}",
+            table(head, &rows, |row| {
+                label(row).unwrap_or_else(|| none.to_owned())
+            })
+        );
+    }
+    text
+}
+
+fn table(head: &str, rows: &[Row], label: impl Fn(&Row) -> String) -> String {
+    let all: u64 = rows.iter().map(|row| row.samples).sum();
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        head,
+        "samples",
+        "share",
+        "loads",
+        "stores",
+        "mean cycles",
+        "loads from",
+    ]);
+    for column in table.column_iter_mut().skip(1).take(5) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for row in &rows[..rows.len().min(MOST)] {
+        table.add_row([
+            printable(&label(row)).into_owned(),
+            row.samples.to_string(),
+            percent(row.samples, all),
+            row.loads.to_string(),
+            row.stores.to_string(),
+            row.mean_latency_cycles
+                .map_or("-".to_owned(), |mean| format!("{mean:.1}")),
+            sources(row),
+        ]);
+    }
+    let mut text = table.trim_fmt() + "\n";
+    if let Some(left) = rows.get(MOST..).filter(|left| !left.is_empty()) {
+        let samples: u64 = left.iter().map(|row| row.samples).sum();
+        let _ = writeln!(
+            text,
+            "and {} more with {samples} samples (--format json)",
+            left.len()
+        );
+    }
+    text
+}
+
+/// Where loads were served from, the most frequent place first.
+fn sources(row: &Row) -> String {
+    let all: u64 = row.sources.values().sum();
+    let mut sources: Vec<_> = row.sources.iter().collect();
+    sources.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
+    let sources = sources.into_iter();
+    let texts: Vec<String> = sources
+        .map(|(source, samples)| format!("{source} {}", percent(*samples, all)))
+        .collect();
+    if texts.is_empty() {
+        "-".to_owned()
+    } else {
+        texts.join(", ")
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for the eye")]
+fn percent(part: u64, all: u64) -> String {
+    if all == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.1}%", part as f64 / all as f64 * 100.0)
+}

@@ -1,0 +1,53 @@
+//! `pmuscope roofline`: what this machine's cores and memory can do.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use probe_user::{
+    machine::Machine,
+    record::Size,
+    roofline::{Options, json, measure, table},
+};
+
+use crate::print::{Format, to_stdout};
+
+/// Arguments of `roofline`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Numbers of threads, each on a CPU of its own [default: powers of two, one for each core, one
+    /// for each CPU]
+    #[arg(long, value_delimiter = ',', value_parser = threads)]
+    threads: Vec<usize>,
+    /// Bytes of the triad's three arrays together, as 64K or 2G [default: half of each cache, and
+    /// twelve times the last one for memory]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<Size>,
+    /// Runs of each measurement, of which the best and the median are shown
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("it must be a number of threads, as 1,2,4".to_owned()),
+        Ok(threads) => Ok(threads),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let options = Options {
+        threads: args.threads.clone(),
+        sizes: args.sizes.iter().map(|size| size.0).collect(),
+        runs: args.runs.into(),
+    };
+    let roofline = measure(&Machine::this(), &options)?;
+    to_stdout(|out| match args.format {
+        Format::Table => table(out, &roofline),
+        Format::Json => json(out, &roofline),
+    })
+    .context("cannot write the output")?;
+    Ok(ExitCode::SUCCESS)
+}

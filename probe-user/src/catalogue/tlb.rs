@@ -1,0 +1,113 @@
+//! What a core's TLB reaches, as the platforms' tables state it, and what a walk costs.
+
+use serde::Deserialize;
+
+/// A `[platform.tlb]` table: the data TLB of a core.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbSpec {
+    /// The document that states it.
+    pub source: String,
+    /// Entries for each size of pages.
+    pub entries: Vec<TlbEntries>,
+}
+
+/// Pages of one size that the last level of a core's TLB can map at one time; of the first level
+/// where no document says that the last one holds pages of that size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbEntries {
+    /// Bytes of a page.
+    pub page: u64,
+    /// How many.
+    pub entries: u32,
+}
+
+impl TlbSpec {
+    /// Of pages of that size; None where no document is cited for it.
+    #[must_use]
+    pub fn of(&self, page: u64) -> Option<TlbEntries> {
+        self.entries.iter().copied().find(|it| it.page == page)
+    }
+}
+
+impl TlbEntries {
+    /// Bytes that can be accessed without a walk.
+    #[must_use]
+    pub fn reach(self) -> u64 {
+        u64::from(self.entries).saturating_mul(self.page)
+    }
+}
+
+/// Bits of an address that one level of a page table with pages of 4 KiB translates.
+const LEVEL_BITS: u32 = 9;
+
+/// Bits of an address in such a page.
+const PAGE_BITS: u32 = 12;
+
+/// Levels of the table for addresses of 48 bits.
+const LEVELS: u32 = 4;
+
+/// Trips to memory for data whose translation is in no cache, by a table of four levels whose
+/// smallest pages are 4 KiB: one for each level, and one for the data. In a virtual machine every
+/// one of a level may need a walk of the host's table. After John `McCalpin`, "What good are Large
+/// Pages?".
+/// None for a page that such a table cannot have.
+#[must_use]
+pub fn walk_trips(page: u64) -> Option<u32> {
+    let bits = page.checked_ilog2().filter(|_| page.is_power_of_two())?;
+    let above = bits.checked_sub(PAGE_BITS)?;
+    let skipped = above / LEVEL_BITS;
+    (above % LEVEL_BITS == 0 && skipped < LEVELS - 1).then(|| LEVELS - skipped + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::Platform;
+
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+
+    /// Most of his cores map 2 MiB with small pages (512 x 4 KiB), and at least 64 MiB with large
+    /// ones (32 x 2 MiB): his Sandy Bridge does just that.
+    #[test]
+    fn reach_is_that_of_mccalpin() {
+        let tlb = Platform::named("snb").unwrap().spec().tlb.as_ref().unwrap();
+        let reach = |page| tlb.of(page).map(TlbEntries::reach);
+        assert_eq!(reach(4 * KIB), Some(2 * MIB));
+        assert_eq!(reach(2 * MIB), Some(64 * MIB));
+        assert_eq!(reach(64 * KIB), None);
+        // The level 2 TLB of Knights Corner: 64 x 2 MiB, not 64 x 4 KiB.
+        let of = |page, entries| TlbEntries { page, entries }.reach();
+        assert_eq!((of(2 * MIB, 64), of(4 * KIB, 64)), (128 * MIB, 256 * KIB));
+        assert_eq!(of(u64::MAX, 2), u64::MAX);
+    }
+
+    #[test]
+    fn a_walk_costs_what_he_says() {
+        let trips = [4 * KIB, 2 * MIB, 1024 * MIB].map(walk_trips);
+        assert_eq!(trips, [Some(5), Some(4), Some(3)]);
+        for other in [0, 2 * KIB, 64 * KIB, 3 * MIB, 512 * 1024 * MIB, 1 << 63] {
+            assert_eq!(walk_trips(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn every_table_names_its_source_and_has_small_pages_first() {
+        let specs = Platform::all().iter().map(|platform| platform.spec());
+        let mut found = 0;
+        for spec in specs {
+            let Some(tlb) = &spec.tlb else { continue };
+            found += 1;
+            assert!(tlb.source.len() > 20, "{}", spec.name);
+            let pages: Vec<u64> = tlb.entries.iter().map(|it| it.page).collect();
+            assert!(pages.is_sorted() && pages.len() >= 2, "{}", spec.name);
+            let powers = pages.iter().all(|page| page.is_power_of_two());
+            assert!(powers && tlb.entries.iter().all(|it| it.entries > 0));
+            let reaches: Vec<u64> = tlb.entries.iter().map(|it| it.reach()).collect();
+            assert!(reaches.is_sorted(), "{}: {reaches:?}", spec.name);
+        }
+        assert!(found >= 7, "{found}");
+    }
+}

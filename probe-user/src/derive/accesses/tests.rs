@@ -1,0 +1,114 @@
+//! Loads and stores apart, with a number of operations and without.
+
+use probe_common::spe::{Source, SpeRow};
+
+use super::*;
+use crate::derive::Subject;
+
+fn counts(samples: u32, cycles: u16, walks: u32) -> SpeCounts {
+    let mut counts = SpeCounts::default();
+    let weight = 1000.0;
+    let latency = f64::from(cycles) * weight;
+    counts.samples = u64::from(samples);
+    counts.walks = f64::from(walks) * weight;
+    counts.cycles = latency * f64::from(samples);
+    counts.squares = f64::from(cycles) * latency * f64::from(samples);
+    counts.histogram[SpeRow::bucket(cycles)] = weight * f64::from(samples);
+    counts.operations = weight * f64::from(samples);
+    counts.variance = 1e6 * f64::from(samples);
+    counts
+}
+
+fn usage() -> SpeUsage {
+    [
+        ((Class::Load, Served::By(Source::L1d)), counts(900, 4, 0)),
+        (
+            (Class::Load, Served::By(Source::Remote)),
+            counts(100, 600, 50),
+        ),
+        ((Class::Store, Served::NotSaid), counts(20, 8, 2)),
+    ]
+    .into()
+}
+
+#[test]
+fn loads_and_stores_are_estimated_apart() {
+    let mut report = Report::default();
+    report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let accesses = Accesses::new(&mut report, None);
+    let subject = report.subject(Subject::Machine);
+    let row = Gained::first(usage(), Duration::from_secs(3));
+    accesses.add_row(&mut report, subject, &row, &usage());
+    let value = |metric: &str, operation, source| {
+        let mut series = report.of(&Subject::Machine, metric);
+        let found = series.find(|series| {
+            let attributes = report.attributes(series);
+            (attributes.operation, attributes.source) == (Some(operation), source)
+        });
+        found.cloned()
+    };
+    let number = |metric, source| {
+        let series = value(metric, Class::Load, source).unwrap();
+        series.estimate().unwrap().value
+    };
+    let operations = value("spe_operations", Class::Load, None).unwrap();
+    let total = report.total(&operations).unwrap();
+    assert_eq!((total.start.as_secs(), total.raw), (3, 1000));
+    assert!((total.estimate.value - 1e6).abs() < 1e-6);
+    assert!(total.estimate.interval.is_some());
+    let operations = *operations.counter().unwrap();
+    assert_eq!(operations.raw, 1000);
+    assert!((operations.estimate.value - 1e6).abs() < 1e-6);
+    let (low, high) = operations.estimate.interval.unwrap();
+    assert!(low < 1e6 && high > 1e6);
+    assert!((number("spe_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
+    assert!((number("spe_tlb_walk_share", None) - 0.05).abs() < 1e-12);
+    assert!((number("spe_remote_share", None) - 0.1).abs() < 1e-12);
+    let l1d = Some(Served::By(Source::L1d));
+    assert!((number("spe_source_share", l1d) - 0.9).abs() < 1e-12);
+    // Of stores nobody says where they were served.
+    assert_eq!(value("spe_remote_share", Class::Store, None), None);
+    let not_said = Some(Served::NotSaid);
+    assert!(value("spe_operations", Class::Store, not_said).is_some());
+    assert_eq!(served_name(Served::NotSaid), "not_said");
+}
+
+/// Their number is not known, and all that is of it has no value; what is not of it has.
+#[test]
+fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
+    let mut report = Report::default();
+    report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let sampler = Sampler::Events {
+        tagged: [Class::Load].into(),
+    };
+    let accesses = Accesses::new(&mut report, Some(&sampler));
+    let subject = report.subject(Subject::Machine);
+    let row = Gained::first(usage(), Duration::from_secs(3));
+    accesses.add_row(&mut report, subject, &row, &usage());
+    let value = |metric: &str, operation| {
+        let mut series = report.of(&Subject::Machine, metric);
+        let found = series.find(|series| {
+            let attributes = report.attributes(series);
+            (attributes.operation, attributes.source) == (Some(operation), None)
+        });
+        found.map(|series| series.value.clone())
+    };
+    let no_number = Err(Reason::NoValue(NoValue::ChosenByCore));
+    assert_eq!(value("spe_operations", Class::Load), Some(no_number));
+    let Some(Ok(Value::Counter(samples))) = value(SAMPLES, Class::Load) else {
+        panic!("no {SAMPLES}");
+    };
+    assert_eq!((samples.raw, samples.estimate.interval), (1000, None));
+    assert!(matches!(
+        value("spe_remote_share", Class::Load),
+        Some(Ok(_))
+    ));
+    assert_eq!(value("spe_latency_cycles", Class::Load), None);
+    // Stores are counted.
+    let stores = value("spe_operations", Class::Store);
+    assert!(matches!(stores, Some(Ok(Value::Counter(_)))), "{stores:?}");
+    assert_eq!(value(SAMPLES, Class::Store), None);
+    // Only SPE tells when an operation was issued.
+    assert_eq!(value("spe_issue_latency_mean_cycles", Class::Store), None);
+    assert!(value("spe_latency_cycles", Class::Store).is_some());
+}

@@ -1,0 +1,253 @@
+//! How many bytes memory moved for each access that the weights counted on the CPUs: measured, on
+//! each socket whose bytes and accesses were both counted. Nothing else tells how many bytes an
+//! access of a core is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::{
+    Attributes, Counting, Estimate, Kind, Method, Metric, Report, Subject, Value, metrics,
+};
+use crate::{
+    catalogue::Apportion,
+    derive::neighbours::bytes,
+    join::{
+        EntityShares, Joined,
+        share::{self, SocketWeights, Weight, Weights},
+    },
+    plan::Plan,
+    window::{LiveTime, Owner, Window, float},
+};
+
+/// The group of metrics for which it is wanted: what they say of a core's accesses becomes bytes by
+/// it.
+const WANTED_BY: &str = "intensity";
+
+/// The suffix of their names.
+const PER_ACCESS: &str = "_bytes_per_access";
+
+/// Adds them, of each metric that is shared out by what was counted, in a session that counts what
+/// cores do per byte.
+pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Joined) {
+    let mut metrics = plan.metrics.list.iter();
+    if !metrics.any(|planned| planned.metric.is_in(WANTED_BY)) {
+        return;
+    }
+    let mut counted: BTreeMap<usize, Weights> = BTreeMap::new();
+    for shared in &joined.shares {
+        let Some((weight, method)) = weight_of(plan, shared) else {
+            continue;
+        };
+        let weights = counted
+            .entry(weight)
+            .or_insert_with(|| Weights::counted(&plan.weights[weight], window));
+        let planned = &plan.metrics.list[shared.of.metric];
+        let Some(value) = value(plan, window, shared, weights) else {
+            continue;
+        };
+        let metric = report.add_metric(Metric {
+            name: format!("{}{PER_ACCESS}", planned.metric.name),
+            help: format!(
+                "{}: bytes for each access that the CPUs counted, measured",
+                planned.metric.title
+            ),
+            unit: "B/access".to_owned(),
+            kind: Kind::Gauge,
+            counting: Counting::All,
+        });
+        let attributes = report.add_attributes(Attributes {
+            method: Method::Apportioned(method),
+            ..Attributes::default()
+        });
+        let source = planned.sources.iter().flatten().nth(shared.of.source);
+        let mut place = source.map(|it| it.place.clone()).unwrap_or_default();
+        place.socket.get_or_insert(shared.of.socket);
+        let subject = report.subject(Subject::Place(place, Vec::new()));
+        report.push([subject, metric, attributes], Ok(Value::Gauge(value)), None);
+    }
+}
+
+/// The weight by which a metric is shared out, where that was counted.
+fn weight_of(plan: &Plan, shared: &EntityShares) -> Option<(usize, share::Method)> {
+    let method = &shared.of.shares.as_ref().ok()?.method;
+    let share::Method::Counted { weight, .. } = method else {
+        return None;
+    };
+    let of = plan.metrics.list[shared.of.metric]
+        .metric
+        .apportion
+        .needs()?;
+    let mut weights = plan.weights.iter();
+    let at = weights.position(|planned| planned.name == *weight && planned.of == of)?;
+    Some((at, method.clone()))
+}
+
+fn value(
+    plan: &Plan,
+    window: &Window,
+    shared: &EntityShares,
+    weights: &Weights,
+) -> Option<Estimate> {
+    let of = &shared.of;
+    let planned = &plan.metrics.list[of.metric];
+    let shares = of.shares.as_ref().ok()?;
+    let rate = metrics::at_socket(plan, planned, of.source, window, of.socket)?.ok()?;
+    // What devices moved is no access of a CPU.
+    let by_cpus = 1.0 - shares.errors().fraction(shares.io);
+    let per_second = rate.value * bytes(&planned.metric.unit) * by_cpus;
+    let accesses = accesses(planned.metric.apportion, weights, of.socket, window)?;
+    (accesses.count > 0.0).then(|| Estimate {
+        live: rate.live.min(accesses.time.live()),
+        ..Estimate::exact(per_second * window.length.as_secs_f64() / accesses.count)
+    })
+}
+
+/// Accesses that were counted, and for how long.
+#[derive(Default)]
+struct Accesses {
+    count: f64,
+    time: LiveTime,
+}
+
+impl Accesses {
+    fn add(&mut self, of: &BTreeMap<Owner, Weight>) {
+        for weight in of.values() {
+            self.count += float(weight.weight);
+            self.time.add(weight.time);
+        }
+    }
+}
+
+/// The accesses that a socket's traffic is made of; None where some of them were not counted.
+fn accesses(
+    apportion: Apportion,
+    weights: &Weights,
+    socket: u32,
+    window: &Window,
+) -> Option<Accesses> {
+    let of = |socket: u32| -> Option<&SocketWeights> {
+        let of_socket = weights.sockets.get(&socket)?;
+        let all_seen = of_socket.unseen.values().all(|time| *time == 0);
+        (all_seen && !of_socket.rotated_out && !of_socket.saturated).then_some(of_socket)
+    };
+    let own = of(socket)?;
+    let mut sum = Accesses::default();
+    let mut others = sockets(weights, window);
+    others.remove(&socket);
+    match apportion {
+        Apportion::CpuReadRemote if own.apart => sum.add(&own.remote),
+        Apportion::CpuReadSource | Apportion::CpuWriteSource => {
+            sum.add(&own.local);
+            if own.apart {
+                sum.add(&own.remote);
+            }
+        }
+        Apportion::CpuRead | Apportion::CpuWrite => {
+            sum.add(&own.local);
+            // Of more than two, nothing tells to which socket's memory a remote access went.
+            match (others.pop_first(), others.is_empty()) {
+                (None, _) if own.apart => sum.add(&own.remote),
+                (None, _) => {}
+                (Some(other), true) if own.apart => sum.add(&of(other)?.remote),
+                (Some(_), _) => return None,
+            }
+        }
+        _ => return None,
+    }
+    Some(sum)
+}
+
+/// Sockets on which anything was counted.
+fn sockets(weights: &Weights, window: &Window) -> BTreeSet<u32> {
+    let uncore = window.uncore.iter().map(|reading| reading.socket);
+    uncore.chain(weights.sockets.keys().copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_common::UsageRow;
+
+    use super::super::tests::{plan, window};
+    use super::*;
+    use crate::{catalogue::Chip, derive::Part, join::View, window::Counted};
+
+    /// Socket, value in thousandths, and the label `method`.
+    fn found(plan: &Plan, window: &Window) -> Vec<(u32, i64, String)> {
+        let joined = View::default().join(plan, window, None);
+        let report = Report::new(plan, window, &joined, &View::default());
+        let places = report.groups().filter(|group| group.part == Part::Places);
+        let series =
+            places.flat_map(|group| group.series.iter().map(move |it| (group.subject, it)));
+        let own = series.filter(|(_, series)| report.metric(series).name.ends_with(PER_ACCESS));
+        own.map(|(subject, series)| {
+            let Subject::Place(place, _) = subject else {
+                panic!("{subject:?}")
+            };
+            #[expect(clippy::cast_possible_truncation, reason = "a value of some thousands")]
+            let value = (series.estimate().unwrap().value * 1000.0).round() as i64;
+            let Method::Apportioned(method) = &report.attributes(series).method else {
+                panic!("no method")
+            };
+            (place.socket.unwrap(), value, method.to_string())
+        })
+        .collect()
+    }
+
+    fn grace() -> Plan {
+        let chip = Chip::named("grace-cpu-superchip").unwrap();
+        plan("grace", chip, "cmem_read_bandwidth,flops")
+    }
+
+    /// Socket 0's memory moves 32e9 bytes in the second: for 300 M local reads of its own CPUs and
+    /// 200 M remote ones of socket 1's. Socket 1's own moves 16e9 for 250 M, and none of socket 0.
+    #[test]
+    fn bytes_of_a_sockets_memory_are_of_the_accesses_to_it() {
+        let plan = grace();
+        let uncore = |event: &str, socket| match (event.contains("remote"), socket) {
+            (false, 0) => 1_000_000_000,
+            (false, _) => 500_000_000,
+            (true, 0) => 0,
+            (true, _) => 250_000_000,
+        };
+        let weights = [
+            (0, 7, [200_000_000, 0]),
+            (0, 8, [100_000_000, 0]),
+            (1, 7, [450_000_000, 200_000_000]),
+        ];
+        let counted = window(&plan, &uncore, &weights);
+        let method = "llc_read_misses".to_owned();
+        assert_eq!(
+            found(&plan, &counted),
+            [(0, 64_000, method.clone()), (1, 64_000, method)]
+        );
+        let chip = Chip::named("grace-cpu-superchip").unwrap();
+        let without = super::super::tests::plan("grace", chip, "cmem_read_bandwidth");
+        let counted = window(&without, &uncore, &weights);
+        assert_eq!(found(&without, &counted), [], "nobody asked for it");
+    }
+
+    #[test]
+    fn without_accesses_or_with_some_unseen_there_is_no_value() {
+        let plan = grace();
+        let uncore = |_: &str, _| 1_000_000;
+        // Nothing counted on socket 1.
+        assert_eq!(found(&plan, &window(&plan, &uncore, &[])), []);
+        let none = [(0, 7, [0, 0]), (1, 7, [0, 0])];
+        assert_eq!(found(&plan, &window(&plan, &uncore, &none)), []);
+        let weights = [(0, 7, [1000, 0]), (0, 8, [10, 0]), (1, 7, [1000, 0])];
+        let mut some = window(&plan, &uncore, &weights);
+        assert_eq!(found(&plan, &some).len(), 2);
+        // One on socket 0 ran only while the counters had no turn.
+        for ((socket, owner), usage) in &mut some.on_socket {
+            if (*socket, owner.cgroup.0) == (0, 8) {
+                for row in usage.iter_mut().flatten() {
+                    *row = Counted::of(&UsageRow {
+                        enabled: row.enabled,
+                        ..UsageRow::ZERO
+                    });
+                }
+            }
+        }
+        // It may have read socket 1's memory too.
+        assert_eq!(found(&plan, &some), []);
+    }
+}

@@ -1,0 +1,208 @@
+//! Advice about the size of pages: whose memory a core's TLB cannot map with small pages, and can
+//! with large ones.
+
+use super::{About, Finding, capacity::bytes, capacity::float};
+use crate::{
+    catalogue::{TlbEntries, TlbSpec, walk_trips},
+    join::Capacity,
+    machine::memory::{MemoryUse, PageSizes},
+};
+
+/// Of how many containers or processes it is said: of those with most memory.
+const SAID: usize = 3;
+
+/// The part of data accesses that walk the page table from which on walks are worth a change.
+const WORTH: f64 = 0.01;
+
+/// The metric that tells it, where it is counted.
+pub(super) const WALK_RATIO: &str = "dtlb_walk_ratio";
+
+/// What is said of those that pages of another size may help. `walks`: [`WALK_RATIO`] of a subject.
+pub(super) fn findings(
+    tlb: &TlbSpec,
+    pages: PageSizes,
+    holders: &[(u32, &Capacity)],
+    walks: impl Fn(u32) -> Option<f64>,
+) -> Vec<Finding> {
+    let Some(reach) = Reach::of(tlb, pages) else {
+        return Vec::new();
+    };
+    let mut said: Vec<(u64, Finding)> = holders
+        .iter()
+        .filter_map(|(subject, capacity)| {
+            let text = reach.advice(&capacity.now, walks(*subject))?;
+            let about = About::Subject(*subject);
+            Some((working_set(&capacity.now), Finding { about, text }))
+        })
+        .collect();
+    said.sort_by_key(|(held, _)| std::cmp::Reverse(*held));
+    said.truncate(SAID);
+    said.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// The memory that is accessed through the TLB: of no file, where that is told apart.
+fn working_set(held: &MemoryUse) -> u64 {
+    held.anon.unwrap_or(held.used)
+}
+
+/// What a core's TLB maps with both sizes of pages.
+struct Reach {
+    small: TlbEntries,
+    large: TlbEntries,
+}
+
+impl Reach {
+    /// None where the catalogue does not tell of pages of these sizes.
+    fn of(tlb: &TlbSpec, pages: PageSizes) -> Option<Self> {
+        Some(Self {
+            small: tlb.of(pages.small)?,
+            large: tlb.of(pages.huge?)?,
+        })
+    }
+
+    /// None where the memory fits small pages, or not even large ones, is in large pages for the
+    /// most part, or where walks are counted and few.
+    fn advice(&self, held: &MemoryUse, walks: Option<f64>) -> Option<String> {
+        let set = working_set(held);
+        let Self { small, large } = self;
+        let huge = held.huge.unwrap_or(0);
+        let fits_large_alone = (small.reach() + 1..=large.reach()).contains(&set);
+        if !fits_large_alone || huge > set / 2 || walks.is_some_and(|walks| walks < WORTH) {
+            return None;
+        }
+        let of_what = match held.anon {
+            Some(_) => "of anonymous memory",
+            None => "of memory",
+        };
+        let mut text = format!(
+            "its {} {of_what} are more than a core's TLB maps with pages of {} ({} x {} = {}), and \
+             fit with pages of {} ({} x {} = {})",
+            bytes(set),
+            bytes(small.page),
+            small.entries,
+            bytes(small.page),
+            bytes(small.reach()),
+            bytes(large.page),
+            large.entries,
+            bytes(large.page),
+            bytes(large.reach()),
+        );
+        if held.huge.is_some() {
+            let share = 100.0 * float(huge) / float(set);
+            text.push_str(&format!("; {share:.0}% of that is in huge pages"));
+        }
+        match walks {
+            Some(walks) => text.push_str(&format!(
+                "; {:.1}% of its data accesses walk the page table",
+                walks * 100.0
+            )),
+            None => text.push_str(&format!(
+                "; whether it walks the page table often is not counted (-M {WALK_RATIO})"
+            )),
+        }
+        if let (Some(small), Some(large)) = (walk_trips(small.page), walk_trips(large.page)) {
+            text.push_str(&format!(
+                "; an access that walks takes up to {small} trips to memory with the small ones, \
+                 {large} with the large ones, more in a virtual machine"
+            ));
+        }
+        text.push_str(": try transparent huge pages (madvise(MADV_HUGEPAGE), or `always`)");
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{catalogue::Platform, join::Peak};
+
+    const MIB: u64 = 1 << 20;
+    const PAGES: PageSizes = PageSizes {
+        small: 4096,
+        huge: Some(2 * MIB),
+    };
+
+    /// Sandy Bridge: 2 MiB with small pages, 64 MiB with large ones.
+    fn snb() -> &'static TlbSpec {
+        Platform::named("snb").unwrap().spec().tlb.as_ref().unwrap()
+    }
+
+    fn held(used: u64, anon: Option<u64>, huge: Option<u64>) -> MemoryUse {
+        MemoryUse {
+            used,
+            anon,
+            huge,
+            ..MemoryUse::default()
+        }
+    }
+
+    fn advice(held: &MemoryUse, walks: Option<f64>) -> Option<String> {
+        Reach::of(snb(), PAGES).unwrap().advice(held, walks)
+    }
+
+    #[test]
+    fn advice_says_what_it_is_based_on() {
+        let said = advice(&held(80 * MIB, Some(40 * MIB), Some(4 * MIB)), Some(0.023));
+        assert_eq!(
+            said.unwrap(),
+            "its 40.0 MiB of anonymous memory are more than a core's TLB maps with pages of 4.0 \
+             KiB (512 x 4.0 KiB = 2.0 MiB), and fit with pages of 2.0 MiB (32 x 2.0 MiB = 64.0 \
+             MiB); 10% of that is in huge pages; 2.3% of its data accesses walk the page table; an \
+             access that walks takes up to 5 trips to memory with the small ones, 4 with the large \
+             ones, more in a virtual machine: try transparent huge pages (madvise(MADV_HUGEPAGE), \
+             or `always`)"
+        );
+        let said = advice(&held(40 * MIB, None, None), None).unwrap();
+        assert!(said.starts_with("its 40.0 MiB of memory are"), "{said}");
+        assert!(said.contains("is not counted (-M dtlb_walk_ratio)"));
+        assert!(!said.contains("huge pages;"), "{said}");
+    }
+
+    #[test]
+    fn only_what_large_pages_would_help_is_advised() {
+        let anon = |bytes, huge| held(100 * MIB, Some(bytes), Some(huge));
+        for (held, walks, expected) in [
+            (anon(2 * MIB, 0), None, false),
+            (anon(2 * MIB + 1, 0), None, true),
+            (anon(64 * MIB, 0), None, true),
+            (anon(64 * MIB + 1, 0), None, false),
+            // Half of it is in large pages, and a byte more.
+            (anon(40 * MIB, 20 * MIB), None, true),
+            (anon(40 * MIB, 20 * MIB + 1), None, false),
+            (anon(40 * MIB, 0), Some(0.0099), false),
+            (anon(40 * MIB, 0), Some(0.01), true),
+        ] {
+            let said = advice(&held, walks);
+            assert_eq!(said.is_some(), expected, "{held:?} {walks:?}");
+        }
+    }
+
+    #[test]
+    fn the_largest_are_named_and_unknown_pages_none() {
+        let capacity = |mib: u64| Capacity {
+            now: held(mib * MIB, None, None),
+            peak: Peak {
+                bytes: 0,
+                at: std::time::Duration::ZERO,
+            },
+        };
+        let all: Vec<Capacity> = [10, 50, 1, 30, 20].map(capacity).into();
+        let holders: Vec<(u32, &Capacity)> = (0..).zip(&all).collect();
+        let said = findings(snb(), PAGES, &holders, |_| None);
+        let whose: Vec<About> = said.iter().map(|finding| finding.about).collect();
+        assert_eq!(whose, [1, 3, 4].map(About::Subject));
+        let few = |subject| Some(if subject == 3 { 0.5 } else { 0.0 });
+        assert_eq!(findings(snb(), PAGES, &holders, few).len(), 1);
+        let arm = PageSizes {
+            small: 65_536,
+            huge: Some(512 * MIB),
+        };
+        let without = PageSizes {
+            huge: None,
+            ..PAGES
+        };
+        for pages in [arm, without] {
+            assert!(findings(snb(), pages, &holders, |_| None).is_empty());
+        }
+    }
+}

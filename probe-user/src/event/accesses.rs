@@ -1,0 +1,265 @@
+//! The events that sample memory accesses on machines without SPE: AMD's IBS, or Intel's load
+//! latency and stores. Their samples carry the address, the latency and the data source.
+//!
+//! Names and rules are those of the drivers: `arch/x86/events/amd/ibs.c`, and
+//! `arch/x86/events/intel/core.c` (`intel_pmu_hw_config`).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Counter, Source, parse,
+    sampling::{Rate, SampledEvent, SamplingError, sampled},
+};
+use crate::machine::{Pmu, Pmus};
+
+/// AMD's PMU of sampled operations.
+const IBS: &str = "ibs_op";
+
+/// Intel's events: loads by their latency, what must lead their group on cores that have it, and
+/// stores.
+const LOADS: &str = "mem-loads";
+const LEADER: &str = "mem-loads-aux";
+const STORES: &str = "mem-stores";
+
+/// The least latency by which Intel's cores tag loads (`MSR_PEBS_LD_LAT_THRESHOLD`).
+const LEAST_LATENCY: u64 = 3;
+
+/// IBS counts in steps of so many operations.
+const IBS_STEP: u64 = 16;
+
+/// What the samples of an event of memory accesses stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Accesses {
+    /// As many operations as their periods say: the event counts all.
+    Counted,
+    /// Nothing but themselves: the event counts cycles, or those loads that the core chose to time.
+    Tagged,
+}
+
+/// How this machine samples memory accesses without SPE.
+#[derive(Clone, Copy)]
+enum Means<'p> {
+    Ibs(&'p Pmu),
+    /// The cores' own events.
+    Cores,
+}
+
+/// Why memory accesses cannot be sampled so. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoAccesses {
+    /// IBS takes no such period.
+    #[error(
+        "--period {period} is no multiple of {IBS_STEP}, and {IBS} counts in steps of that: give \
+         --period {}",
+        period.next_multiple_of(IBS_STEP)
+    )]
+    Step {
+        /// As asked for.
+        period: u64,
+    },
+    /// The events.
+    #[error("cannot sample memory accesses: {0}")]
+    Event(Box<SamplingError>),
+}
+
+impl<E: Into<SamplingError>> From<E> for NoAccesses {
+    fn from(error: E) -> Self {
+        Self::Event(Box::new(error.into()))
+    }
+}
+
+/// The events that sample memory accesses here; none where the machine has no such events.
+///
+/// `period` are the operations from one sample to the next; without it the kernel aims at the usual
+/// number of samples per second. Loads that took fewer than `least` cycles are not sampled, where
+/// the core can leave them out.
+///
+/// # Errors
+/// The PMU takes no such period, or its files are not as they should be.
+pub fn accesses(
+    pmus: &Pmus,
+    period: Option<u64>,
+    least: Option<u16>,
+) -> Result<Vec<SampledEvent>, NoAccesses> {
+    match means(pmus) {
+        Some(Means::Ibs(pmu)) => ibs(pmu, pmus, period),
+        Some(Means::Cores) => cores(pmus, period, least),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn means(pmus: &Pmus) -> Option<Means<'_>> {
+    if let Some(Ok(pmu)) = pmus.get(IBS) {
+        return Some(Means::Ibs(pmu));
+    }
+    let has_loads = |pmu: &Pmu| pmu.events.contains_key(LOADS);
+    pmus.cores().any(has_loads).then_some(Means::Cores)
+}
+
+fn ibs(pmu: &Pmu, pmus: &Pmus, period: Option<u64>) -> Result<Vec<SampledEvent>, NoAccesses> {
+    if let Some(period) = period.filter(|period| period % IBS_STEP != 0) {
+        return Err(NoAccesses::Step { period });
+    }
+    // Operations, where it can count them; cycles otherwise.
+    let counted = pmu.formats.contains_key("cnt_ctl");
+    let (terms, accesses) = match counted {
+        true => ("cnt_ctl=1", Accesses::Counted),
+        false => ("config=0", Accesses::Tagged),
+    };
+    of(&format!("{IBS}/{terms}/"), pmus, period, accesses)
+}
+
+fn cores(
+    pmus: &Pmus,
+    period: Option<u64>,
+    least: Option<u16>,
+) -> Result<Vec<SampledEvent>, NoAccesses> {
+    let latency = least.map_or(LEAST_LATENCY, |least| u64::from(least).max(LEAST_LATENCY));
+    let mut all = Vec::new();
+    for pmu in pmus.cores().filter(|pmu| pmu.events.contains_key(LOADS)) {
+        let name = &pmu.name;
+        let loads = format!("{name}/{LOADS},ldlat={latency}/pp");
+        let mut loads = of(&loads, pmus, period, Accesses::Tagged)?;
+        if pmu.events.contains_key(LEADER) {
+            let leader = counter(&format!("{name}/{LEADER}/"), pmus)?;
+            loads
+                .iter_mut()
+                .for_each(|it| it.leader.clone_from(&leader));
+        }
+        all.extend(loads);
+        if pmu.events.contains_key(STORES) {
+            let stores = format!("{name}/{STORES}/pp");
+            all.extend(of(&stores, pmus, period, Accesses::Counted)?);
+        }
+    }
+    Ok(all)
+}
+
+fn of(
+    text: &str,
+    pmus: &Pmus,
+    period: Option<u64>,
+    accesses: Accesses,
+) -> Result<Vec<SampledEvent>, NoAccesses> {
+    let mut events = sampled(text, pmus, None)?;
+    for event in &mut events {
+        event.accesses = Some(accesses);
+        if let Some(period) = period {
+            event.rate = Rate::Period(period);
+        }
+    }
+    Ok(events)
+}
+
+fn counter(text: &str, pmus: &Pmus) -> Result<Option<Counter>, NoAccesses> {
+    let events = parse(text, pmus)?
+        .into_iter()
+        .flat_map(|group| group.events);
+    let mut counters = events.filter_map(|event| match event.source {
+        Source::Counter(counter) => Some(counter),
+        Source::DurationTime => None,
+    });
+    Ok(counters.next())
+}
+
+/// What samples memory accesses here, in words.
+#[must_use]
+pub fn described(pmus: &Pmus) -> Option<String> {
+    means(pmus).map(|means| means.to_string())
+}
+
+impl fmt::Display for Means<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ibs(pmu) if pmu.formats.contains_key("cnt_ctl") => {
+                write!(f, "AMD's {IBS}, by operations")
+            }
+            Self::Ibs(_) => write!(
+                f,
+                "AMD's {IBS}, by cycles: this core cannot count operations, so their numbers are \
+                 not known"
+            ),
+            Self::Cores => write!(
+                f,
+                "Intel's {LOADS} and {STORES}: loads that the core chose to time, so their number \
+                 is not known, and stores"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+    use crate::machine::Pmus;
+
+    fn spr() -> Pmus {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/spr");
+        Pmus::read(Path::new(fixtures)).unwrap()
+    }
+
+    /// A machine with AMD's PMU.
+    fn amd(formats: &[(&str, &str)]) -> Pmus {
+        let root = tempfile::tempdir().unwrap();
+        let pmu = root.path().join("bus/event_source/devices/ibs_op");
+        fs::create_dir_all(pmu.join("format")).unwrap();
+        fs::write(pmu.join("type"), "10\n").unwrap();
+        for (name, bits) in formats {
+            fs::write(pmu.join("format").join(name), bits).unwrap();
+        }
+        Pmus::read(root.path()).unwrap()
+    }
+
+    #[test]
+    fn intels_loads_have_their_leader_and_their_latency() {
+        let pmus = spr();
+        let events = accesses(&pmus, Some(1000), Some(50)).unwrap();
+        let [loads, stores] = events.as_slice() else {
+            panic!("{events:?}");
+        };
+        assert_eq!(loads.counter.config, 0x1cd);
+        assert_eq!((loads.counter.config1, loads.precise), (50, 2));
+        assert_eq!(loads.leader.as_ref().unwrap().config, 0x8203);
+        assert_eq!(stores.counter.config, 0x2cd);
+        assert_eq!((stores.leader.as_ref(), stores.precise), (None, 2));
+        assert_eq!(
+            (loads.accesses, stores.accesses),
+            (Some(Accesses::Tagged), Some(Accesses::Counted))
+        );
+        assert_eq!(loads.rate, Rate::Period(1000));
+        // The core takes no lower latency.
+        let events = accesses(&pmus, None, Some(1)).unwrap();
+        assert_eq!(events[0].counter.config1, 3);
+        assert!(described(&pmus).unwrap().starts_with("Intel's mem-loads"));
+    }
+
+    #[test]
+    fn ibs_counts_operations_where_it_can() {
+        let pmus = amd(&[("cnt_ctl", "config:19\n")]);
+        let events = accesses(&pmus, Some(4096), None).unwrap();
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0].counter.config, 1 << 19);
+        assert_eq!(events[0].accesses, Some(Accesses::Counted));
+        let by_cycles = accesses(&amd(&[]), None, None).unwrap();
+        assert_eq!(by_cycles[0].accesses, Some(Accesses::Tagged));
+        let error = accesses(&pmus, Some(4100), None).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "--period 4100 is no multiple of 16, and ibs_op counts in steps of that: give --period \
+             4112"
+        );
+    }
+
+    #[test]
+    fn others_have_none() {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/grace");
+        let pmus = Pmus::read(Path::new(fixtures)).unwrap();
+        assert_eq!(accesses(&pmus, None, None).unwrap(), []);
+        assert_eq!(described(&pmus), None);
+    }
+}

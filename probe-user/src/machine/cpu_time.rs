@@ -1,0 +1,70 @@
+//! What all CPUs did since the boot, from `/proc/stat` (`proc_stat(5)`).
+
+use std::time::Duration;
+
+use super::Machine;
+
+/// Ticks of a second that the kernel shows to user space (`USER_HZ`), on every architecture here.
+const TICKS: u64 = 100;
+
+/// CPU time of all CPUs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// With tasks of any cgroup, and with interrupts.
+    pub busy: Duration,
+    /// Taken by the hypervisor from CPUs that had something to do.
+    pub stolen: Duration,
+}
+
+impl CpuTime {
+    /// Since the boot; None where it cannot be read.
+    #[must_use]
+    pub fn now(machine: &Machine) -> Option<Self> {
+        parse(&machine.proc("stat")?)
+    }
+
+    /// What was used since an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            busy: self.busy.saturating_sub(earlier.busy),
+            stolen: self.stolen.saturating_sub(earlier.stolen),
+        }
+    }
+}
+
+/// The first line: `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guests'
+/// time is in that of user and nice too.
+fn parse(stat: &str) -> Option<CpuTime> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Option<Vec<u64>> = line
+        .split_whitespace()
+        .map(|ticks| ticks.parse().ok())
+        .collect();
+    let [user, nice, system, _, _, irq, softirq, steal, ..] = ticks?[..] else {
+        return None;
+    };
+    let time = |ticks: u64| Duration::from_millis(ticks.saturating_mul(1000 / TICKS));
+    Some(CpuTime {
+        busy: time(user + nice + system + irq + softirq),
+        stolen: time(steal),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_is_not_busy() {
+        let now = parse("cpu  100 20 30 9999 50 4 6 7 80 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n").unwrap();
+        assert_eq!(now.busy, Duration::from_millis(1600));
+        assert_eq!(now.stolen, Duration::from_millis(70));
+        let before = parse("cpu 90 20 30 9000 50 4 6 7 0 0").unwrap();
+        assert_eq!(now.since(&before).busy, Duration::from_millis(100));
+        assert_eq!(before.since(&now), CpuTime::default());
+        for text in ["", "cpu 1 2 3", "intr 5", "cpu a b c d e f g h"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What became of the markers of a recording.
+
+/// What became of markers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Markers, forks and ends that the ring had no room for.
+    pub lost: u64,
+    /// Programs and libraries that were observed only when they already ran.
+    pub late_programs: u64,
+    /// Calls of `tag_addr`.
+    pub tags: u64,
+    /// Calls of `start`.
+    pub starts: u64,
+    /// Calls of `stop`.
+    pub stops: u64,
+    /// Of those, without a phase to end.
+    pub unbalanced_stops: u64,
+    /// Names that were not in the process's memory.
+    pub unreadable_names: u64,
+    /// Names that were too long, and cut.
+    pub cut_names: u64,
+    /// Tags that were not taken, since their process has too many.
+    pub dropped_tags: u64,
+    /// Tags and phases that hold for their samples, and are not listed.
+    pub unlisted: u64,
+}
+
+impl Counts {
+    /// Every count with its name, in a fixed order.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 10] {
+        [
+            ("tag_calls", self.tags),
+            ("start_calls", self.starts),
+            ("stop_calls", self.stops),
+            ("lost_markers", self.lost),
+            ("unbalanced_stops", self.unbalanced_stops),
+            ("unreadable_marker_names", self.unreadable_names),
+            ("cut_marker_names", self.cut_names),
+            ("dropped_tags", self.dropped_tags),
+            ("unlisted_tags_and_phases", self.unlisted),
+            ("late_programs", self.late_programs),
+        ]
+    }
+
+    /// What a user should know of, as he reads it.
+    pub(in super::super) const fn losses(&self) -> [(&'static str, u64); 7] {
+        [
+            ("lost markers", self.lost),
+            ("stops without a start", self.unbalanced_stops),
+            (
+                "names of markers that could not be read",
+                self.unreadable_names,
+            ),
+            ("names of markers that were cut", self.cut_names),
+            ("tags that were not taken", self.dropped_tags),
+            ("tags and phases that are not listed", self.unlisted),
+            (
+                "programs whose first markers were not seen",
+                self.late_programs,
+            ),
+        ]
+    }
+}

@@ -1,0 +1,223 @@
+//! The phases of one thread: which were open at each moment.
+
+use std::sync::Arc;
+
+/// Phases inside each other that have a name; deeper ones are counted in the one above.
+const DEEPEST: usize = 64;
+/// Changes of a thread that are kept: samples of the time before have the oldest of these.
+const MOST: usize = 65_536;
+
+/// A phase that was open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// The names of the phases that it was in, and its own, with a slash between.
+    pub name: Arc<str>,
+    /// ns of `CLOCK_MONOTONIC`.
+    pub since: u64,
+    /// The same; none while it is open.
+    pub until: Option<u64>,
+}
+
+/// The phases of a thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Thread {
+    open: Vec<Phase>,
+    /// How many are open inside the deepest of those.
+    deeper: u64,
+    /// Since when which one was the innermost, in rising order of time.
+    changes: Vec<(u64, Option<Arc<str>>)>,
+}
+
+impl Thread {
+    /// Begins a phase; `named` makes its whole name of the one above and its own.
+    pub(super) fn start(&mut self, time: u64, name: &str, named: impl FnOnce(&str) -> Arc<str>) {
+        if self.open.len() == DEEPEST {
+            self.deeper += 1;
+            return;
+        }
+        let name = match self.open.last() {
+            Some(above) => named(&format!("{}/{name}", above.name)),
+            None => named(name),
+        };
+        self.changes.push((time, Some(Arc::clone(&name))));
+        self.open.push(Phase {
+            name,
+            since: time,
+            until: None,
+        });
+    }
+
+    /// Ends the innermost phase; an error where none is open.
+    pub(super) fn stop(&mut self, time: u64) -> Result<Option<Phase>, ()> {
+        if let Some(less) = self.deeper.checked_sub(1) {
+            self.deeper = less;
+            return Ok(None);
+        }
+        let mut ended = self.open.pop().ok_or(())?;
+        ended.until = Some(time);
+        let now = self.open.last().map(|phase| Arc::clone(&phase.name));
+        self.changes.push((time, now));
+        Ok(Some(ended))
+    }
+
+    /// The thread ends, and its phases with it.
+    pub(super) fn end(&mut self, time: u64) -> Vec<Phase> {
+        let ended = self.open.drain(..).rev();
+        let ended = ended.map(|phase| Phase {
+            until: Some(time),
+            ..phase
+        });
+        let ended: Vec<_> = ended.collect();
+        self.deeper = 0;
+        if !ended.is_empty() {
+            self.changes.push((time, None));
+        }
+        ended
+    }
+
+    /// The innermost phase at a moment, or now.
+    pub(super) fn at(&self, time: Option<u64>) -> Option<&Arc<str>> {
+        let behind = time.map_or(self.changes.len(), |time| {
+            self.changes.partition_point(|(since, _)| *since <= time)
+        });
+        self.changes.get(behind.checked_sub(1)?)?.1.as_ref()
+    }
+
+    /// The phases that are open, the outermost first.
+    pub(super) fn open(&self) -> &[Phase] {
+        &self.open
+    }
+
+    /// As the first thread of a child has it that this thread forks: it returns from the same
+    /// calls.
+    pub(super) fn forked(&self, time: u64) -> Self {
+        let mut child = Self {
+            open: self.open.clone(),
+            deeper: self.deeper,
+            changes: Vec::new(),
+        };
+        for phase in &mut child.open {
+            phase.since = time;
+        }
+        if let Some(last) = child.open.last() {
+            child.changes.push((time, Some(Arc::clone(&last.name))));
+        }
+        child
+    }
+
+    /// Changes that [`Self::forget`] would take.
+    fn old(&self, horizon: u64) -> usize {
+        let before = self.changes.partition_point(|(since, _)| *since < horizon);
+        let over = self.changes.len().saturating_sub(MOST);
+        before.saturating_sub(1).max(over)
+    }
+
+    /// Whether there is much to forget of the time before `horizon`.
+    pub(super) fn has_old(&self, horizon: u64) -> bool {
+        self.old(horizon) > 0
+    }
+
+    /// Forgets what was before, but for the phase at that time.
+    pub(super) fn forget(&mut self, horizon: u64) {
+        self.changes.drain(..self.old(horizon));
+    }
+
+    /// Whether no sample from `horizon` on can be in one of its phases.
+    pub(super) fn is_blank(&self, horizon: u64) -> bool {
+        self.open.is_empty()
+            && self
+                .changes
+                .last()
+                .is_none_or(|(since, _)| *since < horizon)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(thread: &Thread, time: u64) -> Option<&str> {
+        thread.at(Some(time)).map(|name| &**name)
+    }
+
+    fn start(thread: &mut Thread, time: u64, name: &str) {
+        thread.start(time, name, |name| name.into());
+    }
+
+    #[test]
+    fn phases_nest() {
+        let mut thread = Thread::default();
+        start(&mut thread, 10, "solve");
+        start(&mut thread, 20, "triad");
+        let inner = thread.stop(30).unwrap().unwrap();
+        assert_eq!(
+            (&*inner.name, inner.since, inner.until),
+            ("solve/triad", 20, Some(30))
+        );
+        thread.stop(40).unwrap();
+        assert_eq!(thread.stop(50), Err(()));
+        let phases = [5, 10, 25, 30, 40].map(|time| at(&thread, time));
+        assert_eq!(
+            phases,
+            [
+                None,
+                Some("solve"),
+                Some("solve/triad"),
+                Some("solve"),
+                None
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_too_deep_is_in_the_one_above_and_balances() {
+        let mut thread = Thread::default();
+        for depth in 0..DEEPEST as u64 + 3 {
+            start(&mut thread, depth, "x");
+        }
+        for time in 100..100 + DEEPEST as u64 + 3 {
+            assert!(thread.stop(time).is_ok());
+        }
+        assert!(thread.stop(999).is_err());
+        assert_eq!(at(&thread, 999), None);
+    }
+
+    #[test]
+    fn a_thread_that_ends_ends_its_phases() {
+        let mut thread = Thread::default();
+        start(&mut thread, 1, "a");
+        start(&mut thread, 2, "b");
+        let ended: Vec<_> = thread
+            .end(3)
+            .into_iter()
+            .map(|phase| phase.name.to_string())
+            .collect();
+        assert_eq!(ended, ["a/b", "a"]);
+        assert_eq!((at(&thread, 2), at(&thread, 3)), (Some("a/b"), None));
+    }
+
+    proptest! {
+        /// The phase at each moment is that of a stack which was kept up to it.
+        #[test]
+        fn phases_are_those_of_a_stack(calls in prop::collection::vec(prop::option::of("[ab]"), 1..60), horizon in 0..60_u64) {
+            let mut thread = Thread::default();
+            let (mut stack, mut expected) = (Vec::new(), Vec::new());
+            for (time, call) in (0..).zip(&calls) {
+                match call {
+                    Some(name) => {
+                        start(&mut thread, time, name);
+                        stack.push(name.clone());
+                    }
+                    None => prop_assert_eq!(thread.stop(time).is_ok(), stack.pop().is_some()),
+                }
+                expected.push((!stack.is_empty()).then(|| stack.join("/")));
+            }
+            thread.forget(horizon);
+            for (time, expected) in (0..).zip(expected).skip_while(|(time, _)| *time < horizon) {
+                prop_assert_eq!(at(&thread, time), expected.as_deref());
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The book: processes, threads and memory together, and what samples are given.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+};
+
+use probe_common::{Marked, What, spe::Records};
+
+use super::*;
+use crate::{
+    record::{Sample, Sink as _, Who},
+    sys::{records::Map, tree::Tree},
+};
+
+fn mark(book: &mut Book, time: u64, (tgid, tid): (u32, u32), what: What<'_>) {
+    book.mark(&Marked {
+        time,
+        tgid,
+        tid,
+        what,
+    });
+}
+
+fn start(name: &str) -> What<'_> {
+    What::Start {
+        name: Some(name.as_bytes()),
+    }
+}
+
+fn tag(name: &str, start: u64, end: u64) -> What<'_> {
+    What::Tag {
+        name: Some(name.as_bytes()),
+        start,
+        end,
+    }
+}
+
+/// Region and phase of an access.
+fn place(book: &mut Book, who: (u32, u32), address: u64, time: u64) -> [Option<String>; 2] {
+    book.settle();
+    let (region, phase) = book.place(who, address, Some(time));
+    [region, phase].map(|name| name.map(|name| name.to_string()))
+}
+
+fn named(names: [&str; 2]) -> [Option<String>; 2] {
+    names.map(|name| (!name.is_empty()).then(|| name.to_owned()))
+}
+
+#[test]
+fn workers_are_in_the_phase_of_the_first_thread_unless_in_their_own() {
+    let proc = Tree::new();
+    let mut book = Book::new(proc.path());
+    mark(&mut book, 10, (7, 7), start("solve"));
+    mark(&mut book, 20, (7, 8), start("own"));
+    mark(&mut book, 30, (7, 8), What::Stop);
+    mark(&mut book, 40, (7, 7), What::Stop);
+    for (time, phase) in [(5, ""), (15, "solve"), (25, "own"), (35, "solve"), (45, "")] {
+        assert_eq!(
+            place(&mut book, (7, 8), 0, time),
+            named(["", phase]),
+            "{time}"
+        );
+    }
+    assert_eq!(place(&mut book, (9, 9), 0, 25), named(["", ""]));
+}
+
+#[test]
+fn a_child_goes_on_where_its_parent_forked_and_begins_anew_at_exec() {
+    let proc = Tree::new();
+    let mut book = Book::new(proc.path());
+    mark(&mut book, 1, (7, 7), tag("a", 100, 200));
+    mark(&mut book, 2, (7, 9), start("worker"));
+    mark(&mut book, 10, (7, 9), What::Fork(20));
+    mark(&mut book, 11, (7, 7), tag("late", 300, 400));
+    assert_eq!(place(&mut book, (20, 20), 150, 10), named(["a", "worker"]));
+    assert_eq!(place(&mut book, (20, 20), 350, 12), named(["", "worker"]));
+    mark(&mut book, 20, (20, 20), What::Exec);
+    mark(&mut book, 25, (20, 20), tag("new", 100, 200));
+    assert_eq!(place(&mut book, (20, 20), 150, 19), named(["a", "worker"]));
+    assert_eq!(place(&mut book, (20, 20), 150, 21), named(["", ""]));
+    assert_eq!(place(&mut book, (20, 20), 150, 25), named(["new", ""]));
+    // The parent has what it had.
+    assert_eq!(place(&mut book, (7, 9), 150, 25), named(["a", "worker"]));
+}
+
+#[test]
+fn what_ended_is_known_for_a_minute() {
+    let proc = Tree::new();
+    let mut book = Book::new(proc.path());
+    mark(&mut book, 1, (7, 7), tag("a", 100, 200));
+    mark(&mut book, 1, (7, 7), start("phase"));
+    mark(&mut book, 5, (7, 7), What::Exit { last: true });
+    assert_eq!(place(&mut book, (7, 7), 150, 4), named(["a", "phase"]));
+    book.round_ends();
+    mark(&mut book, KEPT - 1, (8, 8), start("other"));
+    assert_eq!(place(&mut book, (7, 7), 150, 4), named(["a", "phase"]));
+    mark(&mut book, KEPT + 6, (8, 8), What::Stop);
+    book.settle();
+    book.round_ends();
+    assert!(!book.said.contains_key(&7));
+    // They are listed all the same.
+    let of = |of: &Of<Tag>| (of.pid, of.is.name.to_string(), of.is.until);
+    assert_eq!(
+        book.tags().iter().map(of).collect::<Vec<_>>(),
+        [(7, "a".into(), Some(5))]
+    );
+}
+
+#[test]
+fn memory_without_a_tag_is_what_procfs_and_the_kernel_say() {
+    let proc = Tree::new();
+    let maps = "1000-2000 r-xp 0 fe:01 7 /bin/program\n3000-4000 rw-p 0 00:00 0 [heap]\n";
+    proc.write("7/maps", maps);
+    let mut book = Book::new(proc.path());
+    mark(&mut book, 1, (7, 7), tag("array", 0x3800, 0x3900));
+    for (address, region) in [
+        (0x1000, "[file]"),
+        (0x37ff, "[heap]"),
+        (0x3800, "array"),
+        (0xffff_8000_0000_0000, "[kernel]"),
+        // A record of SPE has 56 bits of an address.
+        (0x00ff_8000_0000_0000, "[kernel]"),
+        (0x5000, ""),
+    ] {
+        assert_eq!(
+            place(&mut book, (7, 7), address, 9),
+            named([region, ""]),
+            "{address:x}"
+        );
+    }
+    book.learn(&Event::Map(Map {
+        pid: 7,
+        start: 0x5000,
+        size: 0x1000,
+        offset: 0,
+        build_id: None,
+        inode: None,
+        executable: false,
+        name: b"//anon",
+    }));
+    assert_eq!(
+        place(&mut book, (7, 7), 0x5000, 9),
+        named(["[anonymous]", ""])
+    );
+}
+
+/// A sample whose address is not known asks procfs again, once in a round.
+#[test]
+fn memory_that_was_moved_is_found() {
+    let proc = Tree::new();
+    proc.write("7/maps", "1000-2000 rw-p 0 00:00 0 [heap]\n");
+    let book = Mutex::new(Book::new(proc.path()));
+    let mut viewer = Viewer::default();
+    let region = |viewer: &mut Viewer, address| {
+        let (region, _) = viewer.place(&book, (7, 7), Some(address), None);
+        region.map(|name| name.to_string())
+    };
+    assert_eq!(region(&mut viewer, 0x1000).as_deref(), Some("[heap]"));
+    proc.write("7/maps", "8000-9000 rw-p 0 00:00 0 \n");
+    assert_eq!(region(&mut viewer, 0x8000), None, "asked in this round");
+    viewer.round_ends();
+    book.lock().unwrap().round_ends();
+    assert_eq!(region(&mut viewer, 0x8000).as_deref(), Some("[anonymous]"));
+}
+
+#[test]
+fn sums_are_those_of_the_samples() {
+    let summary = Summary::new(NonZeroUsize::new(2).unwrap());
+    let sample = |tid: u32, region: &str, phase: Option<&str>, cycles: u16| {
+        // A load, or a store, with its total latency, and an end.
+        let mut bytes = vec![0x49, u8::from(region == "b"), 0x98];
+        bytes.extend(cycles.to_le_bytes());
+        bytes.push(0x01);
+        Sample {
+            time: None,
+            cpu: None,
+            tid: Some(tid),
+            who: Some(Arc::new(Who {
+                pid: 7,
+                name: format!("thread{tid}").into(),
+                cgroup: None,
+            })),
+            origin: None,
+            region: Some(region.into()),
+            phase: phase.map(Into::into),
+            record: Records::new(&bytes).next().unwrap().unwrap(),
+        }
+    };
+    let samples = [
+        sample(1, "a", Some("x"), 10),
+        sample(1, "b", Some("x"), 20),
+        sample(2, "a", None, 40),
+    ];
+    summary.samples(0, &samples).unwrap();
+    summary.samples(1, &samples[..1]).unwrap();
+    let rows = |by| {
+        let rows = summary.rows(by).into_iter();
+        let text = rows.map(|row| {
+            let name = row.region.or(row.phase).or(row.comm);
+            let mean = row.mean_latency_cycles.unwrap();
+            (
+                name.unwrap_or_else(|| "-".into()).to_string(),
+                row.loads,
+                row.stores,
+                mean,
+            )
+        });
+        text.collect::<Vec<_>>()
+    };
+    let text = |name: &str, loads, stores, mean| (name.to_owned(), loads, stores, mean);
+    assert_eq!(
+        rows(By::Region),
+        [text("a", 3, 0, 20.0), text("b", 0, 1, 20.0)]
+    );
+    let by_phase = rows(By::Phase);
+    assert_eq!(by_phase[0].0, "x");
+    assert_eq!((by_phase[0].1, by_phase[0].2), (2, 1));
+    assert_eq!(by_phase[1], text("-", 1, 0, 40.0));
+    let by_thread: Vec<_> = rows(By::Thread)
+        .into_iter()
+        .map(|row| (row.0, row.1))
+        .collect();
+    assert_eq!(
+        by_thread,
+        [("thread1".to_owned(), 2), ("thread2".to_owned(), 1)]
+    );
+    assert_eq!(summary.rows(By::All).len(), 3);
+}

@@ -1,0 +1,79 @@
+//! What samples stand for: of events that took turns, that the kernel may have stopped, and on each
+//! CPU.
+
+use probe_common::CgroupId;
+
+use super::*;
+use crate::{event::sampling::sampled, machine::Pmus, sys::tree::fixture};
+
+/// An event that was on the PMU for a fifth of the time counted and was sampled for that time
+/// alone.
+#[test]
+fn what_took_turns_stands_for_the_whole_time() {
+    let pmus = Pmus::read(&fixture("sysfs/spr")).unwrap();
+    let events = sampled("cycles/period=1000/", &pmus, None).unwrap();
+    let mut totals = SampleTotals::new(1);
+    let gain = Gain {
+        counted: 20_000,
+        enabled: 500,
+        running: 100,
+    };
+    totals.gained.insert((0, 0), gain);
+    let cpu = SampleCpu {
+        samples: 20,
+        periods: 20_000,
+        ..SampleCpu::ZERO
+    };
+    let factors = totals.factors(&events, &[vec![cpu]]);
+    assert_eq!(factors, [((0, 0), 5.0)].into());
+    assert_eq!(totals.scales[&(0, 0)].missed, 0);
+}
+
+#[test]
+fn samples_near_the_kernels_limit_are_noted() {
+    let mut totals = SampleTotals::new(1);
+    let cpu = |samples| SampleCpu {
+        samples,
+        ..SampleCpu::ZERO
+    };
+    // In each tenth of a second; a second has 1,000 at most.
+    for (moment, samples, limited) in [
+        (1, [50, 50], 0),
+        (100_000_001, [120, 139], 0),
+        (200_000_001, [200, 230], 1),
+        (300_000_001, [300, 330], 3),
+    ] {
+        let cpus = vec![samples.map(cpu).to_vec()];
+        totals.note_limit(&cpus, moment, Some(1000));
+        totals.cpus = cpus;
+        assert_eq!(totals.limited, [limited], "{moment}");
+    }
+}
+
+/// Samples of one CPU were missed, those of the other were not.
+#[test]
+fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
+    let mut totals = SampleTotals::new(1);
+    let key = |cpu| AddressKey {
+        cgroup: CgroupId(7),
+        address: 0x1000,
+        tgid: 3,
+        event: 0,
+        page: 0,
+        cpu,
+        generation: 1,
+    };
+    let row = |samples| AddressRow {
+        samples,
+        periods: 1000 * samples,
+        ..AddressRow::ZERO
+    };
+    totals.add_address(&key(0), row(10), 0, 3.0);
+    totals.add_address(&key(1), row(10), 0, 1.0);
+    // Later none is missed.
+    totals.add_address(&key(0), row(14), 0, 1.0);
+    let all: Vec<_> = totals.addresses.values().collect();
+    assert_eq!(all.len(), 1);
+    assert_eq!((all[0].samples, all[0].periods), (24, 24_000));
+    assert_eq!(all[0].events, 44_000.0);
+}

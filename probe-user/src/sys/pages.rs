@@ -1,0 +1,115 @@
+//! Memory of this process's own, in huge pages where the kernel gives them.
+
+use std::{ffi::c_void, fs, io, ptr::NonNull};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::roots::Roots;
+
+/// Huge pages are aligned to their size: so is memory here (the size on x86-64, and on arm64 with
+/// pages of 4 KiB).
+pub(crate) const HUGE: usize = 2 << 20;
+
+/// Anonymous memory, all 0; the kernel takes a page for it, of the memory near the CPU that touches
+/// it, when it is first written.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    start: NonNull<u8>,
+    mapped: (NonNull<c_void>, usize),
+}
+
+// SAFETY: the memory belongs to this value alone, whichever thread has it.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    /// Maps `size` bytes, and asks for huge pages: a kernel without them gives small ones.
+    pub(crate) fn new(size: usize) -> io::Result<Self> {
+        let all = size.checked_add(HUGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
+        let mapped = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                all,
+                both,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }?;
+        let mapped = NonNull::new(mapped).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the memory of above; what is asked for changes nothing in it.
+        let _given = unsafe { madvise(mapped.as_ptr(), all, Advice::LinuxHugepage) };
+        let skip = mapped.cast::<u8>().as_ptr().align_offset(HUGE);
+        // SAFETY: less than HUGE, by which more was mapped.
+        let start = unsafe { mapped.cast::<u8>().add(skip) };
+        Ok(Self {
+            start,
+            mapped: (mapped, all),
+        })
+    }
+
+    /// Its first byte.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The bytes of it that are in huge pages, of those that are in memory: from
+    /// `/proc/self/smaps`, which is read whole. None where that is not told.
+    pub(crate) fn huge(&self) -> Option<(u64, u64)> {
+        let smaps = fs::read_to_string(Roots::default().proc.join("self/smaps")).ok()?;
+        huge_at(&smaps, self.start.as_ptr() as u64)
+    }
+}
+
+/// Of the mapping that has this address.
+fn huge_at(smaps: &str, address: u64) -> Option<(u64, u64)> {
+    let range = |line: &str| {
+        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        Some(hex(start)?..hex(end)?)
+    };
+    let mut lines = smaps
+        .lines()
+        .skip_while(|line| !range(line).is_some_and(|range| range.contains(&address)));
+    lines.next()?;
+    let own: Vec<&str> = lines.take_while(|line| range(line).is_none()).collect();
+    let bytes = |name: &str| {
+        let mut values = own.iter().filter_map(|line| line.strip_prefix(name));
+        let value = values.next()?.trim().strip_suffix(" kB")?;
+        Some(value.trim().parse::<u64>().ok()? * 1024)
+    };
+    Some((bytes("AnonHugePages:")?, bytes("Rss:")?))
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let (start, size) = self.mapped;
+        // SAFETY: what `new` mapped, and nobody has any more.
+        let _unmapped = unsafe { munmap(start.as_ptr(), size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_and_its_huge_pages_are_told() {
+        let pages = Pages::new(4096).unwrap();
+        assert_eq!(pages.start() as usize % HUGE, 0);
+        // SAFETY: inside the mapping.
+        unsafe { pages.start().write(1) };
+        let (huge, all) = pages.huge().unwrap();
+        assert!(huge <= all && all > 0, "{huge} of {all}");
+    }
+
+    #[test]
+    fn of_several_mappings_its_own_counts() {
+        let smaps = "1000-2000 rw-p 00000000 00:00 0\nRss: 4 kB\nAnonHugePages: 0 kB\n\
+                     20000000-20400000 rw-p 00000000 00:00 0\nRss: 4096 kB\n\
+                     AnonHugePages:      2048 kB\n\
+                     30000000-30400000 rw-p 00000000 00:00 0\nRss: 8 kB\n";
+        assert_eq!(huge_at(smaps, 0x2020_0000), Some((2 << 20, 4 << 20)));
+        assert_eq!(huge_at(smaps, 0x3000_0000), None);
+        assert_eq!(huge_at(smaps, 0x5000_0000), None);
+    }
+}

@@ -1,0 +1,372 @@
+//! Markers of real programs, observed live: the kernel's side of `mem record --regions`. What is
+//! sampled needs SPE: tests/vm/regions.rs.
+
+mod programs;
+
+use std::{path::Path, sync::Arc};
+
+use probe_common::{Marked, What};
+use probe_user::{
+    record::regions::{Book, Counts},
+    session::markers::{Has, Markers, Observed},
+};
+
+use crate::support::{Load, hierarchy, machine, this_machine};
+use programs::{Made, c};
+
+/// What was observed of a program from its start to its end.
+struct Seen {
+    markers: Markers,
+    book: Book,
+    /// Process, thread, and what it did.
+    all: Vec<(u32, u32, String)>,
+    pid: u32,
+    said: String,
+}
+
+impl Seen {
+    /// Runs a program that waits for the end of its input; its markers are found by `find`.
+    fn of(program: &Path, words: &str, find: impl FnOnce(&mut Markers, u32)) -> Self {
+        let load = Load::waiting(program, words);
+        let pid = load.pid();
+        let mut markers = Markers::open(&this_machine(), &Observed::Processes(vec![pid])).unwrap();
+        find(&mut markers, pid);
+        let said = load.finish();
+        let mut seen = Self {
+            markers,
+            book: Book::new(Path::new("/proc")),
+            all: Vec::new(),
+            pid,
+            said,
+        };
+        seen.take();
+        seen
+    }
+
+    fn take(&mut self) {
+        let Self {
+            markers, book, all, ..
+        } = self;
+        markers
+            .drain(|marked| {
+                book.mark(&marked);
+                all.push((marked.tgid, marked.tid, text(&marked)));
+            })
+            .unwrap();
+        book.settle();
+    }
+
+    /// What the program's first thread did.
+    fn calls(&self) -> Vec<&str> {
+        let own = self
+            .all
+            .iter()
+            .filter(|(pid, tid, _)| (*pid, *tid) == (self.pid, self.pid));
+        own.map(|(.., text)| text.as_str()).collect()
+    }
+
+    fn counts(&self) -> Counts {
+        *self.book.counts()
+    }
+
+    fn lost(&self) -> u64 {
+        self.markers.counts().unwrap().lost
+    }
+
+    /// The addresses of the arrays `a` and `b`.
+    fn arrays(&self) -> [u64; 2] {
+        let mut words = self.said.split_whitespace();
+        [(); 2].map(|()| {
+            let word = words.next().unwrap().trim_start_matches("0x");
+            u64::from_str_radix(word, 16).unwrap()
+        })
+    }
+}
+
+fn text(marked: &Marked<'_>) -> String {
+    let name = |name: Option<&[u8]>| {
+        name.map_or("?".into(), |name| {
+            String::from_utf8_lossy(name).into_owned()
+        })
+    };
+    match marked.what {
+        What::Tag {
+            name: called,
+            start,
+            end,
+        } => format!("tag {} {start:x} {end:x}", name(called)),
+        What::Start { name: called } => format!("start {}", name(called)),
+        What::Stop => "stop".to_owned(),
+        What::Fork(_) => "fork".to_owned(),
+        What::Exec => "exec".to_owned(),
+        What::Exit { last } => format!("exit {last}"),
+    }
+}
+
+/// Finds the markers of a program as before it is run.
+fn found(program: &Path) -> impl FnOnce(&mut Markers, u32) {
+    move |markers, _| {
+        assert_eq!(
+            markers.observe_program(program).unwrap(),
+            Some(Has::Markers)
+        );
+    }
+}
+
+#[test]
+fn calls_of_a_c_program_are_seen_in_their_order() {
+    let Some(_machine) = machine() else { return };
+    // As it is mostly built, and with every optimisation there is.
+    for options in [&["-O2"][..], &["-O3", "-flto", "-march=native"], &["-O0"]] {
+        let Some(made) = c(options) else { return };
+        let seen = Seen::of(&made.program(), "nested", found(&made.program()));
+        let [a, b] = seen.arrays();
+        assert_eq!(
+            seen.calls(),
+            [
+                &format!("tag a {a:x} {:x}", a + 8000),
+                &format!("tag b {b:x} {:x}", b + 8000),
+                "start solve",
+                "start triad",
+                "stop",
+                "stop",
+                "stop",
+                "start left open",
+                "exit true",
+            ],
+            "{options:?}"
+        );
+        let counts = seen.counts();
+        assert_eq!((counts.unbalanced_stops, seen.lost()), (1, 0));
+        let phases: Vec<_> = seen.book.phases().into_iter().map(|of| of.is).collect();
+        let names: Vec<&str> = phases.iter().map(|phase| &*phase.name).collect();
+        assert_eq!(names, ["solve/triad", "solve", "left open"]);
+        assert!(phases.iter().all(|phase| phase.until >= Some(phase.since)));
+        // It lies in the outer one.
+        assert!(phases[1].since < phases[0].since && phases[0].until < phases[1].until);
+        let tags: Vec<_> = seen.book.tags();
+        assert_eq!(tags.len(), 2, "{tags:?}");
+        assert!(
+            tags.iter()
+                .all(|of| of.pid == seen.pid && of.is.until.is_some())
+        );
+    }
+}
+
+#[test]
+fn ten_thousand_tags_are_all_seen() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2"]) else { return };
+    let mut seen = Seen::of(&made.program(), "many 10000", found(&made.program()));
+    assert_eq!((seen.counts().tags, seen.lost()), (10_000, 0));
+    let tags = seen.book.tags();
+    assert_eq!(tags.len(), 10_000);
+    for at in [0, 1, 5_000, 9_999] {
+        let tag = tags
+            .iter()
+            .find(|of| *of.is.name == *format!("tag {at}"))
+            .unwrap();
+        let address = tag.is.start + 7;
+        let (region, _) = seen
+            .book
+            .place((seen.pid, seen.pid), address, Some(tag.is.since));
+        assert_eq!(region, Some(Arc::clone(&tag.is.name)));
+    }
+}
+
+/// More than the ring takes between two looks at it: what is missing is counted.
+#[test]
+fn what_the_ring_has_no_room_for_is_counted() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2"]) else { return };
+    let seen = Seen::of(&made.program(), "many 150000", found(&made.program()));
+    let (tags, lost) = (seen.counts().tags, seen.lost());
+    println!("{tags} tags, {lost} lost");
+    assert!(lost > 0 && tags > 10_000);
+    // The end of the process may be among the lost.
+    let ends = seen
+        .calls()
+        .iter()
+        .filter(|call| call.starts_with("exit"))
+        .count() as u64;
+    assert_eq!(tags + lost + ends, 150_001);
+}
+
+#[test]
+fn many_threads_have_phases_of_their_own() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2", "-pthread"]) else {
+        return;
+    };
+    let seen = Seen::of(&made.program(), "threads 16 200", found(&made.program()));
+    let counts = seen.counts();
+    assert_eq!((counts.starts, counts.stops), (16 * 400, 16 * 400));
+    assert_eq!((counts.unbalanced_stops, seen.lost()), (0, 0));
+    let phases = seen.book.phases();
+    for thread in 0..16 {
+        let inner = format!("t{thread}/inner");
+        let own: Vec<_> = phases.iter().filter(|of| *of.is.name == *inner).collect();
+        assert_eq!(own.len(), 200, "{inner}");
+        assert!(
+            own.iter()
+                .all(|of| of.tid == own[0].tid && of.tid != seen.pid)
+        );
+    }
+}
+
+#[test]
+fn a_child_has_what_its_parent_said_until_it_executes_a_program() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2"]) else { return };
+    let seen = Seen::of(&made.program(), "forks", found(&made.program()));
+    assert_eq!(seen.counts().unbalanced_stops, 0);
+    let phases = seen.book.phases().into_iter();
+    let phases: Vec<_> = phases.map(|of| (of.pid == seen.pid, of.is)).collect();
+    let names: Vec<_> = phases
+        .iter()
+        .map(|(own, phase)| (*own, &*phase.name))
+        .collect();
+    assert_eq!(
+        names,
+        [(false, "parent"), (false, "child"), (true, "parent")]
+    );
+    let tags = seen.book.tags().into_iter();
+    let mut tags: Vec<_> = tags.map(|of| (of.pid == seen.pid, of.is)).collect();
+    tags.sort_by_key(|(own, tag)| (*own, Arc::clone(&tag.name)));
+    let names: Vec<_> = tags.iter().map(|(own, tag)| (*own, &*tag.name)).collect();
+    assert_eq!(names, [(false, "a"), (false, "only child"), (true, "a")]);
+    // They end when the child executes a program, before it ends.
+    assert!(tags[0].1.until < phases[2].1.until);
+    assert!(tags[0].1.since > tags[2].1.since);
+}
+
+#[test]
+fn every_name_is_read_or_counted() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2"]) else { return };
+    let seen = Seen::of(&made.program(), "names", found(&made.program()));
+    let long = format!("start {}", "x".repeat(127));
+    let expected = [
+        "start unread",
+        "start across",
+        "start ?",
+        &long,
+        "start ",
+        "exit true",
+    ];
+    assert_eq!(seen.calls(), expected);
+    let counts = seen.counts();
+    assert_eq!((counts.unreadable_names, counts.cut_names), (1, 1));
+}
+
+#[test]
+fn markers_in_a_library_and_those_of_a_running_process_are_found() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2"]) else { return };
+    let Some(parts) = programs::with_library(&made) else {
+        return;
+    };
+    // A stripped library has the names that others call.
+    let before = Seen::of(&parts, "nested", found(&parts));
+    assert_eq!(before.calls().len(), 9);
+    let running = Seen::of(&parts, "nested", |markers, pid| {
+        let has = markers.observe_process(Path::new("/proc"), pid).unwrap();
+        assert_eq!(has, Some(Has::Markers));
+    });
+    assert_eq!(running.calls().len(), 9);
+}
+
+#[test]
+fn a_program_without_markers_or_without_names_says_so() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2", "-s"]) else {
+        return;
+    };
+    let observed = Observed::Processes(vec![std::process::id()]);
+    let mut markers = Markers::open(&this_machine(), &observed).unwrap();
+    let mut has = |path: &Path| markers.observe_program(path).unwrap();
+    assert_eq!(has(&made.program()), Some(Has::Stripped));
+    // A file is looked at once.
+    assert_eq!(has(&made.program()), None);
+    let Some(without) = Made::of("int main(void) { return 0; }", &["-O2"]) else {
+        return;
+    };
+    assert_eq!(has(&without.program()), Some(Has::None));
+    let script = without.program().with_file_name("script");
+    std::fs::write(&script, "#!/bin/sh\n").unwrap();
+    assert_eq!(has(&script), Some(Has::NoProgram));
+    let error = markers
+        .observe_program(Path::new("/nowhere/at all"))
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("cannot read /nowhere/at all"),
+        "{error}"
+    );
+}
+
+/// The program is found by its mappings, in the container's own root.
+#[test]
+fn a_program_in_a_container_is_observed() {
+    let Some(_machine) = machine().filter(|_| crate::peers::has("runc")) else {
+        return;
+    };
+    let Some(made) = c(&["-O2", "-static"]) else {
+        return;
+    };
+    let container = programs::Container::of(&made);
+    let hierarchy = hierarchy();
+    let cgroup = hierarchy.id(&container.cgroup).unwrap();
+    let mut markers = Markers::open(&this_machine(), &Observed::Cgroup(cgroup)).unwrap();
+    let pid = container.pid();
+    let has = markers.observe_process(Path::new("/proc"), pid).unwrap();
+    assert_eq!(has, Some(Has::Markers));
+    let said = container.finish();
+    let mut seen = Seen {
+        markers,
+        book: Book::new(Path::new("/proc")),
+        all: Vec::new(),
+        pid,
+        said,
+    };
+    seen.take();
+    let [a, _] = seen.arrays();
+    assert_eq!(seen.calls().len(), 9, "{:?}", seen.all);
+    assert_eq!(seen.calls()[0], format!("tag a {a:x} {:x}", a + 8000));
+    assert!(seen.book.tags().iter().all(|of| of.pid == pid));
+}
+
+#[test]
+fn others_that_execute_the_same_file_are_not_observed() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2"]) else { return };
+    let seen = Seen::of(&made.program(), "nested", |markers, pid| {
+        found(&made.program())(markers, pid);
+        Load::waiting(&made.program(), "nested").finish();
+    });
+    assert!(
+        seen.all.iter().all(|(pid, ..)| *pid == seen.pid),
+        "{:?}",
+        seen.all
+    );
+    assert_eq!(seen.calls().len(), 9);
+}
+
+#[test]
+fn a_rust_program_marks_as_a_c_program_does() {
+    let Some(_machine) = machine() else { return };
+    let program = crate::support::load_binary();
+    let words = "mark tag=a@1000-2000 start=x start=y stop stop stop tag=@0-3000";
+    let seen = Seen::of(&program, words, found(&program));
+    let expected = [
+        "tag a 1000 2000",
+        "start x",
+        "start y",
+        "stop",
+        "stop",
+        "stop",
+        "tag  0 3000",
+        "exit true",
+    ];
+    assert_eq!(seen.calls(), expected);
+    assert_eq!(seen.counts().unbalanced_stops, 1);
+}

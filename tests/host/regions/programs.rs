@@ -1,0 +1,170 @@
+//! Programs with markers, compiled for the tests.
+
+use std::{
+    fs,
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::json;
+
+use crate::support::hierarchy;
+
+/// The program of marks.c.
+const MARKS: &str = include_str!("marks.c");
+
+/// A compiled program in a directory of its own.
+pub(super) struct Made {
+    directory: tempfile::TempDir,
+}
+
+/// The program of marks.c; None where there is no compiler.
+pub(super) fn c(options: &[&str]) -> Option<Made> {
+    Made::of(MARKS, options)
+}
+
+impl Made {
+    /// A program of these lines of C; None where there is no compiler.
+    pub(super) fn of(source: &str, options: &[&str]) -> Option<Self> {
+        let made = Self {
+            directory: tempfile::tempdir().unwrap(),
+        };
+        fs::write(made.path("source.c"), source).unwrap();
+        let source = made.path("source.c");
+        let linked = compile(&[source.as_path()], &made.program(), options);
+        linked.then_some(made)
+    }
+
+    pub(super) fn program(&self) -> PathBuf {
+        self.path("program")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+/// A container that runs such a program, which waits for its input.
+pub(super) struct Container {
+    child: Child,
+    bundle: tempfile::TempDir,
+    /// Its path in the hierarchy.
+    pub(super) cgroup: String,
+}
+
+impl Container {
+    /// Starts it with runc, in pid and mount namespaces of its own.
+    pub(super) fn of(made: &Made) -> Self {
+        let bundle = tempfile::tempdir().unwrap();
+        fs::create_dir_all(bundle.path().join("rootfs/proc")).unwrap();
+        fs::copy(made.program(), bundle.path().join("rootfs/program")).unwrap();
+        let id = format!("{:064x}", u128::from(std::process::id()) << 64 | 0x5eed);
+        let cgroup = format!("/pmuscope-test-regions/{id}");
+        let spec = json!({
+            "ociVersion": "1.0.2",
+            "root": {"path": "rootfs", "readonly": true},
+            "process": {
+                "cwd": "/",
+                "user": {"uid": 0, "gid": 0},
+                "args": ["/program", "nested"],
+            },
+            "linux": {
+                "cgroupsPath": cgroup,
+                "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}],
+            },
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+        });
+        fs::write(bundle.path().join("config.json"), spec.to_string()).unwrap();
+        let mut runc = Command::new("runc");
+        runc.arg("--root").arg(bundle.path().join("state"));
+        runc.arg("run").arg("--bundle").arg(bundle.path()).arg(&id);
+        let mut child = runc
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The program says its first line once it runs.
+        let said = child.stdout.as_mut().unwrap();
+        let mut byte = [0];
+        said.read_exact(&mut byte).unwrap();
+        Self {
+            child,
+            bundle,
+            cgroup,
+        }
+    }
+
+    /// The program's id on the host.
+    pub(super) fn pid(&self) -> u32 {
+        let directory = hierarchy().directory(&self.cgroup).unwrap();
+        let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap();
+        list.trim().parse().unwrap()
+    }
+
+    /// Ends its input, waits for its end, and returns what it said.
+    pub(super) fn finish(mut self) -> String {
+        drop(self.child.stdin.take());
+        // Its first byte was taken.
+        let mut said = "0".to_owned();
+        self.child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        assert!(self.child.wait().unwrap().success());
+        drop(self.bundle);
+        let above = hierarchy().directory("/pmuscope-test-regions").unwrap();
+        // Others may be in there.
+        let _ = fs::remove_dir(above);
+        said
+    }
+}
+
+/// The same program, stripped, with its markers in a stripped library.
+pub(super) fn with_library(made: &Made) -> Option<PathBuf> {
+    let source = made.path("library.c");
+    fs::write(&source, "#include \"pmuscope.h\"\n").unwrap();
+    let library = made.path("libmarks.so");
+    if !compile(&[&source], &library, &["-O2", "-shared", "-fPIC", "-s"]) {
+        return None;
+    }
+    // It only declares what the library has.
+    let source = made.path("callers.c");
+    let declared = "void pmuscope_tag_addr(const char *, const void *, const void *);\n\
+                    void pmuscope_start(const char *);\nvoid pmuscope_stop(void);\n";
+    let text = MARKS.replace("#include \"pmuscope.h\"\n", declared);
+    fs::write(&source, text).unwrap();
+    let program = made.path("callers");
+    let linked = compile(
+        &[&source, &library],
+        &program,
+        &["-O2", "-s", "-Wl,-rpath,$ORIGIN"],
+    );
+    linked.then_some(program)
+}
+
+fn compile(sources: &[&Path], into: &Path, options: &[&str]) -> bool {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(options)
+        .args(["-Wall", "-Wextra", "-Werror", "-pthread"]);
+    compiler
+        .arg("-I")
+        .arg(include)
+        .arg("-o")
+        .arg(into)
+        .args(sources);
+    match compiler.status() {
+        Ok(status) => {
+            assert!(status.success(), "{compiler:?}");
+            true
+        }
+        Err(error) => {
+            println!("skipped: no C compiler ({error})");
+            false
+        }
+    }
+}

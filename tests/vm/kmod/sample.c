@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * ibs_op and cpu (Intel's names): PMUs that sample memory accesses by overflow.
+ *
+ * A timer ticks on each CPU. At each tick the running task has executed a known
+ * number of operations, which all events that count here gain; where a period is
+ * full, a sample is raised by perf_event_overflow, with address, latency and data
+ * source of the next operation of the task's mix. The idle task executes nothing.
+ *
+ * Rules are those of arch/x86/events/amd/ibs.c and arch/x86/events/intel/core.c:
+ * IBS takes no exclusion and periods in steps of 16; loads with a data source
+ * need the auxiliary event as their leader; a driver that buffers records hands
+ * a program one record of a full buffer, unless the event asks for a wake-up.
+ */
+#include <linux/cgroup.h>
+#include <linux/kallsyms.h>
+#include <linux/kprobes.h>
+#include <linux/sched.h>
+#include <linux/version.h>
+#include <asm/irq_regs.h>
+
+#include "sample.h"
+
+#define LOADS_EVENT 0x1cd
+#define AUX_EVENT 0x8203
+#define STORES_EVENT 0x2cd
+#define IBS_OP_COUNT BIT_ULL(19)
+#define IBS_STEP 16
+#define IBS_MIN_PERIOD 0x90
+#define MAX_EVENTS 8
+#define BUFFERED 8 /* records of a full buffer */
+
+struct sample_cpu {
+	struct hrtimer timer;
+	struct perf_event *events[MAX_EVENTS];
+	unsigned int nr;
+	unsigned int records; /* that were not handed over yet */
+};
+
+static DEFINE_PER_CPU(struct sample_cpu, sample_cpu);
+static bool sample_on;
+
+/* perf_event_overflow, which is not exported: drivers of PMUs that interrupt are built in. */
+static int (*overflow)(struct perf_event *event, struct perf_sample_data *data,
+		       struct pt_regs *regs);
+
+static int find_overflow(void)
+{
+	struct kprobe probe = { .symbol_name = "perf_event_overflow" };
+	char name[KSYM_SYMBOL_LEN];
+	unsigned long offset = 0;
+	int err;
+
+	err = register_kprobe(&probe);
+	if (err) {
+		pr_err("testpmu: perf_event_overflow is not found (%d)\n", err);
+		return err;
+	}
+	/* A probe may be some bytes behind the beginning. */
+	sprint_symbol(name, (unsigned long)probe.addr);
+	if (sscanf(name, "perf_event_overflow+%lx", &offset) == 1)
+		overflow = (void *)((unsigned long)probe.addr - offset);
+	unregister_kprobe(&probe);
+	return overflow ? 0 : -ENOENT;
+}
+
+/* hw.config is the kind of the event, hw.extra_reg.config its least latency. */
+static enum sample_kind kind_of(const struct perf_event *event)
+{
+	return event->hw.config;
+}
+
+static bool buffers(const struct perf_event *event)
+{
+	return kind_of(event) != SAMPLE_IBS && !event->attr.freq && !event->attr.wakeup_events;
+}
+
+static void raise(struct sample_cpu *c, struct perf_event *event, u64 cgroup, u64 period)
+{
+	u64 type = event->attr.sample_type, least = event->hw.extra_reg.config;
+	struct pt_regs *regs = get_irq_regs();
+	struct perf_sample_data data;
+	const struct sample_op *op;
+
+	if (sample_loses(kind_of(event)))
+		return;
+	op = sample_pick(kind_of(event), cgroup, least);
+	if (buffers(event) && ++c->records % BUFFERED)
+		return;
+	perf_sample_data_init(&data, op ? op->addr : 0, period);
+	if (op && (type & PERF_SAMPLE_WEIGHT_TYPE)) {
+		data.weight.full = op->latency;
+		data.sample_flags |= PERF_SAMPLE_WEIGHT_TYPE;
+	}
+	/* Before 6.3 IBS says nothing of an operation that is no access. */
+	if (op && (type & PERF_SAMPLE_DATA_SRC)) {
+		data.data_src.val = op->data_src;
+		data.sample_flags |= PERF_SAMPLE_DATA_SRC;
+	}
+	if (regs && overflow(event, &data, regs))
+		event->pmu->stop(event, 0);
+}
+
+static void execute(struct sample_cpu *c, struct perf_event *event, u64 cgroup, u64 ops)
+{
+	struct hw_perf_event *hw = &event->hw;
+	s64 left;
+
+	if (hw->state & PERF_HES_STOPPED)
+		return;
+	local64_add(ops, &event->count);
+	sample_executed(kind_of(event), cgroup, ops);
+	if (!is_sampling_event(event))
+		return;
+	left = local64_sub_return(ops, &hw->period_left);
+	while (left <= 0) {
+		u64 period = hw->sample_period;
+
+		hw->last_period = period;
+		/* Before the overflow: it may change the period and what is left of it. */
+		local64_add(period, &hw->period_left);
+		raise(c, event, cgroup, period);
+		if (hw->state & PERF_HES_STOPPED)
+			break;
+		left = local64_read(&hw->period_left);
+	}
+}
+
+static enum hrtimer_restart tick(struct hrtimer *timer)
+{
+	struct sample_cpu *c = this_cpu_ptr(&sample_cpu);
+	unsigned int i;
+
+	if (!c->nr)
+		return HRTIMER_NORESTART;
+	if (!is_idle_task(current)) {
+		u64 cgroup = cgroup_id(task_dfl_cgroup(current));
+
+		for (i = 0; i < c->nr; i++)
+			execute(c, c->events[i], cgroup, sample_ops_per_tick());
+	}
+	hrtimer_forward_now(timer, ns_to_ktime(sample_tick_ns()));
+	return HRTIMER_RESTART;
+}
+
+static void sample_start(struct perf_event *event, int flags)
+{
+	event->hw.state = 0;
+	if (is_sampling_event(event) && local64_read(&event->hw.period_left) <= 0)
+		local64_set(&event->hw.period_left, event->hw.sample_period);
+}
+
+static void sample_stop(struct perf_event *event, int flags)
+{
+	event->hw.state |= PERF_HES_STOPPED | PERF_HES_UPTODATE;
+}
+
+static int sample_add(struct perf_event *event, int flags)
+{
+	struct sample_cpu *c = this_cpu_ptr(&sample_cpu);
+
+	if (c->nr == MAX_EVENTS)
+		return -EAGAIN;
+	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
+	c->events[c->nr++] = event;
+	if (c->nr == 1)
+		hrtimer_start(&c->timer, ns_to_ktime(sample_tick_ns()),
+			      HRTIMER_MODE_REL_PINNED_HARD);
+	if (flags & PERF_EF_START)
+		sample_start(event, PERF_EF_RELOAD);
+	return 0;
+}
+
+static void sample_del(struct perf_event *event, int flags)
+{
+	struct sample_cpu *c = this_cpu_ptr(&sample_cpu);
+	unsigned int i;
+
+	sample_stop(event, PERF_EF_UPDATE);
+	for (i = 0; i < c->nr; i++)
+		if (c->events[i] == event) {
+			c->events[i] = c->events[--c->nr];
+			break;
+		}
+	if (!c->nr)
+		hrtimer_try_to_cancel(&c->timer);
+}
+
+/* Counts are as of the last tick. */
+static void sample_read(struct perf_event *event)
+{
+}
+
+static int check(struct perf_event *event)
+{
+	if (event->attr.type != event->pmu->type)
+		return -ENOENT;
+	if (event->cpu < 0)
+		return -EINVAL;
+	return has_branch_stack(event) ? -EOPNOTSUPP : 0;
+}
+
+static int ibs_event_init(struct perf_event *event)
+{
+	struct perf_event_attr *attr = &event->attr;
+	int err = check(event);
+
+	if (err)
+		return err;
+	if (attr->config & ~IBS_OP_COUNT || !is_sampling_event(event))
+		return -EINVAL;
+	if (attr->exclude_user || attr->exclude_kernel || attr->exclude_hv)
+		return -EINVAL;
+	if (!attr->freq && (attr->sample_period % IBS_STEP || attr->sample_period < IBS_MIN_PERIOD))
+		return -EINVAL;
+	event->hw.config = SAMPLE_IBS;
+	return 0;
+}
+
+static int intel_event_init(struct perf_event *event)
+{
+	struct perf_event *leader = event->group_leader;
+	u64 needs = PERF_SAMPLE_DATA_SRC;
+	int err = check(event);
+
+	if (err)
+		return err;
+	switch (event->attr.config) {
+	case LOADS_EVENT:
+		if ((event->attr.sample_type & needs) &&
+		    (leader == event || leader->attr.config != AUX_EVENT))
+			return -ENODATA;
+		event->hw.config = SAMPLE_LOADS;
+		event->hw.extra_reg.config = event->attr.config1 & 0xffff;
+		break;
+	case AUX_EVENT:
+		event->hw.config = SAMPLE_AUX;
+		break;
+	case STORES_EVENT:
+		event->hw.config = SAMPLE_STORES;
+		break;
+	default:
+		return -EINVAL;
+	}
+	/* Neither event has a data source without PEBS. */
+	if (kind_of(event) != SAMPLE_AUX && is_sampling_event(event) && !event->attr.precise_ip)
+		return -EINVAL;
+	return 0;
+}
+
+static void init(struct tp_pmu *p, int (*event_init)(struct perf_event *event))
+{
+	p->pmu = (struct pmu){
+		.module = THIS_MODULE,
+		.attr_groups = p->groups,
+		/* CPUs alone: on 6.1 a second PMU of tasks' hardware events is refused. */
+		.task_ctx_nr = perf_invalid_context,
+		.event_init = event_init,
+		.add = sample_add,
+		.del = sample_del,
+		.start = sample_start,
+		.stop = sample_stop,
+		.read = sample_read,
+	};
+}
+
+static void ibs_init(struct tp_pmu *p)
+{
+	init(p, ibs_event_init);
+}
+
+static void intel_init(struct tp_pmu *p)
+{
+	init(p, intel_event_init);
+}
+
+static const struct tp_text ibs_formats[] = {
+	{ "cnt_ctl", "config:19" }, {}
+};
+static const struct tp_row ibs_row = {
+	.name = "ibs_op", .layout = TP_PER_CPU, .init = ibs_init, .formats = ibs_formats,
+};
+
+static const struct tp_text intel_formats[] = {
+	{ "event", "config:0-7" }, { "umask", "config:8-15" }, { "ldlat", "config1:0-15" }, {}
+};
+static const struct tp_text intel_events[] = {
+	{ "mem-loads", "event=0xcd,umask=0x1,ldlat=3" }, { "mem-stores", "event=0xcd,umask=0x2" },
+	{ "mem-loads-aux", "event=0x03,umask=0x82" }, {}
+};
+/* As a kernel that does not name the leader. */
+static const struct tp_text intel_events_no_aux[] = {
+	{ "mem-loads", "event=0xcd,umask=0x1,ldlat=3" }, { "mem-stores", "event=0xcd,umask=0x2" }, {}
+};
+static const struct tp_text intel_caps[] = { { "max_precise", "3" }, {} };
+static const struct tp_row intel_row = {
+	.name = "cpu", .layout = TP_PER_CPU, .init = intel_init, .formats = intel_formats,
+	.event_texts = intel_events, .caps = intel_caps,
+};
+static const struct tp_row intel_row_no_aux = {
+	.name = "cpu", .layout = TP_PER_CPU, .init = intel_init, .formats = intel_formats,
+	.event_texts = intel_events_no_aux, .caps = intel_caps,
+};
+
+static void init_timer(struct hrtimer *timer)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	timer->function = tick;
+#else
+	hrtimer_setup(timer, tick, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+#endif
+}
+
+/* One of ibs, pebs and pebs-noaux. */
+int tp_sample_register(const char *name)
+{
+	int cpu, err = find_overflow();
+
+	if (err)
+		return err;
+
+	for_each_possible_cpu(cpu)
+		if (!sample_on)
+			init_timer(&per_cpu_ptr(&sample_cpu, cpu)->timer);
+	sample_on = true;
+	if (!strcmp(name, "ibs"))
+		return tp_register_row(&ibs_row, NULL, -1);
+	return tp_register_row(strcmp(name, "pebs") ? &intel_row_no_aux : &intel_row, NULL, -1);
+}
+
+/* After the PMUs are gone: no event is left. */
+void tp_sample_exit(void)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		if (sample_on)
+			hrtimer_cancel(&per_cpu_ptr(&sample_cpu, cpu)->timer);
+}

@@ -1,0 +1,289 @@
+//! `mem record --regions` on the test PMU, which writes addresses that the test knows: each sample
+//! has the region and the phase that the program marked for that moment.
+
+use std::{collections::BTreeMap, fs, process::Stdio};
+
+use parquet::record::Field;
+use serde_json::Value;
+
+use crate::{
+    mem_support::{Recording, Rows, arm, assert_exact},
+    support::TestCgroup,
+    testpmu::TestPmu,
+};
+
+/// Markers and a sample this near to each other, in ns, tell nothing: their clocks are compared
+/// once a round.
+const NEAR: u64 = 1_000_000;
+
+/// A call of a marker that the program printed: the call, its thread, the times before and after.
+struct Call {
+    word: String,
+    tid: u32,
+    before: u64,
+    after: u64,
+}
+
+fn calls(said: &str) -> Vec<Call> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix("marked "));
+    let call = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        Call {
+            word: words[0].to_owned(),
+            tid: words[1].parse().unwrap(),
+            before: words[2].parse().unwrap(),
+            after: words[3].parse().unwrap(),
+        }
+    };
+    lines.map(call).collect()
+}
+
+/// The phases that a thread has begun and not ended at a moment.
+fn phase(calls: &[Call], tid: u32, time: u64) -> Option<String> {
+    let mut open: Vec<&str> = Vec::new();
+    let own = calls
+        .iter()
+        .filter(|call| call.tid == tid && call.after <= time);
+    for call in own {
+        if let Some(name) = call.word.strip_prefix("start=") {
+            open.push(name);
+        } else if call.word == "stop" {
+            open.pop();
+        }
+    }
+    (!open.is_empty()).then(|| open.join("/"))
+}
+
+fn text(field: &Field) -> Option<&str> {
+    match field {
+        Field::Str(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn long(field: &Field) -> u64 {
+    match field {
+        Field::ULong(number) => *number,
+        Field::UInt(number) => (*number).into(),
+        other => panic!("no number but {other:?}"),
+    }
+}
+
+/// Samples by region, as the file's rows have them.
+fn by_region(rows: &Rows) -> BTreeMap<Option<String>, u64> {
+    let mut sums = BTreeMap::new();
+    for row in &rows.rows {
+        *sums
+            .entry(text(&row["region"]).map(str::to_owned))
+            .or_default() += 1;
+    }
+    sums
+}
+
+/// The same by what a summary says.
+fn summed(rows: &[Value]) -> BTreeMap<Option<String>, u64> {
+    let mut sums = BTreeMap::new();
+    for row in rows {
+        let region = row["region"].as_str().map(str::to_owned);
+        *sums.entry(region).or_default() += row["samples"].as_u64().unwrap();
+    }
+    sums
+}
+
+#[test]
+fn each_sample_has_the_region_and_the_phase_of_its_moment() {
+    let Some(_machine) = arm() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let cgroup = TestCgroup::new("regions");
+    let mut load = cgroup.load(
+        "mark tag=array@100000-200000 tag=part@180000-190000 start=outer burn=150 start=inner \
+         burn=150 stop thread=own:100 tag=renamed@100000-200000 burn=150 stop burn=150 \
+         tag=@0-ffffff stop burn=100",
+    );
+    let pid = load.pid();
+    // An address in each kind of memory that it has.
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let of = |wanted: &dyn Fn(&str) -> bool| {
+        let mut lines = maps.lines().filter(|line| {
+            let name = line.splitn(6, ' ').nth(5).unwrap_or_default().trim();
+            line.contains(" rw") && wanted(name)
+        });
+        let start = lines.next()?.split('-').next()?;
+        u64::from_str_radix(start, 16).ok()
+    };
+    let places = [
+        ("[stack]", of(&|name| name == "[stack]")),
+        ("[heap]", of(&|name| name == "[heap]")),
+        ("[file]", of(&|name| name.ends_with("load"))),
+        ("[anonymous]", of(&str::is_empty)),
+    ];
+    let mut expected: Vec<(u64, &str)> = vec![(0x10_0010, "array"), (0x18_0010, "part")];
+    expected.extend(
+        places
+            .iter()
+            .filter_map(|(name, at)| Some(((*at)? + 16, *name))),
+    );
+    println!("{expected:x?}\n{maps}");
+    assert!(expected.len() >= 4, "hardly any kind of memory: {maps}");
+    for (source, (address, _)) in (0..).zip(&expected) {
+        let op = format!("spe op {pid} 1 load 0x00 {source:#x} 20 10 5 2 0x16 {address:#x}");
+        pmu.control(&op);
+    }
+    let recording = Recording::new();
+    let mut child = recording.begin(&format!("--period 32768 --regions -p {pid}"));
+    load.go();
+    let calls = calls(&load.finish());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(calls.len(), 11);
+    let rows = Rows::read(&recording.path());
+    // Each address has a data source of its own, of which the PMU knows how often it wrote it.
+    assert_exact(&rows);
+    let at = |word: &str| {
+        let call = calls.iter().find(|call| call.word.starts_with(word));
+        call.map_or(0, |call| call.after)
+    };
+    let (renamed, ended) = (at("tag=renamed"), at("tag=@0"));
+    let mut near = 0;
+    for row in &rows.rows {
+        let (time, address) = (long(&row["time_ns"]), long(&row["va"]));
+        if calls
+            .iter()
+            .any(|call| time + NEAR > call.before && time < call.after + NEAR)
+        {
+            near += 1;
+            continue;
+        }
+        let (_, name) = expected
+            .iter()
+            .find(|(known, _)| *known == address)
+            .unwrap();
+        let region = match *name {
+            "array" | "part" if time >= ended => None,
+            "array" if time >= renamed => Some("renamed"),
+            other => Some(other),
+        };
+        assert_eq!(
+            text(&row["region"]),
+            region,
+            "{address:#x} at {time}: {row:?}"
+        );
+        let tid = u32::try_from(long(&row["tid"])).unwrap();
+        let own = phase(&calls, tid, time).or_else(|| phase(&calls, pid, time));
+        assert_eq!(
+            text(&row["phase"]),
+            own.as_deref(),
+            "thread {tid} at {time}"
+        );
+    }
+    println!(
+        "{near} of {} samples are near a marker: {:?}",
+        rows.rows.len(),
+        by_region(&rows)
+    );
+    assert!(near * 10 < rows.rows.len());
+    let threads: Vec<_> = rows.texts("phase").into_keys().collect();
+    assert_eq!(threads, ["Null", "outer", "outer/inner", "own"]);
+    let summary: Vec<Value> = serde_json::from_str(&rows.about["pmuscope.regions"]).unwrap();
+    assert_eq!(summed(&summary), by_region(&rows));
+    let count = |name| rows.count(name);
+    assert_eq!(
+        (
+            count("tag_calls"),
+            count("start_calls"),
+            count("stop_calls")
+        ),
+        (4, 3, 4)
+    );
+    assert_eq!((count("unbalanced_stops"), count("lost_markers")), (1, 0));
+    assert_eq!(count("late_programs"), 0);
+}
+
+#[test]
+fn a_command_is_observed_from_its_first_marker() {
+    let Some(_machine) = arm() else { return };
+    let _pmu = TestPmu::load("set=spe");
+    let recording = Recording::new();
+    let load = "mark tag=first@1000-2000 start=first burn=100 stop tag=last@3000-4000";
+    let (rows, output) = recording.load("--period 65536 --regions --format json", load);
+    assert_exact(&rows);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let lines = said.lines().filter(|line| line.starts_with('{'));
+    let summary: Vec<Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(summed(&summary), by_region(&rows));
+    let tags: Value = serde_json::from_str(&rows.about["pmuscope.tags"]).unwrap();
+    let names: Vec<_> = tags
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tag| &tag["name"])
+        .collect();
+    assert_eq!(names, ["first", "last"], "{tags}");
+    assert_eq!(
+        (&tags[0]["start"], &tags[0]["end"]),
+        (&"0x1000".into(), &"0x2000".into())
+    );
+    let phases: Value = serde_json::from_str(&rows.about["pmuscope.phases"]).unwrap();
+    assert_eq!(phases[0]["name"], "first", "{phases}");
+    // Its samples are in the memory that it has, and in its phase.
+    assert!(
+        rows.texts("phase")["first"] > 300,
+        "{:?}",
+        rows.texts("phase")
+    );
+
+    // The sums as tables; a program without markers is named.
+    let mut command = recording.command("--period 65536 --regions");
+    let output = command
+        .args(["--", "sh", "-c", "exit 3"])
+        .stdin(Stdio::null())
+        .output();
+    let output = output.unwrap();
+    let warned = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}{warned}");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(warned.contains("until a marker is found"), "{warned}");
+    for head in ["region ", "phase ", "thread "] {
+        assert!(
+            said.lines().any(|line| line.trim_start().starts_with(head)),
+            "{said}"
+        );
+    }
+}
+
+/// What STREAM's triad does in the NMO paper, by eight threads: a recording of it, as bytes.
+pub(crate) fn recorded_stream() -> Vec<u8> {
+    const SIZE: u64 = 16 << 20;
+    let pmu = TestPmu::load("set=spe");
+    let cgroup = TestCgroup::new("stream");
+    let arrays = [
+        ("a", 0x1_0000_0000_u64),
+        ("b", 0x1_0200_0000),
+        ("c", 0x1_0400_0000),
+    ];
+    let tags = arrays.map(|(name, at)| format!("tag={name}@{at:x}-{:x}", at + SIZE));
+    let triad = "burn=10 start=triad threads=8:8 stop";
+    let words = format!("mark {} {} burn=10", tags.join(" "), [triad; 5].join(" "));
+    let mut load = cgroup.load(&words);
+    let pid = load.pid();
+    for (class, op, (_, at)) in [
+        ("store", "0x01", arrays[0]),
+        ("load", "0x00", arrays[1]),
+        ("load", "0x00", arrays[2]),
+    ] {
+        let mix = format!("{class} {op} 0xd 100 50 5 2 0x16");
+        pmu.control(&format!("spe op {pid} 1 {mix} {at:#x} {SIZE:#x} 8 40"));
+    }
+    let recording = Recording::new();
+    let mut child = recording.begin(&format!("--period 131072 --regions -p {pid}"));
+    load.go();
+    load.finish();
+    assert!(child.wait().unwrap().success());
+    let rows = Rows::read(&recording.path());
+    assert_exact(&rows);
+    let regions: Vec<_> = by_region(&rows).into_keys().flatten().collect();
+    assert_eq!(regions, ["a", "b", "c"]);
+    fs::read(recording.path()).unwrap()
+}
