@@ -14,10 +14,8 @@ fn counting() -> Counting {
     let pmus = machine.pmus().unwrap();
     let sampling = SamplingConfig {
         events: sampled("cpu-clock/period=200000/", pmus, None).unwrap(),
-        budget: None,
         addresses: true,
-        max_addresses: None,
-        max_rows: None,
+        ..SamplingConfig::default()
     };
     Counting::with("task-clock", |config| config.sampling = Some(sampling))
 }

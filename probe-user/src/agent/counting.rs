@@ -61,6 +61,7 @@ struct Samples {
 }
 
 /// How counting begins, besides what the configuration says.
+#[derive(Clone, Copy)]
 pub(super) struct Start {
     pub(super) switches: Switches,
     /// The level of the budget, where there is one.

@@ -65,7 +65,7 @@ pub enum FollowError {
     Thread(io::Error),
 }
 
-/// What [`Shared::wake`] is among the CPUs.
+/// What the descriptor that wakes is among the CPUs.
 const WAKE: u64 = u64::MAX;
 
 /// The rings of the CPUs that are followed.
@@ -107,7 +107,7 @@ struct Rings {
 struct Shared {
     rings: Mutex<Rings>,
     watched: Arc<Mutex<Watched>>,
-    /// Waits for a record in any of the rings, by its CPU, and for [`Self::wake`].
+    /// Waits for a record in any of the rings, by its CPU, and for the descriptor that wakes.
     epoll: OwnedFd,
     /// Wakes the thread: it shall end.
     wake: OwnedFd,

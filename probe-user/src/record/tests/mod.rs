@@ -10,6 +10,7 @@ mod fields;
 #[cfg(feature = "parquet")]
 mod files;
 mod perf;
+mod regions;
 
 use std::{
     io,
