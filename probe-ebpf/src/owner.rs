@@ -13,7 +13,7 @@ pub(crate) struct Owner {
     pub(crate) tgid: u32,
 }
 
-/// 1: rows are keyed by process as well.
+/// 1: rows are keyed by process as well; 2: those of memory accesses are not.
 #[unsafe(no_mangle)]
 pub(crate) static BY_PROCESS: Global<u8> = Global::new(0);
 
@@ -38,7 +38,7 @@ pub(crate) fn owner_of(task: Task) -> Owner {
         cgroup: task.cgroup(),
         tgid: 0,
     };
-    if BY_PROCESS.load() == 1 {
+    if BY_PROCESS.load() != 0 {
         owner.tgid = task.tgid();
     }
     if follows(task) {

@@ -161,6 +161,32 @@ impl Pipeline {
         self.session.samples()
     }
 
+    /// Ends the sampling of memory accesses: its PMU is free for others.
+    pub fn stop_spe(&mut self) {
+        self.session.stop_spe();
+        if !self.session.samples() {
+            self.upkeep = None;
+        }
+    }
+
+    /// A time of this process' monotonic clock by that of reports: another one in a time namespace.
+    #[must_use]
+    pub fn kernel_time(&self, ours: Duration) -> Duration {
+        self.session.kernel_time(ours)
+    }
+
+    /// Has the next windows tell which of these processes live ([`Self::lives`]), also where they
+    /// did not run.
+    pub fn watch(&mut self, processes: HashSet<u32>) {
+        self.session.watch(processes);
+    }
+
+    /// Whether a process has a name in the last window: one that ended has none soon.
+    #[must_use]
+    pub fn lives(&self, process: u32) -> bool {
+        self.snapshot().names.processes.contains_key(&process)
+    }
+
     /// Ends sampling, and frees what it holds.
     pub fn stop_sampling(&mut self) {
         self.session.stop_sampling();

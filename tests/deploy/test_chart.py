@@ -296,6 +296,16 @@ class Values(unittest.TestCase):
         # With 104 MiB and 256 KiB a CPU more.
         self.assertEqual(limit(cpus=144, containers=1000), 391)
         self.assertLess(limit(cpus=16), limit(cpus=32))
+
+        def counting(**count):
+            values = {"config": {"count": count}, "memory": {"cpus": 16, "containers": 100}}
+            memory = container(chart.render(values))["resources"]["limits"]["memory"]
+            return mebibytes(memory)
+
+        # 832 B x 16 + 3 KiB for each of 2,500 processes; 48 MiB and 64 KiB a CPU.
+        self.assertEqual(counting(top_processes=0), counting())
+        self.assertAlmostEqual(counting(top_processes=9), counting() + 1.25 * 39.1, delta=1)
+        self.assertAlmostEqual(counting(sample=["cycles"]), counting() + 1.25 * 49, delta=1)
         # A request above its limit is refused by the API server.
         for cpus in (1, 2, 8, 64):
             for spe in (True, False):
@@ -367,9 +377,13 @@ class Values(unittest.TestCase):
             for probe in ("livenessProbe", "readinessProbe"):
                 get = container(objects)[probe]["httpGet"]
                 self.assertEqual(get["scheme"], scheme.upper())
-        for values in (EVERYTHING, {"web": {"existingSecret": "mine"}}):
-            probe = container(chart.render(values))["livenessProbe"]
-            self.assertIn("tcpSocket", probe, "kubelet has no password")
+        get = container(chart.render(EVERYTHING))["livenessProbe"]["httpGet"]
+        self.assertEqual(get["path"], "/healthz", "it needs no password")
+        clients = {"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": "/ca"}
+        clients = {"tlsSecret": "tls", "config": {"tls_server_config": clients}}
+        for web in (clients, {"existingSecret": "mine"}):
+            probe = container(chart.render({"web": web}))["livenessProbe"]
+            self.assertIn("tcpSocket", probe, "kubelet has no certificate")
         secret = chart.one(chart.render(EVERYTHING), "Secret")
         web = yaml.safe_load(secret["stringData"]["web.yml"])
         self.assertEqual(web["tls_server_config"]["cert_file"], "/etc/pmuscope-tls/tls.crt")

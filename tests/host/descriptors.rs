@@ -42,10 +42,10 @@ fn the_descriptors_of_a_session_are_counted_before() {
         ("task-clock,page-faults,context-switches", Hook::SchedSwitch),
         ("task-clock", Hook::CgroupSwitches),
     ] {
-        let config = |by_process| Config {
+        let config = |by_process: bool| Config {
             plan: plan(events),
             hook,
-            by_process,
+            by_process: by_process.into(),
             follow_command: by_process,
             max_rows: None,
             spe: None,

@@ -264,7 +264,7 @@ fn exits(count: u32) {
 #[test]
 fn exits_wake_the_reader_in_batches() {
     let Some(_machine) = machine() else { return };
-    let counting = &mut Counting::with("task-clock", |config| config.by_process = true);
+    let counting = &mut Counting::with("task-clock", |config| config.by_process = true.into());
     let mut wake_ups = WakeUps::of(&mut counting.session);
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("pmu-short");

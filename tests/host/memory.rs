@@ -107,7 +107,7 @@ fn a_process_holds_its_resident_set() {
     let cgroup = TestCgroup::new("resident");
     let mut counting = Counting::with_plan(plan("task-clock"), |config| {
         config.memory = true;
-        config.by_process = true;
+        config.by_process = true.into();
     });
     // It waits for its start.
     let sleeper = cgroup.load("burn 0 1");

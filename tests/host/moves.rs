@@ -128,7 +128,7 @@ fn a_storm_of_forks() {
 fn by_process_every_process_has_its_row_and_name() {
     let Some(_machine) = machine() else { return };
     let cgroup = TestCgroup::new("processes");
-    let mut counting = Counting::with("task-clock", |config| config.by_process = true);
+    let mut counting = Counting::with("task-clock", |config| config.by_process = true.into());
     let loads = [cgroup.load("burn 0 100"), cgroup.load("burn 0 200")];
     // As the kernel numbers them: this test may run in a pid namespace.
     let pids = loads.each_ref().map(super::support::Load::pid);

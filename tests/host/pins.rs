@@ -9,7 +9,7 @@ use std::{
 
 use probe_user::{
     plan::Plan,
-    session::{Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
+    session::{ByProcess, Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
     snapshot::{Hook, Snapshot},
     window::{Owner, Window},
 };
@@ -80,7 +80,7 @@ pub(crate) fn config(plan: Plan, place: PinPlace) -> Config {
     Config {
         plan,
         hook: Hook::SchedSwitch,
-        by_process: false,
+        by_process: ByProcess::No,
         follow_command: false,
         max_rows: None,
         spe: None,

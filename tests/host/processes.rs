@@ -33,7 +33,7 @@ fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("wait");
     File::create(&file).unwrap();
-    let mut counting = Counting::with("task-clock", |config| config.by_process = true);
+    let mut counting = Counting::with("task-clock", |config| config.by_process = true.into());
     let mut load = cgroup.load(&format!("{mode} 0 100 {}", file.display()));
     let pid = counting.session.process_id(load.pid()).unwrap();
     load.go();
@@ -81,7 +81,7 @@ fn processes(window: &Window, cgroup: &TestCgroup) -> Vec<u32> {
 fn rows_of_processes_whose_end_was_lost_are_freed() {
     let Some(_machine) = machine() else { return };
     let storm = TestCgroup::new("storm");
-    let mut counting = Counting::with("task-clock", |config| config.by_process = true);
+    let mut counting = Counting::with("task-clock", |config| config.by_process = true.into());
     flood_the_ring();
     storm.load("forks 50 1").finish();
     let window = counting.window();
@@ -98,7 +98,7 @@ fn more_processes_than_rows_end_in_one_window() {
     let Some(_machine) = machine() else { return };
     let storm = TestCgroup::new("storm");
     let mut counting = Counting::with("task-clock", |config| {
-        config.by_process = true;
+        config.by_process = true.into();
         config.max_rows = Some(ROWS);
     });
     let mut load = storm.load(&format!("forks {FORKS} 0"));

@@ -157,7 +157,7 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
     };
     let cgroup = TestCgroup::new("many");
     let mut counting = Counting::with("page-faults", |config| {
-        config.by_process = true;
+        config.by_process = true.into();
         config.sampling = Some(SamplingConfig {
             addresses: false,
             pages: false,

@@ -19,7 +19,7 @@ use probe_user::{
     event::{self},
     machine::{Machine, cgroup::Hierarchy, cpus::CpuList},
     plan::{CountSource, Plan},
-    session::{Config, Session},
+    session::{ByProcess, Config, Session},
     snapshot::{Hook, Snapshot},
     sys::descriptors,
     window::{Owner, Window},
@@ -250,7 +250,7 @@ impl Counting {
         let mut config = Config {
             plan,
             hook: Hook::SchedSwitch,
-            by_process: false,
+            by_process: ByProcess::No,
             follow_command: false,
             max_rows: None,
             spe: None,

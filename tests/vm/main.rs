@@ -6,8 +6,15 @@
 mod access_support;
 mod accesses;
 mod accounting;
+mod agent;
+#[path = "../host/agent/harness.rs"]
+#[allow(dead_code, reason = "the host tests use the rest")]
+mod agent_process;
 mod capacity;
 mod cli;
+#[path = "../host/agent/collector.rs"]
+#[allow(dead_code, reason = "the host tests use the rest")]
+mod collector;
 mod counter;
 mod guest;
 mod hooks;

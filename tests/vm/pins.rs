@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use probe_user::{
-    session::{Config, Continuity, PinPlace, unpin},
+    session::{ByProcess, Config, Continuity, PinPlace, unpin},
     snapshot::Hook,
 };
 
@@ -14,7 +14,7 @@ fn config() -> Config {
     Config {
         plan: plan("task-clock,page-faults"),
         hook: Hook::SchedSwitch,
-        by_process: false,
+        by_process: ByProcess::No,
         follow_command: false,
         max_rows: None,
         spe: None,

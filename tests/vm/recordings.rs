@@ -219,7 +219,7 @@ fn turns() {
         (&b, "forks 3 5"),
     ];
     let second: &[_] = &[(&a, "burst 0 5000 15000 150")];
-    let by_process = |config: &mut Config| config.by_process = true;
+    let by_process = |config: &mut Config| config.by_process = true.into();
     windows("turns", &plan, [first, second], by_process);
 }
 

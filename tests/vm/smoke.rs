@@ -101,7 +101,7 @@ fn programs_are_loaded() {
         let config = Config {
             plan: plan("task-clock"),
             hook: Hook::SchedSwitch,
-            by_process,
+            by_process: by_process.into(),
             follow_command: by_process,
             max_rows: None,
             spe: None,

@@ -289,7 +289,7 @@ fn pages_and_processes() {
     let processes = [0, 1].map(|at: usize| running[at].pid());
     pmu.control("spe reset");
     let mut sampling = Sampling::with(|config| {
-        config.by_process = true;
+        config.by_process = true.into();
         config.spe.as_mut().unwrap().pages = 4096;
     });
     // No pull before they have ended: rows of processes that ended are freed after one.

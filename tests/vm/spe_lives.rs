@@ -71,7 +71,7 @@ fn more_lives_than_rows_between_two_snapshots() {
     let mut processes: Vec<u32> = loads.iter().map(Load::pid).collect();
     pmu.control("spe reset");
     let mut sampling = Sampling::with(|config| {
-        config.by_process = true;
+        config.by_process = true.into();
         config.spe.as_mut().unwrap().max_rows = Some(ROWS);
     });
     for mut load in loads {

@@ -16,7 +16,7 @@ use probe_user::{
     machine::Pmus,
     plan::Plan,
     session::{
-        Config, Session, SpeConfig,
+        ByProcess, Config, Session, SpeConfig,
         spe::{SpeEvents, Timeline, UPKEEP},
     },
     snapshot::{Hook, SpeCounts, SpeHook, SpeReading},
@@ -76,7 +76,7 @@ pub(crate) fn config() -> Config {
     Config {
         plan: Plan::new(&[]).unwrap(),
         hook: Hook::SchedSwitch,
-        by_process: false,
+        by_process: ByProcess::No,
         follow_command: false,
         max_rows: None,
         spe: Some(SpeConfig {

@@ -83,9 +83,12 @@ pub(super) fn totals(config: &Config, boot: &str) -> Ledger {
     config.state.as_ref().map(load).unwrap_or_default()
 }
 
-pub(super) fn open_json(config: &Config) -> Result<Option<JsonLines>, AgentError> {
+pub(super) fn open_json(
+    config: &Config,
+    published: &Published,
+) -> Result<Option<JsonLines>, AgentError> {
     let open = |to| {
-        JsonLines::open(to).map_err(|source| AgentError::Json {
+        JsonLines::open(to, &published.written).map_err(|source| AgentError::Json {
             to: to.to_string(),
             source,
         })

@@ -10,13 +10,15 @@ use super::{
 };
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware},
+    event::sampling::{SampledEvent, SamplingError, max_sample_rate, sampled},
     join::{Hottest, View},
     machine::{Machine, SysfsError},
     names::resolver::Resolver,
     pipeline::{Pipeline, PipelineError},
     plan::{Plan, Wanted, WantedError},
     session::{
-        self, Continuity, PinPlace, Session, SessionError, SpeConfig, SpeError,
+        self, ByProcess, Continuity, PinPlace, SamplingConfig, Session, SessionError, SpeConfig,
+        SpeError,
         spe::{DEFAULT_FILTERS, SpeEvents},
     },
     state::{State, StateError, boot_id},
@@ -44,6 +46,18 @@ pub enum CountingError {
     /// SPE, where the configuration demands it.
     #[error("spe.enabled = true, but {0}")]
     Spe(#[from] SpeError),
+    /// The events that are to be sampled.
+    #[error("count.sample: {0}")]
+    Sample(#[from] SamplingError),
+}
+
+/// What is sampled.
+#[derive(Clone, Copy, Debug)]
+struct Samples {
+    /// Memory accesses, where the configuration and the machine have them.
+    spe: bool,
+    /// The events of the configuration.
+    events: bool,
 }
 
 /// How counting begins, besides what the configuration says.
@@ -65,15 +79,19 @@ pub(super) fn start(
 ) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
     let level = start.level;
-    let with_spe = !start.switches.spe && level.is_none_or(|level| level.samples);
-    let mut session = session(config, &machine, resolver, with_spe)?;
+    let samples = level.is_none_or(|level| level.samples);
+    let samples = Samples {
+        spe: samples && !start.switches.spe,
+        events: samples,
+    };
+    let mut session = session(config, &machine, resolver, samples)?;
     if let Some((spe, period)) = session.spe.as_mut().zip(start.period) {
         spe.events.period = spe.events.period.max(period);
     }
     if let Some(level) = level {
         session.plan = session.plan.with_fewer(level.hardware, level.software);
     }
-    let samples = session.spe.is_some();
+    let accesses = session.spe.is_some();
     let mut session = start_session(session, &machine)?;
     let state = start.goes_on.then(|| saved(config, &machine)).flatten();
     if let Some(state) = &state {
@@ -81,7 +99,8 @@ pub(super) fn start(
     }
     let view = View {
         by: config.count.by,
-        accesses: samples.then(Hottest::default),
+        accesses: accesses.then(Hottest::default),
+        processes: config.count.top_processes,
         ..View::default()
     };
     let mut pipeline = Pipeline::start(session, view, None)?;
@@ -107,11 +126,17 @@ pub(super) fn start(
 /// Where it cannot be counted so.
 pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
     let machine = Machine::this();
-    let session = session(config, &machine, None, true)?;
+    let all = Samples {
+        spe: true,
+        events: true,
+    };
+    let session = session(config, &machine, None, all)?;
     let online = machine.online().map_err(SessionError::from)?;
     let cpus = online.iter().count();
     let memory = session.memory(cpus, possible(&machine)?);
-    Ok(memory::in_words(&memory, session.plan.groups.len(), cpus))
+    let groups = session.plan.groups.len();
+    let by_process = config.count.top_processes > 0;
+    Ok(memory::in_words(&memory, groups, cpus, by_process))
 }
 
 /// The numbers of CPUs that the machine may have: up to this one, not included.
@@ -126,20 +151,25 @@ fn session(
     config: &Config,
     machine: &Machine,
     resolver: Option<Arc<Resolver>>,
-    with_spe: bool,
+    samples: Samples,
 ) -> Result<session::Config, CountingError> {
+    let sampling = sampling(&config.count, machine)?;
+    let sampled = sampling.as_ref().map_or(&[][..], |it| &it.events);
     Ok(session::Config {
-        plan: plan(&config.count, machine)?,
+        plan: plan(&config.count, sampled, machine)?,
         hook: config.count.hook,
-        by_process: false,
+        by_process: match config.count.top_processes {
+            0 => ByProcess::No,
+            _ => ByProcess::Counts,
+        },
         follow_command: false,
         max_rows: config.count.max_rows,
-        spe: match with_spe {
+        spe: match samples.spe {
             true => spe(config, machine)?,
             false => None,
         },
         memory: false,
-        sampling: None,
+        sampling: sampling.filter(|_| samples.events),
         resolver,
         pins: config.pins.path.clone().map(PinPlace),
     })
@@ -173,10 +203,11 @@ fn saved(config: &Config, machine: &Machine) -> Option<State<'static>> {
 }
 
 /// The plan of what is counted on a machine.
-fn plan(count: &Count, machine: &Machine) -> Result<Plan, CountingError> {
+fn plan(count: &Count, sampled: &[SampledEvent], machine: &Machine) -> Result<Plan, CountingError> {
     let catalogue = Catalogue::builtin()?;
     let told = Hardware::told(machine, count.chip);
-    if let Some(wanted) = of_profile(count, &told) {
+    if let Some(mut wanted) = of_profile(count, &told) {
+        wanted.leave_room(sampled);
         match wanted.plan(machine, &catalogue, told) {
             Ok(plan) if plan.rotated == 0 => return Ok(plan),
             Ok(_) => tracing::warn!(
@@ -188,7 +219,9 @@ fn plan(count: &Count, machine: &Machine) -> Result<Plan, CountingError> {
             ),
         }
     }
-    Ok(by_name(count).plan(machine, &catalogue, told)?)
+    let mut wanted = by_name(count);
+    wanted.leave_room(sampled);
+    Ok(wanted.plan(machine, &catalogue, told)?)
 }
 
 /// What the configuration names; nothing: what fits.
@@ -213,6 +246,23 @@ pub(super) fn of_profile(count: &Count, told: &Hardware) -> Option<Wanted> {
         own_weights: profile.own_weights,
         ..by_name(count)
     })
+}
+
+/// Which events are sampled, and how; None where none are.
+fn sampling(count: &Count, machine: &Machine) -> Result<Option<SamplingConfig>, CountingError> {
+    if count.sample.is_empty() {
+        return Ok(None);
+    }
+    let events = sampled(&count.sample.join(","), machine.pmus()?, max_sample_rate())?;
+    Ok(Some(SamplingConfig {
+        events,
+        budget: Some(count.sample_budget),
+        addresses: false,
+        pages: false,
+        least_weight: 0,
+        max_addresses: None,
+        max_rows: Some(memory::event_rows(possible(machine)?)),
+    }))
 }
 
 /// How memory accesses are sampled; None where they are not.

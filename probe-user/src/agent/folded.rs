@@ -1,4 +1,4 @@
-//! Which rows are shown together where there are too many series.
+//! Which rows are shown together, and which processes not at all, where there are too many series.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,27 +8,50 @@ use crate::{
     join::Entity,
 };
 
-/// The smallest containers and pods, so many that at most `most` series are left. The size is what
-/// the first event counted since the session began, so that a row is not in one window there and
-/// in another not.
-pub(super) fn choose(report: &Report, most: usize) -> HashSet<Entity> {
+/// What is not shown by itself in a window.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Folded {
+    /// Containers and pods that are one row together.
+    pub(super) rows: HashSet<Entity>,
+    /// Processes that are not shown: their containers have their counts.
+    pub(super) left_out: HashSet<Entity>,
+}
+
+/// As many processes, and then of the smallest containers and pods, that at most `most` series are
+/// left. The size of a row is what the first event counted since the session began, so that a row
+/// is not in one window there and in another not.
+pub(super) fn choose(report: &Report, most: usize) -> Folded {
     let counts = Exposition::counts(report);
     let mut left: usize = counts.iter().sum();
-    let mut folded = HashSet::new();
+    let mut folded = Folded::default();
     if left <= most {
         return folded;
     }
     let mut sizes: HashMap<&Entity, usize> = HashMap::new();
     let mut rows: Vec<&Entity> = Vec::new();
+    let mut processes: Vec<(&Entity, usize)> = Vec::new();
     for (subject, count) in report.subjects.iter().zip(counts) {
-        let Subject::Entity(entity @ (Entity::Container { .. } | Entity::Pod(_))) = subject else {
-            continue;
-        };
-        let size = sizes.entry(entity).or_insert_with(|| {
-            rows.push(entity);
-            0
-        });
-        *size += count;
+        match subject {
+            Subject::Entity(entity @ (Entity::Container { .. } | Entity::Pod(_))) => {
+                let size = sizes.entry(entity).or_insert_with(|| {
+                    rows.push(entity);
+                    0
+                });
+                *size += count;
+            }
+            Subject::Entity(entity @ Entity::ProcessOf { .. }) => processes.push((entity, count)),
+            _ => {}
+        }
+    }
+    // The largest come first.
+    while left > most
+        && let Some((process, size)) = processes.pop()
+    {
+        left -= size;
+        folded.left_out.insert(process.clone());
+    }
+    if left <= most {
+        return folded;
     }
     let totals = totals(report);
     let total = |row: &Entity| totals.get(row).copied().unwrap_or(0.0);
@@ -41,7 +64,7 @@ pub(super) fn choose(report: &Report, most: usize) -> HashSet<Entity> {
             break;
         }
         left -= sizes[row];
-        folded.insert(row.clone());
+        folded.rows.insert(row.clone());
     }
     folded
 }

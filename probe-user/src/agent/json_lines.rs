@@ -1,11 +1,24 @@
-//! A line of JSON for each window, in a file or on standard output.
+//! A line of JSON for each window, in a file or on standard output. A thread of its own writes
+//! them: a reader that does not read, or a disk that hangs, holds no window up.
 
 use std::{
     fs::File,
     io::{self, Write},
+    mem,
+    os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::Ordering::Relaxed,
+        mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel},
+    },
+    thread,
+    time::Duration,
 };
 
-use super::config::JsonTo;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::{config::JsonTo, published::Written, rights};
 use crate::{
     derive::Report,
     emit::{Emitter, Format},
@@ -14,40 +27,68 @@ use crate::{
 /// Where lines go.
 pub(super) struct JsonLines {
     to: JsonTo,
-    emitter: Emitter<Lines>,
-    /// The last line was not written, and that was said.
-    fails: bool,
+    emitter: Emitter<Waiting>,
+    /// What lines go to from the next one on.
+    next: Arc<Mutex<Option<Lines>>>,
+    ended: Receiver<()>,
 }
 
 impl JsonLines {
     /// Opens a file at its end, which is made if it is not there.
-    pub(super) fn open(to: &JsonTo) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be opened, or there can be no thread. A named pipe that nobody reads is no
+    /// error.
+    pub(super) fn open(to: &JsonTo, written: &Arc<Written>) -> io::Result<Self> {
+        let lines = Lines::open(to)?;
+        let (sender, receiver) = sync_channel(1);
+        let (end, ended) = channel();
+        let next = Arc::new(Mutex::new(None));
+        let writer = Writer {
+            to: to.clone(),
+            lines,
+            next: Arc::clone(&next),
+            written: Arc::clone(written),
+            fails: false,
+        };
+        let writes = move || {
+            writer.run(&receiver);
+            // Nobody may wait for it.
+            let _ = end.send(());
+        };
+        rights::without(|| thread::Builder::new().name("json".into()).spawn(writes))?;
+        let waiting = Waiting {
+            sender,
+            written: Arc::clone(written),
+        };
         Ok(Self {
             to: to.clone(),
-            emitter: Emitter::new(Lines::open(to)?, Format::Json, true).with_time(),
-            fails: false,
+            emitter: Emitter::new(waiting, Format::Json, true).with_time(),
+            next,
+            ended,
         })
     }
 
     /// Opens it again: a file may have another name by now.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
-        *self.emitter.get_mut() = Lines::open(&self.to)?;
+        let lines = Lines::open(&self.to)?;
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        *next = Some(lines);
         Ok(())
     }
 
-    /// Writes a window; false where it could not, which is said once.
-    pub(super) fn write(&mut self, report: &Report) -> bool {
-        let written = self.emitter.write(report);
-        match (&written, self.fails) {
-            (Err(error), false) => tracing::warn!(
-                "cannot write {}: {error}; lines are lost until that works again",
-                self.to
-            ),
-            (Ok(()), true) => tracing::info!("{} takes lines again", self.to),
-            _ => {}
+    /// Writes a window. It is lost where the line of the one before still waits.
+    pub(super) fn write(&mut self, report: &Report) {
+        if let Err(error) = self.emitter.write(report) {
+            tracing::debug!("a line of JSON is lost: {error}");
         }
-        self.fails = written.is_err();
-        written.is_ok()
+    }
+
+    /// Waits until the last line is written, or for so long.
+    pub(super) fn finish(self, within: Duration) {
+        drop(self.emitter);
+        let _ = self.ended.recv_timeout(within);
     }
 }
 
@@ -60,41 +101,134 @@ impl std::fmt::Display for JsonTo {
     }
 }
 
+/// The line that waits for the thread.
+struct Waiting {
+    sender: SyncSender<Vec<u8>>,
+    written: Arc<Written>,
+}
+
+impl Write for Waiting {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match self.sender.try_send(line.to_owned()) {
+            Ok(()) => Ok(line.len()),
+            Err(TrySendError::Full(_)) => {
+                self.written.lost.fetch_add(1, Relaxed);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            Err(TrySendError::Disconnected(_)) => {
+                self.written.lost.fetch_add(1, Relaxed);
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    to: JsonTo,
+    lines: Lines,
+    next: Arc<Mutex<Option<Lines>>>,
+    written: Arc<Written>,
+    /// The last line was not written, and that was said.
+    fails: bool,
+}
+
+impl Writer {
+    fn run(mut self, lines: &Receiver<Vec<u8>>) {
+        for line in lines {
+            let next = self
+                .next
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            if let Some(next) = next {
+                self.lines = next;
+            }
+            let written = self.lines.write(&line);
+            match (&written, self.fails) {
+                (Err(error), false) => tracing::warn!(
+                    "cannot write {}: {error}; lines are lost until that works again",
+                    self.to
+                ),
+                (Ok(()), true) => tracing::info!("{} takes lines again", self.to),
+                _ => {}
+            }
+            self.fails = written.is_err();
+            let count = match self.fails {
+                true => &self.written.lost,
+                false => &self.written.lines,
+            };
+            count.fetch_add(1, Relaxed);
+        }
+    }
+}
+
 /// Whole lines: a part of one, where the disk is full, is taken back.
 enum Lines {
     Stdout,
     File(File),
+    /// A named pipe, while it has a reader.
+    Pipe(File, PathBuf),
+    /// While it has none.
+    Unread(PathBuf),
 }
 
 impl Lines {
     fn open(to: &JsonTo) -> io::Result<Self> {
-        Ok(match to {
-            JsonTo::Stdout => Self::Stdout,
-            JsonTo::File(path) => Self::File(File::options().append(true).create(true).open(path)?),
+        match to {
+            JsonTo::Stdout => Ok(Self::Stdout),
+            JsonTo::File(path) => Self::open_file(path),
+        }
+    }
+
+    fn open_file(path: &Path) -> io::Result<Self> {
+        let mut options = File::options();
+        let options = options.append(true).create(true);
+        // Whoever opens a pipe waits for a reader otherwise.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = match options.custom_flags(flags).open(path) {
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+                return Ok(Self::Unread(path.to_owned()));
+            }
+            opened => opened?,
+        };
+        // A line is longer than a pipe takes at once.
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+        Ok(match file.metadata()?.file_type().is_fifo() {
+            true => Self::Pipe(file, path.to_owned()),
+            false => Self::File(file),
         })
     }
-}
 
-impl Write for Lines {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        if let Self::Unread(path) = self {
+            *self = Self::open_file(path)?;
+        }
         match self {
-            Self::Stdout => io::stdout().write_all(line)?,
+            Self::Stdout => {
+                let mut out = io::stdout();
+                out.write_all(line)?;
+                out.flush()
+            }
             Self::File(file) => {
                 let before = file.metadata()?.len();
-                if let Err(error) = file.write_all(line) {
-                    // A pipe or a device has no length.
+                file.write_all(line).inspect_err(|_| {
+                    // A device has no length.
                     let _ = file.set_len(before);
-                    return Err(error);
-                }
+                })
             }
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Stdout => io::stdout().flush(),
-            Self::File(file) => file.flush(),
+            Self::Pipe(file, path) => {
+                let written = file.write_all(line);
+                if written.is_err() {
+                    *self = Self::Unread(mem::take(path));
+                }
+                written
+            }
+            Self::Unread(_) => Err(io::Error::other("nobody reads it")),
         }
     }
 }

@@ -16,6 +16,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use self::amount::{Amount, Count, Sum, put};
+use super::folded::Folded;
 use crate::{
     derive::{Attributes, Metric, Report, Series, Subject, Value},
     join::Entity,
@@ -108,9 +109,10 @@ impl Ledger {
         }
     }
 
-    /// Puts the exported totals into a report, and the rows of `folded` together into one. False
-    /// where subjects were counted before that the report has not.
-    pub(super) fn settle(&mut self, report: &mut Report, folded: &HashSet<Entity>) -> bool {
+    /// Puts the exported totals into a report, and the rows of `folded` together into one. What is
+    /// left out goes on like all others, and is taken out of the report. False where subjects were
+    /// counted before that the report has not.
+    pub(super) fn settle(&mut self, report: &mut Report, folded: &Folded) -> bool {
         let keys = self.keys(report);
         let resumed = mem::take(&mut self.resumed);
         for account in self.accounts.values_mut() {
@@ -124,7 +126,7 @@ impl Ledger {
         let mut fold = Fold::default();
         for series in &mut report.series {
             let subject = &report.subjects[series.subject as usize];
-            let folds = matches!(subject, Subject::Entity(entity) if folded.contains(entity));
+            let folds = matches!(subject, Subject::Entity(entity) if folded.rows.contains(entity));
             let Some(total) = series.total.map(|at| &mut report.totals[at as usize]) else {
                 let is_share = report.attributes[series.attributes as usize]
                     .method
@@ -153,8 +155,9 @@ impl Ledger {
             let (count, sum) = account.add(key, &gain);
             put(&count, &sum, total);
         }
-        if !folded.is_empty() || self.accounts.contains_key(&others) {
-            self.fold(report, &keys, folded, fold);
+        take_out(report, folded);
+        if !folded.rows.is_empty() || self.accounts.contains_key(&others) {
+            self.fold(report, &keys, fold);
         }
         for attributes in &mut report.attributes {
             attributes.group = attributes.group.map(|group| self.number(group));
@@ -162,16 +165,8 @@ impl Ledger {
         self.accounts.values().all(|account| account.seen)
     }
 
-    /// Takes the folded rows out of a report and puts one row in their place.
-    fn fold(&mut self, report: &mut Report, keys: &Keys, folded: &HashSet<Entity>, mut fold: Fold) {
-        let folds: Vec<bool> = report
-            .subjects
-            .iter()
-            .map(|subject| matches!(subject, Subject::Entity(entity) if folded.contains(entity)))
-            .collect();
-        report
-            .series
-            .retain(|series| !folds[series.subject as usize]);
+    /// Puts one row in the place of the folded ones.
+    fn fold(&mut self, report: &mut Report, keys: &Keys, mut fold: Fold) {
         let others = Subject::Entity(Entity::Others);
         let Some(account) = self.accounts.get_mut(&others) else {
             return;
@@ -229,9 +224,22 @@ impl Ledger {
         }
     }
 
-    /// Closes the accounts of entities that the last report had not and that are not `live`.
-    pub(super) fn forget(&mut self, live: &HashSet<Entity>) {
+    /// The processes that were exported.
+    pub(super) fn processes(&self) -> HashSet<u32> {
+        let subjects = self.accounts.keys();
+        let processes = subjects.filter_map(|subject| match subject {
+            Subject::Entity(Entity::ProcessOf { tgid, .. }) => Some(*tgid),
+            _ => None,
+        });
+        processes.collect()
+    }
+
+    /// Closes the accounts of entities that the last report had not and that are not `live`; of
+    /// processes `lives` tells.
+    pub(super) fn forget(&mut self, live: &HashSet<Entity>, lives: impl Fn(u32) -> bool) {
         self.accounts.retain(|subject, account| match subject {
+            // It may be among those with most again.
+            Subject::Entity(Entity::ProcessOf { tgid, .. }) => account.seen || lives(*tgid),
             Subject::Entity(
                 entity @ (Entity::Container { .. } | Entity::Pod(_) | Entity::Cgroup(_)),
             ) => account.seen || live.contains(entity),
@@ -239,6 +247,21 @@ impl Ledger {
             _ => true,
         });
     }
+}
+
+/// Takes out of a report what it is not to show.
+fn take_out(report: &mut Report, folded: &Folded) {
+    if *folded == Folded::default() {
+        return;
+    }
+    let goes = |subject: &Subject| match subject {
+        Subject::Entity(it) => folded.rows.contains(it) || folded.left_out.contains(it),
+        _ => false,
+    };
+    let goes: Vec<bool> = report.subjects.iter().map(goes).collect();
+    report
+        .series
+        .retain(|series| !goes[series.subject as usize]);
 }
 
 /// What rows that are put together gained in a window.

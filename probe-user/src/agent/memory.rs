@@ -26,6 +26,16 @@ const SAMPLES: usize = 104 * MIB;
 /// The same of each CPU: spare rows, and the timeline of switches where records name no thread.
 const SAMPLED_CPU: usize = 128 * KIB;
 
+/// What is kept of a process beside its rows, where processes are shown: names, windows. Measured.
+const PROCESS_ROW: usize = 3 * KIB;
+
+/// Where events are sampled: 16,384 rows of samples in the kernel, and what is kept of each of
+/// those.
+const EVENTS: usize = 48 * MIB;
+
+/// The same of each CPU: spare rows, and what became of its samples.
+const EVENTS_CPU: usize = 64 * KIB;
+
 /// A node, and what is counted there.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
@@ -33,8 +43,12 @@ pub struct Node {
     pub cpus: usize,
     /// Containers that ran on all of them.
     pub containers: usize,
+    /// Processes that ran on all of them, where some are shown by themselves; else 0.
+    pub processes: usize,
     /// Groups of events.
     pub groups: usize,
+    /// Whether events are sampled.
+    pub events: bool,
     /// Bytes of each CPU's buffer, where memory accesses are sampled.
     pub buffer: Option<usize>,
 }
@@ -45,9 +59,11 @@ impl Node {
     pub fn limit(self) -> usize {
         let sampled = |buffer| SAMPLES + self.cpus * (SAMPLED_CPU + buffer);
         let bytes = PROCESS
-            + ROW * self.groups * self.cpus * self.containers
+            + ROW * self.groups * self.cpus * (self.containers + self.processes)
             + CONTAINER * self.containers
+            + PROCESS_ROW * self.processes
             + CPU * self.cpus
+            + usize::from(self.events) * (EVENTS + self.cpus * EVENTS_CPU)
             + self.buffer.map_or(0, sampled);
         (bytes / 4 * 5).div_ceil(MIB)
     }
@@ -60,13 +76,23 @@ pub(super) fn sampled_rows(possible: usize) -> u32 {
     u32::try_from(possible.saturating_mul(192)).map_or(28_672, |rows| rows.clamp(14_336, 28_672))
 }
 
-/// What an agent takes that counts so on this machine.
-pub(super) fn in_words(memory: &Memory, groups: usize, cpus: usize) -> String {
+/// The same of sampled events. Rows are freed every two seconds, so that this is room for 128
+/// owners and events on each CPU within four, on large machines for fewer.
+pub(super) fn event_rows(possible: usize) -> u32 {
+    u32::try_from(possible.saturating_mul(128)).map_or(16_384, |rows| rows.clamp(8192, 16_384))
+}
+
+/// Processes of a container where nobody says how many.
+const USUAL_PROCESSES: usize = 10;
+
+/// What an agent takes that counts so on this machine, with rows of processes or without.
+pub(super) fn in_words(memory: &Memory, groups: usize, cpus: usize, by_process: bool) -> String {
     let mib = |bytes: usize| bytes.div_ceil(MIB);
     let Memory {
         rows,
         counts,
         samples,
+        events,
     } = *memory;
     let mut text = format!(
         "{} MiB of kernel memory at most for counts ({rows} rows)\n",
@@ -80,20 +106,34 @@ pub(super) fn in_words(memory: &Memory, groups: usize, cpus: usize) -> String {
             mib(samples.buffers)
         );
     }
+    if let Some(events) = events {
+        text += &format!(
+            "{} MiB for sampled events ({} rows)\n",
+            mib(events.maps),
+            events.rows
+        );
+    }
+    let processes = if by_process { USUAL_PROCESSES } else { 0 };
     let limit = |containers| {
         let buffer = samples.map(|samples| samples.buffers / cpus.max(1));
         let node = Node {
             cpus,
             containers,
+            processes: containers * processes,
             groups,
+            events: events.is_some(),
             buffer,
         };
         node.limit()
     };
     let [some, many] = [100, 1000].map(limit);
+    let of_each = match processes {
+        0 => String::new(),
+        processes => format!(" of {processes} processes each"),
+    };
     text + &format!(
-        "{some} MiB for all, the agent included, with 100 containers on {cpus} CPUs; {many} MiB \
-         with 1,000"
+        "{some} MiB for all, the agent included, with 100 containers{of_each} on {cpus} CPUs; \
+         {many} MiB with 1,000"
     )
 }
 

@@ -1,11 +1,11 @@
 //! What the agent does and takes itself.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{collections::BTreeSet, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use super::published::{Sent, Served};
+use super::published::Published;
 use crate::{
     derive::AgentHealth,
-    machine::Machine,
+    machine::{Machine, Pmus},
     sys::clock::{nanos, now, process_time},
 };
 
@@ -13,6 +13,8 @@ use crate::{
 pub(super) struct Own {
     pub(super) health: AgentHealth,
     machine: Machine,
+    /// When the agent started, by its own monotonic clock.
+    pub(super) started: Duration,
     /// When the pull began that is at work.
     began: Duration,
 }
@@ -22,8 +24,14 @@ impl Own {
         Self {
             health: AgentHealth::default(),
             machine: Machine::this(),
+            started: now(),
             began: now(),
         }
+    }
+
+    /// The names of the PMUs that this machine has now.
+    pub(super) fn pmus(&self) -> BTreeSet<String> {
+        Pmus::names_below(self.machine.sysfs())
     }
 
     /// A pull begins.
@@ -40,8 +48,16 @@ impl Own {
     }
 
     /// All of it, with what the server counted.
-    pub(super) fn now(&mut self, served: &Served, sent: &Sent) -> AgentHealth {
+    pub(super) fn now(&mut self, published: &Published) -> AgentHealth {
+        let Published {
+            served,
+            sent,
+            written,
+            ..
+        } = published;
         let health = &mut self.health;
+        health.json_lines = written.lines.load(Relaxed);
+        health.lost_json_lines = written.lost.load(Relaxed);
         health.pushes = sent.requests.load(Relaxed);
         health.failed_pushes = sent.failures.load(Relaxed);
         health.rejected_points = sent.rejected_points.load(Relaxed);

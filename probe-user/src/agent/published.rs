@@ -39,6 +39,17 @@ pub(super) struct Published {
     pub(super) served: Served,
     /// What was pushed to a collector.
     pub(super) sent: Arc<Sent>,
+    /// Lines of JSON.
+    pub(super) written: Arc<Written>,
+}
+
+/// Lines of JSON.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// Those that were written.
+    pub(super) lines: AtomicU64,
+    /// Those that could not be.
+    pub(super) lost: AtomicU64,
 }
 
 /// What was pushed to a collector.

@@ -1,9 +1,10 @@
 //! A running agent: its windows, and what changes them.
 
 mod budget;
+mod following;
 mod reload;
 
-use std::{io, mem, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, mem, sync::Arc, time::Duration};
 
 use super::{
     AgentError, Kept, Options, RunDirectory,
@@ -25,11 +26,15 @@ use crate::{
     machine::Machine,
     names::resolver::Resolver,
     pipeline::{Pipeline, PipelineError},
+    session::SessionError,
     state::boot_id,
-    sys::heap,
+    sys::{
+        clock::{now, wall},
+        heap,
+    },
 };
 
-/// How long the end waits for a collector.
+/// How long the end waits for a collector, and for whoever reads lines of JSON.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A running agent.
@@ -47,6 +52,8 @@ pub(super) struct Running {
     resolver: Option<Arc<Resolver>>,
     /// The files of the directory, as they were followed.
     switches: Switches,
+    /// The PMUs of this machine when counting began.
+    pmus: BTreeSet<String>,
     /// None where nothing is counted now.
     pipeline: Option<Pipeline>,
     /// Keeps counting within `max_overhead`, where that is set.
@@ -82,7 +89,7 @@ impl Running {
         directory: RunDirectory,
         published: Arc<Published>,
     ) -> Result<Self, AgentError> {
-        let json = open_json(&config)?;
+        let json = open_json(&config, &published)?;
         let resolver = resolver(&config.names)?;
         let push = push(&config, &published)?;
         let boot = boot_id(&Machine::this());
@@ -97,6 +104,7 @@ impl Running {
             save_fails: false,
             neighbours: None,
             resolver,
+            pmus: BTreeSet::new(),
             pipeline: None,
             governor: None,
             mark: None,
@@ -155,6 +163,7 @@ impl Running {
     pub(super) fn window(&mut self) -> Option<Duration> {
         let before = self.interval();
         self.follow_files();
+        self.follow_pmus();
         if self.pipeline.is_none() && !self.switches.all {
             self.begin_again();
         }
@@ -162,7 +171,7 @@ impl Running {
         if let Some(mark) = &mut self.mark {
             mark.pulls();
         }
-        match self.pipeline.as_mut().map(Pipeline::advance) {
+        match self.advance() {
             Some(Ok(())) => {
                 self.settle();
                 self.save();
@@ -183,8 +192,13 @@ impl Running {
         if listened && self.pipeline.is_some() {
             self.window();
         }
+        let until = now() + LAST_WORDS;
+        let left = || until.saturating_sub(now());
+        if let Some(json) = self.json.take() {
+            json.finish(left());
+        }
         if let Some(push) = self.push.take() {
-            push.finish(LAST_WORDS);
+            push.finish(left());
         }
         let keeps = self.options.keep_pins || self.config.pins.keep;
         if let Some(pipeline) = self.pipeline.as_mut().filter(|_| keeps) {
@@ -193,50 +207,18 @@ impl Running {
         self.pipeline = None;
     }
 
-    /// Does what the files in the run directory say.
-    fn follow_files(&mut self) {
-        let now = self.directory.switches();
-        let before = mem::replace(&mut self.switches, now);
-        if now.all {
-            if !before.all {
-                self.pause();
-                self.publish();
-                self.say_off();
-            }
-            return;
-        }
-        if before.all {
-            tracing::info!(
-                "counting begins again: {} went",
-                self.directory.off().display()
-            );
-            self.begin_again();
-        } else if now.spe && !before.spe {
-            if let Some(pipeline) = &mut self.pipeline {
-                pipeline.stop_sampling();
-                tracing::info!("sampling ended: the run directory has a file spe.off");
-            }
-        } else if before.spe && !now.spe && self.config.spe.enabled != Enabled::Off {
-            // The buffers come with a session, and what there is to give up.
-            self.governor = None;
-            self.pause();
-            self.begin_again();
-        }
-    }
-
     /// Ends counting for now; what was counted is published.
     fn pause(&mut self) {
-        if let Some(pipeline) = &mut self.pipeline {
-            self.own.pulls();
-            match pipeline.advance() {
-                Ok(()) => {
-                    self.settle();
-                    self.save();
-                    self.publish();
-                    self.own.pulled();
-                }
-                Err(error) => tracing::warn!("what was counted last is lost: {error}"),
+        self.own.pulls();
+        match self.advance() {
+            Some(Ok(())) => {
+                self.settle();
+                self.save();
+                self.publish();
+                self.own.pulled();
             }
+            Some(Err(error)) => tracing::warn!("what was counted last is lost: {error}"),
+            None => {}
         }
         if let Some(mut pipeline) = self.pipeline.take() {
             let spe = pipeline.snapshot().spe.as_ref();
@@ -245,8 +227,19 @@ impl Running {
         }
     }
 
+    /// Ends the window; None where nothing is counted.
+    fn advance(&mut self) -> Option<Result<(), SessionError>> {
+        let pipeline = self.pipeline.as_mut()?;
+        if self.config.count.top_processes > 0 {
+            pipeline.watch(self.ledger.processes());
+        }
+        Some(pipeline.advance())
+    }
+
     fn begin(&mut self) -> Result<(), counting::CountingError> {
         let resolver = self.resolver.clone();
+        // Before they are looked at: one that comes meanwhile is seen with the next window.
+        self.pmus = self.own.pmus();
         let start = counting::Start {
             switches: self.switches,
             level: self.governor.as_ref().map(Governor::level),
@@ -313,10 +306,12 @@ impl Running {
         let most = self.config.series.max;
         let most = most.saturating_sub(Report::SERIES_OF_AGENT);
         let folded = folded::choose(pipeline.report(), most);
-        self.own.health.folded = folded.len() as u64;
+        self.own.health.folded = folded.rows.len() as u64;
+        self.own.health.left_out = folded.left_out.len() as u64;
         let is_complete = self.ledger.settle(pipeline.report_mut(), &folded);
         if !is_complete {
-            self.ledger.forget(&pipeline.live());
+            self.ledger
+                .forget(&pipeline.live(), |process| pipeline.lives(process));
         }
     }
 
@@ -341,12 +336,23 @@ impl Running {
     /// Publishes the last window, or nothing but what the agent says of itself.
     fn publish(&mut self) {
         self.own.health.off = self.switches.all.into();
-        let health = self.own.now(&self.published.served, &self.published.sent);
+        let mut health = self.own.now(&self.published);
         let counts = self.pipeline.is_some();
         let report = match &mut self.pipeline {
-            Some(pipeline) => pipeline.report_mut(),
+            Some(pipeline) => {
+                health.began = pipeline.kernel_time(self.own.started);
+                pipeline.report_mut()
+            }
             None => {
-                self.before = Report::of_agent();
+                health.began = self.own.started;
+                let now = now();
+                self.before = Report {
+                    began: health.began,
+                    start: now,
+                    end: now,
+                    boot_time: wall().saturating_sub(now),
+                    ..Report::of_agent()
+                };
                 &mut self.before
             }
         };
@@ -360,10 +366,7 @@ impl Running {
             push.send(report);
         }
         if counts && let Some(json) = &mut self.json {
-            match json.write(report) {
-                true => self.own.health.json_lines += 1,
-                false => self.own.health.lost_json_lines += 1,
-            }
+            json.write(report);
         }
     }
 

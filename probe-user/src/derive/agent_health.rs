@@ -1,9 +1,13 @@
 //! An agent's account of itself.
 
+use std::time::Duration;
+
 /// What an agent does and takes, since it started where not said otherwise. Times are in
 /// nanoseconds; None where it could not be found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentHealth {
+    /// When it started, by the clock of the report.
+    pub began: Duration,
     /// Windows that were pulled and published.
     pub windows: u64,
     /// Time spent on them.
@@ -24,6 +28,8 @@ pub struct AgentHealth {
     pub series: Option<u64>,
     /// Rows of the last window that are folded into one.
     pub folded: u64,
+    /// Processes of the last window that are left out, since there is no room for their series.
+    pub left_out: u64,
     /// Parts per million of a CPU that the programs and the agent took in the last windows, where
     /// there is a budget.
     pub overhead_ppm: Option<u64>,

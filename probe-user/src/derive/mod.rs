@@ -105,6 +105,11 @@ impl Report {
             add(self, subject, &row);
             holders.extend(row.memory.map(|memory| (subject, memory)));
         }
+        for (process, usage) in top_processes(plan, joined, view) {
+            let subject = self.subject(Subject::Entity(process.clone()));
+            columns.add_row(self, subject, usage);
+            metrics.add_row(self, subject, &usage.delta, &nothing.delta);
+        }
         columns.add_sockets(self, window);
         let machine = self.subject(Subject::Machine);
         columns.add_machine(self, machine, window);
@@ -255,13 +260,31 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
     rows.into_iter().map(|(.., row)| row).collect()
 }
 
+/// The processes that are shown beside the rows: those with the largest count of the first event in
+/// the window; of those without any, those with the largest total. Where that event is not counted
+/// on CPUs they are in the order of their ids.
+fn top_processes<'a>(
+    plan: &Plan,
+    joined: &'a Joined,
+    view: &View,
+) -> Vec<(&'a Entity, &'a Gained<Usage>)> {
+    let first = |usage| counts::first(plan, usage).unwrap_or(0.0);
+    let all = joined.processes.iter().flat_map(Rows::iter);
+    let mut all: Vec<_> = all
+        .map(|row @ (_, usage)| (first(&usage.delta), first(&usage.total), row))
+        .collect();
+    all.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| b.1.total_cmp(&a.1)));
+    let top = all.into_iter().take(view.processes);
+    top.map(|(.., row)| row).collect()
+}
+
 /// The place of a row's kind in the output.
 fn rank(label: &Entity) -> u8 {
     match label {
         Entity::Command(_) => 0,
         Entity::Pod(_) => 1,
         Entity::Container { .. } => 2,
-        Entity::Cgroup(_) | Entity::Process { .. } => 3,
+        Entity::Cgroup(_) | Entity::Process { .. } | Entity::ProcessOf { .. } => 3,
         Entity::EndedProcesses | Entity::Unnamed(_) | Entity::Others => 4,
         Entity::System => 5,
         Entity::Overflow | Entity::Unattributed => 6,

@@ -68,11 +68,10 @@ impl Report {
     /// Adds what an agent says of itself.
     pub fn add_agent(&mut self, health: &AgentHealth) {
         let subject = self.subject(Subject::Pmuscope);
-        let began = self.began;
         let mut own = Own {
             report: self,
             subject,
-            began,
+            began: health.began,
         };
         own.add_table(AGENT, health);
     }
@@ -84,7 +83,7 @@ type Described<'a> = (&'a str, &'a str, &'a str);
 struct Own<'a> {
     report: &'a mut Report,
     subject: u32,
-    /// When the session began.
+    /// When its counters began.
     began: Duration,
 }
 

@@ -4,7 +4,7 @@
 use std::{mem, sync::Arc, time::Duration};
 
 use super::{Advice, Attributes, Counter, Estimate, Metric, Reason, Series, Subject, Value};
-use crate::names::Described;
+use crate::{join::Entity, names::Described};
 
 /// Everything that is shown of a window. All times are of the kernel's `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, Default)]
@@ -92,6 +92,8 @@ pub enum Cell {
 pub enum Part {
     /// Rows of the view.
     Rows,
+    /// Processes beside these, whose counts are in theirs too.
+    Processes,
     /// Events of sockets.
     Sockets,
     /// The whole machine.
@@ -193,6 +195,7 @@ impl Report {
         match &self.subjects[series.subject as usize] {
             Subject::Io | Subject::Unattributed | Subject::Unknown => Part::Shares,
             Subject::Entity(_) if self.attributes(series).socket.is_some() => Part::Shares,
+            Subject::Entity(Entity::ProcessOf { .. }) => Part::Processes,
             Subject::Entity(_) => Part::Rows,
             Subject::Socket(_) => Part::Sockets,
             Subject::Machine if matches!(series.value, Err(Reason::NotPlanned(_))) => Part::Missing,

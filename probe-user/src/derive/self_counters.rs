@@ -179,6 +179,9 @@ self_counters! {
         Gauge "agent_series" "" = |it| it.series, "Series of the last window";
         Gauge "agent_folded_containers" "" = |it| it.folded,
             "Rows of the last window that are in the row `other`, by `series.max`";
+        Gauge "agent_left_out_processes" "" = |it| it.left_out,
+            "Processes of `count.top_processes` that have no series in the last window, by \
+             `series.max`";
         Gauge "agent_overhead_ppm" "ppm" = |it| it.overhead_ppm,
             "Part of a CPU's time that the programs, where they took most, and this process took \
              in the last windows, where `max_overhead` is set";

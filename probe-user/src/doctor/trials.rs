@@ -18,7 +18,7 @@ use crate::{
     event::{self, Counter, Exclude},
     machine::{Machine, Pmus, cgroup::Hierarchy, cpus::CpuList},
     plan::{self, Capacity, Counters, Plan, Request, Untried},
-    session::{Config, Session, SessionError},
+    session::{ByProcess, Config, Session, SessionError},
     snapshot::Hook,
     sys::perf,
     window::Window,
@@ -221,7 +221,7 @@ impl Trials for Live {
             let config = Config {
                 plan: plan(&self.machine, events)?,
                 hook: Hook::SchedSwitch,
-                by_process: false,
+                by_process: ByProcess::No,
                 follow_command: false,
                 max_rows: None,
                 spe: None,

@@ -90,6 +90,9 @@ impl Serialize for Line<'_> {
             map.serialize_entry("period", &Own(period))?;
         }
         map.serialize_entry("rows", &rows(Part::Rows))?;
+        if of(Part::Processes).next().is_some() {
+            map.serialize_entry("processes", &rows(Part::Processes))?;
+        }
         map.serialize_entry("sockets", &rows(Part::Sockets))?;
         if let Some(group) = of(Part::Total).next() {
             map.serialize_entry("total", &Row { report, group })?;

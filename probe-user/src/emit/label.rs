@@ -35,7 +35,7 @@ fn entity_label(entity: &Entity) -> (&'static str, Cow<'_, str>) {
         Entity::Pod(uid) => ("pod", (&**uid).into()),
         Entity::Container { id, .. } => ("container", (&**id).into()),
         Entity::Cgroup(path) => ("cgroup", (&**path).into()),
-        Entity::Process { tgid, name } => {
+        Entity::Process { tgid, name } | Entity::ProcessOf { tgid, name, .. } => {
             let name = name.as_deref().unwrap_or("(name not known)");
             ("process", format!("{name} {tgid}").into())
         }
@@ -64,10 +64,21 @@ pub fn name_of(report: &Report, entity: &Entity) -> String {
     }
 }
 
-/// The pod of a container.
+/// The pod of a container, or of a process.
 pub(crate) fn pod(subject: &Subject) -> Option<&str> {
     match subject {
-        Subject::Entity(Entity::Container { pod, .. }) => pod.as_deref(),
+        Subject::Entity(Entity::ProcessOf { row, .. }) => match &**row {
+            Entity::Pod(uid) => Some(uid),
+            row => pod_of(row),
+        },
+        Subject::Entity(entity) => pod_of(entity),
+        _ => None,
+    }
+}
+
+fn pod_of(entity: &Entity) -> Option<&str> {
+    match entity {
+        Entity::Container { pod, .. } => pod.as_deref(),
         _ => None,
     }
 }
@@ -81,9 +92,17 @@ pub(crate) struct Called<'a> {
 
 impl<'a> Called<'a> {
     pub(crate) fn of(report: &'a Report, subject: &Subject) -> Self {
-        let described = &report.described;
         match subject {
-            Subject::Entity(Entity::Container { id, pod }) => {
+            Subject::Entity(Entity::ProcessOf { row, .. }) => Self::of_row(report, row),
+            Subject::Entity(row) => Self::of_row(report, row),
+            _ => Self::default(),
+        }
+    }
+
+    fn of_row(report: &'a Report, row: &Entity) -> Self {
+        let described = &report.described;
+        match row {
+            Entity::Container { id, pod } => {
                 let known = described.container(id);
                 // Of a container that is not known its pod may be.
                 let of_path = || described.pod(pod.as_deref()?);
@@ -92,7 +111,7 @@ impl<'a> Called<'a> {
                     container: known.map(|(container, _)| container),
                 }
             }
-            Subject::Entity(Entity::Pod(uid)) => Self {
+            Entity::Pod(uid) => Self {
                 pod: described.pod(uid),
                 container: None,
             },
@@ -130,7 +149,20 @@ pub(crate) fn unit_of(subject: &Subject) -> Option<&str> {
 /// The process id of a process.
 pub(crate) fn pid(subject: &Subject) -> Option<u32> {
     match subject {
-        Subject::Entity(Entity::Process { tgid, .. }) => Some(*tgid),
+        Subject::Entity(Entity::Process { tgid, .. } | Entity::ProcessOf { tgid, .. }) => {
+            Some(*tgid)
+        }
+        _ => None,
+    }
+}
+
+/// The id of the container that a process is in.
+pub(crate) fn container_id(subject: &Subject) -> Option<&str> {
+    match subject {
+        Subject::Entity(Entity::ProcessOf { row, .. }) => match &**row {
+            Entity::Container { id, .. } => Some(id),
+            _ => None,
+        },
         _ => None,
     }
 }

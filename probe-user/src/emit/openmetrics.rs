@@ -27,7 +27,7 @@ use self::{
 };
 use super::{
     Options,
-    label::{Called, label, pid, pod, unit_of},
+    label::{Called, container_id, label, pid, pod, unit_of},
 };
 use crate::derive::{
     Attributes, Counter, Counting, Estimate, Group, Kind, Method, Metric, Part, Report, Series,
@@ -95,6 +95,7 @@ impl<'a> Samples<'a> {
             Part::Own => Level::Own,
             Part::Total | Part::Missing => Level::Machine,
             Part::Sockets => Level::Sockets,
+            Part::Processes => Level::Processes,
             Part::Rows | Part::Places | Part::Shares => Level::Rows,
         };
         // The times of a counter group are those of all its events.
@@ -295,6 +296,7 @@ fn subject(report: &Report, subject: &Subject) -> Vec<Label> {
             let (kind, name) = label(subject);
             labels.extend([("kind", kind.to_owned()), ("name", name.into_owned())]);
             labels.extend(pod(subject).map(|pod| ("pod_uid", pod.to_owned())));
+            labels.extend(container_id(subject).map(|id| ("container_id", id.to_owned())));
             labels.extend(pid(subject).map(|pid| ("pid", pid.to_string())));
             labels.extend(unit_of(subject).map(|unit| ("unit", unit.to_owned())));
             let names = Called::of(report, subject).names();

@@ -80,6 +80,15 @@ pub enum Entity {
     Idle,
     /// Idle and what runs in the root cgroup: hook `cgroup-switches` cannot tell them apart.
     SystemAndIdle,
+    /// A process beside the row that has its counts too.
+    ProcessOf {
+        /// Process id in the initial pid namespace.
+        tgid: u32,
+        /// Command name, where it is known.
+        name: Option<Arc<str>>,
+        /// That row.
+        row: Box<Entity>,
+    },
 }
 
 impl Entity {
@@ -96,6 +105,7 @@ impl Entity {
             | Self::Container { .. }
             | Self::Cgroup(_)
             | Self::Process { .. }
+            | Self::ProcessOf { .. }
             | Self::EndedProcesses
             | Self::Others
             | Self::Unnamed(_) => false,
@@ -125,6 +135,9 @@ pub struct View {
     pub merged_idle: bool,
     /// Whether sampled accesses are shown by what they did and where they were served.
     pub accesses: Option<Hottest>,
+    /// How many processes are shown beside these rows; 0: none. The session has rows by process
+    /// then.
+    pub processes: usize,
     /// How many of the addresses of sampled events are shown of each row and event; 0: none.
     pub hot: usize,
 }
@@ -152,6 +165,8 @@ pub struct EntityShares {
 pub struct Joined {
     /// By entity, in their order. The total of an entity that has no row any more is dropped.
     pub rows: Rows<Usage>,
+    /// Processes beside these rows, where some are shown.
+    pub processes: Option<Rows<Usage>>,
     /// What was sampled, in a session that samples.
     pub samples: Option<Rows<SpeUsage>>,
     /// What sampled events say, in a session that samples any.
@@ -203,6 +218,8 @@ impl View {
             let before = before.and_then(|before| before.sampled.as_ref());
             Rows::new(&joined.naming, &now.usage, window.start, before)
         });
+        let processes = before.and_then(|before| before.processes.as_ref());
+        joined.processes = self.processes(&joined.naming, window, processes);
         joined.with_memory(window, before.and_then(|before| before.memory.as_ref()))
     }
 
@@ -215,7 +232,20 @@ impl View {
         samples: Option<&Rows<SpeUsage>>,
     ) -> Joined {
         let naming = Arc::new(self.naming(&window.names));
-        joined(plan, window, naming, Some(rows), samples).with_memory(window, None)
+        let mut joined = joined(plan, window, naming, Some(rows), samples);
+        joined.processes = self.processes(&joined.naming, window, None);
+        joined.with_memory(window, None)
+    }
+
+    /// Processes beside the rows of a window, where some are shown.
+    fn processes(
+        &self,
+        naming: &Naming,
+        window: &Window,
+        before: Option<&Rows<Usage>>,
+    ) -> Option<Rows<Usage>> {
+        let entity = |owner| naming.process_of(owner);
+        (self.processes > 0).then(|| Rows::of_owners(entity, &window.usage, window.start, before))
     }
 
     /// How owners become rows where these are the names of all cgroups.
@@ -244,6 +274,7 @@ fn joined(
     let sampled = window.samples.as_ref();
     Joined {
         rows: Rows::new(&naming, &window.usage, window.start, before),
+        processes: None,
         samples: sampled.map(|now| Rows::new(&naming, &now.usage, window.start, samples)),
         sampled: None,
         spots: window

@@ -97,6 +97,20 @@ impl Naming {
 }
 
 impl Naming {
+    /// The process of an owner, beside its row; None where the owner is none.
+    pub(super) fn process_of(&self, owner: Owner) -> Option<Entity> {
+        if owner.tgid == 0 || owner.tgid == ENDED {
+            return None;
+        }
+        let row = Box::new(self.entity(owner)?);
+        let name = self.names.processes.get(&owner.tgid);
+        Some(Entity::ProcessOf {
+            tgid: owner.tgid,
+            name: name.map(|name| name.as_str().into()),
+            row,
+        })
+    }
+
     /// A process with its name.
     pub(super) fn process(&self, tgid: u32) -> Entity {
         let name = self.names.processes.get(&tgid);

@@ -54,8 +54,18 @@ impl<T: Sum> Rows<T> {
         start: Duration,
         before: Option<&Self>,
     ) -> Self {
+        Self::of_owners(|owner| naming.entity(owner), usage, start, before)
+    }
+
+    /// The same where `entity` tells whose row an owner's is.
+    pub(super) fn of_owners(
+        entity: impl Fn(Owner) -> Option<Entity>,
+        usage: &BTreeMap<Owner, T>,
+        start: Duration,
+        before: Option<&Self>,
+    ) -> Self {
         let owners = usage.iter();
-        let named = owners.filter_map(|(owner, usage)| Some((naming.entity(*owner)?, usage)));
+        let named = owners.filter_map(|(owner, usage)| Some((entity(*owner)?, usage)));
         let sums = roll_up(named, T::add_all);
         let mut list = Vec::with_capacity(sums.len());
         // What never ends keeps its total where it gained nothing.

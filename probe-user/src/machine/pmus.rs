@@ -5,7 +5,7 @@
 //! for.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -85,6 +85,13 @@ pub struct PmuEvent {
 }
 
 impl Pmus {
+    /// The names of the PMUs under `sysfs`; none where they cannot be listed.
+    #[must_use]
+    pub fn names_below(sysfs: &Path) -> BTreeSet<String> {
+        let names = list(&sysfs.join("bus/event_source/devices"));
+        names.ok().flatten().into_iter().flatten().collect()
+    }
+
     /// Reads the PMUs under `sysfs`, which is `/sys` on a live machine.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use super::{Capacity, DefaultsError, Plan, PlanError, Request, default_events};
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware, Metric, SelectError, Settings},
     devices::Devices,
-    event::{self, Event, EventError},
+    event::{self, Event, EventError, sampling::SampledEvent},
     machine::{Machine, Pmus, SysfsError, cpus::CpuListError},
 };
 
@@ -63,6 +63,13 @@ pub enum WantedError {
 }
 
 impl Wanted {
+    /// Leaves the counters free that these events take, which are sampled.
+    pub fn leave_room(&mut self, sampled: &[SampledEvent]) {
+        let hardware = sampled.iter().filter(|event| event.counter.is_hardware());
+        let counters = hardware.map(|event| 1 + usize::from(event.leader.is_some()));
+        self.reserve_counters += counters.sum::<usize>();
+    }
+
     /// The plan for this machine. Where neither events nor metrics are named, it is what the PMU
     /// counts at one time.
     ///

@@ -40,6 +40,7 @@ impl Holder {
         Self {
             part: match part {
                 Part::Rows => "row",
+                Part::Processes => "process",
                 Part::Sockets => "socket",
                 Part::Total => "total",
                 Part::Missing => "missing",

@@ -60,6 +60,7 @@ impl<'a> Row<'a> {
             Of::Snapshot(_) => "snapshot",
             Of::Series(_, part, ..) => match part {
                 Part::Rows => "row",
+                Part::Processes => "process",
                 Part::Sockets => "socket",
                 Part::Total => "total",
                 Part::Missing => "missing",

@@ -3,10 +3,10 @@
 //! Both call it `CLOCK_MONOTONIC`, but in a time namespace user space gets another one (Linux 5.6,
 //! `time_namespaces(7)`): at a constant distance, which is measured.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::{Object, SessionError, object::CLOCK};
-use crate::sys::clock::{nanos, now};
+use crate::sys::clock::{nanos, now, wall};
 
 /// The programs' clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,13 +37,17 @@ impl KernelClock {
 
     /// Unix time at which the programs' clock was 0, by the wall's clock of now.
     pub(crate) fn boot_time(self) -> Duration {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        wall.unwrap_or_default().saturating_sub(self.now())
+        wall().saturating_sub(self.now())
+    }
+
+    /// A time of our clock, by that of the programs.
+    pub(crate) fn of(self, ours: Duration) -> Duration {
+        Duration::from_nanos(nanos(ours).saturating_add_signed(self.ahead))
     }
 
     /// What the programs would stamp with now.
     pub(crate) fn now(self) -> Duration {
-        Duration::from_nanos(nanos(now()).saturating_add_signed(self.ahead))
+        self.of(now())
     }
 }
 

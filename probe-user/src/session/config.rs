@@ -2,8 +2,47 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::{PinPlace, SamplingConfig, SpeConfig, object};
 use crate::{names::resolver::Resolver, plan::Plan, snapshot::Hook};
+
+/// Whether rows are by process too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum ByProcess {
+    /// By cgroup alone.
+    #[default]
+    No,
+    /// All of them.
+    All,
+    /// Those of counts and of sampled events; those of memory accesses are by cgroup, since each
+    /// process has many of them. A cgroup has a row of its own too, so that its totals go on when
+    /// its processes have ended.
+    Counts,
+}
+
+impl ByProcess {
+    /// What the programs are told.
+    pub(super) fn setting(self) -> u8 {
+        match self {
+            Self::No => 0,
+            Self::All => 1,
+            Self::Counts => 2,
+        }
+    }
+
+    /// Whether any rows are.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self != Self::No
+    }
+}
+
+impl From<bool> for ByProcess {
+    fn from(all: bool) -> Self {
+        if all { Self::All } else { Self::No }
+    }
+}
 
 /// What a session counts and how.
 #[derive(Clone, Debug)]
@@ -12,8 +51,8 @@ pub struct Config {
     pub plan: Plan,
     /// The hook that is asked for; see [`Session::hook`](super::Session::hook) for the one in use.
     pub hook: Hook,
-    /// Rows by process too.
-    pub by_process: bool,
+    /// Whether rows are by process too.
+    pub by_process: ByProcess,
     /// A command's process tree will be followed
     /// ([`Session::follow`](super::Session::follow)).
     pub follow_command: bool,
@@ -41,7 +80,7 @@ impl Config {
             object::CGROUP_ATTACH,
             object::CPU_HOTPLUG,
         ];
-        if self.by_process {
+        if self.by_process.any() {
             all.push(object::PROCESS_EXIT);
         }
         if self.follow_command {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, iter::repeat};
 
 use probe_common::SLOTS;
 
-use super::{Session, SessionError, object::READ_COST, spe::Spe};
+use super::{Sampling, Session, SessionError, object::READ_COST, spe::Spe};
 use crate::{plan::Plan, snapshot::ReadCost};
 
 /// The least of so many runs is that of a reading which nothing disturbed.
@@ -42,13 +42,15 @@ impl Session {
     ///
     /// Where the kernel refuses to show the programs' state.
     pub fn work(&self) -> Result<Vec<CpuWork>, SessionError> {
-        let sampled = self.spe.as_ref().map(Spe::nanos).unwrap_or_default();
-        let sampled = sampled.into_iter().chain(repeat(0));
-        let states = self.states()?.into_iter().zip(sampled);
-        let work = states.map(|(state, sampling)| CpuWork {
+        let accesses = self.spe.as_ref().map(Spe::nanos).unwrap_or_default();
+        let events = self.sampling.as_ref().map(Sampling::nanos);
+        let accesses = accesses.into_iter().chain(repeat(0));
+        let events = events.unwrap_or_default().into_iter().chain(repeat(0));
+        let states = self.states()?.into_iter().zip(accesses.zip(events));
+        let work = states.map(|(state, (accesses, events))| CpuWork {
             runs: state.counts.runs,
             charges: state.counts.charges,
-            sampling,
+            sampling: accesses + events,
         });
         Ok(work.collect())
     }

@@ -3,6 +3,7 @@
 
 use probe_common::{
     CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, UsageKey, UsageRow,
+    sample::{SAMPLED_EVENTS, SampleCpu, SampleKey, SampleRow},
     spe::{Class, SpeCpu, SpeKey, SpeRow, SpeSwitch, SpeTask, TIMELINE},
 };
 
@@ -44,6 +45,9 @@ pub(crate) const USAGE: Table = Table::of(size_of::<UsageKey>() + size_of::<Usag
 
 /// Of samples.
 pub(crate) const SPE_ROWS: Table = Table::of(size_of::<SpeKey>() + size_of::<SpeRow>());
+
+/// Of the samples of events.
+const SAMPLE_ROWS: Table = Table::of(size_of::<SampleKey>() + size_of::<SampleRow>());
 
 /// Of threads.
 const SPE_TASKS: Table = Table::of(size_of::<u64>() + size_of::<SpeTask>());
@@ -118,6 +122,15 @@ pub(super) fn of_samples(
     }
 }
 
+/// What the maps of sampled events take now, without their addresses.
+fn of_events(rows: usize, max_rows: u32, cpus: usize) -> MapMemory {
+    MapMemory {
+        rows: rows * SAMPLE_ROWS.row,
+        fixed: SAMPLE_ROWS.fixed(max_rows as usize, cpus)
+            + SAMPLED_EVENTS * size_of::<SampleCpu>() * cpus,
+    }
+}
+
 /// What a session takes in the kernel at most, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
@@ -125,8 +138,19 @@ pub struct Memory {
     pub rows: u32,
     /// The maps of counts with all of these.
     pub counts: usize,
-    /// What sampling adds.
+    /// What sampling of memory accesses adds.
     pub samples: Option<SampleMemory>,
+    /// What sampling of events adds.
+    pub events: Option<EventMemory>,
+}
+
+/// What sampling of events takes at most, in bytes, without tables of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventMemory {
+    /// Rows of samples for which there is room.
+    pub rows: u32,
+    /// The maps with all of these.
+    pub maps: usize,
 }
 
 /// What sampling takes at most, in bytes.
@@ -161,6 +185,13 @@ impl Config {
                     buffers: spe.aux_size * online,
                 }
             }),
+            events: self.sampling.as_ref().map(|sampling| {
+                let rows = sampling.rows(possible);
+                EventMemory {
+                    rows,
+                    maps: of_events(rows as usize, rows, possible).total(),
+                }
+            }),
         }
     }
 
@@ -193,7 +224,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::{
         plan::Plan,
-        snapshot::{Hook, SpeCounts},
+        session::ByProcess,
+        snapshot::{Hook, SampledCounts, SampledKey, SpeCounts},
     };
 
     fn config(groups: usize) -> Config {
@@ -203,7 +235,7 @@ pub(crate) mod tests {
                 ..Plan::default()
             },
             hook: Hook::SchedSwitch,
-            by_process: false,
+            by_process: ByProcess::No,
             follow_command: false,
             max_rows: None,
             spe: None,
@@ -247,6 +279,17 @@ pub(crate) mod tests {
         let places = (rows * 8).div_ceil(7).next_power_of_two();
         let in_tables = (key + row) + (key + row + counts + 8) + 2 * (key + counts) + 4;
         places * in_tables + rows * (key + row) + rows * 3 / 2 * (key + counts)
+    }
+
+    /// What sampled events take with so many rows, in the kernel and in user space while it reads
+    /// them: the rows as the kernel has them, twice; what they stood for; and two snapshots.
+    pub(crate) fn of_sampled_events(cpus: usize, rows: u32) -> usize {
+        let (key, row) = (size_of::<SampleKey>(), size_of::<SampleRow>());
+        let counts = size_of::<SampledKey>() + size_of::<SampledCounts>();
+        let maps = of_events(rows as usize, rows, cpus).total();
+        let rows = rows as usize;
+        let places = (rows * 8).div_ceil(7).next_power_of_two();
+        maps + places * (key + row + 1) + rows * (key + row) + 3 * places * (counts + 1)
     }
 
     fn all(table: Table, rows: u32, cpus: usize) -> usize {

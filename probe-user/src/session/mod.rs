@@ -27,7 +27,7 @@ pub mod spe;
 mod uncore;
 mod walk;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use probe_common::{Clock, CpuState, Walk};
 
@@ -46,7 +46,7 @@ pub(crate) use self::{
 };
 pub use self::{
     command::{Command, RunningCommand},
-    config::Config,
+    config::{ByProcess, Config},
     cost::CpuWork,
     error::SessionError,
     own_cgroup::OwnCgroup,
@@ -82,6 +82,8 @@ pub struct Session {
     pub(crate) hierarchy: Hierarchy,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) processes: Processes,
+    /// Processes that are asked about though they have no row.
+    pub(crate) watched: HashSet<u32>,
     pub(crate) freed: Freed<probe_common::UsageRow>,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
@@ -163,7 +165,7 @@ impl Session {
             .plan
             .reads_devices()
             .then(|| DeviceReader::new(&config.plan.devices, machine, hierarchy));
-        let memory = config.memory.then(|| match config.by_process {
+        let memory = config.memory.then(|| match config.by_process.any() {
             true => MemoryReader::of_processes(machine),
             false => MemoryReader::of_cgroups(machine),
         });
@@ -180,6 +182,7 @@ impl Session {
             hierarchy: hierarchy.clone(),
             lifecycle,
             processes: Processes::default(),
+            watched: HashSet::new(),
             freed: Freed::default(),
             hotplug,
             max_rows,
@@ -231,10 +234,21 @@ impl Session {
         &self.config.plan
     }
 
+    /// Ends the sampling of memory accesses: other programs can have the PMU.
+    pub fn stop_spe(&mut self) {
+        self.spe = None;
+    }
+
     /// Ends sampling: its events and buffers are freed, and other programs can have the PMU.
     pub fn stop_sampling(&mut self) {
         self.spe = None;
         self.sampling = None;
+    }
+
+    /// A time of this process' monotonic clock by that of snapshots: another one in a time
+    /// namespace.
+    pub(crate) fn kernel_time(&self, ours: Duration) -> Duration {
+        self.clock.of(ours)
     }
 
     /// The hook in use: `cgroup-switches` only where it was asked for, admitted, and has missed

@@ -2,7 +2,7 @@
 
 use probe_common::{CgroupId, UsageKey, UsageRow};
 
-use super::{Session, SessionError};
+use super::{ByProcess, Session, SessionError};
 use crate::{snapshot::Names, sys::clock::nanos};
 
 impl Session {
@@ -31,7 +31,7 @@ impl Session {
         let exist = self.lifecycle.names();
         let exist = |id: &CgroupId| exist.cgroups.contains_key(id);
         // Rows by process end with their process.
-        if !self.config.by_process {
+        if self.config.by_process != ByProcess::All {
             self.make_rows(owners.into_iter().filter(exist))?;
         }
         self.lifecycle.recall(names);
@@ -39,7 +39,10 @@ impl Session {
     }
 
     /// A row for each owner that has none there, on one CPU.
-    fn make_rows(&self, owners: impl Iterator<Item = CgroupId>) -> Result<(), SessionError> {
+    pub(super) fn make_rows(
+        &self,
+        owners: impl Iterator<Item = CgroupId>,
+    ) -> Result<(), SessionError> {
         let counts =
             |cpu: &u32| self.config.counts_on_cpus() && self.config.plan.counts_on(0, *cpu);
         let mut cpus = self.counters.iter().map(|counters| counters.cpu);

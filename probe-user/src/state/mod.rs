@@ -115,7 +115,11 @@ impl<'a> State<'a> {
             counts: Counts::of(plan),
             rows: Cow::Borrowed(&snapshot.rows),
             names: Cow::Borrowed(&snapshot.names),
-            totals: window.totals(),
+            totals: Totals {
+                // Which events these are of is not saved: they begin with each session.
+                sampled: None,
+                ..window.totals()
+            },
             entities: Cow::Borrowed(&joined.rows),
             sampled: joined.samples.as_ref().map(Cow::Borrowed),
         }

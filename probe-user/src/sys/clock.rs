@@ -1,6 +1,6 @@
 //! Clocks: the kernel's, and the timer that SPE stamps its records with.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -9,6 +9,12 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::try_from(time).expect("the monotonic clock starts at 0")
+}
+
+/// Unix time, by the wall's clock.
+pub(crate) fn wall() -> Duration {
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    wall.unwrap_or_default()
 }
 
 /// CPU time of this thread.

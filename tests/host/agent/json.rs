@@ -1,6 +1,14 @@
 //! Lines of JSON.
 
-use std::fs;
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::Signal,
+};
 
 use crate::{
     agent::{Agent, Given, own},
@@ -60,4 +68,52 @@ fn lines_that_cannot_be_written_are_counted() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(line["time"].is_string());
     }
+}
+
+/// A named pipe that nobody reads, or that somebody stops reading, holds nothing up: windows are
+/// counted and served, lines are lost and counted, and the end comes soon. Who reads has whole
+/// lines.
+#[test]
+fn a_pipe_without_a_reader_holds_nothing_up() {
+    let Some(_machine) = machine() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let given = Given {
+        config: "interval = \"20ms\"\n",
+        json: path.to_str().unwrap(),
+        ..Given::default()
+    };
+    let agent = Agent::with(&given, |_| {});
+    let lost = agent.wait_until(|series| own(series, "lost_json_lines_total") >= 3.0);
+    assert_eq!(own(&lost, "json_lines_total"), 0.0);
+    assert_eq!(agent.log().matches("nobody reads it").count(), 1);
+
+    // A reader that comes has lines from their beginning on.
+    let mut reader = BufReader::new(File::open(&path).unwrap());
+    let read = |reader: &mut BufReader<File>| {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        serde_json::from_str::<serde_json::Value>(&line).unwrap()
+    };
+    for _ in 0..3 {
+        assert!(read(&mut reader)["time"].is_string());
+    }
+    // It stops: the pipe is full soon, and windows go on.
+    let lost = own(&agent.series(), "lost_json_lines_total");
+    agent.wait_until(|series| own(series, "lost_json_lines_total") >= lost + 3.0);
+    for _ in 0..20 {
+        assert!(read(&mut reader)["time"].is_string());
+    }
+    // It goes, and another one comes.
+    drop(reader);
+    let lost = own(&agent.series(), "lost_json_lines_total");
+    agent.wait_until(|series| own(series, "lost_json_lines_total") >= lost + 3.0);
+    let mut reader = BufReader::new(File::open(&path).unwrap());
+    assert!(read(&mut reader)["time"].is_string());
+    // Nobody reads when it is told to end.
+    let lost = own(&agent.series(), "lost_json_lines_total");
+    agent.wait_until(|series| own(series, "lost_json_lines_total") >= lost + 3.0);
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().success());
 }

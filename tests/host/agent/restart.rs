@@ -228,3 +228,49 @@ fn without_a_bpffs_or_a_state_it_counts_all_the_same() {
     assert!(own(&series, "failed_saves_total") > 0.0);
     assert!(find(&series, &["pmuscope_self_handovers_total"]).is_none());
 }
+
+/// A disk that runs full, and then is not: counting goes on, it is said once each, and what was
+/// saved before the kill goes on.
+#[test]
+fn a_full_disk_costs_what_came_after_the_last_save() {
+    let Some(_machine) = machine() else { return };
+    let _private = Bpffs::mount();
+    let disk = tempfile::tempdir().unwrap();
+    let none = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", disk.path(), "tmpfs", none, Some(c"size=1m")).unwrap();
+    let state = disk.path().join("state");
+    let config = format!("interval = \"100ms\"\n[state]\npath = {state:?}\n");
+    let given = Given {
+        config: &config,
+        ..Given::default()
+    };
+    let id = container_id(30);
+    let pods = TestCgroup::new("full");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let agent = Agent::with(&given, |_| {});
+    container.load("burn 0 50").finish();
+    agent.next_window();
+    let saved = counted(&agent);
+    assert_eq!(own(&agent.series(), "failed_saves_total"), 0.0);
+    // All that is left, and nothing more is.
+    let rest = disk.path().join("rest");
+    let error = fs::write(&rest, vec![0; 2 << 20]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    agent.wait_until(|series| own(series, "failed_saves_total") >= 3.0);
+    assert_eq!(agent.log().matches("cannot save totals").count(), 1);
+    let on_a_full_disk = counted(&agent);
+    assert_no_step_back(&saved, &on_a_full_disk);
+    agent.signal(Signal::KILL);
+    agent.ended();
+    let agent = Agent::with(&given, |_| {});
+    agent.next_window();
+    assert_no_step_back(&saved, &counted(&agent));
+    fs::remove_file(&rest).unwrap();
+    agent.next_window();
+    agent.next_window();
+    let log = agent.log();
+    assert!(log.contains("totals are saved again"), "{log}");
+    drop(agent);
+    let detach = rustix::mount::UnmountFlags::DETACH;
+    rustix::mount::unmount(disk.path(), detach).unwrap();
+}

@@ -89,7 +89,11 @@ fn metrics_are_for_who_has_certificate_and_password() {
     let answer = get(&agent, "/metrics", &password("one"), true).unwrap();
     assert_eq!(answer.status, 200);
     assert!(own(&parse(&answer.text()), "windows_total") >= 1.0);
-    for path in ["/metrics", "/", "/readyz"] {
+    for path in ["/healthz", "/readyz"] {
+        let answer = get(&agent, path, "", true).unwrap();
+        assert_eq!((answer.status, answer.text().as_str()), (200, "ok\n"));
+    }
+    for path in ["/metrics", "/"] {
         assert_eq!(get(&agent, path, "", true).unwrap().status, 401);
         assert_eq!(
             get(&agent, path, &password("two"), true).unwrap().status,

@@ -86,6 +86,7 @@ const BASE: Tests = Tests {
 const SPE: Tests = Tests {
     binary: "vm",
     modules: &[
+        "agent::",
         "mem_record::",
         "regions::",
         "spe::",

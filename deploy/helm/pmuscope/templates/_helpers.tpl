@@ -46,9 +46,11 @@ https
 http
 {{- end -}}
 {{- end -}}
-{{- /* Whether probes can only ask for the port: kubelet has no password and no certificate. */ -}}
+{{- /* Whether probes can only ask for the port: kubelet has no certificate to show, and what a secret of
+the user's holds is not known here. */ -}}
 {{- define "pmuscope.locked" -}}
-{{- if or .Values.web.existingSecret .Values.web.config }}true{{ end -}}
+{{- $tls := default dict .Values.web.config.tls_server_config -}}
+{{- if or .Values.web.existingSecret (hasPrefix "Require" (default "" $tls.client_auth_type)) }}true{{ end -}}
 {{- end -}}
 {{- define "pmuscope.webSecret" -}}
 {{- default (printf "%s-web" (include "pmuscope.name" .)) .Values.web.existingSecret -}}
@@ -58,9 +60,14 @@ http
 here; docs/kubernetes.md has what it rests on. */ -}}
 {{- define "pmuscope.memoryMi" -}}
 {{- $m := .Values.memory -}}
-{{- $rows := mul (int64 $m.cpus) (int64 $m.containers) -}}
+{{- $count := default dict .Values.config.count -}}
+{{- $processes := ternary (int64 $m.processes) 0 (gt (int64 (default 0 $count.top_processes)) 0) -}}
+{{- $rows := mul (int64 $m.cpus) (add (int64 $m.containers) $processes) -}}
 {{- $kib := add (mul 32 1024) (div (mul $rows 832) 1024) (mul (int64 $m.containers) 8) -}}
-{{- $kib = add $kib (mul (int64 $m.cpus) 128) -}}
+{{- $kib = add $kib (mul (int64 $m.cpus) 128) (mul $processes 3) -}}
+{{- if $count.sample -}}
+{{- $kib = add $kib (mul 48 1024) (mul (int64 $m.cpus) 64) -}}
+{{- end -}}
 {{- if .Values.spe.enabled -}}
 {{- $kib = add $kib (mul 104 1024) (mul (int64 $m.cpus) (add 128 (int64 $m.speBufferKiB))) -}}
 {{- end -}}

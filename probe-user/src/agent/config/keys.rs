@@ -70,6 +70,21 @@ const KEYS: &[Key] = &[
             Ok(())
         }
     }),
+    key("count.top_processes", |config, given| match given.to()? {
+        processes @ 0..=MOST_PROCESSES => {
+            config.count.top_processes = processes;
+            Ok(())
+        }
+        _ => Err(format!("is 0 to {MOST_PROCESSES}")),
+    }),
+    key("count.sample", |config, given| {
+        config.count.sample = lists(&given)?;
+        Ok(())
+    }),
+    key("count.sample_budget", |config, given| {
+        config.count.sample_budget = percent(&given)?;
+        Ok(())
+    }),
     key("spe.enabled", |config, given| {
         config.spe.enabled = match (given.to::<bool>(), given.to::<String>().as_deref()) {
             (Ok(true), _) => Enabled::On,
@@ -178,9 +193,13 @@ const KEYS: &[Key] = &[
     }),
 ];
 
+/// The most processes that are shown.
+const MOST_PROCESSES: usize = 1000;
+
 /// Labels that series have anyway.
 const OWN_LABELS: &[&str] = &[
     "container",
+    "container_id",
     "device",
     "event",
     "group",
@@ -198,6 +217,7 @@ const OWN_LABELS: &[&str] = &[
     "reason",
     "socket",
     "source",
+    "unit",
     "version",
 ];
 

@@ -20,7 +20,10 @@ use crate::{
     catalogue::Chip,
     join::By,
     names::resolver::{DEFAULT_LABELS, RuntimeEndpoint},
-    session::spe::{DEFAULT_BUDGET, DEFAULT_PERIOD},
+    session::{
+        sampling::DEFAULT_SAMPLE_BUDGET,
+        spe::{DEFAULT_BUDGET, DEFAULT_PERIOD},
+    },
     snapshot::Hook,
 };
 
@@ -62,7 +65,7 @@ pub struct Config {
 }
 
 /// What is counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Count {
     /// Lists of events in perf's syntax. Without these and metrics: the profile of the machine.
     pub events: Vec<String>,
@@ -78,6 +81,12 @@ pub struct Count {
     pub hook: Hook,
     /// Rows that the map of counts takes; None: by the number of CPUs.
     pub max_rows: Option<u32>,
+    /// Processes that are shown beside the rows, those with most of the first event; 0: none.
+    pub top_processes: usize,
+    /// Lists of events that are sampled.
+    pub sample: Vec<String>,
+    /// Share of a CPU's time that their samples may take.
+    pub sample_budget: f64,
 }
 
 /// Sampling of memory accesses.
@@ -204,6 +213,9 @@ impl Default for Config {
                 reserve_counters: 1,
                 hook: Hook::SchedSwitch,
                 max_rows: None,
+                top_processes: 0,
+                sample: Vec::new(),
+                sample_budget: DEFAULT_SAMPLE_BUDGET,
             },
             spe: Spe {
                 enabled: Enabled::Auto,
@@ -270,12 +282,17 @@ impl Sources {
                 mistakes.push(mistake);
             }
         }
-        if let Err((key, what)) = otlp::check_tls(&config.otlp) {
-            mistakes.push(Mistake {
-                place: places.remove(key).unwrap_or_default(),
-                key: Some(key.to_owned()),
-                what,
-            });
+        for together in [
+            otlp::check_tls(&config.otlp),
+            check_processes(&config.count),
+        ] {
+            if let Err((key, what)) = together {
+                mistakes.push(Mistake {
+                    place: places.remove(key).unwrap_or_default(),
+                    key: Some(key.to_owned()),
+                    what,
+                });
+            }
         }
         match mistakes.is_empty() {
             true => Ok(config),
@@ -299,6 +316,16 @@ impl Sources {
             }),
         }
     }
+}
+
+/// Whether the hook sees processes, where some are shown.
+fn check_processes(count: &Count) -> Result<(), (&'static str, String)> {
+    if count.top_processes == 0 || count.hook == Hook::SchedSwitch {
+        return Ok(());
+    }
+    let what = "needs count.hook = \"sched-switch\": switches between processes of one cgroup are \
+                not cgroup switches";
+    Err(("count.top_processes", what.to_owned()))
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ chip = "grace-hopper"
 reserve_counters = 2
 hook = "cgroup-switches"
 max_rows = 4096
+sample = "cpu-clock/freq=99/"
+sample_budget = "0.1%"
 
 [spe]
 enabled = false
@@ -87,6 +89,9 @@ fn every_key_sets_what_it_says() {
             reserve_counters: 2,
             hook: Hook::CgroupSwitches,
             max_rows: Some(4096),
+            top_processes: 0,
+            sample: vec!["cpu-clock/freq=99/".to_owned()],
+            sample_budget: 0.001,
         },
         spe: Spe {
             enabled: Enabled::Off,
@@ -128,6 +133,19 @@ fn every_key_sets_what_it_says() {
     };
     assert_eq!(config, expected);
     assert_eq!(read("", &[]).unwrap(), Config::default());
+}
+
+#[test]
+fn processes_are_shown_where_the_hook_sees_them() {
+    let config = read("[count]\ntop_processes = 20\n", &[]).unwrap();
+    assert_eq!(config.count.top_processes, 20);
+    let both = "[count]\nhook = \"cgroup-switches\"\n\ntop_processes = 20\n";
+    let error = read(both, &[]).unwrap_err();
+    let expected = "F:4: count.top_processes: needs count.hook = \"sched-switch\": ";
+    assert!(error.contains(expected), "{error}");
+    let error = read("[count]\ntop_processes = 1001\n", &[]).unwrap_err();
+    let expected = "F:2: count.top_processes: is 0 to 1000";
+    assert!(error.contains(expected), "{error}");
 }
 
 #[test]

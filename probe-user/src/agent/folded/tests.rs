@@ -40,7 +40,7 @@ fn container(at: usize) -> Entity {
 
 #[test]
 fn nothing_is_folded_where_there_is_room() {
-    assert!(choose(&report(&[5, 5, 5]), 18).is_empty());
+    assert!(choose(&report(&[5, 5, 5]), 18) == Folded::default());
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn the_smallest_are_folded_until_the_rest_fits() {
     let folded = |rows: &[usize], most| {
         let report = report(rows);
         let folded = choose(&report, most);
-        let kept = (0..rows.len()).filter(|at| !folded.contains(&container(*at)));
+        let kept = (0..rows.len()).filter(|at| !folded.rows.contains(&container(*at)));
         kept.collect::<Vec<_>>()
     };
     // Three of the machine, five of `other`: there is room for one container beside these.
@@ -56,4 +56,27 @@ fn the_smallest_are_folded_until_the_rest_fits() {
     assert_eq!(folded(&[5, 5, 5, 5, 5], 23), [0, 1, 2]);
     // Those of the machine stay, whatever the number.
     assert_eq!(folded(&[5, 5, 5], 1), Vec::<usize>::new());
+}
+
+#[test]
+fn processes_are_left_out_before_a_container_is_folded() {
+    let mut report = report(&[5, 5]);
+    let process = |tgid| Entity::ProcessOf {
+        tgid,
+        name: None,
+        row: Box::new(container(0)),
+    };
+    for tgid in [1, 2] {
+        let subject = report.subject(Subject::Entity(process(tgid)));
+        let value = Value::Gauge(Estimate::exact(1.0));
+        report.push([subject, 0, 0], Ok(value), None);
+    }
+    let all = choose(&report, 15);
+    assert_eq!(all, Folded::default());
+    let one = choose(&report, 14);
+    assert_eq!(one.left_out, [process(2)].into());
+    assert!(one.rows.is_empty());
+    let both = choose(&report, 12);
+    assert_eq!(both.left_out, [process(1), process(2)].into());
+    assert_eq!(both.rows, [container(0), container(1)].into());
 }

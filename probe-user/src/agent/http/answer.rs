@@ -38,6 +38,9 @@ const HOME: &str = "<!DOCTYPE html>
 </body></html>
 ";
 
+/// What a kubelet asks, which has no password: the status alone is for everybody.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+
 /// Answers the requests of a connection.
 pub(super) struct Answers {
     pub(super) published: Arc<Published>,
@@ -70,17 +73,26 @@ impl Answers {
             set(&mut answer, ALLOW, "GET, HEAD");
             return answer;
         }
-        if !self.web.admits(request.headers()).await {
+        let path = request.uri().path();
+        let is_admitted = self.web.admits(request.headers()).await;
+        if !is_admitted && !PROBES.contains(&path) {
             let mut answer = text(StatusCode::UNAUTHORIZED, "Unauthorized\n");
             set(&mut answer, WWW_AUTHENTICATE, "Basic");
             return answer;
         }
-        match request.uri().path() {
+        match path {
             "/metrics" => self.metrics(request.headers()).await,
             "/healthz" => text(StatusCode::OK, "ok\n"),
             "/readyz" => match self.published.not_ready() {
                 None => text(StatusCode::OK, "ok\n"),
-                Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+                Some(why) => {
+                    let why = if is_admitted {
+                        why.as_str()
+                    } else {
+                        "not ready"
+                    };
+                    text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+                }
             },
             "/" => {
                 let mut answer = text(StatusCode::OK, HOME);

@@ -17,6 +17,11 @@ fn container(id: u8) -> Entity {
 /// A report in which these containers counted so much since the session, or their row, began: with
 /// the time at which that was.
 fn report(rows: &[(u8, u64, u64)]) -> Report {
+    report_of(rows, container)
+}
+
+/// The same of others.
+fn report_of(rows: &[(u8, u64, u64)], entity: impl Fn(u8) -> Entity) -> Report {
     let mut report = Report::of_agent();
     let metric = report.add_metric(Metric {
         name: "cycles".to_owned(),
@@ -26,7 +31,7 @@ fn report(rows: &[(u8, u64, u64)]) -> Report {
         counting: Counting::Event(1.0),
     });
     for (id, began, raw) in rows {
-        let subject = report.subject(Subject::Entity(container(*id)));
+        let subject = report.subject(Subject::Entity(entity(*id)));
         let total = Counter {
             start: Duration::from_secs(*began),
             raw: *raw,
@@ -56,8 +61,11 @@ fn raw(report: &Report, entity: &Entity) -> Option<u64> {
     total(report, entity).map(|total| total.raw)
 }
 
-fn folded(ids: &[u8]) -> HashSet<Entity> {
-    ids.iter().copied().map(container).collect()
+fn folded(ids: &[u8]) -> Folded {
+    Folded {
+        rows: ids.iter().copied().map(container).collect(),
+        ..Folded::default()
+    }
 }
 
 #[test]
@@ -73,6 +81,8 @@ fn totals_go_on_in_the_next_session() {
         ledger.settle(&mut next, &folded(&[]));
         let total = total(&next, &container(1)).unwrap();
         assert_eq!(total.raw, expected);
+        // A collector takes another start for a reset.
+        assert_eq!(total.start, Duration::ZERO);
         assert!((total.estimate.value - 2.0 * expected as f64).abs() < 1e-9);
         let time = total.time.unwrap();
         assert_eq!((time.enabled, time.running), (2 * expected, expected));
@@ -95,11 +105,36 @@ fn what_is_gone_is_forgotten_and_what_is_idle_is_not() {
     ledger.settle(&mut report(&[(1, 0, 100), (2, 0, 7)]), &folded(&[]));
     ledger.begin(Vec::new(), false);
     assert!(!ledger.settle(&mut report(&[]), &folded(&[])));
-    ledger.forget(&folded(&[1]));
+    ledger.forget(&folded(&[1]).rows, |_| false);
     let mut next = report(&[(1, 5, 1), (2, 5, 1)]);
     assert!(ledger.settle(&mut next, &folded(&[])));
     assert_eq!(raw(&next, &container(1)), Some(101));
     assert_eq!(raw(&next, &container(2)), Some(1));
+}
+
+fn process(id: u8) -> Entity {
+    Entity::ProcessOf {
+        tgid: id.into(),
+        name: None,
+        row: Box::new(container(0)),
+    }
+}
+
+#[test]
+fn what_is_left_out_goes_on() {
+    let mut ledger = Ledger::default();
+    let left_out = Folded {
+        left_out: [process(1)].into(),
+        ..Folded::default()
+    };
+    let mut first = report_of(&[(1, 0, 100), (2, 0, 7)], process);
+    ledger.settle(&mut first, &left_out);
+    let shown = |report: &Report| [1, 2].map(|id| raw(report, &process(id)));
+    assert_eq!(shown(&first), [None, Some(7)]);
+    ledger.begin(Vec::new(), false);
+    let mut next = report_of(&[(1, 9, 1), (2, 9, 1)], process);
+    ledger.settle(&mut next, &Folded::default());
+    assert_eq!(shown(&next), [Some(101), Some(8)]);
 }
 
 #[test]
@@ -171,7 +206,7 @@ fn groups(groups: &[&[&str]]) -> Vec<Vec<String>> {
 #[test]
 fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
     let mut ledger = Ledger::default();
-    let nobody = HashSet::new();
+    let nobody = Folded::default();
     ledger.begin(groups(&[&["clock", "faults"]]), false);
     let mut first = in_groups(&[("clock", 0, 100, 1_000), ("faults", 0, 7, 1_000)]);
     ledger.settle(&mut first, &nobody);
@@ -225,7 +260,7 @@ fn groups_that_are_alike_have_numbers_of_their_own() {
 #[test]
 fn what_was_given_up_for_a_session_is_counted_whole_when_it_is_back() {
     let mut ledger = Ledger::default();
-    let nobody = HashSet::new();
+    let nobody = Folded::default();
     let with = [("clock", 0, 10, 10), ("cycles", 1, 100, 10)];
     ledger.begin(groups(&[&["clock"], &["cycles"]]), false);
     ledger.settle(&mut in_groups(&with), &nobody);
@@ -347,6 +382,46 @@ proptest! {
                 }
             }
             prop_assert_eq!(last.values().sum::<u64>(), all);
+        }
+    }
+
+    /// Processes come and go among those with most, and sessions end: as long as they live, no
+    /// counter of theirs steps back, and with a session that goes on it has all of it.
+    #[test]
+    fn no_process_steps_back(
+        windows in prop::collection::vec(
+            (prop::collection::vec((0_u64..1000, any::<bool>()), 3), 0..6),
+            1..40,
+        ),
+    ) {
+        let mut ledger = Ledger::default();
+        let mut last = [None::<u64>; 3];
+        let mut counted = [0_u64; 3];
+        let mut began = 0;
+        for (at, (gains, event)) in windows.into_iter().enumerate() {
+            if event <= 1 {
+                // A restart that goes on with the maps of before or not.
+                ledger = restarted(&ledger);
+                ledger.begin(Vec::new(), event == 0);
+                counted = [0; 3];
+                began = at as u64 + 1;
+            }
+            let mut rows = Vec::new();
+            for (id, (gain, is_top)) in (0..).zip(gains) {
+                counted[usize::from(id)] += gain;
+                if is_top {
+                    rows.push((id, began, counted[usize::from(id)]));
+                }
+            }
+            let mut report = report_of(&rows, process);
+            if !ledger.settle(&mut report, &Folded::default()) {
+                ledger.forget(&HashSet::new(), |_| true);
+            }
+            for (id, _, in_session) in rows {
+                let now = raw(&report, &process(id)).unwrap();
+                let before = last[usize::from(id)].replace(now).unwrap_or(0);
+                prop_assert!(now >= before && now >= in_session, "{id}: {now} after {before}");
+            }
         }
     }
 }

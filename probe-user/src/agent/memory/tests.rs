@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::session::memory::tests::{of_agent, user_bytes};
+use crate::session::memory::tests::{of_agent, of_sampled_events, user_bytes};
 
 const CHART: &str = include_str!("../../../../deploy/helm/pmuscope/templates/_helpers.tpl");
 /// Those of every profile: counters of software, and of hardware.
@@ -21,6 +21,8 @@ proptest! {
         prop_assert!(taken.counts_without_rows <= CPU * cpus + MIB, "{taken:?}");
         let samples = taken.samples + user_bytes(sampled_rows(cpus));
         prop_assert!(samples <= SAMPLES + SAMPLED_CPU * cpus, "{taken:?}");
+        let events = of_sampled_events(cpus, event_rows(cpus));
+        prop_assert!(events <= EVENTS + EVENTS_CPU * cpus, "{events}");
     }
 }
 
@@ -31,6 +33,8 @@ fn the_terms_are_no_larger_than_needed() {
     assert!(taken.row_of_counts * 10 >= ROW * 9, "{taken:?}");
     let samples = taken.samples + user_bytes(sampled_rows(144));
     assert!(samples * 5 >= SAMPLES * 4, "{samples}");
+    let events = of_sampled_events(256, event_rows(256));
+    assert!(events * 5 >= (EVENTS + EVENTS_CPU * 256) * 4, "{events}");
 }
 
 /// The chart computes in KiB what is bytes here.
@@ -39,6 +43,12 @@ fn the_chart_has_the_same_terms() {
     for term in [
         format!("mul {} 1024", PROCESS / MIB),
         format!("mul $rows {}", GROUPS * ROW),
+        format!("mul $processes {}", PROCESS_ROW / KIB),
+        format!(
+            "mul {} 1024) (mul (int64 $m.cpus) {})",
+            EVENTS / MIB,
+            EVENTS_CPU / KIB
+        ),
         format!("mul (int64 $m.containers) {}", CONTAINER / KIB),
         format!("mul (int64 $m.cpus) {}", CPU / KIB),
         format!(
@@ -66,7 +76,9 @@ fn the_page_has_the_limits() {
             let node = Node {
                 cpus,
                 containers,
+                processes: 0,
                 groups: GROUPS,
+                events: false,
                 buffer,
             };
             node.limit()

@@ -52,7 +52,9 @@ impl Running {
     /// Goes to another level where the last windows ask for it.
     pub(super) fn keep_budget(&mut self) {
         let interval = self.interval();
-        let spe_budget = self.config.spe.budget;
+        let (spe, count) = (&self.config.spe, &self.config.count);
+        let events = f64::from(u8::from(!count.sample.is_empty())) * count.sample_budget;
+        let samples_budget = spe.budget + events;
         let (Some(pipeline), Some(governor), Some(mark)) =
             (&self.pipeline, &mut self.governor, &mut self.mark)
         else {
@@ -65,7 +67,7 @@ impl Running {
         // The first window of a session may be a short one: a pull is dear for it. Samples above
         // their own budget become fewer by themselves.
         let is_short = spent.seconds < interval.as_secs_f64() / 2.0;
-        if is_short || spent.samples > spe_budget * spent.seconds * 1e9 {
+        if is_short || spent.samples > samples_budget * spent.seconds * 1e9 {
             return;
         }
         let verdict = governor.window(spent);

@@ -45,7 +45,7 @@ impl Running {
             return Err(FIXED.to_owned());
         }
         let json = match config.json != self.config.json {
-            true => Some(open_json(&config).map_err(|error| error.to_string())?),
+            true => Some(open_json(&config, &self.published).map_err(|error| error.to_string())?),
             false => None,
         };
         let interval = self.interval();

@@ -40,6 +40,10 @@ pub(crate) struct Args {
     /// events are counted, windows get longer, and sampling stops, in this order
     #[arg(long, value_name = "SHARE")]
     max_overhead: Option<String>,
+    /// Show so many processes beside the containers: those with most of the first event in each
+    /// window
+    #[arg(long, value_name = "N")]
+    top_processes: Option<String>,
     /// Give up all capabilities once counting began; after a CPU came online, a reload, or a time
     /// in which it was off, the agent has to be started again then
     #[arg(long)]
@@ -62,6 +66,11 @@ impl Args {
             ("--run-directory", "run.directory", &self.run_directory),
             ("--max-overhead", "max_overhead", &self.max_overhead),
             ("--max-series", "series.max", &self.max_series),
+            (
+                "--top-processes",
+                "count.top_processes",
+                &self.top_processes,
+            ),
         ];
         let flags = flags.into_iter();
         Sources {

@@ -62,14 +62,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         events: vec!["task-clock".to_owned()],
         ..Wanted::default()
     };
-    sampling::reserve(&mut wanted, &sampling.events);
+    wanted.leave_room(&sampling.events);
     let catalogue = Catalogue::builtin()?;
     let plan = wanted.plan(&machine, &catalogue, Hardware::told(&machine, None))?;
     let start = |follow_command, resolver| {
         let config = Config {
             plan,
             hook: Hook::SchedSwitch,
-            by_process: args.run.counted.by() == By::Process,
+            by_process: (args.run.counted.by() == By::Process).into(),
             follow_command,
             max_rows: None,
             spe: None,

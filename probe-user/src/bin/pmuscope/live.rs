@@ -278,6 +278,7 @@ impl<'a> Live<'a> {
             }),
             merged_idle: false,
             accesses,
+            processes: 0,
             hot,
         };
         let pipeline = Pipeline::start(session, view, turn)?;

@@ -4,7 +4,6 @@ use anyhow::Result;
 use probe_user::{
     event::sampling::{SampledEvent, max_sample_rate, sampled},
     machine::Pmus,
-    plan::Wanted,
     session::{SamplingConfig, sampling::DEFAULT_SAMPLE_BUDGET},
 };
 
@@ -37,13 +36,6 @@ fn skid(event: &SampledEvent) -> String {
          cause (skid); `:p` samples precisely where the core can",
         event.name
     )
-}
-
-/// Leaves the counters free that the sampled events take.
-pub(crate) fn reserve(wanted: &mut Wanted, events: &[SampledEvent]) {
-    let hardware = events.iter().filter(|event| event.counter.is_hardware());
-    let counters = hardware.map(|event| 1 + usize::from(event.leader.is_some()));
-    wanted.reserve_counters += counters.sum::<usize>();
 }
 
 /// `0.5%` as 0.005.

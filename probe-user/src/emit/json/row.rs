@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::{Object, value::Shown};
 use crate::{
     derive::{Group, Kind, Report, Series, Subject, samples_of, served_name},
-    emit::label::{Called, label, pid, pod, unit_of},
+    emit::label::{Called, container_id, label, pid, pod, unit_of},
 };
 
 /// An entity, a socket or the whole machine, with all of its values.
@@ -140,6 +140,9 @@ pub(super) fn who<M: SerializeMap>(
     map.serialize_entry("name", &name)?;
     if let Some(pod) = pod(subject) {
         map.serialize_entry("pod_uid", pod)?;
+    }
+    if let Some(id) = container_id(subject) {
+        map.serialize_entry("container_id", id)?;
     }
     if let Some(pid) = pid(subject) {
         map.serialize_entry("pid", &pid)?;

@@ -7,6 +7,8 @@ use crate::derive::{Kind, Metric, Report};
 pub(super) enum Level {
     /// Rows, sockets' metrics and shares.
     Rows,
+    /// Processes beside rows.
+    Processes,
     /// Events that sockets count.
     Sockets,
     /// The whole machine.
@@ -197,6 +199,7 @@ impl<'a> Families<'a> {
 fn family(metric: &Metric, level: Level, by_source: bool, aspect: Aspect) -> Family {
     let level = match level {
         Level::Rows => "",
+        Level::Processes => "process_",
         Level::Sockets => "socket_",
         Level::Machine => "machine_",
         Level::Own => "self_",

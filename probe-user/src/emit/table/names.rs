@@ -130,7 +130,9 @@ fn kind(subject: &Subject) -> Option<&'static str> {
     };
     match entity {
         Entity::Container { .. } => Some(CONTAINER),
-        Entity::Process { .. } | Entity::EndedProcesses => Some("process, pid"),
+        Entity::Process { .. } | Entity::ProcessOf { .. } | Entity::EndedProcesses => {
+            Some("process, pid")
+        }
         Entity::Cgroup(_) | Entity::Unnamed(_) => Some("cgroup"),
         Entity::Pod(_) => Some(""),
         Entity::Command(_)

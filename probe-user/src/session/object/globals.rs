@@ -33,7 +33,7 @@ globals! {
     GROUP_ENDS: u64;
     /// Bit n: slot n counts the nanoseconds of a clock.
     CLOCKS: u64;
-    /// 1: rows are keyed by process as well.
+    /// 1: rows are keyed by process as well; 2: those of memory accesses are not.
     BY_PROCESS: u8;
     /// 1: a command's processes are followed.
     FOLLOW_COMMAND: u8;

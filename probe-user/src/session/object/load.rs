@@ -44,7 +44,7 @@ impl Object {
         let rotated = plan.fixed_slots() as u64;
         let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
         let (group_ends, clocks) = (plan.group_ends(), plan.clocks());
-        let by_process = u8::from(config.by_process);
+        let by_process = config.by_process.setting();
         let follow = u8::from(config.follow_command);
         let spe = config.spe.as_ref().map(SpeSettings::of);
         let sampling = config.sampling.as_ref();
@@ -73,7 +73,7 @@ impl Object {
             loader.override_global(name, offset, true);
         }
         // A process that is asked about has a row.
-        let processes = if config.by_process { max_rows } else { 1 };
+        let processes = if config.by_process.any() { max_rows } else { 1 };
         let followed = if config.follow_command {
             FOLLOWED_PROCESSES
         } else {

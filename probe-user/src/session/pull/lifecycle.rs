@@ -201,6 +201,14 @@ impl Lifecycle {
         self.ended.processes.extend(processes);
     }
 
+    /// Whether a cgroup has a name, and its end was not told.
+    pub(super) fn lives(&self, cgroup: CgroupId) -> bool {
+        let before = self.before.iter().chain(&self.old).map(AsRef::as_ref);
+        let mut ended = before.chain([&self.ended]);
+        self.names.cgroups.contains_key(&cgroup)
+            && !ended.any(|ended| ended.cgroups.contains(&cgroup))
+    }
+
     /// Whether the end of a process was told whose rows may still be there.
     pub(super) fn has_ended(&self, tgid: u32) -> bool {
         let before = self.before.iter().map(AsRef::as_ref);

@@ -17,7 +17,7 @@ pub(crate) use self::{
     freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes,
     sampled::SampleTotals, spe::SpeTotals,
 };
-use super::{CgroupSwitches, Session, SessionError};
+use super::{ByProcess, CgroupSwitches, Session, SessionError};
 use crate::{
     snapshot::{OVERFLOW, Refused, Snapshot, SpeReading, UsageRows},
     sys::clock::nanos,
@@ -62,15 +62,17 @@ impl Session {
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
         self.free(rows.iter_mut(), &ended)?;
+        self.keep_rows_of_cgroups(&rows);
         let freed = self.freed.take(nanos(at));
         self.heal(&after, &rows, spe.as_ref())?;
         // After all counts are read: names of addresses take their time.
         let events = self.pull_sampled(&ended)?;
-        if self.config.by_process {
+        if self.config.by_process.any() {
             let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
             let tgids = rows.keys().map(|key| key.tgid);
             let tgids = tgids.chain(sampled.map(|key| key.tgid));
             let tgids = tgids.chain(self.processes_sampled());
+            let tgids = tgids.chain(self.watched.iter().copied());
             self.name_processes(tgids.collect())?;
         }
         let names = self.lifecycle.names();
@@ -195,6 +197,28 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Has the next pulls tell which of these processes live, also where they have no row.
+    pub(crate) fn watch(&mut self, processes: HashSet<u32>) {
+        self.watched = processes;
+    }
+
+    /// Where a cgroup's processes have rows, it has one itself, so that it stays when they end.
+    fn keep_rows_of_cgroups(&self, rows: &UsageRows) {
+        if self.config.by_process != ByProcess::Counts {
+            return;
+        }
+        let own = rows.keys().filter(|key| key.tgid == 0);
+        let own: HashSet<CgroupId> = own.map(|key| key.cgroup).collect();
+        let of_processes = rows.keys().map(|key| key.cgroup);
+        let lacking: HashSet<CgroupId> = of_processes
+            .filter(|cgroup| !own.contains(cgroup) && self.lifecycle.lives(*cgroup))
+            .collect();
+        if let Err(error) = self.make_rows(lacking.into_iter()) {
+            // The map is full, which is told by itself.
+            tracing::debug!("{error}");
+        }
     }
 
     /// Names the processes that live; those that ended told theirs.

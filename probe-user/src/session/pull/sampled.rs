@@ -382,11 +382,8 @@ impl Sampling {
         self.next_generation(object)
     }
 
-    /// Another rate where the cost of the program asks for it, from the next reading on.
-    fn adapt(&mut self) {
-        let Some(budget) = &mut self.budget else {
-            return;
-        };
+    /// Nanoseconds that the program took, by possible CPU, as of the last reading.
+    pub(crate) fn nanos(&self) -> Vec<u64> {
         let cpus = self.totals.cpus.iter().map(Vec::len).max().unwrap_or(0);
         let mut nanos = vec![0; cpus];
         for of_event in &self.totals.cpus {
@@ -395,6 +392,15 @@ impl Sampling {
                 *sum += cpu.nanos * SampleCpu::MEASURE_EVERY;
             }
         }
+        nanos
+    }
+
+    /// Another rate where the cost of the program asks for it, from the next reading on.
+    fn adapt(&mut self) {
+        let nanos = self.nanos();
+        let Some(budget) = &mut self.budget else {
+            return;
+        };
         if let Some(step) = budget.step(now(), &nanos, self.coarser) {
             tracing::info!(
                 "events are sampled {} times less often than asked for, instead of {}: {}",

@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut config = Config {
         plan: Plan::default(),
         hook: Hook::SchedSwitch,
-        by_process: args.run.counted.by() == By::Process,
+        by_process: (args.run.counted.by() == By::Process).into(),
         follow_command: false,
         max_rows: None,
         spe: None,
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 events: vec!["task-clock".to_owned()],
                 ..Wanted::default()
             };
-            sampling::reserve(&mut wanted, &sampling.events);
+            wanted.leave_room(&sampling.events);
             let hardware = Hardware::told(&machine, None);
             config.plan = wanted.plan(&machine, &Catalogue::builtin()?, hardware)?;
             config.sampling = Some(sampling);

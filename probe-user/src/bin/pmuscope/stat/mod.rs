@@ -165,7 +165,7 @@ fn config(
     Config {
         plan,
         hook,
-        by_process: counted.by() == By::Process,
+        by_process: (counted.by() == By::Process).into(),
         follow_command,
         max_rows: args.max_rows,
         spe: None,
@@ -191,7 +191,7 @@ fn plan(args: &Counting, sampling: Option<&SamplingConfig>, machine: &Machine) -
         device: args.device.clone(),
     };
     if let Some(sampling) = sampling {
-        sampling::reserve(&mut wanted, &sampling.events);
+        wanted.leave_room(&sampling.events);
     }
     Ok(wanted.plan(machine, &catalogue, Hardware::told(machine, args.chip))?)
 }

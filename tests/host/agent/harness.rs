@@ -1,0 +1,340 @@
+//! An agent that runs, and what it serves; also for the tests in guests.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixDatagram,
+    path::PathBuf,
+    process::{Child, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::support::pmuscope;
+
+/// Series with their labels, as text, and their values.
+pub(crate) type Series = BTreeMap<String, f64>;
+
+/// A running agent with a run directory of its own. Killed at the end of the test.
+pub(crate) struct Agent {
+    child: Child,
+    /// A line of JSON for each window.
+    windows: Receiver<String>,
+    /// In place of the service manager.
+    manager: UnixDatagram,
+    pub(crate) address: SocketAddr,
+    pub(crate) directory: TempDir,
+}
+
+/// What an agent is given.
+pub(crate) struct Given<'a> {
+    pub(crate) config: &'a str,
+    pub(crate) flags: &'a [&'a str],
+    /// Where lines of JSON go.
+    pub(crate) json: &'a str,
+    /// Whether the server speaks TLS.
+    pub(crate) scheme: &'a str,
+}
+
+impl Default for Given<'_> {
+    fn default() -> Self {
+        Self {
+            config: "interval = \"200ms\"\n",
+            flags: &[],
+            json: "-",
+            scheme: "http",
+        }
+    }
+}
+
+impl Agent {
+    pub(crate) fn start() -> Self {
+        Self::with(&Given::default(), |_| {})
+    }
+
+    /// Waits until it is ready. `prepare` is told its directory: `run` in it is the run directory.
+    pub(crate) fn with(given: &Given<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
+        let mut agent = Self::spawn(given, prepare);
+        agent.is_told("READY=1");
+        let log = agent.log();
+        let serving = format!("serving {}://", given.scheme);
+        let address = log.split_once(&serving).unwrap().1;
+        agent.address = address.split_once("/metrics").unwrap().0.parse().unwrap();
+        agent
+    }
+
+    /// The same without waiting.
+    pub(crate) fn spawn(given: &Given<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("agent.toml"), given.config).unwrap();
+        prepare(&directory);
+        let manager = UnixDatagram::bind(path("notify")).unwrap();
+        let mut child = pmuscope()
+            .args(["agent", "--listen", "127.0.0.1:0", "--json", given.json])
+            .arg("--config")
+            .arg(path("agent.toml"))
+            .arg("--run-directory")
+            .arg(path("run"))
+            .args(given.flags)
+            .env("NOTIFY_SOCKET", path("notify"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(path("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let (sender, windows) = channel();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            for line in lines.lines() {
+                // The test may have ended.
+                let _ = sender.send(line.unwrap());
+            }
+        });
+        Self {
+            child,
+            windows,
+            manager,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            directory,
+        }
+    }
+
+    /// Waits until it tells the service manager this.
+    pub(crate) fn is_told(&mut self, expected: &str) {
+        let mut message = [0; 4096];
+        self.manager
+            .set_read_timeout(Some(std::time::Duration::from_mins(2)))
+            .unwrap();
+        loop {
+            let length = match self.manager.recv(&mut message) {
+                Ok(length) => length,
+                Err(error) => panic!("{error}; it said:\n{}", self.log()),
+            };
+            let message = std::str::from_utf8(&message[..length]).unwrap();
+            if message.lines().any(|line| line == expected) {
+                return;
+            }
+        }
+    }
+
+    /// What it logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A file of its own run directory.
+    pub(crate) fn run_file(&self, name: &str) -> PathBuf {
+        self.directory.path().join("run").join(name)
+    }
+
+    /// Waits for a window that began after now.
+    pub(crate) fn next_window(&self) {
+        while self.windows.try_recv().is_ok() {}
+        for _ in 0..2 {
+            let window = self.windows.recv();
+            window.unwrap_or_else(|_| panic!("it ended:\n{}", self.log()));
+        }
+    }
+
+    /// The line of JSON of the window after the one that was asked for last.
+    pub(crate) fn window(&self) -> serde_json::Value {
+        serde_json::from_str(&self.windows.recv().unwrap()).unwrap()
+    }
+
+    /// A line of JSON of a window that ended after now.
+    pub(crate) fn line(&self) -> serde_json::Value {
+        while self.windows.try_recv().is_ok() {}
+        serde_json::from_str(&self.windows.recv().unwrap()).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Has it read another configuration, and waits until it did.
+    pub(crate) fn reload(&mut self, config: &str) {
+        fs::write(self.directory.path().join("agent.toml"), config).unwrap();
+        self.signal(Signal::HUP);
+        self.is_told("RELOADING=1");
+        self.is_told("READY=1");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    /// The answer to a request for a path.
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.get_with(path, "")
+    }
+
+    /// The same with more headers, each with its end of line.
+    pub(crate) fn get_with(&self, path: &str, headers: &str) -> Answer {
+        self.ask(&format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
+        ))
+    }
+
+    /// The answer to this text.
+    pub(crate) fn ask(&self, request: &str) -> Answer {
+        Answer::of(self.address, request)
+    }
+
+    /// All series of the last window.
+    pub(crate) fn series(&self) -> Series {
+        let answer = self.get("/metrics");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        parse(&answer.text())
+    }
+
+    /// Waits until the series are like that.
+    pub(crate) fn wait_until(&self, are: impl Fn(&Series) -> bool) -> Series {
+        loop {
+            let answer = self.get("/metrics");
+            if answer.status == 200 {
+                let series = parse(&answer.text());
+                if are(&series) {
+                    return series;
+                }
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until a path is answered like that.
+    pub(crate) fn wait_for(&self, path: &str, status: u16) -> Answer {
+        loop {
+            let answer = self.get(path);
+            if answer.status == status {
+                return answer;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            println!("{}", self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An answer of the server.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// In lower case.
+    pub(crate) headers: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// The answer of a server to this text.
+    pub(crate) fn of(address: SocketAddr, request: &str) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // It may refuse a request before its end.
+        let _ = stream.write_all(request.as_bytes());
+        Self::read(&mut stream)
+    }
+
+    pub(crate) fn read(stream: &mut impl std::io::Read) -> Self {
+        let mut all = Vec::new();
+        // A connection that is reset after an answer was read has one too.
+        let _ = stream.read_to_end(&mut all);
+        let end = all.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = end.unwrap_or_else(|| panic!("{:?}", String::from_utf8_lossy(&all)));
+        let headers = String::from_utf8(all[..end].to_vec()).unwrap();
+        let status = headers.split(' ').nth(1).unwrap().parse().unwrap();
+        Self {
+            status,
+            headers: headers.to_ascii_lowercase(),
+            body: all[end + 4..].to_vec(),
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+
+    pub(crate) fn gunzipped(&self) -> String {
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(self.body.as_slice())
+            .read_to_string(&mut text)
+            .unwrap();
+        text
+    }
+}
+
+/// The series of a text in either format. Each has its family's head before it, and no two are the
+/// same.
+pub(crate) fn parse(text: &str) -> Series {
+    let mut series = Series::new();
+    let mut family = "";
+    for line in text.lines() {
+        if let Some(head) = line.strip_prefix("# TYPE ") {
+            family = head.split(' ').next().unwrap();
+            continue;
+        }
+        if line.starts_with('#') {
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(name.starts_with(family), "{line} is not of {family}");
+        let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
+        let twice = series.insert(name.to_owned(), value);
+        assert_eq!(twice, None, "{line} is there twice");
+    }
+    assert!(!series.is_empty());
+    series
+}
+
+/// The series whose name, with labels, has all of these parts; one at most.
+#[track_caller]
+pub(crate) fn find(series: &Series, parts: &[&str]) -> Option<f64> {
+    let found = series.iter();
+    let mut found = found.filter(|(name, _)| parts.iter().all(|part| name.contains(part)));
+    let first = found.next();
+    assert!(found.next().is_none(), "{parts:?} is not one series");
+    first.map(|(_, value)| *value)
+}
+
+/// What the agent says of itself.
+#[track_caller]
+pub(crate) fn own(series: &Series, name: &str) -> f64 {
+    series[&format!("pmuscope_self_agent_{name}")]
+}
+
+/// Asserts that every counter that is in both is no less now.
+#[track_caller]
+pub(crate) fn assert_no_step_back(before: &Series, now: &Series) {
+    let counters = before.iter().filter(|(name, _)| {
+        let name = name.split('{').next().unwrap();
+        name.ends_with("_total")
+    });
+    for (name, before) in counters {
+        if let Some(now) = now.get(name) {
+            assert!(now >= before, "{name} stepped back from {before} to {now}");
+        }
+    }
+}
+
+/// A container's id that no other test has.
+pub(crate) fn container_id(number: u32) -> String {
+    format!("{:08x}{number:056x}", std::process::id())
+}

@@ -1,0 +1,135 @@
+//! kill -9 at random moments under load: counters on /metrics never step back, the kernel's side
+//! counts on meanwhile, and nothing is left.
+
+use std::{
+    collections::BTreeSet,
+    env, fs, thread,
+    time::{Duration, Instant},
+};
+
+use aya::programs::loaded_programs;
+use rustix::process::Signal;
+
+use crate::{
+    agent::{Agent, Given, Series, assert_no_step_back, container_id, find},
+    pins::Bpffs,
+    support::{TestCgroup, assert_within, machine},
+};
+
+/// As many as there is time for; with `PMUSCOPE_KILLS` so many, whatever that takes.
+fn enough() -> Box<dyn Fn(u32) -> bool> {
+    const KILLS: u32 = 100;
+    match env::var("PMUSCOPE_KILLS") {
+        Ok(kills) => {
+            let kills: u32 = kills.parse().unwrap();
+            Box::new(move |done| done >= kills)
+        }
+        Err(_) => {
+            let end = Instant::now() + Duration::from_secs(40);
+            Box::new(move |done| done >= KILLS || (done >= 10 && Instant::now() >= end))
+        }
+    }
+}
+
+/// The kernel's numbers of the programs that a process has.
+fn programs(pid: u32) -> impl Iterator<Item = u32> {
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    files.filter_map(|file| {
+        let text = fs::read_to_string(file.unwrap().path()).ok()?;
+        let mut lines = text.lines();
+        let id = lines.find_map(|line| line.strip_prefix("prog_id:"))?;
+        id.trim().parse().ok()
+    })
+}
+
+/// Times between two actions: any, and the same in each run.
+struct Moments(u64);
+
+impl Moments {
+    fn next(&mut self, most: u64) -> Duration {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        Duration::from_millis(self.0 % most)
+    }
+}
+
+#[test]
+fn counters_never_step_back_whenever_it_is_killed() {
+    let Some(_machine) = machine() else { return };
+    let mut seen = BTreeSet::new();
+    let bpffs = Bpffs::mount();
+    let state = tempfile::tempdir().unwrap();
+    let pins = bpffs.place().0;
+    let config = format!(
+        "interval = \"20ms\"\n[pins]\npath = {pins:?}\n[state]\npath = {:?}\n",
+        state.path()
+    );
+    let given = Given {
+        config: &config,
+        ..Given::default()
+    };
+    let id = container_id(80);
+    let pods = TestCgroup::new("killed");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let name = format!("name=\"{id}\"");
+    let used = |series: &Series| {
+        let family = "pmuscope_events_estimated_seconds_total{";
+        find(series, &[family, &name, "event=\"task-clock\""])
+    };
+
+    let mut agent = Agent::with(&given, |_| {});
+    let mut load = container.load("burst 0 2000 1000 10000000");
+    load.go();
+    let mut last = agent.wait_until(|series| used(series).is_some());
+    let enough = enough();
+    let mut moments = Moments(0x9e37_79b9_7f4a_7c15);
+    let (mut kills, mut unready) = (0, 0);
+    while !enough(kills) {
+        seen.extend(programs(agent.pid()));
+        if kills % 3 == 2 {
+            // While it starts, or a little later.
+            agent.signal(Signal::KILL);
+            agent.ended();
+            agent = Agent::spawn(&given, |_| {});
+            thread::sleep(moments.next(400));
+            unready += 1;
+        } else {
+            thread::sleep(moments.next(60));
+        }
+        agent.signal(Signal::KILL);
+        agent.ended();
+        kills += 1;
+        agent = Agent::with(&given, |_| {});
+        let now = agent.wait_until(|series| used(series).is_some());
+        last.retain(|name, _| !name.starts_with("pmuscope_self_"));
+        assert_no_step_back(&last, &now);
+        last = now;
+    }
+    println!("{kills} kills, {unready} of starts that came before");
+    let least = container.cpu_time();
+    agent.next_window();
+    let counted = used(&agent.series()).unwrap() * 1e9;
+    let most = container.cpu_time();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a time"
+    )]
+    let counted = counted as u64;
+    // What passes while counters are handed over is nobody's: some 0.1 ms of each CPU and start.
+    assert_within("over all kills", counted, counted.clamp(least, most), 1.0);
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().success());
+    drop(load);
+    assert!(bpffs.is_empty(), "pins are left");
+    // The kernel frees programs a little later.
+    assert!(!seen.is_empty());
+    let loaded = || {
+        let ids = loaded_programs().filter_map(|info| Some(info.ok()?.id()));
+        ids.filter(|id| seen.contains(id)).count()
+    };
+    while loaded() > 0 {
+        thread::yield_now();
+    }
+}

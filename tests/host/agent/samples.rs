@@ -1,0 +1,157 @@
+//! `count.sample`: what the samples of events stand for, beside what was counted.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::{
+    agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    pins::Bpffs,
+    support::{TestCgroup, machine},
+};
+
+/// Every fault is a sample.
+const SAMPLED: &str = "sample = \"page-faults/period=1/\"\nsample_budget = \"100%\"\n";
+
+fn config(events: &str, bpffs: &Bpffs, state: &Path) -> String {
+    let pins = bpffs.place().0;
+    format!(
+        "interval = \"200ms\"\n[count]\nevents = [\"{events}\"]\n{SAMPLED}\
+         [pins]\npath = {pins:?}\n[state]\npath = {state:?}\n"
+    )
+}
+
+/// Faults of a container: those that its samples stand for, and the number of these.
+fn sampled(series: &Series, id: &str) -> Option<(f64, f64)> {
+    let name = format!("name=\"{id}\"");
+    let of = |family: &str| find(series, &[family, &name]);
+    Some((
+        of("pmuscope_sampled_page_faults_estimated_total{")?,
+        of("pmuscope_sampled_page_faults_samples_total{")?,
+    ))
+}
+
+fn counted(series: &Series, id: &str) -> f64 {
+    let name = format!("name=\"{id}\"");
+    let family = "pmuscope_events_estimated_total{";
+    find(series, &[family, &name, "event=\"page-faults\""]).unwrap()
+}
+
+/// Totals of samples go on in another session, after a time off and after a kill, and are near what
+/// was counted.
+#[test]
+fn totals_of_samples_go_on() {
+    const PAGES: f64 = 2000.0;
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let state = tempfile::tempdir().unwrap();
+    let id = container_id(70);
+    let pods = TestCgroup::new("samples");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let text = config("page-faults,task-clock", &bpffs, state.path());
+    let other = config("page-faults,context-switches", &bpffs, state.path());
+    let given = |text| Given {
+        config: text,
+        ..Given::default()
+    };
+    let mut agent = Agent::with(&given(&text), |_| {});
+    let mut before = Series::new();
+    for step in 0..4 {
+        match step {
+            1 => agent.reload(&other),
+            2 => {
+                let off = agent.run_file("off");
+                std::fs::write(&off, "").unwrap();
+                agent.wait_for("/readyz", 503);
+                std::fs::remove_file(&off).unwrap();
+                agent.wait_for("/readyz", 200);
+            }
+            3 => {
+                agent.signal(Signal::KILL);
+                agent.ended();
+                agent = Agent::with(&given(&other), |_| {});
+                before.retain(|name, _| !name.starts_with("pmuscope_self_"));
+            }
+            _ => {}
+        }
+        container.load(&format!("touch {PAGES}")).finish();
+        let last = sampled(&before, &id).unwrap_or_default();
+        let now = agent.wait_until(|series| {
+            sampled(series, &id).is_some_and(|now| now.0 >= last.0 + 0.9 * PAGES)
+        });
+        assert_no_step_back(&before, &now);
+        let (estimated, samples) = sampled(&now, &id).unwrap();
+        let truth = counted(&now, &id);
+        println!("step {step}: {estimated} by {samples} samples, {truth} counted");
+        assert!(
+            (estimated / truth - 1.0).abs() < 0.1,
+            "{estimated}, {truth}"
+        );
+        assert!(samples > last.1 && samples <= estimated + 1.0);
+        before = now;
+    }
+    assert_eq!(own(&before, "failures_total"), 0.0);
+    // JSON names them as `stat --sample` does.
+    let line = agent.line();
+    let rows = line["rows"].as_array().unwrap();
+    let system = rows.iter().find(|row| row["kind"] == "system").unwrap();
+    assert!(
+        system["events"]["sampled_page-faults"].is_object(),
+        "{system}"
+    );
+}
+
+/// Samples are what is given up last, and come back.
+#[test]
+fn samples_are_given_up_last() {
+    let Some(_machine) = machine() else { return };
+    let id = container_id(71);
+    let pods = TestCgroup::new("given-up");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let count = format!("[count]\nevents = [\"page-faults,task-clock\"]\n{SAMPLED}");
+    let config =
+        |budget: &str| format!("interval = \"100ms\"\nmax_overhead = \"{budget}\"\n{count}");
+    let text = config("100%");
+    let given = Given {
+        config: &text,
+        ..Given::default()
+    };
+    let mut agent = Agent::with(&given, |_| {});
+    container.load("touch 1000").finish();
+    let before = agent.wait_until(|series| sampled(series, &id).is_some());
+    agent.reload(&config("0.001%"));
+    let exceeded = agent.wait_until(|series| own(series, "overhead_exceeded") == 1.0);
+    assert_no_step_back(&before, &exceeded);
+    agent.next_window();
+    assert_eq!(sampled(&agent.series(), &id), None, "absent, not zero");
+    let log = agent.log();
+    let given_up = "software counters, windows 8 times as long instead of ";
+    assert!(log.contains(given_up), "{log}");
+
+    agent.reload(&config("off"));
+    container.load("touch 1000").finish();
+    let again = agent.wait_until(|series| sampled(series, &id).is_some());
+    assert_no_step_back(&before, &again);
+}
+
+/// What cannot be sampled is said, with what to do, and refuses a reload.
+#[test]
+fn what_cannot_be_sampled_is_said() {
+    let Some(_machine) = machine() else { return };
+    let mut agent = Agent::start();
+    for (sample, why) in [
+        ("no-such-event", "count.sample: "),
+        (
+            "{cpu-clock,page-faults}",
+            "events are sampled each by itself",
+        ),
+        ("cpu-clock/period=1/", "is below the 10000 ns"),
+    ] {
+        agent.reload(&format!("[count]\nsample = \"{sample}\"\n"));
+        let log = agent.log();
+        let said = log.contains(why) && log.contains("the settings stay as they are");
+        assert!(said, "{sample}: {log}");
+    }
+    agent.next_window();
+    assert_eq!(own(&agent.series(), "refused_reloads_total"), 3.0);
+}

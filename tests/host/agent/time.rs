@@ -1,0 +1,129 @@
+//! Times of the agent's own counters, also in a time namespace and while it is off.
+
+use std::{collections::BTreeMap, fs, process::Stdio, time::Duration};
+
+use crate::{
+    agent::{
+        Agent, Given,
+        collector::{Collector, Point, unix_time},
+    },
+    support::{machine, pmuscope},
+};
+
+/// A part of a second: two clocks are read one after the other, on a busy machine.
+const NEAR: Duration = Duration::from_secs(2);
+
+/// Asserts that all points are of now, and that the agent's own counters began between these.
+#[track_caller]
+fn assert_times(points: &[Point], [before, after]: [Duration; 2]) {
+    let now = unix_time();
+    let own = |point: &&Point| {
+        point.name.starts_with("pmuscope.self.agent")
+            || point.name.starts_with("pmuscope_self_agent")
+    };
+    assert!(points.iter().filter(own).count() > 10, "{points:?}");
+    for point in points {
+        let age = now.abs_diff(point.time);
+        assert!(age < Duration::from_secs(60), "{point:?} at {now:?}");
+    }
+    for point in points.iter().filter(own) {
+        let Some(start) = point.start else { continue };
+        assert!(start + NEAR >= before && start <= after + NEAR, "{point:?}");
+    }
+}
+
+/// Counters that go on in another session, and those of the agent while it is off, have one start:
+/// a collector takes another one for a reset.
+#[test]
+fn counters_keep_their_start() {
+    let Some(_machine) = machine() else { return };
+    let collector = Collector::start();
+    let config = |events: &str| {
+        format!(
+            "interval = \"100ms\"\n[otlp]\nendpoint = \"http://{}\"\n\
+             [count]\nevents = [\"{events}\"]\n",
+            collector.address
+        )
+    };
+    let before = unix_time();
+    let text = config("task-clock,page-faults");
+    let given = Given {
+        config: &text,
+        ..Given::default()
+    };
+    let mut agent = Agent::with(&given, |_| {});
+    let started = [before, unix_time()];
+    let mut starts = BTreeMap::new();
+    let mut check = |points: Vec<Point>| {
+        assert_times(&points, started);
+        for point in &points {
+            let Some(start) = point.start else { continue };
+            // What programs did begins with each session.
+            if point.name.contains("self") && !point.name.contains("self_agent") {
+                continue;
+            }
+            let (name, labels) = point.series();
+            let key = (name.to_owned(), labels.to_owned());
+            let first = *starts.entry(key).or_insert(start);
+            assert!(
+                start.abs_diff(first) < Duration::from_millis(50),
+                "{point:?}, {first:?}"
+            );
+        }
+    };
+    check(collector.next_points());
+    agent.reload(&config("task-clock,minor-faults"));
+    check(collector.next_points());
+    fs::write(agent.run_file("off"), "").unwrap();
+    agent.wait_for("/readyz", 503);
+    check(collector.next_points());
+    fs::remove_file(agent.run_file("off")).unwrap();
+    agent.wait_for("/readyz", 200);
+    check(collector.next_points());
+}
+
+/// In a time namespace its own clock is not that of the programs.
+#[test]
+fn a_time_namespace_changes_no_time() {
+    let Some(_machine) = machine() else { return };
+    let collector = Collector::start();
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new("unshare");
+    command
+        .args(["--time", "--monotonic", "100000", "--fork", "--kill-child"])
+        .arg(pmuscope().get_program())
+        .args(["agent", "--interval", "100ms", "--listen", "off"])
+        .arg("--run-directory")
+        .arg(directory.path())
+        .env(
+            "PMUSCOPE_AGENT_OTLP_ENDPOINT",
+            format!("http://{}", collector.address),
+        )
+        .stdin(Stdio::null());
+    let can = std::process::Command::new("unshare")
+        .args(["--time", "--monotonic", "100000", "--fork", "true"])
+        .status();
+    if !can.is_ok_and(|status| status.success()) {
+        println!("skipped: this process may not make time namespaces");
+        return;
+    }
+    let before = unix_time();
+    let mut agent = command.spawn().unwrap();
+    let first = collector.points();
+    let started = [before, unix_time()];
+    assert_times(&first, started);
+    fs::write(directory.path().join("off"), "").unwrap();
+    // Nothing but its own.
+    let off = loop {
+        let points = collector.points();
+        let own = |point: &Point| {
+            point.name.contains("self_agent") || point.name == "pmuscope_absent_values"
+        };
+        if points.iter().all(own) {
+            break points;
+        }
+    };
+    assert_times(&off, started);
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+}

@@ -1,0 +1,200 @@
+//! `count.top_processes`: the processes with most of the first event, beside their containers.
+
+use std::{
+    collections::BTreeSet,
+    io::{Read as _, Write as _},
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    support::{TestCgroup, load_binary, machine},
+};
+
+/// A process that answers each byte, and so is switched in once for each.
+struct Pong {
+    child: Child,
+    rounds: u64,
+}
+
+impl Pong {
+    fn start(cgroup: &TestCgroup) -> Self {
+        let mut command = Command::new(load_binary());
+        command.arg("pong").stdin(Stdio::piped());
+        let child = command.stdout(Stdio::piped()).spawn().unwrap();
+        cgroup.adopt(child.id());
+        let mut pong = Self { child, rounds: 0 };
+        // Its binary is in place.
+        pong.answer(1);
+        pong
+    }
+
+    fn answer(&mut self, rounds: u64) {
+        let (to, from) = (&mut self.child.stdin, &mut self.child.stdout);
+        let (to, from) = (to.as_mut().unwrap(), from.as_mut().unwrap());
+        for _ in 0..rounds {
+            to.write_all(&[0]).unwrap();
+            from.read_exact(&mut [0]).unwrap();
+        }
+        self.rounds += rounds;
+    }
+
+    /// How often it was switched in, by the agent; None where it is not shown. Its container, and
+    /// its name, are labels.
+    fn switches(&self, series: &Series, container: &str) -> Option<f64> {
+        let pid = self.child.id();
+        let labels = [
+            "pmuscope_process_events_estimated_total{kind=\"process\"",
+            "event=\"context-switches\"",
+            &format!("name=\"load {pid}\""),
+            &format!("pid=\"{pid}\""),
+            &format!("container_id=\"{container}\""),
+        ];
+        find(series, &labels)
+    }
+
+    /// Answers until it is among those that are shown.
+    fn until_shown(&mut self, agent: &Agent, container: &str) -> (Series, f64) {
+        loop {
+            self.answer(500);
+            let series = agent.wait_until(|_| true);
+            if let Some(switches) = self.switches(&series, container) {
+                return (series, switches);
+            }
+        }
+    }
+
+    /// Answers until it has its place.
+    fn until_gone(&mut self, agent: &Agent, other: &Self, of_other: &str) -> Series {
+        loop {
+            self.answer(500);
+            let series = agent.wait_until(|_| true);
+            if other.switches(&series, of_other).is_none() {
+                return series;
+            }
+        }
+    }
+}
+
+impl Drop for Pong {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The processes that are shown.
+fn shown(series: &Series) -> BTreeSet<&str> {
+    let processes = series.keys();
+    let processes = processes.filter(|name| name.starts_with("pmuscope_process_"));
+    processes
+        .filter_map(|name| name.split_once("pid=\"")?.1.split('"').next())
+        .collect()
+}
+
+/// Of two processes that change places nothing steps back or is there twice: while they are not
+/// shown, over a session that ends, over a kill; each has all that it counted.
+#[test]
+fn a_process_that_leaves_and_comes_back_goes_on() {
+    let Some(_machine) = machine() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let state = state.path();
+    let config = |events: &str| {
+        format!(
+            "interval = \"100ms\"\n[count]\nevents = [\"{events}\"]\ntop_processes = 2\n\
+             [state]\npath = {state:?}\n"
+        )
+    };
+    let first_config = config("context-switches,task-clock");
+    let given = Given {
+        config: &first_config,
+        ..Given::default()
+    };
+    let mut agent = Agent::with(&given, |_| {});
+    let pods = TestCgroup::new("top");
+    let ids = [60, 61].map(container_id);
+    let cgroups = ids
+        .each_ref()
+        .map(|id| pods.child(&format!("docker-{id}.scope")));
+    // The one that asks is switched in as often, and so is always shown beside.
+    let [mut one, mut other] = cgroups.each_ref().map(Pong::start);
+    let [id, of_other] = &ids;
+
+    let (mut series, mut last) = one.until_shown(&agent, id);
+    for round in 0..3 {
+        let gone = other.until_gone(&agent, &one, id);
+        // While it is not shown it counts on.
+        one.answer(20);
+        assert_no_step_back(&series, &gone);
+        let (_, of_other_then) = other.until_shown(&agent, of_other);
+        match round {
+            // Another session, and another agent.
+            1 => agent.reload(&config("context-switches,page-faults")),
+            2 => {
+                agent.signal(Signal::KILL);
+                agent.ended();
+                let text = config("context-switches,page-faults");
+                let given = Given {
+                    config: &text,
+                    ..Given::default()
+                };
+                agent = Agent::with(&given, |_| {});
+                series.retain(|name, _| !name.starts_with("pmuscope_self_"));
+            }
+            _ => {}
+        }
+        let before = one.rounds;
+        let (now, switches) = one.until_shown(&agent, id);
+        assert!(shown(&now).len() <= 2, "{:?}", shown(&now));
+        assert_no_step_back(&series, &now);
+        assert!(switches >= last, "{switches} after {last}");
+        if round == 0 {
+            let all = one.rounds as f64;
+            assert!(switches >= before as f64 - 1.0, "{switches} of {all}");
+        }
+        // Its container has them too.
+        let name = format!("kind=\"container\",name=\"{id}\"");
+        let events = "event=\"context-switches\"";
+        let family = "pmuscope_events_estimated_total{";
+        let of_container = find(&now, &[family, &name, events]).unwrap();
+        assert!(of_container >= switches - last, "{of_container}");
+        let (_, of_other_now) = other.until_shown(&agent, of_other);
+        assert!(of_other_now >= of_other_then);
+        (series, last) = one.until_shown(&agent, id);
+        assert!(last >= switches);
+    }
+    assert_eq!(own(&series, "left_out_processes"), 0.0);
+
+    // A container stays when its processes have ended, and its totals with it.
+    drop((one, other));
+    agent.next_window();
+    agent.next_window();
+    agent.next_window();
+    let after = agent.series();
+    assert_no_step_back(&series, &after);
+    let name = format!("kind=\"container\",name=\"{id}\"");
+    assert!(after.keys().any(|series| series.contains(&name)), "{id}");
+
+    // Their series are among those that there may be.
+    let all = own(&after, "series");
+    let fewer = format!(
+        "{}[series]\nmax = {}\n",
+        config("context-switches,page-faults"),
+        all - 6.0
+    );
+    agent.reload(&fewer);
+    let fewer = agent.wait_until(|series| own(series, "left_out_processes") > 0.0);
+    assert!(shown(&fewer).len() < 2, "{:?}", shown(&fewer));
+}
+
+/// Nobody asked for processes: there is none, and no row is by process.
+#[test]
+fn without_it_there_are_no_processes() {
+    let Some(_machine) = machine() else { return };
+    let agent = Agent::start();
+    agent.next_window();
+    assert_eq!(shown(&agent.series()), BTreeSet::new());
+    assert!(agent.line().get("processes").is_none());
+}
