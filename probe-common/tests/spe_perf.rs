@@ -367,7 +367,14 @@ fn data_src(record: &Record) -> u64 {
         Some(Source::SystemCache) => build(2, 0x42, 4, 3, 0, 0),
         Some(Source::Remote) => build(2, 0, 0, 0, 1, 2),
         Some(Source::Dram) => build(2, 0x82, 2, 0xd, 0, 0),
-        Some(Source::L3 | Source::RemoteDram | Source::Device) => {
+        Some(
+            Source::L3
+            | Source::RemoteDram
+            | Source::Device
+            | Source::FillBuffer
+            | Source::Cxl
+            | Source::Pmem,
+        ) => {
             panic!("the common table gave {source:#x} a place it does not have")
         }
         None => build(2, 0, 0, 0, 0, 0),

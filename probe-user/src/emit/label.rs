@@ -157,7 +157,7 @@ pub(crate) fn pid(subject: &Subject) -> Option<u32> {
 }
 
 /// The id of the container that a process is in.
-pub(super) fn container_id(subject: &Subject) -> Option<&str> {
+pub(crate) fn container_id(subject: &Subject) -> Option<&str> {
     match subject {
         Subject::Entity(Entity::ProcessOf { row, .. }) => match &**row {
             Entity::Container { id, .. } => Some(id),
