@@ -3,11 +3,16 @@
 //! A test that cannot run in a guest calls [`guest::skip`] and returns: the run shows the reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod access_support;
-mod accesses;
 mod accounting;
+mod agent;
+#[path = "../host/agent/harness.rs"]
+#[allow(dead_code, reason = "the host tests use the rest")]
+mod agent_process;
 mod capacity;
 mod cli;
+#[path = "../host/agent/collector.rs"]
+#[allow(dead_code, reason = "the host tests use the rest")]
+mod collector;
 mod counter;
 mod guest;
 mod hooks;
@@ -23,10 +28,7 @@ mod pins;
 mod plans;
 mod pmus;
 mod recordings;
-mod regions;
 mod report;
-mod roofline;
-mod sampled;
 mod scale;
 mod shares;
 mod signals;

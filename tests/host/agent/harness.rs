@@ -1,4 +1,4 @@
-//! An agent that runs, and what it serves.
+//! An agent that runs, and what it serves; also for the tests in guests.
 
 use std::{
     collections::BTreeMap,

@@ -71,14 +71,12 @@ impl Boot {
 const BASE: Tests = Tests {
     binary: "vm",
     modules: &[
-        "accesses::",
         "accounting::",
         "hooks::",
         "hotplug::",
         "pmus::",
         "scale::",
         "pins::",
-        "sampled::",
         "smoke::",
     ],
 };
@@ -86,8 +84,8 @@ const BASE: Tests = Tests {
 const SPE: Tests = Tests {
     binary: "vm",
     modules: &[
+        "agent::",
         "mem_record::",
-        "regions::",
         "spe::",
         "spe_clock::",
         "spe_lines::",

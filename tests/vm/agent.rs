@@ -1,0 +1,196 @@
+//! The agent among CPUs that leave and come back, a wall clock that is set, and drivers that go and
+//! come back.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
+
+use crate::{
+    agent_process::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    collector::{Collector, Point, unix_time},
+    hotplug::set_online,
+    support::{Load, TestCgroup, assert_within, machine},
+    testpmu::TestPmu,
+};
+
+const DAY: i64 = 86_400;
+
+/// Sets the wall clock so many seconds ahead.
+fn set_ahead(seconds: i64) {
+    let now = clock_gettime(ClockId::Realtime);
+    let time = Timespec {
+        tv_sec: now.tv_sec + seconds,
+        ..now
+    };
+    clock_settime(ClockId::Realtime, time).unwrap();
+}
+
+/// The wall clock is a day behind until this is dropped.
+struct Behind;
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        set_ahead(DAY);
+    }
+}
+
+/// What a container used, in ns.
+fn used(series: &Series, id: &str) -> u64 {
+    let name = format!("name=\"{id}\"");
+    let family = "pmuscope_events_estimated_seconds_total{";
+    let seconds = find(series, &[family, &name, "event=\"task-clock\""]);
+    Duration::from_secs_f64(seconds.unwrap_or(0.0))
+        .as_nanos()
+        .try_into()
+        .unwrap()
+}
+
+/// What the samples of a container stand for, of all operations.
+fn sampled(series: &Series, id: &str) -> f64 {
+    let name = format!("name=\"{id}\"");
+    let of = series.iter().filter(|(series, _)| {
+        series.starts_with("pmuscope_spe_operations_estimated_total{") && series.contains(&name)
+    });
+    of.map(|(_, value)| value).sum()
+}
+
+/// Asserts that what is served is of now, by the wall clock as it is set.
+fn assert_times(agent: &Agent, collector: &Collector, what: &str) {
+    const NEAR: Duration = Duration::from_secs(60);
+    let points = collector.next_points();
+    let now = unix_time();
+    let off = |point: &&Point| now.abs_diff(point.time) > NEAR;
+    assert_eq!(
+        points.iter().find(off).map(|it| format!("{it:?}")),
+        None,
+        "{what}: {now:?}"
+    );
+    // What began did so before, and in this hour.
+    let began = points.iter().filter_map(|point| point.start);
+    let age = began.map(|start| now.saturating_sub(start)).max();
+    assert!(age.unwrap() < NEAR * 60, "{what}: {age:?}");
+    let line = agent.line();
+    let time = humantime::parse_rfc3339(line["time"].as_str().unwrap()).unwrap();
+    let time = time.duration_since(std::time::SystemTime::UNIX_EPOCH);
+    assert!(now.abs_diff(time.unwrap()) < NEAR, "{what}: {line}");
+}
+
+#[test]
+fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let collector = Collector::start();
+    let config = format!(
+        "interval = \"200ms\"\n[otlp]\nendpoint = \"http://{}\"\n[spe]\nenabled = true\n",
+        collector.address
+    );
+    let given = Given {
+        config: &config,
+        ..Given::default()
+    };
+    let agent = Agent::with(&given, |_| {});
+    let id = container_id(1);
+    let pods = TestCgroup::new("pods");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let work = || {
+        let mut loads = ["burst 0 300 300 200", "burn 1 100"].map(|words| container.load(words));
+        loads.iter_mut().for_each(Load::go);
+        for load in loads {
+            load.finish();
+        }
+    };
+    let mut last = Series::new();
+    let mut check = |what: &str, samples: bool| {
+        agent.next_window();
+        let now = agent.series();
+        assert_no_step_back(&last, &now);
+        let (used, truth) = (used(&now, &id), container.cpu_time());
+        println!("{what}: {used} of {truth} ns");
+        assert_within(what, used, truth, 1.0);
+        if samples {
+            let more = sampled(&now, &id) > sampled(&last, &id);
+            assert!(more, "{what}: no samples more");
+        }
+        last = now;
+    };
+    work();
+    check("at first", true);
+    for round in 0..2 {
+        // It runs on when its CPU leaves: on the other one.
+        let mut displaced = container.load("burn 1 300");
+        displaced.go();
+        set_online(1, false);
+        agent.next_window();
+        displaced.finish();
+        check(&format!("CPU 1 left, {round}"), false);
+        set_online(1, true);
+        // What runs there before the agent has taken it in is nobody's.
+        while agent.log().matches("CPU 1 came online").count() <= round {
+            std::thread::yield_now();
+        }
+        agent.next_window();
+        work();
+        check(&format!("CPU 1 is back, {round}"), true);
+    }
+    assert_times(&agent, &collector, "before the clock is set");
+    set_ahead(DAY);
+    assert_times(&agent, &collector, "a day ahead");
+    work();
+    check("a day ahead", true);
+    set_ahead(-2 * DAY);
+    let behind = Behind;
+    assert_times(&agent, &collector, "two days back");
+    work();
+    check("two days back", true);
+    drop(behind);
+    let series = agent.series();
+    assert_eq!(own(&series, "failures_total"), 0.0, "{}", agent.log());
+    assert_eq!(own(&series, "sessions_total"), 1.0);
+    drop((agent, pmu));
+}
+
+#[test]
+fn a_driver_that_goes_and_comes_back_is_counted_again() {
+    let Some(_machine) = machine() else { return };
+    let given = Given {
+        config: "interval = \"200ms\"\n[count]\nchip = \"grace-cpu-superchip\"\nevents = \"task-clock\"\n\
+                 metrics = \"cmem_read_bandwidth\"\n",
+        ..Given::default()
+    };
+    let agent = Agent::with(&given, |_| {});
+    let id = container_id(2);
+    let pods = TestCgroup::new("pods");
+    let container = pods.child(&format!("docker-{id}.scope"));
+    let counted = |series: &Series| {
+        let mut names = series.keys();
+        names.any(|name| name.starts_with("pmuscope_cmem_read_bandwidth"))
+    };
+    let mut last = Series::new();
+    for round in 0..2 {
+        container.load("burn 0 50").finish();
+        agent.next_window();
+        let without = agent.series();
+        assert!(!counted(&without), "absent, not zero");
+        assert_no_step_back(&last, &without);
+        let pmu = TestPmu::load("set=grace");
+        let with = agent.wait_until(counted);
+        assert_no_step_back(&without, &with);
+        assert!(agent.log().contains("PMUs came: "), "{}", agent.log());
+        // Its events are open, so that it stays as long as they are counted.
+        let off = agent.run_file("off");
+        std::fs::write(&off, "").unwrap();
+        agent.wait_for("/readyz", 503);
+        drop(pmu);
+        std::fs::remove_file(&off).unwrap();
+        agent.wait_for("/readyz", 200);
+        println!("round {round}: {} sessions", own(&with, "sessions_total"));
+        last = with;
+    }
+    container.load("burn 0 50").finish();
+    agent.next_window();
+    let series = agent.series();
+    assert_no_step_back(&last, &series);
+    let (used, truth) = (used(&series, &id), container.cpu_time());
+    assert_within("over all sessions", used, truth, 1.0);
+    assert_eq!(own(&series, "failures_total"), 0.0, "{}", agent.log());
+}
