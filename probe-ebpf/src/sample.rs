@@ -301,7 +301,7 @@ fn add_to(
     }
     gained.first = now();
     // Another sample of this CPU may have added it meanwhile, where these programs nest.
-    table.insert(key, &*gained, u64::from(BPF_NOEXIST)).is_ok() || add_known(table, key, gained)
+    table.insert(key, *gained, u64::from(BPF_NOEXIST)).is_ok() || add_known(table, key, gained)
 }
 
 #[inline(always)]

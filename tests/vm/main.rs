@@ -3,6 +3,8 @@
 //! A test that cannot run in a guest calls [`guest::skip`] and returns: the run shows the reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod access_support;
+mod accesses;
 mod accounting;
 mod agent;
 #[path = "../host/agent/harness.rs"]
@@ -28,7 +30,10 @@ mod pins;
 mod plans;
 mod pmus;
 mod recordings;
+mod regions;
 mod report;
+mod roofline;
+mod sampled;
 mod scale;
 mod shares;
 mod signals;

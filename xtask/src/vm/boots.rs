@@ -71,12 +71,14 @@ impl Boot {
 const BASE: Tests = Tests {
     binary: "vm",
     modules: &[
+        "accesses::",
         "accounting::",
         "hooks::",
         "hotplug::",
         "pmus::",
         "scale::",
         "pins::",
+        "sampled::",
         "smoke::",
     ],
 };
@@ -86,6 +88,7 @@ const SPE: Tests = Tests {
     modules: &[
         "agent::",
         "mem_record::",
+        "regions::",
         "spe::",
         "spe_clock::",
         "spe_lines::",

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Numbers between 0 and 1, the same in every run (Steele's SplitMix64).
+/// Numbers between 0 and 1, the same in every run (Steele's `SplitMix64`).
 struct Random(u64);
 
 impl Random {

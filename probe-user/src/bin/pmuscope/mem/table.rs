@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     period: Option<u64>,
     /// What to sample, in the terms of SPE's PMU (see `pmuscope list pmus`) [default:
-    /// load_filter=1,store_filter=1,jitter=1]
+    /// `load_filter=1,store_filter=1,jitter=1`]
     #[arg(long, value_name = "TERMS")]
     filter: Option<String>,
     /// Only operations that took at least this many cycles
