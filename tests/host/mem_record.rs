@@ -77,8 +77,8 @@ fn a_machine_without_spe_says_so() {
         assert_eq!(code, Some(1));
         assert_eq!(
             said,
-            "pmuscope: this machine has no SPE (no PMU arm_spe_*), so its loads and stores cannot \
-             be sampled: `pmuscope doctor` says why and what to do\n"
+            "pmuscope: this machine has no SPE (no PMU arm_spe_*): `pmuscope doctor` says why, \
+             what to do, and what `pmuscope mem` takes in its place\n"
         );
         let left = std::fs::read_dir(directory.path()).unwrap().count();
         assert_eq!(left, 0, "{words:?} left a file");

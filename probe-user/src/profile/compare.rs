@@ -272,11 +272,10 @@ impl Sample {
         if all.is_empty() || weights <= 0.0 {
             return None;
         }
-        let mean = all
-            .iter()
-            .map(|(value, weight, _)| value * weight)
-            .sum::<f64>()
-            / weights;
+        // From the first value on: a mean of equal values is that value to the digit.
+        let (first, ..) = all[0];
+        let beyond = all.iter().map(|(value, weight, _)| (value - first) * weight);
+        let mean = first + beyond.sum::<f64>() / weights;
         let part = |weight: f64| (weight / weights).powi(2);
         let own: f64 = all
             .iter()
