@@ -23,7 +23,7 @@ use probe_common::{
 
 use crate::{
     kernel::{Task, offsets, read},
-    owner::{Owner, owner_of},
+    owner::{BY_PROCESS, Owner, owner_of},
     slice,
     state::{cpu, this_cpu},
     words::{add_shared, bucket},
@@ -115,9 +115,9 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     let period = unsafe { (&raw const (*ctx).sample_period).read_volatile() };
     own.periods = own.periods.wrapping_add(period);
     let said = said(ctx, event);
-    if SAMPLE_ACCESSES.load() >> (event & 63) & 1 == 1
-        && (!said.source.is_said() || said.weight < SAMPLE_LEAST_WEIGHT.load())
-    {
+    // One without a weight is not known to be a short one.
+    let is_short = said.weight != 0 && said.weight < SAMPLE_LEAST_WEIGHT.load();
+    if SAMPLE_ACCESSES.load() >> (event & 63) & 1 == 1 && (!said.source.is_said() || is_short) {
         own.others += 1;
     } else {
         keep(own, ctx, event, &said, period);
@@ -139,7 +139,11 @@ fn keep(own: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32, said: &S
     places(own, ctx, (event, generation), owner, said, period);
     let key = SampleKey {
         cgroup: owner.cgroup,
-        tgid: owner.tgid,
+        tgid: if BY_PROCESS.load() == 1 {
+            owner.tgid
+        } else {
+            0
+        },
         cpu: cpu() as u16,
         event: event as u8,
         source: said.source.0,

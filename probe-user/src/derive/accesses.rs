@@ -14,7 +14,7 @@ use super::{
 use crate::{
     formula::NoValue,
     snapshot::SpeCounts,
-    window::{Gained, Sampler, Served, SpeUsage, float},
+    window::{Gained, LiveTime, Sampler, Served, SpeUsage, float},
 };
 
 /// The metric in place of the number of operations.
@@ -151,7 +151,7 @@ impl<'a> Accesses<'a> {
             );
             let everyone = spe::parts(everyone, class);
             let mean = latency::mean(&deltas().collect::<Vec<_>>(), &everyone);
-            let mut add = Adding::new(report, subject, class, None);
+            let mut add = self.adding(report, subject, class, None);
             self.add_counts(&mut add, &all, &total, mean, row.since);
             if let Some([issue, _]) = self.parts {
                 add.estimate(issue, spe::other_latency(all.issue, &all));
@@ -161,7 +161,12 @@ impl<'a> Accesses<'a> {
                     let latency = spe::other_latency(all.translation, &all);
                     add.estimate(translation, latency);
                 }
-                add.gauge(self.walks, spe::walks(&all));
+                // Some cores tell of no access that its address was looked up: unless some walked,
+                // none that did is not known to be none.
+                let walked = self.is_spe() || everyone.iter().any(|(_, all)| all.walks > 0.0);
+                if walked {
+                    add.gauge(self.walks, spe::walks(&all));
+                }
             }
             let remote = spe::sum(deltas(), spe::by(REMOTE));
             if let Some(remote) = spe::share(&remote, &spe::sum(deltas(), spe::known)) {
@@ -171,11 +176,29 @@ impl<'a> Accesses<'a> {
                 let of_place = everyone.iter().filter(|(place, _)| place == served);
                 let of_place: Vec<_> = of_place.copied().collect();
                 let mean = latency::mean(&[(*served, delta)], &of_place);
-                let mut add = Adding::new(report, subject, class, Some(*served));
+                let mut add = self.adding(report, subject, class, Some(*served));
                 self.add_counts(&mut add, delta, total, mean, row.since);
                 add.gauge(self.share, spe::share(delta, &all));
             }
         }
+    }
+
+    fn is_spe(&self) -> bool {
+        !matches!(self.sampler, Some(Sampler::Events { .. }))
+    }
+
+    fn adding<'r>(
+        &self,
+        report: &'r mut Report,
+        subject: u32,
+        operation: Class,
+        source: Option<Served>,
+    ) -> Adding<'r> {
+        let mut adding = Adding::new(report, subject, operation, source);
+        if let Some(Sampler::Events { limited, time, .. }) = self.sampler {
+            (adding.limited, adding.time) = (*limited, *time);
+        }
+        adding
     }
 
     fn add_counts(
@@ -188,8 +211,14 @@ impl<'a> Accesses<'a> {
     ) {
         let counts = self.sampler.is_none_or(|it| it.counts(add.class));
         if counts {
-            let value = Value::Counter(counter(delta, add.report.start));
-            add.push(self.operations, Ok(value), Some(counter(total, since)));
+            let mut value = counter(delta, add.report.start);
+            value.estimate = add.as_sampled(value.estimate);
+            value.time = add.time;
+            add.push(
+                self.operations,
+                Ok(Value::Counter(value)),
+                Some(counter(total, since)),
+            );
         } else {
             let why = Reason::NoValue(NoValue::ChosenByCore);
             add.push(self.operations, Err(why), None);
@@ -216,6 +245,9 @@ struct Adding<'a> {
     subject: u32,
     class: Class,
     attributes: u32,
+    /// What the samples were is not known for all of the time.
+    limited: bool,
+    time: Option<LiveTime>,
 }
 
 impl<'a> Adding<'a> {
@@ -231,6 +263,18 @@ impl<'a> Adding<'a> {
             subject,
             class: operation,
             attributes,
+            limited: false,
+            time: None,
+        }
+    }
+
+    /// An estimate with the part of the time in which samples were taken, and without an interval
+    /// where some are missing nobody knows of.
+    fn as_sampled(&self, estimate: Estimate) -> Estimate {
+        Estimate {
+            live: self.time.map_or(estimate.live, LiveTime::live),
+            interval: estimate.interval.filter(|_| !self.limited),
+            ..estimate
         }
     }
 
@@ -245,7 +289,7 @@ impl<'a> Adding<'a> {
     }
 
     fn estimate(&mut self, metric: u32, value: Option<Estimate>) {
-        let value = value.map(Value::Gauge);
+        let value = value.map(|value| Value::Gauge(self.as_sampled(value)));
         let value = value.ok_or(Reason::NoValue(NoValue::TooFewSamples));
         self.push(metric, value, None);
     }

@@ -15,7 +15,10 @@ use super::{
     Gained, Lines, Owner, SampledUsage, SampledWindow, Sampler, Served, SpeUsage, SpeWindow,
     Sum as _,
 };
-use crate::{event::Accesses, snapshot::Snapshot};
+use crate::{
+    event::Accesses,
+    snapshot::{SampledHealth, Snapshot},
+};
 
 /// What those events of a window sampled that are of memory accesses; None where there are none.
 pub(super) fn of_events(
@@ -27,8 +30,17 @@ pub(super) fn of_events(
     if window.events.iter().all(|event| event.accesses.is_none()) {
         return None;
     }
+    let all = || window.events.iter().enumerate();
+    let accesses = || {
+        all()
+            .filter(|(_, event)| event.accesses.is_some())
+            .map(|(at, _)| at)
+    };
     let mut usage: BTreeMap<Owner, SpeUsage> = BTreeMap::new();
+    // Of loads also where a window has none of them: their totals go on.
+    let chosen = |event: &SampledHealth| event.accesses == Some(Accesses::Tagged);
     let mut tagged = BTreeSet::new();
+    tagged.extend(window.events.iter().any(chosen).then_some(Class::Load));
     for (owner, sampled) in &window.usage {
         let (of_owner, more) = of_owner(sampled, of);
         tagged.extend(more);
@@ -46,7 +58,13 @@ pub(super) fn of_events(
         pages: pages(window),
         lines: Lines::default(),
         names: Arc::clone(&later.names),
-        sampler: Sampler::Events { tagged },
+        sampler: Sampler::Events {
+            tagged,
+            limited: accesses().any(|event| window.was_limited(event)),
+            time: accesses()
+                .filter_map(|event| window.took_turns(event))
+                .min_by(|a, b| a.live().total_cmp(&b.live())),
+        },
     })
 }
 

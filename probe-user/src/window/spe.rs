@@ -10,7 +10,7 @@ use probe_common::spe::{Class, PageKey, PageRow, Source};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Gained, Lines, Owner, Sum as _};
+use super::{Gained, Lines, LiveTime, Owner, Sum as _};
 use crate::snapshot::{Names, Snapshot, SpeCounts, SpeHealth};
 
 /// Where an access was served.
@@ -61,6 +61,10 @@ pub enum Sampler {
     Events {
         /// What samples tell no number of: the core chose the operations that it timed.
         tagged: BTreeSet<Class>,
+        /// The kernel may have stopped a counter, since samples came near to its limit.
+        limited: bool,
+        /// The time of the event that was on the PMU least, where others took turns with it.
+        time: Option<LiveTime>,
     },
 }
 
@@ -70,7 +74,7 @@ impl Sampler {
     pub fn counts(&self, class: Class) -> bool {
         match self {
             Self::Spe(_) => true,
-            Self::Events { tagged } => !tagged.contains(&class),
+            Self::Events { tagged, .. } => !tagged.contains(&class),
         }
     }
 }

@@ -89,6 +89,7 @@ const SPE: Tests = Tests {
         "agent::",
         "mem_record::",
         "regions::",
+        "roofline::",
         "spe::",
         "spe_clock::",
         "spe_lines::",

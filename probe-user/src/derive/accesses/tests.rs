@@ -80,6 +80,8 @@ fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
     report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let sampler = Sampler::Events {
         tagged: [Class::Load].into(),
+        limited: false,
+        time: None,
     };
     let accesses = Accesses::new(&mut report, Some(&sampler));
     let subject = report.subject(Subject::Machine);

@@ -243,9 +243,11 @@ impl SampleTotals {
 }
 
 /// Whether so many samples in so many nanoseconds are nine tenths of the limit of a CPU or more.
-/// The limit holds for each of the kernel's ticks.
+/// The limit holds for each of the kernel's ticks, of 10 ms at most: readings that are nearer to
+/// each other tell nothing of it.
 fn near(samples: u64, elapsed: u64, limit: u64) -> bool {
-    let allowed = u128::from(elapsed) * u128::from(limit);
+    const TICK: u64 = 10_000_000;
+    let allowed = u128::from(elapsed.max(TICK)) * u128::from(limit);
     samples > 0 && u128::from(samples) * 10_000_000_000 >= 9 * allowed
 }
 
@@ -283,6 +285,8 @@ impl Session {
         let coarser = sampling.totals.next.take();
         if let Some(coarser) = coarser {
             sampling.reopen(&mut self.object, coarser);
+        } else {
+            sampling.retry(&mut self.object);
         }
         let moment = nanos(self.clock.now());
         sampling.read(&mut self.object, moment)?;

@@ -26,6 +26,14 @@ pub enum SampleError {
 /// What the kernel means by refusing an event.
 pub(super) fn refused(error: &io::Error, event: &SampledEvent) -> String {
     match error.raw_os_error() {
+        Some(libc::EINVAL) if event.accesses.is_some() => {
+            let limit = perf::max_sample_rate();
+            let limit = limit.map_or_else(String::new, |limit| format!(" (here {limit})"));
+            format!(
+                "the kernel takes no samples of memory accesses at this rate: give a --period, or \
+                 raise kernel.perf_event_max_sample_rate{limit}"
+            )
+        }
         Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOENT) if event.precise > 0 => {
             "the kernel has no precise samples of it at this rate: leave out the letters p (on \
              AMD, IBS samples cycles, r076 and r0C1 precisely, and nothing else)"

@@ -10,6 +10,7 @@ mod scale;
 
 use std::{
     collections::BTreeSet,
+    mem,
     os::fd::{AsFd as _, OwnedFd},
 };
 
@@ -99,6 +100,8 @@ pub(crate) struct Sampling {
     pub(crate) budget: Option<Budget>,
     /// Every event is sampled so many times less often than it was asked for.
     pub(crate) coarser: u64,
+    /// CPUs on which the kernel refused events that were to be opened anew: they are tried again.
+    refused: BTreeSet<u32>,
     pub(crate) generation: u64,
     pub(crate) totals: SampleTotals,
     /// Of functions, where addresses are kept.
@@ -183,6 +186,7 @@ impl Sampling {
             open: Vec::new(),
             budget: config.budget.map(Budget::of_events),
             coarser: 1,
+            refused: BTreeSet::new(),
             generation: 0,
             totals: SampleTotals::new(config.events.len()),
             names: config.addresses.then(|| Names::start(machine, online)),
@@ -253,6 +257,7 @@ impl Sampling {
     /// dead, and so is what follows processes there.
     pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
         self.close(&keep);
+        self.refused.retain(|cpu| keep(*cpu));
         if let Some(names) = &mut self.names {
             names.keep_cpus(keep);
         }
@@ -278,7 +283,17 @@ impl Sampling {
         for cpu in cpus {
             // A CPU that left meanwhile is opened when it is back.
             if let Err(error) = self.open(object, cpu) {
-                tracing::warn!("{error}");
+                tracing::warn!("{error}: tried again with every reading");
+                self.refused.insert(cpu);
+            }
+        }
+    }
+
+    /// Tries again what was refused.
+    pub(crate) fn retry(&mut self, object: &mut Object) {
+        for cpu in mem::take(&mut self.refused) {
+            if !self.samples(cpu) && self.open(object, cpu).is_err() {
+                self.refused.insert(cpu);
             }
         }
     }
