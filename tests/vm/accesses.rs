@@ -262,7 +262,7 @@ fn intels_loads_and_stores_are_their_containers() {
         );
         assert!((estimated - executed).abs() <= 4.0 * PERIOD as f64 + executed * 0.01);
     }
-    let Sampler::Events { tagged } = &accessed(&window).sampler else {
+    let Sampler::Events { tagged, .. } = &accessed(&window).sampler else {
         panic!("{:?}", window.samples);
     };
     assert_eq!(tagged.iter().collect::<Vec<_>>(), [&Class::Load]);
