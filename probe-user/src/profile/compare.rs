@@ -274,7 +274,9 @@ impl Sample {
         }
         // From the first value on: a mean of equal values is that value to the digit.
         let (first, ..) = all[0];
-        let beyond = all.iter().map(|(value, weight, _)| (value - first) * weight);
+        let beyond = all
+            .iter()
+            .map(|(value, weight, _)| (value - first) * weight);
         let mean = first + beyond.sum::<f64>() / weights;
         let part = |weight: f64| (weight / weights).powi(2);
         let own: f64 = all

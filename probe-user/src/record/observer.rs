@@ -19,6 +19,15 @@ use crate::{
     sys::records::{Event, Map},
 };
 
+/// The programs whose markers are to be seen from their start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Programs {
+    /// The command that is about to be run. Its loader is run, to find its libraries.
+    pub command: Option<PathBuf>,
+    /// Files that are looked at. Nothing of them is run: they may be anybody's.
+    pub named: Vec<PathBuf>,
+}
+
 /// Observes markers for a recording.
 pub(super) struct Observer {
     machine: Arc<Machine>,
@@ -34,7 +43,7 @@ impl Observer {
     pub(super) fn open(
         machine: &Arc<Machine>,
         target: &Target,
-        programs: &[PathBuf],
+        programs: &Programs,
         there: &[u32],
     ) -> Result<Self, RecordError> {
         if !machine.is_in_initial_pid_namespace() {
@@ -54,8 +63,12 @@ impl Observer {
             looked: Vec::new(),
             late: 0,
         };
-        for program in programs {
+        if let Some(program) = &programs.command {
             let has = observer.markers.observe_program(program)?;
+            observer.looked_at(program.display().to_string(), has);
+        }
+        for program in &programs.named {
+            let has = observer.markers.observe_file(program)?;
             observer.looked_at(program.display().to_string(), has);
         }
         for pid in there {

@@ -126,19 +126,27 @@ impl Markers {
         }))
     }
 
-    /// The same for a program that is about to be run, and the libraries that it will have.
+    /// The same for a file of this process's own root. Nothing of it is run.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read, or the kernel refuses the probes.
+    pub fn observe_file(&mut self, path: &Path) -> Result<Option<Has>, SessionError> {
+        let missing = || SessionError::Map {
+            what: format!("read {}", path.display()),
+            source: io::ErrorKind::NotFound.into(),
+        };
+        self.observe(&named::open(path).ok_or_else(missing)?)
+    }
+
+    /// The same for the program that this process is about to run, and the libraries that it will
+    /// have: its loader is run to list them, so it must be one that would be run anyway.
     ///
     /// # Errors
     ///
     /// Where it cannot be read, or the kernel refuses the probes.
     pub fn observe_program(&mut self, path: &Path) -> Result<Option<Has>, SessionError> {
-        let missing = || SessionError::Map {
-            what: format!("read {}", path.display()),
-            source: io::ErrorKind::NotFound.into(),
-        };
-        let file = named::open(path).ok_or_else(missing)?;
-        let own = self.observe(&file)?;
-        let mut has = own;
+        let mut has = self.observe_file(path)?;
         for library in named::libraries(path) {
             let Some(file) = named::open(&library) else {
                 continue;

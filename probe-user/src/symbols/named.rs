@@ -3,12 +3,15 @@
 use std::{
     ffi::OsStr,
     fs::File,
+    io::{self, Read as _},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     elf::{Elf, Source},
@@ -18,6 +21,9 @@ use super::{
 
 /// Bytes of the name of a program's loader.
 const INTERPRETER: u64 = 4096;
+
+/// How long a loader may take to list a program's libraries, and the bytes of its list.
+const LISTING: (Duration, usize) = (Duration::from_secs(5), 1 << 20);
 
 /// Functions of these names in one file: each source file may have its own.
 const MOST: usize = 1024;
@@ -81,8 +87,8 @@ pub(crate) fn in_process(proc: &Path, pid: u32, path: &[u8]) -> Option<File> {
     opened::in_root(proc, pid, path)
 }
 
-/// The libraries that a program will have, by its own loader. Only for a program that is about to
-/// be run: this runs the loader that it names.
+/// The libraries that a program will have, by its own loader. Only for the program that this process
+/// is about to run: this runs the loader that it names, with all rights that this process has.
 pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
     let loader = || {
         let elf = Elf::read(Source::File(opened::link(program)?))?;
@@ -96,9 +102,46 @@ pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
     };
     let mut list = Command::new(loader);
     list.arg("--list").arg(program);
-    list.stdin(Stdio::null()).stderr(Stdio::null());
-    list.output()
-        .map_or(Vec::new(), |output| listed(&output.stdout))
+    match output(&mut list, LISTING) {
+        Ok(text) => listed(&text),
+        Err(error) => {
+            tracing::warn!(
+                "the loader of {} does not list its libraries ({error}): their markers are found \
+                 only when they run",
+                program.display()
+            );
+            Vec::new()
+        }
+    }
+}
+
+/// What a command says until it ends, in so long a time and so many bytes.
+fn output(command: &mut Command, (time, most): (Duration, usize)) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + time;
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut read = || {
+        let mut said = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            let ready = || poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&left));
+            if rustix::io::retry_on_intr(ready)? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match said.read(&mut piece)? {
+                0 => return Ok(text),
+                read if text.len() + read > most => return Err(io::ErrorKind::FileTooLarge.into()),
+                read => text.extend_from_slice(&piece[..read]),
+            }
+        }
+    };
+    let text = read();
+    // It may have closed its output, and go on.
+    let _ended = child.kill();
+    child.wait()?;
+    text
 }
 
 /// The paths in what a loader lists: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` of itself.
@@ -128,6 +171,22 @@ mod tests {
             listed(text),
             ["/opt/my libs/libmarks.so", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from)
         );
+    }
+
+    #[test]
+    fn a_command_that_says_too_much_or_does_not_end_is_ended() {
+        let output = |script, limits| output(Command::new("sh").args(["-c", script]), limits);
+        let long = Duration::from_secs(600);
+        assert_eq!(
+            output("echo one; echo two", (long, 8)).unwrap(),
+            b"one\ntwo\n"
+        );
+        let error = output("exec yes", (long, 1 << 16)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        let error = output("exec sleep 600", (Duration::ZERO, 8)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // It closes its output, and does not end.
+        assert_eq!(output("exec >&-; exec sleep 600", (long, 8)).unwrap(), b"");
     }
 
     #[test]

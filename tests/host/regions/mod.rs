@@ -3,7 +3,7 @@
 
 mod programs;
 
-use std::{path::Path, sync::Arc};
+use std::{os::unix::fs::PermissionsExt as _, path::Path, sync::Arc};
 
 use probe_common::{Marked, What};
 use probe_user::{
@@ -302,6 +302,30 @@ fn a_program_without_markers_or_without_names_says_so() {
         error.to_string().contains("cannot read /nowhere/at all"),
         "{error}"
     );
+}
+
+/// The loader that a file names is anybody's program: only that of the command is run.
+#[test]
+fn nothing_of_a_named_file_is_run() {
+    let Some(_machine) = machine() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (loader, ran) = (
+        directory.path().join("loader"),
+        directory.path().join("ran"),
+    );
+    std::fs::write(&loader, format!("#!/bin/sh\n: > {}\n", ran.display())).unwrap();
+    std::fs::set_permissions(&loader, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let named = format!("-Wl,--dynamic-linker={}", loader.display());
+    let Some(made) = c(&["-O2", &named]) else {
+        return;
+    };
+    let observed = Observed::Processes(vec![std::process::id()]);
+    let mut markers = Markers::open(&this_machine(), &observed).unwrap();
+    let has = markers.observe_file(&made.program()).unwrap();
+    assert_eq!((has, ran.exists()), (Some(Has::Markers), false));
+    // It is one that would be run, where the program is the command.
+    markers.observe_program(&made.program()).unwrap();
+    assert!(ran.exists());
 }
 
 /// The program is found by its mappings, in the container's own root.

@@ -10,7 +10,10 @@ use std::{
 use comfy_table::{CellAlignment, Table, presets};
 use probe_user::{
     emit::printable::printable,
-    record::regions::{By, Row, Summary},
+    record::{
+        Programs,
+        regions::{By, Row, Summary},
+    },
 };
 
 /// Rows of a table: JSON and the file have all.
@@ -27,11 +30,13 @@ pub(super) enum Format {
 }
 
 /// The programs that are named, and the command's own.
-pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> Vec<PathBuf> {
+pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> Programs {
     // The option without a program is an empty one, which no path of clap's can be.
     let named = named.iter().filter(|path| !path.is_empty());
-    let own = command.and_then(|word| found(Path::new(word), env::var_os("PATH")));
-    own.into_iter().chain(named.map(PathBuf::from)).collect()
+    Programs {
+        command: command.and_then(|word| found(Path::new(word), env::var_os("PATH"))),
+        named: named.map(PathBuf::from).collect(),
+    }
 }
 
 /// The file that a command's first word names, as execvp(3) looks for it.
