@@ -108,6 +108,7 @@ impl Observer {
                     "is a script: name the program that it runs by --regions=PROGRAM, so that its \
                      first markers are seen"
                 }
+                Has::Narrow => "has 32 bits, and only programs of 64 bits are read",
                 _ => {
                     "has no marker functions, and its libraries have none (include/pmuscope.h has \
                      them)"

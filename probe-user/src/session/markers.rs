@@ -46,6 +46,8 @@ pub enum Has {
     Stripped,
     /// It is no program and no library.
     NoProgram,
+    /// It has 32 bits: markers of such programs are not read.
+    Narrow,
 }
 
 /// Running observation; dropping it takes the probes out.
@@ -119,6 +121,9 @@ impl Markers {
             let programs = &mut self.object.programs;
             programs.attach_uprobe(MARKER, file.as_fd(), *offset, kind as u64)?;
         }
+        if !found.wide {
+            return Ok(Some(Has::Narrow));
+        }
         Ok(Some(match (found.places.is_empty(), found.stripped) {
             (false, _) => Has::Markers,
             (true, false) => Has::None,
@@ -168,7 +173,9 @@ impl Markers {
         for file in named::mapped(proc, pid) {
             match (has, self.observe(&file)?) {
                 (_, Some(Has::Markers)) => has = Some(Has::Markers),
-                (None | Some(Has::None), Some(Has::Stripped)) => has = Some(Has::Stripped),
+                (None | Some(Has::None), Some(other @ (Has::Stripped | Has::Narrow))) => {
+                    has = Some(other);
+                }
                 (None, Some(other)) => has = Some(other),
                 _ => {}
             }

@@ -35,13 +35,16 @@ pub(crate) struct Found {
     pub(crate) places: Vec<(usize, u64)>,
     /// It has no table of all its symbols: only those that others may use have names.
     pub(crate) stripped: bool,
+    /// It has 64 bits. In one of 32 nothing is looked for: its calls have arguments elsewhere.
+    pub(crate) wide: bool,
 }
 
 /// Looks for functions in a file; None where it is no program and no library.
 pub(crate) fn functions(file: &File, names: &[&str]) -> Option<Found> {
     let elf = Elf::read(Source::File(file.try_clone().ok()?))?;
     let mut places = Vec::new();
-    for table in [SHT_SYMTAB, SHT_DYNSYM] {
+    let tables = [SHT_SYMTAB, SHT_DYNSYM].into_iter().filter(|_| elf.wide);
+    for table in tables {
         let Some(functions) = Functions::read(&elf, table) else {
             continue;
         };
@@ -59,6 +62,7 @@ pub(crate) fn functions(file: &File, names: &[&str]) -> Option<Found> {
         stripped: { &elf.sections }
             .iter()
             .all(|section| section.kind != SHT_SYMTAB),
+        wide: elf.wide,
     })
 }
 

@@ -292,6 +292,15 @@ fn a_program_without_markers_or_without_names_says_so() {
         return;
     };
     assert_eq!(has(&without.program()), Some(Has::None));
+    // The arguments of its calls are not where those of 64 bits are.
+    if cfg!(target_arch = "x86_64")
+        && let Some(narrow) = Made::of(
+            "void pmuscope_stop(void) {} void _start(void) { pmuscope_stop(); for (;;); }",
+            &["-m32", "-nostdlib", "-static", "-fno-pic", "-no-pie"],
+        )
+    {
+        assert_eq!(has(&narrow.program()), Some(Has::Narrow));
+    }
     let script = without.program().with_file_name("script");
     std::fs::write(&script, "#!/bin/sh\n").unwrap();
     assert_eq!(has(&script), Some(Has::NoProgram));
