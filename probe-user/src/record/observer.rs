@@ -11,12 +11,12 @@ use serde_json::json;
 
 use super::{
     RecordError, Target,
-    regions::{self, Book, Of, Phase, Tag},
+    regions::{self, Area, Book, Of, Phase, Tag},
 };
 use crate::{
     machine::Machine,
-    session::markers::{Has, Markers, Observed},
-    sys::records::{Event, Map},
+    session::markers::{Has, Looked, Markers, Observed},
+    sys::records::Event,
 };
 
 /// The programs whose markers are to be seen from their start.
@@ -36,6 +36,8 @@ pub(super) struct Observer {
     /// Programs that were looked at, and what the best of each and its libraries has.
     looked: Vec<(String, Has)>,
     late: u64,
+    /// Files that were executed, and could not be opened to look for markers.
+    unopened: u64,
 }
 
 impl Observer {
@@ -62,6 +64,7 @@ impl Observer {
             book: Mutex::new(Book::new(machine.procfs())),
             looked: Vec::new(),
             late: 0,
+            unopened: 0,
         };
         if let Some(program) = &programs.command {
             let has = observer.markers.observe_program(program)?;
@@ -81,10 +84,30 @@ impl Observer {
     /// Observes what a process executes that is there already.
     fn observe_process(&mut self, pid: u32) {
         match self.markers.observe_process(self.machine.procfs(), pid) {
-            Ok(has) => self.looked_at(format!("process {pid}"), has),
+            Ok(looked) => {
+                self.looked_at(format!("process {pid}"), looked.has);
+                self.missed(&looked);
+            }
             // It may be anything, and others are observed.
             Err(error) => {
                 tracing::warn!("the markers of process {pid} are not observed: {error}");
+            }
+        }
+    }
+
+    /// Counts what could not be opened, and says so of the first.
+    fn missed(&mut self, looked: &Looked) {
+        let files = looked.unopened.iter();
+        // Memory of no file has no functions of a library.
+        for name in files.filter(|name| Area::named(name) == Area::File) {
+            self.unopened += 1;
+            if self.unopened == 1 {
+                let name = String::from_utf8_lossy(name);
+                tracing::warn!(
+                    "{name} ran, and could not be opened to look for markers: its process has \
+                     ended, or the file is gone; --regions={name} finds them before. Others like \
+                     it are counted (unopened_programs)"
+                );
             }
         }
     }
@@ -132,27 +155,21 @@ impl Observer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .learn(event);
-        if let Event::Map(Map {
-            pid,
-            name,
-            executable: true,
-            ..
-        }) = event
-            && name.starts_with(b"/")
+        if let Event::Map(map) = event
+            && map.executable
+            && map.name.starts_with(b"/")
         {
-            let found = self
-                .markers
-                .observe_mapped(self.machine.procfs(), *pid, name);
-            let name = String::from_utf8_lossy(name);
+            let found = self.markers.observe_mapped(self.machine.procfs(), map);
+            let name = String::from_utf8_lossy(map.name);
             match found {
-                Ok(Some(Has::Markers)) => {
+                Ok(looked) if looked.has == Some(Has::Markers) => {
                     self.late += 1;
                     tracing::warn!(
                         "{name} has marker functions, and already ran when they were found: what \
                          it marked before is not known; --regions={name} finds them before"
                     );
                 }
-                Ok(_) => {}
+                Ok(looked) => self.missed(&looked),
                 // It may be anything, and others are observed.
                 Err(error) => tracing::warn!("the markers of {name} are not observed: {error}"),
             }
@@ -166,6 +183,7 @@ impl Observer {
         book.settle();
         book.counts.lost = self.markers.counts()?.lost;
         book.counts.late_programs = self.late;
+        book.counts.unopened_programs = self.unopened;
         Ok(book.counts)
     }
 

@@ -3,8 +3,8 @@
 //! the kernel tells of those that are observed.
 
 use std::{
-    collections::HashSet,
-    fs::File,
+    collections::{HashMap, HashSet},
+    fs::{File, Metadata},
     io,
     os::{
         fd::{AsFd as _, BorrowedFd},
@@ -23,6 +23,7 @@ use super::{
 use crate::{
     machine::{Machine, capabilities},
     symbols::named,
+    sys::records::{Inode, Map},
 };
 
 /// Whose markers are observed.
@@ -50,11 +51,67 @@ pub enum Has {
     Narrow,
 }
 
+/// What a look at the files that a process executes found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// What the best of them has; none where all were looked at before.
+    pub has: Option<Has>,
+    /// Those that could not be opened, as the process names them: it has ended, or they are gone.
+    pub unopened: Vec<Vec<u8>>,
+}
+
+/// The files that were looked at.
+#[derive(Debug, Default)]
+struct Files {
+    /// By device and inode: when each last changed (s, ns), none where probes are in it. Those hold
+    /// the inode, so that its number stays this file's.
+    known: HashMap<(u64, u64), Option<(i64, i64)>>,
+    /// As the kernel's records name them.
+    inodes: HashSet<Inode>,
+    build_ids: HashSet<Vec<u8>>,
+}
+
+impl Files {
+    /// Whether a file is to be looked at: it is new, or has changed since.
+    fn is_new(&mut self, data: &Metadata) -> bool {
+        let changed = Some((data.ctime(), data.ctime_nsec()));
+        self.inodes.insert(Inode {
+            major: rustix::fs::major(data.dev()),
+            minor: rustix::fs::minor(data.dev()),
+            number: data.ino(),
+        });
+        match self.known.insert((data.dev(), data.ino()), changed) {
+            Some(None) => {
+                self.probed(data);
+                false
+            }
+            before => before != Some(changed),
+        }
+    }
+
+    /// Probes are put into a file.
+    fn probed(&mut self, data: &Metadata) {
+        self.known.insert((data.dev(), data.ino()), None);
+    }
+
+    /// Whether what a process has mapped was looked at.
+    fn has(&self, map: &Map<'_>) -> bool {
+        map.build_id.is_some_and(|id| self.build_ids.contains(id)) || { &map.inode }
+            .as_ref()
+            .is_some_and(|inode| self.inodes.contains(inode))
+    }
+
+    /// Takes it that what a process has mapped needs no other look.
+    fn met(&mut self, map: &Map<'_>) {
+        self.build_ids.extend(map.build_id.map(<[u8]>::to_vec));
+        self.inodes.extend(map.inode);
+    }
+}
+
 /// Running observation; dropping it takes the probes out.
 pub struct Markers {
     object: Object,
-    /// The files that were looked at, by device and inode.
-    known: HashSet<(u64, u64)>,
+    files: Files,
     /// Records that were taken from the ring.
     taken: u64,
 }
@@ -92,13 +149,13 @@ impl Markers {
         object.programs.settle();
         Ok(Self {
             object,
-            known: HashSet::new(),
+            files: Files::default(),
             taken: 0,
         })
     }
 
     /// Puts probes on the marker functions of a file, unless they are there. None where this file
-    /// was looked at before.
+    /// was looked at before, and has not changed since.
     ///
     /// # Errors
     ///
@@ -109,13 +166,17 @@ impl Markers {
             source,
         };
         let data = file.metadata().map_err(read)?;
-        if !self.known.insert((data.dev(), data.ino())) {
+        if !self.files.is_new(&data) {
             return Ok(None);
         }
         let names = MarkerKind::FUNCTIONS.map(|(_, name)| name);
         let Some(found) = named::functions(file, &names) else {
             return Ok(Some(Has::NoProgram));
         };
+        self.files.build_ids.extend(found.build_id);
+        if !found.places.is_empty() {
+            self.files.probed(&data);
+        }
         for (number, offset) in &found.places {
             let (kind, _) = MarkerKind::FUNCTIONS[*number];
             let programs = &mut self.object.programs;
@@ -168,33 +229,46 @@ impl Markers {
     /// # Errors
     ///
     /// Where the kernel refuses the probes.
-    pub fn observe_process(&mut self, proc: &Path, pid: u32) -> Result<Option<Has>, SessionError> {
-        let mut has = None;
-        for file in named::mapped(proc, pid) {
-            match (has, self.observe(&file)?) {
-                (_, Some(Has::Markers)) => has = Some(Has::Markers),
+    pub fn observe_process(&mut self, proc: &Path, pid: u32) -> Result<Looked, SessionError> {
+        let mut looked = Looked::default();
+        for (name, file) in named::mapped(proc, pid) {
+            let Some(file) = file else {
+                looked.unopened.push(name);
+                continue;
+            };
+            let has = &mut looked.has;
+            match (*has, self.observe(&file)?) {
+                (_, Some(Has::Markers)) => *has = Some(Has::Markers),
                 (None | Some(Has::None), Some(other @ (Has::Stripped | Has::Narrow))) => {
-                    has = Some(other);
+                    *has = Some(other);
                 }
-                (None, Some(other)) => has = Some(other),
+                (None, Some(other)) => *has = Some(other),
                 _ => {}
             }
         }
-        Ok(has)
+        Ok(looked)
     }
 
-    /// The same for a file that a process has just mapped.
+    /// The same for a file that a process has just mapped. One that cannot be opened is told of
+    /// once, and not where it was looked at before.
     ///
     /// # Errors
     ///
     /// Where the kernel refuses the probes.
-    pub fn observe_mapped(
+    pub(crate) fn observe_mapped(
         &mut self,
         proc: &Path,
-        pid: u32,
-        path: &[u8],
-    ) -> Result<Option<Has>, SessionError> {
-        named::in_process(proc, pid, path).map_or(Ok(None), |file| self.observe(&file))
+        map: &Map<'_>,
+    ) -> Result<Looked, SessionError> {
+        let known = self.files.has(map);
+        let mut looked = Looked::default();
+        match named::in_process(proc, map.pid, map.name) {
+            Some(file) => looked.has = self.observe(&file)?,
+            None if known => {}
+            None => looked.unopened.push(map.name.to_vec()),
+        }
+        self.files.met(map);
+        Ok(looked)
     }
 
     /// Takes what was marked so far, in the order of the ring. Everything that a thread had marked
@@ -238,5 +312,65 @@ impl Markers {
             probe_common::Field::add(&mut sum, &one);
             sum
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// The number of an inode is given to another file when the first one is gone.
+    #[test]
+    fn a_file_is_looked_at_again_when_it_is_another_one_unless_it_has_probes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "one").unwrap();
+        let mut files = Files::default();
+        assert!(files.is_new(&fs::metadata(&path).unwrap()));
+        assert!(!files.is_new(&fs::metadata(&path).unwrap()));
+        // Its time is that of the last tick of the kernel's clock.
+        let before = fs::metadata(&path).unwrap();
+        let same = |data: &Metadata| {
+            (data.ctime(), data.ctime_nsec()) == (before.ctime(), before.ctime_nsec())
+        };
+        while same(&fs::metadata(&path).unwrap()) {
+            fs::write(&path, "another").unwrap();
+        }
+        let data = fs::metadata(&path).unwrap();
+        assert!(files.is_new(&data) && !files.is_new(&data));
+        files.probed(&before);
+        assert!(!files.is_new(&before) && !files.is_new(&data));
+    }
+
+    #[test]
+    fn what_a_process_had_mapped_is_known_by_its_file_or_by_an_earlier_record() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let data = file.as_file().metadata().unwrap();
+        let map = |number: u64, build_id: Option<&'static [u8]>| Map {
+            pid: 1,
+            start: 0,
+            size: 1,
+            offset: 0,
+            build_id,
+            inode: build_id.is_none().then(|| Inode {
+                major: rustix::fs::major(data.dev()),
+                minor: rustix::fs::minor(data.dev()),
+                number,
+            }),
+            executable: true,
+            name: b"/program",
+        };
+        let mut files = Files::default();
+        assert!(!files.has(&map(data.ino(), None)));
+        files.is_new(&data);
+        assert!(files.has(&map(data.ino(), None)));
+        for other in [map(data.ino() + 1, None), map(0, Some(b"id"))] {
+            assert!(!files.has(&other));
+            files.met(&other);
+            assert!(files.has(&other));
+        }
+        assert!(!files.has(&map(0, Some(b"other"))));
     }
 }

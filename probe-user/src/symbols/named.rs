@@ -37,6 +37,8 @@ pub(crate) struct Found {
     pub(crate) stripped: bool,
     /// It has 64 bits. In one of 32 nothing is looked for: its calls have arguments elsewhere.
     pub(crate) wide: bool,
+    /// Its build id, where it has one.
+    pub(crate) build_id: Option<Vec<u8>>,
 }
 
 /// Looks for functions in a file; None where it is no program and no library.
@@ -63,6 +65,7 @@ pub(crate) fn functions(file: &File, names: &[&str]) -> Option<Found> {
             .iter()
             .all(|section| section.kind != SHT_SYMTAB),
         wide: elf.wide,
+        build_id: elf.build_id,
     })
 }
 
@@ -71,8 +74,9 @@ pub(crate) fn open(path: &Path) -> Option<File> {
     opened::link(path)
 }
 
-/// The files that a process has mapped to execute, as it sees them.
-pub(crate) fn mapped(proc: &Path, pid: u32) -> Vec<File> {
+/// The files that a process has mapped to execute, as it sees them, by their names; none where one
+/// cannot be opened.
+pub(crate) fn mapped(proc: &Path, pid: u32) -> Vec<(Vec<u8>, Option<File>)> {
     let lines = maps::lines(proc, pid).into_iter();
     let mut names: Vec<Vec<u8>> = lines
         .filter(|line| line.mapping.executable && line.name.starts_with(b"/"))
@@ -80,10 +84,11 @@ pub(crate) fn mapped(proc: &Path, pid: u32) -> Vec<File> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    let names = names.iter();
-    names
-        .filter_map(|name| in_process(proc, pid, name))
-        .collect()
+    let opened = names.into_iter().map(|name| {
+        let file = in_process(proc, pid, &name);
+        (name, file)
+    });
+    opened.collect()
 }
 
 /// The file that a process names by a path.

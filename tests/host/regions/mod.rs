@@ -270,10 +270,23 @@ fn markers_in_a_library_and_those_of_a_running_process_are_found() {
     let before = Seen::of(&parts, "nested", found(&parts));
     assert_eq!(before.calls().len(), 9);
     let running = Seen::of(&parts, "nested", |markers, pid| {
-        let has = markers.observe_process(Path::new("/proc"), pid).unwrap();
-        assert_eq!(has, Some(Has::Markers));
+        let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
+        assert_eq!((looked.has, looked.unopened), (Some(Has::Markers), vec![]));
     });
     assert_eq!(running.calls().len(), 9);
+}
+
+#[test]
+fn a_program_whose_file_is_gone_is_told_of() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2"]) else { return };
+    let seen = Seen::of(&made.program(), "nested", |markers, pid| {
+        std::fs::remove_file(made.program()).unwrap();
+        let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
+        let name = format!("{} (deleted)", made.program().display());
+        assert_eq!(looked.unopened, [name.into_bytes()]);
+    });
+    assert!(seen.calls().iter().all(|call| call.starts_with("exit")));
 }
 
 #[test]
@@ -351,8 +364,8 @@ fn a_program_in_a_container_is_observed() {
     let cgroup = hierarchy.id(&container.cgroup).unwrap();
     let mut markers = Markers::open(&this_machine(), &Observed::Cgroup(cgroup)).unwrap();
     let pid = container.pid();
-    let has = markers.observe_process(Path::new("/proc"), pid).unwrap();
-    assert_eq!(has, Some(Has::Markers));
+    let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
+    assert_eq!(looked.has, Some(Has::Markers));
     let said = container.finish();
     let mut seen = Seen {
         markers,
