@@ -16,7 +16,7 @@ use super::{
 use crate::{
     machine::Machine,
     session::markers::{Has, Looked, Markers, Observed},
-    sys::records::Event,
+    sys::{descriptors, records::Event},
 };
 
 /// The programs whose markers are to be seen from their start.
@@ -38,6 +38,8 @@ pub(super) struct Observer {
     late: u64,
     /// Files that were executed, and could not be opened to look for markers.
     unopened: u64,
+    /// Files that have more than is looked at.
+    too_large: u64,
 }
 
 impl Observer {
@@ -58,6 +60,8 @@ impl Observer {
                 Observed::Cgroup(hierarchy.id(&hierarchy.resolve(path)?)?)
             }
         };
+        // Each probe has two, and nobody knows how many there will be.
+        descriptors::allow_most();
         let mut observer = Self {
             machine: Arc::clone(machine),
             markers: Markers::open(machine, &whom)?,
@@ -65,6 +69,7 @@ impl Observer {
             looked: Vec::new(),
             late: 0,
             unopened: 0,
+            too_large: 0,
         };
         if let Some(program) = &programs.command {
             let has = observer.markers.observe_program(program)?;
@@ -76,6 +81,8 @@ impl Observer {
         }
         for pid in there {
             observer.observe_process(*pid);
+            // Nothing waits yet.
+            observer.markers.round_ends();
         }
         observer.warn();
         Ok(observer)
@@ -113,7 +120,23 @@ impl Observer {
     }
 
     fn looked_at(&mut self, what: String, has: Option<Has>) {
+        self.measure(&what, has);
         self.looked.extend(has.map(|has| (what, has)));
+    }
+
+    /// Counts what has more than is looked at, and says so of the first.
+    fn measure(&mut self, what: &str, has: Option<Has>) {
+        if has != Some(Has::TooMuch) {
+            return;
+        }
+        self.too_large += 1;
+        if self.too_large == 1 {
+            tracing::warn!(
+                "the markers of {what} are not observed: it has too many symbols or functions of \
+                 their names, or others had in this round (docs/regions.md has the limits). Others \
+                 like it are counted (too_large_programs)"
+            );
+        }
     }
 
     /// Says so where nothing has markers.
@@ -131,6 +154,7 @@ impl Observer {
                     "is a script: name the program that it runs by --regions=PROGRAM, so that its \
                      first markers are seen"
                 }
+                Has::TooMuch => "is too large to be looked at",
                 Has::Narrow => "has 32 bits, and only programs of 64 bits are read",
                 _ => {
                     "has no marker functions, and its libraries have none (include/pmuscope.h has \
@@ -169,7 +193,10 @@ impl Observer {
                          it marked before is not known; --regions={name} finds them before"
                     );
                 }
-                Ok(looked) => self.missed(&looked),
+                Ok(looked) => {
+                    self.measure(&name, looked.has);
+                    self.missed(&looked);
+                }
                 // It may be anything, and others are observed.
                 Err(error) => tracing::warn!("the markers of {name} are not observed: {error}"),
             }
@@ -184,6 +211,7 @@ impl Observer {
         book.counts.lost = self.markers.counts()?.lost;
         book.counts.late_programs = self.late;
         book.counts.unopened_programs = self.unopened;
+        book.counts.too_large_programs = self.too_large;
         Ok(book.counts)
     }
 
@@ -194,6 +222,7 @@ impl Observer {
     pub(super) fn round_ends(&mut self) {
         let book = self.book.get_mut().unwrap_or_else(PoisonError::into_inner);
         book.round_ends();
+        self.markers.round_ends();
     }
 
     /// Tags and phases, as the metadata of a file.

@@ -26,6 +26,13 @@ use crate::{
     sys::records::{Inode, Map},
 };
 
+/// Probes at one time. A program that uses markers has three.
+const PROBES: usize = 4096;
+
+/// Bytes of symbols that are looked through in one round: the largest programs known have some
+/// 200 MiB.
+const BYTES: u64 = 256 << 20;
+
 /// Whose markers are observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
@@ -47,6 +54,8 @@ pub enum Has {
     Stripped,
     /// It is no program and no library.
     NoProgram,
+    /// It has more functions or symbols than are looked at, or others had: none are observed.
+    TooMuch,
     /// It has 32 bits: markers of such programs are not read.
     Narrow,
 }
@@ -112,6 +121,9 @@ impl Files {
 pub struct Markers {
     object: Object,
     files: Files,
+    probes: usize,
+    /// Bytes of symbols that were looked through in this round.
+    bytes: u64,
     /// Records that were taken from the ring.
     taken: u64,
 }
@@ -150,6 +162,8 @@ impl Markers {
         Ok(Self {
             object,
             files: Files::default(),
+            probes: 0,
+            bytes: 0,
             taken: 0,
         })
     }
@@ -170,12 +184,17 @@ impl Markers {
             return Ok(None);
         }
         let names = MarkerKind::FUNCTIONS.map(|(_, name)| name);
-        let Some(found) = named::functions(file, &names) else {
+        let Some(found) = named::functions(file, &names, BYTES - self.bytes) else {
             return Ok(Some(Has::NoProgram));
         };
         self.files.build_ids.extend(found.build_id);
+        if found.is_too_much || self.probes + found.places.len() > PROBES {
+            return Ok(Some(Has::TooMuch));
+        }
+        self.bytes += found.bytes;
         if !found.places.is_empty() {
             self.files.probed(&data);
+            self.probes += found.places.len();
         }
         for (number, offset) in &found.places {
             let (kind, _) = MarkerKind::FUNCTIONS[*number];
@@ -239,7 +258,10 @@ impl Markers {
             let has = &mut looked.has;
             match (*has, self.observe(&file)?) {
                 (_, Some(Has::Markers)) => *has = Some(Has::Markers),
-                (None | Some(Has::None), Some(other @ (Has::Stripped | Has::Narrow))) => {
+                (
+                    None | Some(Has::None),
+                    Some(other @ (Has::Stripped | Has::Narrow | Has::TooMuch)),
+                ) => {
                     *has = Some(other);
                 }
                 (None, Some(other)) => *has = Some(other),
@@ -269,6 +291,11 @@ impl Markers {
         }
         self.files.met(map);
         Ok(looked)
+    }
+
+    /// Ends a round: what may be looked through in the next one is counted anew.
+    pub fn round_ends(&mut self) {
+        self.bytes = 0;
     }
 
     /// Takes what was marked so far, in the order of the ring. Everything that a thread had marked

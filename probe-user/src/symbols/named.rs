@@ -25,8 +25,8 @@ const INTERPRETER: u64 = 4096;
 /// How long a loader may take to list a program's libraries, and the bytes of its list.
 const LISTING: (Duration, usize) = (Duration::from_secs(5), 1 << 20);
 
-/// Functions of these names in one file: each source file may have its own.
-const MOST: usize = 1024;
+/// Functions of one name in one file. One with more has them to be a burden.
+const MOST: usize = 64;
 
 /// What a file has of the functions that were looked for.
 #[derive(Debug)]
@@ -37,16 +37,28 @@ pub(crate) struct Found {
     pub(crate) stripped: bool,
     /// It has 64 bits. In one of 32 nothing is looked for: its calls have arguments elsewhere.
     pub(crate) wide: bool,
+    /// Bytes of its symbols and their names.
+    pub(crate) bytes: u64,
+    /// It has more of those, or of the functions, than are looked at: `places` has none.
+    pub(crate) is_too_much: bool,
     /// Its build id, where it has one.
     pub(crate) build_id: Option<Vec<u8>>,
 }
 
-/// Looks for functions in a file; None where it is no program and no library.
-pub(crate) fn functions(file: &File, names: &[&str]) -> Option<Found> {
+/// Looks for functions in a file with at most so many bytes of symbols; None where it is no program
+/// and no library.
+pub(crate) fn functions(file: &File, names: &[&str], most: u64) -> Option<Found> {
     let elf = Elf::read(Source::File(file.try_clone().ok()?))?;
     let mut places = Vec::new();
-    let tables = [SHT_SYMTAB, SHT_DYNSYM].into_iter().filter(|_| elf.wide);
-    for table in tables {
+    let kinds = [SHT_SYMTAB, SHT_DYNSYM];
+    let tables = { &elf.sections }
+        .iter()
+        .filter(|section| kinds.contains(&section.kind));
+    let sizes = tables.flat_map(|table| [table.size, table.names.map_or(0, |(_, size)| size)]);
+    let bytes = sizes.fold(0, u64::saturating_add);
+    let mut is_too_much = bytes > most;
+    let looked = kinds.into_iter().filter(|_| elf.wide && !is_too_much);
+    for table in looked {
         let Some(functions) = Functions::read(&elf, table) else {
             continue;
         };
@@ -58,13 +70,21 @@ pub(crate) fn functions(file: &File, names: &[&str]) -> Option<Found> {
     }
     places.sort_unstable();
     places.dedup();
-    places.truncate(MOST);
+    if places
+        .chunk_by(|a, b| a.0 == b.0)
+        .any(|same| same.len() > MOST)
+    {
+        is_too_much = true;
+        places.clear();
+    }
     Some(Found {
         places,
         stripped: { &elf.sections }
             .iter()
             .all(|section| section.kind != SHT_SYMTAB),
         wide: elf.wide,
+        bytes,
+        is_too_much,
         build_id: elf.build_id,
     })
 }
@@ -204,6 +224,15 @@ mod tests {
         let script = directory.path().join("script");
         std::fs::write(&script, "#!/bin/sh\n").unwrap();
         assert!(libraries(&script).is_empty());
-        assert!(functions(&open(&script).unwrap(), &["main"]).is_none());
+        assert!(functions(&open(&script).unwrap(), &["main"], u64::MAX).is_none());
+    }
+
+    #[test]
+    fn a_file_of_too_many_symbols_is_not_looked_through() {
+        let own = open(Path::new("/proc/self/exe")).unwrap();
+        let found = functions(&own, &["main"], 4096).unwrap();
+        assert!(found.is_too_much && found.bytes > 4096 && found.places.is_empty());
+        let found = functions(&own, &["main"], found.bytes).unwrap();
+        assert!(!found.is_too_much && !found.places.is_empty());
     }
 }

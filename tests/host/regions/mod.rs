@@ -290,6 +290,23 @@ fn a_program_whose_file_is_gone_is_told_of() {
 }
 
 #[test]
+fn a_file_of_very_many_marker_functions_is_not_observed() {
+    let Some(_machine) = machine() else { return };
+    let Some(made) = c(&["-O2"]) else { return };
+    let observed = Observed::Processes(vec![std::process::id()]);
+    let mut markers = Markers::open(&this_machine(), &observed).unwrap();
+    for (copies, expected) in [(64, Has::Markers), (65, Has::TooMuch)] {
+        let Some(program) = programs::with_copies(&made, copies) else {
+            return;
+        };
+        let has = markers.observe_file(&program).unwrap();
+        assert_eq!(has, Some(expected), "{copies}");
+        // The next one is another file.
+        std::fs::rename(&program, program.with_extension("first")).unwrap();
+    }
+}
+
+#[test]
 fn a_program_without_markers_or_without_names_says_so() {
     let Some(_machine) = machine() else { return };
     let Some(made) = c(&["-O2", "-s"]) else {

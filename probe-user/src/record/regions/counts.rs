@@ -10,6 +10,8 @@ pub struct Counts {
     pub late_programs: u64,
     /// Programs and libraries that ran, and could not be opened to look for markers.
     pub unopened_programs: u64,
+    /// Programs and libraries with more symbols or functions than are looked at.
+    pub too_large_programs: u64,
     /// Calls of `tag_addr`.
     pub tags: u64,
     /// Calls of `start`.
@@ -31,7 +33,7 @@ pub struct Counts {
 impl Counts {
     /// Every count with its name, in a fixed order.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 11] {
+    pub const fn named(&self) -> [(&'static str, u64); 12] {
         [
             ("tag_calls", self.tags),
             ("start_calls", self.starts),
@@ -44,11 +46,12 @@ impl Counts {
             ("unlisted_tags_and_phases", self.unlisted),
             ("late_programs", self.late_programs),
             ("unopened_programs", self.unopened_programs),
+            ("too_large_programs", self.too_large_programs),
         ]
     }
 
     /// What a user should know of, as he reads it.
-    pub(in super::super) const fn losses(&self) -> [(&'static str, u64); 8] {
+    pub(in super::super) const fn losses(&self) -> [(&'static str, u64); 9] {
         [
             ("lost markers", self.lost),
             ("stops without a start", self.unbalanced_stops),
@@ -66,6 +69,10 @@ impl Counts {
             (
                 "programs that could not be looked at for markers",
                 self.unopened_programs,
+            ),
+            (
+                "programs that were too large to look for markers",
+                self.too_large_programs,
             ),
         ]
     }
