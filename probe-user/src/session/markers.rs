@@ -2,19 +2,18 @@
 //! in whatever mount namespace that is, and all processes that execute it meet it; the program in
 //! the kernel tells of those that are observed.
 
+mod files;
+
 use std::{
-    collections::{HashMap, HashSet},
-    fs::{File, Metadata},
+    fs::File,
     io,
-    os::{
-        fd::{AsFd as _, BorrowedFd},
-        unix::fs::MetadataExt as _,
-    },
+    os::fd::{AsFd as _, BorrowedFd},
     path::Path,
 };
 
 use probe_common::{CgroupId, Marked, MarkerCpu, MarkerKind, Walk};
 
+use self::files::Files;
 use super::{
     Object, SessionError,
     object::{FOLLOW_FORK, FOLLOW_FREE, MARKER, MARKER_EXEC, MARKER_EXIT, MARKER_FORK},
@@ -23,7 +22,7 @@ use super::{
 use crate::{
     machine::{Machine, capabilities},
     symbols::named,
-    sys::records::{Inode, Map},
+    sys::records::Map,
 };
 
 /// Probes at one time. A program that uses markers has three.
@@ -67,54 +66,6 @@ pub struct Looked {
     pub has: Option<Has>,
     /// Those that could not be opened, as the process names them: it has ended, or they are gone.
     pub unopened: Vec<Vec<u8>>,
-}
-
-/// The files that were looked at.
-#[derive(Debug, Default)]
-struct Files {
-    /// By device and inode: when each last changed (s, ns), none where probes are in it. Those hold
-    /// the inode, so that its number stays this file's.
-    known: HashMap<(u64, u64), Option<(i64, i64)>>,
-    /// As the kernel's records name them.
-    inodes: HashSet<Inode>,
-    build_ids: HashSet<Vec<u8>>,
-}
-
-impl Files {
-    /// Whether a file is to be looked at: it is new, or has changed since.
-    fn is_new(&mut self, data: &Metadata) -> bool {
-        let changed = Some((data.ctime(), data.ctime_nsec()));
-        self.inodes.insert(Inode {
-            major: rustix::fs::major(data.dev()),
-            minor: rustix::fs::minor(data.dev()),
-            number: data.ino(),
-        });
-        match self.known.insert((data.dev(), data.ino()), changed) {
-            Some(None) => {
-                self.probed(data);
-                false
-            }
-            before => before != Some(changed),
-        }
-    }
-
-    /// Probes are put into a file.
-    fn probed(&mut self, data: &Metadata) {
-        self.known.insert((data.dev(), data.ino()), None);
-    }
-
-    /// Whether what a process has mapped was looked at.
-    fn has(&self, map: &Map<'_>) -> bool {
-        map.build_id.is_some_and(|id| self.build_ids.contains(id)) || { &map.inode }
-            .as_ref()
-            .is_some_and(|inode| self.inodes.contains(inode))
-    }
-
-    /// Takes it that what a process has mapped needs no other look.
-    fn met(&mut self, map: &Map<'_>) {
-        self.build_ids.extend(map.build_id.map(<[u8]>::to_vec));
-        self.inodes.extend(map.inode);
-    }
 }
 
 /// Running observation; dropping it takes the probes out.
@@ -339,65 +290,5 @@ impl Markers {
             probe_common::Field::add(&mut sum, &one);
             sum
         }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    /// The number of an inode is given to another file when the first one is gone.
-    #[test]
-    fn a_file_is_looked_at_again_when_it_is_another_one_unless_it_has_probes() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        fs::write(&path, "one").unwrap();
-        let mut files = Files::default();
-        assert!(files.is_new(&fs::metadata(&path).unwrap()));
-        assert!(!files.is_new(&fs::metadata(&path).unwrap()));
-        // Its time is that of the last tick of the kernel's clock.
-        let before = fs::metadata(&path).unwrap();
-        let same = |data: &Metadata| {
-            (data.ctime(), data.ctime_nsec()) == (before.ctime(), before.ctime_nsec())
-        };
-        while same(&fs::metadata(&path).unwrap()) {
-            fs::write(&path, "another").unwrap();
-        }
-        let data = fs::metadata(&path).unwrap();
-        assert!(files.is_new(&data) && !files.is_new(&data));
-        files.probed(&before);
-        assert!(!files.is_new(&before) && !files.is_new(&data));
-    }
-
-    #[test]
-    fn what_a_process_had_mapped_is_known_by_its_file_or_by_an_earlier_record() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let data = file.as_file().metadata().unwrap();
-        let map = |number: u64, build_id: Option<&'static [u8]>| Map {
-            pid: 1,
-            start: 0,
-            size: 1,
-            offset: 0,
-            build_id,
-            inode: build_id.is_none().then(|| Inode {
-                major: rustix::fs::major(data.dev()),
-                minor: rustix::fs::minor(data.dev()),
-                number,
-            }),
-            executable: true,
-            name: b"/program",
-        };
-        let mut files = Files::default();
-        assert!(!files.has(&map(data.ino(), None)));
-        files.is_new(&data);
-        assert!(files.has(&map(data.ino(), None)));
-        for other in [map(data.ino() + 1, None), map(0, Some(b"id"))] {
-            assert!(!files.has(&other));
-            files.met(&other);
-            assert!(files.has(&other));
-        }
-        assert!(!files.has(&map(0, Some(b"other"))));
     }
 }
