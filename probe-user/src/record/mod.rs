@@ -53,6 +53,7 @@ pub use self::{
     clock::TickClock,
     error::RecordError,
     losses::Counts,
+    observer::Programs,
     options::{Buffers, Sampling, Size, SizeError},
     raw_file::RawFile,
     recorder::{Config, EventFile, Recorder},

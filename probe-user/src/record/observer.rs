@@ -11,13 +11,22 @@ use serde_json::json;
 
 use super::{
     RecordError, Target,
-    regions::{self, Book, Of, Phase, Tag},
+    regions::{self, Area, Book, Of, Phase, Tag},
 };
 use crate::{
     machine::Machine,
-    session::markers::{Has, Markers, Observed},
-    sys::records::{Event, Map},
+    session::markers::{Has, Looked, Markers, Observed},
+    sys::{descriptors, records::Event},
 };
+
+/// The programs whose markers are to be seen from their start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Programs {
+    /// The command that is about to be run. Its loader is run, to find its libraries.
+    pub command: Option<PathBuf>,
+    /// Files that are looked at. Nothing of them is run: they may be anybody's.
+    pub named: Vec<PathBuf>,
+}
 
 /// Observes markers for a recording.
 pub(super) struct Observer {
@@ -27,6 +36,10 @@ pub(super) struct Observer {
     /// Programs that were looked at, and what the best of each and its libraries has.
     looked: Vec<(String, Has)>,
     late: u64,
+    /// Files that were executed, and could not be opened to look for markers.
+    unopened: u64,
+    /// Files that have more than is looked at.
+    too_large: u64,
 }
 
 impl Observer {
@@ -34,7 +47,7 @@ impl Observer {
     pub(super) fn open(
         machine: &Arc<Machine>,
         target: &Target,
-        programs: &[PathBuf],
+        programs: &Programs,
         there: &[u32],
     ) -> Result<Self, RecordError> {
         if !machine.is_in_initial_pid_namespace() {
@@ -47,19 +60,29 @@ impl Observer {
                 Observed::Cgroup(hierarchy.id(&hierarchy.resolve(path)?)?)
             }
         };
+        // Each probe has two, and nobody knows how many there will be.
+        descriptors::allow_most();
         let mut observer = Self {
             machine: Arc::clone(machine),
             markers: Markers::open(machine, &whom)?,
             book: Mutex::new(Book::new(machine.procfs())),
             looked: Vec::new(),
             late: 0,
+            unopened: 0,
+            too_large: 0,
         };
-        for program in programs {
+        if let Some(program) = &programs.command {
             let has = observer.markers.observe_program(program)?;
+            observer.looked_at(program.display().to_string(), has);
+        }
+        for program in &programs.named {
+            let has = observer.markers.observe_file(program)?;
             observer.looked_at(program.display().to_string(), has);
         }
         for pid in there {
             observer.observe_process(*pid);
+            // Nothing waits yet.
+            observer.markers.round_ends();
         }
         observer.warn();
         Ok(observer)
@@ -68,7 +91,10 @@ impl Observer {
     /// Observes what a process executes that is there already.
     fn observe_process(&mut self, pid: u32) {
         match self.markers.observe_process(self.machine.procfs(), pid) {
-            Ok(has) => self.looked_at(format!("process {pid}"), has),
+            Ok(looked) => {
+                self.looked_at(format!("process {pid}"), looked.has);
+                self.missed(&looked);
+            }
             // It may be anything, and others are observed.
             Err(error) => {
                 tracing::warn!("the markers of process {pid} are not observed: {error}");
@@ -76,8 +102,41 @@ impl Observer {
         }
     }
 
+    /// Counts what could not be opened, and says so of the first.
+    fn missed(&mut self, looked: &Looked) {
+        let files = looked.unopened.iter();
+        // Memory of no file has no functions of a library.
+        for name in files.filter(|name| Area::named(name) == Area::File) {
+            self.unopened += 1;
+            if self.unopened == 1 {
+                let name = String::from_utf8_lossy(name);
+                tracing::warn!(
+                    "{name} ran, and could not be opened to look for markers: its process has \
+                     ended, or the file is gone; --regions={name} finds them before. Others like \
+                     it are counted (unopened_programs)"
+                );
+            }
+        }
+    }
+
     fn looked_at(&mut self, what: String, has: Option<Has>) {
+        self.measure(&what, has);
         self.looked.extend(has.map(|has| (what, has)));
+    }
+
+    /// Counts what has more than is looked at, and says so of the first.
+    fn measure(&mut self, what: &str, has: Option<Has>) {
+        if has != Some(Has::TooMuch) {
+            return;
+        }
+        self.too_large += 1;
+        if self.too_large == 1 {
+            tracing::warn!(
+                "the markers of {what} are not observed: it has too many symbols or functions of \
+                 their names, or others had in this round (docs/regions.md has the limits). Others \
+                 like it are counted (too_large_programs)"
+            );
+        }
     }
 
     /// Says so where nothing has markers.
@@ -95,6 +154,8 @@ impl Observer {
                     "is a script: name the program that it runs by --regions=PROGRAM, so that its \
                      first markers are seen"
                 }
+                Has::TooMuch => "is too large to be looked at",
+                Has::Narrow => "has 32 bits, and only programs of 64 bits are read",
                 _ => {
                     "has no marker functions, and its libraries have none (include/pmuscope.h has \
                      them)"
@@ -118,27 +179,24 @@ impl Observer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .learn(event);
-        if let Event::Map(Map {
-            pid,
-            name,
-            executable: true,
-            ..
-        }) = event
-            && name.starts_with(b"/")
+        if let Event::Map(map) = event
+            && map.executable
+            && map.name.starts_with(b"/")
         {
-            let found = self
-                .markers
-                .observe_mapped(self.machine.procfs(), *pid, name);
-            let name = String::from_utf8_lossy(name);
+            let found = self.markers.observe_mapped(self.machine.procfs(), map);
+            let name = String::from_utf8_lossy(map.name);
             match found {
-                Ok(Some(Has::Markers)) => {
+                Ok(looked) if looked.has == Some(Has::Markers) => {
                     self.late += 1;
                     tracing::warn!(
                         "{name} has marker functions, and already ran when they were found: what \
                          it marked before is not known; --regions={name} finds them before"
                     );
                 }
-                Ok(_) => {}
+                Ok(looked) => {
+                    self.measure(&name, looked.has);
+                    self.missed(&looked);
+                }
                 // It may be anything, and others are observed.
                 Err(error) => tracing::warn!("the markers of {name} are not observed: {error}"),
             }
@@ -152,6 +210,8 @@ impl Observer {
         book.settle();
         book.counts.lost = self.markers.counts()?.lost;
         book.counts.late_programs = self.late;
+        book.counts.unopened_programs = self.unopened;
+        book.counts.too_large_programs = self.too_large;
         Ok(book.counts)
     }
 
@@ -162,6 +222,7 @@ impl Observer {
     pub(super) fn round_ends(&mut self) {
         let book = self.book.get_mut().unwrap_or_else(PoisonError::into_inner);
         book.round_ends();
+        self.markers.round_ends();
     }
 
     /// Tags and phases, as the metadata of a file.

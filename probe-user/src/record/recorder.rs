@@ -6,7 +6,6 @@ use std::{
     io,
     num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -21,7 +20,7 @@ use super::{
     drain::{Attribution, Drain, Shared},
     follow::Cpus,
     machine::Sources,
-    observer::Observer,
+    observer::{Observer, Programs},
     options::{follow_attr, spe_attr},
     spaces::Spaces,
     target::threads,
@@ -50,7 +49,7 @@ pub struct Config {
     /// Threads of this program that drain the buffers.
     pub drains: NonZeroUsize,
     /// Whether samples get regions and phases; with the programs that are about to be run.
-    pub regions: Option<Vec<PathBuf>>,
+    pub regions: Option<Programs>,
 }
 
 /// An event as files that keep its output describe it.

@@ -2,19 +2,18 @@
 //! in whatever mount namespace that is, and all processes that execute it meet it; the program in
 //! the kernel tells of those that are observed.
 
+mod files;
+
 use std::{
-    collections::HashSet,
     fs::File,
     io,
-    os::{
-        fd::{AsFd as _, BorrowedFd},
-        unix::fs::MetadataExt as _,
-    },
+    os::fd::{AsFd as _, BorrowedFd},
     path::Path,
 };
 
 use probe_common::{CgroupId, Marked, MarkerCpu, MarkerKind, Walk};
 
+use self::files::Files;
 use super::{
     Object, SessionError,
     object::{FOLLOW_FORK, FOLLOW_FREE, MARKER, MARKER_EXEC, MARKER_EXIT, MARKER_FORK},
@@ -23,7 +22,15 @@ use super::{
 use crate::{
     machine::{Machine, capabilities},
     symbols::named,
+    sys::records::Map,
 };
+
+/// Probes at one time. A program that uses markers has three.
+const PROBES: usize = 4096;
+
+/// Bytes of symbols that are looked through in one round: the largest programs known have some
+/// 200 MiB.
+const BYTES: u64 = 256 << 20;
 
 /// Whose markers are observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,13 +53,28 @@ pub enum Has {
     Stripped,
     /// It is no program and no library.
     NoProgram,
+    /// It has more functions or symbols than are looked at, or others had: none are observed.
+    TooMuch,
+    /// It has 32 bits: markers of such programs are not read.
+    Narrow,
+}
+
+/// What a look at the files that a process executes found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// What the best of them has; none where all were looked at before.
+    pub has: Option<Has>,
+    /// Those that could not be opened, as the process names them: it has ended, or they are gone.
+    pub unopened: Vec<Vec<u8>>,
 }
 
 /// Running observation; dropping it takes the probes out.
 pub struct Markers {
     object: Object,
-    /// The files that were looked at, by device and inode.
-    known: HashSet<(u64, u64)>,
+    files: Files,
+    probes: usize,
+    /// Bytes of symbols that were looked through in this round.
+    bytes: u64,
     /// Records that were taken from the ring.
     taken: u64,
 }
@@ -90,13 +112,15 @@ impl Markers {
         object.programs.settle();
         Ok(Self {
             object,
-            known: HashSet::new(),
+            files: Files::default(),
+            probes: 0,
+            bytes: 0,
             taken: 0,
         })
     }
 
     /// Puts probes on the marker functions of a file, unless they are there. None where this file
-    /// was looked at before.
+    /// was looked at before, and has not changed since.
     ///
     /// # Errors
     ///
@@ -107,17 +131,29 @@ impl Markers {
             source,
         };
         let data = file.metadata().map_err(read)?;
-        if !self.known.insert((data.dev(), data.ino())) {
+        if !self.files.is_new(&data) {
             return Ok(None);
         }
         let names = MarkerKind::FUNCTIONS.map(|(_, name)| name);
-        let Some(found) = named::functions(file, &names) else {
+        let Some(found) = named::functions(file, &names, BYTES - self.bytes) else {
             return Ok(Some(Has::NoProgram));
         };
+        self.files.build_ids.extend(found.build_id);
+        if found.is_too_much || self.probes + found.places.len() > PROBES {
+            return Ok(Some(Has::TooMuch));
+        }
+        self.bytes += found.bytes;
+        if !found.places.is_empty() {
+            self.files.probed(&data);
+            self.probes += found.places.len();
+        }
         for (number, offset) in &found.places {
             let (kind, _) = MarkerKind::FUNCTIONS[*number];
             let programs = &mut self.object.programs;
             programs.attach_uprobe(MARKER, file.as_fd(), *offset, kind as u64)?;
+        }
+        if !found.wide {
+            return Ok(Some(Has::Narrow));
         }
         Ok(Some(match (found.places.is_empty(), found.stripped) {
             (false, _) => Has::Markers,
@@ -126,19 +162,27 @@ impl Markers {
         }))
     }
 
-    /// The same for a program that is about to be run, and the libraries that it will have.
+    /// The same for a file of this process's own root. Nothing of it is run.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read, or the kernel refuses the probes.
+    pub fn observe_file(&mut self, path: &Path) -> Result<Option<Has>, SessionError> {
+        let missing = || SessionError::Map {
+            what: format!("read {}", path.display()),
+            source: io::ErrorKind::NotFound.into(),
+        };
+        self.observe(&named::open(path).ok_or_else(missing)?)
+    }
+
+    /// The same for the program that this process is about to run, and the libraries that it will
+    /// have: its loader is run to list them, so it must be one that would be run anyway.
     ///
     /// # Errors
     ///
     /// Where it cannot be read, or the kernel refuses the probes.
     pub fn observe_program(&mut self, path: &Path) -> Result<Option<Has>, SessionError> {
-        let missing = || SessionError::Map {
-            what: format!("read {}", path.display()),
-            source: io::ErrorKind::NotFound.into(),
-        };
-        let file = named::open(path).ok_or_else(missing)?;
-        let own = self.observe(&file)?;
-        let mut has = own;
+        let mut has = self.observe_file(path)?;
         for library in named::libraries(path) {
             let Some(file) = named::open(&library) else {
                 continue;
@@ -155,31 +199,54 @@ impl Markers {
     /// # Errors
     ///
     /// Where the kernel refuses the probes.
-    pub fn observe_process(&mut self, proc: &Path, pid: u32) -> Result<Option<Has>, SessionError> {
-        let mut has = None;
-        for file in named::mapped(proc, pid) {
-            match (has, self.observe(&file)?) {
-                (_, Some(Has::Markers)) => has = Some(Has::Markers),
-                (None | Some(Has::None), Some(Has::Stripped)) => has = Some(Has::Stripped),
-                (None, Some(other)) => has = Some(other),
+    pub fn observe_process(&mut self, proc: &Path, pid: u32) -> Result<Looked, SessionError> {
+        let mut looked = Looked::default();
+        for (name, file) in named::mapped(proc, pid) {
+            let Some(file) = file else {
+                looked.unopened.push(name);
+                continue;
+            };
+            let has = &mut looked.has;
+            match (*has, self.observe(&file)?) {
+                (_, Some(Has::Markers)) => *has = Some(Has::Markers),
+                (
+                    None | Some(Has::None),
+                    Some(other @ (Has::Stripped | Has::Narrow | Has::TooMuch)),
+                ) => {
+                    *has = Some(other);
+                }
+                (None, Some(other)) => *has = Some(other),
                 _ => {}
             }
         }
-        Ok(has)
+        Ok(looked)
     }
 
-    /// The same for a file that a process has just mapped.
+    /// The same for a file that a process has just mapped. One that cannot be opened is told of
+    /// once, and not where it was looked at before.
     ///
     /// # Errors
     ///
     /// Where the kernel refuses the probes.
-    pub fn observe_mapped(
+    pub(crate) fn observe_mapped(
         &mut self,
         proc: &Path,
-        pid: u32,
-        path: &[u8],
-    ) -> Result<Option<Has>, SessionError> {
-        named::in_process(proc, pid, path).map_or(Ok(None), |file| self.observe(&file))
+        map: &Map<'_>,
+    ) -> Result<Looked, SessionError> {
+        let known = self.files.has(map);
+        let mut looked = Looked::default();
+        match named::in_process(proc, map.pid, map.name) {
+            Some(file) => looked.has = self.observe(&file)?,
+            None if known => {}
+            None => looked.unopened.push(map.name.to_vec()),
+        }
+        self.files.met(map);
+        Ok(looked)
+    }
+
+    /// Ends a round: what may be looked through in the next one is counted anew.
+    pub fn round_ends(&mut self) {
+        self.bytes = 0;
     }
 
     /// Takes what was marked so far, in the order of the ring. Everything that a thread had marked

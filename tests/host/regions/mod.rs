@@ -1,6 +1,7 @@
 //! Markers of real programs, observed live: the kernel's side of `mem record --regions`. What is
 //! sampled needs SPE: tests/vm/regions.rs.
 
+mod files;
 mod programs;
 
 use std::{path::Path, sync::Arc};
@@ -12,7 +13,7 @@ use probe_user::{
 };
 
 use crate::support::{Load, hierarchy, machine, this_machine};
-use programs::{Made, c};
+use programs::c;
 
 /// What was observed of a program from its start to its end.
 struct Seen {
@@ -270,38 +271,10 @@ fn markers_in_a_library_and_those_of_a_running_process_are_found() {
     let before = Seen::of(&parts, "nested", found(&parts));
     assert_eq!(before.calls().len(), 9);
     let running = Seen::of(&parts, "nested", |markers, pid| {
-        let has = markers.observe_process(Path::new("/proc"), pid).unwrap();
-        assert_eq!(has, Some(Has::Markers));
+        let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
+        assert_eq!((looked.has, looked.unopened), (Some(Has::Markers), vec![]));
     });
     assert_eq!(running.calls().len(), 9);
-}
-
-#[test]
-fn a_program_without_markers_or_without_names_says_so() {
-    let Some(_machine) = machine() else { return };
-    let Some(made) = c(&["-O2", "-s"]) else {
-        return;
-    };
-    let observed = Observed::Processes(vec![std::process::id()]);
-    let mut markers = Markers::open(&this_machine(), &observed).unwrap();
-    let mut has = |path: &Path| markers.observe_program(path).unwrap();
-    assert_eq!(has(&made.program()), Some(Has::Stripped));
-    // A file is looked at once.
-    assert_eq!(has(&made.program()), None);
-    let Some(without) = Made::of("int main(void) { return 0; }", &["-O2"]) else {
-        return;
-    };
-    assert_eq!(has(&without.program()), Some(Has::None));
-    let script = without.program().with_file_name("script");
-    std::fs::write(&script, "#!/bin/sh\n").unwrap();
-    assert_eq!(has(&script), Some(Has::NoProgram));
-    let error = markers
-        .observe_program(Path::new("/nowhere/at all"))
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("cannot read /nowhere/at all"),
-        "{error}"
-    );
 }
 
 /// The program is found by its mappings, in the container's own root.
@@ -318,8 +291,8 @@ fn a_program_in_a_container_is_observed() {
     let cgroup = hierarchy.id(&container.cgroup).unwrap();
     let mut markers = Markers::open(&this_machine(), &Observed::Cgroup(cgroup)).unwrap();
     let pid = container.pid();
-    let has = markers.observe_process(Path::new("/proc"), pid).unwrap();
-    assert_eq!(has, Some(Has::Markers));
+    let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
+    assert_eq!(looked.has, Some(Has::Markers));
     let said = container.finish();
     let mut seen = Seen {
         markers,

@@ -145,6 +145,22 @@ pub(super) fn with_library(made: &Made) -> Option<PathBuf> {
     linked.then_some(program)
 }
 
+/// A program with so many functions of the name `pmuscope_stop`.
+pub(super) fn with_copies(made: &Made, copies: usize) -> Option<PathBuf> {
+    let one = |at: usize| {
+        let source = made.path(&format!("copy{at}.c"));
+        let text = format!(
+            "static void pmuscope_stop(void) {{}}\nvoid call{at}(void) {{ pmuscope_stop(); }}\n"
+        );
+        fs::write(&source, text).unwrap();
+        source
+    };
+    let sources: Vec<PathBuf> = (0..copies).map(one).collect();
+    let sources: Vec<&Path> = sources.iter().map(PathBuf::as_path).collect();
+    let program = made.path("copies.so");
+    compile(&sources, &program, &["-O0", "-shared", "-fPIC"]).then_some(program)
+}
+
 fn compile(sources: &[&Path], into: &Path, options: &[&str]) -> bool {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
     let mut compiler = Command::new("cc");

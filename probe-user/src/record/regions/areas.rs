@@ -49,7 +49,7 @@ impl Area {
     }
 
     /// By the name of a mapping, as procfs and the kernel's records have it.
-    fn named(name: &[u8]) -> Self {
+    pub(in super::super) fn named(name: &[u8]) -> Self {
         const MEMORY: [&[u8]; 4] = [b"//anon", b"/anon_hugepage", b"/dev/zero", b"[anon"];
         match name {
             b"" => Self::Anonymous,

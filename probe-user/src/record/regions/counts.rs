@@ -8,6 +8,10 @@ pub struct Counts {
     pub lost: u64,
     /// Programs and libraries that were observed only when they already ran.
     pub late_programs: u64,
+    /// Programs and libraries that ran, and could not be opened to look for markers.
+    pub unopened_programs: u64,
+    /// Programs and libraries with more symbols or functions than are looked at.
+    pub too_large_programs: u64,
     /// Calls of `tag_addr`.
     pub tags: u64,
     /// Calls of `start`.
@@ -29,7 +33,7 @@ pub struct Counts {
 impl Counts {
     /// Every count with its name, in a fixed order.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 10] {
+    pub const fn named(&self) -> [(&'static str, u64); 12] {
         [
             ("tag_calls", self.tags),
             ("start_calls", self.starts),
@@ -41,11 +45,13 @@ impl Counts {
             ("dropped_tags", self.dropped_tags),
             ("unlisted_tags_and_phases", self.unlisted),
             ("late_programs", self.late_programs),
+            ("unopened_programs", self.unopened_programs),
+            ("too_large_programs", self.too_large_programs),
         ]
     }
 
     /// What a user should know of, as he reads it.
-    pub(in super::super) const fn losses(&self) -> [(&'static str, u64); 7] {
+    pub(in super::super) const fn losses(&self) -> [(&'static str, u64); 9] {
         [
             ("lost markers", self.lost),
             ("stops without a start", self.unbalanced_stops),
@@ -59,6 +65,14 @@ impl Counts {
             (
                 "programs whose first markers were not seen",
                 self.late_programs,
+            ),
+            (
+                "programs that could not be looked at for markers",
+                self.unopened_programs,
+            ),
+            (
+                "programs that were too large to look for markers",
+                self.too_large_programs,
             ),
         ]
     }

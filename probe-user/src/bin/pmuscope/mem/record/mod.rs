@@ -1,10 +1,15 @@
 //! `pmuscope mem record`: whole SPE samples of a command, a process or a cgroup, into files.
+// It panics where the reader of standard output has gone.
+#![deny(clippy::print_stdout)]
 
 mod files;
 mod regions;
 pub(super) mod run;
 
-use std::{env, ffi::OsString, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    env, ffi::OsString, io::Write as _, num::NonZeroUsize, path::PathBuf, process::ExitCode,
+    sync::Arc,
+};
 
 use anyhow::{Result, bail};
 use probe_user::{
@@ -18,7 +23,10 @@ use self::{
     regions::Format,
     run::{End, until_the_end},
 };
-use crate::ending::{NotStarted, exit_code, runtime};
+use crate::{
+    ending::{NotStarted, exit_code, runtime},
+    print::to_stdout,
+};
 
 /// CPUs whose buffers one thread drains, unless the user says otherwise: docs/mem-record.md says
 /// for which load that suffices.
@@ -192,7 +200,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     if let Some(summary) = summary {
-        print!("{}", args.format.of(&summary));
+        to_stdout(|out| out.write_all(args.format.of(&summary).as_bytes()))?;
     }
     let ended = ended?;
     finished?;

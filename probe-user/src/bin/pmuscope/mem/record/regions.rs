@@ -9,9 +9,14 @@ use std::{
 
 use comfy_table::{CellAlignment, Table, presets};
 use probe_user::{
-    emit::printable::printable,
-    record::regions::{By, Row, Summary},
+    emit::printable::{printable, printable_json},
+    record::{
+        Programs,
+        regions::{By, Row, Summary},
+    },
 };
+
+use serde_json::json;
 
 /// Rows of a table: JSON and the file have all.
 const MOST: usize = 30;
@@ -27,11 +32,13 @@ pub(super) enum Format {
 }
 
 /// The programs that are named, and the command's own.
-pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> Vec<PathBuf> {
+pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> Programs {
     // The option without a program is an empty one, which no path of clap's can be.
     let named = named.iter().filter(|path| !path.is_empty());
-    let own = command.and_then(|word| found(Path::new(word), env::var_os("PATH")));
-    own.into_iter().chain(named.map(PathBuf::from)).collect()
+    Programs {
+        command: command.and_then(|word| found(Path::new(word), env::var_os("PATH"))),
+        named: named.map(PathBuf::from).collect(),
+    }
 }
 
 /// The file that a command's first word names, as execvp(3) looks for it.
@@ -51,8 +58,9 @@ impl Format {
             Self::Table => tables(summary),
             Self::Json => {
                 let rows = summary.rows(By::All).into_iter();
-                let lines = rows.filter_map(|row| serde_json::to_string(&row).ok());
-                lines.fold(String::new(), |text, line| text + &line + "\n")
+                rows.fold(String::new(), |text, row| {
+                    text + &printable_json(&json!(row)) + "\n"
+                })
             }
         }
     }
@@ -150,4 +158,46 @@ fn percent(part: u64, all: u64) -> String {
         return "-".to_owned();
     }
     format!("{:.1}%", part as f64 / all as f64 * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{num::NonZeroUsize, sync::Arc};
+
+    use probe_common::spe::Records;
+    use probe_user::record::{Sample, Sink as _, Who};
+
+    use super::*;
+
+    /// Programs choose these names; what a terminal acts on is not written, and JSON has it all the
+    /// same.
+    #[test]
+    fn names_of_programs_do_not_reach_the_terminal_as_they_are() {
+        const EVIL: &str = "\u{1b}]0;x\u{7f}\u{202e}\u{9b}31m\n";
+        let summary = Summary::new(NonZeroUsize::MIN);
+        let sample = Sample {
+            time: None,
+            cpu: None,
+            tid: Some(7),
+            who: Some(Arc::new(Who {
+                pid: 7,
+                name: EVIL.into(),
+                cgroup: None,
+            })),
+            origin: None,
+            region: Some(EVIL.into()),
+            phase: Some(EVIL.into()),
+            record: Records::new(&[0x49, 0, 0x01]).next().unwrap().unwrap(),
+        };
+        summary.samples(0, &[sample]).unwrap();
+        for format in [Format::Table, Format::Json] {
+            let text = format.of(&summary);
+            let acts = |char: char| char.is_control() && char != '\n' || char == '\u{202e}';
+            assert!(!text.contains(acts), "{text:?}");
+        }
+        let row: serde_json::Value = serde_json::from_str(&Format::Json.of(&summary)).unwrap();
+        for name in ["region", "phase", "comm"] {
+            assert_eq!(row[name], EVIL);
+        }
+    }
 }
