@@ -1,7 +1,11 @@
 //! The same sessions as `pmuscope record` writes them: what is replayed agrees with what was shown,
 //! in every format, and what is damaged is refused by a sentence.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    path::Path,
+};
 
 use probe_user::{
     catalogue::Catalogue,
@@ -128,6 +132,58 @@ fn a_recording_that_was_killed_has_its_whole_windows() {
     );
     let again = again.err().unwrap().to_string();
     assert!(again.contains("did not come to its end"), "{again}");
+}
+
+/// A recording that is not made, not ended or not merged leaves what its file had.
+#[test]
+fn an_earlier_recording_stays_until_the_new_one_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    let parts = directory.path().join("a.parquet.parts");
+    record("vera", &by(By::Cgroup), &path, false);
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    let earlier = fs::read(&path).unwrap();
+    let begin = || {
+        let (plan, view) = (Plan::default(), View::default());
+        let (plan, view, more) = (&plan, &view, Vec::new());
+        let about = About { plan, view, more };
+        RecordingFile::begin(&path, about, &Snapshot::default()).unwrap()
+    };
+    begin().discard().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), earlier);
+    assert!(!parts.exists());
+    // One of its parts is lost before they are merged.
+    let recording = begin();
+    fs::write(parts.join("000000.parquet"), "PAR1").unwrap();
+    let said = recording.finish().unwrap_err().to_string();
+    assert!(
+        said.contains("its parts are in") && said.contains("a.parquet.parts"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), earlier);
+    let left = fs::read_dir(&parts)
+        .unwrap()
+        .map(|it| it.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["000000.parquet"]);
+    fs::remove_dir_all(&parts).unwrap();
+    // Killed.
+    record("grace", &by(By::Container), &path, true);
+    assert_eq!(fs::read(&path).unwrap(), earlier);
+    let all = texts(&reports("grace", by(By::Container)));
+    assert_eq!(texts(&replayed(&parts)), all);
+    // A file that was cut while it was written gives way to the parts.
+    fs::write(&path, &earlier[..earlier.len() / 2]).unwrap();
+    assert_eq!(texts(&replayed(&path)), all);
+    fs::remove_dir_all(&parts).unwrap();
+    // Whole.
+    record("grace", &by(By::Container), &path, false);
+    assert_eq!(texts(&replayed(&path)), all);
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+    let link = directory.path().join("link");
+    symlink(&path, &link).unwrap();
+    record("vera", &by(By::Cgroup), &link, false);
+    assert!(link.is_symlink());
+    assert_eq!(fs::read(&path).unwrap(), earlier);
 }
 
 fn all_of(path: &Path) -> Result<usize, ReadError> {

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     fs::{self, File},
-    io::{self, Read as _},
+    io::{self, Read as _, Seek as _},
     path::{Path, PathBuf},
 };
 
@@ -233,8 +233,8 @@ fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let metadata = fs::metadata(path);
     let directory = match &metadata {
         Ok(found) if found.is_dir() => path.to_owned(),
-        // Until it is made of its parts it is empty.
-        Ok(found) if found.len() == 0 && parts.is_dir() => parts,
+        // Until it is made of its parts it is empty; a link's or a device's file is made in place.
+        Ok(found) if found.is_file() && parts.is_dir() && !has_end(path) => parts,
         Err(error) if error.kind() == io::ErrorKind::NotFound && parts.is_dir() => parts,
         Ok(_) => return Ok(vec![path.to_owned()]),
         Err(_) => {
@@ -262,6 +262,17 @@ fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
         return Err(ReadError::Empty(file()));
     }
     Ok(found)
+}
+
+/// Whether a file ends as Parquet files do.
+fn has_end(path: &Path) -> bool {
+    let last = || {
+        let mut file = File::open(path)?;
+        file.seek(io::SeekFrom::End(-4))?;
+        let mut last = [0; 4];
+        file.read_exact(&mut last).map(|()| last)
+    };
+    last().is_ok_and(|last| last == *b"PAR1")
 }
 
 fn own(entry: &KeyValue) -> Option<(String, String)> {
