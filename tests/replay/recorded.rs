@@ -237,6 +237,37 @@ fn what_is_foreign_cut_or_damaged_is_one_sentence() {
     assert!(missing.contains("No such file"), "{missing}");
 }
 
+/// Every number of the plan, in turn another one: it is refused, or is replayed to the end.
+#[test]
+fn a_changed_digit_of_the_plan_ends_no_process() {
+    for (name, least) in [("grace", 10), ("turns", 10), ("hotplug", 3)] {
+        let text = fs::read_to_string(fixture(name)).unwrap();
+        let (head, rest) = text.split_once('\n').unwrap();
+        // Of one window.
+        let rest: String = rest.split_inclusive('\n').take(2).collect();
+        // The definitions of metrics come from the catalogue, and are parsed.
+        let catalogue = head.find("\"catalogue\":").unwrap();
+        let list = catalogue + head[catalogue..].find("\"list\":").unwrap();
+        let numbers = [b':', b'[', b','];
+        let places = (1..catalogue).chain(list..head.len()).filter(|at| {
+            head.as_bytes()[*at].is_ascii_digit() && numbers.contains(&head.as_bytes()[at - 1])
+        });
+        let mut refused = 0;
+        for (at, digit) in places.flat_map(|at| [(at, "4"), (at, "99")]) {
+            let changed = format!("{}{digit}{}\n{rest}", &head[..at], &head[at + 1..]);
+            match Reader::new(changed.as_bytes(), name) {
+                Ok(reader) => drop(texts(&reports_of(reader, by(By::Container)))),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(said.contains(name) && !said.contains('\n'), "{said}");
+                    refused += usize::from(said.contains("nothing is counted at"));
+                }
+            }
+        }
+        assert!(refused >= least, "{name}: {refused}");
+    }
+}
+
 /// The values of a metric in all windows.
 fn values(reports: &[Report], metric: &str) -> Vec<f64> {
     let series = |report: &Report| {

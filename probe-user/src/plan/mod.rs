@@ -2,6 +2,7 @@
 //! on the uncore PMUs, or on the clock; what cannot be counted at one time takes turns.
 
 mod capacity;
+mod checked;
 mod defaults;
 mod error;
 mod fewer;
