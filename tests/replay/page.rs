@@ -1,7 +1,7 @@
 //! The page of a recording: in a browser, against the numbers of the same recording, with names
 //! that are no names, and with as much as fifty containers make in an hour.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path, process::Command, sync::Arc};
 
 use probe_user::{
     join::Entity,
@@ -19,7 +19,7 @@ use super::{
 };
 
 /// A name that would end the script that holds it.
-const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}";
+const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}\u{1b}]0;gone\u{7}";
 
 fn profile_of(path: &Path) -> Profile {
     let recording = Recording::open(path).unwrap();
@@ -214,6 +214,32 @@ fn names_are_only_names() {
     );
     let both = profile::compare([&profile, &profile], &Default::default());
     assert!(!profile::comparison_html(&both).contains("<script"));
+    // Nor does a terminal act on it.
+    for words in [
+        &["report", "--format", "json"][..],
+        &["report", "--format", "csv"],
+        &["report", "--format", "svg", "-M", "ipc"],
+        &["diff", "--ranges", "0-,0-", "--format", "json"],
+        &["diff", "--ranges", "0-,0-"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pmuscope"));
+        let output = command.args(words).arg(&path).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && text.contains("gone"),
+            "{words:?}: {text}"
+        );
+        let acts = |c: char| c.is_control() && c != '\n';
+        assert!(!text.contains(acts), "{words:?}: {text:?}");
+        if words.contains(&"json") {
+            let value: Value = serde_json::from_str(&text).unwrap();
+            let lines = value["lines"]
+                .as_array()
+                .or(value["values"].as_array())
+                .unwrap();
+            assert!(lines.iter().any(|line| line["label"] == EVIL), "{text}");
+        }
+    }
     let page = directory.path().join("a.html");
     page_of(&profile, &page);
     let text = fs::read_to_string(&page).unwrap();
