@@ -1,7 +1,7 @@
 //! The page of a recording: in a browser, against the numbers of the same recording, with names
 //! that are no names, and with as much as fifty containers make in an hour.
 
-use std::{fs, path::Path, process::Command, sync::Arc};
+use std::{cell::RefCell, fs, path::Path, process::Command, sync::Arc};
 
 use probe_user::{
     join::Entity,
@@ -266,6 +266,60 @@ fn names_are_only_names() {
     assert!(search(&mut browser, "</SCRIPT>") > 0);
     assert_eq!(search(&mut browser, "no such name"), 0);
     assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// A mean over time has the time in which nothing ran: all rows stand still in the last window.
+#[test]
+fn means_have_the_windows_in_which_nothing_ran() {
+    let directory = tempfile::tempdir().unwrap();
+    let (whole, still) = (directory.path().join("a"), directory.path().join("b"));
+    record("grace", &by(By::Container), &whole, false);
+    let whole = profile_of(&whole);
+    let windows = whole.windows.len();
+    let before = RefCell::new(Vec::new());
+    record_with("grace", &by(By::Container), &still, |snapshot| {
+        let mut before = before.borrow_mut();
+        before.push(snapshot.rows.clone());
+        if before.len() > windows {
+            snapshot.rows = before[windows - 1].clone();
+            snapshot.freed.clear();
+        }
+    });
+    let still = profile_of(&still);
+    let mut seen = [0, 0];
+    for line in &still.lines {
+        let (holder, metric) = (&still.holders[line.holder], &still.metrics[line.metric]);
+        let is_ratio = match metric.name.as_str() {
+            "cpus_used" | "task-clock" => false,
+            "ipc" => true,
+            _ => continue,
+        };
+        let same = whole.lines.iter().find(|other| {
+            whole.holders[other.holder] == *holder && whole.metrics[other.metric] == *metric
+        });
+        let shown = same.unwrap().shown(metric, &whole.windows);
+        let ran: Vec<f64> = shown.take(windows - 1).collect();
+        if ran.iter().any(|value| !value.is_finite()) {
+            continue;
+        }
+        let lengths = whole.windows.iter().map(|(start, end)| end - start);
+        let lengths: Vec<f64> = lengths.collect();
+        let sum: f64 = ran
+            .iter()
+            .zip(&lengths)
+            .map(|(value, length)| value * length)
+            .sum();
+        let of = if is_ratio { windows - 1 } else { windows };
+        let mean = sum / lengths[..of].iter().sum::<f64>();
+        let summary = line.summary(metric, &still.windows).unwrap();
+        assert_eq!(summary.windows, of, "{} {}", holder.label, metric.name);
+        assert!(
+            (summary.mean - mean).abs() <= 1e-9 * mean,
+            "{summary:?}, not {mean}"
+        );
+        seen[usize::from(is_ratio)] += 1;
+    }
+    assert!(seen.iter().all(|seen| *seen > 1), "{seen:?}");
 }
 
 /// Fifty containers for an hour, eight metrics. How long it takes to open is printed.
