@@ -5,6 +5,8 @@ use std::{
     fs::{self, Permissions},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::Path,
+    process::Command,
+    time::Duration,
 };
 
 use probe_user::{
@@ -184,6 +186,41 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     record("vera", &by(By::Cgroup), &link, false);
     assert!(link.is_symlink());
     assert_eq!(fs::read(&path).unwrap(), earlier);
+}
+
+/// A day has 8,640 parts; here more than files that can be open.
+#[test]
+fn a_cut_recording_of_many_parts_is_read() {
+    const WINDOWS: u32 = 100;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    let (plan, view, more) = (&Plan::default(), &View::default(), Vec::new());
+    let about = About { plan, view, more };
+    let mut snapshot = Snapshot::default();
+    let mut recording = RecordingFile::begin(&path, about, &snapshot).unwrap();
+    for _ in 0..WINDOWS {
+        recording.end_part().unwrap();
+        snapshot.at += Duration::from_secs(1);
+        recording.add(&Report::default(), &snapshot).unwrap();
+    }
+    recording.end_part().unwrap();
+    drop(recording);
+    let replay = "ulimit -n 50 && exec \"$0\" stat --format json --replay \"$1\"";
+    let output = Command::new("sh")
+        .args(["-c", replay, env!("CARGO_BIN_EXE_pmuscope")])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), WINDOWS as usize, "{said}");
+    // One that is not there any more, of those that are opened later.
+    let lost = directory.path().join("a.parquet.parts/000050.parquet");
+    let reader = Recording::open(&path).unwrap().into_snapshots();
+    fs::remove_file(lost).unwrap();
+    let last = reader.last().unwrap().unwrap_err().to_string();
+    assert!(last.contains("000050.parquet: No such file"), "{last}");
 }
 
 fn all_of(path: &Path) -> Result<usize, ReadError> {
