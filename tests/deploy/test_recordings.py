@@ -22,7 +22,7 @@ def why_not():
         import matplotlib  # noqa: F401
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        return f"{error}: pip install -r tests/deploy/requirements.txt"
+        return f"{error}: pip install -r tests/deploy/requirements-pictures.txt"
     if os.geteuid() != 0:
         return "not root: recording loads eBPF programs"
     return None

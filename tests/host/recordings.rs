@@ -151,6 +151,10 @@ fn a_command_is_recorded_until_it_ends() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("1 window into"), "{said}");
     assert_eq!(windows(&path), 1);
+    // Nor does it take an earlier recording away.
+    assert_eq!(record(&["/no/such/program"]).status.code(), Some(127));
+    assert_eq!(windows(&path), 1);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     let replay = |more: &[&str]| {
         let mut command = pmuscope();
         command.args(["stat", "--replay"]).arg(&path).args(more);

@@ -11,7 +11,7 @@ mod recorded;
 
 use std::{
     fs::File,
-    io::BufReader,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
 };
 
@@ -32,7 +32,11 @@ fn fixture(name: &str) -> PathBuf {
 fn reports(name: &str, view: View) -> Vec<Report> {
     let file = fixture(name);
     let name = file.display().to_string();
-    let mut reader = Reader::new(BufReader::new(File::open(&file).unwrap()), &name).unwrap();
+    let reader = Reader::new(BufReader::new(File::open(&file).unwrap()), &name).unwrap();
+    reports_of(reader, view)
+}
+
+fn reports_of(mut reader: Reader<impl BufRead>, view: View) -> Vec<Report> {
     let plan = reader.plan().clone();
     // As a session, each report in the memory of the one before.
     let mut stages = Stages::new(view, reader.next().unwrap().unwrap());

@@ -1,7 +1,7 @@
 //! The page of a recording: in a browser, against the numbers of the same recording, with names
 //! that are no names, and with as much as fifty containers make in an hour.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{cell::RefCell, fs, path::Path, process::Command, sync::Arc};
 
 use probe_user::{
     join::Entity,
@@ -19,7 +19,7 @@ use super::{
 };
 
 /// A name that would end the script that holds it.
-const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}";
+const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}\u{1b}]0;gone\u{7}";
 
 fn profile_of(path: &Path) -> Profile {
     let recording = Recording::open(path).unwrap();
@@ -214,6 +214,32 @@ fn names_are_only_names() {
     );
     let both = profile::compare([&profile, &profile], &Default::default());
     assert!(!profile::comparison_html(&both).contains("<script"));
+    // Nor does a terminal act on it.
+    for words in [
+        &["report", "--format", "json"][..],
+        &["report", "--format", "csv"],
+        &["report", "--format", "svg", "-M", "ipc"],
+        &["diff", "--ranges", "0-,0-", "--format", "json"],
+        &["diff", "--ranges", "0-,0-"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pmuscope"));
+        let output = command.args(words).arg(&path).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && text.contains("gone"),
+            "{words:?}: {text}"
+        );
+        let acts = |c: char| c.is_control() && c != '\n';
+        assert!(!text.contains(acts), "{words:?}: {text:?}");
+        if words.contains(&"json") {
+            let value: Value = serde_json::from_str(&text).unwrap();
+            let lines = value["lines"]
+                .as_array()
+                .or(value["values"].as_array())
+                .unwrap();
+            assert!(lines.iter().any(|line| line["label"] == EVIL), "{text}");
+        }
+    }
     let page = directory.path().join("a.html");
     page_of(&profile, &page);
     let text = fs::read_to_string(&page).unwrap();
@@ -240,6 +266,60 @@ fn names_are_only_names() {
     assert!(search(&mut browser, "</SCRIPT>") > 0);
     assert_eq!(search(&mut browser, "no such name"), 0);
     assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// A mean over time has the time in which nothing ran: all rows stand still in the last window.
+#[test]
+fn means_have_the_windows_in_which_nothing_ran() {
+    let directory = tempfile::tempdir().unwrap();
+    let (whole, still) = (directory.path().join("a"), directory.path().join("b"));
+    record("grace", &by(By::Container), &whole, false);
+    let whole = profile_of(&whole);
+    let windows = whole.windows.len();
+    let before = RefCell::new(Vec::new());
+    record_with("grace", &by(By::Container), &still, |snapshot| {
+        let mut before = before.borrow_mut();
+        before.push(snapshot.rows.clone());
+        if before.len() > windows {
+            snapshot.rows = before[windows - 1].clone();
+            snapshot.freed.clear();
+        }
+    });
+    let still = profile_of(&still);
+    let mut seen = [0, 0];
+    for line in &still.lines {
+        let (holder, metric) = (&still.holders[line.holder], &still.metrics[line.metric]);
+        let is_ratio = match metric.name.as_str() {
+            "cpus_used" | "task-clock" => false,
+            "ipc" => true,
+            _ => continue,
+        };
+        let same = whole.lines.iter().find(|other| {
+            whole.holders[other.holder] == *holder && whole.metrics[other.metric] == *metric
+        });
+        let shown = same.unwrap().shown(metric, &whole.windows);
+        let ran: Vec<f64> = shown.take(windows - 1).collect();
+        if ran.iter().any(|value| !value.is_finite()) {
+            continue;
+        }
+        let lengths = whole.windows.iter().map(|(start, end)| end - start);
+        let lengths: Vec<f64> = lengths.collect();
+        let sum: f64 = ran
+            .iter()
+            .zip(&lengths)
+            .map(|(value, length)| value * length)
+            .sum();
+        let of = if is_ratio { windows - 1 } else { windows };
+        let mean = sum / lengths[..of].iter().sum::<f64>();
+        let summary = line.summary(metric, &still.windows).unwrap();
+        assert_eq!(summary.windows, of, "{} {}", holder.label, metric.name);
+        assert!(
+            (summary.mean - mean).abs() <= 1e-9 * mean,
+            "{summary:?}, not {mean}"
+        );
+        seen[usize::from(is_ratio)] += 1;
+    }
+    assert!(seen.iter().all(|seen| *seen > 1), "{seen:?}");
 }
 
 /// Fifty containers for an hour, eight metrics. How long it takes to open is printed.

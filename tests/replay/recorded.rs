@@ -1,7 +1,13 @@
 //! The same sessions as `pmuscope record` writes them: what is replayed agrees with what was shown,
 //! in every format, and what is damaged is refused by a sentence.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use probe_user::{
     catalogue::Catalogue,
@@ -130,6 +136,93 @@ fn a_recording_that_was_killed_has_its_whole_windows() {
     assert!(again.contains("did not come to its end"), "{again}");
 }
 
+/// A recording that is not made, not ended or not merged leaves what its file had.
+#[test]
+fn an_earlier_recording_stays_until_the_new_one_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    let parts = directory.path().join("a.parquet.parts");
+    record("vera", &by(By::Cgroup), &path, false);
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    let earlier = fs::read(&path).unwrap();
+    let begin = || {
+        let (plan, view) = (Plan::default(), View::default());
+        let (plan, view, more) = (&plan, &view, Vec::new());
+        let about = About { plan, view, more };
+        RecordingFile::begin(&path, about, &Snapshot::default()).unwrap()
+    };
+    begin().discard().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), earlier);
+    assert!(!parts.exists());
+    // One of its parts is lost before they are merged.
+    let recording = begin();
+    fs::write(parts.join("000000.parquet"), "PAR1").unwrap();
+    let said = recording.finish().unwrap_err().to_string();
+    assert!(
+        said.contains("its parts are in") && said.contains("a.parquet.parts"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), earlier);
+    let left = fs::read_dir(&parts)
+        .unwrap()
+        .map(|it| it.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["000000.parquet"]);
+    fs::remove_dir_all(&parts).unwrap();
+    // Killed.
+    record("grace", &by(By::Container), &path, true);
+    assert_eq!(fs::read(&path).unwrap(), earlier);
+    let all = texts(&reports("grace", by(By::Container)));
+    assert_eq!(texts(&replayed(&parts)), all);
+    // A file that was cut while it was written gives way to the parts.
+    fs::write(&path, &earlier[..earlier.len() / 2]).unwrap();
+    assert_eq!(texts(&replayed(&path)), all);
+    fs::remove_dir_all(&parts).unwrap();
+    // Whole.
+    record("grace", &by(By::Container), &path, false);
+    assert_eq!(texts(&replayed(&path)), all);
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+    let link = directory.path().join("link");
+    symlink(&path, &link).unwrap();
+    record("vera", &by(By::Cgroup), &link, false);
+    assert!(link.is_symlink());
+    assert_eq!(fs::read(&path).unwrap(), earlier);
+}
+
+/// A day has 8,640 parts; here more than files that can be open.
+#[test]
+fn a_cut_recording_of_many_parts_is_read() {
+    const WINDOWS: u32 = 100;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    let (plan, view, more) = (&Plan::default(), &View::default(), Vec::new());
+    let about = About { plan, view, more };
+    let mut snapshot = Snapshot::default();
+    let mut recording = RecordingFile::begin(&path, about, &snapshot).unwrap();
+    for _ in 0..WINDOWS {
+        recording.end_part().unwrap();
+        snapshot.at += Duration::from_secs(1);
+        recording.add(&Report::default(), &snapshot).unwrap();
+    }
+    recording.end_part().unwrap();
+    drop(recording);
+    let replay = "ulimit -n 50 && exec \"$0\" stat --format json --replay \"$1\"";
+    let output = Command::new("sh")
+        .args(["-c", replay, env!("CARGO_BIN_EXE_pmuscope")])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), WINDOWS as usize, "{said}");
+    // One that is not there any more, of those that are opened later.
+    let lost = directory.path().join("a.parquet.parts/000050.parquet");
+    let reader = Recording::open(&path).unwrap().into_snapshots();
+    fs::remove_file(lost).unwrap();
+    let last = reader.last().unwrap().unwrap_err().to_string();
+    assert!(last.contains("000050.parquet: No such file"), "{last}");
+}
+
 fn all_of(path: &Path) -> Result<usize, ReadError> {
     let recording = Recording::open(path)?;
     let view = recording.view.clone();
@@ -179,6 +272,37 @@ fn what_is_foreign_cut_or_damaged_is_one_sentence() {
     }
     let missing = all_of(&directory.path().join("c")).unwrap_err().to_string();
     assert!(missing.contains("No such file"), "{missing}");
+}
+
+/// Every number of the plan, in turn another one: it is refused, or is replayed to the end.
+#[test]
+fn a_changed_digit_of_the_plan_ends_no_process() {
+    for (name, least) in [("grace", 10), ("turns", 10), ("hotplug", 3)] {
+        let text = fs::read_to_string(fixture(name)).unwrap();
+        let (head, rest) = text.split_once('\n').unwrap();
+        // Of one window.
+        let rest: String = rest.split_inclusive('\n').take(2).collect();
+        // The definitions of metrics come from the catalogue, and are parsed.
+        let catalogue = head.find("\"catalogue\":").unwrap();
+        let list = catalogue + head[catalogue..].find("\"list\":").unwrap();
+        let numbers = [b':', b'[', b','];
+        let places = (1..catalogue).chain(list..head.len()).filter(|at| {
+            head.as_bytes()[*at].is_ascii_digit() && numbers.contains(&head.as_bytes()[at - 1])
+        });
+        let mut refused = 0;
+        for (at, digit) in places.flat_map(|at| [(at, "4"), (at, "99")]) {
+            let changed = format!("{}{digit}{}\n{rest}", &head[..at], &head[at + 1..]);
+            match Reader::new(changed.as_bytes(), name) {
+                Ok(reader) => drop(texts(&reports_of(reader, by(By::Container)))),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(said.contains(name) && !said.contains('\n'), "{said}");
+                    refused += usize::from(said.contains("nothing is counted at"));
+                }
+            }
+        }
+        assert!(refused >= least, "{name}: {refused}");
+    }
 }
 
 /// The values of a metric in all windows.

@@ -53,10 +53,10 @@ fn environment() -> Result<std::path::PathBuf> {
     let directory = sh::target_dir().join("deploy-python");
     let python = directory.join("bin/python");
     let requirements = sh::root().join("tests/deploy/requirements.txt");
-    // Large ones, which one test needs.
-    let optional = requirements.with_file_name("requirements-regions.txt");
+    // Large ones, which two tests need.
+    let optional = requirements.with_file_name("requirements-pictures.txt");
     let mut wanted = fs::read(&requirements).context("cannot read requirements.txt")?;
-    wanted.extend(fs::read(&optional).context("cannot read requirements-regions.txt")?);
+    wanted.extend(fs::read(&optional).context("cannot read requirements-pictures.txt")?);
     // What it was made for; written last, so that half an environment is made again.
     let made_for = directory.join("requirements.txt");
     if fs::read(&made_for).is_ok_and(|made_for| made_for == wanted) {
@@ -76,7 +76,7 @@ fn environment() -> Result<std::path::PathBuf> {
     };
     install(&requirements)?;
     if let Err(error) = install(&optional) {
-        println!("xtask: the picture of docs/regions.md will say that it was skipped: {error}");
+        println!("xtask: the scripts of docs/ will say that they were skipped: {error}");
         return Ok(python);
     }
     fs::write(&made_for, wanted).context("cannot write the list of installed packages")?;

@@ -213,10 +213,14 @@ impl PciePmu {
             let requester = u64::from(device.address.requester());
             return filter(&self.spec.requester) == Some(requester);
         }
-        let mask = part.map_or_else(|| filter(&self.spec.ports), |part| Some(1 << part));
-        // Without a filter, or with an empty one, all ports count.
         let numbers = &port.numbers;
-        mask.is_none_or(|mask| mask == 0 || numbers.iter().any(|number| mask >> number & 1 == 1))
+        if let Some(part) = part {
+            return numbers.contains(&part);
+        }
+        let has = |mask: u64, number: u32| mask.checked_shr(number).is_some_and(|it| it & 1 == 1);
+        // Without a filter, or with an empty one, all ports count.
+        let mask = filter(&self.spec.ports).filter(|mask| *mask != 0);
+        mask.is_none_or(|mask| numbers.iter().any(|number| has(mask, *number)))
     }
 
     /// The filters with which it counts this device alone; `alone` where nothing else is on its

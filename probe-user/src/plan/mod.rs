@@ -1,7 +1,9 @@
 //! Plan: what is counted where. Every event of `-e` and of metrics gets a place in a counter group,
 //! on the uncore PMUs, or on the clock; what cannot be counted at one time takes turns.
 
+mod by_time;
 mod capacity;
+mod checked;
 mod defaults;
 mod error;
 mod fewer;

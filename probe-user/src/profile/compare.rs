@@ -18,9 +18,9 @@ const Z99: f64 = 2.575_829;
 /// The 97.5% quantile, of intervals.
 const Z95: f64 = 1.959_964;
 
-/// Windows that a side needs to have a star: scatter of fewer says nothing, and skewed values need
-/// more than that.
-const FEWEST: usize = 8;
+/// Independent windows that a side needs to have a star: scatter of fewer says nothing, skewed values
+/// need more than that, and so do windows whose likeness is not known well.
+const FEWEST: f64 = 8.0;
 
 /// One side of a comparison.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ pub struct Compared {
     pub b: Sample,
     /// Second by first; None where the first is 0.
     pub ratio: Option<f64>,
-    /// By how much the means may differ by chance; None of too few windows.
+    /// By how much the means may differ by chance; None of too few windows that are independent.
     pub allowed: Option<f64>,
 }
 
@@ -329,15 +329,18 @@ fn likeness(all: &[(f64, f64, f64)], mean: f64) -> f64 {
     (found + (1.0 + 4.0 * found) / n).clamp(0.0, 0.95)
 }
 
-/// By how much means may differ by chance; None where a side has too few windows.
+/// By how much means may differ by chance; None where a side has too few windows, or windows that
+/// are too much alike.
 fn allowed(a: &Sample, b: &Sample) -> Option<f64> {
-    if a.windows < FEWEST || b.windows < FEWEST {
-        return None;
-    }
+    (a.effective >= FEWEST && b.effective >= FEWEST).then(|| interval(a, b))
+}
+
+/// By how much means may differ by chance.
+fn interval(a: &Sample, b: &Sample) -> f64 {
     let scatter = [a.scatter_beside(b), b.scatter_beside(a)];
     let variance = scatter[0] + scatter[1] + a.own.powi(2) + b.own.powi(2);
     if variance <= 0.0 {
-        return Some(0.0);
+        return 0.0;
     }
     let of = |scatter: f64, sample: &Sample| scatter.powi(2) / (sample.effective - 1.0);
     let free = of(scatter[0], a) + of(scatter[1], b);
@@ -346,7 +349,7 @@ fn allowed(a: &Sample, b: &Sample) -> Option<f64> {
     } else {
         f64::INFINITY
     };
-    Some(student_of(Z99, free) * variance.sqrt())
+    student_of(Z99, free) * variance.sqrt()
 }
 
 #[cfg(test)]

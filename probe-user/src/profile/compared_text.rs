@@ -67,7 +67,10 @@ fn notes(comparison: &Comparison) -> Vec<String> {
         }
     }
     if comparison.both.iter().any(|it| it.allowed.is_none()) {
-        notes.push("- too few windows to say: 8 of each side are needed".to_owned());
+        notes.push(
+            "- too few windows to say: 8 of each side are needed, more where they are alike"
+                .to_owned(),
+        );
     }
     notes
 }

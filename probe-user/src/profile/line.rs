@@ -95,7 +95,8 @@ pub struct Line {
     pub metric: usize,
     /// What tells it from others of both: operation and source, or the socket of a share.
     pub of: String,
-    /// By window, as a live run shows them; NaN where there is none.
+    /// By window, as a live run shows them; NaN where there is none. What is counted by time is 0
+    /// where the owner did not run.
     pub values: Vec<f64>,
     /// The 95% intervals by window, where there are any: both ends, else NaN.
     pub intervals: Vec<(f64, f64)>,

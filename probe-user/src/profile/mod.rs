@@ -10,7 +10,7 @@ mod svg;
 mod text;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 #[cfg(feature = "report")]
 pub use self::page::page;
@@ -23,7 +23,8 @@ pub use self::{
     view::Selection,
 };
 use crate::{
-    derive::{About, Part, Report, Series, Subject, Value},
+    derive::{About, Estimate, Kind, Part, Reason, Report, Series, Subject, Value},
+    formula::NoValue,
     recording::{ReadError, Replay},
 };
 
@@ -80,6 +81,30 @@ struct Known {
     holders: HashMap<(Part, Subject), usize>,
     metrics: HashMap<(String, String), usize>,
     lines: HashMap<(usize, usize, String), usize>,
+    /// Metrics that are 0 for an owner that did not run.
+    by_time: HashSet<String>,
+}
+
+/// Of an owner that did not run.
+const NOTHING: Value = Value::Gauge(Estimate {
+    value: 0.0,
+    live: 1.0,
+    interval: None,
+    error: None,
+    above_bound: None,
+});
+
+impl Known {
+    /// The value of a window. An owner that did not run has counted nothing in that time, which a
+    /// mean over time must not leave out; a ratio of its counts is not known then.
+    fn value<'a>(&self, report: &Report, series: &'a Series) -> Result<&'a Value, &'a Reason> {
+        let metric = report.metric(series);
+        let counted = metric.kind == Kind::Counter || self.by_time.contains(&metric.name);
+        match &series.value {
+            Err(Reason::NoValue(NoValue::DidNotRun)) if counted => Ok(&NOTHING),
+            value => value.as_ref(),
+        }
+    }
 }
 
 impl Profile {
@@ -98,7 +123,10 @@ impl Profile {
             about,
             ..Self::default()
         };
-        let mut known = Known::default();
+        let mut known = Known {
+            by_time: replay.plan().metrics_by_time().collect(),
+            ..Known::default()
+        };
         let mut last = None;
         while let Some(report) = replay.advance()? {
             profile.add(&mut known, report);
@@ -129,7 +157,7 @@ impl Profile {
                 else {
                     continue;
                 };
-                self.lines[at].push(before, series.value.as_ref());
+                self.lines[at].push(before, known.value(report, series));
             }
         }
         for line in &mut self.lines {
@@ -253,8 +281,7 @@ impl Profile {
             return;
         }
         rows.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let out: std::collections::HashSet<usize> =
-            rows[MOST..].iter().map(|(at, _)| *at).collect();
+        let out: HashSet<usize> = rows[MOST..].iter().map(|(at, _)| *at).collect();
         self.left_out = out.len();
         self.lines.retain(|line| !out.contains(&line.holder));
         self.histograms.retain(|it| !out.contains(&it.holder));

@@ -5,6 +5,7 @@ use std::io;
 use serde_json::{Map, Value, json};
 
 use super::{Holder, Line, LineMetric, Profile, Selection, Summary};
+use crate::emit::printable::printable;
 
 /// A number, null where there is none.
 pub(super) fn number(value: f64) -> Value {
@@ -129,7 +130,7 @@ pub fn json(profile: &Profile, selection: &Selection) -> Value {
     map.into()
 }
 
-/// A line for each value of a window.
+/// A line for each value of a window, fit for a terminal.
 ///
 /// # Errors
 ///
@@ -153,7 +154,7 @@ pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io:
                 true => value.to_string(),
                 false => String::new(),
             };
-            csv.write_record([
+            let record = [
                 &format!("{start:.6}"),
                 &format!("{end:.6}"),
                 holder.part,
@@ -166,7 +167,8 @@ pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io:
                 &field(*value),
                 &field(low),
                 &field(high),
-            ])?;
+            ];
+            csv.write_record(record.map(|field| printable(field).into_owned()))?;
         }
     }
     csv.flush()

@@ -53,12 +53,13 @@ pub(crate) fn end(mut file: Writer, about: &[(String, String)]) -> io::Result<()
     file.close().map(drop).map_err(other)
 }
 
-/// The file that the user named, and the directory of its parts.
+/// The file that the user named, and the directory of its parts. What the file has from an earlier
+/// recording stays until all of the new one is there.
 pub(crate) struct Parts {
     path: PathBuf,
-    /// Open from the start, so that it is known that it can be written.
-    file: File,
     directory: PathBuf,
+    /// Whether the file was not there before.
+    made: bool,
 }
 
 impl Parts {
@@ -80,15 +81,16 @@ impl Parts {
             ),
             _ => at(&directory, &error),
         })?;
-        let file = File::create(path).map_err(|error| {
+        // At once, so that it is known that it can be written.
+        let made = make(path).map_err(|error| {
             // It is empty.
             let _ = fs::remove_dir(&directory);
             at(path, &error)
         })?;
         Ok(Self {
             path: path.to_owned(),
-            file,
             directory,
+            made,
         })
     }
 
@@ -113,24 +115,61 @@ impl Parts {
         about: &[(String, String)],
         ended: io::Result<()>,
     ) -> io::Result<()> {
-        let Self {
-            path,
-            file,
-            directory,
-        } = self;
-        merge(file, whole, layout, about).map_err(|error| {
-            let left = directory.display();
-            let message = format!("{}: {error}; its parts are in {left}", path.display());
+        let left = |error: io::Error| {
+            let (path, directory) = (self.path.display(), self.directory.display());
+            let message = format!("{path}: {error}; its parts are in {directory}");
             io::Error::new(error.kind(), message)
-        })?;
+        };
+        self.replace(|file| merge(file, whole, layout, about))
+            .map_err(left)?;
         ended?;
-        fs::remove_dir_all(&directory).map_err(|error| at(&directory, &error))
+        fs::remove_dir_all(&self.directory).map_err(|error| at(&self.directory, &error))
     }
 
-    /// Removes both: nothing was recorded.
+    /// Writes the file anew, all of it or nothing: under a name that readers of the directory pass
+    /// over, then in place of the old one. A link or a device is written as it is.
+    fn replace(&self, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<()> {
+        let old = fs::symlink_metadata(&self.path);
+        let old = match old.map(|old| (old.is_file(), old.permissions())) {
+            Ok((true, permissions)) => Some(permissions),
+            Ok((false, _)) => return write(File::create(&self.path)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let (new, file) = self.open("whole")?;
+        let replaced = old
+            .map_or(Ok(()), |permissions| file.set_permissions(permissions))
+            .and_then(|()| write(file))
+            .and_then(|()| fs::rename(&new, &self.path));
+        if replaced.is_err() {
+            // Its parts have what it has; where there is no room it is in the way.
+            let _ = fs::remove_file(&new);
+        }
+        replaced
+    }
+
+    /// Removes the parts, and the file where there was none before: nothing was recorded.
     pub(crate) fn discard(&self) -> io::Result<()> {
         fs::remove_dir_all(&self.directory).map_err(|error| at(&self.directory, &error))?;
+        if !self.made {
+            return Ok(());
+        }
         fs::remove_file(&self.path).map_err(|error| at(&self.path, &error))
+    }
+}
+
+/// Makes the file where there is none, and says whether it did; else finds out whether it can be
+/// written.
+fn make(path: &Path) -> io::Result<bool> {
+    match File::create_new(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // Through a link to nowhere it is made.
+            let made = !path.exists();
+            let mut options = File::options();
+            options.write(true).create(true).truncate(false);
+            options.open(path).map(|_| made)
+        }
+        made => made.map(|_| true),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::{
     collections::VecDeque,
+    error::Error,
     fs::{self, File},
-    io::{self, Read as _},
+    io::{self, Read as _, Seek as _},
     path::{Path, PathBuf},
 };
 
@@ -86,8 +87,11 @@ pub struct Recording {
     pub view: View,
     /// All metadata, without what each key begins with.
     pub about: Vec<(String, String)>,
-    parts: VecDeque<SerializedFileReader<File>>,
+    parts: VecDeque<PathBuf>,
 }
+
+/// The most bytes of a snapshot: of one with a million rows.
+const LARGEST: u64 = 1 << 30;
 
 impl Recording {
     /// Opens it. Of one that did not come to its end its parts are read, also where `path` is their
@@ -98,21 +102,9 @@ impl Recording {
     /// Where it cannot be read, or is none.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let file = path.display().to_string();
-        let mut parts = VecDeque::new();
-        for part in parts_of(path)? {
-            let name = part.display().to_string();
-            let bytes = File::open(&part).map_err(|reason| ReadError::Open {
-                file: name.clone(),
-                reason,
-            })?;
-            let reader = SerializedFileReader::new(bytes);
-            let reader = reader.map_err(|reason| ReadError::NoParquet {
-                file: name,
-                reason: reason.to_string(),
-            })?;
-            parts.push_back(reader);
-        }
-        let metadata = parts.front().map(|part| part.metadata().file_metadata());
+        let parts = VecDeque::from(parts_of(path)?);
+        let first = parts.front().map(|part| open(part)).transpose()?;
+        let metadata = first.as_ref().map(|part| part.metadata().file_metadata());
         let entries = metadata.and_then(|metadata| metadata.key_value_metadata());
         let entries = entries.into_iter().flatten();
         let about: Vec<(String, String)> = entries.filter_map(own).collect();
@@ -157,6 +149,7 @@ impl Recording {
         Snapshots {
             file: self.file,
             parts: self.parts,
+            part: None,
             group: 0,
             read: VecDeque::new(),
             number: 0,
@@ -167,8 +160,10 @@ impl Recording {
 /// The snapshots of a recording, in their order.
 pub struct Snapshots {
     file: String,
-    parts: VecDeque<SerializedFileReader<File>>,
-    /// Of the first part, the next to be read.
+    /// Those that follow. There may be more of them than files that can be open.
+    parts: VecDeque<PathBuf>,
+    part: Option<SerializedFileReader<File>>,
+    /// Of this part, the next to be read.
     group: usize,
     /// Compressed.
     read: VecDeque<Vec<u8>>,
@@ -177,34 +172,41 @@ pub struct Snapshots {
 
 impl Snapshots {
     /// Those of the next row group; false where there is none.
-    fn read_group(&mut self) -> Result<bool, String> {
-        let Some(part) = self.parts.front() else {
-            return Ok(false);
+    fn read_group(&mut self) -> Result<bool, ReadError> {
+        let Some(part) = &self.part else {
+            self.part = self.parts.pop_front().map(|part| open(&part)).transpose()?;
+            self.group = 0;
+            return Ok(self.part.is_some());
         };
         if self.group == part.num_row_groups() {
-            self.parts.pop_front();
-            self.group = 0;
+            self.part = None;
             return Ok(true);
         }
-        self.read = snapshots(part, self.group).map_err(|error| error.to_string())?;
+        let read = snapshots(part, self.group);
+        self.read = read.map_err(|error| self.damaged(&error))?;
         self.group += 1;
         Ok(true)
     }
 
-    fn next_snapshot(&mut self) -> Result<Option<Snapshot>, String> {
+    fn next_snapshot(&mut self) -> Result<Option<Snapshot>, ReadError> {
         while self.read.is_empty() {
             if !self.read_group()? {
                 return Ok(None);
             }
         }
         let bytes = self.read.pop_front().unwrap_or_default();
-        let mut text = Vec::new();
-        GzDecoder::new(&bytes[..])
-            .read_to_end(&mut text)
-            .map_err(|error| error.to_string())?;
-        let snapshot = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+        let text = unpacked(&bytes, LARGEST).map_err(|error| self.damaged(&error))?;
+        let snapshot = serde_json::from_slice(&text).map_err(|error| self.damaged(&error))?;
         self.number += 1;
         Ok(Some(snapshot))
+    }
+
+    fn damaged(&self, reason: &dyn Error) -> ReadError {
+        ReadError::Damaged {
+            file: self.file.clone(),
+            number: self.number,
+            reason: reason.to_string(),
+        }
     }
 }
 
@@ -212,17 +214,54 @@ impl Iterator for Snapshots {
     type Item = Result<Snapshot, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next_snapshot().map_err(|reason| {
+        let next = self.next_snapshot().inspect_err(|_| {
             // Nothing that follows can be told from what is lost.
             self.parts.clear();
+            self.part = None;
             self.read.clear();
-            ReadError::Damaged {
-                file: self.file.clone(),
-                number: self.number,
-                reason,
-            }
         });
         next.transpose()
+    }
+}
+
+/// The text of a snapshot, of which a few bytes may be made to stand for any length.
+pub(super) fn unpacked(bytes: &[u8], most: u64) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut gzip = GzDecoder::new(bytes).take(most);
+    gzip.read_to_end(&mut text)?;
+    if gzip.limit() == 0 {
+        let sentence = format!("it has {most} bytes or more");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, sentence));
+    }
+    Ok(text)
+}
+
+/// Opens one of the files.
+fn open(part: &Path) -> Result<SerializedFileReader<File>, ReadError> {
+    let file = || part.display().to_string();
+    let unread = |reason| ReadError::Open {
+        file: file(),
+        reason,
+    };
+    let bytes = File::open(part).map_err(unread)?;
+    SerializedFileReader::new(bytes).map_err(|error| match failed_read(error) {
+        Ok(reason) => unread(reason),
+        Err(error) => ReadError::NoParquet {
+            file: file(),
+            reason: error.to_string(),
+        },
+    })
+}
+
+/// What the kernel said, where it was the kernel.
+fn failed_read(error: ParquetError) -> Result<io::Error, ParquetError> {
+    match error {
+        ParquetError::External(error) => match error.downcast::<io::Error>() {
+            Ok(error) if error.raw_os_error().is_some() => Ok(*error),
+            Ok(error) => Err(ParquetError::External(error)),
+            Err(error) => Err(ParquetError::External(error)),
+        },
+        error => Err(error),
     }
 }
 
@@ -233,8 +272,8 @@ fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let metadata = fs::metadata(path);
     let directory = match &metadata {
         Ok(found) if found.is_dir() => path.to_owned(),
-        // Until it is made of its parts it is empty.
-        Ok(found) if found.len() == 0 && parts.is_dir() => parts,
+        // Until it is made of its parts it is empty; a link's or a device's file is made in place.
+        Ok(found) if found.is_file() && parts.is_dir() && !has_end(path) => parts,
         Err(error) if error.kind() == io::ErrorKind::NotFound && parts.is_dir() => parts,
         Ok(_) => return Ok(vec![path.to_owned()]),
         Err(_) => {
@@ -262,6 +301,17 @@ fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
         return Err(ReadError::Empty(file()));
     }
     Ok(found)
+}
+
+/// Whether a file ends as Parquet files do.
+fn has_end(path: &Path) -> bool {
+    let last = || {
+        let mut file = File::open(path)?;
+        file.seek(io::SeekFrom::End(-4))?;
+        let mut last = [0; 4];
+        file.read_exact(&mut last).map(|()| last)
+    };
+    last().is_ok_and(|last| last == *b"PAR1")
 }
 
 fn own(entry: &KeyValue) -> Option<(String, String)> {

@@ -1,6 +1,10 @@
-//! The page names every column.
+//! The page names every column, and a snapshot is unpacked to its limit only.
 
-use super::columns::COLUMNS;
+use std::io::Write as _;
+
+use flate2::{Compression, write::GzEncoder};
+
+use super::{columns::COLUMNS, read::unpacked};
 
 #[test]
 fn every_column_is_documented_once_and_in_order() {
@@ -12,4 +16,16 @@ fn every_column_is_documented_once_and_in_order() {
         documented.starts_with(&columns),
         "docs/recordings.md lists {documented:?}, the file has {columns:?}"
     );
+}
+
+#[test]
+fn a_snapshot_that_becomes_too_large_is_refused() {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    gzip.write_all(&[b' '; 100_000]).unwrap();
+    let bytes = gzip.finish().unwrap();
+    assert!(bytes.len() < 1_000);
+    assert_eq!(unpacked(&bytes, 100_001).unwrap(), [b' '; 100_000]);
+    let said = unpacked(&bytes, 99_999).unwrap_err().to_string();
+    assert_eq!(said, "it has 99999 bytes or more");
+    assert!(unpacked(&bytes[..bytes.len() - 1], 100_001).is_err());
 }

@@ -181,6 +181,9 @@ impl<R: BufRead> Reader<R> {
             Err(_) => Err(RecordingError::Foreign { file }),
             Ok(_) => {
                 let body: Body = serde_json::from_str(&first).map_err(of_line)?;
+                if let Some(flaw) = body.plan.flaw() {
+                    return Err(of_line(serde::de::Error::custom(flaw)));
+                }
                 Ok(Self {
                     lines,
                     file,

@@ -3,7 +3,10 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
-use probe_user::profile::{self, Profile, Side};
+use probe_user::{
+    emit::printable::printable_json,
+    profile::{self, Profile, Side},
+};
 
 use crate::report::{profile, write};
 
@@ -93,7 +96,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let text = match args.format {
         Format::Table => profile::comparison_table(&comparison),
-        Format::Json => format!("{}\n", profile::comparison_json(&comparison)),
+        Format::Json => format!(
+            "{}\n",
+            printable_json(&profile::comparison_json(&comparison))
+        ),
         Format::Html => profile::comparison_html(&comparison),
     };
     write(args.output.as_deref(), text.as_bytes())

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
+    emit::printable::printable_json,
     profile::{self, Profile, Selection},
     recording::{Recording, Replay},
 };
@@ -95,8 +96,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             out = picture.into_bytes();
         }
         Format::Json => {
-            serde_json::to_writer(&mut out, &profile::json(&profile, &selection))?;
-            out.push(b'\n');
+            let view = profile::json(&profile, &selection);
+            out = format!("{}\n", printable_json(&view)).into_bytes();
         }
         Format::Csv => profile::csv(&mut out, &profile, &selection)?,
     }

@@ -1,0 +1,59 @@
+//! What a plan says of itself, where it comes from a file: each index is in its table.
+
+use probe_common::GROUP_COUNTERS;
+
+use super::{CountSource, Plan, Planned};
+
+impl Plan {
+    /// What is wrong with it: every event is in a group, and every place is one of an event.
+    pub(crate) fn flaw(&self) -> Option<String> {
+        if self.rotated > self.groups.len() {
+            let (rotated, all) = (self.rotated, self.groups.len());
+            return Some(format!("{rotated} of {all} counter groups take turns"));
+        }
+        if let Some(long) = self.groups.iter().find(|it| it.len() > GROUP_COUNTERS) {
+            return Some(format!("a counter group has {} events", long.len()));
+        }
+        let mut counted = self.groups.iter().flatten().chain(&self.uncore);
+        let no_column = |it: &&Planned| it.column >= self.columns.len();
+        if let Some(planned) = counted.find(no_column) {
+            return Some(format!("an event is of column {}", planned.column));
+        }
+        let uncore = self.uncore.len();
+        let mut ranges = self.uncore_groups.iter();
+        if let Some(range) = ranges.find(|it| it.start > it.end || it.end > uncore) {
+            return Some(format!(
+                "a group has the uncore events {range:?} of {uncore}"
+            ));
+        }
+        let mut places = self.counted_places();
+        let nowhere = places.find(|place| !self.has(*place));
+        nowhere.map(|place| format!("nothing is counted at {place:?}"))
+    }
+
+    fn has(&self, place: CountSource) -> bool {
+        match place {
+            CountSource::Core { group, at } => {
+                self.groups.get(group).is_some_and(|it| at < it.len())
+            }
+            CountSource::Uncore { at } => at < self.uncore.len(),
+            CountSource::Duration | CountSource::Sampled(_) => true,
+        }
+    }
+
+    /// Wherever something is counted.
+    fn counted_places(&self) -> impl Iterator<Item = CountSource> + '_ {
+        let columns = self.columns.iter().map(|column| column.place);
+        let metrics = self.metrics.list.iter();
+        let metrics = metrics.flat_map(|planned| {
+            let sources = planned.sources.iter().flatten();
+            let events = sources.flat_map(|source| &source.events);
+            events
+                .map(|(_, place)| *place)
+                .chain(planned.io.iter().copied())
+        });
+        let weights = self.weights.iter();
+        let weights = weights.flat_map(|weight| [weight.all].into_iter().chain(weight.remote));
+        columns.chain(metrics).chain(weights)
+    }
+}
