@@ -143,6 +143,7 @@ fn each_sample_has_the_region_and_the_phase_of_its_moment() {
         call.map_or(0, |call| call.after)
     };
     let (renamed, ended) = (at("tag=renamed"), at("tag=@0"));
+    let tagged = [at("tag=array"), at("tag=part")];
     let mut near = 0;
     for row in &rows.rows {
         let (time, address) = (long(&row["time_ns"]), long(&row["va"]));
@@ -158,7 +159,9 @@ fn each_sample_has_the_region_and_the_phase_of_its_moment() {
             .find(|(known, _)| *known == address)
             .unwrap();
         let region = match *name {
-            "array" | "part" if time >= ended => None,
+            // Nothing is mapped there.
+            "array" if time < tagged[0] || time >= ended => None,
+            "part" if time < tagged[1] || time >= ended => None,
             "array" if time >= renamed => Some("renamed"),
             other => Some(other),
         };
