@@ -87,7 +87,8 @@ fn totals_of_samples_go_on() {
             (estimated / truth - 1.0).abs() < 0.1,
             "{estimated}, {truth}"
         );
-        assert!(samples > last.1 && samples <= estimated + 1.0);
+        // No fault is two samples. What they stand for is scaled by what all of a CPU counted.
+        assert!(samples > last.1 && samples <= truth, "{samples}, {truth}");
         before = now;
     }
     assert_eq!(own(&before, "failures_total"), 0.0);
