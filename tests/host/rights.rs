@@ -99,7 +99,7 @@ fn what_hot_may_not_read_is_said_once_and_counted() {
             "json",
             "--",
             "sleep",
-            "1",
+            "3",
         ])
         .stdin(Stdio::null());
     // SAFETY: between fork and exec it makes system calls only.
