@@ -50,7 +50,7 @@ const STORE: Op = Op {
     weight: 2,
     word: 0x04 | level(0x08) | 0x14 << 26,
     latency: 0,
-    address: 0x7f00_0000_3000,
+    address: 0x7f00_0003_0000,
     kind: Some((Class::Store, Served::NotSaid)),
 };
 
@@ -63,15 +63,16 @@ pub(crate) const OTHER: Op = Op {
     kind: None,
 };
 
-/// Two mixes: their shares, sources and latencies differ.
+/// Two mixes: their shares, sources and latencies differ. Addresses are on pages of their own, also
+/// where these have 64 KiB.
 pub(crate) const MIXES: [&[Op]; 2] = [
     &[
-        load(4, level(0x08), 4, 0x7f00_0000_1000, Source::L1d),
+        load(4, level(0x08), 4, 0x7f00_0001_0000, Source::L1d),
         load(
             1,
             level(0x80) | 0x14 << 26,
             300,
-            0x7f00_0000_2010,
+            0x7f00_0002_0010,
             Source::Dram,
         ),
         STORE,
@@ -79,19 +80,19 @@ pub(crate) const MIXES: [&[Op]; 2] = [
     ],
     &[
         // Zen 3: the level 3 cache, or a cache beside it.
-        load(3, level(0x40 | 0x400), 40, 0x7f00_0000_4000, Source::L3),
+        load(3, level(0x40 | 0x400), 40, 0x7f00_0004_0000, Source::L3),
         // Another socket's memory.
         load(
             2,
             level(0x100) | 1 << 37,
             700,
-            0x7f00_0000_5008,
+            0x7f00_0005_0008,
             Source::RemoteDram,
         ),
         // A level that was missed is no source.
         Op {
             kind: Some((Class::Load, Served::NotSaid)),
-            ..load(1, 0x04 << 5 | 3 << 33, 90, 0x7f00_0000_6000, Source::L3)
+            ..load(1, 0x04 << 5 | 3 << 33, 90, 0x7f00_0006_0000, Source::L3)
         },
         STORE,
     ],
