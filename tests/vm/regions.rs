@@ -160,8 +160,7 @@ fn each_sample_has_the_region_and_the_phase_of_its_moment() {
             .unwrap();
         let region = match *name {
             // Nothing is mapped there.
-            "array" if time < tagged[0] || time >= ended => None,
-            "part" if time < tagged[0] || time >= ended => None,
+            "array" | "part" if time < tagged[0] || time >= ended => None,
             "part" if time < tagged[1] => Some("array"),
             "array" if time >= renamed => Some("renamed"),
             other => Some(other),
