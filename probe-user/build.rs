@@ -1,6 +1,6 @@
 //! Builds the eBPF object for the target's architecture; `include_bytes!` puts it into the library.
-//! Lists the files of the catalogue, so that a new one is compiled in by being there. Compresses the
-//! plotting library of pages.
+//! Lists the files of the catalogue, so that a new one is compiled in by being there. Compresses
+//! the plotting library of pages.
 
 use std::{env, fmt::Write as _, fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! The MARKERS ring: what programs say of themselves by the marker functions of `include/pmuscope.h`
-//! and of `tags`, and what happens to their processes meanwhile.
+//! The MARKERS ring: what programs say of themselves by the marker functions of
+//! `include/pmuscope.h` and of `tags`, and what happens to their processes meanwhile.
 
 use crate::words::words;
 

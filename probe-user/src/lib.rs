@@ -14,10 +14,11 @@
 //! 7. [`emit`] writes them.
 //!
 //! [`symbols`] names the addresses of samples. [`state`] remembers totals over restarts. [`record`]
-//! is apart from these: it keeps whole SPE samples in files. [`recording`] keeps snapshots with what
-//! their windows show, and replays them; [`profile`] shows a whole one at once. [`formula`] computes
-//! metrics, [`import`] does so for counts taken elsewhere. [`doctor`] says whether this machine can count,
-//! [`list`] what it can count, and [`roofline`] what its cores and memory can do.
+//! is apart from these: it keeps whole SPE samples in files. [`recording`] keeps snapshots with
+//! what their windows show, and replays them; [`profile`] shows a whole one at once. [`formula`]
+//! computes metrics, [`import`] does so for counts taken elsewhere. [`doctor`] says whether this
+//! machine can count, [`list`] what it can count, and [`roofline`] what its cores and memory can
+//! do.
 //!
 //! docs/architecture.md has the picture, and which module may import which: `cargo xtask check`
 //! enforces it.

@@ -19,9 +19,9 @@ use crate::burn;
 /// exits.
 ///
 /// Prints for each the least and the most that it can have used there, in ns. perf's task-clock of
-/// the child tells what it used until its last act, with what a hypervisor took. It enters somewhere
-/// in the call that moves it; and what its exit takes is at most the time until its parent runs
-/// again: both are on one CPU.
+/// the child tells what it used until its last act, with what a hypervisor took. It enters
+/// somewhere in the call that moves it; and what its exit takes is at most the time until its
+/// parent runs again: both are on one CPU.
 pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<()> {
     let (mut from, mut to) = io::pipe()?;
     for at in 0..count {

@@ -1,6 +1,7 @@
 //! Calls marker functions, as words say: `tag=NAME@START-END` (hex), `start=NAME`, `stop`, and
-//! between them `burn=MS`, `thread=NAME:MS` (a thread that is in a phase while it uses CPU time) and
-//! `threads=N:MS`. Prints each call of a marker with its thread and the times before and after it.
+//! between them `burn=MS`, `thread=NAME:MS` (a thread that is in a phase while it uses CPU time)
+//! and `threads=N:MS`. Prints each call of a marker with its thread and the times before and after
+//! it.
 
 use std::{error::Error, ffi::CString, ptr, thread, time::Duration};
 

@@ -55,8 +55,8 @@ fn of(window: &Window, cgroup: CgroupId) -> SpeUsage {
         .unwrap_or_default()
 }
 
-/// Asserts that what was taken of an operation is what was raised: its samples, latencies, walks and
-/// page. Where samples were missed it is no more than that.
+/// Asserts that what was taken of an operation is what was raised: its samples, latencies, walks
+/// and page. Where samples were missed it is no more than that.
 #[track_caller]
 fn assert_taken(window: &Window, cgroup: CgroupId, op: &Op, raised: u64, missed: u64) {
     let Some(kind) = op.kind else { return };

@@ -53,8 +53,8 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
     let window = counting.window().sampled.unwrap();
     let [all, known] = samples(&window, pid);
     println!("{known} of {all} samples are in a known file");
-    // Of a CPU that is not followed none would have a name. A few may be of the moment before it was
-    // executed, in memory that it shared with this test.
+    // Of a CPU that is not followed none would have a name. A few may be of the moment before it
+    // was executed, in memory that it shared with this test.
     assert!(all > 100 && known * 10 > all * 9, "{known} of {all}");
 }
 

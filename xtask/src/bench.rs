@@ -19,7 +19,8 @@ const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, rotate, window, derive, `mem_record`, marker, spe); all without
+    /// One benchmark by name (switch, rotate, window, derive, `mem_record`, marker, spe); all
+    /// without
     name: Option<String>,
 }
 

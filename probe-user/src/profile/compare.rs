@@ -18,8 +18,8 @@ const Z99: f64 = 2.575_829;
 /// The 97.5% quantile, of intervals.
 const Z95: f64 = 1.959_964;
 
-/// Independent windows that a side needs to have a star: scatter of fewer says nothing, skewed values
-/// need more than that, and so do windows whose likeness is not known well.
+/// Independent windows that a side needs to have a star: scatter of fewer says nothing, skewed
+/// values need more than that, and so do windows whose likeness is not known well.
 const FEWEST: f64 = 8.0;
 
 /// One side of a comparison.

@@ -1,5 +1,5 @@
-//! A Parquet file that is written in parts. A file without its end cannot be read, so a recording is
-//! written into a directory, each part a whole file; at its end their row groups, copied as they
+//! A Parquet file that is written in parts. A file without its end cannot be read, so a recording
+//! is written into a directory, each part a whole file; at its end their row groups, copied as they
 //! are, become the one file that the user named.
 
 use std::{

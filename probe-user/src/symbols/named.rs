@@ -116,8 +116,9 @@ pub(crate) fn in_process(proc: &Path, pid: u32, path: &[u8]) -> Option<File> {
     opened::in_root(proc, pid, path)
 }
 
-/// The libraries that a program will have, by its own loader. Only for the program that this process
-/// is about to run: this runs the loader that it names, with all rights that this process has.
+/// The libraries that a program will have, by its own loader. Only for the program that this
+/// process is about to run: this runs the loader that it names, with all rights that this process
+/// has.
 pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
     let loader = || {
         let elf = Elf::read(Source::File(opened::link(program)?))?;

@@ -11,8 +11,8 @@ use super::{Programs, Uprobe, find, of, refused};
 use crate::{session::SessionError, sys::roots::Roots};
 
 impl Programs {
-    /// Has a program run, in all processes, at a place of a file that they execute; it finds `cookie`
-    /// there. `offset` is in the file.
+    /// Has a program run, in all processes, at a place of a file that they execute; it finds
+    /// `cookie` there. `offset` is in the file.
     pub(crate) fn attach_uprobe(
         &mut self,
         program: Uprobe,

@@ -79,8 +79,8 @@ pub(crate) struct Args {
     /// Threads that drain the sample buffers [default: one for each 32 online CPUs]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Give each sample its region and phase, and print sums by them at the end; PROGRAM is one that
-    /// the command will run, or a library, whose markers are to be seen from its start
+    /// Give each sample its region and phase, and print sums by them at the end; PROGRAM is one
+    /// that the command will run, or a library, whose markers are to be seen from its start
     #[arg(
         long,
         value_name = "PROGRAM",
