@@ -53,8 +53,7 @@ fn the_exit_code_is_the_commands() {
 #[test]
 fn page_faults_are_those_of_the_command() {
     let Some(_machine) = machine() else { return };
-    /// Some ten faults that the child makes while it waits for counting to begin, and its exit's
-    /// after it has read its own number.
+    /// Those of its exit, after it has read its own number.
     const HANDFUL: u64 = 16;
     const PAGES: u64 = 5000;
     let quiet = TestCgroup::new("quiet");
@@ -96,8 +95,10 @@ fn page_faults_are_those_of_the_command() {
     let counted = count(row(&window, "command"), "page-faults");
     println!("counted {counted}, getrusage {truth}");
     assert!(truth >= PAGES);
+    // Its number includes those that the child made while it waited for counting to begin: as many
+    // as it has pages in common with pmuscope that it writes to.
     assert!(
-        counted.abs_diff(truth) <= HANDFUL,
+        (PAGES..=truth + HANDFUL).contains(&counted),
         "counted {counted}, getrusage {truth}"
     );
     let rows = window["rows"].as_array().unwrap();

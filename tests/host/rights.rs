@@ -1,13 +1,18 @@
 //! As an ordinary user with `CAP_BPF` and `CAP_PERFMON`, and nothing else.
 
-use std::{io, os::unix::process::CommandExt as _, process::Stdio};
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    process::Stdio,
+};
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
 use serde_json::Value;
 
 use crate::{
     nobody::{Programs, become_nobody},
-    support::{TestCgroup, machine},
+    support::{TestCgroup, load_binary, machine},
 };
 
 /// linux/capability.h
@@ -83,9 +88,14 @@ fn two_capabilities_suffice() {
 #[test]
 fn what_hot_may_not_read_is_said_once_and_counted() {
     let Some(_machine) = machine() else { return };
-    // Of another user, and from before pmuscope begins.
+    // Of another user, from before pmuscope begins, and a program that its user alone may read:
+    // newer kernels show mappings to who has CAP_PERFMON, and a file may be found by its path.
     let cgroup = TestCgroup::new("of_root");
-    let mut other = cgroup.load("burn 0 60000");
+    let private = tempfile::tempdir().unwrap();
+    fs::set_permissions(private.path(), Permissions::from_mode(0o700)).unwrap();
+    let load = private.path().join("load");
+    fs::copy(load_binary(), &load).unwrap();
+    let mut other = cgroup.load_of(&load, "burn 0 60000");
     other.go();
     let programs = Programs::new();
     let mut command = programs.pmuscope();

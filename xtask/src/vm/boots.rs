@@ -152,8 +152,7 @@ const HOST: Tests = Tests {
         "lifetimes::five_hundred",
         "lifetimes::rows_of_cgroups",
         "moves::by_process",
-        // Not what hot may not read: 7.3 does not say that mappings are refused (docs/limits.md).
-        "rights::two_capabilities",
+        "rights::",
         "sampled::samples_of",
         "sampled::what_finds",
     ],
