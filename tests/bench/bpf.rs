@@ -3,7 +3,7 @@
 
 use std::{
     fs, io,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
+    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
 };
 
 use aya::Btf;
@@ -12,9 +12,8 @@ use aya_obj::{
     generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type, bpf_prog_type},
 };
 
-/// A program on `sched_switch` that does nothing: it costs what the kernel needs to run any program
-/// there. Its two instructions are loaded here, so that the product's eBPF object has nothing for
-/// benchmarks only.
+/// A program that does nothing: it costs what the kernel needs to run any program there. Its two
+/// instructions are loaded here, so that the product's eBPF object has nothing for benchmarks only.
 pub(crate) struct Empty {
     _program: OwnedFd,
     _link: OwnedFd,
@@ -28,25 +27,13 @@ impl Empty {
         let tracepoint = btf
             .id_by_type_name_kind("btf_trace_sched_switch", BtfKind::Typedef)
             .map_err(io::Error::other)?;
-        // r0 = 0, exit (linux/bpf.h: BPF_ALU64 | BPF_MOV | BPF_K, BPF_JMP | BPF_EXIT).
-        let instructions = [0xb7, 0x95].map(|code| bpf_insn {
-            code,
-            _bitfield_align_1: [],
-            _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
-            off: 0,
-            imm: 0,
-        });
         let mut attr = zeroed();
         // SAFETY: writing plain integers to the union's fields.
         let load = unsafe { &mut attr.__bindgen_anon_3 };
         load.prog_type = bpf_prog_type::BPF_PROG_TYPE_TRACING as u32;
         load.expected_attach_type = bpf_attach_type::BPF_TRACE_RAW_TP as u32;
         load.attach_btf_id = tracepoint;
-        load.insns = instructions.as_ptr() as u64;
-        load.insn_cnt = 2;
-        load.license = c"Dual MIT/GPL".as_ptr() as u64;
-        // SAFETY: instructions and licence outlive the call.
-        let program = unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }?;
+        let program = Self::load(&mut attr)?;
         let mut attr = zeroed();
         attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
         // SAFETY: no pointer is passed; the program's BTF id names its tracepoint.
@@ -55,6 +42,48 @@ impl Empty {
             _program: program,
             _link: link,
         })
+    }
+
+    /// Loads it for the overflows of a sampled event.
+    pub(crate) fn at_overflows(event: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut attr = zeroed();
+        // SAFETY: writing a plain integer to the union's field.
+        let load = unsafe { &mut attr.__bindgen_anon_3 };
+        load.prog_type = bpf_prog_type::BPF_PROG_TYPE_PERF_EVENT as u32;
+        let program = Self::load(&mut attr)?;
+        let mut attr = zeroed();
+        // SAFETY: writing plain integers to the union's fields.
+        unsafe {
+            let link = &mut attr.link_create;
+            link.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
+            link.__bindgen_anon_2.target_fd = event.as_raw_fd().cast_unsigned();
+            link.attach_type = bpf_attach_type::BPF_PERF_EVENT as u32;
+        }
+        // SAFETY: no pointer is passed.
+        let link = unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }?;
+        Ok(Self {
+            _program: program,
+            _link: link,
+        })
+    }
+
+    /// Loads it as a program of the type that `attr` has.
+    fn load(attr: &mut bpf_attr) -> io::Result<OwnedFd> {
+        // r0 = 0, exit (linux/bpf.h: BPF_ALU64 | BPF_MOV | BPF_K, BPF_JMP | BPF_EXIT).
+        let instructions = [0xb7, 0x95].map(|code| bpf_insn {
+            code,
+            _bitfield_align_1: [],
+            _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
+            off: 0,
+            imm: 0,
+        });
+        // SAFETY: writing plain integers to the union's fields.
+        let load = unsafe { &mut attr.__bindgen_anon_3 };
+        load.insns = instructions.as_ptr() as u64;
+        load.insn_cnt = 2;
+        load.license = c"Dual MIT/GPL".as_ptr() as u64;
+        // SAFETY: instructions and licence outlive the call.
+        unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, attr) }
     }
 }
 
@@ -71,8 +100,9 @@ impl Clocked {
     }
 }
 
-/// Nanoseconds and runs, so far, of the program of this process that ran most (`proc(5)`, fdinfo).
-pub(crate) fn busiest_program() -> io::Result<(u64, u64)> {
+/// Nanoseconds and runs, so far, of the program of this type and process that ran most (`proc(5)`,
+/// fdinfo).
+pub(crate) fn busiest_program(of: bpf_prog_type) -> io::Result<(u64, u64)> {
     let mut busiest = (0, 0);
     for fd in fs::read_dir("/proc/self/fdinfo")? {
         // The directory's own descriptor is gone when it is read.
@@ -81,7 +111,8 @@ pub(crate) fn busiest_program() -> io::Result<(u64, u64)> {
             let value = text.lines().find_map(|line| line.strip_prefix(name));
             value.and_then(|value| value.trim().parse().ok())
         };
-        if let (Some(nanos), Some(runs)) = (field("run_time_ns:"), field("run_cnt:"))
+        if field("prog_type:") == Some(of as u64)
+            && let (Some(nanos), Some(runs)) = (field("run_time_ns:"), field("run_cnt:"))
             && runs > busiest.1
         {
             busiest = (nanos, runs);

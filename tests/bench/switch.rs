@@ -21,6 +21,7 @@ mod support;
 
 use std::os::fd::OwnedFd;
 
+use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_TRACING as TRACING;
 use bpf::{Clocked, Empty, busiest_program};
 use probe_user::snapshot::Hook;
 use support::{Counting, TestCgroup, plan};
@@ -123,9 +124,9 @@ impl Row {
             printed.trim().parse().unwrap()
         };
         let clocked = || {
-            let (nanos, runs) = busiest_program().unwrap();
+            let (nanos, runs) = busiest_program(TRACING).unwrap();
             run();
-            let (nanos_after, runs_after) = busiest_program().unwrap();
+            let (nanos_after, runs_after) = busiest_program(TRACING).unwrap();
             (nanos_after - nanos) as f64 / (runs_after - runs) as f64
         };
         let names: Vec<_> = events.iter().map(|(name, _)| *name).collect();

@@ -5,9 +5,10 @@ use anyhow::{Result, ensure};
 use crate::{setup, sh};
 
 /// Each benchmark and the package it belongs to.
-const BENCHES: [(&str, &str); 7] = [
+const BENCHES: [(&str, &str); 8] = [
     ("switch", "probe-user"),
     ("rotate", "probe-user"),
+    ("sample", "probe-user"),
     ("window", "probe-user"),
     ("derive", "probe-user"),
     ("mem_record", "probe-user"),
@@ -19,7 +20,7 @@ const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, rotate, window, derive, `mem_record`, marker, spe); all
+    /// One benchmark by name (switch, rotate, sample, window, derive, `mem_record`, marker, spe); all
     /// without
     name: Option<String>,
 }
