@@ -1,12 +1,17 @@
 //! The maps of samples that events raise when their counters overflow: rows by owner, the table of
 //! addresses, and what became of the samples of each CPU.
 //!
-//! Rows and addresses have a generation. User space begins a new one at each reading and frees the
-//! rows of the one before it at the next: by then nothing adds to them any more.
+//! Rows and addresses have a generation. User space begins a new one at each reading, waits until
+//! the runs that began before have finished, and then reads those of the generation before: nothing
+//! adds to them any more.
 
 mod data_source;
+mod table;
 
-pub use self::data_source::{DataSource, Said};
+pub use self::{
+    data_source::{DataSource, Said},
+    table::{AddressSlot, TRIES},
+};
 use crate::{
     CgroupId,
     spe::{LATENCY_BUCKETS, LatencySum},
@@ -128,11 +133,11 @@ words! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct AddressRow {
         /// Samples.
-        pub samples: u64,
+        pub samples: u32,
+        /// Of a data page: samples with a weight.
+        pub timed: u32,
         /// The sum of their periods.
         pub periods: u64,
-        /// Of a data page: samples with a weight.
-        pub timed: u64,
         /// Sum of these weights.
         pub cycles: u64,
         /// `CLOCK_MONOTONIC` nanoseconds of the first of them: the process may execute another
@@ -165,6 +170,9 @@ words! {
         pub full: u64,
         /// Rows that it refused since it had no memory at hand, or the map was locked.
         pub refused: u64,
+        /// Runs that have done what they do: fewer than [`Self::samples`] while one is under way.
+        #[cfg_attr(feature = "serde", serde(default))]
+        pub finished: u64,
         /// Samples for which the rows had no room.
         pub overflow: SampleRow,
     }

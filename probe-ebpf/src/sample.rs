@@ -4,10 +4,14 @@
 //! Hardware events interrupt with NMIs. So no map here is of a kind whose locks such an interrupt
 //! may meet held by its own CPU (LRU maps are): plain hash maps refuse the row then, and it is
 //! counted.
+//!
+//! Nearly every sample may be at an address of its own. So addresses are in arrays, of which each
+//! CPU has its own part: to take a row of a hash map runs through so much of the kernel's code and
+//! memory that it costs most of a microsecond, which a CPU's caches do not have by then.
 
 use aya_ebpf::{
     Global,
-    bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST, bpf_perf_event_data},
+    bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_NOEXIST, bpf_perf_event_data},
     helpers::{bpf_ktime_get_ns, generated::bpf_get_attach_cookie},
     macros::map,
     maps::{Array, HashMap, PerCpuArray},
@@ -15,8 +19,8 @@ use aya_ebpf::{
 use probe_common::{
     CgroupId, CpuState,
     sample::{
-        AddressKey, AddressRow, DataSource, SAMPLED_EVENTS, SampleCpu, SampleKey, SampleRow,
-        SampleSetting,
+        AddressKey, AddressRow, AddressSlot, DataSource, SAMPLED_EVENTS, SampleCpu, SampleKey,
+        SampleRow, SampleSetting, TRIES,
     },
     spe::SpeKey,
 };
@@ -26,7 +30,7 @@ use crate::{
     owner::{BY_PROCESS, Owner, owner_of},
     slice,
     state::{cpu, this_cpu},
-    words::{add_shared, bucket},
+    words::{bucket, keep_order},
 };
 
 offsets! {
@@ -40,6 +44,8 @@ offsets! {
     SAMPLE_DATA_SRC;
     /// Log2 of the size of a data page.
     SAMPLE_PAGE_SHIFT;
+    /// Slots of each CPU in a table of addresses: a power of two.
+    SAMPLE_SLOTS;
     /// 1: the table of instructions is kept.
     SAMPLE_WITH_ADDRESSES;
     /// 1: the table of data pages is kept.
@@ -57,16 +63,14 @@ offsets! {
 #[map]
 static SAMPLE_ROWS: HashMap<SampleKey, SampleRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// The instructions that were sampled. User space sets the size.
+/// The instructions that were sampled, [`SAMPLE_SLOTS`] of each CPU. User space sets the size, and
+/// reads it in memory that both share (kernel 5.5).
 #[map]
-static SAMPLE_ADDRESSES: HashMap<AddressKey, AddressRow> =
-    HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+static SAMPLE_ADDRESSES: Array<AddressSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// The data pages that were sampled, apart: where each fault is sampled they are far more. User
-/// space sets the size.
+/// The data pages that were sampled, apart: where each fault is sampled they are far more.
 #[map]
-static SAMPLE_PAGES: HashMap<AddressKey, AddressRow> =
-    HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+static SAMPLE_PAGES: Array<AddressSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// What became of the samples of each event on each CPU.
 #[map]
@@ -106,6 +110,8 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     // SAFETY: a per-CPU value; the kernel lets no second such program run on this CPU meanwhile.
     let own: &mut SampleCpu = unsafe { &mut *own };
     own.samples += 1;
+    // Before it looks at the generation: user space waits for runs that may have seen the last one.
+    keep_order();
     let began = if own.samples.is_multiple_of(SampleCpu::MEASURE_EVERY) {
         now()
     } else {
@@ -126,6 +132,9 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
         own.measured += 1;
         own.nanos += now() - began;
     }
+    // User space has no part of a sample: it reads what finished runs have left.
+    keep_order();
+    own.finished = own.samples;
 }
 
 /// Adds a sample to its owner's row, and to where it was.
@@ -135,8 +144,19 @@ fn keep(own: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32, said: &S
         .get(SampleSetting::Generation as u32)
         .copied()
         .unwrap_or(0);
-    let owner = owner();
-    places(own, ctx, (event, generation), owner, said, period);
+    let (owner, cpu) = (owner(), cpu());
+    if SAMPLE_WITH_ADDRESSES.load() == 1 || SAMPLE_WITH_PAGES.load() == 1 {
+        let key = AddressKey {
+            cgroup: owner.cgroup,
+            address: 0,
+            tgid: Task::current().tgid(),
+            event: event as u8,
+            page: 0,
+            cpu: cpu as u16,
+            generation,
+        };
+        places(own, ctx, key, owner, said, period);
+    }
     let key = SampleKey {
         cgroup: owner.cgroup,
         tgid: if BY_PROCESS.load() == 1 {
@@ -144,7 +164,7 @@ fn keep(own: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32, said: &S
         } else {
             0
         },
-        cpu: cpu() as u16,
+        cpu: cpu as u16,
         event: event as u8,
         source: said.source.0,
         generation,
@@ -192,6 +212,9 @@ fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
         page: 0,
     };
     let weighed = SAMPLE_WEIGHED.load() >> (event & 63) & 1 == 1;
+    if !weighed && SAMPLE_WITH_PAGES.load() == 0 {
+        return said;
+    }
     if SAMPLE_FLAGS.load() == u64::MAX || EVENT_DATA.load() == u64::MAX {
         // Without flags all software events have an address, or 0.
         if !weighed {
@@ -238,29 +261,26 @@ fn page(ctx: *mut bpf_perf_event_data) -> u64 {
     address >> (SAMPLE_PAGE_SHIFT.load() & 63)
 }
 
-/// Adds the sample to its instruction and to its data page, as far as these are kept.
+/// Adds the sample to its instruction and to its data page, as far as these are kept. `key` lacks
+/// the address.
 #[inline(always)]
 fn places(
     own: &mut SampleCpu,
     ctx: *mut bpf_perf_event_data,
-    (event, generation): (u32, u64),
+    key: AddressKey,
     owner: Owner,
     said: &Said,
     period: u64,
 ) {
-    let process = Task::current().tgid();
-    let key = |address: u64, page: u8| AddressKey {
-        cgroup: owner.cgroup,
+    let at = |address: u64, page: u8| AddressKey {
         address,
         tgid: if AddressKey::is_kernel(address) {
             owner.tgid
         } else {
-            process
+            key.tgid
         },
-        event: event as u8,
         page,
-        cpu: cpu() as u16,
-        generation,
+        ..key
     };
     let mut gained = AddressRow {
         samples: 1,
@@ -268,16 +288,16 @@ fn places(
         ..AddressRow::ZERO
     };
     if SAMPLE_WITH_ADDRESSES.load() == 1 {
-        let address = instruction(ctx);
-        own.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key(address, 0), &mut gained));
+        let key = at(instruction(ctx), 0);
+        own.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key, &gained));
     }
     if SAMPLE_WITH_PAGES.load() == 1 && said.page != 0 {
-        let address = said.page << (SAMPLE_PAGE_SHIFT.load() & 63);
+        let key = at(said.page << (SAMPLE_PAGE_SHIFT.load() & 63), 1);
         if said.weight != 0 {
             gained.timed = 1;
             gained.cycles = u64::from(SampleRow::clamped(said.weight));
         }
-        own.unpaged += u64::from(!add_to(&SAMPLE_PAGES, &key(address, 1), &mut gained));
+        own.unpaged += u64::from(!add_to(&SAMPLE_PAGES, &key, &gained));
     }
 }
 
@@ -293,40 +313,24 @@ fn instruction(ctx: *mut bpf_perf_event_data) -> u64 {
     address
 }
 
-/// Adds a sample to its address. False where the table takes no row for it.
+/// Adds a sample to its address. False where the table has no slot for it.
 #[inline(always)]
-fn add_to(
-    table: &HashMap<AddressKey, AddressRow>,
-    key: &AddressKey,
-    gained: &mut AddressRow,
-) -> bool {
-    if add_known(table, key, gained) {
-        return true;
-    }
-    gained.first = now();
-    // Another sample of this CPU may have added it meanwhile, where these programs nest.
-    table.insert(key, *gained, u64::from(BPF_NOEXIST)).is_ok() || add_known(table, key, gained)
-}
-
-#[inline(always)]
-fn add_known(
-    table: &HashMap<AddressKey, AddressRow>,
-    key: &AddressKey,
-    gained: &AddressRow,
-) -> bool {
-    let Some(row) = table.get_ptr_mut(key) else {
-        return false;
-    };
-    // SAFETY: words of a map value that all CPUs only add to.
-    unsafe {
-        add_shared(&raw mut (*row).samples, gained.samples);
-        add_shared(&raw mut (*row).periods, gained.periods);
-        if gained.timed != 0 {
-            add_shared(&raw mut (*row).timed, gained.timed);
-            add_shared(&raw mut (*row).cycles, gained.cycles);
+fn add_to(table: &Array<AddressSlot>, key: &AddressKey, gained: &AddressRow) -> bool {
+    let slots = SAMPLE_SLOTS.load() as u32;
+    let (first, own) = (key.hash(), u32::from(key.cpu) * slots);
+    let mut tried = 0;
+    while tried < TRIES {
+        let at = first.wrapping_add(tried) & (slots - 1);
+        let Some(slot) = table.get_ptr_mut(own + at) else {
+            return false;
+        };
+        // SAFETY: a slot of this CPU, on which the kernel runs no second such program meanwhile.
+        if unsafe { (*slot).add(key, gained, now) } {
+            return true;
         }
+        tried += 1;
     }
-    true
+    false
 }
 
 #[inline(always)]

@@ -1,13 +1,13 @@
 //! The state of each CPU, which all programs of the accounting share.
 
-use core::arch::asm;
-
 use aya_ebpf::{
     helpers::generated::{bpf_get_smp_processor_id, bpf_map_lookup_percpu_elem},
     macros::map,
     maps::PerCpuArray,
 };
 use probe_common::CpuState;
+
+use crate::words::keep_order;
 
 /// What each CPU is doing.
 #[map]
@@ -50,14 +50,6 @@ pub(crate) fn claim(state: &mut CpuState) {
 pub(crate) fn release(state: &mut CpuState) {
     keep_order();
     state.busy = 0;
-}
-
-/// Compiler barrier: stores above stay above, as an interrupt on this CPU sees them. LLVM has no
-/// fence for eBPF.
-#[inline(always)]
-fn keep_order() {
-    // SAFETY: no instruction.
-    unsafe { asm!("", options(nostack, preserves_flags)) };
 }
 
 /// The number of this CPU.

@@ -1,4 +1,5 @@
-//! What rows of samples share: adds that several CPUs make to one word, and buckets of latencies.
+//! What programs do with words that they share: adds that several CPUs make to one word, stores in
+//! their order, and buckets of latencies.
 
 use core::arch::asm;
 
@@ -24,4 +25,12 @@ pub(crate) fn bucket(cycles: u16) -> usize {
     // SAFETY: changes one register.
     unsafe { asm!("{bucket} &= 31", bucket = inout(reg) bucket) };
     bucket % LATENCY_BUCKETS
+}
+
+/// Compiler barrier: stores above stay above, as an interrupt on this CPU sees them. LLVM has no
+/// fence for eBPF.
+#[inline(always)]
+pub(crate) fn keep_order() {
+    // SAFETY: no instruction.
+    unsafe { asm!("", options(nostack, preserves_flags)) };
 }

@@ -1,5 +1,5 @@
 //! Memory shared with the kernel's perf events: a control page with a ring of records behind it,
-//! and mappings in general (`perf_event_open(2)`).
+//! and mappings in general (`perf_event_open(2)`), also of maps.
 
 use std::{
     ffi::c_void,
@@ -22,21 +22,31 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
+    /// Of an event, or of an array of programs.
     pub(crate) fn new(
-        event: BorrowedFd<'_>,
+        of: BorrowedFd<'_>,
         size: usize,
         offset: u64,
         protection: ProtFlags,
     ) -> io::Result<Self> {
         let null = std::ptr::null_mut();
         // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
-        let start = unsafe { mmap(null, size, protection, MapFlags::SHARED, event, offset) }?;
+        let start = unsafe { mmap(null, size, protection, MapFlags::SHARED, of, offset) }?;
         Self::at(start, size)
     }
 
     fn at(start: *mut c_void, size: usize) -> io::Result<Self> {
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, size })
+    }
+
+    /// The 64-bit word of this number, which others may write.
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        assert!(at < self.size / 8, "a word of the mapping");
+        let words = self.start.cast::<u64>();
+        // SAFETY: a word inside the mapping, which is aligned to pages; both sides access words as
+        // a whole.
+        unsafe { AtomicU64::from_ptr(words.as_ptr().add(at)) }.load(Ordering::Acquire)
     }
 
     /// Appends `size` bytes from `place` on, modulo the mapping from `skip` on.

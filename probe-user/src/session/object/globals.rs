@@ -53,6 +53,8 @@ globals! {
     SPE_WITH_TIMELINE: u64;
     /// Data pages of sampled events are two to the power of it.
     SAMPLE_PAGE_SHIFT: u64;
+    /// Slots of each CPU in a table of addresses.
+    SAMPLE_SLOTS: u64;
     /// 1: the instructions of sampled events are kept.
     SAMPLE_WITH_ADDRESSES: u64;
     /// 1: their data pages are kept.

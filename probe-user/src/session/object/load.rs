@@ -51,6 +51,7 @@ impl Object {
         let page_shift = u64::from(rustix::param::page_size().trailing_zeros());
         let with_addresses = u64::from(sampling.is_some_and(|it| it.addresses));
         let with_pages = u64::from(sampling.is_some_and(|it| it.pages));
+        let slots = sampling.map_or(1, |it| it.slots(possible));
         let weighed = sampling.map_or(0, SamplingConfig::weighed);
         let accesses = sampling.map_or(0, SamplingConfig::accesses);
         let least_weight = sampling.map_or(0, |it| it.least_weight);
@@ -89,21 +90,20 @@ impl Object {
         }
         if let Some(sampling) = sampling {
             globals::SAMPLE_PAGE_SHIFT.set(&mut loader, &page_shift);
+            globals::SAMPLE_SLOTS.set(&mut loader, &slots);
             globals::SAMPLE_WITH_ADDRESSES.set(&mut loader, &with_addresses);
             globals::SAMPLE_WITH_PAGES.set(&mut loader, &with_pages);
             globals::SAMPLE_WEIGHED.set(&mut loader, &weighed);
             globals::SAMPLE_ACCESSES.set(&mut loader, &accesses);
             globals::SAMPLE_LEAST_WEIGHT.set(&mut loader, &least_weight);
+            let of_table = |kept| match kept {
+                true => u32::try_from(slots * possible as u64).unwrap_or(u32::MAX),
+                false => 1,
+            };
             loader
                 .map_max_entries(name::SAMPLE_ROWS, sampling.rows(possible))
-                .map_max_entries(
-                    name::SAMPLE_ADDRESSES,
-                    sampling.rows_of(sampling.addresses, possible),
-                )
-                .map_max_entries(
-                    name::SAMPLE_PAGES,
-                    sampling.rows_of(sampling.pages, possible),
-                );
+                .map_max_entries(name::SAMPLE_ADDRESSES, of_table(sampling.addresses))
+                .map_max_entries(name::SAMPLE_PAGES, of_table(sampling.pages));
         }
         let mut ebpf = loader
             .load(OBJECT)

@@ -14,11 +14,11 @@ use aya::{
 use aya_obj::Object as Compiled;
 use probe_common::{
     Clock, CpuState, MarkerCpu, Plain, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
-    sample::{AddressKey, AddressRow, SampleCpu, SampleKey, SampleRow},
+    sample::{SampleCpu, SampleKey, SampleRow},
     spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
 
-use super::{OBJECT, io_error, missing, refused};
+use super::{OBJECT, io_error, missing, refused, slots::Slots};
 use crate::{session::SessionError, sys::bpf};
 
 macro_rules! maps {
@@ -101,9 +101,9 @@ maps! {
     /// Samples of events by owner.
     sample_rows: Hash<SampleKey, SampleRow> = SAMPLE_ROWS,
     /// The instructions that they were at.
-    sample_addresses: Hash<AddressKey, AddressRow> = SAMPLE_ADDRESSES,
+    sample_addresses: Slots = SAMPLE_ADDRESSES,
     /// The data pages that they were at.
-    sample_pages: Hash<AddressKey, AddressRow> = SAMPLE_PAGES,
+    sample_pages: Slots = SAMPLE_PAGES,
     /// What became of the samples of each event on each CPU.
     sample_cpu: PerCpu<SampleCpu> = SAMPLE_CPU,
     /// By [`probe_common::sample::SampleSetting`].
@@ -174,12 +174,12 @@ fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, SessionError> {
     ebpf.take_map(name).ok_or_else(|| missing(of(name)))
 }
 
-fn of(name: &str) -> String {
+pub(super) fn of(name: &str) -> String {
     format!("map {name}")
 }
 
 /// A failed call of bpf(2).
-fn failed(verb: &str, name: &str, source: io::Error) -> SessionError {
+pub(super) fn failed(verb: &str, name: &str, source: io::Error) -> SessionError {
     SessionError::Map {
         what: format!("{verb} the {name} map"),
         source,

@@ -9,6 +9,7 @@ mod load;
 mod maps;
 pub(crate) mod offsets;
 mod programs;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod types;

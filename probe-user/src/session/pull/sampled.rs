@@ -8,7 +8,7 @@ use std::{
 
 use probe_common::{
     Field as _,
-    sample::{AddressKey, AddressRow, SampleCpu, SampleKey, SampleRow},
+    sample::{AddressKey, AddressRow, SampleCpu, SampleRow},
 };
 
 use super::lifecycle::Ended;
@@ -36,9 +36,6 @@ const MAX_ROWS: usize = 32_768;
 pub(crate) struct SampleTotals {
     rows: HashMap<SampledKey, SampledCounts>,
     addresses: HashMap<SampledAddress, AddressCounts>,
-    /// The kernel's rows as they were read last, and its addresses.
-    last_rows: HashMap<SampleKey, SampleRow>,
-    last_addresses: HashMap<AddressKey, AddressRow>,
     /// The programs' account, by event and CPU.
     cpus: Vec<Vec<SampleCpu>>,
     /// By event and CPU.
@@ -67,8 +64,6 @@ impl SampleTotals {
         Self {
             rows: HashMap::new(),
             addresses: HashMap::new(),
-            last_rows: HashMap::new(),
-            last_addresses: HashMap::new(),
             cpus: vec![Vec::new(); events],
             scales: HashMap::new(),
             gained: HashMap::new(),
@@ -152,10 +147,9 @@ impl SampleTotals {
         row.add(&gained);
     }
 
-    /// Adds what the kernel's row of an address gained since it was read last.
+    /// Adds the kernel's row of an address.
     #[expect(clippy::cast_precision_loss, reason = "periods between two readings")]
-    fn add_address(&mut self, key: &AddressKey, now: AddressRow, image: u64, factor: f64) {
-        let before = self.last_addresses.insert(*key, now).unwrap_or_default();
+    fn add_address(&mut self, key: &AddressKey, row: &AddressRow, image: u64, factor: f64) {
         let made = self.readings;
         let address = SampledAddress {
             cgroup: key.cgroup,
@@ -169,12 +163,11 @@ impl SampleTotals {
             made,
             ..AddressCounts::default()
         });
-        counts.samples += now.samples.saturating_sub(before.samples);
-        let periods = now.periods.saturating_sub(before.periods);
-        counts.periods += periods;
-        counts.events += periods as f64 * factor;
-        counts.timed += now.timed.saturating_sub(before.timed);
-        counts.cycles += now.cycles.saturating_sub(before.cycles);
+        counts.samples += u64::from(row.samples);
+        counts.periods += row.periods;
+        counts.events += row.periods as f64 * factor;
+        counts.timed += u64::from(row.timed);
+        counts.cycles += row.cycles;
     }
 
     /// Drops the instructions, or the data pages, with the fewest samples where there are too many.
@@ -307,33 +300,26 @@ impl Session {
 }
 
 impl Sampling {
-    /// Adds what was sampled since the last reading. Maps are read before counts: what was sampled
+    /// Adds what was sampled since the last reading. Rows are read before counts: what was sampled
     /// was counted by then.
     fn read(&mut self, object: &mut Object, moment: u64) -> Result<(), SessionError> {
+        let closed = self.next_generation(object)?;
         let rows = object.maps.sample_rows.all()?;
         let mut addresses = Vec::new();
         if self.config.addresses {
-            addresses.extend(object.maps.sample_addresses.all()?);
+            addresses.extend(object.maps.sample_addresses.of(closed));
         }
         if self.config.pages {
-            addresses.extend(object.maps.sample_pages.all()?);
+            addresses.extend(object.maps.sample_pages.of(closed));
         }
-        let events = 0..self.config.events.len();
-        let cpus = events.map(|event| {
-            object
-                .maps
-                .sample_cpu
-                .get(u32::try_from(event).unwrap_or(0))
-        });
-        let cpus = cpus.collect::<Result<Vec<_>, _>>()?;
+        let cpus = self.cpus(object)?;
         let totals = &mut self.totals;
         self.open.iter_mut().for_each(|event| totals.count(event));
         totals.readings += 1;
         totals.note_limit(&cpus, moment, max_sample_rate());
         let factors = totals.factors(&self.config.events, &cpus);
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
-        for (key, now) in rows {
-            let before = totals.last_rows.insert(key, now).unwrap_or_default();
+        for (key, row) in rows.iter().filter(|(key, _)| key.generation <= closed) {
             let sampled = SampledKey {
                 cgroup: key.cgroup,
                 tgid: key.tgid,
@@ -341,11 +327,8 @@ impl Sampling {
                 source: key.source,
             };
             let factor = factor(usize::from(key.event), u32::from(key.cpu));
-            totals.add(sampled, &before, &now, factor);
-            if key.generation != self.generation {
-                object.maps.sample_rows.take(&key)?;
-                totals.last_rows.remove(&key);
-            }
+            totals.add(sampled, &SampleRow::ZERO, row, factor);
+            object.maps.sample_rows.take(key)?;
         }
         for (event, of_event) in (0_u8..).zip(&cpus) {
             for (cpu, now) in (0_u32..).zip(of_event) {
@@ -363,18 +346,10 @@ impl Sampling {
         }
         let images = self.names.as_mut();
         let images = images.map(|names| names.name(&addresses, moment));
-        for (at, (key, now)) in addresses.into_iter().enumerate() {
+        for (at, (key, row)) in addresses.iter().enumerate() {
             let image = images.as_ref().map_or(0, |images| images[at]);
             let factor = factor(usize::from(key.event), u32::from(key.cpu));
-            totals.add_address(&key, now, image, factor);
-            if key.generation != self.generation {
-                let table = match key.page {
-                    0 => &object.maps.sample_addresses,
-                    _ => &object.maps.sample_pages,
-                };
-                table.take(&key)?;
-                totals.last_addresses.remove(&key);
-            }
+            totals.add_address(key, row, image, factor);
         }
         totals.push_out(true, MAX_ADDRESSES);
         let crowded = totals.push_out(false, MAX_ADDRESSES);
@@ -383,7 +358,7 @@ impl Sampling {
             names.codes.keep(&kept.map(SampledAddress::place).collect());
         }
         totals.cpus = cpus;
-        self.next_generation(object)
+        Ok(())
     }
 
     /// Nanoseconds that the program took, by possible CPU, as of the last reading.

@@ -12,9 +12,10 @@ use std::{
     collections::BTreeSet,
     mem,
     os::fd::{AsFd as _, OwnedFd},
+    thread,
 };
 
-use probe_common::sample::SampleSetting;
+use probe_common::sample::{AddressKey, SampleCpu, SampleSetting};
 
 pub use self::error::SampleError;
 use self::error::refused;
@@ -41,7 +42,8 @@ pub struct SamplingConfig {
     pub pages: bool,
     /// The least weight of a memory access that is kept; 0: all are.
     pub least_weight: u64,
-    /// Rows that each of the kernel's tables of addresses takes; None: by the number of CPUs.
+    /// Addresses of each CPU that each of the kernel's tables takes, a power of two; None: by the
+    /// number of CPUs.
     pub max_addresses: Option<u32>,
     /// Rows that the map of owners takes; None: by the number of CPUs.
     pub max_rows: Option<u32>,
@@ -75,14 +77,13 @@ impl SamplingConfig {
         bits.sum()
     }
 
-    /// Rows that a table of addresses takes on so many CPUs, where it is kept; it is emptied as
-    /// often.
-    pub(super) fn rows_of(&self, kept: bool, possible: usize) -> u32 {
-        if !kept {
-            return 1;
-        }
-        let by_cpus = u32::try_from(possible.saturating_mul(8192)).unwrap_or(u32::MAX);
-        self.max_addresses.unwrap_or(by_cpus.clamp(16_384, 1 << 20))
+    /// Slots that each of so many CPUs has in a table of addresses: a power of two. A sample takes
+    /// one for two readings, which are two seconds apart at most.
+    pub(super) fn slots(&self, possible: usize) -> u64 {
+        const MOST: u64 = 1 << 20;
+        let by_cpus = (MOST / possible.max(1) as u64).clamp(1, 8192);
+        let slots = self.max_addresses.map_or(by_cpus, u64::from);
+        1 << slots.max(1).ilog2()
     }
 
     /// Rows that the map takes on so many CPUs. They are freed every two seconds, so that a CPU has
@@ -187,12 +188,12 @@ impl Sampling {
             budget: config.budget.map(Budget::of_events),
             coarser: 1,
             refused: BTreeSet::new(),
-            generation: 0,
+            generation: AddressKey::FIRST,
             totals: SampleTotals::new(config.events.len()),
             names: config.addresses.then(|| Names::start(machine, online)),
             config,
         };
-        sampling.next_generation(object)?;
+        sampling.set_generation(object)?;
         for &cpu in online {
             sampling.open(object, cpu)?;
         }
@@ -298,11 +299,39 @@ impl Sampling {
         }
     }
 
-    /// New rows are of a new generation from here on.
-    pub(crate) fn next_generation(&mut self, object: &mut Object) -> Result<(), SessionError> {
+    /// New rows are of a new generation from here on. Returns the one before, to which no program
+    /// adds any more.
+    pub(crate) fn next_generation(&mut self, object: &mut Object) -> Result<u64, SessionError> {
+        let closed = self.generation;
         self.generation += 1;
+        self.set_generation(object)?;
+        // What began before may not have seen it. Programs run with interrupts off: they finish
+        // within some microseconds.
+        let begun = self.counts(object)?.map(|cpu| cpu.samples);
+        let begun: Vec<u64> = begun.collect();
+        loop {
+            let mut finished = self.counts(object)?.map(|cpu| cpu.finished).zip(&begun);
+            if finished.all(|(finished, begun)| finished >= *begun) {
+                return Ok(closed);
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn set_generation(&self, object: &mut Object) -> Result<(), SessionError> {
         let settings = &mut object.maps.sample_settings;
         settings.set(SampleSetting::Generation as u32, &self.generation)
+    }
+
+    /// The programs' account of each event and CPU.
+    fn counts(&self, object: &Object) -> Result<impl Iterator<Item = SampleCpu>, SessionError> {
+        Ok(self.cpus(object)?.into_iter().flatten())
+    }
+
+    /// The same by event.
+    pub(crate) fn cpus(&self, object: &Object) -> Result<Vec<Vec<SampleCpu>>, SessionError> {
+        let events = (0..).take(self.config.events.len());
+        events.map(|at| object.maps.sample_cpu.get(at)).collect()
     }
 
     /// The rate in force.

@@ -54,24 +54,24 @@ fn samples_near_the_kernels_limit_are_noted() {
 #[test]
 fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
     let mut totals = SampleTotals::new(1);
-    let key = |cpu| AddressKey {
+    let key = |cpu, generation| AddressKey {
         cgroup: CgroupId(7),
         address: 0x1000,
         tgid: 3,
         event: 0,
         page: 0,
         cpu,
-        generation: 1,
+        generation,
     };
     let row = |samples| AddressRow {
         samples,
-        periods: 1000 * samples,
+        periods: 1000 * u64::from(samples),
         ..AddressRow::ZERO
     };
-    totals.add_address(&key(0), row(10), 0, 3.0);
-    totals.add_address(&key(1), row(10), 0, 1.0);
+    totals.add_address(&key(0, 2), &row(10), 0, 3.0);
+    totals.add_address(&key(1, 2), &row(10), 0, 1.0);
     // Later none is missed.
-    totals.add_address(&key(0), row(14), 0, 1.0);
+    totals.add_address(&key(0, 3), &row(4), 0, 1.0);
     let all: Vec<_> = totals.addresses.values().collect();
     assert_eq!(all.len(), 1);
     assert_eq!((all[0].samples, all[0].periods), (24, 24_000));
