@@ -34,6 +34,7 @@ mod regions;
 mod report;
 mod roofline;
 mod sampled;
+mod sampled_plan;
 mod scale;
 mod shares;
 mod signals;

@@ -234,6 +234,7 @@ fn by_name(count: &Count) -> Wanted {
         own_weights: false,
         reserve_counters: count.reserve_counters,
         device: None,
+        sampled: Vec::new(),
     }
 }
 

@@ -152,6 +152,25 @@ impl SampledEvent {
         !self.is_clock() || !(self.exclude.user || self.exclude.kernel)
     }
 
+    /// The counters of a core that it holds all the time, that of its leader first. None for one
+    /// that is sampled elsewhere: by the kernel itself, by a PMU beside the core's, or by AMD's IBS,
+    /// to which the kernel takes precise events of cores that sample none precisely.
+    pub(crate) fn counters(&self, pmus: &Pmus) -> Vec<&Counter> {
+        let named = self.counter.pmu.as_deref();
+        let of_core = match named {
+            Some(name) => pmus.cores().any(|core| core.name == name),
+            None => self.counter.is_hardware(),
+        };
+        let by_ibs = || {
+            let ibs = pmus.get(IBS).is_some();
+            ibs && self.precise > most_precise(&self.counter, pmus)
+        };
+        if !of_core || by_ibs() {
+            return Vec::new();
+        }
+        self.leader.iter().chain([&self.counter]).collect()
+    }
+
     /// Whether every sample may be some instructions behind the one that caused it.
     #[must_use]
     pub fn skids(&self) -> bool {
@@ -377,14 +396,17 @@ mod tests {
         let precise = || {
             let pmus = Pmus::read(tree.path()).unwrap();
             let events = sampled("cycles:p", &pmus, None);
-            events.map(|events| events[0].precise)
+            events.map(|events| (events[0].precise, events[0].counters(&pmus).len()))
         };
         let error = precise().unwrap_err().to_string();
         assert!(error.contains("allows 0 at most"), "{error}");
         tree.write(&format!("{devices}/ibs_op/type"), "11\n");
-        assert_eq!(precise().unwrap(), 1);
+        // IBS counts it, and no counter of the core.
+        assert_eq!(precise().unwrap(), (1, 0));
         let pmus = Pmus::read(tree.path()).unwrap();
         assert!(sampled("task-clock:p", &pmus, None).is_err());
+        let held = |text: &str| sampled(text, &pmus, None).unwrap()[0].counters(&pmus).len();
+        assert_eq!([held("cycles"), held("cpu-clock")], [1, 0]);
     }
 
     #[test]

@@ -2,29 +2,27 @@
 //!
 //! Two must agree: what the documents say of the PMU (the catalogue's `counters`), and a trial on
 //! this machine, which knows what the NMI watchdog, a hypervisor or other users have taken.
+//!
+//! Events that are sampled hold their counters all the time: what is counted has to fit beside them.
 
 use std::{
     cell::{OnceCell, RefCell},
-    collections::{BTreeMap, HashMap},
-    os::fd::{AsFd as _, OwnedFd},
-    time::Duration,
+    collections::BTreeMap,
 };
 
 use probe_common::GROUP_COUNTERS;
 
-use super::{RequestedEvent, SOFTWARE};
+use super::{PlanError, RequestedEvent};
 use crate::{
     catalogue::{Catalogue, EventSpec, Hardware, PmuSpec},
-    event::{self, Counter, Scope, Source},
+    event::{self, Counter, Scope, Source, sampling::SampledEvent},
     machine::{Pmus, cpus::CpuList},
-    sys::perf,
 };
 
 mod sound;
+mod trial;
 pub(crate) use sound::{Counters, SoundCounters, Untried};
-
-/// Until the kernel has given every waiting group its turn (`perf_event_mux_interval_ms` is 4 ms).
-const EVERY_TURN: Duration = Duration::from_millis(20);
+use trial::Trial;
 
 /// Why some events cannot be counted at one time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +51,20 @@ pub(crate) enum Refusal {
     /// Of cores that are all offline.
     #[error("every CPU of its PMU is offline")]
     Offline,
+    /// Alone they would fit.
+    #[error("{why}, with {sampled} for what is sampled")]
+    BesideSampled {
+        /// Counters of that PMU that sampled events hold.
+        sampled: usize,
+        why: Box<Refusal>,
+    },
+}
+
+impl Refusal {
+    /// Whether sampled events hold what it would need.
+    pub(super) const fn is_of_room(&self) -> bool {
+        matches!(self, Self::BesideSampled { .. })
+    }
 }
 
 /// What the PMUs of this machine can count at one time.
@@ -61,6 +73,8 @@ pub struct Capacity {
     reserve: usize,
     documented: BTreeMap<String, Documented>,
     trial: Option<Trial>,
+    /// What holds counters of cores all the time.
+    sampled: Vec<RequestedEvent>,
 }
 
 /// What the catalogue says of a PMU.
@@ -69,16 +83,6 @@ struct Documented {
     counters: usize,
     /// Events with a counter of their own, or that some counters cannot count.
     special: Vec<(Counter, EventSpec)>,
-}
-
-/// Tries on this machine.
-struct Trial {
-    online: CpuList,
-    /// The core PMUs by name, and how many of their counters count right, where not all do.
-    cores: BTreeMap<String, (Counters, OnceCell<Option<usize>>)>,
-    known: RefCell<HashMap<String, Result<(), Refusal>>>,
-    /// By PMU: so many counters at once that the kernel let them open, and never ran them.
-    taken: RefCell<HashMap<Option<String>, usize>>,
 }
 
 impl Capacity {
@@ -143,7 +147,55 @@ impl Capacity {
             reserve,
             documented,
             trial: None,
+            sampled: Vec::new(),
         }
+    }
+
+    /// The same where these are sampled all the time: what is left is for counting.
+    ///
+    /// # Errors
+    ///
+    /// Where a PMU has too few counters for them alone.
+    pub(crate) fn beside(
+        mut self,
+        sampled: &[SampledEvent],
+        pmus: &Pmus,
+    ) -> Result<Self, PlanError> {
+        let mut by_pmu: BTreeMap<Option<&str>, Vec<(&str, Vec<RequestedEvent>)>> = BTreeMap::new();
+        for event in sampled {
+            let held = event.counters(pmus).into_iter();
+            let held = held.map(|counter| RequestedEvent {
+                name: event.name.clone(),
+                counter: counter.clone(),
+                exclude: event.exclude,
+            });
+            let of_pmu = by_pmu.entry(event.counter.pmu.as_deref()).or_default();
+            of_pmu.push((&event.name, held.collect()));
+        }
+        for (pmu, events) in by_pmu {
+            let held = |events: &[(&str, Vec<RequestedEvent>)]| -> Vec<RequestedEvent> {
+                events.iter().flat_map(|(_, held)| held).cloned().collect()
+            };
+            let all = held(&events);
+            let others = |refusal| matches!(refusal, Refusal::Kernel(_) | Refusal::Offline);
+            // What the kernel has against one of them is said where it is opened.
+            let alone = |one| self.can_count(std::slice::from_ref(one)).is_err_and(others);
+            if let Err(why) = self.can_count(&all)
+                && !all.iter().any(alone)
+            {
+                let fits = |count: &usize| self.can_count(&held(&events[..*count])).is_ok();
+                let fit = (1..events.len()).rev().find(fits).unwrap_or(0);
+                let names: Vec<&str> = events.iter().map(|(name, _)| *name).collect();
+                return Err(PlanError::Sampled {
+                    events: names.join(","),
+                    pmu: pmu.unwrap_or("the CPU's PMU").to_owned(),
+                    why: why.to_string(),
+                    fit,
+                });
+            }
+            self.sampled.extend(all);
+        }
+        Ok(self)
     }
 
     /// Whether they can be counted at one time, as one group.
@@ -154,9 +206,30 @@ impl Capacity {
 
     /// The same of events in several groups, which need not fit in one.
     pub(super) fn can_count(&self, group: &[RequestedEvent]) -> Result<(), Refusal> {
+        let mut hardware = group.iter().filter(|it| it.counter.is_hardware());
+        let Some(first) = hardware.next() else {
+            return Ok(());
+        };
+        let shares = |it: &&RequestedEvent| it.counter.pmu == first.counter.pmu;
+        let sampled: Vec<RequestedEvent> = self.sampled.iter().filter(shares).cloned().collect();
+        if sampled.is_empty() {
+            return self.fits(group);
+        }
+        let beside = self.fits(&[group, &sampled].concat());
+        beside.map_err(|why| match self.fits(group) {
+            Ok(()) => Refusal::BesideSampled {
+                sampled: sampled.len(),
+                why: why.into(),
+            },
+            Err(alone) => alone,
+        })
+    }
+
+    /// Whether these, and nothing else, can be counted at one time.
+    fn fits(&self, group: &[RequestedEvent]) -> Result<(), Refusal> {
         let hardware: Vec<&RequestedEvent> = group
             .iter()
-            .filter(|wanted| wanted.counter.type_ != SOFTWARE)
+            .filter(|wanted| wanted.counter.is_hardware())
             .collect();
         let Some(first) = hardware.first() else {
             return Ok(());
@@ -302,74 +375,4 @@ fn assign(events: &[Vec<usize>], taken: &mut Vec<bool>) -> bool {
         taken[*counter] = false;
         placed
     })
-}
-
-impl Trial {
-    /// Opens the group, with as many more counters as stay free for others, and looks whether it
-    /// runs.
-    fn runs(
-        &self,
-        pmu: Option<&str>,
-        group: &[RequestedEvent],
-        hardware: &[&RequestedEvent],
-        spare: &[&RequestedEvent],
-    ) -> Result<(), Refusal> {
-        let pmu = pmu.map(str::to_owned);
-        let taken = self.taken.borrow().get(&pmu).copied();
-        if taken.is_some_and(|taken| hardware.len() >= taken) {
-            return Err(Refusal::NeverRan);
-        }
-        let key = format!("{group:?}");
-        if let Some(known) = self.known.borrow().get(&key) {
-            return known.clone();
-        }
-        let result = self.open(group, hardware, spare);
-        if result == Err(Refusal::NeverRan) {
-            self.taken.borrow_mut().insert(pmu, hardware.len());
-        }
-        self.known.borrow_mut().insert(key, result.clone());
-        result
-    }
-
-    fn open(
-        &self,
-        group: &[RequestedEvent],
-        hardware: &[&RequestedEvent],
-        spare: &[&RequestedEvent],
-    ) -> Result<(), Refusal> {
-        let cpu = match &hardware[0].counter.scope {
-            Scope::Cpu => self.online.iter().next(),
-            Scope::Cpus(cpus) | Scope::Uncore { cpus } => {
-                cpus.iter().find(|cpu| self.online.contains(*cpu))
-            }
-        };
-        let cpu = cpu.ok_or(Refusal::Offline)?;
-        let refused = |error: std::io::Error| {
-            Refusal::Kernel(match error.raw_os_error() {
-                Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO) => {
-                    "this machine's PMU does not count one of them".to_owned()
-                }
-                Some(libc::EINVAL) => "the PMU cannot count them all at once".to_owned(),
-                _ => error.to_string(),
-            })
-        };
-        let mut opened: Vec<OwnedFd> = Vec::new();
-        for wanted in group.iter().chain(spare.iter().copied()) {
-            let leader = opened.first().map(|fd| fd.as_fd());
-            let event = perf::open(&wanted.counter.attr(), wanted.exclude, cpu, leader);
-            opened.push(event.map_err(refused)?);
-        }
-        let leader = opened[0].as_fd();
-        perf::enable(leader).map_err(refused)?;
-        let running = || perf::read(leader).is_ok_and(|reading| reading.running > 0);
-        if running() {
-            return Ok(());
-        }
-        std::thread::sleep(EVERY_TURN);
-        if running() {
-            Ok(())
-        } else {
-            Err(Refusal::NeverRan)
-        }
-    }
 }

@@ -111,10 +111,13 @@ impl Chosen {
             {
                 groups = with;
                 chosen.events.extend(parsed);
-            } else if let Err(refusal) = all.iter().try_for_each(alone) {
-                chosen.not_here.push((name, refusal));
-            } else {
-                chosen.left_out.push(name);
+                continue;
+            }
+            match all.iter().try_for_each(alone) {
+                Err(refusal) if name == NEEDED || !refusal.is_of_room() => {
+                    chosen.not_here.push((name, refusal));
+                }
+                _ => chosen.left_out.push(name),
             }
         }
         chosen.events.extend(event::parse(BESIDE, pmus)?);

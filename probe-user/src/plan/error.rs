@@ -21,6 +21,31 @@ pub enum PlanError {
         /// What fits in one group.
         in_group: usize,
     },
+    /// More sampled events than counters.
+    #[error(
+        "cannot sample {events} at one time on {pmu}: {why}; {}", match fit {
+            0 => "count them, in turns (`-e`), or sample cpu-clock".to_owned(),
+            fit => format!("sample at most the first {fit} of them, and the others in another run"),
+        }
+    )]
+    Sampled {
+        /// Names of all that are to be sampled there.
+        events: String,
+        /// Their PMU.
+        pmu: String,
+        /// What is short.
+        why: String,
+        /// How many of them fit, from the first on.
+        fit: usize,
+    },
+    /// What the user counts together does not fit beside what is sampled.
+    #[error("cannot count {events} at one time: {why}; sample or count fewer events")]
+    BesideSampled {
+        /// Names of what is counted.
+        events: String,
+        /// What is short.
+        why: String,
+    },
     /// Filters of events and metrics exclude each other.
     #[error(transparent)]
     Filters(#[from] EventError),

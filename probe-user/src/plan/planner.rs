@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Column, CountSource, Plan, Planned, RequestedEvent, capacity::Capacity, recorded::Recorded,
+    Column, CountSource, Plan, Planned, RequestedEvent,
+    capacity::{Capacity, Refusal},
+    recorded::Recorded,
     sampled,
 };
 use crate::{
@@ -124,7 +126,7 @@ impl Plan {
         // Fixed groups come before rotated ones: by Kind's order, `Beside` before `Core`.
         for (kind, event_sets) in &event_sets {
             let room = Room::of(capacity).beside(&pinned, kind);
-            plan.place(kind, event_sets, several_kinds, room);
+            plan.place(kind, event_sets, several_kinds, room)?;
         }
         plan.join_offers(&offers);
         plan.metrics.machine = Some(request.machine);
@@ -159,13 +161,27 @@ impl Plan {
         event_sets
     }
 
-    fn place(&mut self, kind: &Kind, event_sets: &[EventSet], several_kinds: bool, room: Room<'_>) {
+    fn place(
+        &mut self,
+        kind: &Kind,
+        event_sets: &[EventSet],
+        several_kinds: bool,
+        room: Room<'_>,
+    ) -> Result<(), PlanError> {
         let (event_sets, left) = choose(event_sets, room);
         let mut packed = room.packed(&event_sets);
         for (event_set, of) in event_sets.iter().zip(&mut packed.of) {
             // What the user wants together is opened as it is: the kernel says what is wrong with
-            // it.
+            // it. Beside what is sampled it would take counters from that.
             if of.is_none() && matches!(event_set.whose, Whose::Columns(_)) {
+                if let Err(why @ Refusal::BesideSampled { .. }) =
+                    room.can_schedule(&event_set.wanted)
+                {
+                    return Err(PlanError::BesideSampled {
+                        events: event_set.name(self),
+                        why: why.to_string(),
+                    });
+                }
                 *of = Some(packed.groups.len());
                 packed.groups.push(event_set.wanted.clone());
             }
@@ -206,6 +222,7 @@ impl Plan {
                 None => self.refuse(event_set, room),
             }
         }
+        Ok(())
     }
 
     /// Says of a metric why no group holds it.

@@ -23,6 +23,8 @@ pub struct Wanted {
     pub own_weights: bool,
     /// Hardware counters of each core that stay free for other users.
     pub reserve_counters: usize,
+    /// Events that are sampled, and hold their counters all the time.
+    pub sampled: Vec<SampledEvent>,
     /// Count only this PCI device in metrics of PCIe.
     pub device: Option<String>,
 }
@@ -63,11 +65,9 @@ pub enum WantedError {
 }
 
 impl Wanted {
-    /// Leaves the counters free that these events take, which are sampled.
+    /// What is counted has to fit beside these events, which are sampled.
     pub fn leave_room(&mut self, sampled: &[SampledEvent]) {
-        let hardware = sampled.iter().filter(|event| event.counter.is_hardware());
-        let counters = hardware.map(|event| 1 + usize::from(event.leader.is_some()));
-        self.reserve_counters += counters.sum::<usize>();
+        self.sampled = sampled.to_vec();
     }
 
     /// The plan for this machine. Where neither events nor metrics are named, it is what the PMU
@@ -85,7 +85,8 @@ impl Wanted {
         let (pmus, online) = (machine.pmus()?, machine.online()?);
         let cpus = online.len();
         let capacity =
-            Capacity::of_this_machine(catalogue, &told, pmus, online, self.reserve_counters);
+            Capacity::of_this_machine(catalogue, &told, pmus, online, self.reserve_counters)
+                .beside(&self.sampled, pmus)?;
         let settings = self.settings(machine, pmus, catalogue)?;
         let mut plan = self.packed(pmus, catalogue, told, (&capacity, cpus), settings)?;
         if let Some(why) = &plan.weights_in_turns {

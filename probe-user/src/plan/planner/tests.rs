@@ -2,6 +2,7 @@
 
 mod kinds;
 mod pinned;
+mod sampled;
 
 use std::collections::BTreeSet;
 

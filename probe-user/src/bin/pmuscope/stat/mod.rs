@@ -189,6 +189,7 @@ fn plan(args: &Counting, sampling: Option<&SamplingConfig>, machine: &Machine) -
         own_weights: false,
         reserve_counters: args.reserve_counters,
         device: args.device.clone(),
+        sampled: Vec::new(),
     };
     if let Some(sampling) = sampling {
         wanted.leave_room(&sampling.events);
