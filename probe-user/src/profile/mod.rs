@@ -80,7 +80,8 @@ pub struct Distribution {
 struct Known {
     holders: HashMap<(Part, Subject), usize>,
     metrics: HashMap<(String, String), usize>,
-    lines: HashMap<(usize, usize, String), usize>,
+    /// By holder, metric, what tells them apart, and the counter group.
+    lines: HashMap<(usize, usize, String, Option<u32>), usize>,
     /// Metrics that are 0 for an owner that did not run.
     by_time: HashSet<String>,
 }
@@ -145,7 +146,7 @@ impl Profile {
         if self.windows.is_empty() {
             self.began = (report.boot_time + report.began).as_secs_f64();
         }
-        let before = self.windows.len();
+        let window = self.windows.len();
         self.windows
             .push((seconds(report.start), seconds(report.end)));
         for group in report.groups() {
@@ -157,11 +158,8 @@ impl Profile {
                 else {
                     continue;
                 };
-                self.lines[at].push(before, known.value(report, series));
+                self.lines[at].push(window, known.value(report, series));
             }
-        }
-        for line in &mut self.lines {
-            line.pad(self.windows.len());
         }
         for warning in &report.warnings {
             if !self.warnings.contains(warning) {
@@ -186,10 +184,13 @@ impl Profile {
         }
         let holder = self.holder(known, report, part, subject);
         let metric = self.metric(known, report, series);
-        let of = line::told_apart(report.attributes(series));
-        let at = known.lines.entry((holder, metric, of.clone()));
-        Some(*at.or_insert_with(|| {
-            self.lines.push(Line::new(holder, metric, of));
+        let attributes = report.attributes(series);
+        let of = line::told_apart(attributes);
+        // An event may be counted in several groups.
+        let key = (holder, metric, of.clone(), attributes.group);
+        let first = self.windows.len() - 1;
+        Some(*known.lines.entry(key).or_insert_with(|| {
+            self.lines.push(Line::new(holder, metric, of, first));
             self.lines.len() - 1
         }))
     }

@@ -97,15 +97,18 @@ fn values(profile: &Profile, lines: &Lines<'_>, metric: usize) -> String {
     let of_metric = of_metric.filter(|(_, (line, _))| line.metric == metric);
     let lines = of_metric.map(|(at, (line, _))| {
         let known = &profile.metrics[metric];
-        let shown = line.shown(known, &profile.windows).map(rounded);
-        let mut map = json!({"line": at, "y": shown.collect::<Vec<_>>()});
+        let shown = line.shown(known, &profile.windows);
+        let shown = shown.map(|(_, value)| rounded(value));
+        let mut map = json!({"line": at, "first": line.first, "y": shown.collect::<Vec<_>>()});
         if !line.intervals.is_empty() {
-            let windows = line.intervals.iter().zip(&profile.windows);
-            let by = |end: f64, (from, to): &(f64, f64)| match known.is_counter {
+            let by = |end: f64, (from, to): (f64, f64)| match known.is_counter {
                 true => rounded(end / (to - from)),
                 false => rounded(end),
             };
-            let ends = windows.map(|((low, high), window)| [by(*low, window), by(*high, window)]);
+            let ends = line.windows().map(|at| {
+                let ((low, high), window) = (line.interval(at), profile.windows[at]);
+                [by(low, window), by(high, window)]
+            });
             map["ends"] = ends.collect();
         }
         map

@@ -61,7 +61,7 @@ fn named(profile: &Profile, holder: usize, of: &str) -> String {
 /// By the ends of windows, in pieces where windows have no value.
 fn points(profile: &Profile, line: &Line) -> Vec<Vec<(f64, f64)>> {
     let shown = line.shown(&profile.metrics[line.metric], &profile.windows);
-    let points = shown.zip(&profile.windows).map(|(y, (_, end))| (*end, y));
+    let points = shown.map(|(at, y)| (profile.windows[at].1, y));
     let points: Vec<(f64, f64)> = points.collect();
     let pieces = points.split(|(_, y)| !y.is_finite());
     pieces

@@ -106,11 +106,12 @@ pub fn json(profile: &Profile, selection: &Selection) -> Value {
     let lines = selection.lines(profile).into_iter();
     let lines = lines.map(|(line, summary)| {
         let mut map = about_line(profile, line, &summary);
-        let values = line.values.iter().map(|value| number(*value));
+        let all = || 0..profile.windows.len();
+        let values = all().map(|at| number(line.value(at)));
         map.insert("values".to_owned(), values.collect());
         if !line.intervals.is_empty() {
             let ends = |pick: fn(&(f64, f64)) -> f64| -> Value {
-                line.intervals.iter().map(|it| number(pick(it))).collect()
+                all().map(|at| number(pick(&line.interval(at)))).collect()
             };
             map.insert("low".to_owned(), ends(|it| it.0));
             map.insert("high".to_owned(), ends(|it| it.1));
@@ -143,13 +144,8 @@ pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io:
     ])?;
     for (line, _) in selection.lines(profile) {
         let (holder, metric) = (&profile.holders[line.holder], &profile.metrics[line.metric]);
-        for (at, value) in line.values.iter().enumerate() {
-            let (start, end) = profile.windows[at];
-            let (low, high) = line
-                .intervals
-                .get(at)
-                .copied()
-                .unwrap_or((f64::NAN, f64::NAN));
+        for (at, (start, end)) in profile.windows.iter().enumerate() {
+            let (value, (low, high)) = (line.value(at), line.interval(at));
             let field = |value: f64| match value.is_finite() {
                 true => value.to_string(),
                 false => String::new(),
@@ -164,7 +160,7 @@ pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io:
                 &metric.name,
                 &line.of,
                 &metric.unit,
-                &field(*value),
+                &field(value),
                 &field(low),
                 &field(high),
             ];

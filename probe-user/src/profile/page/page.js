@@ -88,16 +88,16 @@ function draw(id, traces, shown) {
 
 const ends = () => page.head.windows.map((window) => window[1]);
 
-function overTime({ about, y, ends: interval }, unit, more = {}) {
+function overTime({ about, first, y, ends: interval }, unit, more = {}) {
   const trace = {
-    x: ends(), y, name: plain(short(nameOf(about))), mode: "lines", line: { width: 1.5 },
+    x: ends().slice(first, first + y.length), y, name: plain(short(nameOf(about))), mode: "lines", line: { width: 1.5 },
     hovertemplate: `%{y:.4s} ${plain(unit)}`, connectgaps: false, ...more,
   };
   if (interval) {
     trace.customdata = interval;
     trace.hovertemplate += " (95%: %{customdata[0]:.4s} to %{customdata[1]:.4s})";
   }
-  if (page.head.windows.length === 1) trace.mode = "markers";
+  if (y.length === 1) trace.mode = "markers";
   return trace;
 }
 
