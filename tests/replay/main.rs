@@ -8,6 +8,8 @@ mod browser;
 mod page;
 #[cfg(feature = "parquet")]
 mod recorded;
+#[cfg(feature = "report")]
+mod sampled;
 
 use std::{
     fs::File,

@@ -1,11 +1,14 @@
 //! Profile: a whole recording at once: the values of each subject and metric over its windows, with
 //! what is said of them. The page, single views and the comparison of recordings are made of it.
 
+mod calibration;
 mod compare;
 mod compared_text;
 mod line;
 #[cfg(feature = "report")]
 mod page;
+mod roofline;
+mod samples;
 mod svg;
 mod text;
 mod view;
@@ -15,9 +18,12 @@ use std::collections::{HashMap, HashSet};
 #[cfg(feature = "report")]
 pub use self::page::page;
 pub use self::{
+    calibration::Calibration,
     compare::{Compared, Comparison, Side, compare},
     compared_text::{html as comparison_html, json as comparison_json, table as comparison_table},
     line::{Holder, Line, LineMetric, Summary},
+    roofline::{Peaks, PeaksError},
+    samples::{POINTS, Scatter},
     svg::svg,
     text::{csv, json},
     view::Selection,
@@ -26,6 +32,7 @@ use crate::{
     derive::{About, Estimate, Kind, Part, Reason, Report, Series, Subject, Value},
     formula::NoValue,
     recording::{ReadError, Replay},
+    sys::clock::nanos,
 };
 
 /// Rows of a view beyond these are left out: those with the least of the first metric.
@@ -58,6 +65,14 @@ pub struct Profile {
     pub warnings: Vec<String>,
     /// Rows that were left out, since there are too many.
     pub left_out: usize,
+    /// When the first window began, in ns of `CLOCK_MONOTONIC`; None without windows.
+    pub origin: Option<u64>,
+    /// The platform of the machine, as the catalogue calls it, where it is known.
+    pub platform: Option<String>,
+    /// Samples of accesses, of `mem record`.
+    pub samples: Option<Scatter>,
+    /// The peaks of the machine, of `roofline`.
+    pub peaks: Option<Peaks>,
 }
 
 /// A histogram of a subject.
@@ -122,6 +137,7 @@ impl Profile {
         let mut profile = Self {
             file: file.to_owned(),
             about,
+            platform: replay.plan().metrics.machine.map(|it| it.platform.to_string()),
             ..Self::default()
         };
         let mut known = Known {
@@ -140,10 +156,23 @@ impl Profile {
         Ok(profile)
     }
 
+    /// A file of samples alone: it has no windows.
+    #[must_use]
+    pub fn of_samples(samples: Scatter) -> Self {
+        Self {
+            file: samples.file.clone(),
+            about: samples.about.clone(),
+            began: samples.began().unwrap_or_default(),
+            samples: Some(samples),
+            ..Self::default()
+        }
+    }
+
     /// Adds a window.
     fn add(&mut self, known: &mut Known, report: &Report) {
         let seconds = |at: std::time::Duration| at.saturating_sub(report.began).as_secs_f64();
         if self.windows.is_empty() {
+            self.origin = Some(nanos(report.began));
             self.began = (report.boot_time + report.began).as_secs_f64();
         }
         let window = self.windows.len();

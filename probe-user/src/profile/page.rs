@@ -5,19 +5,24 @@ use std::io::{self, Write};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::GzEncoder};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     Profile, Selection, Summary,
     svg::escaped,
-    text::{about, about_line},
+    text::{about, about_line, made},
 };
 
 /// plotly.js, compressed by the build script.
 const PLOTLY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"));
 
 const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = include_str!("page/page.js");
+const SCRIPT: &str = concat!(
+    include_str!("page/page.js"),
+    include_str!("page/samples.js"),
+    include_str!("page/measured.js"),
+    "start().catch(failed);\n",
+);
 
 /// Nothing may be loaded, from anywhere.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
@@ -38,11 +43,16 @@ pub fn page(mut out: impl Write, profile: &Profile) -> io::Result<()> {
         escaped(&profile.file)
     )?;
     let lines = Selection::default().lines(profile);
-    block(
-        &mut out,
-        "head",
-        head(profile, &lines).to_string().as_bytes(),
-    )?;
+    let mut made = made(profile);
+    // Apart from the head, so that the table is there before they are unpacked.
+    let parts = ["samples", "roofline", "calibrations"];
+    let parts = parts.map(|name| (name, made.remove(name).unwrap_or_default()));
+    let mut head = head(profile, &lines);
+    head.extend(made);
+    block(&mut out, "head", Value::Object(head).to_string().as_bytes())?;
+    for (name, part) in parts {
+        block(&mut out, &format!("{name}-data"), part.to_string().as_bytes())?;
+    }
     for metric in 0..profile.metrics.len() {
         let values = values(profile, &lines, metric);
         block(&mut out, &format!("metric-{metric}"), values.as_bytes())?;
@@ -54,7 +64,7 @@ pub fn page(mut out: impl Write, profile: &Profile) -> io::Result<()> {
 type Lines<'a> = [(&'a super::Line, Summary)];
 
 /// All but the values of windows.
-fn head(profile: &Profile, lines: &Lines<'_>) -> Value {
+fn head(profile: &Profile, lines: &Lines<'_>) -> Map<String, Value> {
     let mut map = about(profile);
     let windows = profile.windows.iter();
     let windows = windows.map(|(start, end)| json!([rounded(*start), rounded(*end)]));
@@ -87,7 +97,7 @@ fn head(profile: &Profile, lines: &Lines<'_>) -> Value {
         })
     });
     map.insert("histograms".to_owned(), histograms.collect());
-    map.into()
+    map
 }
 
 /// The values over time of the lines of a metric, with the number of each line: what is drawn, so

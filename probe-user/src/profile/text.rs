@@ -4,7 +4,9 @@ use std::io;
 
 use serde_json::{Map, Value, json};
 
-use super::{Holder, Line, LineMetric, Profile, Selection, Summary};
+use super::{
+    Calibration, Holder, Line, LineMetric, Profile, Selection, Summary, roofline::Roofline,
+};
 use crate::emit::printable::printable;
 
 /// A number, null where there is none.
@@ -63,6 +65,37 @@ fn of_metric(metric: &LineMetric) -> Map<String, Value> {
         .collect()
 }
 
+/// What is known of a file, for people: neither its plan nor its long lists.
+pub(super) fn known(about: &[(String, String)]) -> Map<String, Value> {
+    let long = [
+        "recording", "view", "units", "mappings", "tags", "phases", "regions",
+    ];
+    let known = about
+        .iter()
+        .filter(|(key, _)| !long.contains(&key.as_str()) && !key.starts_with("count."));
+    known
+        .map(|(key, value)| (key.clone(), value.as_str().into()))
+        .collect()
+}
+
+/// What is made of values: samples, containers below the roofs of the machine, and estimates beside
+/// counts.
+pub(super) fn made(profile: &Profile) -> Map<String, Value> {
+    let mut map = Map::new();
+    if let Some(samples) = &profile.samples {
+        map.insert("samples".to_owned(), samples.json(profile.origin));
+    }
+    let (key, roofline) = match Roofline::of(profile, profile.peaks.as_ref()) {
+        Ok(roofline) => ("roofline", roofline.json(profile)),
+        Err(reason) => ("no_roofline", reason.into()),
+    };
+    map.insert(key.to_owned(), roofline);
+    let calibrations = Calibration::all(profile);
+    let calibrations = calibrations.iter().map(|it| it.json(profile));
+    map.insert("calibrations".to_owned(), calibrations.collect());
+    map
+}
+
 /// What holds for the whole recording.
 pub(super) fn about(profile: &Profile) -> Map<String, Value> {
     let mut map = Map::new();
@@ -71,15 +104,7 @@ pub(super) fn about(profile: &Profile) -> Map<String, Value> {
         list.iter().map(entry).collect()
     };
     map.insert("file".to_owned(), profile.file.as_str().into());
-    // The plan is for a replay.
-    let known = profile
-        .about
-        .iter()
-        .filter(|(key, _)| !["recording", "view", "units"].contains(&key.as_str()));
-    let known: Map<String, Value> = known
-        .map(|(key, value)| (key.clone(), value.as_str().into()))
-        .collect();
-    map.insert("about".to_owned(), known.into());
+    map.insert("about".to_owned(), known(&profile.about).into());
     map.insert("began".to_owned(), number(profile.began));
     map.insert(
         "findings".to_owned(),
@@ -128,6 +153,7 @@ pub fn json(profile: &Profile, selection: &Selection) -> Value {
         Value::Object(map)
     });
     map.insert("histograms".to_owned(), histograms.collect());
+    map.extend(made(profile));
     map.into()
 }
 

@@ -38,7 +38,7 @@ function digits(value) {
 }
 
 const nameOf = (line) => (line.of ? `${line.label}, ${line.of}` : line.label);
-const page = { head: null, drawn: {} };
+const page = { head: null, drawn: {}, samples: null, roofline: null, calibrations: [] };
 const cache = new Map();
 
 // The lines of a metric with their values over time.
@@ -248,12 +248,15 @@ function section(title, ...children) {
 
 function introduce() {
   const { about, windows, findings, missing, warnings, left_out: leftOut } = page.head;
-  const length = windows[windows.length - 1][1];
-  const when = new Date(page.head.began * 1000).toISOString().replace("T", " ").slice(0, 19);
+  const spanned = windows.length
+    ? `${windows.length} windows in ${windows[windows.length - 1][1].toFixed(1)} s`
+    : `${page.samples.samples} samples in ${page.samples.end_s.toFixed(3)} s`;
+  const began = new Date(page.head.began * 1000).toISOString().replace("T", " ").slice(0, 19);
+  const when = page.head.began ? `from ${began} UTC` : null;
   document.body.append(
     element("h1", {}, page.head.file),
-    element("p", { className: "quiet" }, [about.host, about.kernel, `from ${when} UTC`,
-      `${windows.length} windows in ${length.toFixed(1)} s`].filter(Boolean).join(" · ")),
+    element("p", { className: "quiet" }, [about.host, about.kernel, when,
+      spanned].filter(Boolean).join(" · ")),
     element("p", { className: "quiet" }, about.command ? JSON.parse(about.command).join(" ") : ""));
   const said = findings.map(({ of, text }) => element("li", {}, of ? `${of}: ${text}` : text));
   const wrong = warnings.map((text) => element("li", { className: "wrong" }, text));
@@ -273,19 +276,22 @@ function introduce() {
 // What there is to draw, each by its function.
 function build() {
   const { metrics, lines, histograms } = page.head;
-  const redraw = [drawTime];
+  const redraw = [];
   const search = element("input", { id: "search", type: "search", placeholder: "part of a name" });
   const top = element("input",
     { id: "top", type: "number", min: 1, max: 100, value: controls.top });
   const withLines = metrics.map((metric, at) => [at, metric.name])
     .filter(([at]) => lines.some((line) => line.metric_at === at && line.part !== "share"));
   const metric = options("metric", withLines);
-  section("Over time",
-    element("div", { className: "controls" }, labelled("metric", metric),
-      labelled("search", search), labelled("largest", top)),
-    element("div", { id: "time", className: "plot" }),
-    element("p", { id: "time-note", className: "quiet" }));
-  metric.onchange = drawTime;
+  if (lines.length) {
+    section("Over time",
+      element("div", { className: "controls" }, labelled("metric", metric),
+        labelled("search", search), labelled("largest", top)),
+      element("div", { id: "time", className: "plot" }),
+      element("p", { id: "time-note", className: "quiet" }));
+    metric.onchange = drawTime;
+    redraw.push(drawTime);
+  }
   if (metrics.some((it) => it.name === "memory_used")) {
     section("Capacity", element("div", { id: "capacity", className: "plot" }));
     redraw.push(drawCapacity);
@@ -300,6 +306,7 @@ function build() {
     place.onchange = drawBandwidth;
     redraw.push(drawBandwidth);
   }
+  rooflineSection(redraw);
   if (histograms.length) {
     const operation = options("operation",
       [...new Set(histograms.map((it) => it.of))].map((of) => [of, of]));
@@ -320,14 +327,18 @@ function build() {
     operation.onchange = drawSources;
     redraw.push(drawSources);
   }
+  sampleSection(redraw);
+  calibrationSections(redraw);
   const names = { row: "rows", total: "whole machine", socket: "events of sockets",
     place: "sockets and devices", share: "shares of sockets" };
   const parts = Object.entries(names).filter(([part]) => lines.some((line) => line.part === part));
   const part = options("part", parts);
-  section("Means of the windows",
-    element("div", { className: "controls" }, labelled("of", part)),
-    element("div", { id: "table", className: "scroll" }));
-  part.onchange = fillTable;
+  if (parts.length) {
+    section("Means of the windows",
+      element("div", { className: "controls" }, labelled("of", part)),
+      element("div", { id: "table", className: "scroll" }));
+    part.onchange = fillTable;
+  }
   const all = async () => {
     for (const one of redraw) await one();
   };
@@ -345,17 +356,20 @@ function build() {
 
 async function start() {
   page.head = JSON.parse(await unpacked("head"));
+  for (const name of ["samples", "roofline", "calibrations"]) {
+    page[name] = JSON.parse(await unpacked(`${name}-data`));
+  }
   introduce();
   const all = build();
-  fillTable();
+  if (page.head.lines.length) fillTable();
   const library = await unpacked("plotly");
   document.head.append(element("script", {}, library));
   await all();
   document.body.dataset.ready = Math.round(performance.now());
 }
 
-start().catch((error) => {
+function failed(error) {
   document.body.append(element("p", { className: "wrong" },
     `This page cannot be shown: ${error}. It needs a browser of 2023 or later.`));
   throw error;
-});
+}
