@@ -65,7 +65,12 @@ pub(crate) fn stream(path: &Path, samples: u64) {
         let place = u64::from(thread) * slice + slice * within / per_turn;
         let address = 0x7f12_3400_0000 + 0x200_0000 * array as u64 + place;
         let (who, region, address, phase) = match number % 50 {
-            0 => (&stream, &untagged[0], 0x5555_0000_0000 + within, Some(&triad)),
+            0 => (
+                &stream,
+                &untagged[0],
+                0x5555_0000_0000 + within,
+                Some(&triad),
+            ),
             1 => (&stream, &untagged[2], u64::MAX - within, None),
             2 => (&other, &evil, 0x7f12_3a00_0000 + within, None),
             3 => (&stream, &untagged[1], 0x7fff_ffff_0000 - within, None),
@@ -113,7 +118,8 @@ pub(crate) fn stream(path: &Path, samples: u64) {
     });
     let phases = Value::Array(phases.collect()).to_string();
     let counts = ("count.aux_buffers_truncated".to_owned(), "3".to_owned());
-    file.finish(&[("phases".to_owned(), phases), counts]).unwrap();
+    file.finish(&[("phases".to_owned(), phases), counts])
+        .unwrap();
 }
 
 /// `pmuscope report` with these words; the text of the file that it writes.
@@ -222,8 +228,14 @@ fn samples_are_points_phases_and_sums() {
             return;
         };
         let ready = browser.evaluate("document.body.dataset.ready");
-        println!("{width}: drawn after {ready} ms, {:.0} ms of CPU", browser.busy());
-        assert_eq!(browser.evaluate("document.title"), "samples.parquet - pmuscope");
+        println!(
+            "{width}: drawn after {ready} ms, {:.0} ms of CPU",
+            browser.busy()
+        );
+        assert_eq!(
+            browser.evaluate("document.title"),
+            "samples.parquet - pmuscope"
+        );
         // Tagged memory at first.
         let tags = |sum: &Value| !sum["region"].as_str().unwrap().starts_with('[');
         let shown = samples_of(&table(&mut browser, "sum-values"));
@@ -234,19 +246,27 @@ fn samples_are_points_phases_and_sums() {
         assert_eq!(browser.evaluate(drawn), samples["drawn"]);
         let note = browser.evaluate("document.getElementById('samples-note').textContent");
         let note = note.as_str().unwrap();
-        assert!(note.contains("12,000 of the 39,960 with a time and an address"), "{note}");
+        assert!(
+            note.contains("12,000 of the 39,960 with a time and an address"),
+            "{note}"
+        );
         assert!(note.contains("5 of 5 phases are shaded"), "{note}");
         choose(&mut browser, "sample-process", "process 900");
         let process = |sum: &Value| sum["pid"] == 900;
         let shown = samples_of(&table(&mut browser, "sum-values"));
         assert_eq!(shown, sums(&all, "region", process));
         choose(&mut browser, "sample-process", "all");
-        choose(&mut browser, "sample-cgroup", "=/kubepods.slice/pod1/cri-stream");
+        choose(
+            &mut browser,
+            "sample-cgroup",
+            "=/kubepods.slice/pod1/cri-stream",
+        );
         choose(&mut browser, "sample-sums", "phase");
         choose(&mut browser, "sample-colour", "source");
         let shown = samples_of(&table(&mut browser, "sum-values"));
         assert_eq!(shown, sums(&all, "phase", |sum| sum["pid"] == 700));
-        let names = browser.evaluate("document.getElementById('samples').data.map((it) => it.name)");
+        let names =
+            browser.evaluate("document.getElementById('samples').data.map((it) => it.name)");
         let mut names: Vec<&str> = { names.as_array().unwrap().iter() }
             .map(|it| it.as_str().unwrap())
             .collect();
@@ -273,7 +293,12 @@ fn hover(browser: &mut Browser, samples: &Value) {
             return [box.left + xaxis.d2p(x[at]), box.top + yaxis.d2p(y[at])];
         })()",
     );
-    let at = |more: f64| (place[0].as_f64().unwrap() + more, place[1].as_f64().unwrap());
+    let at = |more: f64| {
+        (
+            place[0].as_f64().unwrap() + more,
+            place[1].as_f64().unwrap(),
+        )
+    };
     browser.mouse("mouseMoved", at(2.0));
     browser.mouse("mouseMoved", at(0.0));
     browser.wait_for("document.querySelector('#samples .hoverlayer .hovertext')");
@@ -293,5 +318,8 @@ fn hover(browser: &mut Browser, samples: &Value) {
     let sum = &samples["sums"][points["sum"][known].as_u64().unwrap() as usize];
     let cycles = format!("store, {} cycles", points["latency_cycles"][known]);
     let thread = format!("stream 700/{}", sum["tid"]);
-    assert_eq!(lines[1..], [cycles.as_str(), "phase triad", thread.as_str()]);
+    assert_eq!(
+        lines[1..],
+        [cycles.as_str(), "phase triad", thread.as_str()]
+    );
 }

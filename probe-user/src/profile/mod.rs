@@ -137,7 +137,11 @@ impl Profile {
         let mut profile = Self {
             file: file.to_owned(),
             about,
-            platform: replay.plan().metrics.machine.map(|it| it.platform.to_string()),
+            platform: replay
+                .plan()
+                .metrics
+                .machine
+                .map(|it| it.platform.to_string()),
             ..Self::default()
         };
         let mut known = Known {

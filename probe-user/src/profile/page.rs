@@ -51,7 +51,11 @@ pub fn page(mut out: impl Write, profile: &Profile) -> io::Result<()> {
     head.extend(made);
     block(&mut out, "head", Value::Object(head).to_string().as_bytes())?;
     for (name, part) in parts {
-        block(&mut out, &format!("{name}-data"), part.to_string().as_bytes())?;
+        block(
+            &mut out,
+            &format!("{name}-data"),
+            part.to_string().as_bytes(),
+        )?;
     }
     for metric in 0..profile.metrics.len() {
         let values = values(profile, &lines, metric);

@@ -178,9 +178,11 @@ impl Roofline {
         });
         let placed: Vec<Placed> = placed.collect();
         if placed.is_empty() {
-            return Err("no row of the recording has FLOPS and FLOPs per byte in one window: \
+            return Err(
+                "no row of the recording has FLOPS and FLOPs per byte in one window: \
                         nothing did floating-point work on data from memory"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         let peaks = peaks.clone();
         Ok(Self { peaks, placed })

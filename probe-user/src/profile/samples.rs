@@ -1,35 +1,20 @@
 //! The samples of `mem record` at once: sums by region, phase and thread of all of them, and some
 //! of them as points of a picture.
 
-use std::{
-    collections::{BTreeMap, BinaryHeap, HashMap},
-    mem,
-};
+mod chosen;
+
+use std::{collections::BTreeMap, mem};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+pub use self::chosen::POINTS;
+use self::chosen::{Chosen, Sums};
 use super::text::{known, number};
-use crate::recording::{ReadError, SampleRow, Samples, Text};
-
-/// Points of a picture: a browser draws so many in half a second.
-pub const POINTS: usize = 12_000;
-
-/// Sums; samples that have no room are in sums by region alone.
-const SUMS: usize = 1 << 14;
+use crate::recording::{ReadError, Samples, Text};
 
 /// Phases that are listed, the longest ones.
 const PHASES: usize = 2000;
-
-/// What samples have in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Key {
-    region: Option<Text>,
-    phase: Option<Text>,
-    cgroup: Option<Text>,
-    pid: Option<u32>,
-    tid: Option<u32>,
-}
 
 /// The samples of a region, in a phase, of a thread. What is none is not known.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -267,9 +252,8 @@ impl Scatter {
     pub(super) fn json(&self, began: Option<u64>) -> Value {
         let began = began.unwrap_or(self.times.0);
         let seconds = |time| number(Self::seconds(began, time));
-        let column = |value: &dyn Fn(&Point) -> Value| -> Value {
-            self.points.iter().map(value).collect()
-        };
+        let column =
+            |value: &dyn Fn(&Point) -> Value| -> Value { self.points.iter().map(value).collect() };
         let sums = self.sums.iter().map(|sum| {
             #[expect(clippy::cast_precision_loss, reason = "cycles of samples, below 2^53")]
             let mean = || sum.cycles as f64 / sum.timed as f64;
@@ -351,113 +335,6 @@ fn maybe_nanos<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>,
     let text = Option::<String>::deserialize(from)?;
     let nanos = text.map(|text| text.parse().map_err(serde::de::Error::custom));
     nanos.transpose()
-}
-
-/// What a sum has, in numbers of texts.
-#[derive(Default)]
-struct Counts {
-    comm: Option<Text>,
-    samples: u64,
-    timed: u64,
-    cycles: u64,
-    operations: BTreeMap<Option<Text>, u64>,
-    sources: BTreeMap<Option<Text>, u64>,
-}
-
-#[derive(Default)]
-struct Sums {
-    places: HashMap<Key, usize>,
-    list: Vec<(Key, Counts)>,
-    merged: u64,
-}
-
-impl Sums {
-    /// Adds a sample, and says to which sum.
-    fn add(&mut self, row: &SampleRow) -> usize {
-        let whole = Key {
-            region: row.region,
-            phase: row.phase,
-            cgroup: row.cgroup,
-            pid: row.pid,
-            tid: row.tid,
-        };
-        let of_region = Key {
-            region: row.region,
-            ..Key::default()
-        };
-        let keys = [whole, of_region];
-        let free = keys
-            .iter()
-            .find(|key| self.list.len() < SUMS || self.places.contains_key(key));
-        // Regions are programs' names: they may be too many too.
-        let key = *free.unwrap_or(&Key::default());
-        self.merged += u64::from(key != whole);
-        let at = *self.places.entry(key).or_insert_with(|| {
-            self.list.push((key, Counts::default()));
-            self.list.len() - 1
-        });
-        let counts = &mut self.list[at].1;
-        if counts.samples == 0 && key == whole {
-            counts.comm = row.comm;
-        }
-        counts.samples += 1;
-        *counts.operations.entry(row.operation).or_default() += 1;
-        if row.source.is_some() {
-            *counts.sources.entry(row.source).or_default() += 1;
-        }
-        if let Some(cycles) = row.latency {
-            counts.timed += 1;
-            counts.cycles += u64::from(cycles);
-        }
-        at
-    }
-}
-
-/// A sample that may be drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    /// By which it is chosen.
-    lot: u64,
-    time: u64,
-    address: u64,
-    sum: usize,
-    latency: Option<u32>,
-    operation: Option<Text>,
-    source: Option<Text>,
-}
-
-/// Samples to draw: those whose numbers have the smallest lots. Each is as likely as any other, and
-/// the same file gives the same ones.
-#[derive(Default)]
-struct Chosen(BinaryHeap<Candidate>);
-
-impl Chosen {
-    fn add(&mut self, sample: u64, sum: usize, row: &SampleRow) {
-        let lot = lot(sample);
-        if self.0.len() == POINTS && self.0.peek().is_some_and(|most| most.lot <= lot) {
-            return;
-        }
-        if self.0.len() == POINTS {
-            self.0.pop();
-        }
-        self.0.push(Candidate {
-            lot,
-            time: row.time.unwrap_or_default(),
-            address: row.address.unwrap_or_default(),
-            sum,
-            latency: row.latency,
-            operation: row.operation,
-            source: row.source,
-        });
-    }
-}
-
-/// A number that looks random: the finalizer of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014).
-const fn lot(number: u64) -> u64 {
-    let mut lot = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    lot = (lot ^ (lot >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    lot = (lot ^ (lot >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    lot ^ (lot >> 31)
 }
 
 #[cfg(test)]

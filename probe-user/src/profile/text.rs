@@ -68,7 +68,13 @@ fn of_metric(metric: &LineMetric) -> Map<String, Value> {
 /// What is known of a file, for people: neither its plan nor its long lists.
 pub(super) fn known(about: &[(String, String)]) -> Map<String, Value> {
     let long = [
-        "recording", "view", "units", "mappings", "tags", "phases", "regions",
+        "recording",
+        "view",
+        "units",
+        "mappings",
+        "tags",
+        "phases",
+        "regions",
     ];
     let known = about
         .iter()
