@@ -21,14 +21,14 @@ use super::{
 /// A name that would end the script that holds it.
 const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}\u{1b}]0;gone\u{7}";
 
-fn profile_of(path: &Path) -> Profile {
+pub(crate) fn profile_of(path: &Path) -> Profile {
     let recording = Recording::open(path).unwrap();
     let (about, view) = (recording.about.clone(), recording.view.clone());
     let replay = Replay::begin(recording, view).unwrap();
     Profile::read("a.parquet", about, replay).unwrap()
 }
 
-fn page_of(profile: &Profile, path: &Path) -> usize {
+pub(crate) fn page_of(profile: &Profile, path: &Path) -> usize {
     let mut page = Vec::new();
     profile::page(&mut page, profile).unwrap();
     fs::write(path, &page).unwrap();

@@ -124,7 +124,7 @@ pub(crate) fn stream(path: &Path, samples: u64) {
 
 /// `pmuscope report` with these words; the text of the file that it writes.
 #[track_caller]
-fn report(words: &[&Path]) -> Result<String, String> {
+pub(crate) fn report(words: &[&Path]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pmuscope"));
     let output = command.arg("report").args(words).output().unwrap();
     match output.status.success() {

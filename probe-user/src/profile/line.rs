@@ -245,3 +245,6 @@ pub(super) fn told_apart(attributes: &Attributes) -> String {
     }
     words.join(" ")
 }
+
+#[cfg(test)]
+mod tests;
