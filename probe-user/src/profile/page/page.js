@@ -70,12 +70,16 @@ const PALETTE = ["#3366cc", "#e8710a", "#2e9e6b", "#c5364a", "#7b5ecb", "#8a6d3b
 function layout(title, unit, more = {}) {
   const narrow = document.body.clientWidth < 900;
   return {
-    height: 430, margin: { l: 70, r: 16, t: 30, b: 44 }, colorway: PALETTE,
-    title: { text: plain(unit ? `${title} (${unit})` : title), font: { size: 13 }, x: 0.01 },
-    xaxis: { title: { text: "seconds since the beginning", font: { size: 12 } }, zeroline: false },
+    height: 430, margin: { l: 70, r: 16, t: narrow ? 56 : 30, b: 44 }, colorway: PALETTE,
+    // Where there is little room it is below the buttons.
+    title: { text: plain(unit ? `${title} (${unit})` : title), font: { size: 13 }, x: 0.01,
+      ...(narrow ? { y: 1, yref: "container", yanchor: "top", pad: { t: 34 } } : {}) },
+    xaxis: { title: { text: "seconds since the beginning", font: { size: 12 } }, zeroline: false,
+      automargin: true },
     yaxis: { rangemode: "tozero", zeroline: true, exponentformat: "SI" },
     hovermode: narrow ? "closest" : "x", hoverlabel: { namelength: -1, font: { size: 11 } },
-    legend: narrow ? { orientation: "h", y: -0.2 } : { font: { size: 11 } },
+    legend: narrow ? { orientation: "h", yref: "container", y: 0, yanchor: "bottom" }
+      : { font: { size: 11 } },
     showlegend: true, ...more,
   };
 }

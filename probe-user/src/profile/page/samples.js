@@ -114,7 +114,8 @@ async function drawSamples() {
     yaxis: { tickformat: "#x", automargin: true, zeroline: false, ...addressTicks(addresses) },
     height: 520,
   });
-  shown.margin.t = 56;
+  // For the names of phases.
+  shown.margin.t += 26;
   shown.legend = { ...shown.legend, itemsizing: "constant" };
   await draw("samples", traces, shown);
   if (!page.ticking) {
