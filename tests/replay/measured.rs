@@ -239,14 +239,9 @@ fn without_flops_there_is_a_reason_and_no_plot() {
     let with =
         |option: &'static str, file: &str| [option.to_owned(), at(file).display().to_string()];
     let run = |words: &[String]| {
-        let words = words.iter().map(Path::new);
-        report(
-            &[&recording]
-                .into_iter()
-                .map(|it| it.as_path())
-                .chain(words)
-                .collect::<Vec<_>>(),
-        )
+        let mut all = vec![recording.as_path()];
+        all.extend(words.iter().map(Path::new));
+        report(&all)
     };
     for (words, sentence) in [
         (

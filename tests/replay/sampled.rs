@@ -19,12 +19,16 @@ use std::{
 
 use fields::Fields;
 use probe_common::spe::{Records, SourceTable};
-use probe_user::record::{Sample, SampleFile, Sink as _, Who};
+use probe_user::{
+    profile::Scatter,
+    record::{Sample, SampleFile, Sink as _, Who},
+    recording::{ReadError, Samples},
+};
 use serde_json::{Value, json};
 
 use super::browser::Browser;
 
-/// CLOCK_MONOTONIC at the first sample, beyond what a double holds to the ns.
+/// `CLOCK_MONOTONIC` at the first sample, beyond what a double holds to the ns.
 const BEGAN: u64 = 123_456_789_012_345_678;
 
 /// A name that would end the script that holds it.
@@ -87,7 +91,8 @@ pub(crate) fn stream(path: &Path, samples: u64) {
             total_latency: Some(cycles),
             translation_latency: Some(1),
             virtual_address: Some(address),
-            data_source: (!is_store).then_some((0, if number % 4 == 0 { 0x0e } else { 0 })),
+            data_source: (!is_store)
+                .then_some((0, if number.is_multiple_of(4) { 0x0e } else { 0 })),
             timestamp: Some(time),
             ..Fields::default()
         };
@@ -169,6 +174,10 @@ fn choose(browser: &mut Browser, id: &str, value: &str) {
     ));
 }
 
+fn index(value: &Value) -> usize {
+    usize::try_from(value.as_u64().unwrap()).unwrap()
+}
+
 /// Samples by a key of the sums.
 fn sums(json: &Value, key: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let mut by = serde_json::Map::new();
@@ -185,10 +194,7 @@ fn sums(json: &Value, key: &str, wanted: impl Fn(&Value) -> bool) -> Value {
 
 fn samples_of(table: &Value) -> Value {
     let rows = table.as_object().unwrap().iter();
-    let rows = rows.map(|(name, row)| {
-        let samples = row["samples"].as_f64().unwrap();
-        (name.clone(), json!(samples as u64))
-    });
+    let rows = rows.map(|(name, row)| (name.clone(), row["samples"].clone()));
     Value::Object(rows.collect())
 }
 
@@ -211,7 +217,7 @@ fn samples_are_points_phases_and_sums() {
     assert_eq!(regions[EVIL], SAMPLES / 50);
     let points = samples["points"]["sum"].as_array().unwrap();
     for (region, count) in regions.as_object().unwrap() {
-        let of = |at: &Value| &samples["sums"][at.as_u64().unwrap() as usize]["region"];
+        let of = |at: &Value| &samples["sums"][index(at)]["region"];
         let drawn = points.iter().filter(|at| of(at) == region.as_str()).count() as f64;
         let expected = count.as_f64().unwrap() * points.len() as f64 / SAMPLES as f64;
         assert!(
@@ -315,11 +321,61 @@ fn hover(browser: &mut Browser, samples: &Value) {
         lines[0].starts_with(&format!("{address} (a) at {} s", points["seconds"][*at]))
     });
     let known = known.unwrap_or_else(|| panic!("no such point: {lines:?}"));
-    let sum = &samples["sums"][points["sum"][known].as_u64().unwrap() as usize];
+    let sum = &samples["sums"][index(&points["sum"][known])];
     let cycles = format!("store, {} cycles", points["latency_cycles"][known]);
     let thread = format!("stream 700/{}", sum["tid"]);
     assert_eq!(
         lines[1..],
         [cycles.as_str(), "phase triad", thread.as_str()]
+    );
+}
+
+/// Of a recording that was killed its parts are read; what is damaged is a sentence, or does not
+/// matter, and never ends the process.
+#[test]
+fn parts_are_read_and_damage_is_a_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("samples.parquet");
+    stream(&path, 3000);
+    let read = |path: &Path| {
+        let samples = Samples::open(path)?.ok_or(ReadError::Empty(String::new()))?;
+        Scatter::read("a.parquet", samples)
+    };
+    let whole = read(&path).unwrap();
+    assert_eq!((whole.samples, whole.phases.len()), (3000, 5));
+    let bytes = fs::read(&path).unwrap();
+    let parts = directory.path().join("killed.parquet.parts");
+    let killed = directory.path().join("killed.parquet");
+    fs::create_dir(&parts).unwrap();
+    fs::write(&killed, "").unwrap();
+    fs::write(parts.join("000000-00.parquet"), &bytes).unwrap();
+    fs::write(parts.join("000001-00.parquet"), &bytes).unwrap();
+    fs::write(parts.join(".000002-00.parquet"), "PAR1").unwrap();
+    for name in [&killed, &parts] {
+        let twice = read(name).unwrap();
+        assert_eq!(twice.samples, 6000);
+        let samples = |of: &Scatter| of.sums.iter().map(|sum| sum.samples).collect::<Vec<_>>();
+        let expected: Vec<u64> = samples(&whole).iter().map(|it| 2 * it).collect();
+        assert_eq!(samples(&twice), expected);
+    }
+    let other = directory.path().join("b.parquet");
+    let mut refused = 0;
+    for at in (0..bytes.len()).step_by(31) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0xff;
+        fs::write(&other, damaged).unwrap();
+        if let Err(error) = read(&other) {
+            let said = error.to_string();
+            assert!(!said.is_empty(), "{at}");
+            refused += usize::from(said.contains("is damaged after"));
+        }
+    }
+    assert!(refused > 10, "{refused}");
+    fs::write(&other, "name,value\n").unwrap();
+    assert!(
+        read(&other)
+            .unwrap_err()
+            .to_string()
+            .contains("is no Parquet file")
     );
 }

@@ -54,6 +54,9 @@ pub struct SampleRow {
     pub phase: Option<Text>,
 }
 
+/// Where a number, or that of a text, is in a row.
+type Place = fn(&mut SampleRow) -> &mut Option<u32>;
+
 /// A file of samples.
 pub struct Samples {
     /// Its name, for messages.
@@ -130,13 +133,13 @@ impl Samples {
         let mut time = Column::<Int64Type>::open(&*group, "time_ns")?;
         let mut address = Column::<Int64Type>::open(&*group, "va")?;
         let number = |name| Column::<Int32Type>::open(&*group, name);
-        let mut numbers: [(_, fn(&mut SampleRow) -> &mut Option<u32>); 3] = [
+        let mut numbers: [(_, Place); 3] = [
             (number("pid")?, |row| &mut row.pid),
             (number("tid")?, |row| &mut row.tid),
             (number("total_latency")?, |row| &mut row.latency),
         ];
         let text = |name| Column::<ByteArrayType>::open(&*group, name);
-        let mut texts: [(_, fn(&mut SampleRow) -> &mut Option<Text>); 6] = [
+        let mut texts: [(_, Place); 6] = [
             (text("comm")?, |row| &mut row.comm),
             (text("cgroup")?, |row| &mut row.cgroup),
             (text("op")?, |row| &mut row.operation),
