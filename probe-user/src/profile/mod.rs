@@ -97,6 +97,8 @@ struct Known {
     metrics: HashMap<(String, String), usize>,
     /// By holder, metric, what tells them apart, and the counter group.
     lines: HashMap<(usize, usize, String, Option<u32>), usize>,
+    /// Lines by what is shown of them.
+    told_apart: HashSet<(usize, usize, String)>,
     /// Metrics that are 0 for an owner that did not run.
     by_time: HashSet<String>,
 }
@@ -221,11 +223,19 @@ impl Profile {
         let of = line::told_apart(attributes);
         // An event may be counted in several groups.
         let key = (holder, metric, of.clone(), attributes.group);
-        let first = self.windows.len() - 1;
-        Some(*known.lines.entry(key).or_insert_with(|| {
-            self.lines.push(Line::new(holder, metric, of, first));
-            self.lines.len() - 1
-        }))
+        if let Some(at) = known.lines.get(&key) {
+            return Some(*at);
+        }
+        let mut name = of;
+        if !known.told_apart.insert((holder, metric, name.clone()))
+            && let Some(group) = attributes.group
+        {
+            name = format!("{name} group {group}").trim().to_owned();
+        }
+        let (at, first) = (self.lines.len(), self.windows.len() - 1);
+        self.lines.push(Line::new(holder, metric, name, first));
+        known.lines.insert(key, at);
+        Some(at)
     }
 
     fn holder(
@@ -328,3 +338,6 @@ impl Profile {
         values.filter(|value| !value.is_nan()).sum()
     }
 }
+
+#[cfg(test)]
+mod tests;
