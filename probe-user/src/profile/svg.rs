@@ -7,7 +7,7 @@ use super::{Distribution, Line, Profile, Selection};
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 420.0;
 /// Left, right, top, bottom of what is drawn; names are below.
-const FRAME: (f64, f64, f64, f64) = (80.0, 940.0, 40.0, 360.0);
+const FRAME: (f64, f64, f64, f64) = (80.0, 925.0, 40.0, 360.0);
 /// Of a name below the picture.
 const NAME: f64 = 16.0;
 
