@@ -9,7 +9,7 @@ use probe_common::{Marked, What, spe::Records};
 
 use super::*;
 use crate::{
-    record::{Sample, Sink as _, Who},
+    record::{Sample, Seen, Sink as _, Who},
     sys::{records::Map, tree::Tree},
 };
 
@@ -287,7 +287,7 @@ fn sums_are_those_of_the_samples() {
             origin: None,
             region: Some(region.into()),
             phase: phase.map(Into::into),
-            record: Records::new(&bytes).next().unwrap().unwrap(),
+            seen: Seen::Record(Records::new(&bytes).next().unwrap().unwrap()),
         }
     };
     let samples = [

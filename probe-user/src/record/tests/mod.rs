@@ -1,5 +1,6 @@
 //! The way of a sample through rings in plain memory: attribution, losses, order.
 
+mod accesses;
 #[path = "../../../../probe-common/tests/support/fields.rs"]
 #[allow(
     dead_code,
@@ -25,7 +26,8 @@ use proptest::prelude::*;
 use super::{
     Counts, Sample, Sink,
     cpu_buffer::CpuBuffer,
-    drain::{Attribution, Drain, Shared},
+    drain::{Attribution, Drain, Shared, Wanted},
+    kin::Kin,
     machine::Sources,
     open::Buffer,
     recorder::decode,
@@ -94,12 +96,15 @@ fn area(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
         tid: None,
         spe: Vec::new(),
         follow: Vec::new(),
+        leaders: Vec::new(),
     };
     CpuBuffer::new(buffer, cpu)
 }
 
 /// All that a recorder does in a round but the system calls.
 struct Rounds {
+    /// The processes that are wanted; none: all.
+    kin: Option<Kin>,
     tasks: Mutex<Tasks>,
     counts: Counts,
     attribution: Attribution,
@@ -109,6 +114,7 @@ struct Rounds {
 impl Rounds {
     fn new(by_context: bool) -> Self {
         Self {
+            kin: None,
             tasks: Mutex::new(Tasks::new(Path::new("/nonexistent"))),
             counts: Counts::default(),
             attribution: Attribution {
@@ -134,12 +140,23 @@ impl Rounds {
         }
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
+            let kin = self.kin.as_mut();
+            if kin.is_some_and(|kin| !kin.learn(event, stamp.time)) {
+                continue;
+            }
             tasks.learn(event, *stamp);
         }
         let shared = Shared {
             clock: None,
             attribution: self.attribution,
             sources: &Sources::default(),
+            wanted: self
+                .kin
+                .as_ref()
+                .map_or_else(Wanted::default, |kin| Wanted {
+                    kin: Some(kin),
+                    least: 20,
+                }),
             tasks: &self.tasks,
             book: None,
             sink,
@@ -167,7 +184,7 @@ impl Kept {
 
 impl Sink for Kept {
     fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
-        let address = |sample: &Sample| sample.record.virtual_address().unwrap().address();
+        let address = |sample: &Sample| sample.address().unwrap();
         let kept = samples.iter().map(|sample| (address(sample), sample.tid));
         self.0.lock().unwrap().extend(kept);
         Ok(())
