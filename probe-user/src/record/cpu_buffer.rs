@@ -1,6 +1,11 @@
 //! One buffer while it is drained: the owners of its AUX bytes.
 
-use std::{collections::VecDeque, io};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
 use perf_event_open_sys::bindings;
 
@@ -174,4 +179,34 @@ impl CpuBuffer {
         push(at, quiet.min(next), None);
         pieces
     }
+}
+
+/// Takes and decodes what the buffers have, each in whichever thread is free.
+pub(super) fn decode(
+    areas: &mut [CpuBuffer],
+    drains: &mut [Drain],
+    shared: &Shared<'_>,
+) -> io::Result<()> {
+    let full = areas.iter().filter(|area| area.has_bytes()).count();
+    let areas = Mutex::new(areas.iter_mut());
+    let next = || areas.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = |drain: &mut Drain| {
+        while let Some(area) = next() {
+            area.decode(drain, shared)?;
+        }
+        Ok(())
+    };
+    let Some((own, others)) = drains.split_first_mut() else {
+        unreachable!("there is at least one thread")
+    };
+    thread::scope(|scope| {
+        let others = others.iter_mut().take(full.saturating_sub(1));
+        let others: Vec<_> = others.map(|drain| scope.spawn(|| work(drain))).collect();
+        let results = others.into_iter().map(|other| match other.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        let own = work(own);
+        results.fold(own, io::Result::and)
+    })
 }

@@ -3,11 +3,9 @@
 
 use std::{
     collections::HashSet,
-    io,
     num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
-    thread,
     time::Duration,
 };
 
@@ -16,7 +14,7 @@ use rustix::event::epoll;
 use super::{
     Buffers, Counts, Method, RecordError, Sink, Target,
     clock::{Clock, TickClock},
-    cpu_buffer::CpuBuffer,
+    cpu_buffer::{CpuBuffer, decode},
     drain::{Attribution, Drain, Shared, Wanted},
     follow::Cpus,
     kin::Kin,
@@ -398,34 +396,4 @@ impl Recorder {
         };
         spe.chain([follow]).collect()
     }
-}
-
-/// Takes and decodes what the buffers have, each in whichever thread is free.
-pub(super) fn decode(
-    areas: &mut [CpuBuffer],
-    drains: &mut [Drain],
-    shared: &Shared<'_>,
-) -> io::Result<()> {
-    let full = areas.iter().filter(|area| area.has_bytes()).count();
-    let areas = Mutex::new(areas.iter_mut());
-    let next = || areas.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = |drain: &mut Drain| {
-        while let Some(area) = next() {
-            area.decode(drain, shared)?;
-        }
-        Ok(())
-    };
-    let Some((own, others)) = drains.split_first_mut() else {
-        unreachable!("there is at least one thread")
-    };
-    thread::scope(|scope| {
-        let others = others.iter_mut().take(full.saturating_sub(1));
-        let others: Vec<_> = others.map(|drain| scope.spawn(|| work(drain))).collect();
-        let results = others.into_iter().map(|other| match other.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        let own = work(own);
-        results.fold(own, io::Result::and)
-    })
 }

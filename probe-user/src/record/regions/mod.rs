@@ -5,6 +5,7 @@ mod areas;
 mod counts;
 mod phases;
 mod room;
+mod set;
 mod summary;
 mod tags;
 #[cfg(test)]
@@ -33,8 +34,8 @@ pub use self::{
     areas::Area,
     counts::Counts,
     phases::Phase,
+    set::Tag,
     summary::{By, Row, Summary},
-    tags::Tag,
 };
 
 /// How long what has ended is kept: so late a sample may come out of its buffer, in ns.

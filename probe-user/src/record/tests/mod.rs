@@ -25,12 +25,11 @@ use proptest::prelude::*;
 
 use super::{
     Counts, Sample, Sink,
-    cpu_buffer::CpuBuffer,
+    cpu_buffer::{CpuBuffer, decode},
     drain::{Attribution, Drain, Shared, Wanted},
     kin::Kin,
     machine::Sources,
     open::Buffer,
-    recorder::decode,
     ring::{Ring, fake},
     tasks::Tasks,
     wire::{Stamp, build},
