@@ -1,8 +1,8 @@
 //! CPUs that go offline and come back while a recording goes on.
 //!
-//! Events of a cgroup, and those of all tasks, belong to a CPU and are dead for good once that CPU was
-//! offline. Events of threads survive, but a CPU that was offline when the recording began has none of them. The
-//! buffer of a thread belongs to no CPU.
+//! Events of a cgroup, and those of all tasks, belong to a CPU and are dead for good once that CPU
+//! was offline. Events of threads survive, but a CPU that was offline when the recording began has
+//! none of them. The buffer of a thread belongs to no CPU.
 
 use std::{collections::BTreeSet, os::fd::RawFd, time::Instant};
 

@@ -1,8 +1,8 @@
-//! Recording of whole samples of memory accesses, from the kernel's buffers into files: of Arm's SPE,
-//! or of the events that x86 has for them.
+//! Recording of whole samples of memory accesses, from the kernel's buffers into files: of Arm's
+//! SPE, or of the events that x86 has for them.
 //!
-//! The in-kernel programs only add samples up; this module keeps each one. A [`Recorder`] opens what
-//! samples for a target, drains its buffers and passes what it finds to a [`Sink`]: [`SampleFile`]
+//! The in-kernel programs only add samples up; this module keeps each one. A [`Recorder`] opens
+//! what samples for a target, drains its buffers and passes what it finds to a [`Sink`]: [`SampleFile`]
 //! writes samples as Parquet, [`RawFile`] keeps the bytes in the format of perf's own files.
 //! [`Counts`] has every loss by name.
 

@@ -1,5 +1,5 @@
-//! The memory shared with the kernel: control page, ring of records, and what has the samples: an AUX
-//! area, or a ring of its own (`perf_event_open(2)`).
+//! The memory shared with the kernel: control page, ring of records, and what has the samples: an
+//! AUX area, or a ring of its own (`perf_event_open(2)`).
 
 use std::{io, os::fd::AsFd, sync::atomic::Ordering};
 
@@ -24,8 +24,8 @@ enum Samples {
     Records(Records),
 }
 
-/// A ring of records about tasks, and what has the samples; both in normal mode: the kernel does not
-/// overwrite unread bytes.
+/// A ring of records about tasks, and what has the samples; both in normal mode: the kernel does
+/// not overwrite unread bytes.
 pub(super) struct Ring {
     records: Records,
     samples: Samples,

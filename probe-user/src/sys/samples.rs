@@ -1,5 +1,5 @@
-//! The records in a ring that events of memory accesses sample into: samples of one layout, and what
-//! was lost (`linux/perf_event.h`, `PERF_RECORD_SAMPLE`).
+//! The records in a ring that events of memory accesses sample into: samples of one layout, and
+//! what was lost (`linux/perf_event.h`, `PERF_RECORD_SAMPLE`).
 
 use bytes::{Buf as _, TryGetError};
 use perf_event_open_sys::bindings::{self, perf_event_attr};
@@ -15,8 +15,7 @@ const FIELDS: u64 = (bindings::PERF_SAMPLE_IP
 /// Header of a record: type, misc, size.
 const HEADER: usize = 8;
 
-/// The attributes of an event with such samples, which are woken for by bytes in the ring. Times are
-/// of `CLOCK_MONOTONIC`.
+/// The attributes of an event with such samples; its records have the kernel's `CLOCK_MONOTONIC`.
 pub(crate) fn attr() -> perf_event_attr {
     let mut attr = wire::base_attr();
     attr.sample_type = SAMPLE_TYPE | FIELDS;

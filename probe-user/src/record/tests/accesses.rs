@@ -1,5 +1,5 @@
-//! The way of samples of events through rings in plain memory: whose they are, what is left out, and
-//! what was lost.
+//! The way of samples of events through rings in plain memory: whose they are, what is left out,
+//! and what was lost.
 
 use std::sync::Mutex;
 
