@@ -154,13 +154,8 @@ fn a_cgroup_is_recorded_and_what_a_small_ring_lost_is_counted() {
             let seen = rows.count("samples") + rows.count("samples_left_out");
             println!("{set}: {seen} of {all}, {lost} lost; {:?}", rows.about);
             assert!(lost > 0, "the ring was never full");
-            // Records about throttling are among the lost ones.
-            assert!(
-                seen + lost >= all && seen <= all,
-                "{seen} + {lost} of {all}"
-            );
-            let throttled = 2 * rows.count("throttled") + lost / 10;
-            assert!(seen + lost <= all + throttled, "{seen} + {lost} of {all}");
+            // Among the lost ones are others'.
+            assert!(seen < all && all <= seen + lost, "{seen} + {lost} of {all}");
         }
     }
 }

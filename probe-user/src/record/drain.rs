@@ -17,9 +17,13 @@ use super::{
     kin::Kin,
     machine::Sources,
     regions::{Book, Viewer},
+    subtree::Subtree,
     tasks::Tasks,
 };
-use crate::sys::samples::{Item, Samples, Taken};
+use crate::{
+    machine::cgroup::Hierarchy,
+    sys::samples::{Item, Samples, Taken},
+};
 
 /// Samples that are handed on together: they fit the CPU's first-level cache.
 const BATCH: usize = 128;
@@ -52,6 +56,8 @@ pub(super) struct Shared<'a> {
 pub(super) struct Wanted<'a> {
     /// The processes; none: of all that there are.
     pub(super) kin: Option<&'a Kin>,
+    /// The cgroups, with the hierarchy; none: all.
+    pub(super) cgroups: Option<(&'a Mutex<Subtree>, &'a Hierarchy)>,
     /// The least latency in cycles, where it is known.
     pub(super) least: u32,
 }
@@ -174,11 +180,23 @@ impl Drain {
 
     /// A sample of an event; none where it is not wanted.
     fn access(&mut self, taken: &Taken, shared: &Shared<'_>) -> Option<Sample> {
-        let Wanted { kin, least } = shared.wanted;
+        let Wanted {
+            kin,
+            cgroups,
+            least,
+        } = shared.wanted;
         let known = |id: u32| (id != 0 && id != u32::MAX).then_some(id);
         if let Some(kin) = kin {
             self.counts.of_ended += u64::from(taken.pid == u32::MAX);
             if !kin.has(taken.pid, taken.time) {
+                return None;
+            }
+        }
+        if let Some((subtree, hierarchy)) = cgroups {
+            let mut subtree = subtree.lock().unwrap_or_else(PoisonError::into_inner);
+            let is = subtree.has(taken.cgroup, || hierarchy.walk().unwrap_or_default());
+            self.counts.of_unknown_cgroups += u64::from(is.is_none());
+            if is != Some(true) {
                 return None;
             }
         }

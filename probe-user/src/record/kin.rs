@@ -24,7 +24,7 @@ pub(super) struct Kin {
 }
 
 impl Kin {
-    /// None where the kernel knows which tasks these are.
+    /// None where these are those of a cgroup.
     pub(super) fn of(target: &Target, proc: &Path) -> Option<Self> {
         let (lives, waiting) = match target {
             Target::Cgroup(_) => return None,

@@ -38,6 +38,8 @@ pub struct Counts {
     pub left_out: u64,
     /// Samples of events whose task had ended, so that nobody knows whose they are.
     pub of_ended: u64,
+    /// Samples of events in cgroups that were gone before they were looked for.
+    pub of_unknown_cgroups: u64,
     /// Bytes of the ring that are no record.
     pub damaged_ring_bytes: u64,
     /// Bytes of the AUX area that no `PERF_RECORD_AUX` announced: padding, or its record was lost.
@@ -97,6 +99,7 @@ impl Counts {
             (&mut self.throttled, decoded.throttled),
             (&mut self.left_out, decoded.left_out),
             (&mut self.of_ended, decoded.of_ended),
+            (&mut self.of_unknown_cgroups, decoded.of_unknown_cgroups),
             (&mut self.damaged_ring_bytes, decoded.damaged_ring_bytes),
         ] {
             *sum += count;
@@ -129,6 +132,7 @@ impl Counts {
             ("throttled", self.throttled),
             ("samples_left_out", self.left_out),
             ("samples_of_ended_tasks", self.of_ended),
+            ("samples_of_unknown_cgroups", self.of_unknown_cgroups),
             ("damaged_ring_bytes", self.damaged_ring_bytes),
             ("unannounced_aux_bytes", self.unannounced_bytes),
             ("samples_with_thread_by_buffer", self.thread_by_buffer),
@@ -165,6 +169,10 @@ impl Counts {
             ("lost samples", self.lost_samples),
             ("times that the kernel throttled an event", self.throttled),
             ("samples of tasks that had ended", self.of_ended),
+            (
+                "samples in cgroups that were gone before they were looked for",
+                self.of_unknown_cgroups,
+            ),
             ("damaged ring bytes", self.damaged_ring_bytes),
             ("bad records", self.bad.total()),
             ("invalid samples (address or time zero)", self.invalid),

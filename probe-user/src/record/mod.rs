@@ -40,6 +40,7 @@ mod sample;
 #[cfg_attr(not(feature = "parquet"), path = "no_sample_file.rs")]
 mod sample_file;
 mod spaces;
+mod subtree;
 mod target;
 mod tasks;
 #[cfg(test)]

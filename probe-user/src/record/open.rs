@@ -186,7 +186,8 @@ impl Opener<'_> {
     }
 }
 
-/// Makes the buffer of one CPU for events of memory accesses of all its tasks, or of a cgroup's.
+/// Makes the buffer of one CPU for events of memory accesses of all its tasks; `whom` is followed.
+/// Kernels before 6.2 take IBS neither for a task nor for a cgroup.
 pub(super) fn of_accesses(
     events: &[SampledEvent],
     buffers: Buffers,
@@ -195,11 +196,8 @@ pub(super) fn of_accesses(
 ) -> Result<Buffer, RecordError> {
     let refused = |event: &SampledEvent, error: &io::Error| RecordError::Open {
         pmu: event.name.clone(),
-        target: on(whom, Some(cpu)),
-        reason: match error.raw_os_error() {
-            Some(libc::ENOENT) if matches!(whom, Whom::Cgroup(_)) => open_reason(error),
-            _ => refused(error, event),
-        },
+        target: on(Whom::All, Some(cpu)),
+        reason: refused(error, event),
     };
     let (mut sampling, mut leaders) = (Vec::new(), Vec::new());
     for event in events {
@@ -209,19 +207,23 @@ pub(super) fn of_accesses(
         let mut group = None;
         if let Some(leader) = &event.leader {
             let mut attr = access_attr(leader, event, true, buffers);
-            let fd = open(&mut attr, whom, Some(cpu), None);
+            let fd = open(&mut attr, Whom::All, Some(cpu), None);
             group = Some(fd.map_err(|error| refused(event, &error))?);
         }
         let mut attr = access_attr(&event.counter, event, false, buffers);
         let leader = group.as_ref().map(OwnedFd::as_fd);
-        let fd = open(&mut attr, whom, Some(cpu), leader);
+        let fd = open(&mut attr, Whom::All, Some(cpu), leader);
         sampling.push(fd.map_err(|error| refused(event, &error))?);
         leaders.extend(group);
     }
     let mut attr = follow_attr(buffers);
     samples::by_monotonic(&mut attr);
     let follow = open(&mut attr, whom, Some(cpu), None);
-    let follow = follow.map_err(|error| refused(&events[0], &error))?;
+    let follow = follow.map_err(|error| RecordError::Open {
+        pmu: "the event that follows processes".to_owned(),
+        target: on(whom, Some(cpu)),
+        reason: open_reason(&error),
+    })?;
     let size = usize::try_from(buffers.ring.0).unwrap_or(usize::MAX);
     let ring = Ring::pair(&follow, &sampling[0], size).map_err(|error| RecordError::Map {
         what: "--ring",

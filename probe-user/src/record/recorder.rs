@@ -24,6 +24,7 @@ use super::{
     open::Lost,
     options::{follow_attr, spe_attr},
     spaces::Spaces,
+    subtree::Subtree,
     target::threads,
     tasks::Tasks,
 };
@@ -69,6 +70,8 @@ pub struct Recorder {
     pub(super) means: Means,
     /// Which tasks are wanted, where events sample all of them.
     kin: Option<Kin>,
+    /// Which cgroups, likewise.
+    subtree: Option<Mutex<Subtree>>,
     pub(super) areas: Vec<CpuBuffer>,
     attribution: Attribution,
     clock: Option<Clock>,
@@ -129,6 +132,13 @@ impl Recorder {
             kin: (!is_spe)
                 .then(|| Kin::of(&config.target, machine.procfs()))
                 .flatten(),
+            subtree: match &config.target {
+                Target::Cgroup(path) if !is_spe => {
+                    let path = machine.hierarchy()?.resolve(path)?;
+                    Some(Mutex::new(Subtree::of(path)))
+                }
+                _ => None,
+            },
             config,
             means,
             areas: Vec::new(),
@@ -297,6 +307,10 @@ impl Recorder {
             sources: &self.sources,
             wanted: Wanted {
                 kin: self.kin.as_ref(),
+                cgroups: match &self.subtree {
+                    Some(subtree) => Some((subtree, self.machine.hierarchy()?)),
+                    None => None,
+                },
                 least: self.means.least(),
             },
             tasks: &self.tasks,

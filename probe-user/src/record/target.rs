@@ -136,7 +136,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// One buffer for each CPU, with events of all its tasks, or of the cgroup's.
+    /// One buffer for each CPU, with events of all its tasks.
     pub(super) fn open_accesses(&mut self, cpus: &[(u32, usize)]) -> Result<(), RecordError> {
         let directory = match &self.config.target {
             Target::Cgroup(path) => Some(self.directory(path)?),

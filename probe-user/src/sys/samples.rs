@@ -10,7 +10,8 @@ use super::wire::{self, SAMPLE_TYPE};
 const FIELDS: u64 = (bindings::PERF_SAMPLE_IP
     | bindings::PERF_SAMPLE_ADDR
     | bindings::PERF_SAMPLE_WEIGHT
-    | bindings::PERF_SAMPLE_DATA_SRC) as u64;
+    | bindings::PERF_SAMPLE_DATA_SRC
+    | bindings::PERF_SAMPLE_CGROUP) as u64;
 
 /// Header of a record: type, misc, size.
 const HEADER: usize = 8;
@@ -46,6 +47,8 @@ pub(crate) struct Taken {
     pub(crate) weight: u64,
     /// `perf_mem_data_src`
     pub(crate) data_source: u64,
+    /// Id of the cgroup (kernel 5.7).
+    pub(crate) cgroup: u64,
 }
 
 /// A record of such a ring.
@@ -133,6 +136,7 @@ fn taken(mut body: &[u8]) -> Result<Taken, TryGetError> {
         cpu,
         weight: body.try_get_u64_ne()?,
         data_source: body.try_get_u64_ne()?,
+        cgroup: body.try_get_u64_ne()?,
     })
 }
 
@@ -151,7 +155,7 @@ pub(crate) mod build {
             words32(&[taken.pid, taken.tid]),
             words(&[taken.time, taken.address]),
             words32(&[taken.cpu, 0]),
-            words(&[taken.weight, taken.data_source]),
+            words(&[taken.weight, taken.data_source, taken.cgroup]),
         ];
         record(bindings::PERF_RECORD_SAMPLE, &body.concat())
     }
@@ -182,6 +186,7 @@ mod tests {
             cpu: 6,
             weight: 7,
             data_source: 8,
+            cgroup: 9,
         };
         let trailer = [0; 4];
         let lost = [&[7, 12], &trailer[..]].concat();

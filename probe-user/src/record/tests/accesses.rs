@@ -61,6 +61,7 @@ fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
         cpu: 3,
         weight: 300,
         data_source,
+        cgroup: 1,
     }
 }
 

@@ -154,6 +154,7 @@ impl Rounds {
                 .as_ref()
                 .map_or_else(Wanted::default, |kin| Wanted {
                     kin: Some(kin),
+                    cgroups: None,
                     least: 20,
                 }),
             tasks: &self.tasks,
