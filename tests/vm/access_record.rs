@@ -8,13 +8,17 @@ use probe_common::spe::Class;
 use probe_user::window::Served;
 
 use crate::{
-    access_support::{MIXES, Op, PERIOD, Truth, give},
+    access_support::{MIXES, Op, Truth, give},
     guest::{skip, value},
     mem_support::{Recording, Rows, end, now},
     regions::assert_moments,
     support::{Load, TestCgroup, machine, pmuscope},
     testpmu::TestPmu,
 };
+
+/// Operations from one sample to the next: a running task executes 100,000 a tick, and a guest on a
+/// busy machine runs few of them.
+const PERIOD: u64 = 6_400;
 
 /// The PMUs, each with the events that it samples. Intel's core PMU is named cpu, and counts the
 /// generic events of amd64 alone.
@@ -222,7 +226,7 @@ fn each_access_has_the_region_and_the_phase_of_its_moment() {
         let give_one = |_: &Load, cgroup: &TestCgroup, _, address| {
             give(&pmu, cgroup.id, &[op(address)]);
         };
-        assert_moments("--period 12800", give_one, |rows, cgroup| {
+        assert_moments(&format!("--period {PERIOD}"), give_one, |rows, cgroup| {
             let addresses = found(rows).into_keys().map(|(_, _, address)| address);
             let mix: Vec<Op> = addresses.map(op).collect();
             assert!(mix.len() >= 4);
