@@ -128,7 +128,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             tenants::visit(directory, rate, work, file)?;
         }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
-        Some("count") => spin(number(1)?),
+        // So many times, with a system call after each.
+        Some("count") => {
+            let times = words.get(2).map_or(Ok(1), |_| number(2))?;
+            for _ in 0..times {
+                spin(number(1)?);
+                let _parent = rustix::process::getppid();
+            }
+        }
         Some("mark") => marks::mark(&words[1..])?,
         Some("pong") => {
             let (mut from, mut to) = (io::stdin(), io::stdout());

@@ -102,9 +102,14 @@ fn ipc_is_that_of_the_machine() {
 }
 
 /// The PMU's own overflows: a container has a sample for each period of what it executed.
+///
+/// The load makes a system call each 2,000 instructions: QEMU's timer for an overflow fires one
+/// instruction before it, and the overflow is seen at the next exception.
 #[test]
 fn a_container_has_a_sample_for_each_period() {
     const PERIOD: u64 = 100_000;
+    const CALLS: u64 = 20_000;
+    const ROUNDS: u64 = 1000;
     let Some(_machine) = machine() else { return };
     if value("ICOUNT").is_empty() {
         return skip("this guest runs without -icount");
@@ -122,29 +127,36 @@ fn a_container_has_a_sample_for_each_period() {
     let cgroup = TestCgroup::new("samples");
     let counted = format!("{pmu}/inst_retired,name=user/u");
     let mut counting = Counting::with(&counted, |config| config.sampling = Some(sampling));
-    cgroup.load("count 20000000").finish();
+    let before = counting.session.pull().unwrap();
+    cgroup.load(&format!("count {ROUNDS} {CALLS}")).finish();
     let now = counting.session.pull().unwrap();
-    let window = SampledWindow::between(&counting.first, &now).unwrap();
+    let window = SampledWindow::between(&before, &now).unwrap();
     let (cgroup, tgid) = (cgroup.id, 0);
     let counts = window.usage[&Owner { cgroup, tgid }][&(0, 0)].counts;
-    let executed = 20_000_000 * PER_ROUND;
+    let whole = counting.window();
+    let executed = counting.count(&whole, "user", cgroup).unwrap();
     let event = &window.events[0];
     println!(
         "{} samples of {executed} instructions, {event:?}",
         counts.samples
     );
+    assert!(executed >= CALLS * ROUNDS * PER_ROUND);
     // The period under way at its start is another's too.
     assert!(
         counts.samples.abs_diff(executed / PERIOD) <= 2,
         "{}",
         counts.samples
     );
+    // The estimate makes up for what others missed, of which it missed nothing.
     assert!(
         counts.operations >= 0.99 * executed as f64,
         "{}",
         counts.operations
     );
-    assert_eq!(event.missed, 0);
+    // Others make fewer calls.
+    assert!(
+        event.missed <= (event.counted - executed) / PERIOD + 1,
+        "{event:?}"
+    );
     assert_eq!(event.sum.periods, PERIOD * event.sum.samples);
-    assert!(event.counted - event.sum.periods < 2 * PERIOD, "{event:?}");
 }
