@@ -1,5 +1,5 @@
 """The script of docs/regions.md draws what `mem record --regions` writes: a made-up file of its
-columns and metadata, and a recording of the test PMU where one was made (tests/vm/regions.rs)."""
+columns and metadata, and a recording of the test PMU (tests/vm/regions.rs)."""
 
 import base64
 import importlib.util
@@ -87,7 +87,6 @@ class Picture(unittest.TestCase):
             made_up(source)
             self.assert_drawn(draw(source, directory))
 
-    @unittest.skipUnless(RECORDING.exists(), "no recording: cargo xtask vm --record makes it")
     def test_the_script_draws_a_recording(self):
         with tempfile.TemporaryDirectory() as directory:
             source = os.path.join(directory, "samples.parquet")

@@ -103,7 +103,7 @@ mod killed {
         file::reader::{FileReader as _, SerializedFileReader},
         record::Field,
     };
-    use probe_user::record::{Mapping, Sample, SampleFile, Sink as _};
+    use probe_user::record::{Mapping, Sample, SampleFile, Seen, Sink as _};
 
     /// Says to this test that it is the writer, and where to write.
     const WRITE: &str = "PMUSCOPE_TEST_WRITES";
@@ -124,7 +124,7 @@ mod killed {
             origin: None,
             region: None,
             phase: None,
-            record: record.unwrap().unwrap(),
+            seen: Seen::Record(record.unwrap().unwrap()),
         }
     }
 

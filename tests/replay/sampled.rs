@@ -21,7 +21,7 @@ use fields::Fields;
 use probe_common::spe::{Records, SourceTable};
 use probe_user::{
     profile::Scatter,
-    record::{Sample, SampleFile, Sink as _, Who},
+    record::{Sample, SampleFile, Seen, Sink as _, Who},
     recording::{ReadError, Samples},
 };
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ pub(crate) fn stream(path: &Path, samples: u64) {
             origin: source.and_then(|source| SourceTable::Common.load(source)),
             region: Some(Arc::clone(region)),
             phase: phase.cloned(),
-            record,
+            seen: Seen::Record(record),
         }
     };
     let all: Vec<Sample> = (0..samples).map(made).collect();

@@ -3,6 +3,7 @@
 //! A test that cannot run in a guest calls [`guest::skip`] and returns: the run shows the reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod access_record;
 mod access_support;
 mod accesses;
 mod accounting;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     mem_support::{Recording, Rows, arm, assert_exact},
-    support::TestCgroup,
+    support::{Load, TestCgroup},
     testpmu::TestPmu,
 };
 
@@ -94,6 +94,22 @@ fn summed(rows: &[Value]) -> BTreeMap<Option<String>, u64> {
 fn each_sample_has_the_region_and_the_phase_of_its_moment() {
     let Some(_machine) = arm() else { return };
     let pmu = TestPmu::load("set=spe");
+    let give = |load: &Load, _: &TestCgroup, source: u64, address: u64| {
+        let pid = load.pid();
+        let op = format!("spe op {pid} 1 load 0x00 {source:#x} 20 10 5 2 0x16 {address:#x}");
+        pmu.control(&op);
+    };
+    // Each address has a data source of its own, of which the PMU knows how often it wrote it.
+    assert_moments("--period 32768", give, |rows, _| assert_exact(rows));
+}
+
+/// Records a program that marks, whose accesses have addresses that `give` makes the PMU write;
+/// `check` says whether all of them are there.
+pub(crate) fn assert_moments(
+    options: &str,
+    give: impl Fn(&Load, &TestCgroup, u64, u64),
+    check: impl Fn(&Rows, &TestCgroup),
+) {
     let cgroup = TestCgroup::new("regions");
     let mut load = cgroup.load(
         "mark tag=array@100000-200000 tag=part@180000-190000 start=outer burn=150 start=inner \
@@ -126,18 +142,16 @@ fn each_sample_has_the_region_and_the_phase_of_its_moment() {
     println!("{expected:x?}\n{maps}");
     assert!(expected.len() >= 4, "hardly any kind of memory: {maps}");
     for (source, (address, _)) in (0..).zip(&expected) {
-        let op = format!("spe op {pid} 1 load 0x00 {source:#x} 20 10 5 2 0x16 {address:#x}");
-        pmu.control(&op);
+        give(&load, &cgroup, source, *address);
     }
     let recording = Recording::new();
-    let mut child = recording.begin(&format!("--period 32768 --regions -p {pid}"));
+    let mut child = recording.begin(&format!("{options} --regions -p {pid}"));
     load.go();
     let calls = calls(&load.finish());
     assert!(child.wait().unwrap().success());
     assert_eq!(calls.len(), 11);
     let rows = Rows::read(&recording.path());
-    // Each address has a data source of its own, of which the PMU knows how often it wrote it.
-    assert_exact(&rows);
+    check(&rows, &cgroup);
     let at = |word: &str| {
         let call = calls.iter().find(|call| call.word.starts_with(word));
         call.map_or(0, |call| call.after)

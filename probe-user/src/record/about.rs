@@ -4,8 +4,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::{Config, Recorder, Sampling, time_namespace};
+use super::{Recorder, Sampling, method::Means, time_namespace};
 use crate::{
+    event::spe::SpeEvent,
     machine::{Machine, cpus::CpuList},
     sys::clock::{at_one_moment, nanos, now},
 };
@@ -15,20 +16,17 @@ impl Recorder {
     /// called.
     #[must_use]
     pub fn about(&self, command: &[String]) -> Vec<(String, String)> {
-        let Config {
-            sampling, buffers, ..
-        } = &self.config;
+        let buffers = &self.config.buffers;
         let machine = &self.machine;
-        let mut about = vec![
-            ("period", sampling.period.to_string()),
-            ("terms", sampling.terms.clone()),
-            ("aux_bytes_per_buffer", buffers.aux.0.to_string()),
-            ("ring_bytes_per_buffer", buffers.ring.0.to_string()),
-            ("per_thread", self.config.per_thread.to_string()),
-        ];
-        let (periods, means) = self.periods();
-        about.push(("periods", Value::Object(periods).to_string()));
-        about.push(("mean_periods", Value::Object(means).to_string()));
+        let mut about = self.means.about();
+        about.push(("ring_bytes_per_buffer", buffers.ring.0.to_string()));
+        if let Means::Spe(sampling, events) = &self.means {
+            about.push(("aux_bytes_per_buffer", buffers.aux.0.to_string()));
+            about.push(("per_thread", self.config.per_thread.to_string()));
+            let (periods, means) = self.periods(sampling, events);
+            about.push(("periods", Value::Object(periods).to_string()));
+            about.push(("mean_periods", Value::Object(means).to_string()));
+        }
         let owned = about.into_iter();
         of_machine(machine, command)
             .into_iter()
@@ -37,13 +35,17 @@ impl Recorder {
     }
 
     /// The period that each CPU has, by lists of CPUs, and the mean one, to which jitter adds.
-    fn periods(&self) -> (Map<String, Value>, Map<String, Value>) {
-        let asked = self.config.sampling.period;
+    fn periods(
+        &self,
+        sampling: &Sampling,
+        events: &[SpeEvent],
+    ) -> (Map<String, Value>, Map<String, Value>) {
+        let asked = sampling.period;
         let least = |pmu: &str| {
             let pmu = self.machine.pmus().ok()?.get(pmu)?.ok()?;
             Some(crate::event::spe::min_interval(pmu))
         };
-        let periods = self.events.iter().map(|event| {
+        let periods = events.iter().map(|event| {
             let least = least(&event.pmu).unwrap_or(0);
             let period = Sampling::effective_period(asked, least);
             (event.cpus.to_string(), period, event.jitter)

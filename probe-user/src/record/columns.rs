@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use probe_common::spe::{ExceptionLevel, LoadStoreKind, Operation};
+use probe_common::spe::{Class, ExceptionLevel, LoadStoreKind, Operation};
 
 use super::{
     Sample,
+    sample::Seen,
     waiting::{Naming, Waiting},
 };
 
@@ -92,77 +93,84 @@ macro_rules! text {
 pub(super) const COLUMNS: &[Column] = &[
     long!("time_ns", "ns of CLOCK_MONOTONIC", |s| s.time),
     long!("ticks", "ticks of the generic timer", |s| s
-        .record
+        .record()?
         .timestamp()),
     int!("cpu", "CPU", |s| s.cpu),
     int!("pid", "process", |s| Some(s.who.as_ref()?.pid)),
     int!("tid", "thread", |s| s.tid),
     text!("comm", "name", |s| Some(&s.who.as_ref()?.name)),
     text!("cgroup", "path", |s| s.who.as_ref()?.cgroup.as_ref()),
-    long!("pc", "address", |s| Some(s.record.pc()?.address())),
+    long!("pc", "address", |s| Some(match &s.seen {
+        Seen::Record(record) => record.pc()?.address(),
+        Seen::Access(access) => access.pc,
+    })),
     int!("pc_el", "exception level", |s| Some(level(
-        s.record.pc()?.level()
+        s.record()?.pc()?.level()
     ))),
-    long!("va", "address", |s| Some(
-        s.record.virtual_address()?.address()
-    )),
+    long!("va", "address", Sample::address),
     int!("va_tag", "tag", |s| Some(
-        s.record.virtual_address()?.tag().into()
+        s.record()?.virtual_address()?.tag().into()
     )),
     long!("pa", "address", |s| Some(
-        s.record.physical_address()?.address()
+        s.record()?.physical_address()?.address()
     )),
     name!(
         "pa_space",
         "name",
-        |s| Some(s.record.physical_address()?.space() as u16),
-        |s| Some(s.record.physical_address()?.space().name())
+        |s| Some(s.record()?.physical_address()?.space() as u16),
+        |s| Some(s.record()?.physical_address()?.space().name())
     ),
-    name!("op", "name", operation, |s| Some(class(
-        s.record.operation()?
-    ))),
+    name!("op", "name", operation, |s| Some(match &s.seen {
+        Seen::Record(record) => class(record.operation()?),
+        Seen::Access(_) => match s.class()? {
+            Class::Store => "store",
+            _ => "load",
+        },
+    })),
     name!("op_kind", "name", operation, |s| kind(
-        s.record.operation()?
+        s.record()?.operation()?
     )),
     int!("op_raw", "bits", |s| Some(
-        payload(s.record.operation()?).into()
+        payload(s.record()?.operation()?).into()
     )),
-    long!("events", "bits", |s| Some(s.record.events()?.bits())),
-    int!("total_latency", "cycles", |s| s
-        .record
-        .total_latency()
-        .map(u32::from)),
+    long!("events", "bits", |s| Some(s.record()?.events()?.bits())),
+    int!("total_latency", "cycles", Sample::cycles),
     int!("issue_latency", "cycles", |s| s
-        .record
+        .record()?
         .issue_latency()
         .map(u32::from)),
     int!(
         "alternate_issue_latency",
         "cycles of the unit's own clock",
-        |s| { s.record.alternate_issue_latency().map(u32::from) }
+        |s| { s.record()?.alternate_issue_latency().map(u32::from) }
     ),
     int!("translation_latency", "cycles", |s| {
-        s.record.translation_latency().map(u32::from)
+        s.record()?.translation_latency().map(u32::from)
     }),
-    long!("data_source", "number of the core", |s| s
-        .record
-        .data_source()),
-    name!("source", "name", |s| Some(s.origin?.source as u16), |s| {
-        Some(s.origin?.source.name())
+    long!("data_source", "number of the core", |s| match &s.seen {
+        Seen::Record(record) => record.data_source(),
+        Seen::Access(access) => Some(access.word),
     }),
-    int!("source_modified", "0 or 1", |s| Some(
-        s.origin?.modified.into()
-    )),
+    name!("source", "name", |s| Some(s.source()? as u16), |s| {
+        Some(s.source()?.name())
+    }),
+    int!("source_modified", "0 or 1", |s| s
+        .is_modified()
+        .map(u32::from)),
     long!("branch_target", "address", |s| {
-        Some(s.record.branch_target()?.address())
+        Some(s.record()?.branch_target()?.address())
     }),
     long!("previous_target", "address", |s| {
-        Some(s.record.previous_target()?.address())
+        Some(s.record()?.previous_target()?.address())
     }),
-    int!("context_el1", "CONTEXTIDR_EL1", |s| s.record.context_el1()),
-    int!("context_el2", "CONTEXTIDR_EL2", |s| s.record.context_el2()),
+    int!("context_el1", "CONTEXTIDR_EL1", |s| s
+        .record()?
+        .context_el1()),
+    int!("context_el2", "CONTEXTIDR_EL2", |s| s
+        .record()?
+        .context_el2()),
     int!("skipped_packets", "packets", |s| Some(
-        s.record.skipped().into()
+        s.record()?.skipped().into()
     )),
     text!("region", "name", |s| s.region.as_ref()),
     text!("phase", "names with a slash between", |s| s.phase.as_ref()),
@@ -179,7 +187,12 @@ const fn level(level: ExceptionLevel) -> u32 {
 
 /// Class and payload: all that an operation is.
 fn operation(sample: &Sample) -> Option<u16> {
-    let operation = sample.record.operation()?;
+    let record = match &sample.seen {
+        Seen::Record(record) => record,
+        // Beside those, which have 8 bits for the payload and a few classes above.
+        Seen::Access(_) => return Some(1 << 15 | sample.class()? as u16),
+    };
+    let operation = record.operation()?;
     let class = match operation {
         Operation::Other(_) => 0,
         Operation::LoadStore(_) => 1,

@@ -1,6 +1,11 @@
 //! One buffer while it is drained: the owners of its AUX bytes.
 
-use std::{collections::VecDeque, io};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
 use perf_event_open_sys::bindings;
 
@@ -32,7 +37,7 @@ pub(super) struct CpuBuffer {
     pub(super) buffer: Buffer,
     number: u32,
     announced: VecDeque<AuxRange>,
-    /// The end of the filled AUX area when the last round began.
+    /// The end of the samples' bytes when the last round began.
     before: u64,
     /// The same when this round began.
     head: u64,
@@ -61,11 +66,11 @@ impl CpuBuffer {
         }
     }
 
-    /// First step of a round: notes the end of the filled area. The second step takes the ring's
+    /// First step of a round: notes the end of the samples' bytes. The second step takes the ring's
     /// records after that, so every sample up to this mark has its task's records by then.
     pub(super) fn mark(&mut self) {
         self.before = self.head;
-        self.head = self.buffer.ring.aux_head();
+        self.head = self.buffer.ring.samples_head();
     }
 
     /// Second step: takes the ring's records.
@@ -109,14 +114,18 @@ impl CpuBuffer {
         self.stopped |= events.damaged > 0;
     }
 
-    /// Whether there may be AUX bytes to take.
+    /// Whether there may be samples to take.
     pub(super) fn has_bytes(&self) -> bool {
-        self.head != self.buffer.ring.aux_tail()
+        self.head != self.buffer.ring.samples_tail()
     }
 
-    /// Last step: takes AUX bytes and gives their samples to the sink.
+    /// Last step: takes samples and gives them to the sink.
     pub(super) fn decode(&mut self, drain: &mut Drain, shared: &Shared<'_>) -> io::Result<()> {
-        let start = self.buffer.ring.aux_tail();
+        if self.buffer.ring.is_of_events() {
+            let (ring, head) = (&mut self.buffer.ring, self.head);
+            return drain.events(|bytes| ring.take_samples(head, bytes), shared);
+        }
+        let start = self.buffer.ring.samples_tail();
         let pieces = self.pieces(start, shared.last || self.dead);
         let end = pieces.last().map_or(start, |piece| piece.to);
         let place = AuxPlace {
@@ -126,14 +135,14 @@ impl CpuBuffer {
             tid: self.buffer.tid,
         };
         let ring = &mut self.buffer.ring;
-        let bytes = drain.take(place, shared, |bytes| ring.take_aux(end, bytes))?;
+        let bytes = drain.take(place, shared, |bytes| ring.take_samples(end, bytes))?;
         for Piece { from, to, stamp } in pieces {
             let at = |place: u64| usize::try_from(place.wrapping_sub(start)).unwrap_or(usize::MAX);
             let part = bytes.get(at(from)..at(to)).unwrap_or(&[]);
             if stamp.is_none() {
                 drain.counts.unannounced_bytes += part.len() as u64;
             }
-            let base = from % self.buffer.ring.aux_size() as u64;
+            let base = from % self.buffer.ring.samples_size() as u64;
             let base = usize::try_from(base).expect("below the size of the area");
             let owner = Owner {
                 only: self.buffer.tid,
@@ -170,4 +179,34 @@ impl CpuBuffer {
         push(at, quiet.min(next), None);
         pieces
     }
+}
+
+/// Takes and decodes what the buffers have, each in whichever thread is free.
+pub(super) fn decode(
+    areas: &mut [CpuBuffer],
+    drains: &mut [Drain],
+    shared: &Shared<'_>,
+) -> io::Result<()> {
+    let full = areas.iter().filter(|area| area.has_bytes()).count();
+    let areas = Mutex::new(areas.iter_mut());
+    let next = || areas.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = |drain: &mut Drain| {
+        while let Some(area) = next() {
+            area.decode(drain, shared)?;
+        }
+        Ok(())
+    };
+    let Some((own, others)) = drains.split_first_mut() else {
+        unreachable!("there is at least one thread")
+    };
+    thread::scope(|scope| {
+        let others = others.iter_mut().take(full.saturating_sub(1));
+        let others: Vec<_> = others.map(|drain| scope.spawn(|| work(drain))).collect();
+        let results = others.into_iter().map(|other| match other.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        let own = work(own);
+        results.fold(own, io::Result::and)
+    })
 }

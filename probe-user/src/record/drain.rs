@@ -6,14 +6,23 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use probe_common::spe::{Class, Record, Records, VirtualAddress};
+use probe_common::{
+    sample::DataSource,
+    spe::{Class, Record, Records, VirtualAddress},
+};
 
 use super::{
-    AuxPlace, Counts, Sample, Sink, Who,
+    Access, AuxPlace, Counts, Sample, Seen, Sink, Who,
     clock::Clock,
+    kin::Kin,
     machine::Sources,
     regions::{Book, Viewer},
+    subtree::Subtree,
     tasks::Tasks,
+};
+use crate::{
+    machine::cgroup::Hierarchy,
+    sys::samples::{Item, Samples, Taken},
 };
 
 /// Samples that are handed on together: they fit the CPU's first-level cache.
@@ -33,12 +42,24 @@ pub(super) struct Shared<'a> {
     pub(super) clock: Option<Clock>,
     pub(super) attribution: Attribution,
     pub(super) sources: &'a Sources,
+    pub(super) wanted: Wanted<'a>,
     pub(super) tasks: &'a Mutex<Tasks>,
     /// Where samples get their regions and phases from, if they do.
     pub(super) book: Option<&'a Mutex<Book>>,
     pub(super) sink: &'a dyn Sink,
     /// This is the last round.
     pub(super) last: bool,
+}
+
+/// Which samples of events are kept: those of all tasks are in the rings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted<'a> {
+    /// The processes; none: of all that there are.
+    pub(super) kin: Option<&'a Kin>,
+    /// The cgroups, with the hierarchy; none: all.
+    pub(super) cgroups: Option<(&'a Mutex<Subtree>, &'a Hierarchy)>,
+    /// The least latency in cycles, where it is known.
+    pub(super) least: u32,
 }
 
 /// The bytes of one owner, as far as the kernel has said who that is.
@@ -115,15 +136,105 @@ impl Drain {
             match record {
                 Ok(record) => {
                     let sample = self.sample(record, owner, shared);
-                    self.batch.push(sample);
-                    if self.batch.len() == BATCH {
-                        self.flush(shared)?;
-                    }
+                    self.keep(sample, shared)?;
                 }
                 Err(damage) => self.counts.bad.add(damage.kind),
             }
         }
         Ok(())
+    }
+
+    /// Takes the samples of events by `take`, and hands on those that are wanted.
+    pub(super) fn events(
+        &mut self,
+        take: impl FnOnce(&mut Vec<u8>),
+        shared: &Shared<'_>,
+    ) -> io::Result<()> {
+        let mut bytes = mem::take(&mut self.bytes);
+        bytes.clear();
+        take(&mut bytes);
+        let mut samples = Samples::new(&bytes);
+        for item in &mut samples {
+            match item {
+                Item::Sample(taken) => {
+                    if let Some(sample) = self.access(&taken, shared) {
+                        self.keep(sample, shared)?;
+                    }
+                }
+                Item::Lost(count) => self.counts.lost_samples += count,
+                Item::Throttled => self.counts.throttled += 1,
+                Item::Other => {}
+            }
+        }
+        self.counts.damaged_ring_bytes += samples.damaged as u64;
+        self.done(bytes, shared)
+    }
+
+    fn keep(&mut self, sample: Sample, shared: &Shared<'_>) -> io::Result<()> {
+        self.batch.push(sample);
+        if self.batch.len() == BATCH {
+            self.flush(shared)?;
+        }
+        Ok(())
+    }
+
+    /// A sample of an event; none where it is not wanted.
+    fn access(&mut self, taken: &Taken, shared: &Shared<'_>) -> Option<Sample> {
+        let Wanted {
+            kin,
+            cgroups,
+            least,
+        } = shared.wanted;
+        let known = |id: u32| (id != 0 && id != u32::MAX).then_some(id);
+        if let Some(kin) = kin {
+            self.counts.of_ended += u64::from(taken.pid == u32::MAX);
+            if !kin.has(taken.pid, taken.time) {
+                return None;
+            }
+        }
+        if let Some((subtree, hierarchy)) = cgroups {
+            let mut subtree = subtree.lock().unwrap_or_else(PoisonError::into_inner);
+            let is = subtree.has(taken.cgroup, || hierarchy.walk().unwrap_or_default());
+            self.counts.of_unknown_cgroups += u64::from(is.is_none());
+            if is != Some(true) {
+                return None;
+            }
+        }
+        let cycles = u32::try_from(taken.weight).unwrap_or(u32::MAX);
+        let cycles = Some(cycles).filter(|cycles| *cycles > 0);
+        let is_short = cycles.is_some_and(|cycles| cycles < least);
+        if is_short || !DataSource::of(taken.data_source).is_said() {
+            self.counts.left_out += 1;
+            return None;
+        }
+        let address = Some(taken.address).filter(|address| *address > 0);
+        let (tid, time) = (known(taken.tid), Some(taken.time));
+        let who = tid.and_then(|tid| self.who(tid, time, shared.tasks));
+        let (region, phase) = match (shared.book, tid, &who) {
+            (Some(book), Some(tid), Some(who)) => {
+                self.viewer.place(book, (who.pid, tid), address, time)
+            }
+            _ => (None, None),
+        };
+        let counts = &mut self.counts;
+        counts.samples += 1;
+        counts.without_thread += u64::from(tid.is_none());
+        counts.without_process += u64::from(tid.is_some() && who.is_none());
+        Some(Sample {
+            time,
+            cpu: Some(taken.cpu),
+            tid,
+            who,
+            origin: None,
+            region,
+            phase,
+            seen: Seen::Access(Access {
+                pc: taken.pc,
+                address,
+                cycles,
+                word: taken.data_source,
+            }),
+        })
     }
 
     fn flush(&mut self, shared: &Shared<'_>) -> io::Result<()> {
@@ -170,7 +281,7 @@ impl Drain {
                 .and_then(|cpu| shared.sources.origin(cpu, &record)),
             region,
             phase,
-            record,
+            seen: Seen::Record(record),
         }
     }
 

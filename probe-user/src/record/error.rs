@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use super::Size;
 use crate::{
-    event::{EventError, spe::NoSpe},
+    event::{EventError, accesses::NoAccesses, spe::NoSpe},
     machine::{SysfsError, cgroup::CgroupError, cpus::CpuListError},
     session::SessionError,
     sys::descriptors::{self, TooFew},
@@ -17,6 +17,9 @@ pub enum RecordError {
     /// The machine has no SPE that can be used.
     #[error(transparent)]
     NoSpe(#[from] NoSpe),
+    /// The machine has no events that can be used.
+    #[error(transparent)]
+    NoAccesses(#[from] NoAccesses),
     /// The core PMU has no `mem_access`.
     #[error(transparent)]
     Event(#[from] EventError),
@@ -33,8 +36,8 @@ pub enum RecordError {
     /// No process with this number.
     #[error("there is no process {0}: it has ended, or lives in another pid namespace")]
     NoProcess(u32),
-    /// All CPUs with SPE are offline.
-    #[error("no online CPU has SPE: its PMU names CPUs {0}; bring one of them online")]
+    /// All CPUs that can be sampled are offline.
+    #[error("no online CPU can be sampled: the PMU names CPUs {0}; bring one of them online")]
     NoCpu(String),
     /// One buffer per thread cannot change its PMU with the CPU.
     #[error("--per-thread needs one kind of SPE, and this machine has {0}: leave it out")]

@@ -1,17 +1,13 @@
 //! CPUs that go offline and come back while a recording goes on.
 //!
-//! Events of a cgroup belong to a CPU and are dead for good once that CPU was offline. Events of
-//! threads survive, but a CPU that was offline when the recording began has none of them. The
-//! buffer of a thread belongs to no CPU.
+//! Events of a cgroup, and those of all tasks, belong to a CPU and are dead for good once that CPU
+//! was offline. Events of threads survive, but a CPU that was offline when the recording began has
+//! none of them. The buffer of a thread belongs to no CPU.
 
-use std::{
-    collections::BTreeSet,
-    os::fd::{AsFd as _, RawFd},
-    time::Instant,
-};
+use std::{collections::BTreeSet, os::fd::RawFd, time::Instant};
 
-use super::{RecordError, Recorder, Target, target::threads};
-use crate::sys::{perf, uevents::Messages};
+use super::{RecordError, Recorder, Target, method::Means, target::threads};
+use crate::sys::uevents::Messages;
 
 /// Which CPUs a recording knows to be online.
 pub(super) struct Cpus {
@@ -55,7 +51,8 @@ impl Recorder {
     pub(super) fn mark_dead(&mut self) -> Result<(), RecordError> {
         self.cpus.take_messages();
         let online = self.machine.online()?;
-        let of_threads = !matches!(self.config.target, Target::Cgroup(_));
+        let of_threads = matches!(self.means, Means::Spe(..))
+            && !matches!(self.config.target, Target::Cgroup(_));
         for area in &mut self.areas {
             let Some(cpu) = area.buffer.cpu else { continue };
             let away = !online.contains(cpu);
@@ -76,8 +73,7 @@ impl Recorder {
             .partition(|area| area.dead);
         self.areas = living;
         for area in dead {
-            let lost = area.buffer.events().map(|event| perf::lost(event.as_fd()));
-            self.lost_before += lost.flatten().sum::<u64>();
+            self.lost_before = self.lost_before.and(area.buffer.lost());
         }
         if !self.config.per_thread {
             let sampled = self.sampled()?;
@@ -101,6 +97,7 @@ impl Recorder {
     fn arrive(&mut self, cpu: u32, kind: usize) -> Result<(), RecordError> {
         let first = self.areas.len();
         let opened = match self.config.target.clone() {
+            _ if matches!(self.means, Means::Events(..)) => self.open_accesses(&[(cpu, kind)]),
             Target::Cgroup(path) => self.open_cgroup(&[(cpu, kind)], &path),
             Target::Command(pid) | Target::Process(pid) => {
                 let mut all = threads(&self.machine, pid).unwrap_or_default();

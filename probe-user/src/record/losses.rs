@@ -30,6 +30,16 @@ pub struct Counts {
     /// Records of the ring (about AUX bytes, names, exits) that did not fit. AUX bytes are not lost
     /// with them.
     pub lost_ring_records: u64,
+    /// Samples of events that did not fit their ring, or that the core dropped.
+    pub lost_samples: u64,
+    /// How often the kernel stopped an event until its next tick, for too many samples.
+    pub throttled: u64,
+    /// Samples of events that are no access, or one of a lower latency than was asked for.
+    pub left_out: u64,
+    /// Samples of events whose task had ended, so that nobody knows whose they are.
+    pub of_ended: u64,
+    /// Samples of events in cgroups that were gone before they were looked for.
+    pub of_unknown_cgroups: u64,
     /// Bytes of the ring that are no record.
     pub damaged_ring_bytes: u64,
     /// Bytes of the AUX area that no `PERF_RECORD_AUX` announced: padding, or its record was lost.
@@ -85,6 +95,12 @@ impl Counts {
             (&mut self.without_thread, decoded.without_thread),
             (&mut self.without_process, decoded.without_process),
             (&mut self.without_time, decoded.without_time),
+            (&mut self.lost_samples, decoded.lost_samples),
+            (&mut self.throttled, decoded.throttled),
+            (&mut self.left_out, decoded.left_out),
+            (&mut self.of_ended, decoded.of_ended),
+            (&mut self.of_unknown_cgroups, decoded.of_unknown_cgroups),
+            (&mut self.damaged_ring_bytes, decoded.damaged_ring_bytes),
         ] {
             *sum += count;
         }
@@ -112,6 +128,11 @@ impl Counts {
             ("aux_buffers_with_collision", self.collided),
             ("aux_buffers_overwritten", self.overwritten),
             ("lost_ring_records", self.lost_ring_records),
+            ("lost_samples", self.lost_samples),
+            ("throttled", self.throttled),
+            ("samples_left_out", self.left_out),
+            ("samples_of_ended_tasks", self.of_ended),
+            ("samples_of_unknown_cgroups", self.of_unknown_cgroups),
             ("damaged_ring_bytes", self.damaged_ring_bytes),
             ("unannounced_aux_bytes", self.unannounced_bytes),
             ("samples_with_thread_by_buffer", self.thread_by_buffer),
@@ -145,6 +166,13 @@ impl Counts {
             ("buffers with collisions", self.collided),
             ("overwritten buffers", self.overwritten),
             ("lost ring records", self.lost_ring_records),
+            ("lost samples", self.lost_samples),
+            ("times that the kernel throttled an event", self.throttled),
+            ("samples of tasks that had ended", self.of_ended),
+            (
+                "samples in cgroups that were gone before they were looked for",
+                self.of_unknown_cgroups,
+            ),
             ("damaged ring bytes", self.damaged_ring_bytes),
             ("bad records", self.bad.total()),
             ("invalid samples (address or time zero)", self.invalid),

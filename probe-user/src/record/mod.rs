@@ -1,7 +1,8 @@
-//! Recording of whole Arm SPE samples: from the kernel's AUX buffers into files.
+//! Recording of whole samples of memory accesses, from the kernel's buffers into files: of Arm's
+//! SPE, or of the events that x86 has for them.
 //!
-//! The in-kernel programs only add samples up; this module keeps each one. A [`Recorder`] opens the
-//! SPE for a target, drains its buffers and passes what it finds to a [`Sink`]: [`SampleFile`]
+//! The in-kernel programs only add samples up; this module keeps each one. A [`Recorder`] opens
+//! what samples for a target, drains its buffers and passes what it finds to a [`Sink`]: [`SampleFile`]
 //! writes samples as Parquet, [`RawFile`] keeps the bytes in the format of perf's own files.
 //! [`Counts`] has every loss by name.
 
@@ -16,8 +17,10 @@ mod cpu_buffer;
 mod drain;
 mod error;
 mod follow;
+mod kin;
 mod losses;
 mod machine;
+mod method;
 mod observer;
 mod open;
 mod options;
@@ -37,6 +40,7 @@ mod sample;
 #[cfg_attr(not(feature = "parquet"), path = "no_sample_file.rs")]
 mod sample_file;
 mod spaces;
+mod subtree;
 mod target;
 mod tasks;
 #[cfg(test)]
@@ -53,12 +57,13 @@ pub use self::{
     clock::TickClock,
     error::RecordError,
     losses::Counts,
+    method::{AccessSampling, Method},
     observer::Programs,
     options::{Buffers, Sampling, Size, SizeError},
     raw_file::RawFile,
     recorder::{Config, EventFile, Recorder},
     replay::replay,
-    sample::{AuxPlace, Sample, Sink, Who},
+    sample::{Access, AuxPlace, Sample, Seen, Sink, Who},
     sample_file::SampleFile,
     target::Target,
 };

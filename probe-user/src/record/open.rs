@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use perf_event_open_sys::bindings;
@@ -10,12 +10,16 @@ use perf_event_open_sys::bindings;
 use super::{
     Buffers, RecordError, Sampling, Size,
     error::{map_reason, open_reason},
-    options::{follow_attr, spe_attr},
+    options::{access_attr, follow_attr, spe_attr},
     ring::{MapError, Ring},
 };
 use crate::{
-    event::spe::SpeEvent,
-    sys::perf::{self, Whom},
+    event::{sampling::SampledEvent, spe::SpeEvent},
+    session::sampling::refused,
+    sys::{
+        perf::{self, Whom},
+        samples,
+    },
 };
 
 /// One buffer, and the events that write into it.
@@ -25,10 +29,12 @@ pub(super) struct Buffer {
     pub(super) cpu: Option<u32>,
     /// The thread of a buffer that belongs to a thread.
     pub(super) tid: Option<u32>,
-    /// The SPE events; the first owns the buffer.
+    /// The events that sample; the first owns the buffer.
     pub(super) spe: Vec<OwnedFd>,
     /// The events that follow processes.
     pub(super) follow: Vec<OwnedFd>,
+    /// What leads the groups of events that sample.
+    pub(super) leaders: Vec<OwnedFd>,
 }
 
 impl Buffer {
@@ -37,10 +43,44 @@ impl Buffer {
         self.follow.iter().chain(&self.spe)
     }
 
+    /// What did not fit its rings so far.
+    pub(super) fn lost(&self) -> Lost {
+        let of = |events: &[OwnedFd]| {
+            let lost = events.iter().filter_map(|event| perf::lost(event.as_fd()));
+            lost.sum()
+        };
+        let (records, samples) = (of(&self.follow), of(&self.spe));
+        match self.ring.is_of_events() {
+            true => Lost { records, samples },
+            false => Lost {
+                records: records + samples,
+                samples: 0,
+            },
+        }
+    }
+
     /// Starts them.
     pub(super) fn enable(&self) -> Result<(), RecordError> {
-        self.events()
+        { self.events().chain(&self.leaders) }
             .try_for_each(|event| perf::enable(event.as_fd()).map_err(RecordError::Enable))
+    }
+}
+
+/// Records that did not fit into rings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lost {
+    /// About tasks, and of SPE about AUX bytes.
+    pub(super) records: u64,
+    /// Samples of events.
+    pub(super) samples: u64,
+}
+
+impl Lost {
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self {
+            records: self.records + other.records,
+            samples: self.samples + other.samples,
+        }
     }
 }
 
@@ -88,6 +128,7 @@ impl Opener<'_> {
             tid,
             spe: vec![spe],
             follow: vec![follow],
+            leaders: Vec::new(),
         }))
     }
 
@@ -128,20 +169,13 @@ impl Opener<'_> {
                 attr.set_inherit(cpu.is_some().into());
                 attr.set_enable_on_exec(self.on_exec.into());
             }
-            match open(&mut attr, whom, cpu) {
+            match open(&mut attr, whom, cpu, None) {
                 Ok(fd) => opened.push(fd),
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
                 Err(error) => {
-                    let on = cpu.map_or(String::new(), |cpu| format!(" on CPU {cpu}"));
-                    let target = match whom {
-                        Whom::Thread(tid) => format!("thread {tid}{on}"),
-                        Whom::Cgroup(_) => format!("the cgroup{on}"),
-                        Whom::All => format!("all tasks{on}"),
-                        Whom::Own => format!("this thread{on}"),
-                    };
                     return Err(RecordError::Open {
                         pmu: event.pmu.clone(),
-                        target,
+                        target: on(whom, cpu),
                         reason: open_reason(&error),
                     });
                 }
@@ -152,18 +186,87 @@ impl Opener<'_> {
     }
 }
 
+/// Makes the buffer of one CPU for events of memory accesses of all its tasks; `whom` is followed.
+/// Kernels before 6.2 take IBS neither for a task nor for a cgroup.
+pub(super) fn of_accesses(
+    events: &[SampledEvent],
+    buffers: Buffers,
+    whom: Whom<'_>,
+    cpu: u32,
+) -> Result<Buffer, RecordError> {
+    let refused = |event: &SampledEvent, error: &io::Error| RecordError::Open {
+        pmu: event.name.clone(),
+        target: on(Whom::All, Some(cpu)),
+        reason: refused(error, event),
+    };
+    let (mut sampling, mut leaders) = (Vec::new(), Vec::new());
+    for event in events {
+        if !event.counter.scope.counts_on(cpu) {
+            continue;
+        }
+        let mut group = None;
+        if let Some(leader) = &event.leader {
+            let mut attr = access_attr(leader, event, true, buffers);
+            let fd = open(&mut attr, Whom::All, Some(cpu), None);
+            group = Some(fd.map_err(|error| refused(event, &error))?);
+        }
+        let mut attr = access_attr(&event.counter, event, false, buffers);
+        let leader = group.as_ref().map(OwnedFd::as_fd);
+        let fd = open(&mut attr, Whom::All, Some(cpu), leader);
+        sampling.push(fd.map_err(|error| refused(event, &error))?);
+        leaders.extend(group);
+    }
+    let mut attr = follow_attr(buffers);
+    samples::by_monotonic(&mut attr);
+    let follow = open(&mut attr, whom, Some(cpu), None);
+    let follow = follow.map_err(|error| RecordError::Open {
+        pmu: "the event that follows processes".to_owned(),
+        target: on(whom, Some(cpu)),
+        reason: open_reason(&error),
+    })?;
+    let size = usize::try_from(buffers.ring.0).unwrap_or(usize::MAX);
+    let ring = Ring::pair(&follow, &sampling[0], size).map_err(|error| RecordError::Map {
+        what: "--ring",
+        size: buffers.ring,
+        reason: map_reason(&error),
+    })?;
+    for event in &sampling[1..] {
+        perf::set_output(event.as_fd(), sampling[0].as_fd()).map_err(RecordError::Enable)?;
+    }
+    Ok(Buffer {
+        ring,
+        cpu: Some(cpu),
+        tid: None,
+        spe: sampling,
+        follow: vec![follow],
+        leaders,
+    })
+}
+
+/// For whom an event is, in words.
+fn on(whom: Whom<'_>, cpu: Option<u32>) -> String {
+    let on = cpu.map_or(String::new(), |cpu| format!(" on CPU {cpu}"));
+    match whom {
+        Whom::Thread(tid) => format!("thread {tid}{on}"),
+        Whom::Cgroup(_) => format!("the cgroup{on}"),
+        Whom::All => format!("all tasks{on}"),
+        Whom::Own => format!("this thread{on}"),
+    }
+}
+
 /// Opens an event whose lost records the kernel counts, if it can (Linux 6.0).
 fn open(
     attr: &mut bindings::perf_event_attr,
     whom: Whom<'_>,
     cpu: Option<u32>,
+    leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
     attr.read_format = perf::FORMAT_LOST;
-    let opened = perf::open_attr(attr, whom, cpu, None);
+    let opened = perf::open_attr(attr, whom, cpu, leader);
     let too_old = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
     if opened.as_ref().is_err_and(too_old) {
         attr.read_format = 0;
-        return perf::open_attr(attr, whom, cpu, None);
+        return perf::open_attr(attr, whom, cpu, leader);
     }
     opened
 }

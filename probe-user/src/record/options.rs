@@ -8,9 +8,11 @@ use super::{RecordError, wire};
 use crate::{
     event::{
         Counter,
+        sampling::{Rate, SampledEvent},
         spe::{self, PERIOD_STEP, SpeEvent},
     },
     machine::Pmus,
+    sys::samples,
 };
 
 /// A size in bytes, written with a suffix: `64K`, `1M`, `2G` are powers of 1024.
@@ -172,6 +174,38 @@ pub(super) fn spe_attr(
     attr.aux_watermark = buffers
         .watermark
         .map_or(0, |size| u32::try_from(size.0).unwrap_or(u32::MAX));
+    wake_at_half(&mut attr, buffers);
+    attr
+}
+
+/// The attributes of an event of memory accesses; of what leads its group, where `leads`.
+pub(super) fn access_attr(
+    counter: &Counter,
+    event: &SampledEvent,
+    leads: bool,
+    buffers: Buffers,
+) -> perf_event_attr {
+    let mut attr = samples::attr();
+    attr.type_ = counter.type_;
+    attr.config = counter.config;
+    attr.config1 = counter.config1;
+    attr.config2 = counter.config2;
+    attr.config3 = counter.config3;
+    attr.config4 = counter.config4;
+    attr.set_exclude_user(event.exclude.user.into());
+    attr.set_exclude_kernel(event.exclude.kernel.into());
+    attr.set_exclude_hv(event.exclude.hv.into());
+    if !leads {
+        let (rate, by_frequency) = match event.rate {
+            Rate::Period(period) => (period, false),
+            Rate::Frequency(rate) => (rate, true),
+        };
+        attr.sample_period = rate;
+        attr.set_freq(by_frequency.into());
+        attr.set_precise_ip(event.precise.into());
+    }
+    // A member of a group is enabled with its leader.
+    attr.set_disabled((leads || event.leader.is_none()).into());
     wake_at_half(&mut attr, buffers);
     attr
 }

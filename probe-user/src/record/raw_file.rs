@@ -56,7 +56,7 @@ impl RawFile {
             shift: clock.shift,
         });
         let raw = Raw {
-            pmu_type: recorder.counter().type_,
+            pmu_type: recorder.counter().map_or(0, |counter| counter.type_),
             per_thread: recorder.config.per_thread,
             time,
             events: recorder

@@ -3,31 +3,33 @@
 
 use std::{
     collections::HashSet,
-    io,
     num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
-    thread,
     time::Duration,
 };
 
 use rustix::event::epoll;
 
 use super::{
-    Buffers, Counts, RecordError, Sampling, Sink, Target,
+    Buffers, Counts, Method, RecordError, Sink, Target,
     clock::{Clock, TickClock},
-    cpu_buffer::CpuBuffer,
-    drain::{Attribution, Drain, Shared},
+    cpu_buffer::{CpuBuffer, decode},
+    drain::{Attribution, Drain, Shared, Wanted},
     follow::Cpus,
+    kin::Kin,
     machine::Sources,
+    method::Means,
     observer::{Observer, Programs},
+    open::Lost,
     options::{follow_attr, spe_attr},
     spaces::Spaces,
+    subtree::Subtree,
     target::threads,
     tasks::Tasks,
 };
 use crate::{
-    event::{Counter, spe::SpeEvent},
+    event::Counter,
     machine::Machine,
     sys::{
         perf,
@@ -38,8 +40,8 @@ use crate::{
 /// A recording as the user wants it.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is sampled.
-    pub sampling: Sampling,
+    /// What is sampled, and how.
+    pub method: Method,
     /// The sizes of each buffer.
     pub buffers: Buffers,
     /// Whom to record.
@@ -65,7 +67,11 @@ pub struct EventFile {
 pub struct Recorder {
     pub(super) machine: Arc<Machine>,
     pub(super) config: Config,
-    pub(super) events: Vec<SpeEvent>,
+    pub(super) means: Means,
+    /// Which tasks are wanted, where events sample all of them.
+    kin: Option<Kin>,
+    /// Which cgroups, likewise.
+    subtree: Option<Mutex<Subtree>>,
     pub(super) areas: Vec<CpuBuffer>,
     attribution: Attribution,
     clock: Option<Clock>,
@@ -79,8 +85,8 @@ pub struct Recorder {
     pub(super) cpus: Cpus,
     /// Buffers so far.
     pub(super) buffers: u32,
-    /// Records that did not fit into rings that were freed since.
-    pub(super) lost_before: u64,
+    /// What did not fit into rings that were freed since.
+    pub(super) lost_before: Lost,
     /// Threads that have a buffer of their own.
     pub(super) known: HashSet<u32>,
     /// Ids of events, of the SPE (by kind) and of those that follow processes.
@@ -98,7 +104,8 @@ impl Recorder {
     /// Where this machine, these sizes or this target cannot be recorded.
     pub fn open(config: Config, machine: &Arc<Machine>) -> Result<Self, RecordError> {
         config.buffers.check(rustix::param::page_size() as u64)?;
-        let events = config.sampling.events(machine.pmus()?)?;
+        let means = Means::of(&config.method, machine.pmus()?)?;
+        let is_spe = matches!(means, Means::Spe(..));
         let cpus = Cpus::listen();
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| RecordError::Poll(error.into()))?;
@@ -107,7 +114,7 @@ impl Recorder {
             by_context: machine.is_in_initial_pid_namespace(),
             by_aux_record: !matches!(config.target, Target::Cgroup(_)),
         };
-        if !attribution.by_context {
+        if is_spe && !attribution.by_context {
             tracing::warn!(
                 "samples carry thread ids of the initial pid namespace and this is another one: {}",
                 if attribution.by_aux_record {
@@ -119,11 +126,21 @@ impl Recorder {
         }
         let mut recorder = Self {
             machine: Arc::clone(machine),
-            ids: (vec![Vec::new(); events.len()], Vec::new()),
+            ids: (vec![Vec::new(); means.spe().len().max(1)], Vec::new()),
             drains: (0..config.drains.get()).map(Drain::new).collect(),
             observer: None,
+            kin: (!is_spe)
+                .then(|| Kin::of(&config.target, machine.procfs()))
+                .flatten(),
+            subtree: match &config.target {
+                Target::Cgroup(path) if !is_spe => {
+                    let path = machine.hierarchy()?.resolve(path)?;
+                    Some(Mutex::new(Subtree::of(path)))
+                }
+                _ => None,
+            },
             config,
-            events,
+            means,
             areas: Vec::new(),
             attribution,
             clock: None,
@@ -134,7 +151,7 @@ impl Recorder {
             poll,
             cpus,
             buffers: 0,
-            lost_before: 0,
+            lost_before: Lost::default(),
             known: HashSet::new(),
             told: 0,
         };
@@ -145,7 +162,8 @@ impl Recorder {
             observer.wake(&recorder.poll)?;
             recorder.observer = Some(observer);
         }
-        let ticks = recorder.ticks();
+        // Events say the time as it is wanted.
+        let ticks = recorder.ticks().filter(|_| is_spe);
         recorder.clock = ticks.and_then(|ticks| Clock::new(ticks, machine.procfs()));
         if let Some(clock) = &mut recorder.clock {
             clock.anchor();
@@ -153,13 +171,14 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Starts sampling; a [`Target::Command`] starts by itself at its exec.
+    /// Starts sampling; by SPE a [`Target::Command`] starts by itself at its exec.
     ///
     /// # Errors
     ///
     /// Where the kernel does not.
     pub fn start(&mut self) -> Result<(), RecordError> {
-        if matches!(self.config.target, Target::Command(_)) {
+        let is_spe = matches!(self.means, Means::Spe(..));
+        if is_spe && matches!(self.config.target, Target::Command(_)) {
             return Ok(());
         }
         // Asked for now: they may end before their first samples are read.
@@ -232,16 +251,17 @@ impl Recorder {
     /// Where the sink fails or the kernel does not stop.
     pub fn finish(&mut self, sink: &dyn Sink) -> Result<(), RecordError> {
         for area in &self.areas {
-            for event in area.buffer.spe.iter().chain(&area.buffer.follow) {
+            for event in area.buffer.events().chain(&area.buffer.leaders) {
                 perf::disable(event.as_fd()).map_err(RecordError::Enable)?;
             }
         }
         self.drain(sink, true)?;
         // The last losses have no record of their own.
-        let events = self.areas.iter().flat_map(|area| area.buffer.events());
-        let lost = events.filter_map(|event| perf::lost(event.as_fd()));
-        let lost = self.lost_before + lost.sum::<u64>();
-        self.counts.lost_ring_records = self.counts.lost_ring_records.max(lost);
+        let lost = self.areas.iter().map(|area| area.buffer.lost());
+        let lost = lost.fold(self.lost_before, Lost::and);
+        let counts = &mut self.counts;
+        counts.lost_ring_records = counts.lost_ring_records.max(lost.records);
+        counts.lost_samples = counts.lost_samples.max(lost.samples);
         Ok(())
     }
 
@@ -265,6 +285,10 @@ impl Recorder {
         let mut born = Vec::new();
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
+            let kin = self.kin.as_mut();
+            if kin.is_some_and(|kin| !kin.learn(event, stamp.time)) {
+                continue;
+            }
             tasks.learn(event, *stamp);
             self.spaces.learn(event);
             if let Some(observer) = &mut self.observer {
@@ -281,6 +305,14 @@ impl Recorder {
             clock: self.clock,
             attribution: self.attribution,
             sources: &self.sources,
+            wanted: Wanted {
+                kin: self.kin.as_ref(),
+                cgroups: match &self.subtree {
+                    Some(subtree) => Some((subtree, self.machine.hierarchy()?)),
+                    None => None,
+                },
+                least: self.means.least(),
+            },
             tasks: &self.tasks,
             book: self.observer.as_ref().map(Observer::book),
             sink,
@@ -300,6 +332,9 @@ impl Recorder {
         sink.round().map_err(RecordError::Write)?;
         self.tasks().round_ends();
         self.spaces.round_ends();
+        if let Some(kin) = &mut self.kin {
+            kin.round_ends();
+        }
         if let Some(observer) = &mut self.observer {
             observer.round_ends();
         }
@@ -313,7 +348,9 @@ impl Recorder {
     /// say that an event is stopped when it is not; enabling alone does nothing there.
     fn restart(&mut self) -> Result<(), RecordError> {
         for area in &mut self.areas {
-            if std::mem::take(&mut area.stopped) {
+            let stopped = std::mem::take(&mut area.stopped);
+            // What has a ring goes on where it was full.
+            if stopped && !area.buffer.ring.is_of_events() {
                 self.counts.restarts += 1;
                 for event in &area.buffer.spe {
                     perf::disable(event.as_fd()).map_err(RecordError::Enable)?;
@@ -342,29 +379,28 @@ impl Recorder {
         self.areas.first().and_then(|area| area.buffer.ring.ticks())
     }
 
-    /// The event of the first kind of SPE.
+    /// The event of the first kind of SPE; none where others sample.
     #[must_use]
-    pub fn counter(&self) -> &Counter {
-        &self.events[0].counter
+    pub fn counter(&self) -> Option<&Counter> {
+        Some(&self.means.spe().first()?.counter)
     }
 
     /// Names of the events, in the order of [`Self::event_files`].
     #[must_use]
     pub fn event_names(&self) -> Vec<String> {
-        let terms = &self.config.sampling.terms;
-        let spe = self.events.iter();
-        let spe = spe.map(|event| format!("{}/{terms}/", event.pmu));
+        let spe = { self.means.spe().iter() }
+            .zip(self.means.sampling())
+            .map(|(event, sampling)| format!("{}/{}/", event.pmu, sampling.terms));
         spe.chain(["dummy:u".to_owned()]).collect()
     }
 
     /// The events so far: one for each kind of SPE, and the one that follows processes.
     #[must_use]
     pub fn event_files(&self) -> Vec<EventFile> {
-        let Config {
-            sampling, buffers, ..
-        } = &self.config;
+        let buffers = &self.config.buffers;
         let (spe, follow) = &self.ids;
-        let spe = self.events.iter().zip(spe).map(|(event, ids)| EventFile {
+        let spe = self.means.spe().iter().zip(self.means.sampling()).zip(spe);
+        let spe = spe.map(|((event, sampling), ids)| EventFile {
             attr: spe_attr(&event.counter, sampling, *buffers),
             ids: ids.clone(),
         });
@@ -374,34 +410,4 @@ impl Recorder {
         };
         spe.chain([follow]).collect()
     }
-}
-
-/// Takes and decodes what the buffers have, each in whichever thread is free.
-pub(super) fn decode(
-    areas: &mut [CpuBuffer],
-    drains: &mut [Drain],
-    shared: &Shared<'_>,
-) -> io::Result<()> {
-    let full = areas.iter().filter(|area| area.has_bytes()).count();
-    let areas = Mutex::new(areas.iter_mut());
-    let next = || areas.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = |drain: &mut Drain| {
-        while let Some(area) = next() {
-            area.decode(drain, shared)?;
-        }
-        Ok(())
-    };
-    let Some((own, others)) = drains.split_first_mut() else {
-        unreachable!("there is at least one thread")
-    };
-    thread::scope(|scope| {
-        let others = others.iter_mut().take(full.saturating_sub(1));
-        let others: Vec<_> = others.map(|drain| scope.spawn(|| work(drain))).collect();
-        let results = others.into_iter().map(|other| match other.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        let own = work(own);
-        results.fold(own, io::Result::and)
-    })
 }

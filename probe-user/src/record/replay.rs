@@ -6,7 +6,7 @@ use std::{io, sync::Mutex};
 use super::{
     AuxPlace, Counts, Sink,
     clock::{Clock, TickClock},
-    drain::{Attribution, Drain, Owner, Shared},
+    drain::{Attribution, Drain, Owner, Shared, Wanted},
     machine::Sources,
     tasks::Tasks,
 };
@@ -34,6 +34,7 @@ pub fn replay(
             by_aux_record: false,
         },
         sources: &Sources::of(machine),
+        wanted: Wanted::default(),
         tasks: &tasks,
         book: None,
         sink,

@@ -1,5 +1,5 @@
-//! The memory shared with the kernel: control page, ring of records, AUX area
-//! (`perf_event_open(2)`).
+//! The memory shared with the kernel: control page, ring of records, and what has the samples: an
+//! AUX area, or a ring of its own (`perf_event_open(2)`).
 
 use std::{io, os::fd::AsFd, sync::atomic::Ordering};
 
@@ -16,12 +16,19 @@ pub(super) enum MapError {
     Aux(io::Error),
 }
 
-/// A ring with its AUX area, in normal mode: the kernel does not overwrite unread bytes.
+/// What the kernel puts samples into.
+enum Samples {
+    /// An AUX area, and the end of its bytes that were read.
+    Aux(Mapping, u64),
+    /// A ring of records.
+    Records(Records),
+}
+
+/// A ring of records about tasks, and what has the samples; both in normal mode: the kernel does
+/// not overwrite unread bytes.
 pub(super) struct Ring {
     records: Records,
-    aux: Mapping,
-    /// The end of the AUX bytes that were read.
-    aux_tail: u64,
+    samples: Samples,
 }
 
 impl Ring {
@@ -34,17 +41,32 @@ impl Ring {
             .map_err(MapError::Aux)?;
         Ok(Self {
             records,
-            aux,
-            aux_tail: 0,
+            samples: Samples::Aux(aux, 0),
         })
     }
 
-    /// The end of the AUX bytes that the kernel has written. Records about these bytes were written
-    /// before them.
-    pub(super) fn aux_head(&self) -> u64 {
+    /// Maps two rings of this size: of the event that follows tasks, and of one that samples.
+    pub(super) fn pair(tasks: impl AsFd, samples: impl AsFd, size: usize) -> io::Result<Self> {
+        Ok(Self {
+            records: Records::map(tasks.as_fd(), size)?,
+            samples: Samples::Records(Records::map(samples.as_fd(), size)?),
+        })
+    }
+
+    /// Whether samples are records of events.
+    pub(super) const fn is_of_events(&self) -> bool {
+        matches!(self.samples, Samples::Records(_))
+    }
+
+    /// The end of the samples that the kernel has written, in bytes. Records about AUX bytes were
+    /// written before them.
+    pub(super) fn samples_head(&self) -> u64 {
         // SAFETY: only the address of a field is taken.
         let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };
-        self.records.load(head)
+        match &self.samples {
+            Samples::Aux(..) => self.records.load(head),
+            Samples::Records(records) => records.head(),
+        }
     }
 
     /// Takes all records out of the ring, into `records`. True where the ring was so full that
@@ -55,25 +77,38 @@ impl Ring {
         self.records.take(records) < large
     }
 
-    /// The end of the AUX bytes that were read.
-    pub(super) const fn aux_tail(&self) -> u64 {
-        self.aux_tail
+    /// The end of the samples that were read, in bytes.
+    pub(super) const fn samples_tail(&self) -> u64 {
+        match &self.samples {
+            Samples::Aux(_, tail) => *tail,
+            Samples::Records(records) => records.tail(),
+        }
     }
 
-    /// Takes AUX bytes up to `to`, which is not beyond [`Self::aux_head`], and frees their place.
-    pub(super) fn take_aux(&mut self, to: u64, bytes: &mut Vec<u8>) {
-        let size = to.wrapping_sub(self.aux_tail);
-        // SAFETY: the kernel does not write between tail and head.
-        unsafe { self.aux.copy(0, self.aux_tail, size, bytes) };
-        self.aux_tail = to;
-        // SAFETY: only the address of a field is taken.
-        let tail = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_tail };
-        self.records.store(tail, to);
+    /// Takes samples up to `to`, which is not beyond [`Self::samples_head`], and frees their place.
+    pub(super) fn take_samples(&mut self, to: u64, bytes: &mut Vec<u8>) {
+        match &mut self.samples {
+            Samples::Aux(aux, tail) => {
+                let size = to.wrapping_sub(*tail);
+                // SAFETY: the kernel does not write between tail and head.
+                unsafe { aux.copy(0, *tail, size, bytes) };
+                *tail = to;
+                // SAFETY: only the address of a field is taken.
+                let tail = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_tail };
+                self.records.store(tail, to);
+            }
+            Samples::Records(records) => {
+                records.take_to(to, bytes);
+            }
+        }
     }
 
-    /// Size of the AUX area in bytes.
-    pub(super) const fn aux_size(&self) -> usize {
-        self.aux.size
+    /// Size of what has the samples, in bytes.
+    pub(super) const fn samples_size(&self) -> usize {
+        match &self.samples {
+            Samples::Aux(aux, _) => aux.size,
+            Samples::Records(records) => records.size(),
+        }
     }
 
     /// How ticks become ns; none where the kernel does not say (`cap_user_time_zero`).
@@ -114,8 +149,14 @@ pub(super) mod fake {
     pub(in super::super) fn ring(size: usize, aux: usize) -> Ring {
         Ring {
             records: fake::records(size),
-            aux: fake::mapping(aux),
-            aux_tail: 0,
+            samples: Samples::Aux(fake::mapping(aux), 0),
+        }
+    }
+
+    pub(in super::super) fn pair(size: usize) -> Ring {
+        Ring {
+            records: fake::records(size),
+            samples: Samples::Records(fake::records(size)),
         }
     }
 
@@ -127,10 +168,15 @@ pub(super) mod fake {
         pub(in super::super) fn push_aux(&self, bytes: &[u8]) -> bool {
             // SAFETY: addresses of fields.
             let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };
-            let mut at = self.records.load(head);
-            let there = self.aux.put(0, &mut at, self.aux_tail, bytes);
-            self.records.store(head, at);
-            there
+            match &self.samples {
+                Samples::Aux(aux, tail) => {
+                    let mut at = self.records.load(head);
+                    let there = aux.put(0, &mut at, *tail, bytes);
+                    self.records.store(head, at);
+                    there
+                }
+                Samples::Records(records) => records.push(bytes),
+            }
         }
     }
 }
@@ -158,11 +204,11 @@ mod tests {
                 }
                 if read {
                     ring.take(&mut got);
-                    ring.take_aux(ring.aux_head(), &mut got_aux);
+                    ring.take_samples(ring.samples_head(), &mut got_aux);
                 }
             }
             ring.take(&mut got);
-            ring.take_aux(ring.aux_head(), &mut got_aux);
+            ring.take_samples(ring.samples_head(), &mut got_aux);
             prop_assert_eq!(got, sent);
             prop_assert_eq!(got_aux, sent_aux);
         }

@@ -2,7 +2,10 @@
 
 use std::{io, sync::Arc};
 
-use probe_common::spe::{Origin, Record};
+use probe_common::{
+    sample::DataSource,
+    spe::{Class, Operation, Origin, Record, Source},
+};
 
 use super::{EventFile, Mapping};
 
@@ -17,7 +20,29 @@ pub struct Who {
     pub cgroup: Option<Arc<str>>,
 }
 
-/// A decoded record with what is known about where it came from.
+/// What a sample of an event says of a memory access (`PERF_RECORD_SAMPLE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Address of the instruction.
+    pub pc: u64,
+    /// Virtual address of the data; none where the core did not say it.
+    pub address: Option<u64>,
+    /// The sample's weight, which is the latency in cycles; none where the core did not say it.
+    pub cycles: Option<u32>,
+    /// `perf_mem_data_src`: operation, level, snoop, TLB.
+    pub word: u64,
+}
+
+/// What was sampled, as its source tells it.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen {
+    /// By Arm's SPE.
+    Record(Record),
+    /// By an event of memory accesses.
+    Access(Access),
+}
+
+/// What was sampled with what is known about where it came from.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// ns of the kernel's `CLOCK_MONOTONIC`, whatever time namespace this is; none without a
@@ -36,8 +61,85 @@ pub struct Sample {
     pub region: Option<Arc<str>>,
     /// The phase of its thread; none outside of phases, and without `--regions`.
     pub phase: Option<Arc<str>>,
-    /// The record itself.
-    pub record: Record,
+    /// The sample itself.
+    pub seen: Seen,
+}
+
+impl Sample {
+    /// SPE's record.
+    #[must_use]
+    pub const fn record(&self) -> Option<&Record> {
+        match &self.seen {
+            Seen::Record(record) => Some(record),
+            Seen::Access(_) => None,
+        }
+    }
+
+    /// What an event said.
+    #[must_use]
+    pub const fn access(&self) -> Option<&Access> {
+        match &self.seen {
+            Seen::Record(_) => None,
+            Seen::Access(access) => Some(access),
+        }
+    }
+
+    /// Whether it is a load or a store; none of other operations.
+    #[must_use]
+    pub fn class(&self) -> Option<Class> {
+        match &self.seen {
+            Seen::Record(record) => match record.operation()? {
+                Operation::LoadStore(op) if op.is_store() => Some(Class::Store),
+                Operation::LoadStore(_) => Some(Class::Load),
+                _ => None,
+            },
+            Seen::Access(access) => Some(DataSource::of(access.word).said()?.class),
+        }
+    }
+
+    /// Virtual address of the data.
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        match &self.seen {
+            Seen::Record(record) => Some(record.virtual_address()?.address()),
+            Seen::Access(access) => access.address,
+        }
+    }
+
+    /// Its latency in cycles: of SPE from dispatch to completion, of events as
+    /// [`Access::cycles`].
+    #[must_use]
+    pub fn cycles(&self) -> Option<u32> {
+        match &self.seen {
+            Seen::Record(record) => record.total_latency().map(u32::from),
+            Seen::Access(access) => access.cycles,
+        }
+    }
+
+    /// Where a load's data came from.
+    #[must_use]
+    pub fn source(&self) -> Option<Source> {
+        match &self.seen {
+            Seen::Record(_) => Some(self.origin?.source),
+            Seen::Access(access) => DataSource::of(access.word).said()?.source,
+        }
+    }
+
+    /// Whether that had the line modified, as far as the core says it.
+    #[must_use]
+    pub fn is_modified(&self) -> Option<bool> {
+        /// `mem_snoop` (bits 19 to 23): all but `NA`, and `HITM`.
+        const SAID: u64 = 0x1e;
+        const MODIFIED: u64 = 0x10;
+        match &self.seen {
+            Seen::Record(_) => Some(self.origin?.modified),
+            Seen::Access(access) => {
+                let snoop = access.word >> 19;
+                let is_load = self.class() == Some(Class::Load);
+                (is_load && snoop & SAID != 0).then_some(snoop & MODIFIED != 0)
+            }
+        }
+    }
 }
 
 /// The place of bytes in an AUX area.

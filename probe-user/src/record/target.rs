@@ -13,7 +13,8 @@ use rustix::event::epoll;
 use super::{
     RecordError, Recorder,
     cpu_buffer::CpuBuffer,
-    open::{Buffer, Opener},
+    method::Means,
+    open::{self, Buffer, Opener},
     present,
 };
 use crate::{
@@ -46,6 +47,9 @@ impl Recorder {
             // The number of threads is not known beforehand.
             descriptors::allow_most();
         }
+        if matches!(self.means, Means::Events(..)) {
+            return self.open_accesses(&cpus);
+        }
         match self.config.target.clone() {
             Target::Command(pid) if self.config.per_thread => self.attach(pid, true).map(|_| ()),
             Target::Command(pid) => self.open_threads(&cpus, pid, &[pid], true),
@@ -65,10 +69,10 @@ impl Recorder {
         }
     }
 
-    /// The online CPUs that have SPE, each with its kind.
+    /// The online CPUs that can be sampled, each with its kind.
     pub(super) fn sampled(&self) -> Result<Vec<(u32, usize)>, RecordError> {
         let online = self.machine.online()?;
-        let kind = |cpu| self.events.iter().position(|spe| spe.cpus.contains(cpu));
+        let kind = |cpu| self.means.kind(cpu);
         let with_spe = online.iter().filter_map(|cpu| Some((cpu, kind(cpu)?)));
         Ok(with_spe.collect())
     }
@@ -78,13 +82,14 @@ impl Recorder {
         let with_spe = self.sampled()?;
         let online = self.machine.online()?;
         if with_spe.is_empty() {
-            let masks: Vec<String> = self.events.iter().map(|e| e.cpus.to_string()).collect();
+            let masks = self.means.masks().into_iter();
+            let masks: Vec<String> = masks.map(ToString::to_string).collect();
             return Err(RecordError::NoCpu(masks.join(" and ")));
         }
         if with_spe.len() < online.len() {
             let missing = online.len() - with_spe.len();
             tracing::warn!(
-                "{missing} of {} online CPUs have no SPE: what runs there is not sampled",
+                "{missing} of {} online CPUs cannot be sampled: what runs there is not recorded",
                 online.len()
             );
         }
@@ -92,8 +97,11 @@ impl Recorder {
     }
 
     fn opener(&self, on_exec: bool) -> Opener<'_> {
+        let Some(sampling) = self.means.sampling().next() else {
+            unreachable!("events have no buffers for threads")
+        };
         Opener {
-            sampling: &self.config.sampling,
+            sampling,
             buffers: self.config.buffers,
             on_exec,
         }
@@ -111,7 +119,7 @@ impl Recorder {
         descriptors::allow(&Needed::default().with("events of threads on CPUs", events))?;
         for &(cpu, kind) in cpus {
             let opener = self.opener(on_exec);
-            let event = &self.events[kind];
+            let event = &self.means.spe()[kind];
             let mut threads = threads.iter();
             let buffer = threads.by_ref().find_map(|tid| {
                 opener
@@ -128,11 +136,50 @@ impl Recorder {
         Ok(())
     }
 
+    /// One buffer for each CPU, with events of all its tasks.
+    pub(super) fn open_accesses(&mut self, cpus: &[(u32, usize)]) -> Result<(), RecordError> {
+        let directory = match &self.config.target {
+            Target::Cgroup(path) => Some(self.directory(path)?),
+            Target::Command(_) | Target::Process(_) => None,
+        };
+        let whom = directory
+            .as_ref()
+            .map_or(Whom::All, |it| Whom::Cgroup(it.as_fd()));
+        let Means::Events(_, events) = &self.means else {
+            return Ok(());
+        };
+        let leaders = events.iter().filter(|event| event.leader.is_some()).count();
+        let descriptors = (events.len() + leaders + 1) * cpus.len();
+        descriptors::allow(&Needed::default().with("events on CPUs", descriptors))?;
+        let buffers = cpus
+            .iter()
+            .map(|(cpu, _)| open::of_accesses(events, self.config.buffers, whom, *cpu));
+        let buffers: Vec<Buffer> = buffers.collect::<Result<_, _>>()?;
+        buffers
+            .into_iter()
+            .try_for_each(|buffer| self.add(buffer, 0))
+    }
+
     pub(super) fn open_cgroup(
         &mut self,
         cpus: &[(u32, usize)],
         path: &str,
     ) -> Result<(), RecordError> {
+        let directory = self.directory(path)?;
+        let events = EVENTS_OF_ONE * cpus.len();
+        descriptors::allow(&Needed::default().with("events of a cgroup on CPUs", events))?;
+        for &(cpu, kind) in cpus {
+            let opener = self.opener(false);
+            let whom = Whom::Cgroup(directory.as_fd());
+            if let Some(buffer) = opener.buffer(&self.means.spe()[kind], whom, Some(cpu))? {
+                self.add(buffer, kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory of a cgroup.
+    fn directory(&self, path: &str) -> Result<File, RecordError> {
         let machine = Arc::clone(&self.machine);
         let hierarchy = machine.hierarchy()?;
         let path = hierarchy.resolve(path)?;
@@ -142,21 +189,11 @@ impl Recorder {
             path: directory.clone(),
             source,
         };
-        let directory = File::open(&directory).map_err(read)?;
-        let events = EVENTS_OF_ONE * cpus.len();
-        descriptors::allow(&Needed::default().with("events of a cgroup on CPUs", events))?;
-        for &(cpu, kind) in cpus {
-            let opener = self.opener(false);
-            let whom = Whom::Cgroup(directory.as_fd());
-            if let Some(buffer) = opener.buffer(&self.events[kind], whom, Some(cpu))? {
-                self.add(buffer, kind)?;
-            }
-        }
-        Ok(())
+        File::open(&directory).map_err(read)
     }
 
     fn per_thread_event(&self) -> Result<&SpeEvent, RecordError> {
-        match &self.events[..] {
+        match self.means.spe() {
             [event] => Ok(event),
             several => Err(RecordError::SeveralKinds(several.len())),
         }
@@ -208,8 +245,11 @@ impl Recorder {
         self.buffers += 1;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(number.into());
-        epoll::add(&self.poll, &buffer.spe[0], data, flags)
-            .map_err(|error| RecordError::Poll(error.into()))?;
+        let own = buffer.ring.is_of_events().then(|| &buffer.follow[0]);
+        for ring in own.into_iter().chain(&buffer.spe[..1]) {
+            epoll::add(&self.poll, ring, data, flags)
+                .map_err(|error| RecordError::Poll(error.into()))?;
+        }
         self.areas.push(CpuBuffer::new(buffer, number));
         Ok(())
     }

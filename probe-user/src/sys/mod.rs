@@ -11,6 +11,7 @@ pub(crate) mod perf;
 pub(crate) mod records;
 pub(crate) mod ring;
 pub mod roots;
+pub(crate) mod samples;
 pub(crate) mod spawn;
 pub mod spin;
 #[cfg(test)]

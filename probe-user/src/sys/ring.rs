@@ -133,10 +133,24 @@ impl Records {
         unsafe { AtomicU64::from_ptr(word(self.control())) }.store(value, Ordering::Release);
     }
 
+    /// The end of the records that the kernel has written.
+    pub(crate) fn head(&self) -> u64 {
+        // SAFETY: only the address of a field is taken.
+        self.load(|page| unsafe { &raw mut (*page).data_head })
+    }
+
+    /// The end of the records that were taken.
+    pub(crate) const fn tail(&self) -> u64 {
+        self.tail
+    }
+
     /// Takes all records out of the ring, into `records`; the number of bytes that were free in it.
     pub(crate) fn take(&mut self, records: &mut Vec<u8>) -> u64 {
-        // SAFETY: only the address of a field is taken.
-        let head = self.load(|page| unsafe { &raw mut (*page).data_head });
+        self.take_to(self.head(), records)
+    }
+
+    /// The same of those up to `head`, which is not beyond [`Self::head`].
+    pub(crate) fn take_to(&mut self, head: u64, records: &mut Vec<u8>) -> u64 {
         let size = head.wrapping_sub(self.tail);
         let area = (self.mapping.size - self.page) as u64;
         // SAFETY: the kernel does not write between tail and head.

@@ -71,6 +71,7 @@ impl Boot {
 const BASE: Tests = Tests {
     binary: "vm",
     modules: &[
+        "access_record::",
         "accesses::",
         "accounting::",
         "hooks::",

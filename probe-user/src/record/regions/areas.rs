@@ -7,6 +7,9 @@ use crate::{symbols::maps, sys::records::Map};
 /// Mappings of one process that are kept: the kernel's default limit.
 const MOST: usize = 65_536;
 
+/// The oldest of them that are dropped where there is no room: to find them all are looked at.
+const DROPPED: usize = MOST / 16;
+
 /// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Area {
@@ -62,35 +65,44 @@ impl Area {
     }
 }
 
+/// An area from its first address on.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    end: u64,
+    area: Area,
+    /// How many were put before it.
+    age: u64,
+}
+
 /// The memory of a process, as it is now.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Areas {
-    /// By their first addresses, with the addresses behind them; none overlaps another.
-    by_start: BTreeMap<u64, (u64, Area)>,
+    /// By their first addresses; none overlaps another.
+    by_start: BTreeMap<u64, Kept>,
+    /// Areas that were put so far.
+    put: u64,
     /// The round in which procfs was last asked.
     pub(super) asked: Option<u64>,
 }
 
 impl Areas {
-    pub(super) fn add(&mut self, map: &Map<'_>) {
-        self.put(
-            map.start,
-            map.start.saturating_add(map.size),
-            Area::named(map.name),
-        );
+    /// Gives how many older areas were dropped for it.
+    pub(super) fn add(&mut self, map: &Map<'_>) -> u64 {
+        let end = map.start.saturating_add(map.size);
+        self.put(map.start, end, Area::named(map.name))
     }
 
-    /// Puts an area over what was there.
-    fn put(&mut self, start: u64, end: u64, area: Area) {
-        if start >= end || self.by_start.len() >= MOST {
-            return;
+    /// Puts an area over what was there. Gives how many of the oldest were dropped for it.
+    fn put(&mut self, start: u64, end: u64, area: Area) -> u64 {
+        if start >= end {
+            return 0;
         }
         let below = self.by_start.range(..start).next_back();
-        let below = below.map(|(from, to)| (*from, *to));
-        if let Some((from, (to, kind))) = below.filter(|(_, (to, _))| *to > start) {
-            self.by_start.insert(from, (start, kind));
-            if to > end {
-                self.by_start.insert(end, (to, kind));
+        let below = below.map(|(from, kept)| (*from, *kept));
+        if let Some((from, kept)) = below.filter(|(_, kept)| kept.end > start) {
+            self.by_start.insert(from, Kept { end: start, ..kept });
+            if kept.end > end {
+                self.by_start.insert(end, kept);
             }
         }
         let inside: Vec<u64> = self
@@ -99,35 +111,49 @@ impl Areas {
             .map(|(from, _)| *from)
             .collect();
         for from in inside {
-            if let Some((to, kind)) = self.by_start.remove(&from)
-                && to > end
+            if let Some(kept) = self.by_start.remove(&from)
+                && kept.end > end
             {
-                self.by_start.insert(end, (to, kind));
+                self.by_start.insert(end, kept);
             }
         }
-        self.by_start.insert(start, (end, area));
+        let age = self.put;
+        self.put += 1;
+        self.by_start.insert(start, Kept { end, area, age });
+        self.drop_oldest()
+    }
+
+    /// Makes room where there are too many. Gives how many were dropped.
+    fn drop_oldest(&mut self) -> u64 {
+        if self.by_start.len() <= MOST {
+            return 0;
+        }
+        let mut ages: Vec<u64> = self.by_start.values().map(|kept| kept.age).collect();
+        let (_, least, _) = ages.select_nth_unstable(DROPPED);
+        let before = self.by_start.len();
+        self.by_start.retain(|_, kept| kept.age >= *least);
+        (before - self.by_start.len()) as u64
     }
 
     pub(super) fn at(&self, address: u64) -> Option<Area> {
-        let (_, (end, area)) = self.by_start.range(..=address).next_back()?;
-        (address < *end).then_some(*area)
+        let (_, kept) = self.by_start.range(..=address).next_back()?;
+        (address < kept.end).then_some(kept.area)
     }
 
-    /// Reads them anew from procfs; what is known stays where the process is gone.
-    pub(super) fn ask(&mut self, proc: &Path, pid: u32, round: u64) {
+    /// Reads them anew from procfs; what is known stays where the process is gone. Gives how many
+    /// there was no room for.
+    pub(super) fn ask(&mut self, proc: &Path, pid: u32, round: u64) -> u64 {
         self.asked = Some(round);
         let lines = maps::lines(proc, pid);
         if lines.is_empty() {
-            return;
+            return 0;
         }
         self.by_start.clear();
-        for line in lines {
-            self.put(
-                line.mapping.start,
-                line.mapping.end,
-                Area::named(&line.name),
-            );
-        }
+        let put = |line: maps::Line| {
+            let mapping = line.mapping;
+            self.put(mapping.start, mapping.end, Area::named(&line.name))
+        };
+        lines.into_iter().map(put).sum()
     }
 }
 
@@ -154,6 +180,31 @@ mod tests {
         ] {
             assert_eq!(Area::named(name.as_bytes()), area, "{name}");
         }
+    }
+
+    /// Where there is no room the oldest go, and are counted; the rest is as it was put.
+    #[test]
+    fn a_mapping_too_many_drops_the_oldest() {
+        let mut areas = Areas::default();
+        let most = MOST as u64;
+        for at in 0..most {
+            assert_eq!(areas.put(at * 100, at * 100 + 10, Area::Heap), 0);
+        }
+        // In the place of another one there is room.
+        assert_eq!(areas.put(0, 10, Area::File), 0);
+        let dropped = areas.put(50, 60, Area::Stack);
+        assert_eq!(dropped, DROPPED as u64);
+        let kinds = [5, 55, 105, dropped * 100 + 5, dropped * 100 + 105];
+        let expected = [
+            Some(Area::File),
+            Some(Area::Stack),
+            None,
+            None,
+            Some(Area::Heap),
+        ];
+        assert_eq!(kinds.map(|address| areas.at(address)), expected);
+        assert_eq!(areas.by_start.len() as u64, most + 1 - dropped);
+        assert_eq!(areas.put(150, 160, Area::Stack), 0);
     }
 
     proptest! {

@@ -24,8 +24,14 @@ pub struct Counts {
     pub unreadable_names: u64,
     /// Names that were too long, and cut.
     pub cut_names: u64,
-    /// Tags that were not taken, since their process has too many.
+    /// Tags that were not taken, since their process, or all, have too many.
     pub dropped_tags: u64,
+    /// Phases that were not taken, since all processes have too many: they are counted in those
+    /// above.
+    pub dropped_phases: u64,
+    /// Areas of memory that were dropped, since their process has too many: samples there have no
+    /// kind of memory.
+    pub dropped_mappings: u64,
     /// Tags and phases that hold for their samples, and are not listed.
     pub unlisted: u64,
 }
@@ -33,7 +39,7 @@ pub struct Counts {
 impl Counts {
     /// Every count with its name, in a fixed order.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 12] {
+    pub const fn named(&self) -> [(&'static str, u64); 14] {
         [
             ("tag_calls", self.tags),
             ("start_calls", self.starts),
@@ -43,6 +49,8 @@ impl Counts {
             ("unreadable_marker_names", self.unreadable_names),
             ("cut_marker_names", self.cut_names),
             ("dropped_tags", self.dropped_tags),
+            ("dropped_phases", self.dropped_phases),
+            ("dropped_mappings", self.dropped_mappings),
             ("unlisted_tags_and_phases", self.unlisted),
             ("late_programs", self.late_programs),
             ("unopened_programs", self.unopened_programs),
@@ -51,7 +59,7 @@ impl Counts {
     }
 
     /// What a user should know of, as he reads it.
-    pub(in super::super) const fn losses(&self) -> [(&'static str, u64); 9] {
+    pub(in super::super) const fn losses(&self) -> [(&'static str, u64); 11] {
         [
             ("lost markers", self.lost),
             ("stops without a start", self.unbalanced_stops),
@@ -61,6 +69,8 @@ impl Counts {
             ),
             ("names of markers that were cut", self.cut_names),
             ("tags that were not taken", self.dropped_tags),
+            ("phases that were not taken", self.dropped_phases),
+            ("mappings that were dropped", self.dropped_mappings),
             ("tags and phases that are not listed", self.unlisted),
             (
                 "programs whose first markers were not seen",

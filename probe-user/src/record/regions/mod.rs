@@ -4,6 +4,8 @@
 mod areas;
 mod counts;
 mod phases;
+mod room;
+mod set;
 mod summary;
 mod tags;
 #[cfg(test)]
@@ -11,6 +13,7 @@ mod tests;
 mod view;
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
@@ -18,7 +21,12 @@ use std::{
 
 use probe_common::{MARKER_NAME, Marked, What};
 
-use self::{areas::Areas, phases::Thread, tags::Tags};
+use self::{
+    areas::Areas,
+    phases::Thread,
+    room::{Names, Room},
+    tags::{Done, Tags},
+};
 use crate::sys::records::{Event, Task};
 
 pub(super) use self::view::{View, Viewer};
@@ -26,8 +34,8 @@ pub use self::{
     areas::Area,
     counts::Counts,
     phases::Phase,
+    set::Tag,
     summary::{By, Row, Summary},
-    tags::Tag,
 };
 
 /// How long what has ended is kept: so late a sample may come out of its buffer, in ns.
@@ -35,9 +43,6 @@ const KEPT: u64 = 60_000_000_000;
 
 /// Tags, and phases, that are listed of a recording when they have ended.
 const LISTED: usize = 65_536;
-
-/// Names that are kept, so that each is there once.
-const NAMES: usize = 65_536;
 
 /// What a name is called that could not be read.
 const UNREADABLE: &str = "(unreadable)";
@@ -67,7 +72,8 @@ pub(super) struct Said {
 pub struct Book {
     said: HashMap<u32, Arc<Said>>,
     areas: HashMap<u32, Arc<Areas>>,
-    names: HashSet<Arc<str>>,
+    room: Room,
+    names: Names,
     proc: PathBuf,
     round: u64,
     /// The time of the last marker, ns of `CLOCK_MONOTONIC`.
@@ -84,7 +90,8 @@ impl Book {
         Self {
             said: HashMap::new(),
             areas: HashMap::new(),
-            names: HashSet::new(),
+            room: Room::default(),
+            names: Names::default(),
             proc: proc.to_owned(),
             round: 0,
             latest: 0,
@@ -106,23 +113,26 @@ impl Book {
         match what {
             What::Tag { name, start, end } => {
                 self.counts.tags += 1;
-                let name = self.name(name);
+                let name = self.text(name);
+                let name = self.names.get(&name);
                 let said = speaking(&mut self.said, pid);
-                match said.tags.tag(time, &name, (start, end)) {
-                    Ok(ended) => {
-                        let ended = ended.into_iter().map(|is| Of { pid, tid, is });
-                        list(&mut self.tags, ended, &mut self.counts);
-                    }
-                    Err(()) => self.counts.dropped_tags += 1,
-                }
+                let range = (start, end);
+                let Done { ended, dropped } =
+                    { &mut said.tags }.tag(time, name.as_ref(), range, &mut self.room);
+                self.counts.dropped_tags += dropped;
+                let ended = ended.into_iter().map(|is| Of { pid, tid, is });
+                list(&mut self.tags, ended, &mut self.counts);
             }
             What::Start { name } => {
                 self.counts.starts += 1;
-                let name = self.name(name);
+                let name = self.text(name);
                 let said = speaking(&mut self.said, pid);
-                let names = &mut self.names;
                 let thread = said.threads.entry(tid).or_default();
-                thread.start(time, &name, |name| intern(names, name));
+                let (names, room) = (&mut self.names, &mut self.room);
+                // It is open, and a change, and its end is one too.
+                let named = |name: &str| names.get(name).filter(|_| room.take(3));
+                let begins = thread.start(time, &name, named);
+                self.counts.dropped_phases += u64::from(!begins);
             }
             What::Stop => {
                 self.counts.stops += 1;
@@ -136,13 +146,20 @@ impl Book {
                 }
             }
             What::Fork(child) => {
-                let said = self.said.get(&pid).map(|parent| Said {
-                    tags: parent.tags.forked(time),
-                    threads: { parent.threads.get(&tid) }
-                        .map(|thread| (child, thread.forked(time)))
-                        .into_iter()
-                        .collect(),
-                    ended: None,
+                let said = self.said.get(&pid).and_then(|parent| {
+                    let thread = parent.threads.get(&tid);
+                    let thread = thread.map(|thread| (child, thread.forked(time)));
+                    let places = 1 + thread.as_ref().map_or(0, |(_, thread)| thread.kept());
+                    if !self.room.take(places) {
+                        self.counts.dropped_tags += parent.tags.count() as u64;
+                        self.counts.dropped_phases += places as u64 - 1;
+                        return None;
+                    }
+                    Some(Said {
+                        tags: parent.tags.forked(time),
+                        threads: thread.into_iter().collect(),
+                        ended: None,
+                    })
                 });
                 self.close(child, time);
                 if let Some(said) = said {
@@ -184,13 +201,13 @@ impl Book {
         said.ended = Some(time);
     }
 
-    fn name(&mut self, name: Option<&[u8]>) -> Arc<str> {
+    fn text<'a>(&mut self, name: Option<&'a [u8]>) -> Cow<'a, str> {
         let Some(name) = name else {
             self.counts.unreadable_names += 1;
-            return intern(&mut self.names, UNREADABLE);
+            return UNREADABLE.into();
         };
         self.counts.cut_names += u64::from(name.len() == MARKER_NAME - 1);
-        intern(&mut self.names, &String::from_utf8_lossy(name))
+        String::from_utf8_lossy(name)
     }
 
     /// Handles a record about memory or processes. Within a round they come in rising order of
@@ -215,7 +232,10 @@ impl Book {
                     Arc::make_mut(areas).asked = None;
                 }
             }
-            Event::Map(map) => Arc::make_mut(self.areas.entry(map.pid).or_default()).add(&map),
+            Event::Map(map) => {
+                let areas = Arc::make_mut(self.areas.entry(map.pid).or_default());
+                self.counts.dropped_mappings += areas.add(&map);
+            }
             _ => {}
         }
     }
@@ -236,7 +256,8 @@ impl Book {
     fn ask(&mut self, pid: u32) -> Arc<Areas> {
         let areas = self.areas.entry(pid).or_default();
         if areas.asked != Some(self.round) {
-            Arc::make_mut(areas).ask(&self.proc, pid, self.round);
+            let dropped = Arc::make_mut(areas).ask(&self.proc, pid, self.round);
+            self.counts.dropped_mappings += dropped;
         }
         Arc::clone(areas)
     }
@@ -246,16 +267,22 @@ impl Book {
         let horizon = self.latest.saturating_sub(KEPT);
         for said in self.said.values_mut() {
             let old = |thread: &Thread| thread.is_blank(horizon) || thread.has_old(horizon);
-            if said.tags.is_settled(horizon) && !said.threads.values().any(old) {
+            if !said.tags.has_old(horizon) && !said.threads.values().any(old) {
                 continue;
             }
             let said = Arc::make_mut(said);
-            said.tags.settle(horizon);
+            said.tags.forget(horizon);
             said.threads.retain(|_, thread| {
                 thread.forget(horizon);
                 !thread.is_blank(horizon)
             });
         }
+        let mut sets = HashSet::new();
+        let kept = { self.said.values() }.map(|said| {
+            let threads = said.threads.values().map(Thread::kept).sum::<usize>();
+            1 + threads + said.tags.kept(&mut sets)
+        });
+        self.room.counted(kept.sum());
     }
 
     /// Ends a round: forgets processes that ended long ago.
@@ -263,7 +290,7 @@ impl Book {
         let horizon = self.latest.saturating_sub(KEPT);
         self.said.retain(|_, said| {
             let over = said.ended.is_some_and(|ended| ended < horizon);
-            !over || said.tags.live().next().is_some()
+            !over || said.tags.count() > 0
         });
         // Of those without samples memory is learnt, and of those that ended it stays: both are
         // asked for again where samples of them come.
@@ -272,6 +299,7 @@ impl Book {
             self.areas
                 .retain(|pid, _| proc.join(pid.to_string()).exists());
         }
+        self.names.round_ends();
         self.round += 1;
     }
 
@@ -281,11 +309,11 @@ impl Book {
         &self.counts
     }
 
-    /// The tags so far, those that hold last.
+    /// The tags so far, those that hold last. Those that a child has of its parent are listed once.
     #[must_use]
     pub fn tags(&self) -> Vec<Of<Tag>> {
         let live = { &self.said }.iter().flat_map(|(pid, said)| {
-            said.tags.live().map(|tag| Of {
+            said.tags.own().map(|tag| Of {
                 pid: *pid,
                 tid: *pid,
                 is: tag.clone(),
@@ -334,19 +362,6 @@ fn speaking(said: &mut HashMap<u32, Arc<Said>>, pid: u32) -> &mut Said {
     let said = Arc::make_mut(said.entry(pid).or_default());
     said.ended = None;
     said
-}
-
-/// One of each name.
-fn intern(names: &mut HashSet<Arc<str>>, name: &str) -> Arc<str> {
-    if let Some(known) = names.get(name) {
-        return Arc::clone(known);
-    }
-    if names.len() >= NAMES {
-        names.clear();
-    }
-    let name: Arc<str> = name.into();
-    names.insert(Arc::clone(&name));
-    name
 }
 
 fn list<T>(into: &mut Vec<Of<T>>, new: impl Iterator<Item = Of<T>>, counts: &mut Counts) {

@@ -22,22 +22,32 @@ pub struct Phase {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
     open: Vec<Phase>,
-    /// How many are open inside the deepest of those.
+    /// How many are open inside the deepest of those, without a name.
     deeper: u64,
     /// Since when which one was the innermost, in rising order of time.
     changes: Vec<(u64, Option<Arc<str>>)>,
 }
 
 impl Thread {
-    /// Begins a phase; `named` makes its whole name of the one above and its own.
-    pub(super) fn start(&mut self, time: u64, name: &str, named: impl FnOnce(&str) -> Arc<str>) {
-        if self.open.len() == DEEPEST {
+    /// Begins a phase; `named` makes its whole name of the one above and its own. False where that
+    /// has no room: it is counted in the one above then.
+    pub(super) fn start(
+        &mut self,
+        time: u64,
+        name: &str,
+        named: impl FnOnce(&str) -> Option<Arc<str>>,
+    ) -> bool {
+        if self.deeper > 0 || self.open.len() == DEEPEST {
             self.deeper += 1;
-            return;
+            return true;
         }
         let name = match self.open.last() {
             Some(above) => named(&format!("{}/{name}", above.name)),
             None => named(name),
+        };
+        let Some(name) = name else {
+            self.deeper = 1;
+            return false;
         };
         self.changes.push((time, Some(Arc::clone(&name))));
         self.open.push(Phase {
@@ -45,6 +55,7 @@ impl Thread {
             since: time,
             until: None,
         });
+        true
     }
 
     /// Ends the innermost phase; an error where none is open.
@@ -122,6 +133,11 @@ impl Thread {
         self.changes.drain(..self.old(horizon));
     }
 
+    /// How much is kept of it.
+    pub(super) fn kept(&self) -> usize {
+        self.open.len() + self.changes.len()
+    }
+
     /// Whether no sample from `horizon` on can be in one of its phases.
     pub(super) fn is_blank(&self, horizon: u64) -> bool {
         self.open.is_empty()
@@ -143,7 +159,7 @@ mod tests {
     }
 
     fn start(thread: &mut Thread, time: u64, name: &str) {
-        thread.start(time, name, |name| name.into());
+        assert!(thread.start(time, name, |name| Some(name.into())));
     }
 
     #[test]
@@ -182,6 +198,19 @@ mod tests {
         }
         assert!(thread.stop(999).is_err());
         assert_eq!(at(&thread, 999), None);
+    }
+
+    #[test]
+    fn what_has_no_room_is_in_the_one_above_with_all_inside_it() {
+        let mut thread = Thread::default();
+        start(&mut thread, 1, "a");
+        assert!(!thread.start(2, "b", |_| None));
+        start(&mut thread, 3, "c");
+        assert_eq!(at(&thread, 3), Some("a"));
+        assert_eq!([4, 5].map(|time| thread.stop(time)), [Ok(None), Ok(None)]);
+        assert_eq!(at(&thread, 5), Some("a"));
+        start(&mut thread, 6, "d");
+        assert_eq!(at(&thread, 6), Some("a/d"));
     }
 
     #[test]

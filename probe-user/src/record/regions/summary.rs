@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use probe_common::spe::{Operation, Source};
+use probe_common::spe::{Class, Source};
 use serde::Serialize;
 
 use crate::record::{Sample, Sink};
@@ -72,7 +72,7 @@ pub struct Row {
     pub loads: u64,
     /// Samples of stores.
     pub stores: u64,
-    /// Mean cycles from dispatch to completion; none where no sample has them.
+    /// Mean latency in cycles, see [`Sample::cycles`]; none where no sample has one.
     pub mean_latency_cycles: Option<f64>,
     /// Samples of loads by where their data came from; of cores with a table.
     pub sources: BTreeMap<&'static str, u64>,
@@ -170,16 +170,17 @@ impl Sink for Summary {
                 sum.comm = sample.who.as_ref().map(|who| Arc::clone(&who.name));
             }
             sum.samples += 1;
-            if let Some(Operation::LoadStore(op)) = sample.record.operation() {
-                sum.stores += u64::from(op.is_store());
-                sum.loads += u64::from(!op.is_store());
+            match sample.class() {
+                Some(Class::Store) => sum.stores += 1,
+                Some(Class::Load) => sum.loads += 1,
+                _ => {}
             }
-            if let Some(cycles) = sample.record.total_latency() {
+            if let Some(cycles) = sample.cycles() {
                 sum.timed += 1;
                 sum.cycles += u64::from(cycles);
             }
-            if let Some(origin) = sample.origin {
-                *sum.sources.entry(origin.source).or_default() += 1;
+            if let Some(source) = sample.source() {
+                *sum.sources.entry(source).or_default() += 1;
             }
         }
         Ok(())

@@ -4,236 +4,200 @@
 //! another name then), or by one of its own name that overlaps it (it has grown, shrunk or moved).
 //! Where several hold an address it belongs to the innermost: the smallest, of these the latest.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+use std::{collections::HashSet, sync::Arc};
+
+use super::{
+    room::Room,
+    set::{Range, Set, Tag},
 };
 
 /// Tags of a process that hold at one time, and those that ended lately.
 const MOST: usize = 65_536;
 
-/// A range with a name, and when it had it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tag {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its first address.
-    pub start: u64,
-    /// The first address behind it.
-    pub end: u64,
-    /// ns of `CLOCK_MONOTONIC`.
-    pub since: u64,
-    /// The same; none while it holds.
-    pub until: Option<u64>,
+/// The tags that a process had before it executed another program, or ended.
+#[derive(Clone, Debug)]
+struct Past {
+    set: Arc<Set>,
+    /// Since when and until when, ns of `CLOCK_MONOTONIC`.
+    had: std::ops::Range<u64>,
 }
-
-impl Tag {
-    /// The order of tags that hold one address: the innermost is the first.
-    fn rank(&self) -> (u64, Reverse<u64>, u64) {
-        (self.end - self.start, Reverse(self.since), self.start)
-    }
-
-    fn holds(&self, address: u64, time: u64) -> bool {
-        (self.start..self.end).contains(&address)
-            && self.since <= time
-            && self.until.is_none_or(|until| time < until)
-    }
-}
-
-type Range = (u64, u64);
 
 /// The tags of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tags {
-    live: BTreeMap<Range, Tag>,
-    /// The ranges of each name: no two of them overlap.
-    by_name: HashMap<Arc<str>, BTreeSet<Range>>,
+    set: Arc<Set>,
+    /// Since when the process has had a set of its own, or its parent's, ns of `CLOCK_MONOTONIC`.
+    from: u64,
+    /// When it was forked, where it began with its parent's: those since then are its own.
+    born: Option<u64>,
     /// Those that ended lately.
     ended: Vec<Tag>,
-    /// Ranges that do not overlap, in their order, each with its innermost live tag.
-    flat: Vec<(u64, u64, Arc<str>)>,
-    /// When a tag last began or ended, ns of `CLOCK_MONOTONIC`.
-    changed: u64,
-    /// `flat` is of before that.
-    stale: bool,
+    past: Vec<Past>,
+}
+
+/// What a call of `tag_addr` did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    /// The process's own tags that it ended.
+    pub(super) ended: Vec<Tag>,
+    /// Tags that there was no room for.
+    pub(super) dropped: u64,
 }
 
 impl Tags {
-    /// Handles a call of `tag_addr`. Gives the tags that it ended; an error where there are too
-    /// many to take it.
+    /// Handles a call of `tag_addr`; `name` is none where there is no room for it. Where there is
+    /// no room to change tags that a relative shares, the process has none of them from now on.
     pub(super) fn tag(
         &mut self,
         time: u64,
-        name: &Arc<str>,
+        name: Option<&Arc<str>>,
         (start, end): Range,
-    ) -> Result<Vec<Tag>, ()> {
-        let replaced: Vec<Range> = if start >= end {
-            // All of its name.
-            self.by_name
-                .get(name)
-                .into_iter()
-                .flatten()
-                .copied()
-                .collect()
-        } else if name.is_empty() {
-            // All inside the range.
-            let inside = self.live.range((start, 0)..(end, 0));
-            inside
-                .map(|(range, _)| *range)
-                .filter(|range| range.1 <= end)
-                .collect()
-        } else {
-            if self
-                .live
-                .get(&(start, end))
-                .is_some_and(|tag| tag.name == *name)
-            {
-                return Ok(Vec::new());
-            }
-            let same = self.by_name.get(name).into_iter();
-            let before = same.flat_map(|ranges| ranges.range(..(end, 0)).rev());
-            let overlapping = before.copied().take_while(|range| range.1 > start);
-            let exact = self
-                .live
-                .contains_key(&(start, end))
-                .then_some((start, end));
-            overlapping.chain(exact).collect()
+        room: &mut Room,
+    ) -> Done {
+        let mut done = Done::default();
+        let Some(mut replaced) = self.set.replaced(name, (start, end)) else {
+            return done;
         };
-        let begins = start < end && !name.is_empty();
-        if begins && replaced.is_empty() && self.live.len() >= MOST {
-            return Err(());
+        let begins = start < end && name.is_none_or(|name| !name.is_empty());
+        let is_full = replaced.is_empty() && self.set.live.len() >= MOST;
+        let new = name.filter(|_| begins && !is_full && room.take(1));
+        done.dropped += u64::from(begins && new.is_none());
+        if new.is_none() && replaced.is_empty() {
+            return done;
         }
-        let ended: Vec<Tag> = { replaced.into_iter() }
-            .filter_map(|range| self.end(range, time))
-            .collect();
-        if begins {
-            self.by_name
-                .entry(Arc::clone(name))
-                .or_default()
-                .insert((start, end));
-            let tag = Tag {
+        let is_shared = Arc::strong_count(&self.set) > 1;
+        if is_shared && !room.take(self.set.live.len()) {
+            let own = self.end_all(time);
+            done.dropped += self
+                .past
+                .last()
+                .map_or(0, |past| past.set.live.len() as u64);
+            done.ended = own;
+            replaced.clear();
+        }
+        let set = Arc::make_mut(&mut self.set);
+        set.changes(time);
+        for range in replaced {
+            if let Some(mut tag) = set.remove(range) {
+                tag.until = Some(time.max(tag.since));
+                let is_own = self.born.is_none_or(|born| tag.since > born);
+                done.ended.extend(is_own.then(|| tag.clone()));
+                self.ended.push(tag);
+            }
+        }
+        if let Some(name) = new {
+            set.add(Tag {
                 name: Arc::clone(name),
                 start,
                 end,
                 since: time,
                 until: None,
-            };
-            self.live.insert((start, end), tag);
+            });
         }
-        if begins || !ended.is_empty() {
-            self.changed = self.changed.max(time);
-            self.stale = true;
-        }
-        Ok(ended)
+        done
     }
 
-    fn end(&mut self, range: Range, time: u64) -> Option<Tag> {
-        let mut tag = self.live.remove(&range)?;
-        if let Some(ranges) = self.by_name.get_mut(&tag.name) {
-            ranges.remove(&range);
-            if ranges.is_empty() {
-                self.by_name.remove(&tag.name);
-            }
-        }
-        tag.until = Some(time.max(tag.since));
-        self.ended.push(tag.clone());
-        Some(tag)
-    }
-
-    /// Ends all of them.
+    /// Ends all of them. Gives the process's own.
     pub(super) fn end_all(&mut self, time: u64) -> Vec<Tag> {
-        let ranges: Vec<Range> = self.live.keys().copied().collect();
-        self.changed = self.changed.max(time);
-        self.stale = true;
-        ranges
-            .into_iter()
-            .filter_map(|range| self.end(range, time))
-            .collect()
+        let own = self.own().cloned().map(|tag| Tag {
+            until: Some(time.max(tag.since)),
+            ..tag
+        });
+        let own = own.collect();
+        let set = std::mem::take(&mut self.set);
+        if !set.live.is_empty() {
+            let had = self.from..time;
+            self.past.push(Past { set, had });
+        }
+        self.from = time;
+        own
     }
 
     /// The name of the innermost tag of an address at a moment, or now.
     pub(super) fn at(&self, address: u64, time: Option<u64>) -> Option<&Arc<str>> {
-        if time.is_none_or(|time| time >= self.changed) && !self.stale {
-            let behind = self.flat.partition_point(|(start, ..)| *start <= address);
-            let (_, end, name) = self.flat.get(behind.checked_sub(1)?)?;
-            return (address < *end).then_some(name);
+        let Some(time) = time else {
+            return self.set.innermost(address);
+        };
+        if self.born.is_some_and(|born| time < born) {
+            return None;
+        }
+        let past = self.past.iter().rev();
+        let set = if time >= self.from {
+            Some(&self.set)
+        } else {
+            { past }
+                .find(|past| past.had.contains(&time))
+                .map(|past| &past.set)
+        };
+        if let Some(set) = set
+            && time >= set.changed
+        {
+            return set.innermost(address);
         }
         // Something changed since then, which is rare: most samples are later.
-        let time = time.unwrap_or(u64::MAX);
-        let all = self.live.values().chain(&self.ended);
-        let holding = all.filter(|tag| tag.holds(address, time));
+        let live = set.into_iter().flat_map(|set| set.live.values());
+        let holding = live
+            .chain(&self.ended)
+            .filter(|tag| tag.holds(address, time));
         holding.min_by_key(|tag| tag.rank()).map(|tag| &tag.name)
     }
 
-    /// Makes ready for [`Self::at`]; ended tags are forgotten that ended before `horizon`.
-    pub(super) fn settle(&mut self, horizon: u64) {
-        let old = |tag: &Tag| tag.until.is_some_and(|until| until < horizon);
-        self.ended.retain(|tag| !old(tag));
+    /// Forgets tags that ended before `horizon`.
+    pub(super) fn forget(&mut self, horizon: u64) {
+        self.ended.retain(|tag| !is_old(tag, horizon));
         let over = self.ended.len().saturating_sub(MOST);
         self.ended.drain(..over);
-        if std::mem::take(&mut self.stale) {
-            self.flatten();
-        }
+        self.past.retain(|past| past.had.end >= horizon);
     }
 
-    /// Whether [`Self::settle`] has anything to do.
-    pub(super) fn is_settled(&self, horizon: u64) -> bool {
-        let old = |tag: &Tag| tag.until.is_some_and(|until| until < horizon);
-        !self.stale && !self.ended.first().is_some_and(old)
+    /// Whether [`Self::forget`] has anything to do.
+    pub(super) fn has_old(&self, horizon: u64) -> bool {
+        let past = self.past.first();
+        self.ended.first().is_some_and(|tag| is_old(tag, horizon))
+            || self.ended.len() > MOST
+            || past.is_some_and(|past| past.had.end < horizon)
     }
 
-    fn flatten(&mut self) {
-        // Each edge with the tag that begins or ends there.
-        let mut edges: Vec<(u64, bool, &Tag)> = { self.live.values() }
-            .flat_map(|tag| [(tag.start, true, tag), (tag.end, false, tag)])
-            .collect();
-        edges.sort_by_key(|(at, begins, _)| (*at, *begins));
-        let mut open: BTreeMap<_, &Tag> = BTreeMap::new();
-        let mut flat: Vec<(u64, u64, Arc<str>)> = Vec::new();
-        let mut from = 0;
-        for (at, begins, tag) in edges {
-            if let Some((_, innermost)) = open.first_key_value()
-                && from < at
-            {
-                match flat.last_mut() {
-                    Some((_, end, name)) if *end == from && *name == innermost.name => *end = at,
-                    _ => flat.push((from, at, Arc::clone(&innermost.name))),
-                }
-            }
-            from = at;
-            if begins {
-                open.insert(tag.rank(), tag);
-            } else {
-                open.remove(&tag.rank());
-            }
-        }
-        self.flat = flat;
+    /// Those that hold and are not its parent's.
+    pub(super) fn own(&self) -> impl Iterator<Item = &Tag> {
+        let born = self.born;
+        let live = self.set.live.values();
+        live.filter(move |tag| born.is_none_or(|born| tag.since > born))
     }
 
-    /// The tags that hold.
-    pub(super) fn live(&self) -> impl Iterator<Item = &Tag> {
-        self.live.values()
+    /// How many hold.
+    pub(super) fn count(&self) -> usize {
+        self.set.live.len()
+    }
+
+    /// How many are kept, without those of the sets in `counted`, to which its own are added.
+    pub(super) fn kept(&self, counted: &mut HashSet<usize>) -> usize {
+        let past = self.past.iter().map(|past| &past.set);
+        let sets = past.chain([&self.set]);
+        let new = sets.filter(|set| counted.insert(Arc::as_ptr(set).addr()));
+        self.ended.len() + new.map(|set| set.live.len()).sum::<usize>()
     }
 
     /// As a child has them that is forked at this moment.
     pub(super) fn forked(&self, time: u64) -> Self {
-        let mut tags = Self {
-            live: self.live.clone(),
-            by_name: self.by_name.clone(),
-            changed: time,
-            stale: true,
-            ..Self::default()
-        };
-        for tag in tags.live.values_mut() {
-            tag.since = time;
+        Self {
+            set: Arc::clone(&self.set),
+            from: time,
+            born: Some(time),
+            ended: Vec::new(),
+            past: Vec::new(),
         }
-        tags
     }
+}
+
+fn is_old(tag: &Tag, horizon: u64) -> bool {
+    tag.until.is_some_and(|until| until < horizon)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -241,9 +205,14 @@ mod tests {
     fn tags(calls: &[(u64, &str, u64, u64)]) -> Tags {
         let mut tags = Tags::default();
         for (time, name, start, end) in calls {
-            tags.tag(*time, &Arc::from(*name), (*start, *end)).unwrap();
+            let done = tags.tag(
+                *time,
+                Some(&Arc::from(*name)),
+                (*start, *end),
+                &mut Room::of(99),
+            );
+            assert_eq!(done.dropped, 0);
         }
-        tags.settle(0);
         tags
     }
 
@@ -269,7 +238,7 @@ mod tests {
         let tags = tags(&[(1, "old", 10, 20), (5, "new", 10, 20)]);
         assert_eq!(at(&tags, 10, 4), Some("old"));
         assert_eq!(at(&tags, 10, 5), Some("new"));
-        assert_eq!(tags.live().count(), 1);
+        assert_eq!(tags.own().count(), 1);
     }
 
     #[test]
@@ -292,14 +261,13 @@ mod tests {
         let by_name = [&calls[..], &[(2, "ab", 0, 0)]].concat();
         let tags_left = tags(&by_name);
         assert_eq!(at(&tags_left, 10, 2), Some("a"));
-        assert_eq!(tags_left.live().count(), 2);
+        assert_eq!(tags_left.own().count(), 2);
     }
 
     #[test]
     fn a_child_has_the_tags_of_its_parent() {
         let parent = tags(&[(1, "a", 10, 20)]);
-        let mut child = parent.forked(7);
-        child.settle(0);
+        let child = parent.forked(7);
         assert_eq!(at(&child, 10, 7), Some("a"));
         assert_eq!(at(&child, 10, 6), None);
     }
@@ -336,21 +304,38 @@ mod tests {
                 (prop::sample::select(&["", "a", "b", "c", "d"]), 0..24_u64, 0..24_u64),
                 1..40,
             ),
-            settled: bool,
+            forks: usize,
         ) {
-            let mut tags = Tags::default();
-            for (time, (name, start, end)) in (0..).zip(&calls) {
-                tags.tag(time, &Arc::from(*name), (*start, *end)).unwrap();
+            let call = |tags: &mut Tags, at: usize| {
+                let (name, start, end) = calls[at];
+                let (name, room) = (Arc::from(name), &mut Room::of(99));
+                tags.tag(at as u64, Some(&name), (start, end), room).dropped
+            };
+            // The parent goes on, its child does the same, and executes another program at last.
+            let forks = forks % calls.len();
+            let mut parent = Tags::default();
+            for at in 0..forks {
+                prop_assert_eq!(call(&mut parent, at), 0);
             }
-            if settled {
-                tags.settle(0);
+            let mut child = parent.forked(forks as u64);
+            for at in forks..calls.len() {
+                prop_assert_eq!(call(&mut parent, at) + call(&mut child, at), 0);
             }
+            let own: Vec<Tag> = child.own().cloned().collect();
+            prop_assert_eq!(child.end_all(calls.len() as u64).len(), own.len());
+            prop_assert!(own.iter().all(|tag| tag.since > forks as u64 || forks == 0));
             for time in 0..calls.len() as u64 {
                 for address in 0..25 {
-                    let found = at(&tags, address, time).map(str::to_owned);
-                    prop_assert_eq!(found, plainly(&calls, address, time), "{} at {}", address, time);
+                    let expected = plainly(&calls, address, time);
+                    let found = at(&parent, address, time).map(str::to_owned);
+                    prop_assert_eq!(&found, &expected, "{} at {}", address, time);
+                    if time > forks as u64 {
+                        let found = at(&child, address, time).map(str::to_owned);
+                        prop_assert_eq!(&found, &expected, "{} at {}", address, time);
+                    }
                 }
             }
+            prop_assert_eq!(child.at(0, None), None);
         }
     }
 }

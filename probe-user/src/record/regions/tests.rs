@@ -9,7 +9,7 @@ use probe_common::{Marked, What, spe::Records};
 
 use super::*;
 use crate::{
-    record::{Sample, Sink as _, Who},
+    record::{Sample, Seen, Sink as _, Who},
     sys::{records::Map, tree::Tree},
 };
 
@@ -107,6 +107,109 @@ fn what_ended_is_known_for_a_minute() {
     );
 }
 
+/// A parent with many tags that forks often: its children share them, until there is a change.
+#[test]
+fn children_share_tags_and_list_none_of_them_again() {
+    let proc = Tree::new();
+    let mut book = Book::new(proc.path());
+    book.room = Room::of(100);
+    for at in 0..40 {
+        mark(&mut book, 1, (7, 7), tag("a", at * 8, at * 8 + 4));
+    }
+    for child in 100..140 {
+        mark(&mut book, 2, (7, 7), What::Fork(child));
+        mark(&mut book, 4, (child, child), What::Exit { last: true });
+    }
+    book.settle();
+    assert_eq!(book.counts.dropped_tags, 0);
+    assert_eq!(place(&mut book, (139, 139), 8, 3), named(["a", ""]));
+    assert_eq!(place(&mut book, (139, 139), 8, 4), named(["", ""]));
+    assert_eq!(book.tags().len(), 40);
+    // One of its own is listed; the copy for the change has no room, and neither is it wrong.
+    mark(&mut book, 5, (7, 7), What::Fork(200));
+    mark(&mut book, 6, (200, 200), tag("b", 0, 2));
+    assert_eq!(book.counts.dropped_tags, 40);
+    assert_eq!(place(&mut book, (200, 200), 0, 5), named(["a", ""]));
+    assert_eq!(place(&mut book, (200, 200), 0, 6), named(["b", ""]));
+    assert_eq!(place(&mut book, (200, 200), 8, 6), named(["", ""]));
+    assert_eq!(place(&mut book, (7, 7), 0, 6), named(["a", ""]));
+    let listed = book.tags();
+    assert_eq!(listed.len(), 41);
+    assert!(listed.iter().any(|of| of.pid == 200 && &*of.is.name == "b"));
+}
+
+/// All that processes say has one limit, and what ended makes room a minute later.
+#[test]
+fn tags_and_phases_of_all_processes_have_a_limit() {
+    let proc = Tree::new();
+    let mut book = Book::new(proc.path());
+    book.room = Room::of(10);
+    for at in 0..6 {
+        mark(&mut book, 1, (7, 7), tag("a", at * 8, at * 8 + 4));
+    }
+    mark(&mut book, 2, (8, 8), start("one"));
+    mark(&mut book, 3, (8, 8), start("two"));
+    mark(&mut book, 3, (7, 7), tag("last", 80, 90));
+    mark(&mut book, 3, (7, 7), tag("none", 90, 99));
+    mark(&mut book, 4, (7, 7), What::Fork(9));
+    let counts = book.counts;
+    assert_eq!((counts.dropped_tags, counts.dropped_phases), (1 + 7, 1));
+    assert_eq!(place(&mut book, (8, 8), 0, 3), named(["", "one"]));
+    assert_eq!(place(&mut book, (9, 9), 0, 4), named(["", ""]));
+    mark(&mut book, 5, (8, 8), What::Stop);
+    mark(&mut book, 6, (8, 8), What::Stop);
+    assert_eq!(book.counts.unbalanced_stops, 0);
+    mark(&mut book, 7, (7, 7), What::Exit { last: true });
+    mark(&mut book, KEPT + 9, (8, 8), What::Stop);
+    book.settle();
+    mark(&mut book, KEPT + 9, (5, 5), tag("new", 0, 4));
+    assert_eq!(place(&mut book, (5, 5), 0, KEPT + 9), named(["new", ""]));
+}
+
+#[test]
+fn names_have_a_limit_and_those_in_use_stay() {
+    let proc = Tree::new();
+    let mut book = Book::new(proc.path());
+    book.names = Names::of(3 * 67);
+    for (time, name) in [(1, "abc"), (2, "def"), (3, "ghi")] {
+        mark(&mut book, time, (7, 7), tag(name, 0, 8));
+    }
+    // None of the ended is known after a minute; its list keeps the names of those.
+    mark(&mut book, 4, (7, 7), tag("jkl", 0, 8));
+    assert_eq!(book.counts.dropped_tags, 1);
+    // What it had there before is not there.
+    assert_eq!(place(&mut book, (7, 7), 0, 4), named(["", ""]));
+    assert_eq!(place(&mut book, (7, 7), 0, 3), named(["ghi", ""]));
+    mark(&mut book, 5, (7, 7), start("mno"));
+    assert_eq!(book.counts.dropped_phases, 1);
+    book.tags.clear();
+    mark(&mut book, KEPT + 9, (7, 7), What::Stop);
+    book.settle();
+    book.round_ends();
+    mark(&mut book, KEPT + 9, (7, 7), tag("jkl", 0, 8));
+    assert_eq!(place(&mut book, (7, 7), 0, KEPT + 9), named(["jkl", ""]));
+}
+
+/// More mappings than are kept are told of.
+#[test]
+fn mappings_that_have_no_room_are_counted() {
+    let proc = Tree::new();
+    let line = |at: u64| format!("{:x}-{:x} rw-p 0 00:00 0 \n", at << 13, (at << 13) + 4096);
+    proc.write("7/maps", (1..70_000).map(line).collect::<String>());
+    let mut book = Book::new(proc.path());
+    assert_eq!(
+        place(&mut book, (7, 7), 69_999 << 13, 1),
+        named(["[anonymous]", ""])
+    );
+    assert!(book.counts.dropped_mappings >= 70_000 - 1 - 65_536);
+    assert!(
+        book.counts
+            .losses()
+            .iter()
+            .any(|(name, count)| name.contains("mappings") && *count > 0)
+    );
+}
+
 #[test]
 fn memory_without_a_tag_is_what_procfs_and_the_kernel_say() {
     let proc = Tree::new();
@@ -184,7 +287,7 @@ fn sums_are_those_of_the_samples() {
             origin: None,
             region: Some(region.into()),
             phase: phase.map(Into::into),
-            record: Records::new(&bytes).next().unwrap().unwrap(),
+            seen: Seen::Record(Records::new(&bytes).next().unwrap().unwrap()),
         }
     };
     let samples = [

@@ -9,7 +9,7 @@ use parquet::{
 use probe_common::spe::{Records, SourceTable};
 
 use super::{
-    super::{Sample, SampleFile, Sink as _, Who},
+    super::{Sample, SampleFile, Seen, Sink as _, Who},
     cell,
 };
 
@@ -41,7 +41,7 @@ fn samples_are_read_back_from_parquet() {
             origin: known
                 .then(|| SourceTable::Common.load(record.data_source().unwrap()))
                 .flatten(),
-            record,
+            seen: Seen::Record(record),
         };
         file.samples(0, &[sample]).unwrap();
     }
@@ -117,7 +117,7 @@ fn parts_become_one_file_at_the_end() {
         origin: None,
         region: None,
         phase: None,
-        record,
+        seen: Seen::Record(record),
     };
     // The third thread has nothing to write in this part.
     for (thread, n) in [(0, 1), (1, 2), (0, 3)] {

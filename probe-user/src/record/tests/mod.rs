@@ -1,5 +1,6 @@
 //! The way of a sample through rings in plain memory: attribution, losses, order.
 
+mod accesses;
 #[path = "../../../../probe-common/tests/support/fields.rs"]
 #[allow(
     dead_code,
@@ -24,11 +25,11 @@ use proptest::prelude::*;
 
 use super::{
     Counts, Sample, Sink,
-    cpu_buffer::CpuBuffer,
-    drain::{Attribution, Drain, Shared},
+    cpu_buffer::{CpuBuffer, decode},
+    drain::{Attribution, Drain, Shared, Wanted},
+    kin::Kin,
     machine::Sources,
     open::Buffer,
-    recorder::decode,
     ring::{Ring, fake},
     tasks::Tasks,
     wire::{Stamp, build},
@@ -94,12 +95,15 @@ fn area(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
         tid: None,
         spe: Vec::new(),
         follow: Vec::new(),
+        leaders: Vec::new(),
     };
     CpuBuffer::new(buffer, cpu)
 }
 
 /// All that a recorder does in a round but the system calls.
 struct Rounds {
+    /// The processes that are wanted; none: all.
+    kin: Option<Kin>,
     tasks: Mutex<Tasks>,
     counts: Counts,
     attribution: Attribution,
@@ -109,6 +113,7 @@ struct Rounds {
 impl Rounds {
     fn new(by_context: bool) -> Self {
         Self {
+            kin: None,
             tasks: Mutex::new(Tasks::new(Path::new("/nonexistent"))),
             counts: Counts::default(),
             attribution: Attribution {
@@ -134,12 +139,24 @@ impl Rounds {
         }
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
+            let kin = self.kin.as_mut();
+            if kin.is_some_and(|kin| !kin.learn(event, stamp.time)) {
+                continue;
+            }
             tasks.learn(event, *stamp);
         }
         let shared = Shared {
             clock: None,
             attribution: self.attribution,
             sources: &Sources::default(),
+            wanted: self
+                .kin
+                .as_ref()
+                .map_or_else(Wanted::default, |kin| Wanted {
+                    kin: Some(kin),
+                    cgroups: None,
+                    least: 20,
+                }),
             tasks: &self.tasks,
             book: None,
             sink,
@@ -167,7 +184,7 @@ impl Kept {
 
 impl Sink for Kept {
     fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
-        let address = |sample: &Sample| sample.record.virtual_address().unwrap().address();
+        let address = |sample: &Sample| sample.address().unwrap();
         let kept = samples.iter().map(|sample| (address(sample), sample.tid));
         self.0.lock().unwrap().extend(kept);
         Ok(())

@@ -12,7 +12,7 @@ use super::{
     super::{
         Sample, Sink, TickClock,
         clock::Clock,
-        drain::{Attribution, Drain, Owner, Shared},
+        drain::{Attribution, Drain, Owner, Shared, Wanted},
         machine::Sources,
         regions::Book,
         tasks::Tasks,
@@ -84,6 +84,7 @@ fn samples_have_the_regions_and_phases_of_their_times() {
             by_aux_record: false,
         },
         sources: &Sources::default(),
+        wanted: Wanted::default(),
         tasks: &Mutex::new(tasks),
         book: Some(&Mutex::new(book)),
         sink: &sink,

@@ -24,7 +24,7 @@ pub enum SampleError {
 }
 
 /// What the kernel means by refusing an event.
-pub(super) fn refused(error: &io::Error, event: &SampledEvent) -> String {
+pub(crate) fn refused(error: &io::Error, event: &SampledEvent) -> String {
     match error.raw_os_error() {
         Some(libc::EINVAL) if event.accesses.is_some() => {
             let limit = perf::max_sample_rate();

@@ -18,8 +18,7 @@ use std::{
 use probe_common::sample::{AddressKey, SampleCpu, SampleSetting};
 
 pub use self::error::SampleError;
-use self::error::refused;
-pub(crate) use self::{names::Names, scale::Scale};
+pub(crate) use self::{error::refused, names::Names, scale::Scale};
 use super::{Object, SessionError, object::EVENT_SAMPLE, spe::Budget};
 use crate::{
     event::sampling::{Rate, SampledEvent},

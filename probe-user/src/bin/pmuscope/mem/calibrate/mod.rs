@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
     machine::Machine,
-    record::{AccessCounter, Buffers, Config, Counts, Recorder, Sampling, Size, Target},
+    record::{AccessCounter, Buffers, Config, Counts, Method, Recorder, Sampling, Size, Target},
     session::{Command, spe::DEFAULT_FILTERS},
 };
 
@@ -185,7 +185,7 @@ impl Runner<'_> {
     async fn sampled(&self, point: Point) -> Result<(Duration, Counts)> {
         let command = self.command(point.threads)?;
         let config = Config {
-            sampling: sampling(point.period),
+            method: Method::Spe(sampling(point.period)),
             buffers: Buffers {
                 ring: self.args.ring,
                 aux: point.aux,

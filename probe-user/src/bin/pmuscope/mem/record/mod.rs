@@ -1,4 +1,4 @@
-//! `pmuscope mem record`: whole SPE samples of a command, a process or a cgroup, into files.
+//! `pmuscope mem record`: whole samples of a command, a process or a cgroup, into files.
 // It panics where the reader of standard output has gone.
 #![deny(clippy::print_stdout)]
 
@@ -13,9 +13,12 @@ use std::{
 
 use anyhow::{Result, bail};
 use probe_user::{
-    machine::Machine,
-    record::{Buffers, Config, Recorder, Sampling, Size, Target, regions::Summary},
-    session::Command,
+    event::accesses::described,
+    machine::{Machine, Pmus},
+    record::{
+        AccessSampling, Buffers, Config, Method, Recorder, Sampling, Size, Target, regions::Summary,
+    },
+    session::{Command, spe::DEFAULT_FILTERS},
 };
 
 use self::{
@@ -31,6 +34,12 @@ use crate::{
 /// CPUs whose buffers one thread drains, unless the user says otherwise: docs/mem-record.md says
 /// for which load that suffices.
 const CPUS_OF_A_THREAD: usize = 32;
+
+/// Operations from one sample of SPE's to the next, unless the user says otherwise.
+const DEFAULT_PERIOD: u64 = 32_768;
+
+/// Bytes of SPE's sample buffers, unless the user says otherwise.
+const DEFAULT_AUX: Size = Size(1 << 20);
 
 /// Arguments of `mem record`.
 #[derive(clap::Args)]
@@ -51,29 +60,27 @@ pub(crate) struct Args {
     /// Use a buffer for each thread instead of one for each CPU
     #[arg(long, conflicts_with = "cgroup")]
     per_thread: bool,
-    /// What to sample, in terms of the PMU; empty for every operation: `load_filter`,
+    /// What to sample, in terms of SPE's PMU; empty for every operation: `load_filter`,
     /// `store_filter`, `branch_filter`, `event_filter=BITS`, `jitter`, `pa_enable`, `pct_enable`,
-    /// `ts_enable=0`
-    #[arg(long, value_name = "TERMS", default_value = probe_user::session::spe::DEFAULT_FILTERS)]
-    filter: String,
+    /// `ts_enable=0` [default: `load_filter=1,store_filter=1,jitter=1`]
+    #[arg(long, value_name = "TERMS")]
+    filter: Option<String>,
     /// Only operations that took at least this many cycles
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u16).range(1..))]
     min_latency: Option<u16>,
-    /// Operations from one sample to the next; below 2,000 samples collide
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 32_768,
-        value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00)
-    )]
-    period: u64,
-    /// Size of the sample buffer, for each CPU (or thread): a power of two in bytes, with K, M or G
-    #[arg(long, value_name = "SIZE", default_value = "1M")]
-    aux: Size,
-    /// Drain a sample buffer when it has this many bytes [default: half of it]
+    /// Operations (on x86 events) from one sample to the next; SPE's samples collide below 2,000
+    /// [default: 32768; on x86 the kernel adapts it to 997 samples a second, CPU and event]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00))]
+    period: Option<u64>,
+    /// Size of SPE's sample buffer, for each CPU (or thread): a power of two in bytes, with K, M or
+    /// G [default: 1M]
+    #[arg(long, value_name = "SIZE")]
+    aux: Option<Size>,
+    /// Drain SPE's sample buffer when it has this many bytes [default: half of it]
     #[arg(long, value_name = "SIZE")]
     watermark: Option<Size>,
-    /// Size of the buffer for records about samples and processes, for each CPU (or thread)
+    /// Size of the buffer for records about samples and processes, for each CPU (or thread); on x86
+    /// samples have another one of this size
     #[arg(long, value_name = "SIZE", default_value = "512K")]
     ring: Size,
     /// Threads that drain the sample buffers [default: one for each 32 online CPUs]
@@ -108,8 +115,37 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// How this machine samples; an error where it cannot sample so.
+    fn method(&self, pmus: &Pmus) -> Result<Method> {
+        let events = AccessSampling {
+            period: self.period,
+            min_latency: self.min_latency,
+        };
+        if events.events(pmus)?.is_empty() {
+            let sampling = self.sampling();
+            sampling.check(pmus)?;
+            return Ok(Method::Spe(sampling));
+        }
+        let here = described(pmus).unwrap_or_default();
+        let only_spe = [
+            ("--raw", self.raw.is_some()),
+            ("--filter", self.filter.is_some()),
+            ("--per-thread", self.per_thread),
+            ("--aux", self.aux.is_some()),
+            ("--watermark", self.watermark.is_some()),
+        ];
+        if let Some((option, _)) = only_spe.iter().find(|(_, given)| *given) {
+            bail!("{option} is for Arm's SPE, and this machine samples by {here}: leave it out");
+        }
+        tracing::info!("sampling by {here}");
+        Ok(Method::Events(events))
+    }
+
     fn sampling(&self) -> Sampling {
-        let mut terms = self.filter.clone();
+        let mut terms = match &self.filter {
+            Some(terms) => terms.clone(),
+            None => DEFAULT_FILTERS.to_owned(),
+        };
         // Samples have a time unless the user writes `ts_enable=0`.
         if !terms.split(',').any(|term| term.starts_with("ts_enable")) {
             terms.push_str(",ts_enable");
@@ -118,7 +154,7 @@ impl Args {
             terms.push_str(&format!(",min_latency={cycles}"));
         }
         Sampling {
-            period: self.period,
+            period: self.period.unwrap_or(DEFAULT_PERIOD),
             terms: terms.trim_start_matches(',').to_owned(),
         }
     }
@@ -137,9 +173,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let machine = Arc::new(Machine::this());
-    let sampling = args.sampling();
     // Checked before a process is made for the command.
-    sampling.check(machine.pmus()?)?;
+    let method = args.method(machine.pmus()?)?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
     let command = match &args.command[..] {
@@ -155,10 +190,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let end = End::of(&target)?;
     let drains = args.threads.unwrap_or_else(|| drains(&machine));
     let config = Config {
-        sampling,
+        method,
         buffers: Buffers {
             ring: args.ring,
-            aux: args.aux,
+            aux: args.aux.unwrap_or(DEFAULT_AUX),
             watermark: args.watermark,
         },
         target,

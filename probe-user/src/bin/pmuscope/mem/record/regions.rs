@@ -165,7 +165,7 @@ mod tests {
     use std::{num::NonZeroUsize, sync::Arc};
 
     use probe_common::spe::Records;
-    use probe_user::record::{Sample, Sink as _, Who};
+    use probe_user::record::{Sample, Seen, Sink as _, Who};
 
     use super::*;
 
@@ -187,7 +187,7 @@ mod tests {
             origin: None,
             region: Some(EVIL.into()),
             phase: Some(EVIL.into()),
-            record: Records::new(&[0x49, 0, 0x01]).next().unwrap().unwrap(),
+            seen: Seen::Record(Records::new(&[0x49, 0, 0x01]).next().unwrap().unwrap()),
         };
         summary.samples(0, &[sample]).unwrap();
         for format in [Format::Table, Format::Json] {

@@ -1,0 +1,179 @@
+//! The way of samples of events through rings in plain memory: whose they are, what is left out,
+//! and what was lost.
+
+use std::sync::Mutex;
+
+use perf_event_open_sys::bindings;
+use probe_common::spe::{Class, Source};
+
+use super::{
+    super::{
+        Sample, Sink, Target,
+        cpu_buffer::CpuBuffer,
+        kin::Kin,
+        open::Buffer,
+        ring::fake,
+        wire::{Stamp, build as wire},
+    },
+    Rounds,
+};
+use crate::sys::{
+    samples::{Taken, build},
+    tree::Tree,
+};
+
+/// A load from local memory, as Intel's driver says it: its snoop hit a modified line.
+const LOAD: u64 = 0x02 | (0x80 | 0x02) << 5 | 0x10 << 19;
+/// A store.
+const STORE: u64 = 0x04 | (0x08 | 0x02) << 5;
+/// Neither.
+const NEITHER: u64 = 0x01;
+
+#[derive(Default)]
+struct All(Mutex<Vec<Sample>>);
+
+impl Sink for All {
+    fn samples(&self, _thread: usize, samples: &[Sample]) -> std::io::Result<()> {
+        self.0.lock().unwrap().extend_from_slice(samples);
+        Ok(())
+    }
+}
+
+fn area(cpu: u32) -> CpuBuffer {
+    let buffer = Buffer {
+        ring: fake::pair(1 << 16),
+        cpu: Some(cpu),
+        tid: None,
+        spe: Vec::new(),
+        follow: Vec::new(),
+        leaders: Vec::new(),
+    };
+    CpuBuffer::new(buffer, cpu)
+}
+
+fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
+    Taken {
+        pc: 0x40_1000,
+        pid,
+        tid: pid,
+        time,
+        address: 0x7f00 + time,
+        cpu: 3,
+        weight: 300,
+        data_source,
+        cgroup: 1,
+    }
+}
+
+fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
+    let body = wire::words32(&[pid, parent, pid, parent, 0, 0]);
+    let stamp = Stamp {
+        pid: parent,
+        tid: parent,
+        time,
+        cpu: 1,
+    };
+    wire::record(bindings::PERF_RECORD_FORK, &body, stamp)
+}
+
+/// What a process starts is known before its samples are, from whatever CPU that is told; other
+/// processes' samples are in the ring and not in the file.
+#[test]
+fn samples_of_the_target_are_kept_and_no_others() {
+    let proc = Tree::new();
+    let mut areas = [area(0), area(1)];
+    let mut rounds = Rounds::new(true);
+    rounds.kin = Kin::of(&Target::Process(7), proc.path());
+    let all = All::default();
+    let ring = &areas[0].buffer.ring;
+    for sample in [
+        taken(7, 10, LOAD),
+        taken(8, 21, STORE),
+        taken(9, 21, LOAD),
+        taken(8, 19, LOAD),
+        taken(7, 22, NEITHER),
+        Taken {
+            weight: 19,
+            ..taken(7, 23, LOAD)
+        },
+        // Not known to be short.
+        Taken {
+            weight: 0,
+            address: 0,
+            ..taken(7, 24, STORE)
+        },
+        taken(u32::MAX, 25, LOAD),
+    ] {
+        assert!(ring.push_aux(&build::sample(&sample)));
+    }
+    // Told by another CPU, in a ring that is taken later.
+    assert!(areas[1].buffer.ring.push(&fork(7, 8, 20)));
+    rounds.round(&mut areas, &all, false);
+    let samples = all.0.into_inner().unwrap();
+    let found: Vec<_> = { samples.iter() }
+        .map(|it| (it.tid.unwrap(), it.time.unwrap(), it.class().unwrap()))
+        .collect();
+    let expected = [
+        (7, 10, Class::Load),
+        (8, 21, Class::Store),
+        (7, 24, Class::Store),
+    ];
+    assert_eq!(found, expected);
+    let load = &samples[0];
+    assert_eq!(
+        (load.address(), load.cycles(), load.source(), load.cpu),
+        (Some(0x7f0a), Some(300), Some(Source::Dram), Some(3))
+    );
+    let unsaid = &samples[2];
+    assert_eq!(
+        (unsaid.address(), unsaid.cycles(), unsaid.source()),
+        (None, None, None)
+    );
+    let modified = [0, 1, 2].map(|at| samples[at].is_modified());
+    assert_eq!(modified, [Some(true), None, None]);
+    let counts = rounds.counts;
+    assert_eq!(
+        (counts.samples, counts.left_out, counts.of_ended),
+        (3, 2, 1)
+    );
+    assert_eq!(counts.aux_bytes, 0);
+}
+
+/// Samples that come while a round goes on are of the next one.
+#[test]
+fn samples_come_out_once_and_what_was_lost_is_counted() {
+    let mut areas = [area(0)];
+    let mut rounds = Rounds::new(true);
+    let all = All::default();
+    let push = |areas: &[CpuBuffer; 1], record: &[u8]| areas[0].buffer.ring.push_aux(record);
+    let mut sent = 0;
+    for _ in 0..50 {
+        for _ in 0..300 {
+            sent += 1;
+            assert!(push(&areas, &build::sample(&taken(7, sent, LOAD))));
+        }
+        areas.iter_mut().for_each(CpuBuffer::mark);
+        sent += 1;
+        assert!(push(&areas, &build::sample(&taken(7, sent, LOAD))));
+        rounds.after_mark(&mut areas, &all, false);
+        assert_eq!(rounds.counts.samples, sent - 1);
+    }
+    let lost = wire::words(&[1, 12, 0, 0, 0, 0]);
+    push(&areas, &build::record(bindings::PERF_RECORD_LOST, &lost));
+    let throttle = wire::words(&[0; 7]);
+    push(
+        &areas,
+        &build::record(bindings::PERF_RECORD_THROTTLE, &throttle),
+    );
+    rounds.round(&mut areas, &all, true);
+    let samples = all.0.into_inner().unwrap().into_iter();
+    let times: Vec<u64> = samples.map(|sample| sample.time.unwrap()).collect();
+    assert_eq!(times, (1..=sent).collect::<Vec<_>>());
+    let counts = rounds.counts;
+    assert_eq!((counts.lost_samples, counts.throttled), (12, 1));
+    assert!(
+        counts.losses().contains("12 lost samples"),
+        "{}",
+        counts.losses()
+    );
+}

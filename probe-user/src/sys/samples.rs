@@ -1,0 +1,228 @@
+//! The records in a ring that events of memory accesses sample into: samples of one layout, and
+//! what was lost (`linux/perf_event.h`, `PERF_RECORD_SAMPLE`).
+
+use bytes::{Buf as _, TryGetError};
+use perf_event_open_sys::bindings::{self, perf_event_attr};
+
+use super::wire::{self, SAMPLE_TYPE};
+
+/// What samples have beside task, time and CPU.
+const FIELDS: u64 = (bindings::PERF_SAMPLE_IP
+    | bindings::PERF_SAMPLE_ADDR
+    | bindings::PERF_SAMPLE_WEIGHT
+    | bindings::PERF_SAMPLE_DATA_SRC
+    | bindings::PERF_SAMPLE_CGROUP) as u64;
+
+/// Header of a record: type, misc, size.
+const HEADER: usize = 8;
+
+/// The attributes of an event with such samples; its records have the kernel's `CLOCK_MONOTONIC`.
+pub(crate) fn attr() -> perf_event_attr {
+    let mut attr = wire::base_attr();
+    attr.sample_type = SAMPLE_TYPE | FIELDS;
+    by_monotonic(&mut attr);
+    attr
+}
+
+/// Makes the times of an event's records those of the kernel's `CLOCK_MONOTONIC`.
+pub(crate) fn by_monotonic(attr: &mut perf_event_attr) {
+    attr.set_use_clockid(1);
+    attr.clockid = libc::CLOCK_MONOTONIC;
+}
+
+/// A sample of a memory access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Address of the instruction.
+    pub(crate) pc: u64,
+    /// 0: in no pid namespace of ours, or idle; `u32::MAX`: the task had ended.
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    /// ns of `CLOCK_MONOTONIC`.
+    pub(crate) time: u64,
+    /// Virtual address of the data; 0: not said.
+    pub(crate) address: u64,
+    pub(crate) cpu: u32,
+    /// Its latency in cycles; 0: not said.
+    pub(crate) weight: u64,
+    /// `perf_mem_data_src`
+    pub(crate) data_source: u64,
+    /// Id of the cgroup (kernel 5.7).
+    pub(crate) cgroup: u64,
+}
+
+/// A record of such a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    Sample(Taken),
+    /// So many are missing: the ring was full, or the core dropped them.
+    Lost(u64),
+    /// The kernel stopped the event until its next tick, for too many samples.
+    Throttled,
+    Other,
+}
+
+/// Iterates over the records in the bytes taken from a ring. Bytes that are no record end it.
+pub(crate) struct Samples<'a> {
+    rest: &'a [u8],
+    /// Bytes that could not be read as records.
+    pub(crate) damaged: usize,
+}
+
+impl<'a> Samples<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            rest: bytes,
+            damaged: 0,
+        }
+    }
+}
+
+impl Iterator for Samples<'_> {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Some((item, size)) = parse(self.rest) else {
+            self.damaged += self.rest.len();
+            self.rest = &[];
+            return None;
+        };
+        self.rest = &self.rest[size..];
+        Some(item)
+    }
+}
+
+/// The record that the bytes begin with, and its size; none where it is shorter than its type.
+fn parse(bytes: &[u8]) -> Option<(Item, usize)> {
+    let mut header = bytes;
+    let kind = header.try_get_u32_ne().ok()?;
+    let _misc = header.try_get_u16_ne().ok()?;
+    let size = usize::from(header.try_get_u16_ne().ok()?);
+    let body = bytes.get(HEADER..size)?;
+    Some((item(kind, body).ok()?, size))
+}
+
+fn item(kind: u32, mut body: &[u8]) -> Result<Item, TryGetError> {
+    Ok(match kind {
+        bindings::PERF_RECORD_SAMPLE => Item::Sample(taken(body)?),
+        bindings::PERF_RECORD_LOST => {
+            let _id = body.try_get_u64_ne()?;
+            Item::Lost(body.try_get_u64_ne()?)
+        }
+        bindings::PERF_RECORD_LOST_SAMPLES => Item::Lost(body.try_get_u64_ne()?),
+        bindings::PERF_RECORD_THROTTLE => Item::Throttled,
+        _ => Item::Other,
+    })
+}
+
+/// Fields are in the order of the kernel's `perf_output_sample`.
+fn taken(mut body: &[u8]) -> Result<Taken, TryGetError> {
+    let _identifier = body.try_get_u64_ne()?;
+    let pc = body.try_get_u64_ne()?;
+    let (pid, tid) = (body.try_get_u32_ne()?, body.try_get_u32_ne()?);
+    let time = body.try_get_u64_ne()?;
+    let address = body.try_get_u64_ne()?;
+    let cpu = body.try_get_u32_ne()?;
+    let _reserved = body.try_get_u32_ne()?;
+    Ok(Taken {
+        pc,
+        pid,
+        tid,
+        time,
+        address,
+        cpu,
+        weight: body.try_get_u64_ne()?,
+        data_source: body.try_get_u64_ne()?,
+        cgroup: body.try_get_u64_ne()?,
+    })
+}
+
+/// Records as the kernel makes them.
+#[cfg(test)]
+pub(crate) mod build {
+    use super::*;
+    use crate::sys::records::{
+        self,
+        body::{words, words32},
+    };
+
+    pub(crate) fn sample(taken: &Taken) -> Vec<u8> {
+        let body = [
+            words(&[7, taken.pc]),
+            words32(&[taken.pid, taken.tid]),
+            words(&[taken.time, taken.address]),
+            words32(&[taken.cpu, 0]),
+            words(&[taken.weight, taken.data_source, taken.cgroup]),
+        ];
+        record(bindings::PERF_RECORD_SAMPLE, &body.concat())
+    }
+
+    /// A record with its trailer, if it has one, in its body.
+    pub(crate) fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+        let mut record = Vec::new();
+        records::put(&mut record, (kind, 0), body, &[]);
+        record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{build::record, *};
+    use crate::sys::records::body::words;
+
+    #[test]
+    fn samples_and_what_was_lost_are_read() {
+        let taken = Taken {
+            pc: 1,
+            pid: 2,
+            tid: 3,
+            time: 4,
+            address: 5,
+            cpu: 6,
+            weight: 7,
+            data_source: 8,
+            cgroup: 9,
+        };
+        let trailer = [0; 4];
+        let lost = [&[7, 12], &trailer[..]].concat();
+        let dropped = [&[3], &trailer[..]].concat();
+        let bytes = [
+            build::sample(&taken),
+            record(bindings::PERF_RECORD_LOST, &words(&lost)),
+            record(bindings::PERF_RECORD_LOST_SAMPLES, &words(&dropped)),
+            record(bindings::PERF_RECORD_THROTTLE, &words(&[0; 7])),
+            record(bindings::PERF_RECORD_UNTHROTTLE, &words(&[0; 7])),
+        ];
+        let bytes = bytes.concat();
+        let mut samples = Samples::new(&bytes);
+        let items: Vec<Item> = samples.by_ref().collect();
+        let expected = [
+            Item::Sample(taken),
+            Item::Lost(12),
+            Item::Lost(3),
+            Item::Throttled,
+            Item::Other,
+        ];
+        assert_eq!((&items[..], samples.damaged), (&expected[..], 0));
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_a_record_or_damage(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20_u32, size in 0..200_u16) {
+            let mut bytes = bytes;
+            if bytes.len() >= HEADER {
+                bytes[..4].copy_from_slice(&kind.to_ne_bytes());
+                bytes[6..8].copy_from_slice(&size.to_ne_bytes());
+            }
+            let mut samples = Samples::new(&bytes);
+            let count = samples.by_ref().count();
+            prop_assert!(samples.damaged + count * HEADER <= bytes.len());
+            prop_assert!(count > 0 || samples.damaged == bytes.len());
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! `mem record` where events sample memory accesses: what is in the file is what the test PMUs of
+//! AMD's and Intel's names raised for the target, to the sample.
+
+use std::{collections::BTreeMap, fs};
+
+use parquet::record::Field;
+use probe_common::spe::Class;
+use probe_user::window::Served;
+
+use crate::{
+    access_support::{MIXES, Op, Truth, give},
+    guest::{skip, value},
+    mem_support::{Recording, Rows, end, now},
+    regions::assert_moments,
+    support::{Load, TestCgroup, machine, pmuscope},
+    testpmu::TestPmu,
+};
+
+/// Operations from one sample to the next: a running task executes 100,000 a tick, and a guest on a
+/// busy machine runs few of them.
+const PERIOD: u64 = 6_400;
+
+/// The PMUs, each with the events that it samples. Intel's core PMU is named cpu, and counts the
+/// generic events of amd64 alone.
+fn sets() -> Vec<(&'static str, &'static [&'static str])> {
+    let mut sets: Vec<(&str, &[&str])> = vec![("ibs", &["ibs_op"])];
+    if value("ARCH") != "arm64" {
+        sets.push(("pebs", &["mem-loads", "mem-stores"]));
+    }
+    sets
+}
+
+/// Samples in the file by data source, latency and address.
+fn found(rows: &Rows) -> BTreeMap<(u64, u64, u64), u64> {
+    let number = |field: &Field| match field {
+        Field::ULong(number) => *number,
+        Field::UInt(number) => (*number).into(),
+        Field::Null => 0,
+        other => panic!("{other:?}"),
+    };
+    let mut found = BTreeMap::new();
+    for row in &rows.rows {
+        let key = ["data_source", "total_latency", "va"].map(|name| number(&row[name]));
+        *found.entry(key.into()).or_default() += 1;
+    }
+    found
+}
+
+/// How often an operation was raised for a cgroup.
+fn raised(events: &[&str], cgroup: &TestCgroup, op: &Op) -> u64 {
+    let of = |event: &&str| Truth::of(event).raised(cgroup.id, op);
+    events.iter().map(of).sum()
+}
+
+/// Asserts that the file has the accesses that were raised for a cgroup and no others. A task that
+/// has ended has no id: so many may be missing.
+#[track_caller]
+fn assert_raised(rows: &Rows, events: &[&str], cgroup: &TestCgroup, mix: &[Op]) {
+    let mut found = found(rows);
+    println!("{found:x?} {:?}", rows.about);
+    let mut missing = 0;
+    for op in mix {
+        let key = (op.word, op.latency, op.address);
+        let (there, raised) = (found.remove(&key).unwrap_or(0), raised(events, cgroup, op));
+        if op.kind.is_none() {
+            assert_eq!(there, 0, "it is no access");
+            continue;
+        }
+        println!("{:?}: {there} of {raised}", op.kind);
+        assert!(raised > 10 && there <= raised, "{there} of {raised}");
+        missing += raised - there;
+    }
+    assert!(found.is_empty(), "nobody raised {found:x?}");
+    assert!(missing <= rows.count("samples_of_ended_tasks"), "{missing}");
+    assert_eq!(rows.count("lost_samples"), 0);
+    assert_eq!(rows.count("samples"), rows.rows.len() as u64);
+}
+
+/// A process with what it starts, beside others on all CPUs.
+#[test]
+fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
+    let Some(_machine) = machine() else { return };
+    for (set, events) in sets() {
+        let pmu = TestPmu::load(&format!("set={set}"));
+        let cgroups = ["one", "two"].map(TestCgroup::new);
+        for (cgroup, mix) in cgroups.iter().zip(MIXES) {
+            give(&pmu, cgroup.id, mix);
+        }
+        let mut loads = [
+            cgroups[0].load("forks 4 100"),
+            cgroups[1].load("burn 0 400"),
+            cgroups[1].load("burst 1 300 300 400"),
+        ];
+        let recording = Recording::new();
+        let start = now();
+        let options = format!("--period {PERIOD} -p {}", loads[0].pid());
+        let mut child = recording.begin(&options);
+        loads.iter_mut().for_each(Load::go);
+        loads.into_iter().for_each(|load| drop(load.finish()));
+        assert!(child.wait().unwrap().success());
+        let rows = Rows::read(&recording.path());
+        assert_raised(&rows, events, &cgroups[0], MIXES[0]);
+        let paths: Vec<_> = rows.texts("cgroup").into_keys().collect();
+        assert_eq!(paths, std::slice::from_ref(&cgroups[0].path), "{set}");
+        assert!(rows.texts("pid").len() > 4, "{:?}", rows.texts("pid"));
+        let ops = rows.texts("op");
+        assert_eq!(ops.keys().collect::<Vec<_>>(), ["load", "store"]);
+        let end = now();
+        for row in &rows.rows {
+            let Field::ULong(time) = row["time_ns"] else {
+                panic!("no time in {row:?}")
+            };
+            assert!((start..=end).contains(&time), "{time}");
+            assert_eq!(row["ticks"], Field::Null);
+        }
+        let other = raised(events, &cgroups[1], &MIXES[1][0]);
+        assert!(other > 10, "nobody else ran");
+        assert_eq!(rows.about["pmuscope.period"], PERIOD.to_string());
+        assert!(rows.about["pmuscope.events"].contains(&events[0][..3]));
+    }
+}
+
+#[test]
+fn a_cgroup_is_recorded_and_what_a_small_ring_lost_is_counted() {
+    let Some(_machine) = machine() else { return };
+    if value("CONTROLLERS").is_empty() {
+        return skip("without a controller a cgroup has no perf state to record by");
+    }
+    let page = rustix::param::page_size();
+    for (set, events) in sets() {
+        for (options, loses) in [
+            (format!("--period {PERIOD}"), false),
+            (format!("--period 3200 --ring {page} --threads 2"), true),
+        ] {
+            let pmu = TestPmu::load(&format!("set={set}"));
+            let (a, other) = (TestCgroup::new("a"), TestCgroup::new("other"));
+            give(&pmu, a.id, MIXES[0]);
+            give(&pmu, other.id, MIXES[1]);
+            let mut loads = [
+                a.load("burn 0 300"),
+                a.load("burn 1 300"),
+                other.load("burn 0 300"),
+            ];
+            let recording = Recording::new();
+            let child = recording.begin(&format!("{options} --cgroup {}", a.path));
+            loads.iter_mut().for_each(Load::go);
+            loads.into_iter().for_each(|load| drop(load.finish()));
+            end(child);
+            let rows = Rows::read(&recording.path());
+            let lost = rows.count("lost_samples");
+            let paths: Vec<_> = rows.texts("cgroup").into_keys().collect();
+            assert_eq!(paths, std::slice::from_ref(&a.path), "{set}");
+            if !loses {
+                assert_raised(&rows, events, &a, MIXES[0]);
+                continue;
+            }
+            let all: u64 = MIXES[0].iter().map(|op| raised(events, &a, op)).sum();
+            let seen = rows.count("samples") + rows.count("samples_left_out");
+            println!("{set}: {seen} of {all}, {lost} lost; {:?}", rows.about);
+            assert!(lost > 0, "the ring was never full");
+            // Among the lost ones are others'.
+            assert!(seen < all && all <= seen + lost, "{seen} + {lost} of {all}");
+        }
+    }
+}
+
+#[test]
+fn a_command_is_recorded_from_its_exec_on() {
+    let Some(_machine) = machine() else { return };
+    for (set, _) in sets() {
+        let pmu = TestPmu::load(&format!("set={set}"));
+        pmu.control("sample op 0 1 0x142 7 0x7f0000010000");
+        pmu.control("sample op 0 1 0x144 0 0x7f0000020000");
+        let recording = Recording::new();
+        let (rows, output) = recording.load(&format!("--period {PERIOD}"), "forks 3 100");
+        assert!(rows.rows.len() > 100, "{}", rows.rows.len());
+        assert_eq!(rows.texts("comm").into_keys().collect::<Vec<_>>(), ["load"]);
+        assert!(rows.texts("pid").len() > 3);
+        let kinds: Vec<_> = found(&rows).into_keys().collect();
+        assert_eq!(
+            kinds,
+            [(0x142, 7, 0x7f00_0001_0000), (0x144, 0, 0x7f00_0002_0000)]
+        );
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("samples into"), "{said}");
+    }
+}
+
+#[test]
+fn short_accesses_are_left_out_of_the_file() {
+    let Some(_machine) = machine() else { return };
+    for (set, events) in sets() {
+        let pmu = TestPmu::load(&format!("set={set}"));
+        let cgroup = TestCgroup::new("short");
+        give(&pmu, cgroup.id, MIXES[0]);
+        let mut load = cgroup.load("burn 0 400");
+        let recording = Recording::new();
+        let options = format!("--period {PERIOD} --min-latency 200 -p {}", load.pid());
+        let mut child = recording.begin(&options);
+        load.go();
+        load.finish();
+        assert!(child.wait().unwrap().success());
+        let rows = Rows::read(&recording.path());
+        let kept = |op: &&Op| op.latency == 0 || op.latency >= 200;
+        let kept: Vec<Op> = MIXES[0].iter().filter(kept).copied().collect();
+        assert_raised(&rows, events, &cgroup, &kept);
+        let dram = found(&rows).into_iter().filter(|(key, _)| key.1 == 300);
+        assert_eq!(dram.count(), 1);
+    }
+}
+
+/// Which data is hot, in which phase: exactly.
+#[test]
+fn each_access_has_the_region_and_the_phase_of_its_moment() {
+    let Some(_machine) = machine() else { return };
+    for (set, events) in sets() {
+        let pmu = TestPmu::load(&format!("set={set}"));
+        // A load that hit level 1.
+        let op = |address| Op {
+            weight: 1,
+            word: 0x142,
+            latency: 20,
+            address,
+            kind: Some((Class::Load, Served::NotSaid)),
+        };
+        let give_one = |_: &Load, cgroup: &TestCgroup, _, address| {
+            give(&pmu, cgroup.id, &[op(address)]);
+        };
+        assert_moments(&format!("--period {PERIOD}"), give_one, |rows, cgroup| {
+            let addresses = found(rows).into_keys().map(|(_, _, address)| address);
+            let mix: Vec<Op> = addresses.map(op).collect();
+            assert!(mix.len() >= 4);
+            assert_raised(rows, events, cgroup, &mix);
+        });
+    }
+}
+
+#[test]
+fn what_only_spe_has_is_refused_in_a_sentence() {
+    let Some(_machine) = machine() else { return };
+    let _pmu = TestPmu::load("set=ibs");
+    let directory = tempfile::tempdir().unwrap();
+    for words in [
+        "--raw perf.data -- true",
+        "--filter load_filter=1 -- true",
+        "--per-thread -- true",
+        "--aux 1M -- true",
+        "--watermark 64K -- true",
+        "--period 100 -- true",
+    ] {
+        let mut command = pmuscope();
+        command.args(["mem", "record"]).args(words.split(' '));
+        let output = command.current_dir(directory.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        println!("{words}: {said}");
+        assert_eq!(output.status.code(), Some(1), "{words}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let expected = match words {
+            "--period 100 -- true" => "no multiple of 16".to_owned(),
+            _ => format!("{} is for Arm's SPE", words.split(' ').next().unwrap()),
+        };
+        assert!(said.contains(&expected), "{said}");
+        assert_eq!(
+            fs::read_dir(directory.path()).unwrap().count(),
+            0,
+            "{words}"
+        );
+    }
+}
