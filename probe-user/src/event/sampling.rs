@@ -152,6 +152,16 @@ impl SampledEvent {
         !self.is_clock() || !(self.exclude.user || self.exclude.kernel)
     }
 
+    /// Counters of a core that it takes from those that events are counted with: IBS has its own.
+    #[must_use]
+    pub fn counters(&self) -> usize {
+        let is_ibs = self.counter.pmu.as_deref() == Some(IBS);
+        match self.counter.is_hardware() && !is_ibs {
+            true => 1 + usize::from(self.leader.is_some()),
+            false => 0,
+        }
+    }
+
     /// Whether every sample may be some instructions behind the one that caused it.
     #[must_use]
     pub fn skids(&self) -> bool {

@@ -65,8 +65,7 @@ pub enum WantedError {
 impl Wanted {
     /// Leaves the counters free that these events take, which are sampled.
     pub fn leave_room(&mut self, sampled: &[SampledEvent]) {
-        let hardware = sampled.iter().filter(|event| event.counter.is_hardware());
-        let counters = hardware.map(|event| 1 + usize::from(event.leader.is_some()));
+        let counters = sampled.iter().map(SampledEvent::counters);
         self.reserve_counters += counters.sum::<usize>();
     }
 

@@ -73,6 +73,7 @@ const BASE: Tests = Tests {
     modules: &[
         "accesses::",
         "accounting::",
+        "agent_accesses::",
         "hooks::",
         "hotplug::",
         "pmus::",
