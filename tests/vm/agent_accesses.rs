@@ -297,9 +297,25 @@ fn intels_events_take_no_counter_unasked() {
         ..Given::default()
     };
     let mut agent = Agent::with(&given, |_| {});
-    containers.work();
-    agent.next_window();
-    let first = agent.series();
+    // By then each kind of load has a sample, however long the period is that the kernel found.
+    let is_sampled = |series: &Series| {
+        let mut kinds = containers.all.iter().zip(MIXES).flat_map(|((id, _), mix)| {
+            let kinds = mix.iter().filter_map(source);
+            kinds.map(move |(class, source)| (id, class, source))
+        });
+        kinds.all(|(id, class, source)| {
+            let loads = || of(series, "spe_samples", id, class, Some(&source));
+            class != Class::Load || loads().is_some()
+        })
+    };
+    let first = loop {
+        containers.work();
+        agent.next_window();
+        let series = agent.series();
+        if is_sampled(&series) {
+            break series;
+        }
+    };
     let (loads, stores) = (Truth::of("mem-loads"), Truth::of("mem-stores"));
     for ((id, cgroup), mix) in containers.all.iter().zip(MIXES) {
         for op in mix {
