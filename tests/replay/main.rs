@@ -5,9 +5,13 @@
 #[cfg(feature = "report")]
 mod browser;
 #[cfg(feature = "report")]
+mod measured;
+#[cfg(feature = "report")]
 mod page;
 #[cfg(feature = "parquet")]
 mod recorded;
+#[cfg(feature = "report")]
+mod sampled;
 
 use std::{
     fs::File,

@@ -21,14 +21,14 @@ use super::{
 /// A name that would end the script that holds it.
 const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}\u{1b}]0;gone\u{7}";
 
-fn profile_of(path: &Path) -> Profile {
+pub(crate) fn profile_of(path: &Path) -> Profile {
     let recording = Recording::open(path).unwrap();
     let (about, view) = (recording.about.clone(), recording.view.clone());
     let replay = Replay::begin(recording, view).unwrap();
     Profile::read("a.parquet", about, replay).unwrap()
 }
 
-fn page_of(profile: &Profile, path: &Path) -> usize {
+pub(crate) fn page_of(profile: &Profile, path: &Path) -> usize {
     let mut page = Vec::new();
     profile::page(&mut page, profile).unwrap();
     fs::write(path, &page).unwrap();
@@ -298,6 +298,7 @@ fn means_have_the_windows_in_which_nothing_ran() {
             whole.holders[other.holder] == *holder && whole.metrics[other.metric] == *metric
         });
         let shown = same.unwrap().shown(metric, &whole.windows);
+        let shown = shown.map(|(_, value)| value);
         let ran: Vec<f64> = shown.take(windows - 1).collect();
         if ran.iter().any(|value| !value.is_finite()) {
             continue;
@@ -360,6 +361,7 @@ fn an_hour_of_fifty_containers_is_a_page() {
             holder: of / METRICS,
             metric: of % METRICS,
             of: String::new(),
+            first: 0,
             values: (0..3600).map(|_| 100.0 * noise()).collect(),
             intervals: Vec::new(),
             reason: None,

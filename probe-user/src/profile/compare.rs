@@ -251,16 +251,14 @@ impl Sample {
         windows: &[(f64, f64)],
         (from, to): (f64, Option<f64>),
     ) -> Option<Self> {
-        let shown = line.shown(metric, windows).enumerate();
-        let known = shown.filter_map(|(at, value)| {
+        let known = line.shown(metric, windows).filter_map(|(at, value)| {
             let (start, end) = windows[at];
             let inside = start >= from && to.is_none_or(|to| end <= to);
             let length = end - start;
-            let error = line.intervals.get(at).map_or(0.0, |(low, high)| {
-                let wide = (high - low) / (2.0 * Z95);
-                let wide = if wide.is_finite() { wide } else { 0.0 };
-                wide / if metric.is_counter { length } else { 1.0 }
-            });
+            let (low, high) = line.interval(at);
+            let wide = (high - low) / (2.0 * Z95);
+            let wide = if wide.is_finite() { wide } else { 0.0 };
+            let error = wide / if metric.is_counter { length } else { 1.0 };
             (inside && value.is_finite() && length > 0.0).then_some((value, length, error))
         });
         Self::of_values(&known.collect::<Vec<_>>())

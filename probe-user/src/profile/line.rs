@@ -1,5 +1,7 @@
 //! Lines: the values of one subject and metric over the windows of a recording.
 
+use std::ops::Range;
+
 use crate::{
     derive::{Attributes, Kind, Method, Metric, Part, Reason, Report, Subject, Value, served_name},
     emit::label::{Called, label, short},
@@ -7,6 +9,9 @@ use crate::{
 
 /// The 97.5% quantile of the normal distribution.
 const Z: f64 = 1.959_964;
+
+/// An interval that is not known.
+const NOWHERE: (f64, f64) = (f64::NAN, f64::NAN);
 
 /// Whom values are about.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -95,10 +100,13 @@ pub struct Line {
     pub metric: usize,
     /// What tells it from others of both: operation and source, or the socket of a share.
     pub of: String,
-    /// By window, as a live run shows them; NaN where there is none. What is counted by time is 0
-    /// where the owner did not run.
+    /// The window of the first value. An owner that lived for one of many windows takes the memory
+    /// of one.
+    pub first: usize,
+    /// By window from that one to its last, as a live run shows them; NaN where there is none. What
+    /// is counted by time is 0 where the owner did not run.
     pub values: Vec<f64>,
-    /// The 95% intervals by window, where there are any: both ends, else NaN.
+    /// The 95% intervals of these values, where there are any: both ends, else NaN. May be shorter.
     pub intervals: Vec<(f64, f64)>,
     /// Why the last window without a value has none.
     pub reason: Option<String>,
@@ -120,72 +128,94 @@ pub struct Summary {
 }
 
 impl Line {
-    pub(super) fn new(holder: usize, metric: usize, of: String) -> Self {
+    pub(super) fn new(holder: usize, metric: usize, of: String, first: usize) -> Self {
         Self {
             holder,
             metric,
             of,
+            first,
             values: Vec::new(),
             intervals: Vec::new(),
             reason: None,
         }
     }
 
-    /// Adds the value of a window, after those of the windows before.
-    pub(super) fn push(&mut self, windows_before: usize, value: Result<&Value, &Reason>) {
-        self.pad(windows_before);
-        match value {
-            Ok(value) => {
-                let Some(estimate) = value.estimate() else {
-                    return;
-                };
-                let by_error = || {
-                    let error = estimate.error.filter(|error| *error > 0.0)?;
-                    Some((estimate.value - Z * error, estimate.value + Z * error))
-                };
-                if let Some(interval) = estimate.interval.or_else(by_error) {
-                    self.intervals
-                        .resize(self.values.len(), (f64::NAN, f64::NAN));
-                    self.intervals.push(interval);
-                }
-                self.values.push(estimate.value);
-            }
+    /// Adds the value of a window, which follows those that it has.
+    pub(super) fn push(&mut self, window: usize, value: Result<&Value, &Reason>) {
+        let estimate = match value {
+            Ok(value) => match value.estimate() {
+                Some(estimate) => Some(estimate),
+                None => return,
+            },
             Err(reason) => {
                 self.reason = Some(reason.to_string());
-                self.values.push(f64::NAN);
+                None
             }
+        };
+        let before = window.saturating_sub(self.first);
+        self.values.resize(before, f64::NAN);
+        self.values
+            .push(estimate.map_or(f64::NAN, |estimate| estimate.value));
+        let interval = estimate.and_then(|estimate| {
+            let by_error = || {
+                let error = estimate.error.filter(|error| *error > 0.0)?;
+                Some((estimate.value - Z * error, estimate.value + Z * error))
+            };
+            estimate.interval.or_else(by_error)
+        });
+        if let Some(interval) = interval {
+            self.intervals.resize(before, NOWHERE);
+            self.intervals.push(interval);
         }
     }
 
-    /// No value in the windows up to this number.
-    pub(super) fn pad(&mut self, windows: usize) {
-        self.values.resize(windows, f64::NAN);
-        if !self.intervals.is_empty() {
-            self.intervals.resize(windows, (f64::NAN, f64::NAN));
-        }
+    /// The value of a window; NaN where there is none.
+    #[must_use]
+    pub fn value(&self, window: usize) -> f64 {
+        let at = window.checked_sub(self.first);
+        let value = at.and_then(|at| self.values.get(at));
+        value.copied().unwrap_or(f64::NAN)
     }
 
-    /// The values as they are shown over time: those of counters by the second.
+    /// The 95% interval of a window's value; NaN where there is none.
+    #[must_use]
+    pub fn interval(&self, window: usize) -> (f64, f64) {
+        let at = window.checked_sub(self.first);
+        let interval = at.and_then(|at| self.intervals.get(at));
+        interval.copied().unwrap_or(NOWHERE)
+    }
+
+    /// The windows from its first value to its last one.
+    #[must_use]
+    pub fn windows(&self) -> Range<usize> {
+        self.first..self.first + self.values.len()
+    }
+
+    /// The windows from its first value to its last one, each with the value as it is shown over
+    /// time: those of counters by the second.
     pub fn shown<'a>(
         &'a self,
         metric: &LineMetric,
         windows: &'a [(f64, f64)],
-    ) -> impl Iterator<Item = f64> + use<'a> {
+    ) -> impl Iterator<Item = (usize, f64)> + use<'a> {
         let by_second = metric.is_counter;
-        let values = self.values.iter().zip(windows);
-        values.map(move |(value, (start, end))| match by_second {
-            true => value / (end - start),
-            false => *value,
+        let values = (self.first..).zip(&self.values);
+        values.map(move |(at, value)| {
+            let (start, end) = windows[at];
+            match by_second {
+                true => (at, value / (end - start)),
+                false => (at, *value),
+            }
         })
     }
 
     /// What its windows say together; None where none has a value.
     #[must_use]
     pub fn summary(&self, metric: &LineMetric, windows: &[(f64, f64)]) -> Option<Summary> {
-        let shown = self.shown(metric, windows).zip(windows);
-        let known = shown.filter(|(value, _)| value.is_finite());
+        let shown = self.shown(metric, windows);
+        let known = shown.filter(|(_, value)| value.is_finite());
         let known: Vec<(f64, f64)> = known
-            .map(|(value, (start, end))| (value, end - start))
+            .map(|(at, value)| (value, windows[at].1 - windows[at].0))
             .collect();
         let seconds: f64 = known.iter().map(|(_, seconds)| seconds).sum();
         if known.is_empty() || seconds <= 0.0 {
@@ -215,3 +245,6 @@ pub(super) fn told_apart(attributes: &Attributes) -> String {
     }
     words.join(" ")
 }
+
+#[cfg(test)]
+mod tests;

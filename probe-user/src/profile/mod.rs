@@ -1,11 +1,14 @@
 //! Profile: a whole recording at once: the values of each subject and metric over its windows, with
 //! what is said of them. The page, single views and the comparison of recordings are made of it.
 
+mod calibration;
 mod compare;
 mod compared_text;
 mod line;
 #[cfg(feature = "report")]
 mod page;
+mod roofline;
+mod samples;
 mod svg;
 mod text;
 mod view;
@@ -15,9 +18,12 @@ use std::collections::{HashMap, HashSet};
 #[cfg(feature = "report")]
 pub use self::page::page;
 pub use self::{
+    calibration::Calibration,
     compare::{Compared, Comparison, Side, compare},
     compared_text::{html as comparison_html, json as comparison_json, table as comparison_table},
     line::{Holder, Line, LineMetric, Summary},
+    roofline::{Peaks, PeaksError},
+    samples::{POINTS, Scatter},
     svg::svg,
     text::{csv, json},
     view::Selection,
@@ -26,6 +32,7 @@ use crate::{
     derive::{About, Estimate, Kind, Part, Reason, Report, Series, Subject, Value},
     formula::NoValue,
     recording::{ReadError, Replay},
+    sys::clock::nanos,
 };
 
 /// Rows of a view beyond these are left out: those with the least of the first metric.
@@ -58,6 +65,14 @@ pub struct Profile {
     pub warnings: Vec<String>,
     /// Rows that were left out, since there are too many.
     pub left_out: usize,
+    /// When the first window began, in ns of `CLOCK_MONOTONIC`; None without windows.
+    pub origin: Option<u64>,
+    /// The platform of the machine, as the catalogue calls it, where it is known.
+    pub platform: Option<String>,
+    /// Samples of accesses, of `mem record`.
+    pub samples: Option<Scatter>,
+    /// The peaks of the machine, of `roofline`.
+    pub peaks: Option<Peaks>,
 }
 
 /// A histogram of a subject.
@@ -80,7 +95,10 @@ pub struct Distribution {
 struct Known {
     holders: HashMap<(Part, Subject), usize>,
     metrics: HashMap<(String, String), usize>,
-    lines: HashMap<(usize, usize, String), usize>,
+    /// By holder, metric, what tells them apart, and the counter group.
+    lines: HashMap<(usize, usize, String, Option<u32>), usize>,
+    /// Lines by what is shown of them.
+    told_apart: HashSet<(usize, usize, String)>,
     /// Metrics that are 0 for an owner that did not run.
     by_time: HashSet<String>,
 }
@@ -121,6 +139,11 @@ impl Profile {
         let mut profile = Self {
             file: file.to_owned(),
             about,
+            platform: replay
+                .plan()
+                .metrics
+                .machine
+                .map(|it| it.platform.to_string()),
             ..Self::default()
         };
         let mut known = Known {
@@ -139,13 +162,26 @@ impl Profile {
         Ok(profile)
     }
 
+    /// A file of samples alone: it has no windows.
+    #[must_use]
+    pub fn of_samples(samples: Scatter) -> Self {
+        Self {
+            file: samples.file.clone(),
+            about: samples.about.clone(),
+            began: samples.began().unwrap_or_default(),
+            samples: Some(samples),
+            ..Self::default()
+        }
+    }
+
     /// Adds a window.
     fn add(&mut self, known: &mut Known, report: &Report) {
         let seconds = |at: std::time::Duration| at.saturating_sub(report.began).as_secs_f64();
         if self.windows.is_empty() {
+            self.origin = Some(nanos(report.began));
             self.began = (report.boot_time + report.began).as_secs_f64();
         }
-        let before = self.windows.len();
+        let window = self.windows.len();
         self.windows
             .push((seconds(report.start), seconds(report.end)));
         for group in report.groups() {
@@ -157,11 +193,8 @@ impl Profile {
                 else {
                     continue;
                 };
-                self.lines[at].push(before, known.value(report, series));
+                self.lines[at].push(window, known.value(report, series));
             }
-        }
-        for line in &mut self.lines {
-            line.pad(self.windows.len());
         }
         for warning in &report.warnings {
             if !self.warnings.contains(warning) {
@@ -186,12 +219,23 @@ impl Profile {
         }
         let holder = self.holder(known, report, part, subject);
         let metric = self.metric(known, report, series);
-        let of = line::told_apart(report.attributes(series));
-        let at = known.lines.entry((holder, metric, of.clone()));
-        Some(*at.or_insert_with(|| {
-            self.lines.push(Line::new(holder, metric, of));
-            self.lines.len() - 1
-        }))
+        let attributes = report.attributes(series);
+        let of = line::told_apart(attributes);
+        // An event may be counted in several groups.
+        let key = (holder, metric, of.clone(), attributes.group);
+        if let Some(at) = known.lines.get(&key) {
+            return Some(*at);
+        }
+        let mut name = of;
+        if !known.told_apart.insert((holder, metric, name.clone()))
+            && let Some(group) = attributes.group
+        {
+            name = format!("{name} group {group}").trim().to_owned();
+        }
+        let (at, first) = (self.lines.len(), self.windows.len() - 1);
+        self.lines.push(Line::new(holder, metric, name, first));
+        known.lines.insert(key, at);
+        Some(at)
     }
 
     fn holder(
@@ -294,3 +338,6 @@ impl Profile {
         values.filter(|value| !value.is_nan()).sum()
     }
 }
+
+#[cfg(test)]
+mod tests;

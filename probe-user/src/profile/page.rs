@@ -5,19 +5,24 @@ use std::io::{self, Write};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::GzEncoder};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     Profile, Selection, Summary,
     svg::escaped,
-    text::{about, about_line},
+    text::{about, about_line, made},
 };
 
 /// plotly.js, compressed by the build script.
 const PLOTLY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"));
 
 const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = include_str!("page/page.js");
+const SCRIPT: &str = concat!(
+    include_str!("page/page.js"),
+    include_str!("page/samples.js"),
+    include_str!("page/measured.js"),
+    "start().catch(failed);\n",
+);
 
 /// Nothing may be loaded, from anywhere.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
@@ -38,11 +43,20 @@ pub fn page(mut out: impl Write, profile: &Profile) -> io::Result<()> {
         escaped(&profile.file)
     )?;
     let lines = Selection::default().lines(profile);
-    block(
-        &mut out,
-        "head",
-        head(profile, &lines).to_string().as_bytes(),
-    )?;
+    let mut made = made(profile);
+    // Apart from the head, so that the table is there before they are unpacked.
+    let parts = ["samples", "roofline", "calibrations"];
+    let parts = parts.map(|name| (name, made.remove(name).unwrap_or_default()));
+    let mut head = head(profile, &lines);
+    head.extend(made);
+    block(&mut out, "head", Value::Object(head).to_string().as_bytes())?;
+    for (name, part) in parts {
+        block(
+            &mut out,
+            &format!("{name}-data"),
+            part.to_string().as_bytes(),
+        )?;
+    }
     for metric in 0..profile.metrics.len() {
         let values = values(profile, &lines, metric);
         block(&mut out, &format!("metric-{metric}"), values.as_bytes())?;
@@ -54,7 +68,7 @@ pub fn page(mut out: impl Write, profile: &Profile) -> io::Result<()> {
 type Lines<'a> = [(&'a super::Line, Summary)];
 
 /// All but the values of windows.
-fn head(profile: &Profile, lines: &Lines<'_>) -> Value {
+fn head(profile: &Profile, lines: &Lines<'_>) -> Map<String, Value> {
     let mut map = about(profile);
     let windows = profile.windows.iter();
     let windows = windows.map(|(start, end)| json!([rounded(*start), rounded(*end)]));
@@ -87,7 +101,7 @@ fn head(profile: &Profile, lines: &Lines<'_>) -> Value {
         })
     });
     map.insert("histograms".to_owned(), histograms.collect());
-    map.into()
+    map
 }
 
 /// The values over time of the lines of a metric, with the number of each line: what is drawn, so
@@ -97,15 +111,18 @@ fn values(profile: &Profile, lines: &Lines<'_>, metric: usize) -> String {
     let of_metric = of_metric.filter(|(_, (line, _))| line.metric == metric);
     let lines = of_metric.map(|(at, (line, _))| {
         let known = &profile.metrics[metric];
-        let shown = line.shown(known, &profile.windows).map(rounded);
-        let mut map = json!({"line": at, "y": shown.collect::<Vec<_>>()});
+        let shown = line.shown(known, &profile.windows);
+        let shown = shown.map(|(_, value)| rounded(value));
+        let mut map = json!({"line": at, "first": line.first, "y": shown.collect::<Vec<_>>()});
         if !line.intervals.is_empty() {
-            let windows = line.intervals.iter().zip(&profile.windows);
-            let by = |end: f64, (from, to): &(f64, f64)| match known.is_counter {
+            let by = |end: f64, (from, to): (f64, f64)| match known.is_counter {
                 true => rounded(end / (to - from)),
                 false => rounded(end),
             };
-            let ends = windows.map(|((low, high), window)| [by(*low, window), by(*high, window)]);
+            let ends = line.windows().map(|at| {
+                let ((low, high), window) = (line.interval(at), profile.windows[at]);
+                [by(low, window), by(high, window)]
+            });
             map["ends"] = ends.collect();
         }
         map

@@ -7,7 +7,7 @@ use super::{Distribution, Line, Profile, Selection};
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 420.0;
 /// Left, right, top, bottom of what is drawn; names are below.
-const FRAME: (f64, f64, f64, f64) = (80.0, 940.0, 40.0, 360.0);
+const FRAME: (f64, f64, f64, f64) = (80.0, 925.0, 40.0, 360.0);
 /// Of a name below the picture.
 const NAME: f64 = 16.0;
 
@@ -20,15 +20,22 @@ const COLOURS: [&str; 10] = [
 /// nothing is selected. `selection` names the metric.
 #[must_use]
 pub fn svg(profile: &Profile, selection: &Selection) -> Option<String> {
-    let histograms: Vec<&Distribution> = selection.histograms(profile).collect();
+    let mut histograms: Vec<&Distribution> = selection.histograms(profile).collect();
+    histograms.sort_by_key(|it| std::cmp::Reverse(it.counts.iter().sum::<u64>()));
+    histograms.truncate(selection.top.unwrap_or(usize::MAX));
     if let Some(first) = histograms.first() {
         let metric = &profile.metrics[first.metric];
-        let bars = histograms.iter().take(COLOURS.len()).map(|it| Drawn {
+        // Those of one metric have the same buckets; others would be drawn at wrong places.
+        let alike = histograms
+            .iter()
+            .filter(|it| (it.metric, &it.bounds) == (first.metric, &first.bounds));
+        let bars = alike.map(|it| Drawn {
             name: named(profile, it.holder, &it.of),
             points: shares(it),
         });
         let title = format!("{} ({}), % of samples by bucket", metric.name, metric.unit);
-        return Some(draw(&title, "bucket", &bars.collect::<Vec<_>>()));
+        let across = Across::Buckets(&first.bounds, &metric.unit);
+        return Some(draw(&title, across, &bars.collect::<Vec<_>>()));
     }
     let lines = selection.lines(profile);
     let (first, _) = lines.first()?;
@@ -41,7 +48,45 @@ pub fn svg(profile: &Profile, selection: &Selection) -> Option<String> {
         unit if unit.is_empty() => metric.name.clone(),
         unit => format!("{} ({unit})", metric.name),
     };
-    Some(draw(&title, "s", &drawn.collect::<Vec<_>>()))
+    Some(draw(&title, Across::Seconds, &drawn.collect::<Vec<_>>()))
+}
+
+/// What the picture is drawn over.
+#[derive(Clone, Copy)]
+enum Across<'a> {
+    Seconds,
+    /// Numbers of buckets: by the largest value of each, in this unit. The last has none.
+    Buckets(&'a [f64], &'a str),
+}
+
+impl Across<'_> {
+    /// Where there are names below the picture, and which.
+    fn names(self, (x0, x1): (f64, f64)) -> Vec<(f64, String)> {
+        match self {
+            Self::Seconds => (0..=4)
+                .map(|part| x0 + f64::from(part) / 4.0 * (x1 - x0))
+                .map(|at| (at, format!("{} s", short(at))))
+                .collect(),
+            Self::Buckets(bounds, unit) => {
+                let step = bounds.len().div_ceil(8).max(1);
+                let ends = (0_u32..).zip(bounds).step_by(step);
+                let name = |(at, end): (u32, &f64)| {
+                    let unit = if at == 0 { unit } else { "" };
+                    let name = format!("\u{2264} {} {unit}", short(*end));
+                    (f64::from(at), name.trim_end().to_owned())
+                };
+                let mut names: Vec<(f64, String)> = ends.map(name).collect();
+                // The last bucket is beyond them, and takes the place of a name that is too near.
+                let last = u32::try_from(bounds.len()).map_or(x1, f64::from);
+                if let Some(end) = bounds.last() {
+                    #[expect(clippy::cast_precision_loss, reason = "some tens of buckets")]
+                    names.retain(|(at, _)| last - at >= step as f64);
+                    names.push((last, format!("> {}", short(*end))));
+                }
+                names
+            }
+        }
+    }
 }
 
 struct Drawn {
@@ -61,7 +106,7 @@ fn named(profile: &Profile, holder: usize, of: &str) -> String {
 /// By the ends of windows, in pieces where windows have no value.
 fn points(profile: &Profile, line: &Line) -> Vec<Vec<(f64, f64)>> {
     let shown = line.shown(&profile.metrics[line.metric], &profile.windows);
-    let points = shown.zip(&profile.windows).map(|(y, (_, end))| (*end, y));
+    let points = shown.map(|(at, y)| (profile.windows[at].1, y));
     let points: Vec<(f64, f64)> = points.collect();
     let pieces = points.split(|(_, y)| !y.is_finite());
     pieces
@@ -79,7 +124,7 @@ fn shares(of: &Distribution) -> Vec<Vec<(f64, f64)>> {
     vec![points.collect()]
 }
 
-fn draw(title: &str, across: &str, all: &[Drawn]) -> String {
+fn draw(title: &str, across: Across<'_>, all: &[Drawn]) -> String {
     let points = || all.iter().flat_map(|it| it.points.iter().flatten());
     let span = |pick: fn(&(f64, f64)) -> f64| {
         let low = points().map(pick).fold(0.0, f64::min);
@@ -100,19 +145,24 @@ fn draw(title: &str, across: &str, all: &[Drawn]) -> String {
         escaped(title)
     );
     for part in 0..=4 {
-        let part = f64::from(part) / 4.0;
-        let (at_x, at_y) = (x0 + part * (x1 - x0), y0 + part * (y1 - y0));
-        let (px, py) = (x(at_x), y(at_y));
+        let at_y = y0 + f64::from(part) / 4.0 * (y1 - y0);
+        let py = y(at_y);
         let _ = writeln!(
             text,
             "<path d=\"M{left} {py:.1}H{right}\" stroke=\"#ddd\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
-             <text x=\"{px:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{} {across}</text>",
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             left - 6.0,
             py + 4.0,
             short(at_y),
+        );
+    }
+    for (at, name) in across.names((x0, x1)) {
+        let _ = writeln!(
+            text,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            x(at),
             bottom + 18.0,
-            short(at_x),
+            escaped(&name),
         );
     }
     for (at, drawn) in all.iter().enumerate() {
@@ -187,3 +237,6 @@ pub(super) fn escaped(text: &str) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

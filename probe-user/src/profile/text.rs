@@ -4,7 +4,9 @@ use std::io;
 
 use serde_json::{Map, Value, json};
 
-use super::{Holder, Line, LineMetric, Profile, Selection, Summary};
+use super::{
+    Calibration, Holder, Line, LineMetric, Profile, Selection, Summary, roofline::Roofline,
+};
 use crate::emit::printable::printable;
 
 /// A number, null where there is none.
@@ -63,6 +65,43 @@ fn of_metric(metric: &LineMetric) -> Map<String, Value> {
         .collect()
 }
 
+/// What is known of a file, for people: neither its plan nor its long lists.
+pub(super) fn known(about: &[(String, String)]) -> Map<String, Value> {
+    let long = [
+        "recording",
+        "view",
+        "units",
+        "mappings",
+        "tags",
+        "phases",
+        "regions",
+    ];
+    let known = about
+        .iter()
+        .filter(|(key, _)| !long.contains(&key.as_str()) && !key.starts_with("count."));
+    known
+        .map(|(key, value)| (key.clone(), value.as_str().into()))
+        .collect()
+}
+
+/// What is made of values: samples, containers below the roofs of the machine, and estimates beside
+/// counts.
+pub(super) fn made(profile: &Profile) -> Map<String, Value> {
+    let mut map = Map::new();
+    if let Some(samples) = &profile.samples {
+        map.insert("samples".to_owned(), samples.json(profile.origin));
+    }
+    let (key, roofline) = match Roofline::of(profile, profile.peaks.as_ref()) {
+        Ok(roofline) => ("roofline", roofline.json(profile)),
+        Err(reason) => ("no_roofline", reason.into()),
+    };
+    map.insert(key.to_owned(), roofline);
+    let calibrations = Calibration::all(profile);
+    let calibrations = calibrations.iter().map(|it| it.json(profile));
+    map.insert("calibrations".to_owned(), calibrations.collect());
+    map
+}
+
 /// What holds for the whole recording.
 pub(super) fn about(profile: &Profile) -> Map<String, Value> {
     let mut map = Map::new();
@@ -71,15 +110,7 @@ pub(super) fn about(profile: &Profile) -> Map<String, Value> {
         list.iter().map(entry).collect()
     };
     map.insert("file".to_owned(), profile.file.as_str().into());
-    // The plan is for a replay.
-    let known = profile
-        .about
-        .iter()
-        .filter(|(key, _)| !["recording", "view", "units"].contains(&key.as_str()));
-    let known: Map<String, Value> = known
-        .map(|(key, value)| (key.clone(), value.as_str().into()))
-        .collect();
-    map.insert("about".to_owned(), known.into());
+    map.insert("about".to_owned(), known(&profile.about).into());
     map.insert("began".to_owned(), number(profile.began));
     map.insert(
         "findings".to_owned(),
@@ -106,11 +137,12 @@ pub fn json(profile: &Profile, selection: &Selection) -> Value {
     let lines = selection.lines(profile).into_iter();
     let lines = lines.map(|(line, summary)| {
         let mut map = about_line(profile, line, &summary);
-        let values = line.values.iter().map(|value| number(*value));
+        let all = || 0..profile.windows.len();
+        let values = all().map(|at| number(line.value(at)));
         map.insert("values".to_owned(), values.collect());
         if !line.intervals.is_empty() {
             let ends = |pick: fn(&(f64, f64)) -> f64| -> Value {
-                line.intervals.iter().map(|it| number(pick(it))).collect()
+                all().map(|at| number(pick(&line.interval(at)))).collect()
             };
             map.insert("low".to_owned(), ends(|it| it.0));
             map.insert("high".to_owned(), ends(|it| it.1));
@@ -127,6 +159,7 @@ pub fn json(profile: &Profile, selection: &Selection) -> Value {
         Value::Object(map)
     });
     map.insert("histograms".to_owned(), histograms.collect());
+    map.extend(made(profile));
     map.into()
 }
 
@@ -143,13 +176,8 @@ pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io:
     ])?;
     for (line, _) in selection.lines(profile) {
         let (holder, metric) = (&profile.holders[line.holder], &profile.metrics[line.metric]);
-        for (at, value) in line.values.iter().enumerate() {
-            let (start, end) = profile.windows[at];
-            let (low, high) = line
-                .intervals
-                .get(at)
-                .copied()
-                .unwrap_or((f64::NAN, f64::NAN));
+        for (at, (start, end)) in profile.windows.iter().enumerate() {
+            let (value, (low, high)) = (line.value(at), line.interval(at));
             let field = |value: f64| match value.is_finite() {
                 true => value.to_string(),
                 false => String::new(),
@@ -164,7 +192,7 @@ pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io:
                 &metric.name,
                 &line.of,
                 &metric.unit,
-                &field(*value),
+                &field(value),
                 &field(low),
                 &field(high),
             ];

@@ -8,6 +8,7 @@ mod file;
 mod read;
 mod replay;
 mod row;
+mod samples;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ pub use self::{
     file::{About, RecordingFile},
     read::{ReadError, Recording, Snapshots},
     replay::Replay,
+    samples::{SampleRow, Samples, Text},
 };
 
 /// The keys of the metadata that a replay needs, without what all begin with.

@@ -18,7 +18,7 @@ use parquet::{
     },
 };
 
-use super::{columns::SNAPSHOT, key};
+use super::{columns::SNAPSHOT, key, samples::SAMPLES};
 use crate::{
     join::View,
     plan::Plan,
@@ -72,6 +72,16 @@ pub enum ReadError {
         /// What is wrong.
         reason: String,
     },
+    /// The same of a file of samples.
+    #[error("{file} is damaged after {number} samples: {reason}; record it again")]
+    DamagedSamples {
+        /// Its name.
+        file: String,
+        /// Samples before it.
+        number: usize,
+        /// What is wrong.
+        reason: String,
+    },
     /// Nothing to show.
     #[error("{0} has no window: it ended before its first; record it again")]
     Empty(String),
@@ -104,10 +114,7 @@ impl Recording {
         let file = path.display().to_string();
         let parts = VecDeque::from(parts_of(path)?);
         let first = parts.front().map(|part| open(part)).transpose()?;
-        let metadata = first.as_ref().map(|part| part.metadata().file_metadata());
-        let entries = metadata.and_then(|metadata| metadata.key_value_metadata());
-        let entries = entries.into_iter().flatten();
-        let about: Vec<(String, String)> = entries.filter_map(own).collect();
+        let about = first.as_ref().map(metadata).unwrap_or_default();
         let of = |key: &str| {
             let entry = about.iter().find(|(own, _)| own == key);
             entry.map(|(_, value)| value.as_str())
@@ -117,7 +124,7 @@ impl Recording {
             what,
         };
         let Some(head) = of(key::HEAD) else {
-            return Err(foreign(match of("aux_bytes_per_buffer") {
+            return Err(foreign(match of(SAMPLES) {
                 Some(_) => "it has the samples of `pmuscope mem record`",
                 None => "its metadata has no pmuscope.recording",
             }));
@@ -236,8 +243,14 @@ pub(super) fn unpacked(bytes: &[u8], most: u64) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
+/// What this program put into the metadata, without what each key begins with.
+pub(super) fn metadata(part: &SerializedFileReader<File>) -> Vec<(String, String)> {
+    let entries = part.metadata().file_metadata().key_value_metadata();
+    entries.into_iter().flatten().filter_map(own).collect()
+}
+
 /// Opens one of the files.
-fn open(part: &Path) -> Result<SerializedFileReader<File>, ReadError> {
+pub(super) fn open(part: &Path) -> Result<SerializedFileReader<File>, ReadError> {
     let file = || part.display().to_string();
     let unread = |reason| ReadError::Open {
         file: file(),
@@ -266,7 +279,7 @@ fn failed_read(error: ParquetError) -> Result<io::Error, ParquetError> {
 }
 
 /// The files to read: the file itself, or its parts in the order of their names.
-fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let file = || path.display().to_string();
     let parts = directory(path);
     let metadata = fs::metadata(path);

@@ -1,7 +1,7 @@
 //! `pmuscope report`: a recording as one page, or one view of it.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -10,8 +10,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
     emit::printable::printable_json,
-    profile::{self, Profile, Selection},
-    recording::{Recording, Replay},
+    profile::{self, Peaks, Profile, Scatter, Selection},
+    recording::{Recording, Replay, Samples},
 };
 
 /// Lines of a picture, unless the user says how many.
@@ -20,9 +20,16 @@ const TOP: usize = 10;
 /// Arguments of `report`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A recording of `pmuscope record`
+    /// A recording of `pmuscope record`, or the samples of `pmuscope mem record`
     #[arg(value_name = "FILE")]
     recording: PathBuf,
+    /// Also the samples of `pmuscope mem record` that ran beside the recording
+    #[arg(long, value_name = "FILE")]
+    samples: Option<PathBuf>,
+    /// Draw the containers below the peaks of the machine: what `pmuscope roofline --format json`
+    /// wrote there
+    #[arg(long, value_name = "FILE")]
+    roofline: Option<PathBuf>,
     /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -53,11 +60,73 @@ enum Format {
     Csv,
 }
 
+/// The name of a file, without its directory.
+fn name_of(path: &Path) -> String {
+    let file = path.file_name().unwrap_or(path.as_os_str());
+    file.to_string_lossy().into_owned()
+}
+
+/// A whole file of samples; None where it is one of something else.
+fn samples(path: &Path) -> Result<Option<Scatter>> {
+    let samples = Samples::open(path)?;
+    let read = samples.map(|samples| Scatter::read(&name_of(path), samples));
+    Ok(read.transpose()?)
+}
+
+/// The profile of all files that were named.
+fn all(args: &Args) -> Result<Profile> {
+    let alone = samples(&args.recording)?;
+    if alone.is_some() && (args.samples.is_some() || args.roofline.is_some()) {
+        bail!(
+            "{} has samples: name the recording of `pmuscope record` first, --samples and \
+             --roofline go beside that",
+            args.recording.display()
+        );
+    }
+    let mut profile = match alone {
+        Some(samples) => Profile::of_samples(samples),
+        None => profile(&args.recording)?,
+    };
+    if let Some(path) = &args.samples {
+        let Some(samples) = samples(path)? else {
+            bail!(
+                "{} has no samples: give a file of `pmuscope mem record`",
+                path.display()
+            );
+        };
+        if let Err(differs) = samples.is_beside(&profile.about) {
+            bail!(
+                "the samples of {} were not taken beside {}: {differs}; make a page of each",
+                path.display(),
+                profile.file
+            );
+        }
+        profile.samples = Some(samples);
+    }
+    if let Some(path) = &args.roofline {
+        let text = fs::read_to_string(path);
+        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+        let peaks = Peaks::parse(&text);
+        let peaks = peaks.with_context(|| format!("cannot use {}", path.display()))?;
+        let known = profile.platform.as_deref();
+        if let Some(known) = known.filter(|known| *known != peaks.platform()) {
+            bail!(
+                "the peaks of {} were measured on {}, and {} was recorded on {known}: measure \
+                 them on that machine",
+                path.display(),
+                peaks.platform(),
+                profile.file
+            );
+        }
+        profile.peaks = Some(peaks);
+    }
+    Ok(profile)
+}
+
 /// A whole recording.
 pub(crate) fn profile(path: &Path) -> Result<Profile> {
     let recording = Recording::open(path)?;
-    let file = path.file_name().unwrap_or(path.as_os_str());
-    let file = file.to_string_lossy().into_owned();
+    let file = name_of(path);
     let (about, view) = (recording.about.clone(), recording.view.clone());
     let replay = Replay::begin(recording, view)?;
     Ok(Profile::read(&file, about, replay)?)
@@ -69,7 +138,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         search: args.search.clone(),
         top: args.top.or((args.format == Format::Svg).then_some(TOP)),
     };
-    let profile = profile(&args.recording)?;
+    let profile = all(args)?;
+    if profile.windows.is_empty() && matches!(args.format, Format::Svg | Format::Csv) {
+        bail!(
+            "{} has samples, and no values of windows: make a page (--format html) or --format \
+             json, or draw it with docs/regions.py",
+            profile.file
+        );
+    }
     let known = |name: &String| profile.metrics.iter().any(|metric| metric.name == *name);
     match &args.metric {
         Some(name) if !known(name) => {

@@ -38,7 +38,7 @@ function digits(value) {
 }
 
 const nameOf = (line) => (line.of ? `${line.label}, ${line.of}` : line.label);
-const page = { head: null, drawn: {} };
+const page = { head: null, drawn: {}, samples: null, roofline: null, calibrations: [] };
 const cache = new Map();
 
 // The lines of a metric with their values over time.
@@ -70,12 +70,16 @@ const PALETTE = ["#3366cc", "#e8710a", "#2e9e6b", "#c5364a", "#7b5ecb", "#8a6d3b
 function layout(title, unit, more = {}) {
   const narrow = document.body.clientWidth < 900;
   return {
-    height: 430, margin: { l: 70, r: 16, t: 30, b: 44 }, colorway: PALETTE,
-    title: { text: plain(unit ? `${title} (${unit})` : title), font: { size: 13 }, x: 0.01 },
-    xaxis: { title: { text: "seconds since the beginning", font: { size: 12 } }, zeroline: false },
+    height: 430, margin: { l: 70, r: 16, t: narrow ? 56 : 30, b: 44 }, colorway: PALETTE,
+    // Where there is little room it is below the buttons.
+    title: { text: plain(unit ? `${title} (${unit})` : title), font: { size: 13 }, x: 0.01,
+      ...(narrow ? { y: 1, yref: "container", yanchor: "top", pad: { t: 34 } } : {}) },
+    xaxis: { title: { text: "seconds since the beginning", font: { size: 12 } }, zeroline: false,
+      automargin: true },
     yaxis: { rangemode: "tozero", zeroline: true, exponentformat: "SI" },
     hovermode: narrow ? "closest" : "x", hoverlabel: { namelength: -1, font: { size: 11 } },
-    legend: narrow ? { orientation: "h", y: -0.2 } : { font: { size: 11 } },
+    legend: narrow ? { orientation: "h", yref: "container", y: 0, yanchor: "bottom" }
+      : { font: { size: 11 } },
     showlegend: true, ...more,
   };
 }
@@ -88,16 +92,16 @@ function draw(id, traces, shown) {
 
 const ends = () => page.head.windows.map((window) => window[1]);
 
-function overTime({ about, y, ends: interval }, unit, more = {}) {
+function overTime({ about, first, y, ends: interval }, unit, more = {}) {
   const trace = {
-    x: ends(), y, name: plain(short(nameOf(about))), mode: "lines", line: { width: 1.5 },
+    x: ends().slice(first, first + y.length), y, name: plain(short(nameOf(about))), mode: "lines", line: { width: 1.5 },
     hovertemplate: `%{y:.4s} ${plain(unit)}`, connectgaps: false, ...more,
   };
   if (interval) {
     trace.customdata = interval;
     trace.hovertemplate += " (95%: %{customdata[0]:.4s} to %{customdata[1]:.4s})";
   }
-  if (page.head.windows.length === 1) trace.mode = "markers";
+  if (y.length === 1) trace.mode = "markers";
   return trace;
 }
 
@@ -248,12 +252,15 @@ function section(title, ...children) {
 
 function introduce() {
   const { about, windows, findings, missing, warnings, left_out: leftOut } = page.head;
-  const length = windows[windows.length - 1][1];
-  const when = new Date(page.head.began * 1000).toISOString().replace("T", " ").slice(0, 19);
+  const spanned = windows.length
+    ? `${windows.length} windows in ${windows[windows.length - 1][1].toFixed(1)} s`
+    : `${page.samples.samples} samples in ${page.samples.end_s.toFixed(3)} s`;
+  const began = new Date(page.head.began * 1000).toISOString().replace("T", " ").slice(0, 19);
+  const when = page.head.began ? `from ${began} UTC` : null;
   document.body.append(
     element("h1", {}, page.head.file),
-    element("p", { className: "quiet" }, [about.host, about.kernel, `from ${when} UTC`,
-      `${windows.length} windows in ${length.toFixed(1)} s`].filter(Boolean).join(" · ")),
+    element("p", { className: "quiet" }, [about.host, about.kernel, when,
+      spanned].filter(Boolean).join(" · ")),
     element("p", { className: "quiet" }, about.command ? JSON.parse(about.command).join(" ") : ""));
   const said = findings.map(({ of, text }) => element("li", {}, of ? `${of}: ${text}` : text));
   const wrong = warnings.map((text) => element("li", { className: "wrong" }, text));
@@ -273,19 +280,22 @@ function introduce() {
 // What there is to draw, each by its function.
 function build() {
   const { metrics, lines, histograms } = page.head;
-  const redraw = [drawTime];
+  const redraw = [];
   const search = element("input", { id: "search", type: "search", placeholder: "part of a name" });
   const top = element("input",
     { id: "top", type: "number", min: 1, max: 100, value: controls.top });
   const withLines = metrics.map((metric, at) => [at, metric.name])
     .filter(([at]) => lines.some((line) => line.metric_at === at && line.part !== "share"));
   const metric = options("metric", withLines);
-  section("Over time",
-    element("div", { className: "controls" }, labelled("metric", metric),
-      labelled("search", search), labelled("largest", top)),
-    element("div", { id: "time", className: "plot" }),
-    element("p", { id: "time-note", className: "quiet" }));
-  metric.onchange = drawTime;
+  if (lines.length) {
+    section("Over time",
+      element("div", { className: "controls" }, labelled("metric", metric),
+        labelled("search", search), labelled("largest", top)),
+      element("div", { id: "time", className: "plot" }),
+      element("p", { id: "time-note", className: "quiet" }));
+    metric.onchange = drawTime;
+    redraw.push(drawTime);
+  }
   if (metrics.some((it) => it.name === "memory_used")) {
     section("Capacity", element("div", { id: "capacity", className: "plot" }));
     redraw.push(drawCapacity);
@@ -300,6 +310,7 @@ function build() {
     place.onchange = drawBandwidth;
     redraw.push(drawBandwidth);
   }
+  rooflineSection(redraw);
   if (histograms.length) {
     const operation = options("operation",
       [...new Set(histograms.map((it) => it.of))].map((of) => [of, of]));
@@ -320,14 +331,18 @@ function build() {
     operation.onchange = drawSources;
     redraw.push(drawSources);
   }
+  sampleSection(redraw);
+  calibrationSections(redraw);
   const names = { row: "rows", total: "whole machine", socket: "events of sockets",
     place: "sockets and devices", share: "shares of sockets" };
   const parts = Object.entries(names).filter(([part]) => lines.some((line) => line.part === part));
   const part = options("part", parts);
-  section("Means of the windows",
-    element("div", { className: "controls" }, labelled("of", part)),
-    element("div", { id: "table", className: "scroll" }));
-  part.onchange = fillTable;
+  if (parts.length) {
+    section("Means of the windows",
+      element("div", { className: "controls" }, labelled("of", part)),
+      element("div", { id: "table", className: "scroll" }));
+    part.onchange = fillTable;
+  }
   const all = async () => {
     for (const one of redraw) await one();
   };
@@ -345,17 +360,20 @@ function build() {
 
 async function start() {
   page.head = JSON.parse(await unpacked("head"));
+  for (const name of ["samples", "roofline", "calibrations"]) {
+    page[name] = JSON.parse(await unpacked(`${name}-data`));
+  }
   introduce();
   const all = build();
-  fillTable();
+  if (page.head.lines.length) fillTable();
   const library = await unpacked("plotly");
   document.head.append(element("script", {}, library));
   await all();
   document.body.dataset.ready = Math.round(performance.now());
 }
 
-start().catch((error) => {
+function failed(error) {
   document.body.append(element("p", { className: "wrong" },
     `This page cannot be shown: ${error}. It needs a browser of 2023 or later.`));
   throw error;
-});
+}

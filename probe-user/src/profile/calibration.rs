@@ -1,0 +1,195 @@
+//! Calibration: what was estimated beside what was counted, of recordings that hold both.
+//!
+//! Each pair is summed over the windows in which both have a value. The 95% intervals of windows
+//! are of independent samples: their half widths are added as squares.
+
+use serde_json::{Value, json};
+
+use super::{Line, Profile, text::number};
+
+/// What SPE samples of accesses stand for, and the event that counts the same accesses: loads and
+/// stores (Arm ARM, D18: `MEM_ACCESS` counts memory-read and memory-write operations).
+const OPERATIONS: &str = "spe_operations";
+const ACCESSES: &str = "mem_access";
+const CLASSES: [&str; 2] = ["load", "store"];
+
+/// Events that are sampled have this before their name.
+const SAMPLED: &str = "sampled_";
+
+/// Traffic of a socket for each access that its CPUs counted.
+const PER_ACCESS: &str = "_bytes_per_access";
+
+/// Bytes of a cache line, which an access of a weight should be.
+const LINE: f64 = 64.0;
+
+/// Something that is known by an estimate and by counting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    /// The metric that is estimated.
+    pub estimate: String,
+    /// The metric that was counted.
+    pub count: String,
+    /// Unit of both.
+    pub unit: String,
+    /// Of whom.
+    pub points: Vec<Compared>,
+}
+
+/// An estimate beside a count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// Index into [`Profile::holders`].
+    pub holder: usize,
+    /// Windows in which both have a value.
+    pub windows: usize,
+    /// What was counted in them.
+    pub count: f64,
+    /// What was estimated.
+    pub estimate: f64,
+    /// Its 95% interval, where each of its windows has one.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Calibration {
+    /// All pairs of a profile.
+    #[must_use]
+    pub fn all(profile: &Profile) -> Vec<Self> {
+        let named = |name: &str| profile.metrics.iter().position(|it| it.name == name);
+        let mut all = Vec::new();
+        for (at, metric) in profile.metrics.iter().enumerate() {
+            let of = |count: &str, whole: &[&str]| {
+                let count = named(count)?;
+                Some(Self {
+                    estimate: metric.name.clone(),
+                    count: profile.metrics[count].name.clone(),
+                    unit: profile.metrics[count].unit.clone(),
+                    points: pairs(profile, at, count, whole),
+                })
+            };
+            if let Some(event) = metric.name.strip_prefix(SAMPLED) {
+                all.extend(of(event, &[""]));
+            }
+            if metric.name == OPERATIONS {
+                all.extend(of(ACCESSES, &CLASSES));
+            }
+            if let Some(traffic) = metric.name.strip_suffix(PER_ACCESS) {
+                all.extend(named(traffic).map(|count| Self {
+                    estimate: format!("{LINE} B x accesses of the CPUs"),
+                    count: traffic.to_owned(),
+                    unit: profile.metrics[count].unit.clone(),
+                    points: lines(profile, at, count),
+                }));
+            }
+        }
+        all.retain(|it| !it.points.is_empty());
+        all
+    }
+
+    pub(super) fn json(&self, profile: &Profile) -> Value {
+        let points = self.points.iter().map(|point| {
+            let holder = &profile.holders[point.holder];
+            json!({
+                "label": holder.label,
+                "name": holder.name,
+                "part": holder.part,
+                "windows": point.windows,
+                "count": number(point.count),
+                "estimate": number(point.estimate),
+                "low": point.interval.map(|it| number(it.0)),
+                "high": point.interval.map(|it| number(it.1)),
+                "ratio": number(point.estimate / point.count),
+            })
+        });
+        json!({
+            "estimate": self.estimate,
+            "count": self.count,
+            "unit": self.unit,
+            "points": points.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn of_metric(profile: &Profile, metric: usize) -> impl Iterator<Item = &Line> {
+    profile.lines.iter().filter(move |it| it.metric == metric)
+}
+
+/// Of each holder: the estimates of its lines that are told apart by `parts`, beside the count.
+fn pairs(profile: &Profile, estimate: usize, count: usize, parts: &[&str]) -> Vec<Compared> {
+    let counted = of_metric(profile, count).filter(|line| line.of.is_empty());
+    let points = counted.filter_map(|counted| {
+        let estimates = of_metric(profile, estimate)
+            .filter(|line| line.holder == counted.holder && parts.contains(&line.of.as_str()));
+        let estimates: Vec<&Line> = estimates.collect();
+        let mut point = Compared {
+            holder: counted.holder,
+            windows: 0,
+            count: 0.0,
+            estimate: 0.0,
+            interval: Some((0.0, 0.0)),
+        };
+        for at in counted.windows() {
+            let count = counted.value(at);
+            let known = || estimates.iter().filter(|line| line.value(at).is_finite());
+            if !count.is_finite() || known().next().is_none() {
+                continue;
+            }
+            point.windows += 1;
+            point.count += count;
+            for line in known() {
+                let value = line.value(at);
+                point.estimate += value;
+                let (low, high) = line.interval(at);
+                // Of nothing that ran there is nothing to be uncertain about.
+                let sides = match (low.is_finite(), value == 0.0) {
+                    (true, _) => Some(((value - low).powi(2), (high - value).powi(2))),
+                    (false, true) => Some((0.0, 0.0)),
+                    (false, false) => None,
+                };
+                let sum = point.interval.zip(sides);
+                point.interval = sum.map(|(a, b)| (a.0 + b.0, a.1 + b.1));
+            }
+        }
+        let middle = point.estimate;
+        let ends = |it: (f64, f64)| (middle - it.0.sqrt(), middle + it.1.sqrt());
+        point.interval = point.interval.map(ends);
+        (point.count > 0.0).then_some(point)
+    });
+    points.collect()
+}
+
+/// Of each socket: the traffic if each access were a line, beside the traffic.
+fn lines(profile: &Profile, per_access: usize, traffic: usize) -> Vec<Compared> {
+    let points = of_metric(profile, per_access).filter_map(|bytes| {
+        let of = &profile.holders[bytes.holder];
+        let traffic = of_metric(profile, traffic).find(|it| {
+            let holder = &profile.holders[it.holder];
+            holder.part == of.part && holder.label == of.label
+        })?;
+        let mut point = Compared {
+            holder: bytes.holder,
+            windows: 0,
+            count: 0.0,
+            estimate: 0.0,
+            interval: None,
+        };
+        let mut seconds = 0.0;
+        for at in bytes.windows() {
+            let (rate, bytes) = (traffic.value(at), bytes.value(at));
+            if rate.is_finite() && bytes > 0.0 {
+                let (start, end) = profile.windows[at];
+                point.windows += 1;
+                seconds += end - start;
+                point.count += rate * (end - start);
+                point.estimate += rate * (end - start) * LINE / bytes;
+            }
+        }
+        // Rates again, as the metric is.
+        point.count /= seconds;
+        point.estimate /= seconds;
+        (point.count > 0.0).then_some(point)
+    });
+    points.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+use super::{
+    super::{Holder, LineMetric},
+    *,
+};
+
+fn profile() -> Profile {
+    let holder = |name: &str| Holder {
+        part: "row",
+        kind: "container",
+        name: name.to_owned(),
+        label: name.to_owned(),
+        ..Holder::default()
+    };
+    let distribution = |holder, counts: [u64; 4]| Distribution {
+        holder,
+        metric: 0,
+        of: "load".to_owned(),
+        bounds: vec![31.0, 1023.0, 4_095_000.0],
+        counts: counts.to_vec(),
+    };
+    Profile {
+        holders: ["small", "large", "middle"].map(holder).to_vec(),
+        metrics: vec![LineMetric {
+            name: "spe_latency_cycles".to_owned(),
+            help: String::new(),
+            unit: "cycles".to_owned(),
+            is_counter: false,
+        }],
+        histograms: vec![
+            distribution(0, [1, 0, 0, 0]),
+            distribution(1, [600, 300, 90, 10]),
+            distribution(2, [0, 10, 0, 0]),
+        ],
+        ..Profile::default()
+    }
+}
+
+/// The axis has the bounds of the buckets and their unit; the largest distributions come first.
+#[test]
+fn a_distribution_is_over_the_bounds_of_its_buckets() {
+    let selection = Selection {
+        top: Some(2),
+        ..Selection::default()
+    };
+    insta::assert_snapshot!(svg(&profile(), &selection).unwrap());
+}
+
+/// Of many buckets some have names, which do not run into each other.
+#[test]
+fn many_buckets_have_few_names() {
+    let bounds: Vec<f64> = (0..37).map(f64::from).collect();
+    let names = Across::Buckets(&bounds, "cycles").names((0.0, 37.0));
+    let texts: Vec<&str> = names.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(texts[0], "\u{2264} 0.00 cycles");
+    assert_eq!(texts.last(), Some(&"> 36.0"));
+    assert!(texts.len() <= 9, "{texts:?}");
+    assert!(names.windows(2).all(|two| two[1].0 - two[0].0 >= 5.0));
+}

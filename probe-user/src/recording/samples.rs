@@ -1,0 +1,244 @@
+//! Reads a file of `mem record`: its samples, one after the other.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use parquet::{
+    column::reader::ColumnReaderImpl,
+    data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
+    errors::ParquetError,
+    file::reader::{FileReader as _, RowGroupReader, SerializedFileReader},
+};
+
+use super::read::{ReadError, metadata, open, parts_of};
+
+/// The key that every file of samples has in its metadata.
+pub(super) const SAMPLES: &str = "aux_bytes_per_buffer";
+
+/// Rows that are held at a time.
+const BATCH: usize = 8192;
+
+/// Texts beyond these are read as none: a recording has some thousands at most.
+const TEXTS: usize = 1 << 16;
+
+/// A text of a sample, by its number in [`Samples::texts`].
+pub type Text = u32;
+
+/// What a profile needs of a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleRow {
+    /// ns of `CLOCK_MONOTONIC`.
+    pub time: Option<u64>,
+    /// Virtual address of the data.
+    pub address: Option<u64>,
+    /// Process.
+    pub pid: Option<u32>,
+    /// Thread.
+    pub tid: Option<u32>,
+    /// Cycles from dispatch to completion.
+    pub latency: Option<u32>,
+    /// The thread's name.
+    pub comm: Option<Text>,
+    /// The process's path in the cgroup2 hierarchy.
+    pub cgroup: Option<Text>,
+    /// `load`, `store` or another class.
+    pub operation: Option<Text>,
+    /// Where a load's data came from.
+    pub source: Option<Text>,
+    /// The tag of the address, or what memory that is.
+    pub region: Option<Text>,
+    /// The phase of the thread.
+    pub phase: Option<Text>,
+}
+
+/// Where a number, or that of a text, is in a row.
+type Place = fn(&mut SampleRow) -> &mut Option<u32>;
+
+/// A file of samples.
+pub struct Samples {
+    /// Its name, for messages.
+    pub file: String,
+    /// All metadata, without what each key begins with.
+    pub about: Vec<(String, String)>,
+    /// Texts of rows.
+    pub texts: Vec<String>,
+    /// Texts that were read as none, since there are too many.
+    pub texts_left_out: u64,
+    known: HashMap<String, Text>,
+    parts: VecDeque<PathBuf>,
+    rows: usize,
+}
+
+impl Samples {
+    /// Opens it; None where it is a file of something else. Of one that did not come to its end its
+    /// parts are read, also where `path` is their directory.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read, or is no Parquet file.
+    pub fn open(path: &Path) -> Result<Option<Self>, ReadError> {
+        let parts = VecDeque::from(parts_of(path)?);
+        let first = parts.front().map(|part| open(part)).transpose()?;
+        let about = first.as_ref().map(metadata).unwrap_or_default();
+        let is_one = about.iter().any(|(key, _)| key == SAMPLES);
+        Ok(is_one.then(|| Self {
+            file: path.display().to_string(),
+            about,
+            texts: Vec::new(),
+            texts_left_out: 0,
+            known: HashMap::new(),
+            parts,
+            rows: 0,
+        }))
+    }
+
+    /// What the metadata says under this key.
+    #[must_use]
+    pub fn about(&self, key: &str) -> Option<&str> {
+        let entry = self.about.iter().find(|(own, _)| own == key);
+        entry.map(|(_, value)| value.as_str())
+    }
+
+    /// Reads all samples, in the order of the file.
+    ///
+    /// # Errors
+    ///
+    /// Where it is damaged.
+    pub fn read(&mut self, mut each: impl FnMut(&SampleRow)) -> Result<(), ReadError> {
+        while let Some(part) = self.parts.pop_front() {
+            let reader = open(&part)?;
+            for group in 0..reader.num_row_groups() {
+                self.read_group(&reader, group, &mut each)
+                    .map_err(|error| ReadError::DamagedSamples {
+                        file: part.display().to_string(),
+                        number: self.rows,
+                        reason: error.to_string(),
+                    })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_group(
+        &mut self,
+        reader: &SerializedFileReader<File>,
+        group: usize,
+        each: &mut impl FnMut(&SampleRow),
+    ) -> Result<(), ParquetError> {
+        let group = reader.get_row_group(group)?;
+        let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        let mut time = Column::<Int64Type>::open(&*group, "time_ns")?;
+        let mut address = Column::<Int64Type>::open(&*group, "va")?;
+        let number = |name| Column::<Int32Type>::open(&*group, name);
+        let mut numbers: [(_, Place); 3] = [
+            (number("pid")?, |row| &mut row.pid),
+            (number("tid")?, |row| &mut row.tid),
+            (number("total_latency")?, |row| &mut row.latency),
+        ];
+        let text = |name| Column::<ByteArrayType>::open(&*group, name);
+        let mut texts: [(_, Place); 6] = [
+            (text("comm")?, |row| &mut row.comm),
+            (text("cgroup")?, |row| &mut row.cgroup),
+            (text("op")?, |row| &mut row.operation),
+            (text("source")?, |row| &mut row.source),
+            (text("region")?, |row| &mut row.region),
+            (text("phase")?, |row| &mut row.phase),
+        ];
+        let mut rows = Vec::new();
+        while left > 0 {
+            let now = left.min(BATCH);
+            left -= now;
+            rows.clear();
+            rows.resize(now, SampleRow::default());
+            time.fill(&mut rows, |row, value| {
+                row.time = Some(value.cast_unsigned());
+            })?;
+            address.fill(&mut rows, |row, value| {
+                row.address = Some(value.cast_unsigned());
+            })?;
+            for (column, place) in &mut numbers {
+                column.fill(&mut rows, |row, value| {
+                    *place(row) = Some(value.cast_unsigned());
+                })?;
+            }
+            for (column, place) in &mut texts {
+                column.fill(&mut rows, |row, value| *place(row) = self.text(value))?;
+            }
+            rows.iter().for_each(&mut *each);
+            self.rows += now;
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, bytes: &ByteArray) -> Option<Text> {
+        let text = String::from_utf8_lossy(bytes.data());
+        if let Some(known) = self.known.get(&*text) {
+            return Some(*known);
+        }
+        if self.texts.len() >= TEXTS {
+            self.texts_left_out += 1;
+            return None;
+        }
+        let number = Text::try_from(self.texts.len()).ok()?;
+        self.texts.push(text.clone().into_owned());
+        self.known.insert(text.into_owned(), number);
+        Some(number)
+    }
+}
+
+/// A column of a row group.
+struct Column<T: DataType> {
+    reader: ColumnReaderImpl<T>,
+    values: Vec<T::T>,
+    levels: Vec<i16>,
+}
+
+impl<T: DataType> Column<T> {
+    fn open(group: &dyn RowGroupReader, name: &str) -> Result<Self, ParquetError> {
+        let wrong = |what| Err(ParquetError::General(format!("column {name} {what}")));
+        let mut columns = group.metadata().columns().iter();
+        let Some(at) = columns.position(|column| column.column_descr().name() == name) else {
+            return wrong("is not there");
+        };
+        let described = group.metadata().column(at).column_descr();
+        if (described.max_def_level(), described.max_rep_level()) != (1, 0) {
+            return wrong("is of another kind");
+        }
+        let Some(reader) = T::get_column_reader(group.get_column_reader(at)?) else {
+            return wrong("is of another type");
+        };
+        Ok(Self {
+            reader,
+            values: Vec::new(),
+            levels: Vec::new(),
+        })
+    }
+
+    /// Puts the values that follow into rows.
+    fn fill(
+        &mut self,
+        rows: &mut [SampleRow],
+        mut put: impl FnMut(&mut SampleRow, &T::T),
+    ) -> Result<(), ParquetError> {
+        self.values.clear();
+        self.levels.clear();
+        while self.levels.len() < rows.len() {
+            let wanted = rows.len() - self.levels.len();
+            let before = self.levels.len();
+            let (levels, values) = (&mut self.levels, &mut self.values);
+            self.reader
+                .read_records(wanted, Some(levels), None, values)?;
+            if self.levels.len() == before {
+                return Err(ParquetError::EOF("a column ends early".to_owned()));
+            }
+        }
+        let present = rows.iter_mut().zip(&self.levels).filter(|(_, it)| **it > 0);
+        for ((row, _), value) in present.zip(&self.values) {
+            put(row, value);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! The page's plots of several metrics: containers below the peaks of the machine, and estimates
+//! beside counts, against the JSON of the same recording, in a browser.
+
+use std::{fs, path::Path};
+
+use probe_user::profile::{self, Holder, Line, LineMetric, Peaks, Profile, Selection};
+use serde_json::{Value, json};
+
+use super::{
+    browser::Browser,
+    page::page_of,
+    recorded::record,
+    sampled::{report, stream},
+    *,
+};
+
+/// As `pmuscope roofline --format json` writes it, of two sockets.
+fn peaks(platform: &str) -> String {
+    let on = |socket: Option<u32>, threads: u32, cpus: &str| json!({"socket": socket, "threads": threads, "cores": threads, "cpus": cpus});
+    let with = |mut of: Value, more: Value| {
+        let more = more.as_object().unwrap().clone();
+        of.as_object_mut().unwrap().extend(more);
+        of
+    };
+    let runs = |best: f64| json!({"best": best, "median": best, "runs": 5, "waited": 0.0});
+    let places = [
+        (Some(0), 1, "0", 1.0),
+        (Some(0), 72, "0-71", 60.0),
+        (None, 144, "0-143", 118.0),
+    ];
+    let bandwidths = places.iter().flat_map(|(socket, threads, cpus, more)| {
+        [("L1", 1.2e11), ("L2", 6e10), ("memory", 7e9)].map(|(level, best)| {
+            let of = on(*socket, *threads, cpus);
+            let rate = runs(best * more);
+            with(
+                of,
+                json!({"level": level, "bytes": 1 << 20, "stores": "plain",
+                "bytes_per_second": rate}),
+            )
+        })
+    });
+    let roofs = places.iter().map(|(socket, threads, cpus, more)| {
+        let (flops, bytes) = (5.4e10 * more, 7e9 * more);
+        let rest = json!({"flops": flops, "bytes_per_second": bytes, "ridge": flops / bytes});
+        with(on(*socket, *threads, cpus), rest)
+    });
+    json!({
+        "format": 1, "platform": platform, "vectors": "neon", "line": 64, "cpus": "0-143",
+        "latencies": [], "peaks": [], "bandwidths": bandwidths.collect::<Vec<_>>(),
+        "roofs": roofs.collect::<Vec<_>>(), "disturbance": {}, "notes": [],
+    })
+    .to_string()
+}
+
+/// Twelve containers with FLOPS, and with accesses both counted and sampled.
+fn profile() -> Profile {
+    const CONTAINERS: usize = 12;
+    const WINDOWS: usize = 30;
+    let holder = |at: usize| Holder {
+        part: "row",
+        kind: "container",
+        name: format!("{at:064x}"),
+        label: format!("shop/web-{at}/app"),
+        ..Holder::default()
+    };
+    let metric = |name: &str, unit: &str, is_counter| LineMetric {
+        name: name.to_owned(),
+        help: name.to_owned(),
+        unit: unit.to_owned(),
+        is_counter,
+    };
+    let mut profile = Profile {
+        file: "measured.parquet".to_owned(),
+        windows: (0_u32..30)
+            .map(|at| (f64::from(at), f64::from(at + 1)))
+            .collect(),
+        holders: (0..CONTAINERS).map(holder).collect(),
+        metrics: vec![
+            metric("flops", "1/s", false),
+            metric("flops_per_ll_read_miss_byte", "1/B", false),
+            metric("mem_access", "", true),
+            metric("spe_operations", "", true),
+        ],
+        peaks: Some(Peaks::parse(&peaks("neoverse-v2")).unwrap()),
+        ..Profile::default()
+    };
+    for holder in 0..CONTAINERS {
+        let scale = 2_f64.powi(i32::try_from(holder).unwrap());
+        let mut add = |metric, of: &str, value: f64, error: f64| {
+            let intervals = match error > 0.0 {
+                true => vec![(value - error, value + error); WINDOWS],
+                false => Vec::new(),
+            };
+            profile.lines.push(Line {
+                holder,
+                metric,
+                of: of.to_owned(),
+                first: 0,
+                values: vec![value; WINDOWS],
+                intervals,
+                reason: None,
+            });
+        };
+        add(0, "", 4e8 * scale, 0.0);
+        add(1, "", 0.05 * scale, 0.0);
+        add(2, "", 1e7 * scale, 0.0);
+        // The last one collides: it is too low by 30%.
+        let part = if holder == CONTAINERS - 1 { 0.7 } else { 1.002 };
+        add(3, "load", 7e6 * scale * part, 4e5 * scale);
+        add(3, "store", 3e6 * scale * part, 3e5 * scale);
+    }
+    profile
+}
+
+/// What a plot draws as markers, by the names of its traces.
+const MARKERS: &str = "(id) => document.getElementById(id).data
+    .filter((it) => it.mode === 'markers').map((it) => [it.name, it.x[0], it.y[0]])";
+
+#[track_caller]
+fn same(drawn: &Value, points: &[Value], x: &str, y: &str) {
+    let drawn = drawn.as_array().unwrap();
+    assert_eq!(drawn.len(), points.len().min(10));
+    for one in drawn {
+        let point = points.iter().find(|it| it["label"] == one[0]).unwrap();
+        for (drawn, key) in [(&one[1], x), (&one[2], y)] {
+            assert_eq!(drawn.as_f64(), point[key].as_f64(), "{key} of {}", one[0]);
+        }
+    }
+}
+
+/// The hover text of the first marker of a plot.
+fn hover(browser: &mut Browser, id: &str) -> String {
+    let place = browser.evaluate(&format!(
+        "(() => {{
+            const plot = document.getElementById('{id}');
+            plot.scrollIntoView({{ block: 'center' }});
+            const box = plot.querySelector('.nsewdrag').getBoundingClientRect();
+            const {{ x, y }} = plot.data.find((it) => it.mode === 'markers');
+            const {{ xaxis, yaxis }} = plot._fullLayout;
+            return [box.left + xaxis.d2p(x[0]), box.top + yaxis.d2p(y[0])];
+        }})()"
+    ));
+    let at = |more: f64| {
+        (
+            place[0].as_f64().unwrap() + more,
+            place[1].as_f64().unwrap(),
+        )
+    };
+    browser.mouse("mouseMoved", at(2.0));
+    browser.mouse("mouseMoved", at(0.0));
+    browser.wait_for(&format!(
+        "document.querySelector('#{id} .hoverlayer .hovertext')"
+    ));
+    let text = browser.evaluate(&format!(
+        "document.querySelector('#{id} .hoverlayer').textContent"
+    ));
+    text.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let profile = profile();
+    let all = profile::json(&profile, &Selection::default());
+    let points = all["roofline"]["points"].as_array().unwrap();
+    assert_eq!(points.len(), 12);
+    let pairs = all["calibrations"].as_array().unwrap();
+    assert_eq!(pairs.len(), 1);
+    let kept = std::env::var_os("PMUSCOPE_PAGES").map(PathBuf::from);
+    let page = kept
+        .as_deref()
+        .unwrap_or(directory.path())
+        .join("measured.html");
+    page_of(&profile, &page);
+    for width in [1280, 500] {
+        let Some(mut browser) = Browser::open(&page, width) else {
+            return;
+        };
+        let drawn = browser.evaluate(&format!("({MARKERS})('roofline')"));
+        same(&drawn, points, "flops_per_byte", "flops");
+        // The roof of all sockets is what a point can reach: memory's is 826 GB/s.
+        let roof = browser.evaluate(
+            "(() => { const it = document.getElementById('roofline').data
+                .find((it) => it.name.startsWith('memory'));
+                return [it.name, Math.max(...it.y), it.y[0] / it.x[0]]; })()",
+        );
+        assert_eq!(roof[0], "memory: 826 GB/s");
+        assert_eq!(roof[1], 5.4e10 * 118.0);
+        assert!(
+            (roof[2].as_f64().unwrap() / 8.26e11 - 1.0).abs() < 1e-9,
+            "{roof}"
+        );
+        // 2^11 of 4e8 FLOP/s at 102.4 FLOP/B, where the peak holds.
+        let said = hover(&mut browser, "roofline");
+        assert!(
+            said.contains("819.2GFLOP/s at 102.4 FLOP/B, 12.86% of the roof"),
+            "{said}"
+        );
+        let drawn = browser.evaluate(&format!("({MARKERS})('calibration-0')"));
+        same(
+            &drawn,
+            pairs[0]["points"].as_array().unwrap(),
+            "count",
+            "ratio",
+        );
+        let note = browser.evaluate("document.getElementById('calibration-note-0').textContent");
+        let note = note.as_str().unwrap();
+        assert!(note.contains("95% interval in 11 of 12 rows"), "{note}");
+        let said = hover(&mut browser, "calibration-0");
+        assert!(said.contains("ratio 0.7, 30 windows"), "{said}");
+        let none = browser.evaluate("document.getElementById('no-roofline')");
+        assert_eq!(none, Value::Null);
+        let wide = browser.evaluate("document.documentElement.scrollWidth");
+        assert!(wide.as_u64().unwrap() <= u64::from(width), "{wide}");
+        assert_eq!(browser.complaints(), Vec::<String>::new());
+    }
+}
+
+/// A recording of the test PMU has no FLOPS: the page says so, has no empty plot, and shows samples
+/// that were taken beside it.
+#[test]
+fn without_flops_there_is_a_reason_and_no_plot() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let (recording, samples) = (at("grace.parquet"), at("samples.parquet"));
+    record("grace", &by(By::Container), &recording, false);
+    stream(&samples, 5000);
+    for (file, platform) in [("peaks", "grace"), ("others", "spr"), ("none", "")] {
+        fs::write(
+            at(file),
+            if platform.is_empty() {
+                "{}".to_owned()
+            } else {
+                peaks(platform)
+            },
+        )
+        .unwrap();
+    }
+    let with =
+        |option: &'static str, file: &str| [option.to_owned(), at(file).display().to_string()];
+    let run = |words: &[String]| {
+        let mut all = vec![recording.as_path()];
+        all.extend(words.iter().map(Path::new));
+        report(&all)
+    };
+    for (words, sentence) in [
+        (
+            with("--roofline", "others"),
+            "were measured on spr, and grace.parquet was recorded on grace",
+        ),
+        (
+            with("--roofline", "none"),
+            "is no output of `pmuscope roofline --format json`",
+        ),
+        (with("--roofline", "absent"), "No such file"),
+        (
+            with("--samples", "grace.parquet"),
+            "has no samples: give a file of `pmuscope mem record`",
+        ),
+    ] {
+        let said = run(&words).unwrap_err();
+        assert!(
+            said.contains(sentence) && said.trim().lines().count() == 1,
+            "{said}"
+        );
+    }
+    let alone = report(&[&samples, Path::new("--format"), Path::new("csv")]).unwrap_err();
+    assert!(
+        alone.contains("has samples, and no values of windows"),
+        "{alone}"
+    );
+    let page = at("page.html");
+    let words = [
+        with("--roofline", "peaks"),
+        with("--samples", "samples.parquet"),
+    ]
+    .concat();
+    fs::write(&page, run(&words).unwrap()).unwrap();
+    let Some(mut browser) = Browser::open(&page, 1280) else {
+        return;
+    };
+    let said = browser.evaluate("document.getElementById('no-roofline').textContent");
+    assert!(
+        said.as_str()
+            .unwrap()
+            .contains("no FLOPS and no FLOPs per byte"),
+        "{said}"
+    );
+    let plots = browser.evaluate("[...document.querySelectorAll('.plot')].map((it) => it.id)");
+    assert_eq!(plots, json!(["time", "bandwidth", "samples"]));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
