@@ -162,8 +162,8 @@ impl Pipeline {
     }
 
     /// Ends the sampling of memory accesses: its PMU is free for others.
-    pub fn stop_spe(&mut self) {
-        self.session.stop_spe();
+    pub fn stop_accesses(&mut self) {
+        self.session.stop_accesses();
         if !self.session.samples() {
             self.upkeep = None;
         }

@@ -7,7 +7,10 @@ use probe_common::{
     spe::{Class, Source},
 };
 use probe_user::{
-    event::{accesses::accesses, sampling::SampledEvent},
+    event::{
+        accesses::accesses,
+        sampling::{Rate, SampledEvent},
+    },
     session::SamplingConfig,
     window::Served,
 };
@@ -167,7 +170,7 @@ impl Truth {
 
 pub(crate) fn events(period: Option<u64>, least: Option<u16>) -> Vec<SampledEvent> {
     let machine = this_machine();
-    let events = accesses(machine.pmus().unwrap(), period, least).unwrap();
+    let events = accesses(machine.pmus().unwrap(), period.map(Rate::Period), least).unwrap();
     assert!(!events.is_empty());
     events
 }

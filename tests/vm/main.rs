@@ -8,6 +8,7 @@ mod access_support;
 mod accesses;
 mod accounting;
 mod agent;
+mod agent_accesses;
 #[path = "../host/agent/harness.rs"]
 #[allow(dead_code, reason = "the host tests use the rest")]
 mod agent_process;

@@ -1,7 +1,12 @@
 //! What an agent counts: by its configuration, or by the profile of the machine.
 
+mod sampled;
+
 use std::sync::Arc;
 
+use tracing::subscriber::{NoSubscriber, with_default};
+
+use self::sampled::{AccessError, Means};
 use super::{
     config::{Config, Count, Enabled},
     memory,
@@ -10,23 +15,23 @@ use super::{
 };
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware},
-    event::sampling::{SampledEvent, SamplingError, max_sample_rate, sampled},
+    event::sampling::{SampledEvent, SamplingError},
     join::{Hottest, View},
     machine::{Machine, SysfsError},
     names::resolver::Resolver,
     pipeline::{Pipeline, PipelineError},
     plan::{Plan, Wanted, WantedError},
-    session::{
-        self, ByProcess, Continuity, PinPlace, SamplingConfig, Session, SessionError, SpeConfig,
-        SpeError,
-        spe::{DEFAULT_FILTERS, SpeEvents},
-    },
+    session::{self, ByProcess, Continuity, PinPlace, Session, SessionError},
     state::{State, StateError, boot_id},
 };
 
 /// What the kernel counts itself, and what the agent always counts: no counter of the PMU is
 /// needed.
 pub(super) const ALWAYS: &str = "task-clock,page-faults,context-switches";
+
+/// Why memory accesses are not sampled that could be.
+const BESIDE_COUNTERS: &str =
+    "they take counters that events are counted with; spe.enabled = true takes them";
 
 /// Why counting cannot start. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -43,9 +48,9 @@ pub enum CountingError {
     /// The PMUs.
     #[error(transparent)]
     Pmus(#[from] Arc<SysfsError>),
-    /// SPE, where the configuration demands it.
+    /// Memory accesses, where the configuration demands their samples.
     #[error("spe.enabled = true, but {0}")]
-    Spe(#[from] SpeError),
+    Accesses(#[from] AccessError),
     /// The events that are to be sampled.
     #[error("count.sample: {0}")]
     Sample(#[from] SamplingError),
@@ -55,7 +60,7 @@ pub enum CountingError {
 #[derive(Clone, Copy, Debug)]
 struct Samples {
     /// Memory accesses, where the configuration and the machine have them.
-    spe: bool,
+    accesses: bool,
     /// The events of the configuration.
     events: bool,
 }
@@ -82,17 +87,28 @@ pub(super) fn start(
     let level = start.level;
     let samples = level.is_none_or(|level| level.samples);
     let samples = Samples {
-        spe: samples && !start.switches.spe,
+        accesses: samples && !start.switches.spe,
         events: samples,
     };
-    let mut session = session(config, &machine, resolver, samples)?;
+    let mut session = session(config, &machine, resolver.clone(), samples)?;
+    // Before anything is taken over, as a start that fails could not go back.
+    if config.spe.enabled == Enabled::Auto
+        && let Err(error) = session.try_accesses(&machine)
+    {
+        sampled::are_not(&error);
+        let samples = Samples {
+            accesses: false,
+            ..samples
+        };
+        session = self::session(config, &machine, resolver, samples)?;
+    }
     if let Some((spe, period)) = session.spe.as_mut().zip(start.period) {
         spe.events.period = spe.events.period.max(period);
     }
     if let Some(level) = level {
         session.plan = session.plan.with_fewer(level.hardware, level.software);
     }
-    let accesses = session.spe.is_some();
+    let accesses = session.samples_accesses();
     let mut session = start_session(session, &machine)?;
     let state = start.goes_on.then(|| saved(config, &machine)).flatten();
     if let Some(state) = &state {
@@ -128,7 +144,7 @@ pub(super) fn start(
 pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
     let machine = Machine::this();
     let all = Samples {
-        spe: true,
+        accesses: true,
         events: true,
     };
     let session = session(config, &machine, None, all)?;
@@ -154,10 +170,23 @@ fn session(
     resolver: Option<Arc<Resolver>>,
     samples: Samples,
 ) -> Result<session::Config, CountingError> {
-    let sampling = sampling(&config.count, machine)?;
-    let sampled = sampling.as_ref().map_or(&[][..], |it| &it.events);
+    let events = sampled::events(&config.count, machine)?;
+    let means = match samples.accesses {
+        true => sampled::means(&config.spe, events.len(), machine)?,
+        false => None,
+    };
+    let (spe, accesses) = match means {
+        Some(Means::Spe(spe)) => (Some(spe), Vec::new()),
+        Some(Means::Events(accesses)) => (None, accesses),
+        None => (None, Vec::new()),
+    };
+    let (plan, sampled) = plan_beside(config, events, &accesses, machine)?;
+    let sampling = match samples.events {
+        true => sampled::config(config, sampled, possible(machine)?),
+        false => None,
+    };
     Ok(session::Config {
-        plan: plan(&config.count, sampled, machine)?,
+        plan,
         hook: config.count.hook,
         by_process: match config.count.top_processes {
             0 => ByProcess::No,
@@ -165,12 +194,9 @@ fn session(
         },
         follow_command: false,
         max_rows: config.count.max_rows,
-        spe: match samples.spe {
-            true => spe(config, machine)?,
-            false => None,
-        },
+        spe,
         memory: false,
-        sampling: sampling.filter(|_| samples.events),
+        sampling,
         resolver,
         pins: config.pins.path.clone().map(PinPlace),
     })
@@ -225,6 +251,32 @@ fn plan(count: &Count, sampled: &[SampledEvent], machine: &Machine) -> Result<Pl
     Ok(wanted.plan(machine, &catalogue, told)?)
 }
 
+/// The plan beside samples of these events, and of memory accesses, with what is sampled then: what
+/// would take counters from the plan is left out, unless the configuration demands it.
+fn plan_beside(
+    config: &Config,
+    events: Vec<SampledEvent>,
+    accesses: &[SampledEvent],
+    machine: &Machine,
+) -> Result<(Plan, Vec<SampledEvent>), CountingError> {
+    let pmus = machine.pmus()?;
+    let takes_counters = { accesses.iter() }.any(|event| !event.counters(pmus).is_empty());
+    let all = [events.as_slice(), accesses].concat();
+    if !takes_counters || config.spe.enabled == Enabled::On {
+        return Ok((plan(&config.count, &all, machine)?, all));
+    }
+    let alone = plan(&config.count, &events, machine)?;
+    // What there is no room for then is not counted so: nobody needs to hear of it.
+    let beside = with_default(NoSubscriber::new(), || plan(&config.count, &all, machine));
+    match beside {
+        Ok(beside) if beside.opened() == alone.opened() => Ok((beside, all)),
+        _ => {
+            sampled::are_not(&BESIDE_COUNTERS);
+            Ok((alone, events))
+        }
+    }
+}
+
 /// What the configuration names; nothing: what fits.
 fn by_name(count: &Count) -> Wanted {
     Wanted {
@@ -248,46 +300,6 @@ pub(super) fn of_profile(count: &Count, told: &Hardware) -> Option<Wanted> {
         own_weights: profile.own_weights,
         ..by_name(count)
     })
-}
-
-/// Which events are sampled, and how; None where none are.
-fn sampling(count: &Count, machine: &Machine) -> Result<Option<SamplingConfig>, CountingError> {
-    if count.sample.is_empty() {
-        return Ok(None);
-    }
-    let events = sampled(&count.sample.join(","), machine.pmus()?, max_sample_rate())?;
-    Ok(Some(SamplingConfig {
-        events,
-        budget: Some(count.sample_budget),
-        addresses: false,
-        pages: false,
-        least_weight: 0,
-        max_addresses: None,
-        max_rows: Some(memory::event_rows(possible(machine)?)),
-    }))
-}
-
-/// How memory accesses are sampled; None where they are not.
-fn spe(config: &Config, machine: &Machine) -> Result<Option<SpeConfig>, CountingError> {
-    let spe = &config.spe;
-    if spe.enabled == Enabled::Off {
-        return Ok(None);
-    }
-    let pmus = machine.pmus()?;
-    let resolved = SpeEvents::resolve(pmus, DEFAULT_FILTERS, spe.period);
-    match (resolved, spe.enabled) {
-        (Ok(events), _) => Ok(Some(SpeConfig {
-            events,
-            budget: Some(spe.budget),
-            max_rows: Some(memory::sampled_rows(possible(machine)?)),
-            ..SpeConfig::standard(pmus)?
-        })),
-        (Err(error), Enabled::On) => Err(error.into()),
-        (Err(error), _) => {
-            tracing::info!("memory accesses are not sampled: {error}");
-            Ok(None)
-        }
-    }
 }
 
 #[cfg(test)]

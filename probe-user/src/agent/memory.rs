@@ -20,7 +20,8 @@ const CONTAINER: usize = 8 * KIB;
 const CPU: usize = 128 * KIB;
 
 /// Where memory accesses are sampled: the map of threads with as many as a busy node has, rows in
-/// the kernel, and what is kept of each of those.
+/// the kernel, and what is kept of each of those. Where events sample them there are no threads, and
+/// it is no more.
 const SAMPLES: usize = 104 * MIB;
 
 /// The same of each CPU: spare rows, and the timeline of switches where records name no thread.
@@ -49,7 +50,7 @@ pub struct Node {
     pub groups: usize,
     /// Whether events are sampled.
     pub events: bool,
-    /// Bytes of each CPU's buffer, where memory accesses are sampled.
+    /// Bytes of each CPU's buffer, where memory accesses are sampled; 0 without SPE.
     pub buffer: Option<usize>,
 }
 
@@ -107,22 +108,28 @@ pub(super) fn in_words(memory: &Memory, groups: usize, cpus: usize, by_process: 
         );
     }
     if let Some(events) = events {
+        let what = match (events.accesses, events.others) {
+            (true, true) => "samples of events and of memory accesses",
+            (true, false) => "samples of memory accesses",
+            (false, _) => "sampled events",
+        };
         text += &format!(
-            "{} MiB for sampled events ({} rows)\n",
+            "{} MiB for {what} ({} rows)\n",
             mib(events.maps),
             events.rows
         );
     }
     let processes = if by_process { USUAL_PROCESSES } else { 0 };
     let limit = |containers| {
+        let by_events = events.filter(|events| events.accesses).map(|_| 0);
         let buffer = samples.map(|samples| samples.buffers / cpus.max(1));
         let node = Node {
             cpus,
             containers,
             processes: containers * processes,
             groups,
-            events: events.is_some(),
-            buffer,
+            events: events.is_some_and(|events| events.others),
+            buffer: buffer.or(by_events),
         };
         node.limit()
     };

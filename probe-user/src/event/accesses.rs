@@ -73,20 +73,20 @@ impl<E: Into<SamplingError>> From<E> for NoAccesses {
 
 /// The events that sample memory accesses here; none where the machine has no such events.
 ///
-/// `period` are the operations from one sample to the next; without it the kernel aims at the usual
-/// number of samples per second. Loads that took fewer than `least` cycles are not sampled, where
-/// the core can leave them out.
+/// `rate`: how often, in operations or in samples per second; without it the usual number of samples
+/// per second. Loads that took fewer than `least` cycles are not sampled, where the core can leave
+/// them out.
 ///
 /// # Errors
 /// The PMU takes no such period, or its files are not as they should be.
 pub fn accesses(
     pmus: &Pmus,
-    period: Option<u64>,
+    rate: Option<Rate>,
     least: Option<u16>,
 ) -> Result<Vec<SampledEvent>, NoAccesses> {
     match means(pmus) {
-        Some(Means::Ibs(pmu)) => ibs(pmu, pmus, period),
-        Some(Means::Cores) => cores(pmus, period, least),
+        Some(Means::Ibs(pmu)) => ibs(pmu, pmus, rate),
+        Some(Means::Cores) => cores(pmus, rate, least),
         None => Ok(Vec::new()),
     }
 }
@@ -99,8 +99,10 @@ fn means(pmus: &Pmus) -> Option<Means<'_>> {
     pmus.cores().any(has_loads).then_some(Means::Cores)
 }
 
-fn ibs(pmu: &Pmu, pmus: &Pmus, period: Option<u64>) -> Result<Vec<SampledEvent>, NoAccesses> {
-    if let Some(period) = period.filter(|period| period % IBS_STEP != 0) {
+fn ibs(pmu: &Pmu, pmus: &Pmus, rate: Option<Rate>) -> Result<Vec<SampledEvent>, NoAccesses> {
+    if let Some(Rate::Period(period)) = rate
+        && period % IBS_STEP != 0
+    {
         return Err(NoAccesses::Step { period });
     }
     // Operations, where it can count them; cycles otherwise.
@@ -109,12 +111,12 @@ fn ibs(pmu: &Pmu, pmus: &Pmus, period: Option<u64>) -> Result<Vec<SampledEvent>,
         true => ("cnt_ctl=1", Accesses::Counted),
         false => ("config=0", Accesses::Tagged),
     };
-    of(&format!("{IBS}/{terms}/"), pmus, period, accesses)
+    of(&format!("{IBS}/{terms}/"), pmus, rate, accesses)
 }
 
 fn cores(
     pmus: &Pmus,
-    period: Option<u64>,
+    rate: Option<Rate>,
     least: Option<u16>,
 ) -> Result<Vec<SampledEvent>, NoAccesses> {
     let latency = least.map_or(LEAST_LATENCY, |least| u64::from(least).max(LEAST_LATENCY));
@@ -122,7 +124,7 @@ fn cores(
     for pmu in pmus.cores().filter(|pmu| pmu.events.contains_key(LOADS)) {
         let name = &pmu.name;
         let loads = format!("{name}/{LOADS},ldlat={latency}/pp");
-        let mut loads = of(&loads, pmus, period, Accesses::Tagged)?;
+        let mut loads = of(&loads, pmus, rate, Accesses::Tagged)?;
         if pmu.events.contains_key(LEADER) {
             let leader = counter(&format!("{name}/{LEADER}/"), pmus)?;
             loads
@@ -132,7 +134,7 @@ fn cores(
         all.extend(loads);
         if pmu.events.contains_key(STORES) {
             let stores = format!("{name}/{STORES}/pp");
-            all.extend(of(&stores, pmus, period, Accesses::Counted)?);
+            all.extend(of(&stores, pmus, rate, Accesses::Counted)?);
         }
     }
     Ok(all)
@@ -141,15 +143,13 @@ fn cores(
 fn of(
     text: &str,
     pmus: &Pmus,
-    period: Option<u64>,
+    rate: Option<Rate>,
     accesses: Accesses,
 ) -> Result<Vec<SampledEvent>, NoAccesses> {
     let mut events = sampled(text, pmus, None)?;
     for event in &mut events {
         event.accesses = Some(accesses);
-        if let Some(period) = period {
-            event.rate = Rate::Period(period);
-        }
+        event.rate = rate.unwrap_or(event.rate);
     }
     Ok(events)
 }
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn intels_loads_have_their_leader_and_their_latency() {
         let pmus = spr();
-        let events = accesses(&pmus, Some(1000), Some(50)).unwrap();
+        let events = accesses(&pmus, Some(Rate::Period(1000)), Some(50)).unwrap();
         let [loads, stores] = events.as_slice() else {
             panic!("{events:?}");
         };
@@ -241,13 +241,15 @@ mod tests {
     #[test]
     fn ibs_counts_operations_where_it_can() {
         let pmus = amd(&[("cnt_ctl", "config:19\n")]);
-        let events = accesses(&pmus, Some(4096), None).unwrap();
+        let events = accesses(&pmus, Some(Rate::Period(4096)), None).unwrap();
         assert_eq!(events.len(), 1);
         assert_eq!(events[0].counter.config, 1 << 19);
         assert_eq!(events[0].accesses, Some(Accesses::Counted));
         let by_cycles = accesses(&amd(&[]), None, None).unwrap();
         assert_eq!(by_cycles[0].accesses, Some(Accesses::Tagged));
-        let error = accesses(&pmus, Some(4100), None).unwrap_err().to_string();
+        let error = accesses(&pmus, Some(Rate::Period(4100)), None)
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             error,
             "--period 4100 is no multiple of 16, and ibs_op counts in steps of that: give --period \

@@ -31,7 +31,11 @@ impl AccessSampling {
         if pmus.names().any(is_spe) {
             return Ok(Vec::new());
         }
-        Ok(accesses(pmus, self.period, self.min_latency)?)
+        Ok(accesses(
+            pmus,
+            self.period.map(Rate::Period),
+            self.min_latency,
+        )?)
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{PinPlace, SamplingConfig, SpeConfig, object};
-use crate::{names::resolver::Resolver, plan::Plan, snapshot::Hook};
+use super::{PinPlace, SamplingConfig, SessionError, SpeConfig, object};
+use crate::{machine::Machine, names::resolver::Resolver, plan::Plan, snapshot::Hook};
 
 /// Whether rows are by process too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -87,6 +87,20 @@ impl Config {
             all.extend([object::FOLLOW_FORK, object::FOLLOW_FREE]);
         }
         all
+    }
+
+    /// Whether memory accesses are sampled.
+    pub(crate) fn samples_accesses(&self) -> bool {
+        let sampling = self.sampling.as_ref();
+        self.spe.is_some() || sampling.is_some_and(|sampling| sampling.accesses() != 0)
+    }
+
+    /// Whether the kernel takes the events by which memory accesses are sampled without SPE; nothing
+    /// where there are none.
+    pub(crate) fn try_accesses(&self, machine: &Machine) -> Result<(), SessionError> {
+        let online: Vec<u32> = machine.online()?.iter().collect();
+        let sampling = self.sampling.as_ref();
+        Ok(sampling.map_or(Ok(()), |it| it.try_accesses(&online))?)
     }
 
     /// Whether anything is counted on CPUs. If not, no switch matters.

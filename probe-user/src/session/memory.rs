@@ -8,7 +8,7 @@ use probe_common::{
 };
 
 use super::{Config, SpeConfig};
-use crate::snapshot::MapMemory;
+use crate::{event::sampling::SampledEvent, snapshot::MapMemory};
 
 /// What USAGE takes at most with all its rows, where the user does not say how many.
 pub const USAGE_LIMIT: usize = 64 << 20;
@@ -147,6 +147,10 @@ pub struct Memory {
 /// What sampling of events takes at most, in bytes, without tables of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventMemory {
+    /// Whether memory accesses are among them.
+    pub accesses: bool,
+    /// Whether others are.
+    pub others: bool,
     /// Rows of samples for which there is room.
     pub rows: u32,
     /// The maps with all of these.
@@ -187,7 +191,10 @@ impl Config {
             }),
             events: self.sampling.as_ref().map(|sampling| {
                 let rows = sampling.rows(possible);
+                let is_access = |event: &SampledEvent| event.accesses.is_some();
                 EventMemory {
+                    accesses: sampling.events.iter().any(is_access),
+                    others: !sampling.events.iter().all(is_access),
                     rows,
                     maps: of_events(rows as usize, rows, possible).total(),
                 }

@@ -235,8 +235,9 @@ impl Session {
     }
 
     /// Ends the sampling of memory accesses: other programs can have the PMU.
-    pub fn stop_spe(&mut self) {
+    pub fn stop_accesses(&mut self) {
         self.spe = None;
+        self.sampling = self.sampling.take().and_then(Sampling::without_accesses);
     }
 
     /// Ends sampling: its events and buffers are freed, and other programs can have the PMU.

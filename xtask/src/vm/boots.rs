@@ -74,6 +74,7 @@ const BASE: Tests = Tests {
         "access_record::",
         "accesses::",
         "accounting::",
+        "agent_accesses::",
         "hooks::",
         "hotplug::",
         "pmus::",

@@ -103,6 +103,13 @@ const KEYS: &[Key] = &[
             "is {LOWEST_IN_BUDGET} at least, as the period follows the budget"
         )),
     }),
+    key("spe.frequency", |config, given| match given.to()? {
+        frequency @ 1..=MOST_INTERRUPTS => {
+            config.spe.frequency = frequency;
+            Ok(())
+        }
+        _ => Err(format!("is 1 to {MOST_INTERRUPTS} samples a second")),
+    }),
     key("spe.budget", |config, given| {
         config.spe.budget = percent(&given)?;
         Ok(())
@@ -195,6 +202,9 @@ const KEYS: &[Key] = &[
 
 /// The most processes that are shown.
 const MOST_PROCESSES: usize = 1000;
+
+/// The most samples of memory accesses per second, CPU and event, where each is an interrupt.
+const MOST_INTERRUPTS: u64 = 10_000;
 
 /// Labels that series have anyway.
 const OWN_LABELS: &[&str] = &[

@@ -33,6 +33,10 @@ pub const DEFAULT_FILE: &str = "/etc/pmuscope/agent.toml";
 /// How environment variables begin that set something.
 pub const PREFIX: &str = "PMUSCOPE_AGENT_";
 
+/// Samples of memory accesses per second, CPU and event, where each is an interrupt. Not in step with
+/// timers, which go by round numbers.
+const DEFAULT_FREQUENCY: u64 = 199;
+
 /// All settings of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -89,14 +93,17 @@ pub struct Count {
     pub sample_budget: f64,
 }
 
-/// Sampling of memory accesses.
+/// Sampling of memory accesses: by SPE, or by what x86 has in its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spe {
     /// Whether.
     pub enabled: Enabled,
-    /// Operations from one sample to the next, at first.
+    /// With SPE: operations from one sample to the next, at first.
     pub period: u64,
-    /// Share of a CPU's time that decoding may take.
+    /// Elsewhere: samples per second, CPU and event, at first. Each is an interrupt there, so that no
+    /// period of SPE's would do.
+    pub frequency: u64,
+    /// Share of a CPU's time that the program may take.
     pub budget: f64,
 }
 
@@ -220,6 +227,7 @@ impl Default for Config {
             spe: Spe {
                 enabled: Enabled::Auto,
                 period: DEFAULT_PERIOD,
+                frequency: DEFAULT_FREQUENCY,
                 budget: DEFAULT_BUDGET,
             },
             names: Names {

@@ -41,6 +41,7 @@ sample_budget = "0.1%"
 [spe]
 enabled = false
 period = 65536
+frequency = 499
 budget = "0.25%"
 
 [series]
@@ -96,6 +97,7 @@ fn every_key_sets_what_it_says() {
         spe: Spe {
             enabled: Enabled::Off,
             period: 65_536,
+            frequency: 499,
             budget: 0.0025,
         },
         names: Names {
@@ -230,6 +232,14 @@ fn a_mistake_names_line_and_key() {
             "F:2: spe.enabled: is true, false or \"auto\"",
         ),
         ("[spe]\nperiod = 100", "F:2: spe.period: is 4096 at least"),
+        (
+            "[spe]\nfrequency = 0",
+            "F:2: spe.frequency: is 1 to 10000 samples a second",
+        ),
+        (
+            "[spe]\n\nfrequency = 10001",
+            "F:3: spe.frequency: is 1 to 10000 samples a second",
+        ),
         (
             "[spe]\nbudget = \"0%\"",
             "F:2: spe.budget: is a share above 0% up to 100%",

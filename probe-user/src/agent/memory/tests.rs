@@ -23,6 +23,12 @@ proptest! {
         prop_assert!(samples <= SAMPLES + SAMPLED_CPU * cpus, "{taken:?}");
         let events = of_sampled_events(cpus, event_rows(cpus));
         prop_assert!(events <= EVENTS + EVENTS_CPU * cpus, "{events}");
+        // Accesses without SPE, alone and beside other events.
+        let accesses = of_sampled_events(cpus, sampled_rows(cpus));
+        prop_assert!(accesses <= SAMPLES + SAMPLED_CPU * cpus, "{accesses}");
+        let both = of_sampled_events(cpus, event_rows(cpus) + sampled_rows(cpus));
+        let terms = EVENTS + SAMPLES + (EVENTS_CPU + SAMPLED_CPU) * cpus;
+        prop_assert!(both <= terms, "{both}");
     }
 }
 

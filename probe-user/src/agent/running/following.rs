@@ -27,7 +27,7 @@ impl Running {
             self.begin_again();
         } else if now.spe && !before.spe {
             if let Some(pipeline) = &mut self.pipeline {
-                pipeline.stop_spe();
+                pipeline.stop_accesses();
                 tracing::info!(
                     "sampling of memory accesses ended: the run directory has a file spe.off"
                 );

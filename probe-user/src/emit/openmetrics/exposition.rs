@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Aspect, Samples, Text, text};
-use crate::derive::{Kind, Report, Series};
+use crate::derive::{Counting, Kind, Report, Series};
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +85,12 @@ pub(super) fn is_left_out(report: &Report, series: &Series, aspect: Aspect) -> b
     let of_source = report.attributes(series).source.is_some();
     match aspect {
         Aspect::Lower | Aspect::Upper => true,
-        // Where accesses were served is told by what they are estimated to be.
-        _ if of_source => aspect != Aspect::Estimated,
+        // Where accesses were served is told by what they are estimated to be; where the core
+        // chose them, by the samples themselves.
+        _ if of_source => match metric.counting {
+            Counting::All => aspect != Aspect::Raw,
+            _ => aspect != Aspect::Estimated,
+        },
         _ => metric.kind == Kind::Histogram || LEFT_OUT.contains(&metric.name.as_str()),
     }
 }

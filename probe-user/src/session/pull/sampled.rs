@@ -78,6 +78,24 @@ impl SampleTotals {
         }
     }
 
+    /// Forgets all but the first events.
+    pub(crate) fn keep(&mut self, events: usize) {
+        self.rows.retain(|key, _| usize::from(key.event) < events);
+        self.addresses
+            .retain(|key, _| usize::from(key.event) < events);
+        self.scales.retain(|(event, _), _| *event < events);
+        self.gained.retain(|(event, _), _| *event < events);
+        self.cpus.truncate(events);
+        self.counted.truncate(events);
+        self.pushed_out.truncate(events);
+        self.limited.truncate(events);
+    }
+
+    /// Whether the event is one that is sampled still.
+    fn has(&self, event: u8) -> bool {
+        usize::from(event) < self.counted.len()
+    }
+
     /// Takes in what an event counted.
     pub(crate) fn count(&mut self, event: &mut OpenEvent) {
         let gained = event.gained();
@@ -135,7 +153,7 @@ impl SampleTotals {
     /// Adds what a row of the kernel gained since it was read last.
     fn add(&mut self, key: SampledKey, before: &SampleRow, now: &SampleRow, factor: f64) {
         let gained = SampledCounts::between(before, now, factor);
-        if gained.counts.samples == 0 {
+        if gained.counts.samples == 0 || !self.has(key.event) {
             return;
         }
         let made = self.readings;
@@ -150,6 +168,9 @@ impl SampleTotals {
     /// Adds the kernel's row of an address.
     #[expect(clippy::cast_precision_loss, reason = "periods between two readings")]
     fn add_address(&mut self, key: &AddressKey, row: &AddressRow, image: u64, factor: f64) {
+        if !self.has(key.event) {
+            return;
+        }
         let made = self.readings;
         let address = SampledAddress {
             cgroup: key.cgroup,

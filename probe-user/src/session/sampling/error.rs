@@ -23,6 +23,17 @@ pub enum SampleError {
     },
 }
 
+impl SampleError {
+    /// The kernel refused an event on a CPU.
+    pub(super) fn open(event: &SampledEvent, cpu: u32, error: &io::Error) -> Self {
+        Self::Open {
+            event: event.name.clone(),
+            cpu,
+            reason: refused(error, event),
+        }
+    }
+}
+
 /// What the kernel means by refusing an event.
 pub(crate) fn refused(error: &io::Error, event: &SampledEvent) -> String {
     match error.raw_os_error() {
@@ -30,8 +41,9 @@ pub(crate) fn refused(error: &io::Error, event: &SampledEvent) -> String {
             let limit = perf::max_sample_rate();
             let limit = limit.map_or_else(String::new, |limit| format!(" (here {limit})"));
             format!(
-                "the kernel takes no samples of memory accesses at this rate: give a --period, or \
-                 raise kernel.perf_event_max_sample_rate{limit}"
+                "the kernel takes no samples of memory accesses at this rate: sample them less \
+                 often (`--period`, for the agent `spe.frequency`), or raise \
+                 kernel.perf_event_max_sample_rate{limit}"
             )
         }
         Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOENT) if event.precise > 0 => {

@@ -10,7 +10,7 @@ mod scale;
 
 use std::{
     collections::BTreeSet,
-    mem,
+    io, mem,
     os::fd::{AsFd as _, OwnedFd},
     thread,
 };
@@ -30,7 +30,7 @@ use crate::{
 /// What is sampled and how.
 #[derive(Clone, Debug, Default)]
 pub struct SamplingConfig {
-    /// The events.
+    /// The events; those of memory accesses are the last.
     pub events: Vec<SampledEvent>,
     /// Share of a CPU's time that the program may take: events are sampled less often where it
     /// takes more. None: rates stay.
@@ -62,8 +62,22 @@ impl SamplingConfig {
         self.events.iter().map(on).sum::<usize>() + names
     }
 
+    /// Whether the kernel takes the events of memory accesses, each on the first of these CPUs that
+    /// it is sampled on.
+    pub(super) fn try_accesses(&self, online: &[u32]) -> Result<(), SampleError> {
+        let accesses = self.events.iter().filter(|event| event.accesses.is_some());
+        for event in accesses {
+            let mut cpus = online.iter().copied();
+            if let Some(cpu) = cpus.find(|cpu| event.counter.scope.counts_on(*cpu)) {
+                let opened = open(event, event.rate, cpu);
+                opened.map_err(|error| SampleError::open(event, cpu, &error))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Bit n: samples of event n are memory accesses.
-    pub(super) fn accesses(&self) -> u64 {
+    pub(crate) fn accesses(&self) -> u64 {
         let events = self.events.iter().enumerate();
         let bits = events.map(|(at, event)| u64::from(event.accesses.is_some()) << at);
         bits.sum()
@@ -213,22 +227,8 @@ impl Sampling {
             if !event.counter.scope.counts_on(cpu) {
                 continue;
             }
-            let failed = |error: std::io::Error| SampleError::Open {
-                event: event.name.clone(),
-                cpu,
-                reason: refused(&error, event),
-            };
-            let leader = event.leader.as_ref();
-            let leader = leader.map(|it| perf::open(&it.attr(), event.exclude, cpu, None));
-            let leader = leader.transpose().map_err(failed)?;
-            let fd = perf::open_overflowing(
-                &event.counter.attr(),
-                event.exclude,
-                cpu,
-                self.overflows(event),
-                leader.as_ref().map(OwnedFd::as_fd),
-            )
-            .map_err(failed)?;
+            let failed = |error| SampleError::open(event, cpu, &error);
+            let (fd, leader) = open(event, self.rate(event), cpu).map_err(failed)?;
             let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
             perf::enable(leader.as_ref().unwrap_or(&fd).as_fd()).map_err(failed)?;
             if let Some(names) = &mut self.names {
@@ -246,6 +246,18 @@ impl Sampling {
             });
         }
         Ok(())
+    }
+
+    /// Ends the sampling of memory accesses, for which no rows are made from here on; None where
+    /// nothing else is sampled.
+    pub(crate) fn without_accesses(mut self) -> Option<Self> {
+        let events = &mut self.config.events;
+        let first = events.iter().position(|event| event.accesses.is_some());
+        let others = first.unwrap_or(events.len());
+        events.truncate(others);
+        self.open.retain(|open| open.event < others);
+        self.totals.keep(others);
+        (others > 0).then_some(self)
     }
 
     /// Whether events are open on this CPU.
@@ -340,17 +352,25 @@ impl Sampling {
             Rate::Frequency(rate) => Rate::Frequency((rate / self.coarser).max(1)),
         }
     }
+}
 
-    fn overflows(&self, event: &SampledEvent) -> Overflows {
-        let (rate, by_frequency) = match self.rate(event) {
-            Rate::Period(period) => (period, false),
-            Rate::Frequency(frequency) => (frequency, true),
-        };
-        Overflows {
-            rate,
-            by_frequency,
-            precise: event.precise,
-            weighed: event.counter.is_hardware(),
-        }
-    }
+/// Opens an event on a CPU, with what must lead its group. It is not enabled.
+fn open(event: &SampledEvent, rate: Rate, cpu: u32) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    let leader = event.leader.as_ref();
+    let leader = leader.map(|it| perf::open(&it.attr(), event.exclude, cpu, None));
+    let leader = leader.transpose()?;
+    let (rate, by_frequency) = match rate {
+        Rate::Period(period) => (period, false),
+        Rate::Frequency(frequency) => (frequency, true),
+    };
+    let overflows = Overflows {
+        rate,
+        by_frequency,
+        precise: event.precise,
+        weighed: event.counter.is_hardware(),
+    };
+    let group = leader.as_ref().map(OwnedFd::as_fd);
+    let counter = event.counter.attr();
+    let fd = perf::open_overflowing(&counter, event.exclude, cpu, overflows, group)?;
+    Ok((fd, leader))
 }

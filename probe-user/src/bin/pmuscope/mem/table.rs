@@ -8,6 +8,7 @@ use probe_user::{
     catalogue::{Catalogue, Hardware},
     event::{
         accesses::{accesses, described},
+        sampling::Rate,
         spe::is_spe,
     },
     join::{By, Hottest},
@@ -155,7 +156,7 @@ fn by_events(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
     if pmus.names().any(is_spe) {
         return Ok(None);
     }
-    let events = accesses(pmus, args.period, args.min_latency)?;
+    let events = accesses(pmus, args.period.map(Rate::Period), args.min_latency)?;
     if events.is_empty() {
         return Ok(None);
     }

@@ -1,0 +1,250 @@
+//! How many series what is counted makes, and what a scrape of them weighs.
+
+use std::{collections::BTreeMap, io::Write as _, time::Duration};
+
+use flate2::{Compression, write::GzEncoder};
+use probe_common::{
+    CgroupId, UsageRow,
+    spe::{Class, Source},
+};
+
+use super::*;
+use crate::{
+    derive::{Report, Subject},
+    emit::{Dialect, Exposition},
+    join::Entity,
+    snapshot::{SpeCounts, UncoreReading},
+    window::{self, Counted, Owner, Sampler, Served, SpeUsage, Usage, Window, sampled_window},
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// By what memory accesses are sampled.
+#[derive(Clone, Copy, PartialEq)]
+enum Sampled {
+    Nothing,
+    Spe,
+    Ibs,
+    Pebs,
+}
+
+/// A window of one second in which containers, by number and by how much each used, used everything
+/// that the plan counts, on both sockets.
+fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
+    let mut window = window::tests::empty();
+    window.length = Duration::from_nanos(SECOND);
+    let names = Arc::make_mut(&mut window.names);
+    for (id, _) in containers {
+        let path = format!("/system.slice/docker-{id:064}.scope");
+        names.cgroups.insert(CgroupId(*id), path);
+    }
+    for (at, planned) in plan.uncore.iter().enumerate() {
+        let crate::event::Scope::Uncore { cpus } = &planned.counter.scope else {
+            panic!("an uncore event is counted per CPU");
+        };
+        let pmu = planned.counter.pmu.as_deref().unwrap();
+        let named = crate::machine::named_node(pmu);
+        let sockets = (0..).take(cpus.len()).map(|n| named.unwrap_or(n));
+        window.uncore.extend(sockets.map(|socket| UncoreReading {
+            at,
+            socket,
+            instance: 0,
+            count: Some(1_000_000),
+            skew: 3,
+            enabled: SECOND,
+            running: SECOND,
+        }));
+    }
+    let usage = |scale: u64| -> Usage {
+        let of = |group: &Vec<_>| {
+            let mut row = UsageRow {
+                enabled: SECOND,
+                running: SECOND,
+                ..UsageRow::ZERO
+            };
+            for (at, count) in row.counts.iter_mut().take(group.len()).enumerate() {
+                *count = 10_000 * (at as u64 + 1) * scale;
+            }
+            Some(Counted::of(&row))
+        };
+        plan.groups.iter().map(of).collect()
+    };
+    let owner = |id| Owner {
+        cgroup: CgroupId(id),
+        tgid: 0,
+    };
+    for &(id, scale) in containers {
+        window.usage.insert(owner(id), usage(scale));
+        for socket in [0, 1] {
+            window.on_socket.insert((socket, owner(id)), usage(scale));
+        }
+    }
+    if sampled != Sampled::Nothing {
+        let mut counts = SpeCounts {
+            operations: 1e6,
+            variance: 1e4,
+            cycles: 9e6,
+            walks: 1e5,
+            squares: 1e8,
+            ..SpeCounts::default()
+        };
+        counts.samples = 1000;
+        counts.histogram[3] = 1e6;
+        // What is told of loads; of stores nothing.
+        let sources: &[Source] = match sampled {
+            Sampled::Nothing => &[],
+            Sampled::Spe => &[
+                Source::L1d,
+                Source::L2,
+                Source::PeerCore,
+                Source::LocalCluster,
+                Source::SystemCache,
+                Source::PeerCluster,
+                Source::Remote,
+                Source::Dram,
+            ],
+            Sampled::Ibs => &[
+                Source::L1d,
+                Source::L2,
+                Source::L3,
+                Source::PeerCore,
+                Source::PeerCluster,
+                Source::Remote,
+                Source::Dram,
+                Source::RemoteDram,
+                Source::Cxl,
+                Source::Device,
+            ],
+            Sampled::Pebs => &[
+                Source::L1d,
+                Source::FillBuffer,
+                Source::L2,
+                Source::L3,
+                Source::PeerCore,
+                Source::Remote,
+                Source::Dram,
+                Source::RemoteDram,
+                Source::Device,
+            ],
+        };
+        let loads = sources
+            .iter()
+            .map(|source| ((Class::Load, Served::By(*source)), counts));
+        let mut samples: SpeUsage = loads.collect();
+        samples.insert((Class::Store, Served::NotSaid), counts);
+        if sampled != Sampled::Spe {
+            samples.insert((Class::Load, Served::NotSaid), counts);
+        }
+        let mut all = sampled_window(BTreeMap::new());
+        for (id, _) in containers {
+            all.usage.insert(owner(*id), samples.clone());
+        }
+        all.total.total = samples.clone();
+        all.total.delta = samples;
+        if sampled != Sampled::Spe {
+            let tagged = (sampled == Sampled::Pebs).then_some(Class::Load);
+            all.sampler = Sampler::Events {
+                tagged: tagged.into_iter().collect(),
+                limited: false,
+                time: None,
+            };
+        }
+        window.samples = Some(all);
+    }
+    window
+}
+
+fn report(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Report {
+    let window = window(plan, sampled, containers);
+    let view = View {
+        accesses: (sampled != Sampled::Nothing).then(Hottest::default),
+        ..View::default()
+    };
+    let joined = view.join(plan, &window, None);
+    Report::new(plan, &window, &joined, &view)
+}
+
+/// How many series a container has.
+fn series_of_container(plan: &Plan, sampled: Sampled) -> usize {
+    let report = report(plan, sampled, &[(7, 3), (8, 1)]);
+    let counts = Exposition::counts(&report);
+    let subjects = report.subjects.iter().zip(counts);
+    let of_seven = subjects.filter(|(subject, _)| {
+        matches!(subject, Subject::Entity(Entity::Container { id, .. }) if id.ends_with('7'))
+    });
+    of_seven.map(|(_, count)| count).sum()
+}
+
+/// The promise of docs/agent.md.
+#[test]
+fn a_container_has_at_most_60_series() {
+    let grace = planned("grace", "grace-hopper", 1);
+    let superchip = planned("grace", "grace-cpu-superchip", 2);
+    let spr = planned("spr", "sapphire-rapids", 2);
+    // Where there is no profile: six events.
+    let epyc = planned_as("spr", "epyc-zen4", 2, |count, _| by_name(count));
+    let counts = [
+        series_of_container(&grace, Sampled::Spe),
+        series_of_container(&superchip, Sampled::Spe),
+        series_of_container(&spr, Sampled::Nothing),
+        series_of_container(&spr, Sampled::Pebs),
+        series_of_container(&epyc, Sampled::Ibs),
+    ];
+    println!("{counts:?}");
+    assert!(
+        counts.iter().all(|count| (20..=60).contains(count)),
+        "{counts:?}"
+    );
+}
+
+/// The table in docs/kubernetes.md: series and kB of a scrape, plain and compressed, by the number
+/// of containers of a node. Counts have digits as real ones do.
+#[test]
+fn the_page_has_what_a_scrape_weighs() {
+    let page = include_str!("../../../../../docs/kubernetes.md");
+    let machines = [
+        (
+            "Grace Hopper, sampled",
+            planned("grace", "grace-hopper", 1),
+            Sampled::Spe,
+        ),
+        (
+            "Grace CPU Superchip, sampled",
+            planned("grace", "grace-cpu-superchip", 2),
+            Sampled::Spe,
+        ),
+        (
+            "Sapphire Rapids, two sockets",
+            planned("spr", "sapphire-rapids", 2),
+            Sampled::Nothing,
+        ),
+        (
+            "Sapphire Rapids, two sockets, sampled",
+            planned("spr", "sapphire-rapids", 2),
+            Sampled::Pebs,
+        ),
+    ];
+    let mut rows = Vec::new();
+    for (machine, plan, sampled) in machines {
+        let mut row = format!("| {machine} |");
+        for count in [10, 100, 300] {
+            let containers: Vec<_> = (1..=count)
+                .map(|id| (id, 1_000 + id * 7_919 % 100_003))
+                .collect();
+            let report = report(&plan, sampled, &containers);
+            let series: usize = Exposition::counts(&report).iter().sum();
+            let text = Exposition::default().write(&report, Dialect::Prometheus);
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            gzip.write_all(&text).unwrap();
+            let compressed = gzip.finish().unwrap().len();
+            row += &format!(" {series}: {}, {} |", text.len() / 1000, compressed / 1000);
+        }
+        println!("{row}");
+        rows.push(row);
+    }
+    let missing: Vec<_> = rows.iter().filter(|row| !page.contains(*row)).collect();
+    assert!(
+        missing.is_empty(),
+        "docs/kubernetes.md has not {missing:#?}"
+    );
+}
