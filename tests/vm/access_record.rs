@@ -20,6 +20,10 @@ use crate::{
 /// busy machine runs few of them.
 const PERIOD: u64 = 6_400;
 
+/// Room in the rings for all that a load can have sampled while the recorder does not run: the CPUs
+/// of a guest are threads of a busy host.
+const RING: &str = "--ring 16M";
+
 /// The PMUs, each with the events that it samples. Intel's core PMU is named cpu, and counts the
 /// generic events of amd64 alone.
 fn sets() -> Vec<(&'static str, &'static [&'static str])> {
@@ -93,7 +97,7 @@ fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
         ];
         let recording = Recording::new();
         let start = now();
-        let options = format!("--period {PERIOD} -p {}", loads[0].pid());
+        let options = format!("--period {PERIOD} {RING} -p {}", loads[0].pid());
         let mut child = recording.begin(&options);
         loads.iter_mut().for_each(Load::go);
         loads.into_iter().for_each(|load| drop(load.finish()));
@@ -129,7 +133,7 @@ fn a_cgroup_is_recorded_and_what_a_small_ring_lost_is_counted() {
     let page = rustix::param::page_size();
     for (set, events) in sets() {
         for (options, loses) in [
-            (format!("--period {PERIOD}"), false),
+            (format!("--period {PERIOD} {RING}"), false),
             (format!("--period 3200 --ring {page} --threads 2"), true),
         ] {
             let pmu = TestPmu::load(&format!("set={set}"));
@@ -172,7 +176,7 @@ fn a_command_is_recorded_from_its_exec_on() {
         pmu.control("sample op 0 1 0x142 7 0x7f0000010000");
         pmu.control("sample op 0 1 0x144 0 0x7f0000020000");
         let recording = Recording::new();
-        let (rows, output) = recording.load(&format!("--period {PERIOD}"), "forks 3 100");
+        let (rows, output) = recording.load(&format!("--period {PERIOD} {RING}"), "forks 3 100");
         assert!(rows.rows.len() > 100, "{}", rows.rows.len());
         assert_eq!(rows.texts("comm").into_keys().collect::<Vec<_>>(), ["load"]);
         assert!(rows.texts("pid").len() > 3);
@@ -226,12 +230,16 @@ fn each_access_has_the_region_and_the_phase_of_its_moment() {
         let give_one = |_: &Load, cgroup: &TestCgroup, _, address| {
             give(&pmu, cgroup.id, &[op(address)]);
         };
-        assert_moments(&format!("--period {PERIOD}"), give_one, |rows, cgroup| {
-            let addresses = found(rows).into_keys().map(|(_, _, address)| address);
-            let mix: Vec<Op> = addresses.map(op).collect();
-            assert!(mix.len() >= 4);
-            assert_raised(rows, events, cgroup, &mix);
-        });
+        assert_moments(
+            &format!("--period {PERIOD} {RING}"),
+            give_one,
+            |rows, cgroup| {
+                let addresses = found(rows).into_keys().map(|(_, _, address)| address);
+                let mix: Vec<Op> = addresses.map(op).collect();
+                assert!(mix.len() >= 4);
+                assert_raised(rows, events, cgroup, &mix);
+            },
+        );
     }
 }
 

@@ -267,7 +267,10 @@ fn intels_loads_and_stores_are_their_containers() {
     let Sampler::Events { tagged, .. } = &accessed(&window).sampler else {
         panic!("{:?}", window.samples);
     };
-    assert_eq!(tagged.iter().collect::<Vec<_>>(), [&Class::Load]);
+    // What found no room in its row has no class.
+    let mut classes = vec![Class::Load];
+    classes.extend((health[0].sum.overflow.samples > 0).then_some(Class::Other));
+    assert_eq!(tagged.iter().copied().collect::<Vec<_>>(), classes);
 }
 
 #[test]

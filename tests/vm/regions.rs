@@ -184,7 +184,11 @@ pub(crate) fn assert_moments(
             region,
             "{address:#x} at {time}: {row:?}"
         );
-        let tid = u32::try_from(long(&row["tid"])).unwrap();
+        // A thread that has ended has no id any more.
+        let tid = match &row["tid"] {
+            Field::Null => pid,
+            tid => u32::try_from(long(tid)).unwrap(),
+        };
         let own = phase(&calls, tid, time).or_else(|| phase(&calls, pid, time));
         assert_eq!(
             text(&row["phase"]),

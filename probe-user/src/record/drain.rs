@@ -209,8 +209,10 @@ impl Drain {
         }
         let address = Some(taken.address).filter(|address| *address > 0);
         let (tid, time) = (known(taken.tid), Some(taken.time));
-        let who = tid.and_then(|tid| self.who(tid, time, shared.tasks));
-        let (region, phase) = match (shared.book, tid, &who) {
+        // A thread that has ended has no id any more, but its process has while others live.
+        let whose = tid.or(known(taken.pid));
+        let who = whose.and_then(|tid| self.who(tid, time, shared.tasks));
+        let (region, phase) = match (shared.book, whose, &who) {
             (Some(book), Some(tid), Some(who)) => {
                 self.viewer.place(book, (who.pid, tid), address, time)
             }
@@ -219,7 +221,7 @@ impl Drain {
         let counts = &mut self.counts;
         counts.samples += 1;
         counts.without_thread += u64::from(tid.is_none());
-        counts.without_process += u64::from(tid.is_some() && who.is_none());
+        counts.without_process += u64::from(whose.is_some() && who.is_none());
         Some(Sample {
             time,
             cpu: Some(taken.cpu),

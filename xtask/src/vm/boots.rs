@@ -81,6 +81,7 @@ const BASE: Tests = Tests {
         "scale::",
         "pins::",
         "sampled::",
+        "sampled_plan::",
         "smoke::",
     ],
 };

@@ -13,6 +13,7 @@ use super::{
         kin::Kin,
         open::Buffer,
         ring::fake,
+        tasks::Tasks,
         wire::{Stamp, build as wire},
     },
     Rounds,
@@ -81,8 +82,11 @@ fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
 #[test]
 fn samples_of_the_target_are_kept_and_no_others() {
     let proc = Tree::new();
+    proc.write("7/status", "Tgid:\t7\n");
+    proc.write("7/comm", "seven\n");
     let mut areas = [area(0), area(1)];
     let mut rounds = Rounds::new(true);
+    rounds.tasks = Mutex::new(Tasks::new(proc.path()));
     rounds.kin = Kin::of(&Target::Process(7), proc.path());
     let all = All::default();
     let ring = &areas[0].buffer.ring;
@@ -103,6 +107,11 @@ fn samples_of_the_target_are_kept_and_no_others() {
             ..taken(7, 24, STORE)
         },
         taken(u32::MAX, 25, LOAD),
+        // A thread that has ended, of a process that has not.
+        Taken {
+            tid: u32::MAX,
+            ..taken(7, 26, LOAD)
+        },
     ] {
         assert!(ring.push_aux(&build::sample(&sample)));
     }
@@ -111,12 +120,13 @@ fn samples_of_the_target_are_kept_and_no_others() {
     rounds.round(&mut areas, &all, false);
     let samples = all.0.into_inner().unwrap();
     let found: Vec<_> = { samples.iter() }
-        .map(|it| (it.tid.unwrap(), it.time.unwrap(), it.class().unwrap()))
+        .map(|it| (it.tid, it.time.unwrap(), it.class().unwrap()))
         .collect();
     let expected = [
-        (7, 10, Class::Load),
-        (8, 21, Class::Store),
-        (7, 24, Class::Store),
+        (Some(7), 10, Class::Load),
+        (Some(8), 21, Class::Store),
+        (Some(7), 24, Class::Store),
+        (None, 26, Class::Load),
     ];
     assert_eq!(found, expected);
     let load = &samples[0];
@@ -134,8 +144,10 @@ fn samples_of_the_target_are_kept_and_no_others() {
     let counts = rounds.counts;
     assert_eq!(
         (counts.samples, counts.left_out, counts.of_ended),
-        (3, 2, 1)
+        (4, 2, 1)
     );
+    assert_eq!(samples[3].who.as_ref().unwrap().pid, 7);
+    assert_eq!(counts.without_thread, 1);
     assert_eq!(counts.aux_bytes, 0);
 }
 
