@@ -189,6 +189,10 @@ impl Recorder {
             if matches!(self.config.target, Target::Process(_)) {
                 self.spaces.ask(pid);
             }
+            if let Some(observer) = &self.observer {
+                let book = observer.book().lock();
+                let _now = book.unwrap_or_else(PoisonError::into_inner).view(pid);
+            }
         }
         for area in &self.areas {
             area.buffer.enable()?;
