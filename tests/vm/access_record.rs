@@ -199,7 +199,10 @@ fn short_accesses_are_left_out_of_the_file() {
         give(&pmu, cgroup.id, MIXES[0]);
         let mut load = cgroup.load("burn 0 400");
         let recording = Recording::new();
-        let options = format!("--period {PERIOD} --min-latency 200 -p {}", load.pid());
+        let options = format!(
+            "--period {PERIOD} {RING} --min-latency 200 -p {}",
+            load.pid()
+        );
         let mut child = recording.begin(&options);
         load.go();
         load.finish();
