@@ -24,7 +24,8 @@ fn pmu() -> Option<&'static str> {
     name.filter(|_| value("ARCH") == "arm64")
 }
 
-/// So many events of the PMU, all others than those from another `first` on.
+/// So many events of the PMU, all others than those from another `first` on. Event 0x11 is that of
+/// cycles.
 fn events(pmu: &str, first: usize, count: usize) -> Vec<String> {
     let numbers = first..first + count;
     numbers.map(|at| format!("{pmu}/event=0x{at:x}/")).collect()
@@ -56,7 +57,7 @@ fn what_the_plan_promises_runs_all_the_time() {
         return skip("this guest's own PMU is switched off, or it has none");
     };
     for sample in 0..=COUNTERS {
-        let counted = events(pmu, 0x10, COUNTERS - sample);
+        let counted = events(pmu, 0x12, COUNTERS - sample);
         let cycles = format!("{pmu}/cpu_cycles,period=1000000/");
         let sampled = [events(pmu, 0x3, sample), vec![cycles]].concat();
         let counted = match counted.as_slice() {
@@ -90,7 +91,7 @@ fn what_does_not_fit_is_refused_in_a_sentence() {
         return skip("this guest's own PMU is switched off, or it has none");
     };
     // One more than there are, counted and sampled together.
-    let (refused, _) = plan(&events(pmu, 0x10, 3), &events(pmu, 0x3, COUNTERS - 2));
+    let (refused, _) = plan(&events(pmu, 0x12, 3), &events(pmu, 0x3, COUNTERS - 2));
     let refused = refused.unwrap_err();
     assert!(
         refused.contains("with 4 for what is sampled; sample or count fewer events"),
