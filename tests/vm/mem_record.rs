@@ -306,7 +306,7 @@ fn a_process_on_a_cpu_that_was_offline_at_first() {
     let mut load = cgroup.load("threads 4 2000");
     set_online(1, false);
     let recording = Recording::new();
-    let mut child = recording.begin(&format!("--period 8192 -p {}", load.pid()));
+    let mut child = recording.begin(&format!("--period 32768 -p {}", load.pid()));
     load.go();
     while samples(&truth()) < 100 {
         std::thread::yield_now();
