@@ -1,5 +1,5 @@
-//! What a sample costs: the interrupt with a program that does nothing, and pmuscope's program, with
-//! rows of owners alone (`stat --sample`) and with addresses (`hot`). cpu-clock, on one CPU.
+//! What a sample costs: the interrupt with a program that does nothing, and pmuscope's program,
+//! with rows of owners alone (`stat --sample`) and with addresses (`hot`). cpu-clock, on one CPU.
 //!
 //! A turn runs a load on that CPU. Its rounds in so much CPU time tell what interrupts took of it;
 //! a sample's cost is the difference of two turns of one round. The program's own cost is by the

@@ -1,5 +1,5 @@
-//! The agent's samples of memory accesses without SPE, against PMUs that know what they raised: AMD's
-//! `ibs_op`, and Intel's events of loads and stores.
+//! The agent's samples of memory accesses without SPE, against PMUs that know what they raised:
+//! AMD's `ibs_op`, and Intel's events of loads and stores.
 
 use std::{collections::BTreeMap, fs, time::SystemTime};
 
@@ -49,9 +49,9 @@ impl Containers {
         }
     }
 
-    /// Both run; nobody executes anything before and after. Before them somebody else does, until the
-    /// kernel has found the periods: it begins with one operation, for which a tick of these PMUs is
-    /// a burst.
+    /// Both run; nobody executes anything before and after. Before them somebody else does, until
+    /// the kernel has found the periods: it begins with one operation, for which a tick of these
+    /// PMUs is a burst.
     fn work(&self) {
         let run = |cgroups: [&TestCgroup; 2], millis: u32| {
             let mut loads: Vec<Load> = (0..)
@@ -129,8 +129,8 @@ impl Taken {
     }
 }
 
-/// Asserts that the samples of each container are those that were raised, source by source, and that
-/// they stand for what it executed.
+/// Asserts that the samples of each container are those that were raised, source by source, and
+/// that they stand for what it executed.
 #[track_caller]
 fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: &Taken) {
     let truth = Truth::of("ibs_op");

@@ -20,8 +20,8 @@ const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, rotate, sample, window, derive, `mem_record`, marker, spe); all
-    /// without
+    /// One benchmark by name (switch, rotate, sample, window, derive, `mem_record`, marker, spe);
+    /// all without
     name: Option<String>,
 }
 

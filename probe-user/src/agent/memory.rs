@@ -20,8 +20,8 @@ const CONTAINER: usize = 8 * KIB;
 const CPU: usize = 128 * KIB;
 
 /// Where memory accesses are sampled: the map of threads with as many as a busy node has, rows in
-/// the kernel, and what is kept of each of those. Where events sample them there are no threads, and
-/// it is no more.
+/// the kernel, and what is kept of each of those. Where events sample them there are no threads,
+/// and it is no more.
 const SAMPLES: usize = 104 * MIB;
 
 /// The same of each CPU: spare rows, and the timeline of switches where records name no thread.

@@ -73,9 +73,9 @@ impl<E: Into<SamplingError>> From<E> for NoAccesses {
 
 /// The events that sample memory accesses here; none where the machine has no such events.
 ///
-/// `rate`: how often, in operations or in samples per second; without it the usual number of samples
-/// per second. Loads that took fewer than `least` cycles are not sampled, where the core can leave
-/// them out.
+/// `rate`: how often, in operations or in samples per second; without it the usual number of
+/// samples per second. Loads that took fewer than `least` cycles are not sampled, where the core
+/// can leave them out.
 ///
 /// # Errors
 /// The PMU takes no such period, or its files are not as they should be.

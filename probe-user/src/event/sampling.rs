@@ -153,8 +153,8 @@ impl SampledEvent {
     }
 
     /// The counters of a core that it holds all the time, that of its leader first. None for one
-    /// that is sampled elsewhere: by the kernel itself, by a PMU beside the core's, or by AMD's IBS,
-    /// to which the kernel takes precise events of cores that sample none precisely.
+    /// that is sampled elsewhere: by the kernel itself, by a PMU beside the core's, or by AMD's
+    /// IBS, to which the kernel takes precise events of cores that sample none precisely.
     pub(crate) fn counters(&self, pmus: &Pmus) -> Vec<&Counter> {
         let named = self.counter.pmu.as_deref();
         let of_core = match named {

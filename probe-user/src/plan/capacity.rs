@@ -3,7 +3,8 @@
 //! Two must agree: what the documents say of the PMU (the catalogue's `counters`), and a trial on
 //! this machine, which knows what the NMI watchdog, a hypervisor or other users have taken.
 //!
-//! Events that are sampled hold their counters all the time: what is counted has to fit beside them.
+//! Events that are sampled hold their counters all the time: what is counted has to fit beside
+//! them.
 
 use std::{
     cell::{OnceCell, RefCell},

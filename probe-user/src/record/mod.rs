@@ -2,9 +2,9 @@
 //! SPE, or of the events that x86 has for them.
 //!
 //! The in-kernel programs only add samples up; this module keeps each one. A [`Recorder`] opens
-//! what samples for a target, drains its buffers and passes what it finds to a [`Sink`]: [`SampleFile`]
-//! writes samples as Parquet, [`RawFile`] keeps the bytes in the format of perf's own files.
-//! [`Counts`] has every loss by name.
+//! what samples for a target, drains its buffers and passes what it finds to a [`Sink`]:
+//! [`SampleFile`] writes samples as Parquet, [`RawFile`] keeps the bytes in the format of perf's
+//! own files. [`Counts`] has every loss by name.
 
 mod about;
 mod baseline;

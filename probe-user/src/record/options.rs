@@ -170,6 +170,7 @@ pub(super) fn spe_attr(
     attr.config1 = counter.config1;
     attr.config2 = counter.config2;
     attr.config3 = counter.config3;
+    attr.config4 = counter.config4;
     attr.sample_period = sampling.period;
     attr.aux_watermark = buffers
         .watermark

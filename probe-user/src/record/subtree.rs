@@ -1,5 +1,5 @@
-//! Which cgroups are recorded where events sample all tasks of a CPU: one and those below it, by the
-//! ids that samples carry (`PERF_SAMPLE_CGROUP`).
+//! Which cgroups are recorded where events sample all tasks of a CPU: one and those below it, by
+//! the ids that samples carry (`PERF_SAMPLE_CGROUP`).
 
 use std::collections::{HashMap, HashSet};
 

@@ -95,8 +95,8 @@ impl Config {
         self.spe.is_some() || sampling.is_some_and(|sampling| sampling.accesses() != 0)
     }
 
-    /// Whether the kernel takes the events by which memory accesses are sampled without SPE; nothing
-    /// where there are none.
+    /// Whether the kernel takes the events by which memory accesses are sampled without SPE;
+    /// nothing where there are none.
     pub(crate) fn try_accesses(&self, machine: &Machine) -> Result<(), SessionError> {
         let online: Vec<u32> = machine.online()?.iter().collect();
         let sampling = self.sampling.as_ref();

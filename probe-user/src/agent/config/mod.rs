@@ -33,8 +33,8 @@ pub const DEFAULT_FILE: &str = "/etc/pmuscope/agent.toml";
 /// How environment variables begin that set something.
 pub const PREFIX: &str = "PMUSCOPE_AGENT_";
 
-/// Samples of memory accesses per second, CPU and event, where each is an interrupt. Not in step with
-/// timers, which go by round numbers.
+/// Samples of memory accesses per second, CPU and event, where each is an interrupt. Not in step
+/// with timers, which go by round numbers.
 const DEFAULT_FREQUENCY: u64 = 199;
 
 /// All settings of an agent.
@@ -100,8 +100,8 @@ pub struct Spe {
     pub enabled: Enabled,
     /// With SPE: operations from one sample to the next, at first.
     pub period: u64,
-    /// Elsewhere: samples per second, CPU and event, at first. Each is an interrupt there, so that no
-    /// period of SPE's would do.
+    /// Elsewhere: samples per second, CPU and event, at first. Each is an interrupt there, so that
+    /// no period of SPE's would do.
     pub frequency: u64,
     /// Share of a CPU's time that the program may take.
     pub budget: f64,

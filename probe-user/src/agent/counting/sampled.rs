@@ -119,8 +119,8 @@ fn by_events(
 }
 
 /// How these events are sampled, of which the last may be of memory accesses; None where there are
-/// none. One program takes in all of them: what it may take and the room that it has are the sums of
-/// both.
+/// none. One program takes in all of them: what it may take and the room that it has are the sums
+/// of both.
 pub(super) fn config(
     config: &Config,
     events: Vec<SampledEvent>,

@@ -102,7 +102,8 @@ fn request<'a>(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// What is live at one time never needs more counters than there are, and what is refused would.
+    /// What is live at one time never needs more counters than there are, and what is refused
+    /// would.
     #[test]
     fn what_is_live_at_one_time_has_its_counters(
         core in 0..CORES.len(),
