@@ -237,12 +237,16 @@ impl Sampling {
     pub(crate) fn open(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
         let opened = self.open_all(object, cpu);
         if opened.is_err() {
-            self.keep(|kept| kept != cpu);
+            self.close(|kept| kept != cpu);
         }
         opened
     }
 
     fn open_all(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
+        // Also where none of the events counts: processes run there all the same.
+        if let Some(names) = &mut self.names {
+            names.follow(cpu);
+        }
         for (at, event) in self.config.events.iter().enumerate() {
             if !event.counter.scope.counts_on(cpu) {
                 continue;
@@ -251,9 +255,6 @@ impl Sampling {
             let (fd, leader) = open(event, self.rate(event), cpu).map_err(failed)?;
             let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
             perf::enable(leader.as_ref().unwrap_or(&fd).as_fd()).map_err(failed)?;
-            if let Some(names) = &mut self.names {
-                names.follow(cpu);
-            }
             self.open.push(OpenEvent {
                 cpu,
                 event: at,
@@ -314,10 +315,15 @@ impl Sampling {
         self.coarser = coarser;
         for cpu in cpus {
             // A CPU that left meanwhile is opened when it is back.
-            if let Err(error) = self.open(object, cpu) {
-                tracing::warn!("{error}: tried again with every reading");
-                self.refused.insert(cpu);
-            }
+            self.open_or_retry(object, cpu);
+        }
+    }
+
+    /// Starts sampling on a CPU; what the kernel refuses is tried again at every reading.
+    pub(crate) fn open_or_retry(&mut self, object: &mut Object, cpu: u32) {
+        if let Err(error) = self.open(object, cpu) {
+            tracing::warn!("{error}: tried again with every reading");
+            self.refused.insert(cpu);
         }
     }
 
