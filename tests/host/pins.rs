@@ -9,8 +9,9 @@ use std::{
 
 use probe_user::{
     plan::Plan,
-    session::{ByProcess, Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
-    snapshot::{Hook, Snapshot},
+    session::{Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
+    snapshot::Hook,
+    snapshot::Snapshot,
     window::{Owner, Window},
 };
 use rustix::{
@@ -79,15 +80,8 @@ impl Drop for Bpffs {
 pub(crate) fn config(plan: Plan, place: PinPlace) -> Config {
     Config {
         plan,
-        hook: Hook::SchedSwitch,
-        by_process: ByProcess::No,
-        follow_command: false,
-        max_rows: None,
-        spe: None,
-        memory: false,
-        sampling: None,
-        resolver: None,
         pins: Some(place),
+        ..Config::default()
     }
 }
 

@@ -19,8 +19,8 @@ use probe_user::{
     event::{self},
     machine::{Machine, cgroup::Hierarchy, cpus::CpuList},
     plan::{CountSource, Plan},
-    session::{ByProcess, Config, Session},
-    snapshot::{Hook, Snapshot},
+    session::{Config, Session},
+    snapshot::Snapshot,
     sys::descriptors,
     window::{Owner, Window},
 };
@@ -249,15 +249,7 @@ impl Counting {
     pub(crate) fn on(machine: &Arc<Machine>, plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             plan,
-            hook: Hook::SchedSwitch,
-            by_process: ByProcess::No,
-            follow_command: false,
-            max_rows: None,
-            spe: None,
-            memory: false,
-            sampling: None,
-            resolver: None,
-            pins: None,
+            ..Config::default()
         };
         change(&mut config);
         // What the library says, shown with a failure. Only the first session of a process sets it

@@ -192,13 +192,12 @@ fn session(
             0 => ByProcess::No,
             _ => ByProcess::Counts,
         },
-        follow_command: false,
         max_rows: config.count.max_rows,
         spe,
-        memory: false,
         sampling,
         resolver,
         pins: config.pins.path.clone().map(PinPlace),
+        ..session::Config::default()
     })
 }
 

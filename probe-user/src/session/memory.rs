@@ -231,8 +231,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{
         plan::Plan,
-        session::ByProcess,
-        snapshot::{Hook, SampledCounts, SampledKey, SpeCounts},
+        snapshot::{SampledCounts, SampledKey, SpeCounts},
     };
 
     fn config(groups: usize) -> Config {
@@ -241,15 +240,7 @@ pub(crate) mod tests {
                 groups: vec![Vec::new(); groups],
                 ..Plan::default()
             },
-            hook: Hook::SchedSwitch,
-            by_process: ByProcess::No,
-            follow_command: false,
-            max_rows: None,
-            spe: None,
-            memory: false,
-            sampling: None,
-            resolver: None,
-            pins: None,
+            ..Config::default()
         }
     }
 

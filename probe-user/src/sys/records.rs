@@ -1,11 +1,13 @@
 //! The records that the kernel writes into an event's ring (`linux/perf_event.h`, `enum
 //! perf_event_type`), as far as they are of use here: read, and made where a file needs some.
 
+use std::marker::PhantomData;
+
 use bytes::{Buf as _, BufMut as _, TryGetError};
 use perf_event_open_sys::bindings;
 
 /// Header of a record: type, misc, size.
-const HEADER: usize = 8;
+pub(super) const HEADER: usize = 8;
 
 /// A thread that came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,51 +73,67 @@ pub(crate) enum Event<'a> {
     Other,
 }
 
-/// Iterates over the records in the bytes taken from a ring, each with the trailer of `TRAILER`
-/// bytes that `sample_id_all` asks for. Bytes that are no record end it.
-pub(crate) struct Events<'a, const TRAILER: usize> {
+/// Records of one kind of ring.
+pub(crate) trait Record<'a>: Sized {
+    /// A record by what follows its header; none where that is shorter than its type.
+    fn read(kind: u32, misc: u16, body: &'a [u8]) -> Option<Self>;
+}
+
+/// Iterates over the records in the bytes taken from a ring. Bytes that are no record end it.
+pub(crate) struct Iter<'a, R> {
     rest: &'a [u8],
     /// Bytes that could not be read as records.
     pub(crate) damaged: usize,
+    records: PhantomData<R>,
 }
 
-impl<'a, const TRAILER: usize> Events<'a, TRAILER> {
+impl<'a, R> Iter<'a, R> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes,
             damaged: 0,
+            records: PhantomData,
         }
     }
 }
 
-impl<'a, const TRAILER: usize> Iterator for Events<'a, TRAILER> {
-    type Item = (Event<'a>, &'a [u8; TRAILER]);
+impl<'a, R: Record<'a>> Iterator for Iter<'a, R> {
+    type Item = R;
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<R> {
         if self.rest.is_empty() {
             return None;
         }
-        let Some((event, size)) = parse(self.rest) else {
+        let Some((record, size)) = parse(self.rest) else {
             self.damaged += self.rest.len();
             self.rest = &[];
             return None;
         };
         self.rest = &self.rest[size..];
-        Some(event)
+        Some(record)
     }
 }
 
-/// A record, its trailer and its size.
-type Parsed<'a, const TRAILER: usize> = ((Event<'a>, &'a [u8; TRAILER]), usize);
-
-/// The record that the bytes begin with; none where it is shorter than its type.
-fn parse<const TRAILER: usize>(bytes: &[u8]) -> Option<Parsed<'_, TRAILER>> {
+/// The record that the bytes begin with, and its size; none where it is shorter than its type.
+fn parse<'a, R: Record<'a>>(bytes: &'a [u8]) -> Option<(R, usize)> {
     let mut header = bytes;
     let kind = header.try_get_u32_ne().ok()?;
     let misc = header.try_get_u16_ne().ok()?;
     let size = usize::from(header.try_get_u16_ne().ok()?);
-    let (body, trailer) = bytes.get(HEADER..size)?.split_last_chunk()?;
-    Some(((event(kind, misc, body).ok()?, trailer), size))
+    Some((R::read(kind, misc, bytes.get(HEADER..size)?)?, size))
+}
+
+/// An event, with the trailer of `TRAILER` bytes that `sample_id_all` asks for.
+pub(crate) type Trailed<'a, const TRAILER: usize> = (Event<'a>, &'a [u8; TRAILER]);
+
+/// The events in the bytes taken from a ring.
+pub(crate) type Events<'a, const TRAILER: usize> = Iter<'a, Trailed<'a, TRAILER>>;
+
+impl<'a, const TRAILER: usize> Record<'a> for Trailed<'a, TRAILER> {
+    fn read(kind: u32, misc: u16, body: &'a [u8]) -> Option<Self> {
+        let (body, trailer) = body.split_last_chunk()?;
+        Some((event(kind, misc, body).ok()?, trailer))
+    }
 }
 
 fn event(kind: u32, misc: u16, mut body: &[u8]) -> Result<Event<'_>, TryGetError> {
