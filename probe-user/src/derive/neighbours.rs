@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Attributes, Counting, Estimate, Kind, Metric, Part, Report, Series, Subject, Value};
+use super::{Attributes, Estimate, Metric, Part, Report, Series, Subject, Value};
 use crate::{
     catalogue::Apportion,
     join::Entity,
@@ -328,15 +328,7 @@ fn add(report: &mut Report, judged: &BTreeMap<Entity, bool>, verdicts: &[Verdict
             "GB/s",
         ),
     ]
-    .map(|(name, help, unit)| {
-        report.add_metric(Metric {
-            name: name.to_owned(),
-            help: help.to_owned(),
-            unit: unit.to_owned(),
-            kind: Kind::Gauge,
-            counting: Counting::All,
-        })
-    });
+    .map(|(name, help, unit)| report.add_metric(Metric::gauge(name, help, unit)));
     let series = |ids: [u32; 3], value: f64| Series {
         subject: ids[0],
         metric: ids[1],

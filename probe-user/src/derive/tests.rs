@@ -18,7 +18,7 @@ use crate::{
     machine::cpus::CpuList,
     plan::{Column, CountSource, Planned},
     snapshot::UncoreReading,
-    window::tests::snapshot,
+    window::tests::{key, snapshot},
 };
 
 mod metrics;
@@ -79,15 +79,6 @@ fn add_uncore(plan: &mut Plan, names: &[(&str, Option<&str>, f64)]) {
         shown: true,
     });
     plan.columns.extend(columns);
-}
-
-fn key(cgroup: u64, cpu: u16, group: u16) -> UsageKey {
-    UsageKey {
-        cgroup: CgroupId(cgroup),
-        tgid: 0,
-        cpu,
-        group,
-    }
 }
 
 fn usage(counts: [u64; 2], enabled: u64, running: u64) -> UsageRow {

@@ -2,11 +2,6 @@
 
 mod accesses;
 #[path = "../../../../probe-common/tests/support/fields.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "the tests of the decoder use the rest of it"
-)]
 mod fields;
 #[cfg(feature = "parquet")]
 mod files;
@@ -64,18 +59,18 @@ impl Kernel {
     /// Writes samples for a task; the record that announces them may not fit. False where the AUX
     /// area is full.
     fn samples(&mut self, ring: &Ring, cells: &[u8], tid: u32, flags: u64, announce: bool) -> bool {
-        let announced = announce && {
-            let body = build::words(&[self.head, cells.len() as u64, flags]);
-            ring.push(&build::record(
-                bindings::PERF_RECORD_AUX,
-                &body,
-                self.stamp(tid),
-            ))
-        };
+        let announced =
+            announce && { ring.push(&self.announcement(cells, flags, self.stamp(tid))) };
         let there = ring.push_aux(cells);
         assert!(there || !announced, "the test leaves capacity");
         self.head += if there { cells.len() as u64 } else { 0 };
         there
+    }
+
+    /// The record of cells that are written next.
+    fn announcement(&self, cells: &[u8], flags: u64, stamp: Stamp) -> Vec<u8> {
+        let body = build::words(&[self.head, cells.len() as u64, flags]);
+        build::record(bindings::PERF_RECORD_AUX, &body, stamp)
     }
 
     fn stamp(&self, tid: u32) -> Stamp {
@@ -89,8 +84,13 @@ impl Kernel {
 }
 
 fn area(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
+    of_ring(cpu, fake::ring(ring, aux))
+}
+
+/// What is drained of one CPU whose records are in this ring.
+fn of_ring(cpu: u32, ring: Ring) -> CpuBuffer {
     let buffer = Buffer {
-        ring: fake::ring(ring, aux),
+        ring,
         cpu: Some(cpu),
         tid: None,
         spe: Vec::new(),
