@@ -6,6 +6,7 @@
 
 mod agent;
 mod attribution;
+mod bpffs;
 mod command;
 mod conservation;
 #[cfg(feature = "cri")]
