@@ -255,7 +255,10 @@ proptest! {
             let errors = values.iter().map(|value| value.estimate.error.unwrap());
             let variance: f64 = errors.map(|error| error.powi(2)).sum();
             let error = total.estimate.error.unwrap();
-            prop_assert!((error - variance.sqrt()).abs() <= 1e-6 * sum + 1e-6, "{total:?} {variance}");
+            prop_assert!(
+                (error - variance.sqrt()).abs() <= 1e-6 * sum + 1e-6,
+                "{total:?} {variance}"
+            );
             prop_assert_eq!(total.raw, values.iter().map(|value| value.raw).sum::<u64>());
         }
     }

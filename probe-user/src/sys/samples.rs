@@ -179,7 +179,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_is_a_record_or_damage(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20_u32, size in 0..200_u16) {
+        fn every_byte_is_a_record_or_damage(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            kind in 0..20_u32,
+            size in 0..200_u16,
+        ) {
             let mut bytes = bytes;
             if bytes.len() >= HEADER {
                 bytes[..4].copy_from_slice(&kind.to_ne_bytes());

@@ -164,7 +164,10 @@ proptest! {
         let window = Window::between(&snapshot(a), &snapshot(b.clone()), &plan(0));
         for cgroup in 2..6 {
             for group in 0..GROUPS {
-                let held = b.iter().filter(|(key, _)| key.cgroup.0 == cgroup && usize::from(key.group) == group);
+                let is_its = |key: &UsageKey| {
+                    key.cgroup.0 == cgroup && usize::from(key.group) == group
+                };
+                let held = b.iter().filter(|(key, _)| is_its(key));
                 let held: u64 = held.map(|(_, row)| row.counts[0]).sum();
                 prop_assert!(first(&window, cgroup, group).unwrap_or(0) <= held);
             }

@@ -1,5 +1,5 @@
-//! What tests on a running kernel share: the machine for one test at a time, cgroups, loads in them,
-//! and what pmuscope counted for them.
+//! What tests on a running kernel share: the machine for one test at a time, cgroups, loads in
+//! them, and what pmuscope counted for them.
 
 mod cgroup;
 mod counting;

@@ -113,7 +113,10 @@ impl SoundCounters {
         }
         let first = self.counts.first()?;
         (!self.is_true()).then(|| {
-            format!("the counters of {pmu} count alike, but {first} where {executed} instructions were executed")
+            format!(
+                "the counters of {pmu} count alike, but {first} where {executed} instructions were \
+                 executed"
+            )
         })
     }
 }

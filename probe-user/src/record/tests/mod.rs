@@ -31,7 +31,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => (1..20_usize, 1..5_u32, prop::bool::weighted(0.9)).prop_map(|(n, tid, a)| Step::Samples(n, tid, a)),
+        4 => (1..20_usize, 1..5_u32, prop::bool::weighted(0.9))
+            .prop_map(|(n, tid, announced)| Step::Samples(n, tid, announced)),
         1 => (1..10_usize).prop_map(Step::Skip),
         3 => Just(Step::Round),
         1 => (1..9_usize, 1..5_u32).prop_map(|(n, tid)| Step::Torn(n, tid)),
@@ -52,7 +53,12 @@ proptest! {
         let (mut rounds, kept) = (Rounds::new(by_context), Kept::default());
         let mut sent = Vec::new();
         let mut number = 0;
-        let mut put = |kernel: &mut Kernel, ring: &Ring, count: usize, tid: u32, announce: bool, sent: &mut Vec<_>| {
+        let mut put = |kernel: &mut Kernel,
+                       ring: &Ring,
+                       count: usize,
+                       tid: u32,
+                       announce: bool,
+                       sent: &mut Vec<_>| {
             let context = by_context.then_some(tid);
             let mine: Vec<(u64, Option<u32>)> = (0..count as u64)
                 .map(|n| (number + n, (announce || by_context).then_some(tid)))

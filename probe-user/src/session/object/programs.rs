@@ -20,7 +20,9 @@ use super::{missing, refused, types::Types};
 use crate::session::{SessionError, pins::Pins};
 
 macro_rules! programs {
-    ($($kind:ident { $($(#[$meta:meta])* $constant:ident = $name:literal $(at $at:literal)?,)* })*) => {
+    ($($kind:ident {
+        $($(#[$meta:meta])* $constant:ident = $name:literal $(at $at:literal)?,)*
+    })*) => {
         $($($(#[$meta])*
         pub(crate) const $constant: $kind = $kind { name: $name, $(at: $at)? };)*)*
 

@@ -57,7 +57,10 @@ proptest! {
 
     /// Of counts that the destination of another socket's traffic may count more, nobody gets any.
     #[test]
-    fn nobody_gets_the_mismatch(traffic in any_traffic(), list in prop::collection::vec(any_socket(), 4)) {
+    fn nobody_gets_the_mismatch(
+        traffic in any_traffic(),
+        list in prop::collection::vec(any_socket(), 4),
+    ) {
         let left = traffic.measured.saturating_sub(traffic.io);
         let sent: u128 = traffic.from_sockets.values().map(|count| u128::from(*count)).sum();
         let remote = u64::try_from(sent.min(u128::from(left))).unwrap();
@@ -70,7 +73,8 @@ proptest! {
     #[test]
     fn everyone_gets_what_is_due(total in 0..1_u64 << 50, list in any_weights()) {
         let sum: u128 = list.values().map(|weight| u128::from(weight.weight)).sum();
-        let shares = sockets(vec![SocketWeights { local: list.clone(), ..SocketWeights::default() }]).own(0, &all_of(total), false).unwrap();
+        let socket = SocketWeights { local: list.clone(), ..SocketWeights::default() };
+        let shares = sockets(vec![socket]).own(0, &all_of(total), false).unwrap();
         prop_assert_eq!(shares.measured(), total);
         if sum == 0 {
             prop_assert_eq!(shares.unattributed, total);
@@ -86,10 +90,16 @@ proptest! {
 
     /// The unit of the weights does not matter.
     #[test]
-    fn the_unit_does_not_matter(total in 0..1_u64 << 50, list in btree_map(0..20_u64, 0..1_u64 << 30, 1..20), unit in 1..1_000_u64) {
+    fn the_unit_does_not_matter(
+        total in 0..1_u64 << 50,
+        list in btree_map(0..20_u64, 0..1_u64 << 30, 1..20),
+        unit in 1..1_000_u64,
+    ) {
         let list: Vec<_> = list.into_iter().collect();
         let scaled: Vec<_> = list.iter().map(|(cgroup, weight)| (*cgroup, weight * unit)).collect();
-        let of = |list: &[(u64, u64)]| counts(&sockets(vec![local(list)]).own(0, &all_of(total), false).unwrap());
+        let of = |list: &[(u64, u64)]| {
+            counts(&sockets(vec![local(list)]).own(0, &all_of(total), false).unwrap())
+        };
         prop_assert_eq!(of(&list), of(&scaled));
     }
 }

@@ -167,7 +167,9 @@ mod tests {
             for (delta, freed, back) in steps {
                 now += u64::from(delta);
                 all += 2.0 * f64::from(delta);
-                let mut read = |samples| weighed.add(&HashMap::from([(KEY, row(samples))]), &[2.0])[&KEY];
+                let mut read = |samples| {
+                    weighed.add(&HashMap::from([(KEY, row(samples))]), &[2.0])[&KEY]
+                };
                 let counts = read(now);
                 prop_assert_eq!(ended + counts.operations, all);
                 prop_assert_eq!(counts.variance, 2.0 * counts.operations);
