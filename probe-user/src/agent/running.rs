@@ -44,7 +44,7 @@ pub(super) struct Running {
     directory: RunDirectory,
     /// The boot that totals are of.
     boot: String,
-    /// The last totals were not saved, and that was said.
+    /// The last totals were not saved, and that was logged.
     save_fails: bool,
     /// What is remembered of containers that may suffer from others.
     neighbours: Option<Neighbours>,
@@ -58,9 +58,9 @@ pub(super) struct Running {
     pipeline: Option<Pipeline>,
     /// Keeps counting within `max_overhead`, where that is set.
     governor: Option<Governor>,
-    /// Where what counting takes is measured from.
+    /// From where the cost of counting is measured.
     mark: Option<Mark>,
-    /// What was said last of why nothing is counted.
+    /// The last reason that was logged why nothing is counted.
     said: Option<String>,
     /// Shown until a session's first window: the last one before, or nothing.
     before: Report,
@@ -238,7 +238,8 @@ impl Running {
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
         let resolver = self.resolver.clone();
-        // Before they are looked at: one that comes meanwhile is seen with the next window.
+        // Listed before the plan looks at them: a PMU that comes after this is seen with the next
+        // window.
         self.pmus = self.own.pmus();
         let start = counting::Start {
             switches: self.switches,

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The part of its peak above which a socket's memory is under pressure.
-pub const PRESSURE: f64 = 0.8;
+const PRESSURE: f64 = 0.8;
 
 /// Windows without pressure that are remembered of a container, and how many say what is usual.
 const REMEMBERED: usize = 60;

@@ -72,7 +72,7 @@ pub enum BtfError {
 }
 
 /// What the programs take for "not there".
-pub(crate) const NO_FIELD: u64 = u64::MAX;
+const NO_FIELD: u64 = u64::MAX;
 
 /// A member of a structure that the programs read.
 #[derive(Clone, Copy, Debug)]

@@ -56,7 +56,7 @@ struct Group {
     /// The kernel's number of the PMU: another one when its driver comes back.
     type_: u32,
     state: State,
-    /// The kernel refused events that were to be opened anew: they are tried again.
+    /// The kernel refused to open events again: the next read tries once more.
     refused: bool,
     /// What is open, by the socket and the number of the hardware's instance on that socket.
     units: BTreeMap<(u32, u16), Unit>,
@@ -242,8 +242,8 @@ impl Uncore {
         devices.join(pmu)
     }
 
-    /// Opens anew what is not on the CPU that the cpumask names, ends the series of PMUs that are
-    /// gone, and goes on with those that are back.
+    /// Moves events to the CPU that the cpumask names, ends the series of PMUs that are gone, and
+    /// goes on with those that are back.
     fn follow_cpumasks(&mut self, plan: &Plan) {
         let mut groups = mem::take(&mut self.groups);
         let mut gone = BTreeSet::new();
@@ -276,7 +276,7 @@ impl Uncore {
         };
         (group.state, group.type_) = (State::Counting, number);
         let mut places: BTreeMap<_, _> = self.places(&group.pmu, &cpus).into_iter().collect();
-        // The only instance stays what it is, whatever CPU reads it.
+        // The only instance keeps its place, also where another CPU reads it.
         if let (Some(place), Some(cpu)) = (only(group.units.keys()), only(places.values())) {
             places = [(*place, *cpu)].into();
         }
@@ -303,8 +303,8 @@ impl Uncore {
         (group.units, group.refused) = (units, refused);
     }
 
-    /// Goes on with new events on `cpu`; what was counted so far stays. False where the kernel
-    /// refuses them, which is said once.
+    /// Goes on with new events on `cpu`, and keeps what was counted so far. False where the kernel
+    /// refuses them, which is logged once.
     fn reopen(&self, plan: &Plan, group: &Group, unit: &mut Unit, cpu: u32) -> bool {
         let opened = self.open_unit(plan, group, cpu);
         unit.end();

@@ -127,7 +127,7 @@ fn parse<'a, R: Record<'a>>(bytes: &'a [u8]) -> Option<(R, usize)> {
 }
 
 /// An event, with the trailer of `TRAILER` bytes that `sample_id_all` asks for.
-pub(crate) type Trailed<'a, const TRAILER: usize> = (Event<'a>, &'a [u8; TRAILER]);
+type Trailed<'a, const TRAILER: usize> = (Event<'a>, &'a [u8; TRAILER]);
 
 /// The events in the bytes taken from a ring.
 pub(crate) type Events<'a, const TRAILER: usize> = Iter<'a, Trailed<'a, TRAILER>>;

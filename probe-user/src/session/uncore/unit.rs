@@ -21,7 +21,7 @@ pub(super) struct Unit {
 /// One event of it.
 pub(super) struct Counter {
     pub(super) event: Option<OwnedFd>,
-    /// What was counted before the event was opened anew.
+    /// What was counted before the event was opened again.
     pub(super) base: Reading,
     pub(super) last: Reading,
 }

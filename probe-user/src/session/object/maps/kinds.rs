@@ -56,7 +56,7 @@ impl<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>> Hash<K, V> {
         self.data.fd().as_fd()
     }
 
-    /// Every row, in a few calls (kernel 5.6). Of rows that are made meanwhile some may be missing.
+    /// Every row, in a few calls (kernel 5.6). Rows that are made during these may be missing.
     pub(crate) fn all(&self) -> Result<Vec<(K, V)>, SessionError> {
         let row = |key: &K::Raw, value: &V::Raw| (K::from_raw(key), V::from_raw(value));
         bpf::lookup_all(self.fd(), row).map_err(|source| failed("read", self.name, source))
@@ -154,7 +154,7 @@ impl<V: Plain<Raw: Pod>> Array<V> {
     }
 }
 
-/// An array that each CPU has its own of.
+/// An array of which each CPU has its own.
 pub(crate) struct PerCpu<V: Plain<Raw: Pod>> {
     name: &'static str,
     map: PerCpuArray<MapData, V::Raw>,
@@ -189,7 +189,7 @@ impl Ring {
         Ok(Self(ring))
     }
 
-    /// The same.
+    /// Its descriptor.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the map has the descriptor as long as it is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.raw_fd()) }

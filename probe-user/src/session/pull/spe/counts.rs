@@ -33,8 +33,8 @@ impl Row for SpeCounts {
     }
 }
 
-/// The rows as of the last reading. Only this process frees rows of the map, so it knows which were
-/// made anew: a time in each, as rows of USAGE have, would double the memory of a row.
+/// The rows as of the last reading. Only this process frees rows of the map, so it knows which of
+/// them were made again. A time in each row, as in USAGE, would double the memory of a row.
 #[derive(Default)]
 pub(super) struct Weighed {
     rows: HashMap<SpeKey, Last>,
@@ -89,9 +89,9 @@ impl Weighed {
         rows.collect()
     }
 
-    /// Where so many of `max_rows` are taken that new ones may find no room before the next
-    /// reading: the rows in which no sample came since the last one, those idle for longest first,
-    /// as many as it takes to have half of the map free.
+    /// The rows to free where so many of `max_rows` are taken that new ones may find no room before
+    /// the next reading. They are rows that got no sample since the last reading, those that were
+    /// idle for longest first, and as many as leave half of the map free.
     pub(super) fn idle(&self, max_rows: usize) -> Vec<SpeKey> {
         if self.rows.len() < (max_rows / 4 * 3).max(1) {
             return Vec::new();
