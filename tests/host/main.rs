@@ -37,4 +37,7 @@ mod sampled;
 mod soak;
 mod support;
 mod terminal;
+#[cfg(feature = "parquet")]
+#[path = "../replay/texts.rs"]
+mod texts;
 mod usage;

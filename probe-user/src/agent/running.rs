@@ -173,10 +173,7 @@ impl Running {
         }
         match self.advance() {
             Some(Ok(())) => {
-                self.settle();
-                self.save();
-                self.publish();
-                self.own.pulled();
+                self.pulled();
                 self.say(None);
                 self.keep_budget();
             }
@@ -207,16 +204,19 @@ impl Running {
         self.pipeline = None;
     }
 
+    /// A window was counted: saves its totals and publishes it.
+    fn pulled(&mut self) {
+        self.settle();
+        self.save();
+        self.publish();
+        self.own.pulled();
+    }
+
     /// Ends counting for now; what was counted is published.
     fn pause(&mut self) {
         self.own.pulls();
         match self.advance() {
-            Some(Ok(())) => {
-                self.settle();
-                self.save();
-                self.publish();
-                self.own.pulled();
-            }
+            Some(Ok(())) => self.pulled(),
             Some(Err(error)) => tracing::warn!("what was counted last is lost: {error}"),
             None => {}
         }

@@ -37,7 +37,7 @@ pub(crate) struct Attr {
 #[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
 pub(crate) const ATTR_SIZE: u32 = size_of::<bindings::perf_event_attr>() as u32;
 
-/// Whose doings an event is about.
+/// The tasks that an event is about.
 #[derive(Clone, Copy)]
 pub(crate) enum Whom<'a> {
     /// All tasks of a CPU.

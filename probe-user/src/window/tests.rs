@@ -132,7 +132,7 @@ proptest! {
         }
     }
 
-    /// Rows grow, are freed and are made anew, with less in them than before or with more: the
+    /// Rows grow, are freed and are made again, with less in them than before or with more: the
     /// windows add up to all that was ever counted.
     #[test]
     fn rows_made_anew_are_told_by_their_age(

@@ -44,7 +44,7 @@ pub(crate) fn hierarchy() -> Hierarchy {
     this_machine().hierarchy().unwrap().clone()
 }
 
-/// The running machine, read anew.
+/// The running machine, as it is now.
 pub(crate) fn this_machine() -> Arc<Machine> {
     Arc::new(Machine::this())
 }

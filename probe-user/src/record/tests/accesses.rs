@@ -68,7 +68,7 @@ fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
     wire::record(bindings::PERF_RECORD_FORK, &body, stamp)
 }
 
-/// What a process starts is known before its samples are, from whatever CPU that is told; other
+/// What a process starts is known before its samples are, whichever CPU tells of it; other
 /// processes' samples are in the ring and not in the file.
 #[test]
 fn samples_of_the_target_are_kept_and_no_others() {

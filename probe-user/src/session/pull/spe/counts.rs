@@ -155,8 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// Rows grow, are freed and are made anew, with fewer samples than before or with more, and
-        /// seem to go back otherwise: every sample stands for as much as its weight says, once.
+        /// Rows grow, are freed and are made again, with fewer samples than before or with more,
+        /// and seem to go back otherwise: every sample stands for as much as its weight says, once.
         #[test]
         fn every_sample_is_weighed_once(
             steps in prop::collection::vec((0..1000_u16, any::<bool>(), 0..50_u64), 1..30),
