@@ -46,7 +46,7 @@ pub(super) struct Running {
     boot: String,
     /// Unix time at which the clock of this process was 0, as starts are told by it.
     boot_time: Duration,
-    /// The last totals were not saved, and that was said.
+    /// The last totals were not saved, and that was logged.
     save_fails: bool,
     /// What is remembered of containers that may suffer from others.
     neighbours: Option<Neighbours>,
@@ -60,9 +60,9 @@ pub(super) struct Running {
     pipeline: Option<Pipeline>,
     /// Keeps counting within `max_overhead`, where that is set.
     governor: Option<Governor>,
-    /// Where what counting takes is measured from.
+    /// From where the cost of counting is measured.
     mark: Option<Mark>,
-    /// What was said last of why nothing is counted.
+    /// The last reason that was logged why nothing is counted.
     said: Option<String>,
     /// Shown until a session's first window: the last one before, or nothing.
     before: Report,
@@ -184,10 +184,7 @@ impl Running {
         }
         match self.advance() {
             Some(Ok(())) => {
-                self.settle();
-                self.save();
-                self.publish();
-                self.own.pulled();
+                self.pulled();
                 self.say(None);
                 return true;
             }
@@ -218,16 +215,19 @@ impl Running {
         self.pipeline = None;
     }
 
+    /// A window was counted: saves its totals and publishes it.
+    fn pulled(&mut self) {
+        self.settle();
+        self.save();
+        self.publish();
+        self.own.pulled();
+    }
+
     /// Ends counting for now; what was counted is published.
     fn pause(&mut self) {
         self.own.pulls();
         match self.advance() {
-            Some(Ok(())) => {
-                self.settle();
-                self.save();
-                self.publish();
-                self.own.pulled();
-            }
+            Some(Ok(())) => self.pulled(),
             Some(Err(error)) => tracing::warn!("what was counted last is lost: {error}"),
             None => {}
         }
@@ -249,7 +249,8 @@ impl Running {
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
         let resolver = self.resolver.clone();
-        // Before they are looked at: one that comes meanwhile is seen with the next window.
+        // Listed before the plan looks at them: a PMU that comes after this is seen with the next
+        // window.
         self.pmus = self.own.pmus();
         let start = counting::Start {
             switches: self.switches,

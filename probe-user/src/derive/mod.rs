@@ -30,7 +30,7 @@ pub use self::{
     accesses::{samples_of, served_name},
     agent_health::AgentHealth,
     ddio::{Advice, advice_for, finding},
-    neighbours::{Neighbours, PRESSURE, Verdict},
+    neighbours::{Neighbours, Verdict},
     report::{About, Cell, Finding, Group, Part, Report, Table},
     series::{Attributes, Counting, Kind, Metric, Series, Subject},
     stages::Stages,

@@ -1,4 +1,4 @@
-//! CPUs that go offline and come back: their counters are dead for good then, and are opened anew.
+//! CPUs that go offline and come back. Their old counters stay dead, so new ones are opened.
 
 use std::{collections::HashMap, os::fd::RawFd};
 
@@ -14,7 +14,7 @@ const CERTAINLY_ENABLED: u64 = 100_000_000;
 /// What the kernel says of CPUs that come and go.
 pub(crate) struct Hotplug {
     messages: Messages,
-    /// By CPU: the enabled time of its first group, and when it was first read so.
+    /// By CPU: the enabled time of its first group, and when that value was first read.
     seen: HashMap<u32, (u64, u64)>,
 }
 
@@ -26,7 +26,7 @@ impl Hotplug {
         }
     }
 
-    /// True where the counters of a CPU were read again and again, and their time stands still.
+    /// True where repeated reads of a CPU's counters show that their time stands still.
     fn stands_still(&mut self, cpu: u32, state: &CpuState) -> bool {
         let now = (state.enabled[0].last, state.since);
         let seen = self.seen.entry(cpu).or_insert(now);
