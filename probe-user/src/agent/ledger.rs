@@ -11,6 +11,7 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     hash::Hash,
     mem,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,9 @@ pub(super) struct Ledger {
     groups: Names<Vec<String>>,
     #[serde(with = "saved::accounts")]
     accounts: HashMap<Subject, Account>,
+    /// Unix time at which the programs' clock was 0, as it was when the ledger began: a receiver
+    /// takes another start of a total for a total that began anew.
+    pub(super) boot_time: Option<Duration>,
     /// The number of each group of the plan, in its order.
     #[serde(skip)]
     numbers: Vec<u32>,

@@ -58,6 +58,7 @@ impl Report {
     pub fn renew(&mut self, plan: &Plan, window: &Window, joined: &Joined, view: &View) {
         self.clear(window.began, window.start, window.length);
         self.boot_time = window.boot_time;
+        self.time = self.boot_time + self.end;
         self.described = Arc::clone(&window.names.described);
         let columns = Columns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);
