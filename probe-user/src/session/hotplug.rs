@@ -107,7 +107,10 @@ impl Session {
         if let Some(spe) = &mut self.spe
             && !spe.samples(cpu)
         {
-            spe.open(&mut self.object, cpu)?;
+            match spe.open(&mut self.object, cpu) {
+                Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
+                opened => opened?,
+            }
         }
         if self.cgroup_switches.is_some() {
             // The program's own events are dead there too, and nothing shows that new ones are
@@ -125,7 +128,7 @@ impl Session {
         if let Some(sampling) = &mut self.sampling
             && !sampling.samples(cpu)
         {
-            sampling.open(&mut self.object, cpu)?;
+            sampling.open_or_retry(&mut self.object, cpu);
         }
         tracing::info!("CPU {cpu} came online");
         Ok(())
