@@ -53,7 +53,8 @@ enum Command {
     List(list::Args),
     /// Check whether this machine can count, and print a remedy for what is missing
     Doctor(doctor::Args),
-    /// Sample memory accesses per container: their data sources and latencies (Arm SPE)
+    /// Sample memory accesses per container: their data sources and latencies (Arm's SPE, AMD's
+    /// IBS, Intel's PEBS)
     Mem(mem::Args),
     /// Sample where in code each container causes an event: addresses with their shares
     Hot(hot::Args),
