@@ -10,7 +10,11 @@ use clap::ValueEnum;
 
 use super::{Config, Enabled, JsonTo, settings::Given};
 use crate::{
-    agent::otlp, catalogue::Chip, event::Nearest, join::By, session::spe::LOWEST_IN_BUDGET,
+    agent::otlp,
+    catalogue::Chip,
+    event::Nearest,
+    join::By,
+    session::{MOST_ROWS, spe::LOWEST_IN_BUDGET},
 };
 
 /// A key.
@@ -64,11 +68,11 @@ const KEYS: &[Key] = &[
         Ok(())
     }),
     key("count.max_rows", |config, given| match given.to()? {
-        0_u32 => Err("is 1 at least".to_owned()),
-        rows => {
+        rows @ 1..=MOST_ROWS => {
             config.count.max_rows = Some(rows);
             Ok(())
         }
+        _ => Err(format!("is 1 to {MOST_ROWS}")),
     }),
     key("count.top_processes", |config, given| match given.to()? {
         processes @ 0..=MOST_PROCESSES => {

@@ -221,7 +221,11 @@ fn a_mistake_names_line_and_key() {
         ),
         (
             "[count]\nmax_rows = 0",
-            "F:2: count.max_rows: is 1 at least",
+            "F:2: count.max_rows: is 1 to 134217728",
+        ),
+        (
+            "[count]\nmax_rows = 134217729",
+            "F:2: count.max_rows: is 1 to 134217728",
         ),
         (
             "[count]\nhook = \"sched\"",
