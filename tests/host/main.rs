@@ -12,6 +12,7 @@ mod conservation;
 mod containerd;
 mod descriptors;
 mod doctor;
+mod full;
 mod hidden;
 mod hot;
 mod kinds;

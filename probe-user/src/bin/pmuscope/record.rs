@@ -70,6 +70,9 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         let them = if windows == 1 { "window" } else { "windows" };
         eprintln!("pmuscope: {windows} {them} into {}", args.output.display());
     }
+    if let (Err(_), Err(left)) = (&ended, &finished) {
+        tracing::warn!("{left:#}");
+    }
     let ended = ended?;
     finished?;
     Ok(ended)
