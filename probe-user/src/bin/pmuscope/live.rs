@@ -76,11 +76,7 @@ pub(crate) struct Counted {
     #[arg(long, value_name = "KEY")]
     container_label: Vec<String>,
     /// Run until this command ends; it runs in a cgroup of its own
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 

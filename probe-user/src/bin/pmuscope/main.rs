@@ -10,6 +10,7 @@ mod hot;
 mod list;
 mod live;
 mod mem;
+mod perfs;
 mod print;
 #[cfg(feature = "parquet")]
 mod record;
@@ -67,7 +68,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::try_parse().unwrap_or_else(|error| perfs::with_hint(error).exit());
     tracing_subscriber::fmt()
         .with_env_filter(
             EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| EnvFilter::new("info")),
@@ -132,11 +133,53 @@ fn sentence(error: &anyhow::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     /// clap checks the declaration of a verb only when that verb runs.
     #[test]
     fn every_verb_is_declared_right() {
         super::Args::command().debug_assert();
+    }
+
+    /// Why these words cannot be read, or nothing.
+    fn refused(words: &[&str]) -> Option<String> {
+        let words = [&["pmuscope"], words].concat();
+        let refused = super::Args::try_parse_from(words).err();
+        refused.map(|error| super::perfs::with_hint(error).to_string())
+    }
+
+    /// A word that begins with `-` is the name of a command behind `--` only, and after the name it
+    /// is the command's.
+    #[test]
+    fn an_unknown_option_is_no_command() {
+        let verbs: [&[&str]; 5] = [
+            &["stat"],
+            &["hot"],
+            &["mem"],
+            &["mem", "record"],
+            &["mem", "calibrate"],
+        ];
+        for verb in verbs {
+            let with = |more: &[&'static str]| refused(&[verb, more].concat());
+            let said = with(&["--evnt", "x", "--", "true"]).unwrap();
+            assert!(said.contains("unexpected argument '--evnt'"), "{said}");
+            assert_eq!(with(&["true", "--evnt", "-I", "x"]), None, "{verb:?}");
+            assert_eq!(with(&["--", "--evnt", "x"]), None, "{verb:?}");
+        }
+    }
+
+    #[test]
+    fn an_option_of_perfs_has_a_hint() {
+        let said = refused(&["stat", "-a", "sleep", "1"]).unwrap();
+        assert!(
+            said.contains("tip: all CPUs are counted without `-a`"),
+            "{said}"
+        );
+        let said = refused(&["stat", "-x,", "--", "true"]).unwrap();
+        assert!(said.contains("tip: CSV is `--format csv`"), "{said}");
+        let said = refused(&["hot", "-F", "99", "--", "true"]).unwrap();
+        assert!(said.contains("freq=99"), "{said}");
+        // What has a meaning here keeps it.
+        assert_eq!(refused(&["mem", "record", "-p", "1"]), None);
     }
 }
