@@ -265,15 +265,19 @@ fn lists(given: &Given<'_>) -> Result<Vec<String>, String> {
 }
 
 fn duration(given: &Given<'_>) -> Result<Duration, String> {
-    let text: String = given.to()?;
-    humantime::parse_duration(&text)
-        .map_err(|error| format!("is a time such as \"10s\" or \"500ms\": {error}"))
+    let wanted = "is a time such as \"10s\" or \"500ms\"";
+    // The reason that TOML's types give, of a number without a unit, says nothing of times.
+    let text: String = given.to().map_err(|_| wanted.to_owned())?;
+    humantime::parse_duration(&text).map_err(|error| format!("{wanted}: {error}"))
 }
 
 /// `0.5%` as 0.005.
 fn percent(given: &Given<'_>) -> Result<f64, String> {
-    let text: String = given.to()?;
-    let number = text.strip_suffix('%').and_then(|it| it.trim().parse().ok());
+    let text: Option<String> = given.to().ok();
+    let number = text
+        .as_deref()
+        .and_then(|text| text.strip_suffix('%'))
+        .and_then(|it| it.trim().parse().ok());
     number
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)
         .map(|percent: f64| percent / 100.0)
@@ -282,7 +286,7 @@ fn percent(given: &Given<'_>) -> Result<f64, String> {
 
 /// `500GB/s` in bytes per second.
 fn bandwidth(given: &Given<'_>) -> Result<f64, String> {
-    let text: String = given.to()?;
+    let text: String = given.to().unwrap_or_default();
     let units = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)];
     let parsed = units.iter().find_map(|(unit, bytes)| {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;

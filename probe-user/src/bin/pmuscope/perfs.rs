@@ -21,12 +21,9 @@ const PERFS: &[(&str, &str)] = &[
     ),
     (
         "-F",
-        "the frequency is a term of the event: `-e cycles/freq=99/`",
+        "a frequency is a term: `hot -e cycles/freq=99/`, `stat --sample cycles/freq=99/`",
     ),
-    (
-        "-c",
-        "the period is a term of the event: `-e cycles/period=100000/`",
-    ),
+    ("-c", "a period is a term: `hot -e cycles/period=100000/`"),
     ("-g", "there are no call graphs"),
 ];
 
