@@ -28,7 +28,8 @@ fn what_could_not_be_written_is_named() {
     let input = directory.path().join("counts");
     fs::write(&input, "cycles=10\ninstructions=20\nseconds=1\n").unwrap();
     let input = input.to_str().unwrap();
-    let cases: [&[&str]; 4] = [
+    let cases: [&[&str]; 5] = [
+        &["agent", "--check-config"],
         &["doctor"],
         &["list"],
         &["derive", input, "--platform", "zen4"],
@@ -49,6 +50,23 @@ fn what_could_not_be_written_is_named() {
         said.contains("pmuscope: cannot write /dev/full: No space left"),
         "{said}"
     );
+}
+
+/// Nor does the exit code change where nobody reads messages.
+#[test]
+fn messages_may_have_no_reader() {
+    let Some(_machine) = machine() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    for (words, code) in [
+        (["stat", "--", "/no/such/program"], 127),
+        (["stat", "--", "false"], 1),
+        (["record", "--", "true"], 0),
+    ] {
+        let mut command = pmuscope();
+        command.args(words).current_dir(directory.path());
+        let status = command.stdout(Stdio::null()).stderr(full()).status();
+        assert_eq!(status.unwrap().code(), Some(code), "{words:?}");
+    }
 }
 
 /// The error is told when it happens, and pmuscope ends after the command.

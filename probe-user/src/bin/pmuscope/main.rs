@@ -28,6 +28,8 @@ use probe_user::emit::printable::{printable, printable_lines};
 use tracing::field::Field;
 use tracing_subscriber::{EnvFilter, field::MakeExt as _, fmt::format};
 
+use self::print::note;
+
 /// Which container (pod, process) causes what the hardware counters see.
 #[derive(Parser)]
 #[command(name = "pmuscope", version)]
@@ -77,6 +79,8 @@ fn main() -> ExitCode {
         .without_time()
         .fmt_fields(format::debug_fn(field).delimited(" "))
         .with_target(false)
+        // By eprintln, which ends the process where a message cannot be written.
+        .log_internal_errors(false)
         .init();
     let result = match args.command {
         Command::Stat(args) => stat::run(&args),
@@ -95,7 +99,7 @@ fn main() -> ExitCode {
         Command::Derive(args) => derive::run(&args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("pmuscope: {}", printable_lines(&sentence(&error)));
+        note(format_args!("{}", printable_lines(&sentence(&error))));
         // The exit codes of a shell for a command that it cannot start.
         let code = match error
             .downcast_ref::<ending::NotStarted>()

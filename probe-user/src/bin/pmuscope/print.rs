@@ -1,6 +1,9 @@
 //! Output of the commands that print once and end.
 
-use std::io::{self, ErrorKind, Write as _};
+use std::{
+    fmt,
+    io::{self, ErrorKind, Write as _},
+};
 
 use anyhow::{Context as _, Result};
 use probe_user::emit::printable::printable_lines;
@@ -13,6 +16,11 @@ pub(crate) enum Format {
     Table,
     /// One JSON object.
     Json,
+}
+
+/// Writes a line to standard error, where somebody reads it.
+pub(crate) fn note(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "pmuscope: {line}");
 }
 
 /// Writes to standard output; a reader that has seen enough (`| head`) is no error.
