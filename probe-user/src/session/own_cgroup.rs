@@ -99,7 +99,7 @@ pub(crate) fn remove_left<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<It
     for path in left.iter().rev() {
         match remove(path) {
             Ok(true) => {
-                tracing::info!("removed {}, which an earlier pmuscope left", path.display())
+                tracing::info!("removed {}, which an earlier pmuscope left", path.display());
             }
             Ok(false) => {}
             Err(error) => tracing::warn!(
