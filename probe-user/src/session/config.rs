@@ -49,8 +49,8 @@ impl From<bool> for ByProcess {
 /// (`kernel/bpf/hashtab.c`, `htab_map_alloc`).
 pub const MOST_ROWS: u32 = 1 << 27;
 
-/// What a session counts and how.
-#[derive(Clone, Debug)]
+/// What a session counts and how. The default counts nothing.
+#[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The events.
     pub plan: Plan,
