@@ -179,11 +179,11 @@ pub(super) fn spe_attr(
     attr
 }
 
-/// The attributes of an event of memory accesses; of what leads its group, where `leads`.
+/// The attributes of an event of memory accesses; of what leads its group, which has no rate.
 pub(super) fn access_attr(
     counter: &Counter,
     event: &SampledEvent,
-    leads: bool,
+    rate: Option<Rate>,
     buffers: Buffers,
 ) -> perf_event_attr {
     let mut attr = samples::attr();
@@ -196,8 +196,8 @@ pub(super) fn access_attr(
     attr.set_exclude_user(event.exclude.user.into());
     attr.set_exclude_kernel(event.exclude.kernel.into());
     attr.set_exclude_hv(event.exclude.hv.into());
-    if !leads {
-        let (rate, by_frequency) = match event.rate {
+    if let Some(rate) = rate {
+        let (rate, by_frequency) = match rate {
             Rate::Period(period) => (period, false),
             Rate::Frequency(rate) => (rate, true),
         };
@@ -206,7 +206,7 @@ pub(super) fn access_attr(
         attr.set_precise_ip(event.precise.into());
     }
     // A member of a group is enabled with its leader.
-    attr.set_disabled((leads || event.leader.is_none()).into());
+    attr.set_disabled((rate.is_none() || event.leader.is_none()).into());
     wake_at_half(&mut attr, buffers);
     attr
 }

@@ -48,6 +48,7 @@ fn area(cpu: u32) -> CpuBuffer {
         spe: Vec::new(),
         follow: Vec::new(),
         leaders: Vec::new(),
+        held: Vec::new(),
     };
     CpuBuffer::new(buffer, cpu)
 }

@@ -96,6 +96,7 @@ fn area(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
         spe: Vec::new(),
         follow: Vec::new(),
         leaders: Vec::new(),
+        held: Vec::new(),
     };
     CpuBuffer::new(buffer, cpu)
 }

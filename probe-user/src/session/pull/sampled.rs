@@ -104,10 +104,16 @@ impl Sampling {
         }
         let cpus = self.cpus(object)?;
         let totals = &mut self.totals;
-        self.open.iter_mut().for_each(|event| totals.count(event));
+        let mut dropped = HashSet::new();
+        for event in &mut self.open {
+            let gained = totals.count(event);
+            if event.hold(&gained) {
+                dropped.insert((event.event, event.cpu));
+            }
+        }
         totals.readings += 1;
         totals.note_limit(&cpus, moment, max_sample_rate());
-        let factors = totals.factors(&self.config.events, &cpus);
+        let factors = totals.factors(&self.config.events, &cpus, &dropped);
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
         for (key, row) in rows.iter().filter(|(key, _)| key.generation <= closed) {
             let sampled = SampledKey {

@@ -7,7 +7,7 @@ use probe_common::sample::{AddressKey, AddressRow, SampleCpu, SampleRow};
 
 use crate::{
     event::sampling::{Rate, SampledEvent},
-    session::sampling::{Gain, OpenEvent, Scale},
+    session::sampling::{Gain, OpenEvent, Periods, Scale},
     snapshot::{AddressCounts, ENDED, SampledAddress, SampledCounts, SampledKey},
 };
 
@@ -75,19 +75,22 @@ impl SampleTotals {
         usize::from(event) < self.counted.len()
     }
 
-    /// Takes in what an event counted.
-    pub(crate) fn count(&mut self, event: &mut OpenEvent) {
+    /// Takes in what an event counted, and returns it.
+    pub(crate) fn count(&mut self, event: &mut OpenEvent) -> Gain {
         let gained = event.gained();
         self.counted[event.event].add(&gained);
         let of_cpu = self.gained.entry((event.event, event.cpu)).or_default();
         of_cpu.add(&gained);
+        gained
     }
 
-    /// What each event of a period stands for, by event and CPU.
+    /// What each event of a period stands for, by event and CPU. Those of `dropped` have begun
+    /// another period.
     pub(super) fn factors(
         &mut self,
         events: &[SampledEvent],
         cpus: &[Vec<SampleCpu>],
+        dropped: &HashSet<(usize, u32)>,
     ) -> HashMap<(usize, u32), f64> {
         let mut factors = HashMap::new();
         let compared = |(event, _): &(usize, _)| events[*event].counts_as_it_samples();
@@ -102,8 +105,12 @@ impl SampleTotals {
                 let samples = now.samples - before.samples;
                 let periods = now.periods.wrapping_sub(before.periods);
                 let scale = self.scales.entry((event, cpu)).or_default();
-                let fixed = matches!(events[event].rate, Rate::Period(_));
-                let factor = scale.factor(gained.counted, (samples, periods), fixed);
+                let of = match events[event].rate {
+                    Rate::Period(_) => Periods::Fixed,
+                    Rate::Frequency(_) if dropped.contains(&(event, cpu)) => Periods::Dropped,
+                    Rate::Frequency(_) => Periods::Adapted,
+                };
+                let factor = scale.factor(gained.counted, (samples, periods), of);
                 // What it would have counted had it been on the PMU all the time.
                 factors.insert((event, cpu), factor * gained.scale());
             }
@@ -130,7 +137,13 @@ impl SampleTotals {
     }
 
     /// Adds what a row of the kernel gained since it was read last.
-    pub(super) fn add(&mut self, key: SampledKey, before: &SampleRow, now: &SampleRow, factor: f64) {
+    pub(super) fn add(
+        &mut self,
+        key: SampledKey,
+        before: &SampleRow,
+        now: &SampleRow,
+        factor: f64,
+    ) {
         let gained = SampledCounts::between(before, now, factor);
         if gained.counts.samples == 0 || !self.has(key.event) {
             return;
@@ -146,7 +159,13 @@ impl SampleTotals {
 
     /// Adds the kernel's row of an address.
     #[expect(clippy::cast_precision_loss, reason = "periods between two readings")]
-    pub(super) fn add_address(&mut self, key: &AddressKey, row: &AddressRow, image: u64, factor: f64) {
+    pub(super) fn add_address(
+        &mut self,
+        key: &AddressKey,
+        row: &AddressRow,
+        image: u64,
+        factor: f64,
+    ) {
         if !self.has(key.event) {
             return;
         }
