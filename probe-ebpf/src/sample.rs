@@ -333,6 +333,25 @@ fn add_to(table: &Array<AddressSlot>, key: &AddressKey, gained: &AddressRow) -> 
     false
 }
 
+/// Makes the kernel keep more free rows on this CPU. It keeps one to four at first and fills up after
+/// the first one is taken (kernel/bpf/memalloc.c), but only once interrupts are on again: not between
+/// the samples of one interrupt.
+#[inline(always)]
+pub(crate) fn preallocate_rows() {
+    let key = SampleKey {
+        cgroup: SpeKey::UNATTRIBUTED,
+        tgid: u32::MAX,
+        cpu: cpu() as u16,
+        event: 0,
+        source: 0,
+        generation: 0,
+    };
+    if let Some(zero) = SAMPLE_ZERO.get(0) {
+        let _ = SAMPLE_ROWS.insert(key, zero, BPF_NOEXIST.into());
+        let _ = SAMPLE_ROWS.remove(key);
+    }
+}
+
 #[inline(always)]
 fn row(own: &mut SampleCpu, key: &SampleKey) -> *mut SampleRow {
     if let Some(row) = SAMPLE_ROWS.get_ptr_mut(key) {

@@ -25,7 +25,11 @@ pub(crate) use self::{
     names::Names,
     scale::{Periods, Scale},
 };
-use super::{Object, SessionError, object::EVENT_SAMPLE, spe::Budget};
+use super::{
+    Object, SessionError,
+    object::{EVENT_SAMPLE, SAMPLE_PREALLOCATE_ROWS},
+    spe::Budget,
+};
 use crate::{
     event::sampling::{Rate, SampledEvent},
     machine::Machine,
@@ -216,6 +220,7 @@ impl Sampling {
         machine: &Machine,
     ) -> Result<Self, SessionError> {
         object.programs.load_at_overflow(EVENT_SAMPLE)?;
+        object.programs.load(SAMPLE_PREALLOCATE_ROWS)?;
         let mut sampling = Self {
             open: Vec::new(),
             budget: config.budget.map(Budget::of_events),
@@ -243,6 +248,10 @@ impl Sampling {
     }
 
     fn open_all(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
+        // Of a CPU that went offline the opening says so.
+        object
+            .programs
+            .run(SAMPLE_PREALLOCATE_ROWS, Some(cpu), &[])?;
         for (at, event) in self.config.events.iter().enumerate() {
             if !event.counter.scope.counts_on(cpu) {
                 continue;
