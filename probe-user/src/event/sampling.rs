@@ -27,7 +27,7 @@ const IBS: &str = "ibs_op";
 pub enum Rate {
     /// Every so many events.
     Period(u64),
-    /// So many times a second: the kernel adapts the period.
+    /// So many times a second: the period follows what is counted.
     Frequency(u64),
 }
 
