@@ -17,6 +17,7 @@ mod cpu_buffer;
 mod drain;
 mod error;
 mod follow;
+mod hold;
 mod kin;
 mod losses;
 mod machine;

@@ -3,6 +3,8 @@
 
 use probe_common::CgroupId;
 
+use std::collections::HashSet;
+
 use super::*;
 use crate::{event::sampling::sampled, machine::Pmus, sys::tree::fixture};
 
@@ -24,7 +26,7 @@ fn what_took_turns_stands_for_the_whole_time() {
         periods: 20_000,
         ..SampleCpu::ZERO
     };
-    let factors = totals.factors(&events, &[vec![cpu]]);
+    let factors = totals.factors(&events, &[vec![cpu]], &HashSet::new());
     assert_eq!(factors, [((0, 0), 5.0)].into());
     assert_eq!(totals.scales[&(0, 0)].missed, 0);
 }
