@@ -1,7 +1,7 @@
 //! `mem record` where events sample memory accesses: what is in the file is what the test PMUs of
 //! AMD's and Intel's names raised for the target, to the sample.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use parquet::record::Field;
 use probe_common::spe::Class;
@@ -12,7 +12,7 @@ use crate::{
     guest::{skip, value},
     mem_support::{Recording, Rows, end, now},
     regions::assert_moments,
-    support::{Load, TestCgroup, machine, pmuscope},
+    support::{Load, TestCgroup, load_binary, machine, pmuscope},
     testpmu::TestPmu,
 };
 
@@ -168,6 +168,34 @@ fn a_cgroup_is_recorded_and_what_a_small_ring_lost_is_counted() {
     }
 }
 
+/// What `pmuscope report --format json` says of these files.
+fn report(files: &[&Path]) -> serde_json::Value {
+    let mut command = pmuscope();
+    command.args(["report", "--format", "json"]).args(files);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{files:?}: {said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A file of samples is read by itself, and beside a recording of the same time.
+fn assert_reported(file: &Path, rows: &Rows) {
+    let samples = rows.rows.len() as u64;
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run.parquet");
+    let mut command = pmuscope();
+    command.args(["record", "-e", "task-clock", "-o"]).arg(&run);
+    command
+        .arg("--")
+        .arg(load_binary())
+        .args(["burn", "0", "10"]);
+    assert!(command.output().unwrap().status.success());
+    for files in [&[file][..], &[&run, Path::new("--samples"), file]] {
+        let report = report(files);
+        assert_eq!(report["samples"]["samples"], samples, "{files:?}");
+    }
+}
+
 #[test]
 fn a_command_is_recorded_from_its_exec_on() {
     let Some(_machine) = machine() else { return };
@@ -187,6 +215,7 @@ fn a_command_is_recorded_from_its_exec_on() {
         );
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("samples into"), "{said}");
+        assert_reported(&recording.path(), &rows);
     }
 }
 

@@ -51,6 +51,8 @@ mod waiting;
 
 use crate::{symbols::maps as mapping, sys::wire};
 
+#[cfg(feature = "parquet")]
+pub(crate) use self::about::RING_BYTES;
 pub use self::{
     about::of_machine,
     baseline::AccessCounter,

@@ -9,8 +9,15 @@ use parquet::{
 use probe_common::spe::{Records, SourceTable};
 
 use super::{
-    super::{Sample, SampleFile, Seen, Sink as _, Who},
+    super::{
+        AccessSampling, Buffers, Config, Method, Sample, SampleFile, Sampling, Seen, Sink as _,
+        Size, Target, Who, about::of_recording, method::Means,
+    },
     cell,
+};
+use crate::{
+    machine::Machine,
+    recording::{Recording, Samples},
 };
 
 #[test]
@@ -101,16 +108,59 @@ fn samples_are_read_back_from_parquet() {
     assert_eq!(rows, count);
 }
 
-/// Ten seconds are a part; whatever is whole can be read, and what is open is passed over.
+/// The readers know it by what the recorder itself says of it.
 #[test]
-fn parts_become_one_file_at_the_end() {
+fn a_file_of_each_method_is_known_as_one_of_samples() {
+    let spe = Sampling {
+        period: 4096,
+        terms: "load_filter=1".to_owned(),
+    };
+    let methods = [
+        Method::Spe(spe.clone()),
+        Method::Events(AccessSampling::default()),
+    ];
+    let means = [
+        Means::Spe(spe, Vec::new()),
+        Means::Events(AccessSampling::default(), Vec::new()),
+    ];
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("samples.parquet");
-    let threads = std::num::NonZeroUsize::new(3).unwrap();
-    let file = SampleFile::begin(&path, threads, Vec::new()).unwrap();
+    for (method, means) in methods.into_iter().zip(means) {
+        let path = directory.path().join("samples.parquet");
+        let size = Size(1 << 19);
+        let config = Config {
+            method,
+            buffers: Buffers {
+                ring: size,
+                aux: size,
+                watermark: None,
+            },
+            target: Target::Process(7),
+            per_thread: false,
+            drains: std::num::NonZeroUsize::MIN,
+            regions: None,
+        };
+        let about = of_recording(&Machine::this(), &config, &means, &[]);
+        let file = SampleFile::begin(&path, config.drains, about).unwrap();
+        file.samples(0, &[sample(5)]).unwrap();
+        file.finish(&[]).unwrap();
+        let mut samples = Samples::open(&path)
+            .unwrap()
+            .unwrap_or_else(|| panic!("no file of samples: {:?}", config.method));
+        let mut times = Vec::new();
+        samples.read(|row| times.push(row.time)).unwrap();
+        assert_eq!(times, [Some(5)]);
+        let said = Recording::open(&path).err().unwrap().to_string();
+        assert!(
+            said.contains("the samples of `pmuscope mem record`"),
+            "{said}"
+        );
+    }
+}
+
+fn sample(time: u64) -> Sample {
     let record = Records::new(&cell(Some(7), 1, 1)).next().unwrap().unwrap();
-    let sample = |n: u64| Sample {
-        time: Some(n),
+    Sample {
+        time: Some(time),
         cpu: Some(0),
         tid: Some(7),
         who: None,
@@ -118,7 +168,16 @@ fn parts_become_one_file_at_the_end() {
         region: None,
         phase: None,
         seen: Seen::Record(record),
-    };
+    }
+}
+
+/// Ten seconds are a part; whatever is whole can be read, and what is open is passed over.
+#[test]
+fn parts_become_one_file_at_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("samples.parquet");
+    let threads = std::num::NonZeroUsize::new(3).unwrap();
+    let file = SampleFile::begin(&path, threads, Vec::new()).unwrap();
     // The third thread has nothing to write in this part.
     for (thread, n) in [(0, 1), (1, 2), (0, 3)] {
         file.samples(thread, &[sample(n)]).unwrap();
