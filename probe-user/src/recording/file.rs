@@ -2,6 +2,7 @@
 //! each window, at most once a second, so that a kill leaves all windows before it.
 
 use std::{
+    fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -176,15 +177,23 @@ impl RecordingFile {
     /// Writes the rows that wait as the part, in place of what was written of it before.
     fn write(&mut self) -> io::Result<()> {
         let (path, file) = self.parts.open(&format!("{:06}", self.number))?;
-        let mut writer = self.layout.begin(file)?;
-        self.rows.write(&mut writer)?;
-        end(writer, &self.about)?;
-        let whole = make_whole(&path)?;
+        let written = self.write_into(file).and_then(|()| make_whole(&path));
+        if written.is_err() {
+            // It would be in the way when this is tried again.
+            let _ = fs::remove_file(&path);
+        }
+        let whole = written?;
         if self.whole.last() != Some(&whole) {
             self.whole.push(whole);
         }
         self.written = Some(Instant::now());
         self.waiting = false;
         Ok(())
+    }
+
+    fn write_into(&self, file: File) -> io::Result<()> {
+        let mut writer = self.layout.begin(file)?;
+        self.rows.write(&mut writer)?;
+        end(writer, &self.about)
     }
 }
