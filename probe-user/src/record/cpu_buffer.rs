@@ -12,7 +12,7 @@ use perf_event_open_sys::bindings;
 use super::{
     AuxPlace, Counts, Sink,
     drain::{Drain, Owner, Shared},
-    open::Buffer,
+    open::{Buffer, Lost},
     wire::{Stamp, StampedEvents},
 };
 use crate::sys::records::Event;
@@ -49,6 +49,8 @@ pub(super) struct CpuBuffer {
     pub(super) away: bool,
     /// It will get no more samples.
     pub(super) dead: bool,
+    /// What was lost of it, by its records so far.
+    told: Lost,
 }
 
 impl CpuBuffer {
@@ -63,6 +65,7 @@ impl CpuBuffer {
             stopped: false,
             away: false,
             dead: false,
+            told: Lost::default(),
         }
     }
 
@@ -102,6 +105,7 @@ impl CpuBuffer {
                 // One of them may have said that sampling stopped.
                 Event::Lost(count) => {
                     counts.lost_ring_records += count;
+                    self.told.records += count;
                     self.stopped = true;
                 }
                 Event::Comm { .. } | Event::Fork(_) | Event::Exit(_) | Event::Map(_) => {
@@ -123,7 +127,10 @@ impl CpuBuffer {
     pub(super) fn decode(&mut self, drain: &mut Drain, shared: &Shared<'_>) -> io::Result<()> {
         if self.buffer.ring.is_of_events() {
             let (ring, head) = (&mut self.buffer.ring, self.head);
-            return drain.events(|bytes| ring.take_samples(head, bytes), shared);
+            let before = drain.counts.lost_samples;
+            let decoded = drain.events(|bytes| ring.take_samples(head, bytes), shared);
+            self.told.samples += drain.counts.lost_samples - before;
+            return decoded;
         }
         let start = self.buffer.ring.samples_tail();
         let pieces = self.pieces(start, shared.last || self.dead);
@@ -152,6 +159,13 @@ impl CpuBuffer {
             drain.decode(part, base, owner, shared)?;
         }
         drain.done(bytes, shared)
+    }
+
+    /// Counts what was lost of it last: only a record after a loss tells of it.
+    pub(super) fn count_rest(&self, counts: &mut Counts) {
+        let rest = self.buffer.lost().beyond(self.told);
+        counts.lost_ring_records += rest.records;
+        counts.lost_samples += rest.samples;
     }
 
     /// Which bytes to decode now, in their order and without holes.

@@ -68,12 +68,8 @@ impl Recorder {
 
     /// After a round, frees those buffers and gives one to each online CPU without one.
     pub(super) fn revive(&mut self) -> Result<(), RecordError> {
-        let (dead, living) = std::mem::take(&mut self.areas)
-            .into_iter()
-            .partition(|area| area.dead);
-        self.areas = living;
-        for area in dead {
-            self.lost_before = self.lost_before.and(area.buffer.lost());
+        for area in self.areas.extract_if(.., |area| area.dead) {
+            area.count_rest(&mut self.counts);
         }
         if !self.config.per_thread {
             let sampled = self.sampled()?;

@@ -32,6 +32,8 @@ pub struct Counts {
     pub lost_ring_records: u64,
     /// Samples of events that did not fit their ring, or that the core dropped.
     pub lost_samples: u64,
+    /// Samples of events that the core dropped.
+    pub dropped_samples: u64,
     /// How often the kernel stopped an event until its next tick, for too many samples.
     pub throttled: u64,
     /// Samples of events that are no access, or one of a lower latency than was asked for.
@@ -96,6 +98,7 @@ impl Counts {
             (&mut self.without_process, decoded.without_process),
             (&mut self.without_time, decoded.without_time),
             (&mut self.lost_samples, decoded.lost_samples),
+            (&mut self.dropped_samples, decoded.dropped_samples),
             (&mut self.throttled, decoded.throttled),
             (&mut self.left_out, decoded.left_out),
             (&mut self.of_ended, decoded.of_ended),
@@ -129,6 +132,7 @@ impl Counts {
             ("aux_buffers_overwritten", self.overwritten),
             ("lost_ring_records", self.lost_ring_records),
             ("lost_samples", self.lost_samples),
+            ("dropped_samples", self.dropped_samples),
             ("throttled", self.throttled),
             ("samples_left_out", self.left_out),
             ("samples_of_ended_tasks", self.of_ended),
@@ -167,6 +171,7 @@ impl Counts {
             ("overwritten buffers", self.overwritten),
             ("lost ring records", self.lost_ring_records),
             ("lost samples", self.lost_samples),
+            ("samples that the core dropped", self.dropped_samples),
             ("times that the kernel throttled an event", self.throttled),
             ("samples of tasks that had ended", self.of_ended),
             (

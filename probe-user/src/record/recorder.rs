@@ -21,7 +21,6 @@ use super::{
     machine::Sources,
     method::Means,
     observer::{Observer, Programs},
-    open::Lost,
     options::{follow_attr, spe_attr},
     spaces::Spaces,
     subtree::Subtree,
@@ -85,8 +84,6 @@ pub struct Recorder {
     pub(super) cpus: Cpus,
     /// Buffers so far.
     pub(super) buffers: u32,
-    /// What did not fit into rings that were freed since.
-    pub(super) lost_before: Lost,
     /// Threads that have a buffer of their own.
     pub(super) known: HashSet<u32>,
     /// Ids of events, of the SPE (by kind) and of those that follow processes.
@@ -151,7 +148,6 @@ impl Recorder {
             poll,
             cpus,
             buffers: 0,
-            lost_before: Lost::default(),
             known: HashSet::new(),
             told: 0,
         };
@@ -260,12 +256,9 @@ impl Recorder {
             }
         }
         self.drain(sink, true)?;
-        // The last losses have no record of their own.
-        let lost = self.areas.iter().map(|area| area.buffer.lost());
-        let lost = lost.fold(self.lost_before, Lost::and);
-        let counts = &mut self.counts;
-        counts.lost_ring_records = counts.lost_ring_records.max(lost.records);
-        counts.lost_samples = counts.lost_samples.max(lost.samples);
+        for area in &self.areas {
+            area.count_rest(&mut self.counts);
+        }
         Ok(())
     }
 

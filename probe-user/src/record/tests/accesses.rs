@@ -172,6 +172,9 @@ fn samples_come_out_once_and_what_was_lost_is_counted() {
     }
     let lost = wire::words(&[1, 12, 0, 0, 0, 0]);
     push(&areas, &build::record(bindings::PERF_RECORD_LOST, &lost));
+    let dropped = wire::words(&[5, 0, 0, 0, 0]);
+    let kind = bindings::PERF_RECORD_LOST_SAMPLES;
+    push(&areas, &build::record(kind, &dropped));
     let throttle = wire::words(&[0; 7]);
     push(
         &areas,
@@ -183,6 +186,7 @@ fn samples_come_out_once_and_what_was_lost_is_counted() {
     assert_eq!(times, (1..=sent).collect::<Vec<_>>());
     let counts = rounds.counts;
     assert_eq!((counts.lost_samples, counts.throttled), (12, 1));
+    assert_eq!(counts.dropped_samples, 5);
     assert!(
         counts.losses().contains("12 lost samples"),
         "{}",
