@@ -69,7 +69,8 @@ pub struct Counts {
     pub missed_threads: u64,
     /// CPU time in ns that threads ran before a buffer was given to them (`--per-thread`).
     pub unsampled_ns: u64,
-    /// Mappings of processes that have too many to keep: addresses there have no name.
+    /// Mappings of processes that have too many to keep, or all together: addresses there have no
+    /// name.
     pub mappings_left_out: u64,
     /// What became of markers (`--regions`).
     pub regions: Option<regions::Counts>,
