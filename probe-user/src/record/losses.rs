@@ -27,10 +27,11 @@ pub struct Counts {
     pub collided: u64,
     /// With `PERF_AUX_FLAG_OVERWRITE`: older bytes were written over.
     pub overwritten: u64,
-    /// Records of the ring (about AUX bytes, names, exits) that did not fit. AUX bytes are not lost
-    /// with them.
+    /// Records of the ring (about AUX bytes, names, forks, exits) that did not fit. AUX bytes are
+    /// not lost with them. Where events sample a command or a process, so are the samples of each
+    /// process whose fork is among them.
     pub lost_ring_records: u64,
-    /// Samples of events that did not fit their ring, or that the core dropped.
+    /// Samples of events that did not fit their ring.
     pub lost_samples: u64,
     /// Samples of events that the core dropped.
     pub dropped_samples: u64,

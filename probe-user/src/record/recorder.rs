@@ -259,6 +259,13 @@ impl Recorder {
         for area in &self.areas {
             area.count_rest(&mut self.counts);
         }
+        if self.kin.is_some() && self.counts.lost_ring_records > 0 {
+            tracing::warn!(
+                "{} records about tasks were lost: processes whose start was among them, and what \
+                 they start, are not recorded; a larger --ring helps",
+                self.counts.lost_ring_records
+            );
+        }
         Ok(())
     }
 
