@@ -14,7 +14,7 @@ use rustix::event::epoll;
 use super::{
     Buffers, Counts, Method, RecordError, Sink, Target,
     clock::{Clock, TickClock},
-    cpu_buffer::{CpuBuffer, decode},
+    cpu_buffer::{CpuBuffer, decode, task_records},
     drain::{Attribution, Drain, Shared, Wanted},
     follow::Cpus,
     kin::Kin,
@@ -278,14 +278,8 @@ impl Recorder {
             clock.anchor();
         }
         self.areas.iter_mut().for_each(CpuBuffer::mark);
-        for area in &mut self.areas {
-            area.take(sink).map_err(RecordError::Write)?;
-        }
-        let mut events = Vec::new();
-        for area in &mut self.areas {
-            area.read(&mut self.counts, &mut events);
-        }
-        events.sort_by_key(|(stamp, _)| stamp.time);
+        let events = task_records(&mut self.areas, &mut self.counts, sink, last);
+        let events = events.map_err(RecordError::Write)?;
         let mut born = Vec::new();
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {

@@ -86,6 +86,11 @@ impl<'a, const TRAILER: usize> Events<'a, TRAILER> {
             damaged: 0,
         }
     }
+
+    /// The bytes that were not read yet.
+    pub(crate) const fn left(&self) -> &'a [u8] {
+        self.rest
+    }
 }
 
 impl<'a, const TRAILER: usize> Iterator for Events<'a, TRAILER> {

@@ -24,7 +24,7 @@ use crate::sys::{
 };
 
 /// A load from local memory, as Intel's driver says it: its snoop hit a modified line.
-const LOAD: u64 = 0x02 | (0x80 | 0x02) << 5 | 0x10 << 19;
+pub(super) const LOAD: u64 = 0x02 | (0x80 | 0x02) << 5 | 0x10 << 19;
 /// A store.
 const STORE: u64 = 0x04 | (0x08 | 0x02) << 5;
 /// Neither.
@@ -40,7 +40,7 @@ impl Sink for All {
     }
 }
 
-fn area(cpu: u32) -> CpuBuffer {
+pub(super) fn area(cpu: u32) -> CpuBuffer {
     let buffer = Buffer {
         ring: fake::pair(1 << 16),
         cpu: Some(cpu),
@@ -52,7 +52,7 @@ fn area(cpu: u32) -> CpuBuffer {
     CpuBuffer::new(buffer, cpu)
 }
 
-fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
+pub(super) fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
     Taken {
         pc: 0x40_1000,
         pid,
@@ -66,7 +66,7 @@ fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
     }
 }
 
-fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
+pub(super) fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
     let body = wire::words32(&[pid, parent, pid, parent, 0, 0]);
     let stamp = Stamp {
         pid: parent,
