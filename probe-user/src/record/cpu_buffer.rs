@@ -47,6 +47,8 @@ pub(super) struct CpuBuffer {
     held: Vec<u8>,
     /// Sampling may have stopped.
     pub(super) stopped: bool,
+    /// Its thread has ended.
+    pub(super) ended: bool,
     /// Its CPU is offline.
     pub(super) away: bool,
     /// It will get no more samples.
@@ -66,6 +68,7 @@ impl CpuBuffer {
             records: Vec::new(),
             held: Vec::new(),
             stopped: false,
+            ended: false,
             away: false,
             dead: false,
             told: Lost::default(),

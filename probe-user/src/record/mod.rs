@@ -24,6 +24,7 @@ mod method;
 mod observer;
 mod open;
 mod options;
+mod own;
 #[cfg(feature = "parquet")]
 pub(crate) mod parts;
 pub mod perf_data;

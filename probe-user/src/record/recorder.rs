@@ -2,7 +2,6 @@
 //! the kernel has stopped, and counts losses.
 
 use std::{
-    collections::HashSet,
     num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
@@ -22,19 +21,13 @@ use super::{
     method::Means,
     observer::{Observer, Programs},
     options::{follow_attr, spe_attr},
+    own::Own,
     spaces::Spaces,
     subtree::Subtree,
     target::threads,
     tasks::Tasks,
 };
-use crate::{
-    event::Counter,
-    machine::Machine,
-    sys::{
-        perf,
-        records::{Event, Task},
-    },
-};
+use crate::{event::Counter, machine::Machine, sys::perf};
 
 /// A recording as the user wants it.
 #[derive(Clone, Debug)]
@@ -85,7 +78,7 @@ pub struct Recorder {
     /// Buffers so far.
     pub(super) buffers: u32,
     /// Threads that have a buffer of their own.
-    pub(super) known: HashSet<u32>,
+    pub(super) own: Own,
     /// Ids of events, of the SPE (by kind) and of those that follow processes.
     pub(super) ids: (Vec<Vec<u64>>, Vec<u64>),
     /// How many of the latter the sink knows.
@@ -148,7 +141,7 @@ impl Recorder {
             poll,
             cpus,
             buffers: 0,
-            known: HashSet::new(),
+            own: Own::default(),
             told: 0,
         };
         recorder.open_target()?;
@@ -280,7 +273,6 @@ impl Recorder {
         self.areas.iter_mut().for_each(CpuBuffer::mark);
         let events = task_records(&mut self.areas, &mut self.counts, sink, last);
         let events = events.map_err(RecordError::Write)?;
-        let mut born = Vec::new();
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
             let kin = self.kin.as_mut();
@@ -292,8 +284,8 @@ impl Recorder {
             if let Some(observer) = &mut self.observer {
                 observer.learn(event);
             }
-            if let Event::Fork(Task { pid, tid, .. }) = event {
-                born.push((*pid, *tid));
+            if self.config.per_thread {
+                self.own.learn(event);
             }
         }
         if let Some(observer) = &mut self.observer {
@@ -337,7 +329,7 @@ impl Recorder {
             observer.round_ends();
         }
         if self.config.per_thread && !last {
-            self.attach_born(&born)?;
+            self.attach_born()?;
         }
         Ok(())
     }
