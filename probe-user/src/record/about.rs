@@ -25,7 +25,7 @@ impl Recorder {
 }
 
 /// The same of a recording that is made so.
-pub(super) fn of_recording(
+fn of_recording(
     machine: &Machine,
     config: &Config,
     means: &Means,
@@ -123,4 +123,33 @@ fn wall_clock(machine: &Machine) -> Option<Value> {
     let time = monotonic.wrapping_add_signed(ahead.wrapping_neg());
     // As texts: they are larger than numbers that every reader of JSON takes.
     Some(json!({"time_ns": time.to_string(), "unix_ns": unix.to_string()}))
+}
+
+/// What recordings by SPE and by events say of themselves, for the tests of those who read files.
+#[cfg(all(test, feature = "parquet"))]
+pub(crate) fn of_each_method() -> [Vec<(String, String)>; 2] {
+    use super::{AccessSampling, Buffers, Method, Size, Target};
+
+    let spe = Sampling {
+        period: 4096,
+        terms: "load_filter=1".to_owned(),
+    };
+    let size = Size(1 << 19);
+    let config = Config {
+        method: Method::Spe(spe.clone()),
+        buffers: Buffers {
+            ring: size,
+            aux: size,
+            watermark: None,
+        },
+        target: Target::Process(7),
+        per_thread: false,
+        drains: std::num::NonZeroUsize::MIN,
+        regions: None,
+    };
+    let means = [
+        Means::Spe(spe, Vec::new()),
+        Means::Events(AccessSampling::default(), Vec::new()),
+    ];
+    means.map(|means| of_recording(&Machine::this(), &config, &means, &[]))
 }

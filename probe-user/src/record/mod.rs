@@ -54,6 +54,8 @@ use crate::{symbols::maps as mapping, sys::wire};
 
 #[cfg(feature = "parquet")]
 pub(crate) use self::about::RING_BYTES;
+#[cfg(all(test, feature = "parquet"))]
+pub(crate) use self::about::of_each_method;
 pub use self::{
     about::of_machine,
     baseline::AccessCounter,

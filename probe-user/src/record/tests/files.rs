@@ -9,15 +9,8 @@ use parquet::{
 use probe_common::spe::{Records, SourceTable};
 
 use super::{
-    super::{
-        AccessSampling, Buffers, Config, Method, Sample, SampleFile, Sampling, Seen, Sink as _,
-        Size, Target, Who, about::of_recording, method::Means,
-    },
+    super::{Sample, SampleFile, Seen, Sink as _, Who},
     cell,
-};
-use crate::{
-    machine::Machine,
-    recording::{Recording, Samples},
 };
 
 #[test]
@@ -106,55 +99,6 @@ fn samples_are_read_back_from_parquet() {
         rows += 1;
     }
     assert_eq!(rows, count);
-}
-
-/// The readers know it by what the recorder itself says of it.
-#[test]
-fn a_file_of_each_method_is_known_as_one_of_samples() {
-    let spe = Sampling {
-        period: 4096,
-        terms: "load_filter=1".to_owned(),
-    };
-    let methods = [
-        Method::Spe(spe.clone()),
-        Method::Events(AccessSampling::default()),
-    ];
-    let means = [
-        Means::Spe(spe, Vec::new()),
-        Means::Events(AccessSampling::default(), Vec::new()),
-    ];
-    let directory = tempfile::tempdir().unwrap();
-    for (method, means) in methods.into_iter().zip(means) {
-        let path = directory.path().join("samples.parquet");
-        let size = Size(1 << 19);
-        let config = Config {
-            method,
-            buffers: Buffers {
-                ring: size,
-                aux: size,
-                watermark: None,
-            },
-            target: Target::Process(7),
-            per_thread: false,
-            drains: std::num::NonZeroUsize::MIN,
-            regions: None,
-        };
-        let about = of_recording(&Machine::this(), &config, &means, &[]);
-        let file = SampleFile::begin(&path, config.drains, about).unwrap();
-        file.samples(0, &[sample(5)]).unwrap();
-        file.finish(&[]).unwrap();
-        let mut samples = Samples::open(&path)
-            .unwrap()
-            .unwrap_or_else(|| panic!("no file of samples: {:?}", config.method));
-        let mut times = Vec::new();
-        samples.read(|row| times.push(row.time)).unwrap();
-        assert_eq!(times, [Some(5)]);
-        let said = Recording::open(&path).err().unwrap().to_string();
-        assert!(
-            said.contains("the samples of `pmuscope mem record`"),
-            "{said}"
-        );
-    }
 }
 
 fn sample(time: u64) -> Sample {
