@@ -18,7 +18,7 @@
 //! what their windows show, and replays them; [`profile`] shows a whole one at once. [`formula`]
 //! computes metrics, [`import`] does so for counts taken elsewhere. [`doctor`] says whether this
 //! machine can count, [`list`] what it can count, and [`roofline`] what its cores and memory can
-//! do.
+//! do. `top` is the view of windows that keys move.
 //!
 //! docs/architecture.md has the picture, and which module may import which: `cargo xtask check`
 //! enforces it.
@@ -49,4 +49,6 @@ pub mod snapshot;
 pub mod state;
 pub mod symbols;
 pub mod sys;
+#[cfg(feature = "top")]
+pub mod top;
 pub mod window;

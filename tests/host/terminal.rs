@@ -11,7 +11,7 @@ use rustix::{
     fs::OFlags,
     process::{Pid, Signal, WaitOptions, kill_process, waitpid},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
+    termios::{Winsize, tcgetattr, tcsetwinsize},
 };
 
 use crate::support::{machine, pmuscope};
@@ -174,4 +174,66 @@ fn windows_follow_each_other_where_nothing_can_be_drawn_over() {
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(text.contains(" total "), "{text:?}");
     }
+}
+
+/// Keys move the view, messages do not disturb it, and the terminal is as before at the end.
+#[test]
+fn top_takes_the_terminal_and_gives_it_back() {
+    let Some(_machine) = machine() else { return };
+    let Some(mut terminal) = Terminal::open(80, 24) else {
+        return;
+    };
+    let modes = tcgetattr(&terminal.programs).unwrap().local_modes;
+    let mut command = pmuscope();
+    command.args(["top", "-I", "50", "-e", "task-clock,no-such-event"]);
+    let refused = command.stdin(terminal.stdio()).stdout(terminal.stdio());
+    let refused = refused.stderr(Stdio::piped()).output().unwrap();
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        error.contains("no-such-event") && !refused.status.success(),
+        "{error}"
+    );
+
+    let mut command = pmuscope();
+    command.args(["top", "-I", "50", "-e", "task-clock,page-faults"]);
+    command.env("TERM", "xterm").stdin(terminal.stdio());
+    command.stdout(terminal.stdio()).stderr(terminal.stdio());
+    let child: Child = command.spawn().unwrap();
+    drop(command);
+    let mut text = String::new();
+    let mut wait = |terminal: &mut Terminal, what: &str| {
+        let seen = text.len();
+        terminal.read(&mut text, |text| text[seen..].contains(what));
+        assert!(text[seen..].contains(what), "no {what}: {text:?}");
+    };
+    wait(&mut terminal, "task-clock");
+    assert_ne!(tcgetattr(&terminal.programs).unwrap().local_modes, modes);
+    for (key, shown) in [
+        ("?", "this help"),
+        ("?s", "by task-clock"),
+        ("p", "paused"),
+        ("q", LEAVE),
+    ] {
+        terminal.written.write_all(key.as_bytes()).unwrap();
+        wait(&mut terminal, shown);
+    }
+    assert!(child.wait_with_output().unwrap().status.success(), "{text}");
+    assert_eq!(tcgetattr(&terminal.programs).unwrap().local_modes, modes);
+}
+
+/// Back to the screen before.
+const LEAVE: &str = "\u{1b}[?1049l";
+
+#[test]
+fn top_says_what_to_use_where_there_is_no_terminal() {
+    let output = pmuscope().arg("top").stdin(Stdio::null()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.contains("top needs a terminal: use `pmuscope stat -I 1000`"),
+        "{error}"
+    );
+    assert!(!output.status.success());
+    let output = pmuscope().args(["top", "--", "true"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("top runs no command"), "{error}");
 }

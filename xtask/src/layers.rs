@@ -42,6 +42,7 @@ const ORDER: &[&str] = &[
     "roofline",
     "agent",
     "doctor",
+    "top",
 ];
 
 /// The modules that pure stages must not name, though they are before them: they work on recorded

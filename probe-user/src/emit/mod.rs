@@ -8,12 +8,14 @@ pub mod printable;
 mod screen;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::io::{self, Write};
 
 #[cfg(feature = "otlp")]
 pub use self::openmetrics::{Otlp, Request};
+#[cfg(feature = "top")]
+pub use self::table::{Sheet, SheetColumn, Sheets, columns_of, cut_apart, lines_of};
 pub use self::{
     label::name_of,
     openmetrics::{Dialect, Exposition},

@@ -9,6 +9,8 @@ mod notes;
 mod number;
 mod places;
 mod shares;
+#[cfg(feature = "top")]
+mod sheet;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -16,6 +18,8 @@ mod text;
 use std::io::{self, Write};
 
 pub(super) use self::names::names;
+#[cfg(feature = "top")]
+pub use self::sheet::{Sheet, SheetColumn, Sheets, columns_of, cut_apart, lines_of};
 use self::{
     grid::Grid,
     number::{Form, Number},

@@ -9,10 +9,8 @@ mod containers;
 mod fixture;
 mod named;
 
-pub(super) use self::{
-    containers::containers,
-    fixture::{HOSTILE, hostile, report},
-};
+pub(crate) use self::containers::containers;
+pub(super) use self::fixture::{HOSTILE, hostile, report};
 
 pub(super) fn written(report: &Report, format: Format) -> String {
     on(Screen::default(), report, format)

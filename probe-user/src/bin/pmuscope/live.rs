@@ -3,8 +3,10 @@
 
 use std::{
     ffi::OsString,
+    future::{self, Future},
     io,
     path::PathBuf,
+    pin::Pin,
     process::{ExitCode, ExitStatus},
     sync::Arc,
     task::{Context, Waker},
@@ -145,6 +147,12 @@ pub(crate) trait Windows {
 
     /// A window has ended. False where nobody wants another.
     fn window(&mut self, pipeline: &Pipeline) -> Result<bool>;
+
+    /// Completes when nobody wants another window, between two of them. May be dropped and called
+    /// again.
+    fn enough(&mut self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
+        Box::pin(future::pending())
+    }
 
     /// Others wrote to the terminal.
     fn disturbed(&mut self) {}
@@ -314,6 +322,10 @@ impl<'a> Live<'a> {
                     }
                 }
                 kept = self.pipeline.keep() => match kept? {},
+                enough = self.windows.enough() => {
+                    self.unwanted = true;
+                    return enough.map(|()| None);
+                }
                 ended = self.ending.wait() => return ended,
             }
         }

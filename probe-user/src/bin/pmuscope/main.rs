@@ -20,6 +20,8 @@ mod roofline;
 mod sampling;
 mod stat;
 mod terminal;
+#[cfg(feature = "top")]
+mod top;
 
 use std::{fmt, process::ExitCode};
 
@@ -42,6 +44,9 @@ struct Args {
 enum Command {
     /// Count events per container: for a command, or for the whole machine until Ctrl-C
     Stat(stat::Args),
+    /// Watch what `stat` counts on a terminal: choose rows, sort, filter, go back in time
+    #[cfg(feature = "top")]
+    Top(top::Args),
     /// Record what `stat` counts into a file, for `stat --replay` and other programs (Parquet)
     #[cfg(feature = "parquet")]
     Record(record::Args),
@@ -84,6 +89,8 @@ fn main() -> ExitCode {
         .init();
     let result = match args.command {
         Command::Stat(args) => stat::run(&args),
+        #[cfg(feature = "top")]
+        Command::Top(args) => top::run(args),
         #[cfg(feature = "parquet")]
         Command::Record(args) => record::run(args),
         #[cfg(feature = "parquet")]

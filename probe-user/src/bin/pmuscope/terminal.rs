@@ -2,12 +2,17 @@
 
 mod drawing;
 
+#[cfg(feature = "top")]
+use std::mem;
 use std::{
     env,
     fs::File,
     io::{self, IsTerminal as _, Write},
     os::fd::AsFd as _,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::{Context as _, Result};
@@ -20,10 +25,66 @@ use crate::live;
 /// A message was written since the last window.
 static MESSAGE: AtomicBool = AtomicBool::new(false);
 
-/// Standard error, for a message: no window is drawn over it.
-pub(crate) fn messages() -> io::Stderr {
+/// Where messages go: to standard error, over which no window is drawn, or to a view that has the
+/// terminal to itself.
+pub(crate) struct Messages;
+
+/// What a view has to show: all messages, and how many bytes of them it was given.
+static KEPT: Mutex<Option<(Vec<u8>, usize)>> = Mutex::new(None);
+
+pub(crate) fn messages() -> Messages {
     MESSAGE.store(true, Ordering::Relaxed);
-    io::stderr()
+    Messages
+}
+
+impl Write for Messages {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match kept().as_mut() {
+            Some((all, given)) => {
+                all.extend_from_slice(bytes);
+                // The first ones are the oldest.
+                let over = all.len().saturating_sub(MOST_KEPT);
+                all.drain(..over);
+                *given = given.saturating_sub(over);
+                Ok(bytes.len())
+            }
+            None => io::stderr().write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Bytes of messages that a view keeps to be printed at its end.
+const MOST_KEPT: usize = 256 << 10;
+
+fn kept() -> MutexGuard<'static, Option<(Vec<u8>, usize)>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Messages are kept for a view from here on; or the view has ended, and they are printed.
+#[cfg(feature = "top")]
+pub(crate) fn keep_messages(keep: bool) {
+    let before = mem::replace(&mut *kept(), keep.then(Default::default));
+    if let Some((all, _)) = before {
+        // There is nobody to tell.
+        let _ = io::stderr().write_all(&all);
+    }
+}
+
+/// The lines that were kept since the last call.
+#[cfg(feature = "top")]
+pub(crate) fn kept_messages() -> Vec<String> {
+    let mut kept = kept();
+    let Some((all, given)) = kept.as_mut() else {
+        return Vec::new();
+    };
+    let new = String::from_utf8_lossy(&all[*given..]);
+    let lines = new.lines().map(|line| line.trim().to_owned()).collect();
+    *given = all.len();
+    lines
 }
 
 /// Where windows are written to, each by one call.

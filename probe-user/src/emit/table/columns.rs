@@ -127,7 +127,7 @@ impl Together {
 }
 
 /// The columns with those of live shares.
-fn with_live(columns: &[Drawn]) -> Vec<Cow<'_, Drawn>> {
+pub(super) fn with_live(columns: &[Drawn]) -> Vec<Cow<'_, Drawn>> {
     let mut all = Vec::new();
     let mut together = Together::default();
     for column in columns {

@@ -53,7 +53,7 @@ impl Fixture {
 }
 
 /// A report of so many containers, two of each pod: 13 columns, and metrics that need SPE.
-pub(in crate::emit) fn containers(number: u64) -> Report {
+pub(crate) fn containers(number: u64) -> Report {
     let mut it = Fixture::default();
     for at in 0..number {
         let id = format!("{:016x}", mixed(at)).repeat(4);

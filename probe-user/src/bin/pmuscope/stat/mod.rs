@@ -17,6 +17,9 @@ use probe_user::{
     snapshot::{Hook, Snapshot},
 };
 
+#[cfg(feature = "top")]
+#[cfg(feature = "parquet")]
+pub(crate) use self::replay::begin as replayed;
 use crate::{live, sampling};
 
 /// Arguments of `stat`.

@@ -25,7 +25,7 @@ pub(super) fn run(file: &Path, args: &Args) -> Result<ExitCode> {
 }
 
 /// The recording, with the rows and metrics that the user chooses anew.
-fn begin(file: &Path, counting: &Counting, counted: &live::Counted) -> Result<Replay> {
+pub(crate) fn begin(file: &Path, counting: &Counting, counted: &live::Counted) -> Result<Replay> {
     let mut recording = Recording::open(file)?;
     if !counting.metric.is_empty() {
         let Some(machine) = recording.plan.metrics.machine else {

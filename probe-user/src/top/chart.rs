@@ -1,0 +1,91 @@
+//! How the chosen value was in the windows before.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::{Constraint, Layout, Rect},
+    widgets::{Sparkline, SparklineBar, Widget as _},
+};
+
+use super::Top;
+use crate::emit::Sheet;
+
+/// Steps of a bar's height.
+const STEPS: f64 = 10_000.0;
+
+impl Top {
+    /// Draws the value of a row and column over time: a bar for each window, the last one on the
+    /// right; no bar where there was no value.
+    pub(super) fn chart(
+        &self,
+        sheet: &Sheet,
+        (row, column): (usize, usize),
+        area: Rect,
+        buffer: &mut Buffer,
+    ) {
+        let [head, bars] =
+            Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+        let (title, name) = (sheet.title(), sheet.column(column));
+        let labels = sheet.labels(row);
+        let value = |sheet: &Sheet| {
+            let row = (0..sheet.rows()).find(|row| sheet.labels(*row) == labels)?;
+            sheet.value(row, sheet.column_of(name)?)
+        };
+        let shown = self.paused.unwrap_or(self.kept.last());
+        let windows = self.kept.up_to(shown, usize::from(bars.width));
+        let values: Vec<Option<f64>> = windows
+            .map(|window| {
+                let mut sheets = window.sheets.iter();
+                let same = sheets.find(|sheet| sheet.title() == title)?;
+                value(same).filter(|value| value.is_finite())
+            })
+            .collect();
+        let known = || values.iter().flatten().copied();
+        let most = known().fold(0.0, f64::max);
+        let least = known().fold(f64::INFINITY, f64::min);
+        let mut text = format!(" {}: {name}", labels.join("  "));
+        let unit = sheet.unit(column);
+        if !unit.is_empty() {
+            text += &format!(" [{unit}]");
+        }
+        if least.is_finite() {
+            let many = known().count();
+            let windows = if many == 1 { "window" } else { "windows" };
+            text += &format!(
+                ", {} to {} in {many} {windows}",
+                sheet.text(column, least),
+                sheet.text(column, most)
+            );
+        }
+        buffer.set_stringn(
+            head.x,
+            head.y,
+            text,
+            usize::from(head.width),
+            ratatui::style::Style::new(),
+        );
+        // Bars begin at the right end.
+        let empty = usize::from(bars.width).saturating_sub(values.len());
+        let bar = |value: &Option<f64>| {
+            let height = value
+                .filter(|_| most > 0.0)
+                .map(|value| value.max(0.0) / most * STEPS);
+            SparklineBar::from(height.map(steps))
+        };
+        let all =
+            std::iter::repeat_n(SparklineBar::from(None), empty).chain(values.iter().map(bar));
+        Sparkline::default()
+            .data(all)
+            .max(steps(STEPS))
+            .absent_value_symbol(" ")
+            .render(bars, buffer);
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between 0 and STEPS"
+)]
+fn steps(height: f64) -> u64 {
+    height.round() as u64
+}

@@ -1,0 +1,232 @@
+//! The view on screens of several sizes, moved by keys.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use proptest::prelude::*;
+use ratatui::{Terminal, backend::TestBackend};
+
+use super::*;
+use crate::{
+    derive::{Report, Value},
+    emit::tests::containers,
+};
+
+const LIVE: Source = Source::Live;
+const REPLAY: Source = Source::Replay {
+    speed: 1.0,
+    ended: false,
+};
+
+/// The window of so many seconds after another: every number is so many times larger.
+fn later(report: &Report, seconds: u8) -> Sheets {
+    let mut report = report.clone();
+    let more = Duration::from_secs(seconds.into());
+    for time in [&mut report.start, &mut report.end, &mut report.time] {
+        *time += more;
+    }
+    for series in &mut report.series {
+        if let Ok(Value::Counter(counter)) = &mut series.value {
+            counter.estimate.value *= f64::from(1 + seconds);
+        }
+    }
+    Sheets::of(&report, false)
+}
+
+fn view(source: Source, rows: u64, windows: u8) -> Top {
+    let report = containers(rows);
+    let mut top = Top::new(source);
+    (0..windows).for_each(|at| top.window(later(&report, at)));
+    top
+}
+
+fn drawn(top: &mut Top, columns: u16, lines: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(columns, lines)).unwrap();
+    terminal.draw(|frame| top.draw(frame)).unwrap();
+    let buffer = terminal.backend().buffer().clone();
+    let lines = buffer.content.chunks(usize::from(columns)).map(|cells| {
+        let line: String = cells.iter().map(ratatui::buffer::Cell::symbol).collect();
+        line.trim_end().to_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn press(top: &mut Top, codes: &[KeyCode]) -> Vec<Wanted> {
+    let keys = codes
+        .iter()
+        .map(|code| KeyEvent::new(*code, KeyModifiers::NONE));
+    keys.map(|key| top.key(key)).collect()
+}
+
+fn typed(top: &mut Top, text: &str) -> Vec<Wanted> {
+    let codes: Vec<KeyCode> = text.chars().map(KeyCode::Char).collect();
+    press(top, &codes)
+}
+
+#[test]
+fn many_rows_in_80_columns() {
+    insta::assert_snapshot!(drawn(&mut view(LIVE, 40, 9), 80, 24));
+}
+
+#[test]
+fn many_rows_in_120_columns_sorted_in_another_column() {
+    let mut top = view(LIVE, 40, 30);
+    press(
+        &mut top,
+        &[
+            KeyCode::Right,
+            KeyCode::Right,
+            KeyCode::Char('s'),
+            KeyCode::Down,
+        ],
+    );
+    insta::assert_snapshot!(drawn(&mut top, 120, 40));
+}
+
+#[test]
+fn help_and_notes_lie_over_the_rows() {
+    let mut top = view(LIVE, 3, 1);
+    typed(&mut top, "?");
+    insta::assert_snapshot!(drawn(&mut top, 80, 24));
+    typed(&mut top, "?n");
+    top.message("WARN CPU 3 came online");
+    let notes = drawn(&mut top, 80, 24);
+    assert!(
+        notes.contains("Notes") && notes.contains("CPU 3 came online"),
+        "{notes}"
+    );
+    typed(&mut top, "n");
+    assert!(!drawn(&mut top, 80, 24).contains("Notes"));
+}
+
+#[test]
+fn before_the_first_window_it_says_so() {
+    let mut top = Top::new(LIVE);
+    // Nothing is there to be moved over.
+    press(
+        &mut top,
+        &[
+            KeyCode::Down,
+            KeyCode::Tab,
+            KeyCode::Char('s'),
+            KeyCode::Char(','),
+        ],
+    );
+    assert!(drawn(&mut top, 80, 24).contains("the first window is running"));
+}
+
+#[test]
+fn a_filter_leaves_the_rows_with_its_text_and_those_that_are_pinned() {
+    let mut top = view(LIVE, 40, 1);
+    let all = drawn(&mut top, 120, 60);
+    // The first container, by a part of its name.
+    let row = all
+        .lines()
+        .find(|line| line.contains("containerd") || line.starts_with(" pod"));
+    let name = row.unwrap_or_else(|| all.lines().nth(4).unwrap());
+    let name = name.trim().split(' ').next().unwrap();
+    typed(&mut top, "/");
+    typed(&mut top, name);
+    press(&mut top, &[KeyCode::Enter]);
+    let some = drawn(&mut top, 120, 60);
+    assert!(some.contains(&format!("only /{name}")), "{some}");
+    assert!(
+        some.lines().any(|line| line.trim().starts_with(name)),
+        "{some}"
+    );
+    assert!(some.contains("total") && all.contains("total"), "{some}");
+    assert!(some.lines().filter(|line| !line.is_empty()).count() + 30 < all.lines().count());
+    press(&mut top, &[KeyCode::Esc]);
+    assert_eq!(drawn(&mut top, 120, 60), all);
+}
+
+#[test]
+fn a_paused_view_stays_where_it_is_while_windows_come() {
+    let mut top = view(LIVE, 3, 5);
+    typed(&mut top, "p");
+    let then = drawn(&mut top, 80, 24);
+    top.window(later(&containers(3), 9));
+    let now = drawn(&mut top, 80, 24);
+    assert!(now.contains("paused, 1 window back"), "{now}");
+    let body = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(body(&now), body(&then));
+    // Two back, one on, and to the end.
+    typed(&mut top, ",,.");
+    assert!(drawn(&mut top, 80, 24).contains("paused, 2 windows back"));
+    typed(&mut top, "p");
+    assert!(!drawn(&mut top, 80, 24).contains("paused"));
+}
+
+#[test]
+fn a_replay_is_asked_for_windows_that_it_has_not_given_yet() {
+    let mut top = view(REPLAY, 3, 2);
+    assert_eq!(
+        typed(&mut top, ",.."),
+        [Wanted::Nothing, Wanted::Nothing, Wanted::Windows(1)]
+    );
+    assert_eq!(typed(&mut top, ">"), [Wanted::Windows(10)]);
+    top.window(later(&containers(3), 7));
+    top.show_last();
+    assert!(drawn(&mut top, 80, 24).contains("replay x1  paused"));
+    typed(&mut top, "++-");
+    assert_eq!(
+        top.source(),
+        Source::Replay {
+            speed: 2.0,
+            ended: false
+        }
+    );
+    top.ended();
+    assert_eq!(typed(&mut top, "."), [Wanted::Nothing]);
+    assert!(drawn(&mut top, 80, 24).contains("at its end"));
+}
+
+#[test]
+fn control_c_and_q_end() {
+    let mut top = view(LIVE, 3, 1);
+    let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(top.key(interrupt), Wanted::End);
+    assert_eq!(typed(&mut top, "q"), [Wanted::End]);
+    // In a filter it is a letter.
+    assert_eq!(typed(&mut top, "/q"), [Wanted::Nothing, Wanted::Nothing]);
+    assert_eq!(top.key(interrupt), Wanted::End);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let report = containers(2_000);
+    let mut top = Top::new(LIVE);
+    typed(&mut top, "p");
+    for at in 0..40 {
+        top.window(later(&report, at));
+    }
+    assert!(top.kept.first() > 0);
+    // The paused window is gone: the oldest that is kept is shown.
+    assert!(drawn(&mut top, 80, 24).contains("paused"));
+    assert_eq!(top.paused, Some(top.kept.first()));
+}
+
+proptest! {
+    /// Whatever is pressed, on whatever screen: it is drawn.
+    #[test]
+    fn no_keys_break_it(
+        keys in prop::collection::vec(prop::sample::select(vec![
+            KeyCode::Up, KeyCode::Down, KeyCode::Left, KeyCode::Right, KeyCode::PageUp,
+            KeyCode::PageDown, KeyCode::Home, KeyCode::End, KeyCode::Tab, KeyCode::BackTab,
+            KeyCode::Enter, KeyCode::Esc, KeyCode::Backspace, KeyCode::Char('s'),
+            KeyCode::Char('/'), KeyCode::Char('a'), KeyCode::Char('p'), KeyCode::Char(','),
+            KeyCode::Char('.'), KeyCode::Char('<'), KeyCode::Char('>'), KeyCode::Char('n'),
+            KeyCode::Char('?'), KeyCode::Char('+'), KeyCode::Char('-'),
+        ]), 0..40),
+        columns in 1_u16..200,
+        lines in 1_u16..60,
+        rows in 0_u64..20,
+        windows in 0_u8..4,
+    ) {
+        let mut top = view(REPLAY, rows, windows);
+        for key in keys {
+            press(&mut top, &[key]);
+            drawn(&mut top, columns, lines);
+        }
+    }
+}
