@@ -6,12 +6,14 @@
 
 mod agent;
 mod attribution;
+mod bpffs;
 mod command;
 mod conservation;
 #[cfg(feature = "cri")]
 mod containerd;
 mod descriptors;
 mod doctor;
+mod full;
 mod hidden;
 mod hot;
 mod kinds;
@@ -36,4 +38,7 @@ mod sampled;
 mod soak;
 mod support;
 mod terminal;
+#[cfg(feature = "parquet")]
+#[path = "../replay/texts.rs"]
+mod texts;
 mod usage;

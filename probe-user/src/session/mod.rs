@@ -46,7 +46,7 @@ pub(crate) use self::{
 };
 pub use self::{
     command::{Command, RunningCommand},
-    config::{ByProcess, Config},
+    config::{ByProcess, Config, MOST_ROWS},
     cost::CpuWork,
     error::SessionError,
     own_cgroup::OwnCgroup,
@@ -155,7 +155,8 @@ impl Session {
         let mut times = object.maps.clock.get(0)?;
         let goes_on = pins.as_ref().is_some_and(Pins::goes_on);
         if goes_on {
-            // What ended meanwhile, and what the process before was told last, has rows.
+            // Owners that ended since, and those that the process before was told of last, have
+            // rows.
             lifecycle.doubt();
         } else {
             times.began = nanos(clock.now());

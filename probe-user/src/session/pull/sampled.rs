@@ -102,6 +102,7 @@ impl Sampling {
         if self.config.pages {
             addresses.extend(object.maps.sample_pages.of(closed));
         }
+        self.addresses_are_read(object, closed)?;
         let cpus = self.cpus(object)?;
         let totals = &mut self.totals;
         let mut dropped = HashSet::new();

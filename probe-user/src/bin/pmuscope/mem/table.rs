@@ -22,7 +22,6 @@ use probe_user::{
             SpeEvents, Timeline, aux_size,
         },
     },
-    snapshot::Hook,
 };
 
 use crate::{live, sampling};
@@ -32,7 +31,7 @@ use crate::{live, sampling};
 pub(crate) struct Args {
     /// Operations from one sample to the next [default: with SPE 32,768 at first, then by the
     /// budget; otherwise 997 samples per second and CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..=0xffff_ff00))]
     period: Option<u64>,
     /// What to sample, in the terms of SPE's PMU (see `pmuscope list pmus`) [default:
     /// `load_filter=1,store_filter=1,jitter=1`]
@@ -102,15 +101,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let pmus = machine.pmus()?;
     let mut config = Config {
         plan: Plan::default(),
-        hook: Hook::SchedSwitch,
         by_process: (args.run.counted.by() == By::Process).into(),
-        follow_command: false,
-        max_rows: None,
-        spe: None,
-        memory: false,
-        sampling: None,
-        resolver: None,
-        pins: None,
+        ..Config::default()
     };
     match by_events(args, pmus)? {
         Some(sampling) => {

@@ -106,11 +106,7 @@ pub(crate) struct Args {
     )]
     format: Format,
     /// Record this command until it ends
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
