@@ -85,8 +85,13 @@ impl<'a> SampledEvents<'a> {
                 }
                 Value::Counter(counter)
             });
-            let total = (total.counts.samples > 0)
-                .then(|| counter(total.counts.samples, all(&total), row.since, None));
+            let total = (total.counts.samples > 0).then(|| {
+                let mut counter = counter(total.counts.samples, all(&total), row.since, None);
+                if self.window.was_ever_limited(event.into()) {
+                    counter.estimate.interval = None;
+                }
+                counter
+            });
             let ids = [subject, metric, self.attributes];
             report.push(ids, value, total);
         }
@@ -102,21 +107,29 @@ impl SampledEvents<'_> {
         if turns.is_some_and(|turns| turns.running == 0) {
             return Err(Reason::NoValue(NoValue::NeverRan(health.name.clone())));
         }
-        let everyone = of_event(&self.window.total.total, event).counts;
-        if everyone.samples > 0 {
-            // What one would have stood for.
-            let each = everyone.operations / float(everyone.samples);
-            return Ok(statistics::nothing(each));
+        let everyone = |of: &SampledUsage| of_event(of, event).counts;
+        let now = everyone(&self.window.total.delta);
+        if now.operations > 0.0 {
+            // What one would have stood for, where periods vary: the mean by which each event finds
+            // itself in a sample.
+            return Ok(statistics::nothing(now.variance / now.operations));
         }
         let gained = self.window.events_gained.get(at).copied();
         let counted = float(gained.unwrap_or_default().counted);
+        let live = turns.map_or(1.0, LiveTime::live);
         match health.period {
-            // Nothing tells a machine without such events from a PMU that does not count them.
-            _ if counted <= 0.0 => Err(Reason::NotMeasured),
-            Some(period) => Ok(statistics::nothing(float(period))),
+            _ if counted <= 0.0 => {
+                let before = everyone(&self.window.total.total);
+                // Nothing tells a machine without such events from a PMU that does not count them.
+                match before.samples {
+                    0 => Err(Reason::NotMeasured),
+                    samples => Ok(statistics::nothing(before.operations / float(samples))),
+                }
+            }
+            Some(period) => Ok(statistics::nothing(float(period) / live)),
             // All of them may be this owner's.
             None => Ok(Interval {
-                high: counted / turns.map_or(1.0, LiveTime::live),
+                high: counted / live,
                 ..statistics::nothing(0.0)
             }),
         }

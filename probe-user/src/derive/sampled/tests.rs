@@ -15,9 +15,19 @@ fn counts(samples: u64) -> SampledCounts {
     }
 }
 
+/// Samples of these periods.
+fn of_periods(periods: &[f64]) -> SampledCounts {
+    let mut counts = SampledCounts::default();
+    counts.counts.samples = periods.len() as u64;
+    counts.counts.operations = periods.iter().sum();
+    counts.counts.variance = periods.iter().map(|period| period * period).sum();
+    counts
+}
+
 #[test]
 fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
-    let none = |period, counted, [enabled, running]: [u64; 2], samples| {
+    // The periods of others' samples in earlier windows, and in this one.
+    let none = |period, counted, [enabled, running]: [u64; 2], [before, now]: [&[f64]; 2]| {
         let mut window = SampledWindow {
             events: vec![SampledHealth {
                 name: "cycles".to_owned(),
@@ -31,10 +41,9 @@ fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
             }],
             ..SampledWindow::default()
         };
-        if samples > 0 {
-            let before = counts(samples);
-            window.total.total.insert((0, 0), before);
-        }
+        let all = [before, now].concat();
+        window.total.delta.insert((0, 0), of_periods(now));
+        window.total.total.insert((0, 0), of_periods(&all));
         let events = SampledEvents {
             window: &window,
             metrics: Vec::new(),
@@ -43,15 +52,29 @@ fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
         events.none(0).map(|none| (none.value, none.high))
     };
     let one = statistics::none();
-    assert_eq!(none(Some(500), 7, [9, 9], 0), Ok((0.0, 500.0 * one)));
-    assert_eq!(none(None, 7, [9, 9], 0), Ok((0.0, 7.0)));
+    let (nobody, few): (_, &[f64]) = ([&[][..], &[]], &[10.0, 30.0]);
+    assert_eq!(none(Some(500), 7, [9, 9], nobody), Ok((0.0, 500.0 * one)));
+    assert_eq!(none(None, 7, [9, 9], nobody), Ok((0.0, 7.0)));
     // On the PMU for half of the time.
-    assert_eq!(none(None, 7, [10, 5], 0), Ok((0.0, 14.0)));
-    // Of those that were taken each stands for 1,000.
-    assert_eq!(none(None, 7, [9, 9], 3), Ok((0.0, 1000.0 * one)));
-    assert_eq!(none(Some(500), 0, [9, 9], 0), Err(Reason::NotMeasured));
+    assert_eq!(none(None, 7, [10, 5], nobody), Ok((0.0, 14.0)));
+    // One event in four is in the sample of 10, the others are in that of 30.
+    assert_eq!(none(None, 7, [9, 9], [few, few]), Ok((0.0, 25.0 * one)));
+    // The period is another one by now.
+    assert_eq!(
+        none(Some(800), 7, [9, 9], [few, &[]]),
+        Ok((0.0, 800.0 * one))
+    );
+    assert_eq!(none(None, 7, [9, 9], [few, &[]]), Ok((0.0, 7.0)));
+    assert_eq!(none(Some(500), 0, [9, 9], nobody), Err(Reason::NotMeasured));
+    assert_eq!(
+        none(Some(500), 0, [9, 9], [few, &[]]),
+        Ok((0.0, 20.0 * one))
+    );
     let never = NoValue::NeverRan("cycles".to_owned());
-    assert_eq!(none(Some(500), 0, [9, 0], 3), Err(Reason::NoValue(never)));
+    assert_eq!(
+        none(Some(500), 0, [9, 0], [few, &[]]),
+        Err(Reason::NoValue(never))
+    );
 }
 
 #[test]
@@ -116,7 +139,6 @@ fn one_heavy_sample_is_one() {
     };
     let share = share(heavy, kept, &row).unwrap();
     let (low, high) = share.interval.unwrap();
-    println!("{share:?}");
     // It may as well be there thrice, or hardly ever: a Poisson count of 1 has 0.03 to 5.6.
     assert!(low < 0.2 * share.value && high > 3.0 * share.value);
 }

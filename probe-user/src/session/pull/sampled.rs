@@ -48,7 +48,7 @@ impl Session {
         let reading = SampledReading {
             events: sampling.health(&self.object),
             rows: sampling.totals.rows.clone(),
-            addresses: sampling.totals.addresses.clone(),
+            addresses: sampling.totals.show_addresses(),
             places: sampling.places(),
             names: sampling.names.as_ref().map(Names::counts),
         };

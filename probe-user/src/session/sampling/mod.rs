@@ -264,14 +264,14 @@ impl Sampling {
     }
 
     fn open_all(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
-        // Of a CPU that went offline the opening says so.
-        object
-            .programs
-            .run(SAMPLE_PREALLOCATE_ROWS, Some(cpu), &[])?;
         // Also where none of the events counts: processes run there all the same.
         if let Some(names) = &mut self.names {
             names.follow(cpu);
         }
+        // Of a CPU that went offline the opening says so.
+        object
+            .programs
+            .run(SAMPLE_PREALLOCATE_ROWS, Some(cpu), &[])?;
         for (at, event) in self.config.events.iter().enumerate() {
             if !event.counter.scope.counts_on(cpu) {
                 continue;

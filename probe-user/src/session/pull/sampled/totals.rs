@@ -14,7 +14,7 @@ use crate::{
 /// What a session keeps from pull to pull.
 pub(crate) struct SampleTotals {
     pub(super) rows: HashMap<SampledKey, SampledCounts>,
-    pub(super) addresses: HashMap<SampledAddress, AddressCounts>,
+    pub(super) addresses: HashMap<SampledAddress, KeptAddress>,
     /// The programs' account, by event and CPU.
     pub(super) cpus: Vec<Vec<SampleCpu>>,
     /// By event and CPU.
@@ -35,6 +35,22 @@ pub(crate) struct SampleTotals {
     pub(super) snapshot: u64,
     /// How many times less often events are sampled from the next reading on.
     pub(super) next: Option<u64>,
+}
+
+/// An address that is kept from reading to reading.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptAddress {
+    pub(super) counts: AddressCounts,
+    /// Samples that the last snapshot had.
+    shown: u64,
+}
+
+impl KeptAddress {
+    /// Samples since the last snapshot, and all.
+    fn size(&self) -> [u64; 2] {
+        let all = self.counts.samples;
+        [all - self.shown, all]
+    }
 }
 
 impl SampleTotals {
@@ -178,10 +194,14 @@ impl SampleTotals {
             page: key.page != 0,
             image,
         };
-        let counts = self.addresses.entry(address).or_insert(AddressCounts {
-            made,
-            ..AddressCounts::default()
+        let kept = self.addresses.entry(address).or_insert(KeptAddress {
+            counts: AddressCounts {
+                made,
+                ..AddressCounts::default()
+            },
+            shown: 0,
         });
+        let counts = &mut kept.counts;
         counts.samples += u64::from(row.samples);
         counts.periods += row.periods;
         counts.events += row.periods as f64 * factor;
@@ -189,11 +209,22 @@ impl SampleTotals {
         counts.cycles += row.cycles;
     }
 
-    /// Drops the instructions, or the data pages, with the fewest samples where there are too many.
+    /// The addresses for a snapshot.
+    pub(super) fn show_addresses(&mut self) -> HashMap<SampledAddress, AddressCounts> {
+        let addresses = self.addresses.iter_mut();
+        let shown = addresses.map(|(key, kept)| {
+            kept.shown = kept.counts.samples;
+            (*key, kept.counts)
+        });
+        shown.collect()
+    }
+
+    /// Drops the instructions, or the data pages, with the fewest samples since the last snapshot
+    /// where there are too many: those of programs that ended long ago are in no window that comes.
     /// Half of the room is free then. Returns whether any were dropped.
     pub(super) fn push_out(&mut self, page: bool, room: usize) -> bool {
         let kind = self.addresses.iter().filter(|(key, _)| key.page == page);
-        let mut sizes: Vec<u64> = kind.map(|(_, it)| it.samples).collect();
+        let mut sizes: Vec<[u64; 2]> = kind.map(|(_, it)| it.size()).collect();
         if sizes.len() <= room {
             return false;
         }
@@ -202,12 +233,12 @@ impl SampleTotals {
         let above = sizes.partition_point(|size| *size > least);
         let mut equal = room / 2 - above;
         let pushed_out = &mut self.pushed_out;
-        self.addresses.retain(|key, counts| {
+        self.addresses.retain(|key, kept| {
             if key.page != page {
                 return true;
             }
-            // Of those with as many samples as the last that stays, as many as there is room for.
-            let keep = match counts.samples.cmp(&least) {
+            // Of those as large as the last that stays, as many as there is room for.
+            let keep = match kept.size().cmp(&least) {
                 std::cmp::Ordering::Greater => true,
                 std::cmp::Ordering::Equal if equal > 0 => {
                     equal -= 1;
@@ -216,7 +247,7 @@ impl SampleTotals {
                 _ => false,
             };
             if !keep {
-                pushed_out[usize::from(key.event)] += counts.samples;
+                pushed_out[usize::from(key.event)] += kept.counts.samples;
             }
             keep
         });

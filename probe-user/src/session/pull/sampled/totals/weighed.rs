@@ -74,7 +74,7 @@ fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
     totals.add_address(&key(1, 2), &row(10), 0, 1.0);
     // Later none is missed.
     totals.add_address(&key(0, 3), &row(4), 0, 1.0);
-    let all: Vec<_> = totals.addresses.values().collect();
+    let all: Vec<_> = totals.addresses.values().map(|kept| kept.counts).collect();
     assert_eq!(all.len(), 1);
     assert_eq!((all[0].samples, all[0].periods), (24, 24_000));
     assert_eq!(all[0].events, 44_000.0);
