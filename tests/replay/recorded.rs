@@ -176,6 +176,33 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     assert_eq!(fs::read(&path).unwrap(), earlier);
 }
 
+/// A part that cannot be written is not in the way of the next try.
+#[test]
+fn a_part_is_written_after_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    let (plan, view, more) = (&Plan::default(), &View::default(), Vec::new());
+    let about = About { plan, view, more };
+    let mut snapshot = Snapshot::default();
+    let mut recording = RecordingFile::begin(&path, about, &snapshot).unwrap();
+    recording.end_part().unwrap();
+    snapshot.at += Duration::from_secs(1);
+    recording.add(&Report::default(), &snapshot).unwrap();
+    // What was written of it cannot be replaced.
+    let part = directory.path().join("a.parquet.parts/000001.parquet");
+    let taken = part.with_file_name("taken");
+    let _ = fs::remove_file(&part);
+    fs::create_dir(&part).unwrap();
+    snapshot.at += Duration::from_secs(1);
+    while recording.add(&Report::default(), &snapshot).is_ok() {
+        snapshot.at += Duration::from_millis(1);
+    }
+    fs::rename(&part, &taken).unwrap();
+    let windows = recording.windows();
+    recording.finish().unwrap();
+    assert_eq!(all_of(&path).unwrap(), windows as usize);
+}
+
 /// A day has 8,640 parts; here more than files that can be open.
 #[test]
 fn a_cut_recording_of_many_parts_is_read() {

@@ -34,7 +34,10 @@ const EVIL: &str = "</script><script>document.title='gone'</script>";
 pub(crate) fn stream(path: &Path, samples: u64) {
     const TURN: u64 = 45_000_000;
     let about = [
-        ("aux_bytes_per_buffer", "1048576".to_owned()),
+        // As on x86: of the buffers' sizes SPE's files alone have that of the AUX area.
+        ("events", json!(["ibs_op"]).to_string()),
+        ("frequency", "997".to_owned()),
+        ("ring_bytes_per_buffer", "524288".to_owned()),
         ("host", "test".to_owned()),
         ("command", json!(["pmuscope", "mem", "record"]).to_string()),
     ];

@@ -208,6 +208,18 @@ fn wrong_input_is_refused_in_one_sentence() {
     assert!(!recording.path().exists() || fs::remove_file(recording.path()).is_ok());
     assert!(refused("-- /no/such").contains("cannot start /no/such"));
     assert!(!recording.path().exists(), "a file was left");
+    // What is there from an earlier recording stays.
+    let raw = recording.path().with_file_name("perf.data");
+    fs::write(&raw, "earlier").unwrap();
+    let with_raw = |words: &str| refused(&format!("--raw {} {words}", raw.display()));
+    assert!(with_raw("-- /no/such").contains("cannot start /no/such"));
+    let parts = recording.path().with_file_name("samples.parquet.parts");
+    fs::create_dir(&parts).unwrap();
+    assert!(with_raw("-- true").contains("move it away"));
+    fs::remove_dir(&parts).unwrap();
+    assert_eq!(fs::read_to_string(&raw).unwrap(), "earlier");
+    let names = fs::read_dir(raw.parent().unwrap()).unwrap();
+    assert_eq!(names.count(), 1, "a file was left");
     let cgroup = TestCgroup::new("busy");
     let mut load = cgroup.load("burn 0 10");
     let first = Recording::new();

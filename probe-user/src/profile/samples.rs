@@ -94,6 +94,8 @@ pub struct Scatter {
     pub nowhere: u64,
     /// Samples whose sum is by region alone, since there are too many.
     pub merged: u64,
+    /// Texts of samples (regions, names) that were read as unknown, since too many differ.
+    pub texts_left_out: u64,
     /// By time.
     pub points: Vec<Point>,
     /// The largest first.
@@ -136,6 +138,7 @@ impl Scatter {
         }
         scatter.times.0 = scatter.times.0.min(scatter.times.1);
         scatter.merged = sums.merged;
+        scatter.texts_left_out = samples.texts_left_out;
         scatter.order(&samples.texts, chosen, sums);
         scatter.about = mem::take(&mut samples.about);
         let phases = samples_phases(&scatter.about);
@@ -295,6 +298,7 @@ impl Scatter {
             "drawn": self.points.len(),
             "without_time_or_address": self.nowhere,
             "merged": self.merged,
+            "texts_left_out": self.texts_left_out,
             "end_s": seconds(self.times.1),
             "points": {
                 "seconds": column(&|it| seconds(it.time)),

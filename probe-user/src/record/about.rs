@@ -4,60 +4,73 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::{Recorder, Sampling, method::Means, time_namespace};
+use super::{Config, Recorder, Sampling, method::Means, time_namespace};
 use crate::{
     event::spe::SpeEvent,
     machine::{Machine, cpus::CpuList},
     sys::clock::{at_one_moment, nanos, now},
 };
 
+/// The key of the size of a ring, in bytes: every file of samples has it in its metadata, and no
+/// other file.
+pub(crate) const RING_BYTES: &str = "ring_bytes_per_buffer";
+
 impl Recorder {
     /// Names and values: how this recording is made, and on what. `command` is how this program was
     /// called.
     #[must_use]
     pub fn about(&self, command: &[String]) -> Vec<(String, String)> {
-        let buffers = &self.config.buffers;
-        let machine = &self.machine;
-        let mut about = self.means.about();
-        about.push(("ring_bytes_per_buffer", buffers.ring.0.to_string()));
-        if let Means::Spe(sampling, events) = &self.means {
-            about.push(("aux_bytes_per_buffer", buffers.aux.0.to_string()));
-            about.push(("per_thread", self.config.per_thread.to_string()));
-            let (periods, means) = self.periods(sampling, events);
-            about.push(("periods", Value::Object(periods).to_string()));
-            about.push(("mean_periods", Value::Object(means).to_string()));
-        }
-        let owned = about.into_iter();
-        of_machine(machine, command)
-            .into_iter()
-            .chain(owned.map(|(name, value)| (name.to_owned(), value)))
-            .collect()
+        of_recording(&self.machine, &self.config, &self.means, command)
     }
+}
 
-    /// The period that each CPU has, by lists of CPUs, and the mean one, to which jitter adds.
-    fn periods(
-        &self,
-        sampling: &Sampling,
-        events: &[SpeEvent],
-    ) -> (Map<String, Value>, Map<String, Value>) {
-        let asked = sampling.period;
-        let least = |pmu: &str| {
-            let pmu = self.machine.pmus().ok()?.get(pmu)?.ok()?;
-            Some(crate::event::spe::min_interval(pmu))
-        };
-        let periods = events.iter().map(|event| {
-            let least = least(&event.pmu).unwrap_or(0);
-            let period = Sampling::effective_period(asked, least);
-            (event.cpus.to_string(), period, event.jitter)
-        });
-        #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
-        periods
-            .map(|(cpus, period, jitter)| {
-                let mean = period as f64 + jitter;
-                ((cpus.clone(), json!(period)), (cpus, json!(mean)))
-            })
-            .unzip()
+/// The same of a recording that is made so.
+fn of_recording(
+    machine: &Machine,
+    config: &Config,
+    means: &Means,
+    command: &[String],
+) -> Vec<(String, String)> {
+    let buffers = &config.buffers;
+    let mut about = means.about();
+    about.push((RING_BYTES, buffers.ring.0.to_string()));
+    if let Means::Spe(sampling, events) = means {
+        about.push(("aux_bytes_per_buffer", buffers.aux.0.to_string()));
+        about.push(("per_thread", config.per_thread.to_string()));
+        let (periods, means) = periods(machine, sampling, events);
+        about.push(("periods", Value::Object(periods).to_string()));
+        about.push(("mean_periods", Value::Object(means).to_string()));
     }
+    let owned = about.into_iter();
+    of_machine(machine, command)
+        .into_iter()
+        .chain(owned.map(|(name, value)| (name.to_owned(), value)))
+        .collect()
+}
+
+/// The period that each CPU has, by lists of CPUs, and the mean one, to which jitter adds.
+fn periods(
+    machine: &Machine,
+    sampling: &Sampling,
+    events: &[SpeEvent],
+) -> (Map<String, Value>, Map<String, Value>) {
+    let asked = sampling.period;
+    let least = |pmu: &str| {
+        let pmu = machine.pmus().ok()?.get(pmu)?.ok()?;
+        Some(crate::event::spe::min_interval(pmu))
+    };
+    let periods = events.iter().map(|event| {
+        let least = least(&event.pmu).unwrap_or(0);
+        let period = Sampling::effective_period(asked, least);
+        (event.cpus.to_string(), period, event.jitter)
+    });
+    #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
+    periods
+        .map(|(cpus, period, jitter)| {
+            let mean = period as f64 + jitter;
+            ((cpus.clone(), json!(period)), (cpus, json!(mean)))
+        })
+        .unzip()
 }
 
 /// The same of every recording: names and values of this program, how it was called, and what it
@@ -110,4 +123,33 @@ fn wall_clock(machine: &Machine) -> Option<Value> {
     let time = monotonic.wrapping_add_signed(ahead.wrapping_neg());
     // As texts: they are larger than numbers that every reader of JSON takes.
     Some(json!({"time_ns": time.to_string(), "unix_ns": unix.to_string()}))
+}
+
+/// What recordings by SPE and by events say of themselves, for the tests of those who read files.
+#[cfg(all(test, feature = "parquet"))]
+pub(crate) fn of_each_method() -> [Vec<(String, String)>; 2] {
+    use super::{AccessSampling, Buffers, Method, Size, Target};
+
+    let spe = Sampling {
+        period: 4096,
+        terms: "load_filter=1".to_owned(),
+    };
+    let size = Size(1 << 19);
+    let config = Config {
+        method: Method::Spe(spe.clone()),
+        buffers: Buffers {
+            ring: size,
+            aux: size,
+            watermark: None,
+        },
+        target: Target::Process(7),
+        per_thread: false,
+        drains: std::num::NonZeroUsize::MIN,
+        regions: None,
+    };
+    let means = [
+        Means::Spe(spe, Vec::new()),
+        Means::Events(AccessSampling::default(), Vec::new()),
+    ];
+    means.map(|means| of_recording(&Machine::this(), &config, &means, &[]))
 }

@@ -12,7 +12,7 @@ use perf_event_open_sys::bindings;
 use super::{
     AuxPlace, Counts, Sink,
     drain::{Drain, Owner, Shared},
-    open::Buffer,
+    open::{Buffer, Lost},
     wire::{Stamp, StampedEvents},
 };
 use crate::sys::records::Event;
@@ -43,12 +43,18 @@ pub(super) struct CpuBuffer {
     head: u64,
     /// The records of this round.
     records: Vec<u8>,
+    /// Those about tasks that wait for the next one.
+    held: Vec<u8>,
     /// Sampling may have stopped.
     pub(super) stopped: bool,
+    /// Its thread has ended.
+    pub(super) ended: bool,
     /// Its CPU is offline.
     pub(super) away: bool,
     /// It will get no more samples.
     pub(super) dead: bool,
+    /// What was lost of it, by its records so far.
+    told: Lost,
 }
 
 impl CpuBuffer {
@@ -60,30 +66,44 @@ impl CpuBuffer {
             before: 0,
             head: 0,
             records: Vec::new(),
+            held: Vec::new(),
             stopped: false,
+            ended: false,
             away: false,
             dead: false,
+            told: Lost::default(),
         }
     }
 
-    /// First step of a round: notes the end of the samples' bytes. The second step takes the ring's
-    /// records after that, so every sample up to this mark has its task's records by then.
+    /// First step of a round: notes the end of the samples' bytes. The second step,
+    /// [`task_records`], takes the ring's records after that, so every sample up to this mark has
+    /// its task's records by then.
     pub(super) fn mark(&mut self) {
         self.before = self.head;
         self.head = self.buffer.ring.samples_head();
     }
 
-    /// Second step: takes the ring's records.
-    pub(super) fn take(&mut self, sink: &dyn Sink) -> io::Result<()> {
-        self.records.clear();
+    /// Takes the ring's records, beside those of this round so far.
+    fn take(&mut self, sink: &dyn Sink) -> io::Result<()> {
+        let before = self.records.len();
         self.stopped |= self.buffer.ring.take(&mut self.records);
-        sink.ring(&self.records)
+        sink.ring(&self.records[before..])
     }
 
-    /// Third step: notes what the records say about AUX bytes; those about tasks go to `tasks`.
-    pub(super) fn read<'a>(&'a mut self, counts: &mut Counts, tasks: &mut Vec<(Stamp, Event<'a>)>) {
+    /// The time of the newest record of this round so far.
+    fn newest(&self) -> Option<u64> {
+        let times = StampedEvents::new(&self.records).map(|(_, trailer)| Stamp::of(trailer).time);
+        times.max()
+    }
+
+    /// Notes what the records say about AUX bytes; those about tasks up to a time go to `tasks`.
+    fn read<'a>(&'a mut self, until: u64, counts: &mut Counts, tasks: &mut Vec<TaskRecord<'a>>) {
         let mut events = StampedEvents::new(&self.records);
-        for (event, trailer) in &mut events {
+        loop {
+            let before = events.left();
+            let Some((event, trailer)) = events.next() else {
+                break;
+            };
             let stamp = Stamp::of(trailer);
             match event {
                 Event::Aux {
@@ -102,10 +122,16 @@ impl CpuBuffer {
                 // One of them may have said that sampling stopped.
                 Event::Lost(count) => {
                     counts.lost_ring_records += count;
+                    self.told.records += count;
                     self.stopped = true;
                 }
                 Event::Comm { .. } | Event::Fork(_) | Event::Exit(_) | Event::Map(_) => {
-                    tasks.push((stamp, event));
+                    if stamp.time <= until || self.dead {
+                        tasks.push((stamp, event));
+                    } else {
+                        let size = before.len() - events.left().len();
+                        self.held.extend_from_slice(&before[..size]);
+                    }
                 }
                 Event::KernelCode | Event::Other => {}
             }
@@ -123,7 +149,10 @@ impl CpuBuffer {
     pub(super) fn decode(&mut self, drain: &mut Drain, shared: &Shared<'_>) -> io::Result<()> {
         if self.buffer.ring.is_of_events() {
             let (ring, head) = (&mut self.buffer.ring, self.head);
-            return drain.events(|bytes| ring.take_samples(head, bytes), shared);
+            let before = drain.counts.lost_samples;
+            let decoded = drain.events(|bytes| ring.take_samples(head, bytes), shared);
+            self.told.samples += drain.counts.lost_samples - before;
+            return decoded;
         }
         let start = self.buffer.ring.samples_tail();
         let pieces = self.pieces(start, shared.last || self.dead);
@@ -154,6 +183,13 @@ impl CpuBuffer {
         drain.done(bytes, shared)
     }
 
+    /// Counts what was lost of it last: only a record after a loss tells of it.
+    pub(super) fn count_rest(&self, counts: &mut Counts) {
+        let rest = self.buffer.lost().beyond(self.told);
+        counts.lost_ring_records += rest.records;
+        counts.lost_samples += rest.samples;
+    }
+
     /// Which bytes to decode now, in their order and without holes.
     fn pieces(&mut self, start: u64, last: bool) -> Vec<Piece> {
         let mut pieces = Vec::new();
@@ -179,6 +215,40 @@ impl CpuBuffer {
         push(at, quiet.min(next), None);
         pieces
     }
+}
+
+/// A record about a task.
+pub(super) type TaskRecord<'a> = (Stamp, Event<'a>);
+
+/// Second step of a round: takes the records of all rings, and gives those about tasks in rising
+/// order of time, which goes on from round to round.
+///
+/// Rings are taken one after the other, so that of two records the later one may be taken without
+/// the earlier one: a task's, and on another CPU the fork that made it. So all are taken twice:
+/// whatever was written before a record of the first time is there after the second, and what is
+/// newer than all those waits for the next round.
+pub(super) fn task_records<'a>(
+    areas: &'a mut [CpuBuffer],
+    counts: &mut Counts,
+    sink: &dyn Sink,
+    last: bool,
+) -> io::Result<Vec<TaskRecord<'a>>> {
+    for area in areas.iter_mut() {
+        area.records.clear();
+        area.records.append(&mut area.held);
+        area.take(sink)?;
+    }
+    let newest = areas.iter().filter_map(CpuBuffer::newest).max();
+    let until = if last { u64::MAX } else { newest.unwrap_or(0) };
+    for area in areas.iter_mut() {
+        area.take(sink)?;
+    }
+    let mut tasks = Vec::new();
+    for area in areas {
+        area.read(until, counts, &mut tasks);
+    }
+    tasks.sort_by_key(|(stamp, _)| stamp.time);
+    Ok(tasks)
 }
 
 /// Takes and decodes what the buffers have, each in whichever thread is free.

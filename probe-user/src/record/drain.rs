@@ -162,6 +162,7 @@ impl Drain {
                     }
                 }
                 Item::Lost(count) => self.counts.lost_samples += count,
+                Item::Dropped(count) => self.counts.dropped_samples += count,
                 Item::Throttled => self.counts.throttled += 1,
                 Item::Other => {}
             }

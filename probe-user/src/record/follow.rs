@@ -2,7 +2,7 @@
 //!
 //! Events of a cgroup, and those of all tasks, belong to a CPU and are dead for good once that CPU
 //! was offline. Events of threads survive, but a CPU that was offline when the recording began has
-//! none of them. The buffer of a thread belongs to no CPU.
+//! none of them. The buffer of a thread belongs to no CPU, and is dead once its thread has ended.
 
 use std::{collections::BTreeSet, os::fd::RawFd, time::Instant};
 
@@ -54,6 +54,7 @@ impl Recorder {
         let of_threads = matches!(self.means, Means::Spe(..))
             && !matches!(self.config.target, Target::Cgroup(_));
         for area in &mut self.areas {
+            area.dead |= area.ended;
             let Some(cpu) = area.buffer.cpu else { continue };
             let away = !online.contains(cpu);
             if (self.cpus.left.remove(&cpu) || away) && !area.away {
@@ -68,12 +69,8 @@ impl Recorder {
 
     /// After a round, frees those buffers and gives one to each online CPU without one.
     pub(super) fn revive(&mut self) -> Result<(), RecordError> {
-        let (dead, living) = std::mem::take(&mut self.areas)
-            .into_iter()
-            .partition(|area| area.dead);
-        self.areas = living;
-        for area in dead {
-            self.lost_before = self.lost_before.and(area.buffer.lost());
+        for area in self.areas.extract_if(.., |area| area.dead) {
+            area.count_rest(&mut self.counts);
         }
         if !self.config.per_thread {
             let sampled = self.sampled()?;

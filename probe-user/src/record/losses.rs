@@ -27,11 +27,14 @@ pub struct Counts {
     pub collided: u64,
     /// With `PERF_AUX_FLAG_OVERWRITE`: older bytes were written over.
     pub overwritten: u64,
-    /// Records of the ring (about AUX bytes, names, exits) that did not fit. AUX bytes are not lost
-    /// with them.
+    /// Records of the ring (about AUX bytes, names, forks, exits) that did not fit. AUX bytes are
+    /// not lost with them. Where events sample a command or a process, so are the samples of each
+    /// process whose fork is among them.
     pub lost_ring_records: u64,
-    /// Samples of events that did not fit their ring, or that the core dropped.
+    /// Samples of events that did not fit their ring.
     pub lost_samples: u64,
+    /// Samples of events that the core dropped.
+    pub dropped_samples: u64,
     /// How often the kernel stopped an event until its next tick, for too many samples.
     pub throttled: u64,
     /// Samples of events that are no access, or one of a lower latency than was asked for.
@@ -67,7 +70,8 @@ pub struct Counts {
     pub missed_threads: u64,
     /// CPU time in ns that threads ran before a buffer was given to them (`--per-thread`).
     pub unsampled_ns: u64,
-    /// Mappings of processes that have too many to keep: addresses there have no name.
+    /// Mappings of processes that have too many to keep, or all together: addresses there have no
+    /// name.
     pub mappings_left_out: u64,
     /// What became of markers (`--regions`).
     pub regions: Option<regions::Counts>,
@@ -96,6 +100,7 @@ impl Counts {
             (&mut self.without_process, decoded.without_process),
             (&mut self.without_time, decoded.without_time),
             (&mut self.lost_samples, decoded.lost_samples),
+            (&mut self.dropped_samples, decoded.dropped_samples),
             (&mut self.throttled, decoded.throttled),
             (&mut self.left_out, decoded.left_out),
             (&mut self.of_ended, decoded.of_ended),
@@ -129,6 +134,7 @@ impl Counts {
             ("aux_buffers_overwritten", self.overwritten),
             ("lost_ring_records", self.lost_ring_records),
             ("lost_samples", self.lost_samples),
+            ("dropped_samples", self.dropped_samples),
             ("throttled", self.throttled),
             ("samples_left_out", self.left_out),
             ("samples_of_ended_tasks", self.of_ended),
@@ -167,6 +173,7 @@ impl Counts {
             ("overwritten buffers", self.overwritten),
             ("lost ring records", self.lost_ring_records),
             ("lost samples", self.lost_samples),
+            ("samples that the core dropped", self.dropped_samples),
             ("times that the kernel throttled an event", self.throttled),
             ("samples of tasks that had ended", self.of_ended),
             (

@@ -25,6 +25,7 @@ mod method;
 mod observer;
 mod open;
 mod options;
+mod own;
 #[cfg(feature = "parquet")]
 pub(crate) mod parts;
 pub mod perf_data;
@@ -52,6 +53,10 @@ mod waiting;
 
 use crate::{symbols::maps as mapping, sys::wire};
 
+#[cfg(feature = "parquet")]
+pub(crate) use self::about::RING_BYTES;
+#[cfg(all(test, feature = "parquet"))]
+pub(crate) use self::about::of_each_method;
 pub use self::{
     about::of_machine,
     baseline::AccessCounter,

@@ -70,7 +70,7 @@ impl Buffer {
 }
 
 /// Records that did not fit into rings.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lost {
     /// About tasks, and of SPE about AUX bytes.
     pub(super) records: u64,
@@ -79,10 +79,11 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    pub(super) const fn and(self, other: Self) -> Self {
+    /// What is more of each kind than in `told`.
+    pub(super) const fn beyond(self, told: Self) -> Self {
         Self {
-            records: self.records + other.records,
-            samples: self.samples + other.samples,
+            records: self.records.saturating_sub(told.records),
+            samples: self.samples.saturating_sub(told.samples),
         }
     }
 }
@@ -277,4 +278,17 @@ fn open(
         return perf::open_attr(attr, whom, cpu, leader);
     }
     opened
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lost;
+
+    /// Kernels before 6.0, and CPUs that are gone, count nothing.
+    #[test]
+    fn what_the_ring_told_is_not_counted_twice() {
+        let lost = |records, samples| Lost { records, samples };
+        assert_eq!(lost(5, 12).beyond(lost(3, 12)), lost(2, 0));
+        assert_eq!(lost(0, 4).beyond(lost(3, 1)), lost(0, 3));
+    }
 }

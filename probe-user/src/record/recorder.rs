@@ -4,7 +4,6 @@
 mod round;
 
 use std::{
-    collections::HashSet,
     num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
@@ -23,8 +22,8 @@ use super::{
     machine::Sources,
     method::Means,
     observer::{Observer, Programs},
-    open::Lost,
     options::{follow_attr, spe_attr},
+    own::Own,
     spaces::Spaces,
     subtree::Subtree,
     target::threads,
@@ -80,10 +79,8 @@ pub struct Recorder {
     pub(super) cpus: Cpus,
     /// Buffers so far.
     pub(super) buffers: u32,
-    /// What did not fit into rings that were freed since.
-    pub(super) lost_before: Lost,
     /// Threads that have a buffer of their own.
-    pub(super) known: HashSet<u32>,
+    pub(super) own: Own,
     /// Ids of events, of the SPE (by kind) and of those that follow processes.
     pub(super) ids: (Vec<Vec<u64>>, Vec<u64>),
     /// How many of the latter the sink knows.
@@ -146,8 +143,7 @@ impl Recorder {
             poll,
             cpus,
             buffers: 0,
-            lost_before: Lost::default(),
-            known: HashSet::new(),
+            own: Own::default(),
             told: 0,
         };
         recorder.open_target()?;
@@ -256,12 +252,16 @@ impl Recorder {
             }
         }
         self.drain(sink, true)?;
-        // The last losses have no record of their own.
-        let lost = self.areas.iter().map(|area| area.buffer.lost());
-        let lost = lost.fold(self.lost_before, Lost::and);
-        let counts = &mut self.counts;
-        counts.lost_ring_records = counts.lost_ring_records.max(lost.records);
-        counts.lost_samples = counts.lost_samples.max(lost.samples);
+        for area in &self.areas {
+            area.count_rest(&mut self.counts);
+        }
+        if self.kin.is_some() && self.counts.lost_ring_records > 0 {
+            tracing::warn!(
+                "{} records about tasks were lost: processes whose start was among them, and what \
+                 they start, are not recorded; a larger --ring helps",
+                self.counts.lost_ring_records
+            );
+        }
         Ok(())
     }
 

@@ -165,6 +165,10 @@ pub(super) mod fake {
             self.records.push(record)
         }
 
+        pub(in super::super) fn writer(&self) -> fake::Writer {
+            self.records.writer()
+        }
+
         pub(in super::super) fn push_aux(&self, bytes: &[u8]) -> bool {
             // SAFETY: addresses of fields.
             let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };

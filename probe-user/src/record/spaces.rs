@@ -14,6 +14,10 @@ use crate::sys::records::{Event, Map, Task};
 /// Mappings of one process that are handed on; a compiler at run time may map without an end.
 const MOST: usize = 16_384;
 
+/// Bytes of the mappings of all processes that are handed on, as JSON: a file has all of them in
+/// its end, and readers of Parquet take no end of 100 MB.
+const MOST_BYTES: usize = 32 << 20;
+
 /// The mappings of a process in their order: a later one replaces what it lies over.
 #[derive(Debug, Default)]
 struct Space {
@@ -34,7 +38,9 @@ pub(super) struct Spaces {
     spaces: HashMap<u32, Space>,
     proc: PathBuf,
     round: u64,
-    /// Mappings that were not handed on, since their process has so many.
+    /// Bytes that may still be handed on.
+    room: usize,
+    /// Mappings that were not handed on, since their process or all of them have so many.
     pub(super) left_out: u64,
 }
 
@@ -44,6 +50,7 @@ impl Spaces {
             spaces: HashMap::new(),
             proc: proc.to_owned(),
             round: 0,
+            room: MOST_BYTES,
             left_out: 0,
         }
     }
@@ -145,12 +152,14 @@ impl Spaces {
             return;
         };
         for mapping in &space.mappings[space.given..] {
-            if space.all == MOST {
+            let bytes = serde_json::to_vec(&**mapping).map_or(0, |json| json.len() + 1);
+            if space.all == MOST || bytes > self.room {
                 self.left_out += 1;
                 continue;
             }
             sink.mapping(mapping);
             space.all += 1;
+            self.room -= bytes;
         }
         space.given = space.mappings.len();
     }
@@ -278,6 +287,36 @@ mod tests {
         assert_eq!(given.take().len(), 1);
         spaces.round_ends();
         assert!(spaces.spaces.is_empty());
+    }
+
+    /// However many processes come and go.
+    #[test]
+    fn the_mappings_of_all_processes_have_a_limit() {
+        #[derive(Default)]
+        struct Bytes(Mutex<(u64, usize)>);
+        impl Sink for Bytes {
+            fn mapping(&self, mapping: &Arc<Mapping>) {
+                let mut given = self.0.lock().unwrap();
+                given.0 += 1;
+                given.1 += serde_json::to_string(&**mapping).unwrap().len() + 1;
+            }
+        }
+        let proc = Tree::new();
+        let (mut spaces, given) = (Spaces::new(proc.path()), Bytes::default());
+        let name = [b"/tmp/\x01".as_slice(), &[b'x'; 3000]].concat();
+        let mut all = 0;
+        for pid in 1..=3_000 {
+            for n in 0..5 {
+                spaces.learn(&map(pid, n << 12, &name));
+                all += 1;
+            }
+            spaces.sampled(pid, &given);
+            spaces.learn(&Event::Exit(task(pid, 1)));
+            spaces.round_ends();
+        }
+        let (count, bytes) = given.0.into_inner().unwrap();
+        assert!((MOST_BYTES - 4096..=MOST_BYTES).contains(&bytes), "{bytes}");
+        assert_eq!(count + spaces.left_out, all);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::{
     cpu_buffer::CpuBuffer,
     method::Means,
     open::{self, Buffer, Opener},
+    own::Born,
     present,
 };
 use crate::{
@@ -206,7 +207,7 @@ impl Recorder {
         let Some(buffer) = opener.buffer(event, Whom::Thread(tid), None)? else {
             return Ok(false);
         };
-        self.known.insert(tid);
+        self.own.add(tid);
         self.add(buffer, 0)?;
         Ok(true)
     }
@@ -217,10 +218,7 @@ impl Recorder {
         // A thread may start others while this goes on.
         loop {
             let new = threads(&self.machine, pid).unwrap_or_default();
-            let new: Vec<u32> = new
-                .into_iter()
-                .filter(|tid| !self.known.contains(tid))
-                .collect();
+            let new: Vec<u32> = new.into_iter().filter(|tid| !self.own.has(*tid)).collect();
             let mut now = 0;
             for tid in new {
                 now += usize::from(self.attach(tid, false)?);
@@ -255,14 +253,24 @@ impl Recorder {
     }
 
     /// Makes buffers for threads that were created since the last round, and for those that these
-    /// have created.
-    pub(super) fn attach_born(&mut self, born: &[(u32, u32)]) -> Result<(), RecordError> {
-        for &(pid, tid) in born {
-            if self.known.contains(&tid) {
+    /// have created; those of threads that ended are drained once more.
+    pub(super) fn attach_born(&mut self) -> Result<(), RecordError> {
+        let ended = self.own.ended();
+        let of_ended =
+            |area: &&mut CpuBuffer| area.buffer.tid.is_some_and(|it| ended.contains(&it));
+        let areas = self.areas.iter_mut().filter(of_ended);
+        areas.for_each(|area| area.ended = true);
+        for Born {
+            pid,
+            tid,
+            has_ended,
+        } in self.own.born()
+        {
+            if self.own.has(tid) {
                 continue;
             }
             let first = self.areas.len();
-            if !self.attach(tid, false)? {
+            if has_ended || !self.attach(tid, false)? {
                 self.counts.missed_threads += 1;
             }
             self.attach_all(pid)?;

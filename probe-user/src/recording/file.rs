@@ -2,6 +2,7 @@
 //! after each window, at most once a second, so that a kill leaves all windows before it.
 
 use std::{
+    fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -176,17 +177,24 @@ impl RecordingFile {
     /// Writes the rows that wait as the part, in place of what was written of it before.
     fn write(&mut self) -> io::Result<()> {
         let (path, file) = self.parts.open(&format!("{:06}", self.number))?;
-        let written = self.layout.begin(file).and_then(|mut writer| {
-            self.rows.write(&mut writer)?;
-            end(writer, &self.about)
-        });
-        written.map_err(|error| at(&path, &error))?;
-        let whole = make_whole(&path)?;
+        let written = self.write_into(file).map_err(|error| at(&path, &error));
+        let written = written.and_then(|()| make_whole(&path));
+        if written.is_err() {
+            // It would be in the way when this is tried again.
+            let _ = fs::remove_file(&path);
+        }
+        let whole = written?;
         if self.whole.last() != Some(&whole) {
             self.whole.push(whole);
         }
         self.written = Some(Instant::now());
         self.waiting = false;
         Ok(())
+    }
+
+    fn write_into(&self, file: File) -> io::Result<()> {
+        let mut writer = self.layout.begin(file)?;
+        self.rows.write(&mut writer)?;
+        end(writer, &self.about)
     }
 }

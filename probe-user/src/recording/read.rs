@@ -18,11 +18,14 @@ use parquet::{
     },
 };
 
-use super::{columns::SNAPSHOT, key, samples::SAMPLES};
+use super::{columns::SNAPSHOT, key};
 use crate::{
     join::View,
     plan::Plan,
-    record::parts::{PREFIX, directory},
+    record::{
+        RING_BYTES,
+        parts::{PREFIX, directory},
+    },
     snapshot::{
         Snapshot,
         recording::{self, RecordingError},
@@ -124,7 +127,7 @@ impl Recording {
             what,
         };
         let Some(head) = of(key::HEAD) else {
-            return Err(foreign(match of(SAMPLES) {
+            return Err(foreign(match of(RING_BYTES) {
                 Some(_) => "it has the samples of `pmuscope mem record`",
                 None => "its metadata has no pmuscope.recording",
             }));

@@ -14,9 +14,7 @@ use parquet::{
 };
 
 use super::read::{ReadError, metadata, open, parts_of};
-
-/// The key that every file of samples has in its metadata.
-pub(super) const SAMPLES: &str = "aux_bytes_per_buffer";
+use crate::record::RING_BYTES;
 
 /// Rows that are held at a time.
 const BATCH: usize = 8192;
@@ -83,7 +81,7 @@ impl Samples {
         let parts = VecDeque::from(parts_of(path)?);
         let first = parts.front().map(|part| open(part)).transpose()?;
         let about = first.as_ref().map(metadata).unwrap_or_default();
-        let is_one = about.iter().any(|(key, _)| key == SAMPLES);
+        let is_one = about.iter().any(|(key, _)| key == RING_BYTES);
         Ok(is_one.then(|| Self {
             file: path.display().to_string(),
             about,

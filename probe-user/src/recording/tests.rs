@@ -1,10 +1,13 @@
-//! The page names every column, and a snapshot is unpacked to its limit only.
+//! The page names every column, a snapshot is unpacked to its limit only, and files of samples are
+//! known.
 
-use std::io::Write as _;
+use std::{io::Write as _, num::NonZeroUsize};
 
 use flate2::{Compression, write::GzEncoder};
+use probe_common::spe::Records;
 
-use super::{columns::COLUMNS, read::unpacked};
+use super::{Recording, Samples, columns::COLUMNS, read::unpacked};
+use crate::record::{Sample, SampleFile, Seen, Sink as _, of_each_method};
 
 #[test]
 fn every_column_is_documented_once_and_in_order() {
@@ -28,4 +31,39 @@ fn a_snapshot_that_becomes_too_large_is_refused() {
     let said = unpacked(&bytes, 99_999).unwrap_err().to_string();
     assert_eq!(said, "it has 99999 bytes or more");
     assert!(unpacked(&bytes[..bytes.len() - 1], 100_001).is_err());
+}
+
+/// By what the recorder itself says of it.
+#[test]
+fn a_file_of_each_method_is_known_as_one_of_samples() {
+    let directory = tempfile::tempdir().unwrap();
+    for about in of_each_method() {
+        let path = directory.path().join("samples.parquet");
+        let file = SampleFile::begin(&path, NonZeroUsize::MIN, about.clone()).unwrap();
+        // A load and its time.
+        let bytes = [&[0x49, 0x00, 0x71][..], &7_u64.to_le_bytes()].concat();
+        let record = Records::new(&bytes).next().unwrap().unwrap();
+        let sample = Sample {
+            time: Some(5),
+            cpu: Some(0),
+            tid: Some(7),
+            who: None,
+            origin: None,
+            region: None,
+            phase: None,
+            seen: Seen::Record(record),
+        };
+        file.samples(0, &[sample]).unwrap();
+        file.finish(&[]).unwrap();
+        let samples = Samples::open(&path).unwrap();
+        let mut samples = samples.unwrap_or_else(|| panic!("no file of samples: {about:?}"));
+        let mut times = Vec::new();
+        samples.read(|row| times.push(row.time)).unwrap();
+        assert_eq!(times, [Some(5)]);
+        let said = Recording::open(&path).err().unwrap().to_string();
+        assert!(
+            said.contains("the samples of `pmuscope mem record`"),
+            "{said}"
+        );
+    }
 }

@@ -98,6 +98,11 @@ impl<'a, R> Iter<'a, R> {
             records: PhantomData,
         }
     }
+
+    /// The bytes that were not read yet.
+    pub(crate) const fn left(&self) -> &'a [u8] {
+        self.rest
+    }
 }
 
 impl<'a, R: Record<'a>> Iterator for Iter<'a, R> {

@@ -170,6 +170,8 @@ impl Records {
 /// Rings in plain memory, and the kernel's side of them.
 #[cfg(test)]
 pub(crate) mod fake {
+    use std::mem::ManuallyDrop;
+
     use rustix::mm::mmap_anonymous;
 
     use super::*;
@@ -215,6 +217,36 @@ pub(crate) mod fake {
             let mut at = self.load(head);
             let there = self.mapping.put(self.page, &mut at, self.tail, record);
             self.store(head, at);
+            there
+        }
+
+        /// The kernel's side alone, as long as the ring is there.
+        pub(crate) fn writer(&self) -> Writer {
+            let Mapping { start, size } = self.mapping;
+            Writer(ManuallyDrop::new(Self {
+                mapping: Mapping { start, size },
+                page: self.page,
+                tail: 0,
+            }))
+        }
+    }
+
+    /// Writes into a ring that is read elsewhere.
+    pub(crate) struct Writer(ManuallyDrop<Records>);
+
+    // SAFETY: words are accessed as a whole, and tests write from one thread.
+    unsafe impl Sync for Writer {}
+
+    impl Writer {
+        pub(crate) fn push(&self, record: &[u8]) -> bool {
+            // SAFETY: addresses of fields.
+            let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).data_head };
+            // SAFETY: likewise.
+            let tail = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).data_tail };
+            let Records { mapping, page, .. } = &*self.0;
+            let mut at = self.0.load(head);
+            let there = mapping.put(*page, &mut at, self.0.load(tail), record);
+            self.0.store(head, at);
             there
         }
     }

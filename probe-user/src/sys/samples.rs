@@ -55,8 +55,10 @@ pub(crate) struct Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     Sample(Taken),
-    /// So many are missing: the ring was full, or the core dropped them.
+    /// So many records are missing: the ring was full.
     Lost(u64),
+    /// So many samples are missing: the core dropped them.
+    Dropped(u64),
     /// The kernel stopped the event until its next tick, for too many samples.
     Throttled,
     Other,
@@ -78,7 +80,7 @@ fn item(kind: u32, mut body: &[u8]) -> Result<Item, TryGetError> {
             let _id = body.try_get_u64_ne()?;
             Item::Lost(body.try_get_u64_ne()?)
         }
-        bindings::PERF_RECORD_LOST_SAMPLES => Item::Lost(body.try_get_u64_ne()?),
+        bindings::PERF_RECORD_LOST_SAMPLES => Item::Dropped(body.try_get_u64_ne()?),
         bindings::PERF_RECORD_THROTTLE => Item::Throttled,
         _ => Item::Other,
     })
@@ -170,7 +172,7 @@ mod tests {
         let expected = [
             Item::Sample(taken),
             Item::Lost(12),
-            Item::Lost(3),
+            Item::Dropped(3),
             Item::Throttled,
             Item::Other,
         ];

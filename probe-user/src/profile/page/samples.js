@@ -184,7 +184,8 @@ function fillSums(wanted) {
 
 function sampleSection(redraw) {
   if (!page.samples) return;
-  const { sums, file, counts, merged, phases_left_out: leftOut } = page.samples;
+  const { sums, file, counts, merged, texts_left_out: texts, phases_left_out: leftOut } =
+    page.samples;
   const of = (key) => byNumber(sums, key, (sum) => sum.samples);
   const regions = of((sum) => sum.region);
   const tags = regions.some(([region]) => isTag(region));
@@ -210,6 +211,7 @@ function sampleSection(redraw) {
     element("p", { id: "samples-note", className: "quiet" }),
     element("p", { className: "quiet" }, [
       merged && `${merged} samples are in sums by region alone: there are too many threads.`,
+      texts && `${texts} regions and names of samples are shown as unknown: too many differ.`,
       leftOut && `${leftOut} of the shortest phases are not on this page.`,
     ].filter(Boolean).join(" ")),
     element("div", { className: "controls" }, labelled("samples by", sumBy)),

@@ -1,5 +1,12 @@
+use std::num::NonZeroUsize;
+
+use probe_common::spe::Records;
+
 use super::{chosen::*, *};
-use crate::recording::SampleRow;
+use crate::{
+    record::{RING_BYTES, Sample, SampleFile, Seen, Sink as _},
+    recording::SampleRow,
+};
 
 /// Each sample is as likely as any other, and none is taken twice.
 #[test]
@@ -57,6 +64,38 @@ fn sums_have_a_limit_and_lose_no_sample() {
         (sums.list[at].0.region, sums.list[at].0.tid),
         (Some(1), None)
     );
+}
+
+/// Programs may name as many regions as they like.
+#[test]
+fn texts_have_a_limit_and_what_is_beyond_is_counted() {
+    const REGIONS: u64 = 70_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("samples.parquet");
+    let about = vec![(RING_BYTES.to_owned(), "4096".to_owned())];
+    let file = SampleFile::begin(&path, NonZeroUsize::MIN, about).unwrap();
+    // A load and its time.
+    let bytes = [&[0x49, 0x00, 0x71][..], &7_u64.to_le_bytes()].concat();
+    let record = Records::new(&bytes).next().unwrap().unwrap();
+    let sample = |number: u64| Sample {
+        time: Some(number),
+        cpu: Some(0),
+        tid: Some(7),
+        who: None,
+        origin: None,
+        region: Some(format!("region {number}").into()),
+        phase: None,
+        seen: Seen::Record(record),
+    };
+    let samples: Vec<Sample> = (1..=REGIONS).map(sample).collect();
+    file.samples(0, &samples).unwrap();
+    file.finish(&[]).unwrap();
+    let samples = Samples::open(&path).unwrap().unwrap();
+    let scatter = Scatter::read("samples.parquet", samples).unwrap();
+    assert_eq!(scatter.samples, REGIONS);
+    // One of those that are known is `load`.
+    assert_eq!(scatter.texts_left_out, REGIONS - (1 << 16) + 1);
+    assert_eq!(scatter.json(None)["texts_left_out"], scatter.texts_left_out);
 }
 
 /// Times are of one clock where the machine is the same since it was booted.

@@ -5,16 +5,13 @@ use std::{os::fd::AsFd as _, sync::PoisonError};
 use super::{
     super::{
         RecordError, Sink,
-        cpu_buffer::{CpuBuffer, decode},
+        cpu_buffer::{CpuBuffer, decode, task_records},
         drain::{Shared, Wanted},
         observer::Observer,
     },
     Recorder,
 };
-use crate::sys::{
-    perf,
-    records::{Event, Task},
-};
+use crate::sys::perf;
 
 impl Recorder {
     /// Drains all buffers.
@@ -23,15 +20,8 @@ impl Recorder {
             clock.anchor();
         }
         self.areas.iter_mut().for_each(CpuBuffer::mark);
-        for area in &mut self.areas {
-            area.take(sink).map_err(RecordError::Write)?;
-        }
-        let mut events = Vec::new();
-        for area in &mut self.areas {
-            area.read(&mut self.counts, &mut events);
-        }
-        events.sort_by_key(|(stamp, _)| stamp.time);
-        let mut born = Vec::new();
+        let events = task_records(&mut self.areas, &mut self.counts, sink, last);
+        let events = events.map_err(RecordError::Write)?;
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
             let kin = self.kin.as_mut();
@@ -43,8 +33,8 @@ impl Recorder {
             if let Some(observer) = &mut self.observer {
                 observer.learn(event);
             }
-            if let Event::Fork(Task { pid, tid, .. }) = event {
-                born.push((*pid, *tid));
+            if self.config.per_thread {
+                self.own.learn(event);
             }
         }
         if let Some(observer) = &mut self.observer {
@@ -88,7 +78,7 @@ impl Recorder {
             observer.round_ends();
         }
         if self.config.per_thread && !last {
-            self.attach_born(&born)?;
+            self.attach_born()?;
         }
         Ok(())
     }

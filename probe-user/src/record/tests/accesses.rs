@@ -23,7 +23,7 @@ use crate::sys::{
 };
 
 /// A load from local memory, as Intel's driver says it: its snoop hit a modified line.
-const LOAD: u64 = 0x02 | (0x80 | 0x02) << 5 | 0x10 << 19;
+pub(super) const LOAD: u64 = 0x02 | (0x80 | 0x02) << 5 | 0x10 << 19;
 /// A store.
 const STORE: u64 = 0x04 | (0x08 | 0x02) << 5;
 /// Neither.
@@ -39,11 +39,11 @@ impl Sink for All {
     }
 }
 
-fn area(cpu: u32) -> CpuBuffer {
+pub(super) fn area(cpu: u32) -> CpuBuffer {
     of_ring(cpu, fake::pair(1 << 16))
 }
 
-fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
+pub(super) fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
     Taken {
         pc: 0x40_1000,
         pid,
@@ -57,7 +57,7 @@ fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
     }
 }
 
-fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
+pub(super) fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
     let body = wire::words32(&[pid, parent, pid, parent, 0, 0]);
     let stamp = Stamp {
         pid: parent,
@@ -163,6 +163,9 @@ fn samples_come_out_once_and_what_was_lost_is_counted() {
     }
     let lost = wire::words(&[1, 12, 0, 0, 0, 0]);
     push(&areas, &build::record(bindings::PERF_RECORD_LOST, &lost));
+    let dropped = wire::words(&[5, 0, 0, 0, 0]);
+    let kind = bindings::PERF_RECORD_LOST_SAMPLES;
+    push(&areas, &build::record(kind, &dropped));
     let throttle = wire::words(&[0; 7]);
     push(
         &areas,
@@ -174,6 +177,7 @@ fn samples_come_out_once_and_what_was_lost_is_counted() {
     assert_eq!(times, (1..=sent).collect::<Vec<_>>());
     let counts = rounds.counts;
     assert_eq!((counts.lost_samples, counts.throttled), (12, 1));
+    assert_eq!(counts.dropped_samples, 5);
     assert!(
         counts.losses().contains("12 lost samples"),
         "{}",

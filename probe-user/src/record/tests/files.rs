@@ -101,16 +101,10 @@ fn samples_are_read_back_from_parquet() {
     assert_eq!(rows, count);
 }
 
-/// Ten seconds are a part; whatever is whole can be read, and what is open is passed over.
-#[test]
-fn parts_become_one_file_at_the_end() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("samples.parquet");
-    let threads = std::num::NonZeroUsize::new(3).unwrap();
-    let file = SampleFile::begin(&path, threads, Vec::new()).unwrap();
+fn sample(time: u64) -> Sample {
     let record = Records::new(&cell(Some(7), 1, 1)).next().unwrap().unwrap();
-    let sample = |n: u64| Sample {
-        time: Some(n),
+    Sample {
+        time: Some(time),
         cpu: Some(0),
         tid: Some(7),
         who: None,
@@ -118,7 +112,16 @@ fn parts_become_one_file_at_the_end() {
         region: None,
         phase: None,
         seen: Seen::Record(record),
-    };
+    }
+}
+
+/// Ten seconds are a part; whatever is whole can be read, and what is open is passed over.
+#[test]
+fn parts_become_one_file_at_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("samples.parquet");
+    let threads = std::num::NonZeroUsize::new(3).unwrap();
+    let file = SampleFile::begin(&path, threads, Vec::new()).unwrap();
     // The third thread has nothing to write in this part.
     for (thread, n) in [(0, 1), (1, 2), (0, 3)] {
         file.samples(thread, &[sample(n)]).unwrap();

@@ -5,6 +5,7 @@ mod accesses;
 mod fields;
 #[cfg(feature = "parquet")]
 mod files;
+mod order;
 mod perf;
 mod regions;
 mod rounds;

@@ -11,7 +11,7 @@ use perf_event_open_sys::bindings;
 use super::{
     super::{
         Counts, Sample, Sink,
-        cpu_buffer::{CpuBuffer, decode},
+        cpu_buffer::{CpuBuffer, decode, task_records},
         drain::{Attribution, Drain, Shared, Wanted},
         kin::Kin,
         machine::Sources,
@@ -130,13 +130,7 @@ impl Rounds {
     }
 
     pub(super) fn after_mark(&mut self, areas: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
-        for area in areas.iter_mut() {
-            area.take(sink).unwrap();
-        }
-        let mut events = Vec::new();
-        for area in areas.iter_mut() {
-            area.read(&mut self.counts, &mut events);
-        }
+        let events = task_records(areas, &mut self.counts, sink, last).unwrap();
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
             let kin = self.kin.as_mut();

@@ -1,10 +1,9 @@
 //! The files of a recording: samples as Parquet, bytes as perf.data, or both.
 
 use std::{
-    fs::{self, File},
     io,
     num::NonZeroUsize,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -13,6 +12,8 @@ use probe_user::record::{
     AuxPlace, EventFile, Mapping, RawFile, Recorder, Sample, SampleFile, Sink,
     regions::{By, Summary},
 };
+
+use super::place::Place;
 
 /// Where the recording goes.
 pub(crate) struct Paths {
@@ -41,28 +42,52 @@ impl Paths {
         command: &[String],
         summary: Option<Summary>,
     ) -> Result<Files> {
-        let raw = self.raw.as_deref().map(|path| {
-            let file = File::create(path).and_then(|file| RawFile::begin(file, recorder, command));
-            file.with_context(|| format!("cannot write {}", path.display()))
-        });
-        let raw = raw.transpose()?;
+        // It refuses more than the other, and a refused start leaves no file behind.
         let samples = self.samples.as_deref().map(|path| {
             let file = SampleFile::begin(path, drains, recorder.about(command));
             file.context("cannot write the samples")
         });
-        Ok(Files {
-            samples: samples.transpose()?,
+        let samples = samples.transpose()?;
+        let raw = self.raw.as_deref().map(|path| {
+            let file = Raw::begin(path, recorder, command);
+            file.with_context(|| format!("cannot write {}", path.display()))
+        });
+        let files = |raw| Files {
+            samples,
             raw,
             summary,
-        })
+        };
+        match raw.transpose() {
+            Ok(raw) => Ok(files(raw)),
+            Err(error) => {
+                self.remove(files(None));
+                Err(error)
+            }
+        }
     }
 
-    /// Removes the files: nothing was recorded.
+    /// Removes the files: nothing was recorded. Files that were there before are as they were.
     pub(crate) fn remove(&self, files: Files) {
-        let raw = self.raw.as_deref().map_or(Ok(()), fs::remove_file);
+        let raw = files.raw.map_or(Ok(()), |raw| raw.place.discard());
         let samples = files.samples.map_or(Ok(()), SampleFile::discard);
         if let Err(error) = raw.and(samples) {
             tracing::warn!("cannot remove {self}, which is empty: {error}");
+        }
+    }
+}
+
+/// The raw file and its place.
+struct Raw {
+    file: RawFile,
+    place: Place,
+}
+
+impl Raw {
+    fn begin(path: &Path, recorder: &Recorder, command: &[String]) -> io::Result<Self> {
+        let (place, file) = Place::open(path)?;
+        match RawFile::begin(file, recorder, command) {
+            Ok(file) => Ok(Self { file, place }),
+            Err(error) => place.discard().and(Err(error)),
         }
     }
 }
@@ -78,7 +103,7 @@ impl std::fmt::Display for Paths {
 /// The files of a recording: each gets the parts that it needs.
 pub(crate) struct Files {
     samples: Option<SampleFile>,
-    raw: Option<RawFile>,
+    raw: Option<Raw>,
     /// What is printed at the end.
     summary: Option<Summary>,
 }
@@ -99,8 +124,9 @@ impl Files {
             let about: Vec<_> = counts.chain(regions).collect();
             file.finish(&about).context("cannot write the samples")
         });
-        let raw = self.raw.map_or(Ok(()), |file| {
-            file.finish().context("cannot write the raw file")
+        let raw = self.raw.map_or(Ok(()), |raw| {
+            let finished = raw.file.finish().and(raw.place.take());
+            finished.context("cannot write the raw file")
         });
         (samples.and(raw), summary)
     }
@@ -117,13 +143,17 @@ impl Sink for Files {
     }
 
     fn ring(&self, records: &[u8]) -> io::Result<()> {
-        self.raw.as_ref().map_or(Ok(()), |file| file.ring(records))
+        self.raw.as_ref().map_or(Ok(()), |raw| {
+            // The first one comes once the recording runs.
+            raw.place.take()?;
+            raw.file.ring(records)
+        })
     }
 
     fn aux(&self, place: AuxPlace, bytes: &[u8]) -> io::Result<()> {
         self.raw
             .as_ref()
-            .map_or(Ok(()), |file| file.aux(place, bytes))
+            .map_or(Ok(()), |raw| raw.file.aux(place, bytes))
     }
 
     fn mapping(&self, mapping: &Arc<Mapping>) {
@@ -133,14 +163,14 @@ impl Sink for Files {
     }
 
     fn events(&self, events: Vec<EventFile>) {
-        if let Some(file) = &self.raw {
-            file.events(events);
+        if let Some(raw) = &self.raw {
+            raw.file.events(events);
         }
     }
 
     fn round(&self) -> io::Result<()> {
         let samples = self.samples.as_ref().map_or(Ok(()), SampleFile::round);
-        let raw = self.raw.as_ref().map_or(Ok(()), RawFile::round);
+        let raw = self.raw.as_ref().map_or(Ok(()), |raw| raw.file.round());
         samples.and(raw)
     }
 }

@@ -3,6 +3,7 @@
 #![deny(clippy::print_stdout)]
 
 mod files;
+mod place;
 mod regions;
 pub(super) mod run;
 
@@ -206,7 +207,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let paths = Paths::of(args.output.clone(), args.raw.clone())?;
     let summary = (!args.regions.is_empty()).then(|| Summary::new(drains));
     let files = paths.begin(&recorder, drains, &called, summary)?;
-    recorder.start()?;
+    if let Err(error) = recorder.start() {
+        paths.remove(files);
+        return Err(error.into());
+    }
     if command.is_none() {
         eprintln!("pmuscope: recording; Ctrl-C ends it");
     }
