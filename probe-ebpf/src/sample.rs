@@ -362,9 +362,9 @@ fn add_to(table: &Array<AddressSlot>, key: &AddressKey, gained: &AddressRow) -> 
     false
 }
 
-/// Makes the kernel keep more free rows on this CPU. It keeps one to four at first and fills up after
-/// the first one is taken (kernel/bpf/memalloc.c), but only once interrupts are on again: not between
-/// the samples of one interrupt.
+/// Makes the kernel keep more free rows on this CPU. It keeps one to four at first and fills up
+/// after the first one is taken (kernel/bpf/memalloc.c), but only once interrupts are on again: not
+/// between the samples of one interrupt.
 #[inline(always)]
 pub(crate) fn preallocate_rows() {
     let key = SampleKey {

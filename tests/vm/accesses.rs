@@ -273,8 +273,9 @@ fn intels_loads_and_stores_are_their_containers() {
     assert_eq!(tagged.iter().copied().collect::<Vec<_>>(), classes);
 }
 
-/// The kernel begins a frequency with a period of 1, which no attribute can say otherwise, and finds
-/// the right one by a burst of samples in one interrupt. These are in the rows of their owners.
+/// The kernel begins a frequency with a period of 1, which no attribute can say otherwise, and
+/// finds the right one by a burst of samples in one interrupt. These are in the rows of their
+/// owners.
 #[test]
 fn the_burst_of_a_cold_start_is_in_rows() {
     let Some(_machine) = machine() else { return };

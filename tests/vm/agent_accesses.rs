@@ -57,12 +57,12 @@ impl Containers {
     /// the kernel has found the periods: it begins with one operation, for which a tick of these
     /// PMUs is a burst.
     fn work(&self) {
-        self.work_after_burst(100_000, 600);
+        self.work_after_burst(100_000, 100_000, 600);
     }
 
-    /// The same with so many operations in a tick, of a millisecond, and for so many milliseconds;
-    /// those before them execute 100,000 in each. Returns for how long both ran.
-    fn work_after_burst(&self, operations: u64, millis: u32) -> Duration {
+    /// The same with so many operations in a tick, of a millisecond, after so many of those before
+    /// them, and for so many milliseconds. Returns for how long both ran.
+    fn work_after_burst(&self, burst: u64, operations: u64, millis: u32) -> Duration {
         let run = |cgroups: [&TestCgroup; 2], millis: u32| {
             let mut loads: Vec<Load> = (0..)
                 .zip(cgroups)
@@ -71,7 +71,7 @@ impl Containers {
             loads.iter_mut().for_each(Load::go);
             loads.into_iter().for_each(|load| drop(load.finish()));
         };
-        self.pmu.control("sample ops_per_tick 100000");
+        self.pmu.control(&format!("sample ops_per_tick {burst}"));
         run([&self.first, &self.first], 400);
         self.pmu
             .control(&format!("sample ops_per_tick {operations}"));
@@ -292,9 +292,9 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
     assert_eq!(own(&series, "failures_total"), 0.0, "{}", agent.log());
 }
 
-/// Where all counters are taken the events of Intel's cores stay out, unless they are demanded. What
-/// is sampled keeps its frequency in a phase of few loads that follows one of many: the kernel does
-/// not see to it (Linux 6.9).
+/// Where all counters are taken the events of Intel's cores stay out, unless they are demanded.
+/// What is sampled keeps its frequency in a phase of few loads that follows one of many: the kernel
+/// does not see to it (Linux 6.9).
 #[test]
 fn intels_events_take_no_counter_unasked() {
     let Some(_machine) = machine() else { return };
@@ -314,16 +314,19 @@ fn intels_events_take_no_counter_unasked() {
         ..Given::default()
     };
     let mut agent = Agent::with(&given, |_| {});
-    let took = containers.work_after_burst(10_000, 1500);
+    let took = containers.work_after_burst(400_000, 40_000, 2500);
     agent.next_window();
     let first = agent.series();
     let (loads, stores) = (Truth::of("mem-loads"), Truth::of("mem-stores"));
     for ((id, cgroup), mix) in containers.all.iter().zip(MIXES) {
         let raised: u64 = mix.iter().map(|op| loads.raised(cgroup.id, op)).sum();
-        let due = 199.0 * took.as_secs_f64();
-        println!("{raised} samples of loads, {due:.0} by their frequency");
+        // The burst's period, which a kernel would leave, is ten times as long. A guest that gets
+        // little of its host has fewer ticks, and the period has a lower bound.
+        let most = loads.executed[&cgroup.id.0] as f64 / 31_407.0;
+        let due = most.min(199.0 * took.as_secs_f64());
+        println!("{raised} samples of loads, {due:.0} by their frequency, {most:.0} at most");
         assert!(
-            (0.5..2.0).contains(&(raised as f64 / due)),
+            (0.3..2.0).contains(&(raised as f64 / due)),
             "{raised} of {due}"
         );
         for op in mix {

@@ -1,4 +1,5 @@
-//! Holds the frequency of events whose period the kernel leaves as it is ([`Held`]), with each round.
+//! Holds the frequency of events whose period the kernel leaves as it is ([`Held`]), with each
+//! round.
 
 use std::os::fd::AsFd as _;
 

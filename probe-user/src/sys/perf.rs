@@ -294,8 +294,8 @@ pub(crate) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
     Some(lost)
 }
 
-/// What an event has counted so far; None where its CPU is gone. Of one that is read by itself, with
-/// whatever else.
+/// What an event has counted so far; None where its CPU is gone. Of one that is read by itself,
+/// with whatever else.
 pub(crate) fn counted(event: BorrowedFd<'_>) -> Option<u64> {
     let mut words = [0; 4];
     let read = read_words(event, &mut words).ok()?;

@@ -1,10 +1,11 @@
 //! Holds the frequency of a sampled event whose period the kernel leaves as it is.
 //!
 //! The kernel adapts the period of an event by frequency at its tick, and where overflows are less
-//! than two ticks apart at those (`perf_adjust_freq_unthr_context` and `perf_event_account_interrupt`
-//! of `kernel/events/core.c`). Since Linux 6.9 the tick looks at the leaders of groups alone. So a
-//! member of a group, as Intel's loads are behind `mem-loads-aux`, keeps the period of a phase of
-//! many loads in a phase of few: its overflows are too far apart then.
+//! than two ticks apart at those (`perf_adjust_freq_unthr_context` and
+//! `perf_event_account_interrupt` of `kernel/events/core.c`). Since Linux 6.9 the tick looks at the
+//! leaders of groups alone. So a member of a group, as Intel's loads are behind `mem-loads-aux`,
+//! keeps the period of a phase of many loads in a phase of few: its overflows are too far apart
+//! then.
 //!
 //! Such an event is opened with a fixed period, and gets another one by what it counted. The kernel
 //! begins the new period at once and drops the part of the old one that was under way
@@ -20,8 +21,8 @@ const BUSY: u64 = 100_000_000;
 /// How many times more often than asked for a busy core may be sampled up to the next reading.
 ///
 /// That is up to two seconds after the last one, and a CPU may be busy for so long with the period
-/// of an idle one. 16 times 997 samples in a second, at some 2 us each with their interrupts, are 3%
-/// of its time; the kernel's own limits (`perf_event_max_sample_rate`) bound what is beyond. The
+/// of an idle one. 16 times 997 samples in a second, at some 2 us each with their interrupts, are
+/// 3% of its time; the kernel's own limits (`perf_event_max_sample_rate`) bound what is beyond. The
 /// price is paid where there is little to sample: loads that are fewer than a sixteenth of [`BUSY`]
 /// in a second are not sampled at the frequency, but in proportion to their number.
 const BURST: u64 = 16;
@@ -63,9 +64,10 @@ impl Held {
     /// Takes in what the event counted in so many nanoseconds. Returns its new period where the old
     /// one is off by a quarter or more.
     ///
-    /// With each change a part of a period is lost, half of one on average. Where the period was too
-    /// short that is less than one sample of many. Where it was too long it may be all that was
-    /// counted, which the next samples stand for (`Scale`).
+    /// With each change a part of a period is lost, half of one on average. Where the period was
+    /// too short that is less than one sample of many. Where it was too long it may be all that was
+    /// counted. What was lost stands with the samples of the reading, or where there are none with
+    /// the next ones (`Scale`).
     pub(crate) fn step(&mut self, counted: u64, nanos: u64) -> Option<u64> {
         const SECOND: u128 = 1_000_000_000;
         self.counted += counted;
@@ -183,7 +185,11 @@ mod tests {
 
         /// No reading overflows.
         #[test]
-        fn any_reading_is_taken(frequency in 1..u64::MAX, counted in 0..u64::MAX / 2, nanos in 0..u64::MAX / 2) {
+        fn any_reading_is_taken(
+            frequency in 1..u64::MAX,
+            counted in 0..u64::MAX / 2,
+            nanos in 0..u64::MAX / 2,
+        ) {
             let mut held = held(frequency);
             let _ = held.step(counted, nanos);
             prop_assert!(held.period > 0);

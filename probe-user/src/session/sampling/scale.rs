@@ -136,7 +136,8 @@ mod tests {
                 let periods = samples * period;
                 let count = periods + rest % period;
                 counted += count as f64;
-                stood_for += scale.factor(count, (samples, periods), Periods::Dropped) * periods as f64;
+                let factor = scale.factor(count, (samples, periods), Periods::Dropped);
+                stood_for += factor * periods as f64;
                 prop_assert!((stood_for / counted - 1.0).abs() < 1e-9);
             }
         }
