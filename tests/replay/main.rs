@@ -12,6 +12,8 @@ mod page;
 mod recorded;
 #[cfg(feature = "report")]
 mod sampled;
+#[cfg(feature = "report")]
+mod sampling;
 
 use std::{
     fs::File,

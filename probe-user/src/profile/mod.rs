@@ -11,6 +11,7 @@ mod roofline;
 mod samples;
 mod svg;
 mod text;
+mod verb_json;
 mod view;
 
 use std::collections::{HashMap, HashSet};
@@ -26,11 +27,13 @@ pub use self::{
     samples::{POINTS, Scatter},
     svg::svg,
     text::{csv, json},
+    verb_json::{VerbJsonError, calibrated},
     view::Selection,
 };
 use crate::{
     derive::{About, Estimate, Kind, Part, Reason, Report, Series, Subject, Value},
     formula::NoValue,
+    record::Calibrated,
     recording::{ReadError, Replay},
     sys::clock::nanos,
 };
@@ -73,6 +76,8 @@ pub struct Profile {
     pub samples: Option<Scatter>,
     /// The peaks of the machine, of `roofline`.
     pub peaks: Option<Peaks>,
+    /// The accuracy and the cost of sampling there, of `mem calibrate`.
+    pub calibrated: Option<Calibrated>,
 }
 
 /// A histogram of a subject.

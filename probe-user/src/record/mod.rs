@@ -8,6 +8,7 @@
 
 mod about;
 mod baseline;
+mod calibrated;
 #[cfg(feature = "parquet")]
 mod chunk;
 mod clock;
@@ -54,6 +55,7 @@ use crate::{symbols::maps as mapping, sys::wire};
 pub use self::{
     about::of_machine,
     baseline::AccessCounter,
+    calibrated::{CALIBRATED_FORMAT, Calibrated, Mean, Over, Setting, Sweep, Unsampled},
     clock::TickClock,
     error::RecordError,
     losses::Counts,

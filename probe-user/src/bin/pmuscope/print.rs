@@ -1,6 +1,9 @@
 //! Output of the commands that print once and end.
 
-use std::io::{self, ErrorKind, Write as _};
+use std::{
+    env,
+    io::{self, ErrorKind, Write as _},
+};
 
 use probe_user::emit::printable::printable_lines;
 
@@ -23,4 +26,12 @@ pub(crate) fn to_stdout(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> i
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
+}
+
+/// How this program was called, for the metadata of what it writes.
+pub(crate) fn called() -> Vec<String> {
+    let words = env::args_os();
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }

@@ -30,6 +30,10 @@ pub(crate) struct Args {
     /// wrote there
     #[arg(long, value_name = "FILE")]
     roofline: Option<PathBuf>,
+    /// Show how accurate sampling is on the machine, and what it costs: what `pmuscope mem calibrate
+    /// --format json` wrote there
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
     /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -104,23 +108,36 @@ fn all(args: &Args) -> Result<Profile> {
         profile.samples = Some(samples);
     }
     if let Some(path) = &args.roofline {
-        let text = fs::read_to_string(path);
-        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-        let peaks = Peaks::parse(&text);
+        let peaks = Peaks::parse(&text_of(path)?);
         let peaks = peaks.with_context(|| format!("cannot use {}", path.display()))?;
-        let known = profile.platform.as_deref();
-        if let Some(known) = known.filter(|known| *known != peaks.platform()) {
-            bail!(
-                "the peaks of {} were measured on {}, and {} was recorded on {known}: measure \
-                 them on that machine",
-                path.display(),
-                peaks.platform(),
-                profile.file
-            );
-        }
+        same_platform(&profile, path, "the peaks", peaks.platform())?;
         profile.peaks = Some(peaks);
     }
+    if let Some(path) = &args.calibration {
+        let calibrated = profile::calibrated(&text_of(path)?);
+        let calibrated = calibrated.with_context(|| format!("cannot use {}", path.display()))?;
+        same_platform(&profile, path, "the accuracies", &calibrated.platform)?;
+        profile.calibrated = Some(calibrated);
+    }
     Ok(profile)
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// What was measured on another platform says nothing of this recording.
+fn same_platform(profile: &Profile, path: &Path, what: &str, platform: &str) -> Result<()> {
+    let known = profile.platform.as_deref();
+    if let Some(known) = known.filter(|known| *known != platform) {
+        bail!(
+            "{what} of {} were measured on {platform}, and {} was recorded on {known}: measure \
+             them on that machine",
+            path.display(),
+            profile.file
+        );
+    }
+    Ok(())
 }
 
 /// A whole recording.

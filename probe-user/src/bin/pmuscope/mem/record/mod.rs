@@ -7,8 +7,7 @@ mod regions;
 pub(super) mod run;
 
 use std::{
-    env, ffi::OsString, io::Write as _, num::NonZeroUsize, path::PathBuf, process::ExitCode,
-    sync::Arc,
+    ffi::OsString, io::Write as _, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc,
 };
 
 use anyhow::{Result, bail};
@@ -28,7 +27,7 @@ use self::{
 };
 use crate::{
     ending::{NotStarted, exit_code, runtime},
-    print::to_stdout,
+    print::{called, to_stdout},
 };
 
 /// CPUs whose buffers one thread drains, unless the user says otherwise: docs/mem-record.md says
@@ -202,9 +201,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         regions: (!args.regions.is_empty())
             .then(|| regions::programs(&args.regions, args.command.first())),
     };
-    let called: Vec<String> = env::args_os()
-        .map(|word| word.to_string_lossy().into())
-        .collect();
+    let called = called();
     let mut recorder = Recorder::open(config, &machine)?;
     // Fails before anything runs if a file cannot be written.
     let paths = Paths::of(args.output.clone(), args.raw.clone())?;
