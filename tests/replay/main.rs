@@ -14,6 +14,8 @@ mod recorded;
 mod sampled;
 #[cfg(feature = "report")]
 mod sampling;
+#[cfg(feature = "report")]
+mod single;
 
 use std::{
     fs::File,

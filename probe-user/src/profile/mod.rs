@@ -9,6 +9,7 @@ mod line;
 mod page;
 mod roofline;
 mod samples;
+mod single;
 mod svg;
 mod text;
 mod verb_json;
@@ -25,6 +26,7 @@ pub use self::{
     line::{Holder, Line, LineMetric, Summary},
     roofline::{Peaks, PeaksError},
     samples::{POINTS, Scatter},
+    single::Single,
     svg::svg,
     text::{csv, json},
     verb_json::{VerbJsonError, calibrated},

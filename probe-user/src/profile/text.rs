@@ -109,7 +109,7 @@ pub(super) fn made(profile: &Profile) -> Map<String, Value> {
 }
 
 /// What `mem calibrate` wrote, with its sweeps.
-fn of_sampling(calibrated: &Calibrated) -> Value {
+pub(super) fn of_sampling(calibrated: &Calibrated) -> Value {
     let sweeps = calibrated
         .sweeps()
         .into_iter()
