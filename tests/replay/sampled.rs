@@ -257,6 +257,7 @@ fn samples_are_points_phases_and_sums() {
             "{note}"
         );
         assert!(note.contains("5 of 5 phases are shaded"), "{note}");
+        assert!(note.ends_with("; open at the end: triad."), "{note}");
         choose(&mut browser, "sample-process", "process 900");
         let process = |sum: &Value| sum["pid"] == 900;
         let shown = samples_of(&table(&mut browser, "sum-values"));

@@ -5,6 +5,7 @@
 
 mod columns;
 mod file;
+mod marks;
 mod read;
 mod replay;
 mod row;
