@@ -5,6 +5,8 @@
 #[cfg(feature = "report")]
 mod browser;
 #[cfg(feature = "report")]
+mod hour;
+#[cfg(feature = "report")]
 mod measured;
 #[cfg(feature = "report")]
 mod page;

@@ -64,7 +64,7 @@ pub use self::{
     options::{Buffers, Sampling, Size, SizeError},
     raw_file::RawFile,
     recorder::{Config, EventFile, Recorder},
-    replay::replay,
+    replay::{replay, replay_events},
     sample::{Access, AuxPlace, News, Sample, Seen, Sink, Who},
     sample_file::SampleFile,
     target::Target,
