@@ -189,11 +189,13 @@ impl SampleCpu {
 pub enum SampleSetting {
     /// The generation of new rows.
     Generation = 0,
+    /// The last generation whose addresses were read: their slots are free.
+    Read = 1,
 }
 
 impl SampleSetting {
     /// How many there are.
-    pub const COUNT: u32 = 1;
+    pub const COUNT: u32 = 2;
 }
 
 #[cfg(test)]

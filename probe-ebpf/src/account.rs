@@ -34,19 +34,29 @@ static OVERFLOW: PerCpuArray<UsageRow> = PerCpuArray::with_max_entries(GROUPS as
 /// No delay was found yet.
 const UNKNOWN: u64 = u64::MAX;
 
+/// When the counters are read.
+pub(crate) enum Moment {
+    /// At no switch.
+    Now,
+    /// At a switch, before this task has left.
+    Leaves(Task),
+    /// After a switch by which this task came in.
+    CameIn(Task),
+}
+
 /// Reads every live counter and keeps what it gained since its last reading.
 ///
 /// All counters are read before anything else is done: they are read close together, so that
 /// ratios of them are of one time, and the look-ups that follow are not charged to whoever leaves.
 ///
-/// At a switch, `leaving` is the task that leaves. Out of idle this program runs tens of
-/// microseconds after the scheduler's own clock, while caches are cold: clocks are taken back to
-/// the switch itself.
+/// Programs run after the switch that they are for: out of idle tens of microseconds, while caches
+/// are cold. Clocks are taken back to the switch itself.
 #[inline(always)]
-pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
+pub(crate) fn read(state: &mut CpuState, moment: Moment) {
     // Where no clock is counted, the verifier drops the look-up.
-    let left_at = match leaving {
-        Some(task) if CLOCKS.load() != 0 => task.left_at(),
+    let switched_at = match moment {
+        Moment::Leaves(task) if CLOCKS.load() != 0 => task.left_at(),
+        Moment::CameIn(task) if CLOCKS.load() != 0 => task.came_in_at(state.read),
         _ => None,
     };
     let mut group = 0;
@@ -62,7 +72,7 @@ pub(crate) fn read(state: &mut CpuState, leaving: Option<Task>) {
         } else if let Some(value) = counters::read(SLOT) {
             let mut counter = value.counter;
             if CLOCKS.load() >> SLOT & 1 == 1
-                && let Some(clock) = left_at
+                && let Some(clock) = switched_at
                 && counter >= state.last[SLOT]
             {
                 if late == UNKNOWN {

@@ -4,7 +4,10 @@
 //! read-only globals before loading. The map behind them is frozen, hence the verifier
 //! knows their values and admits direct loads through BTF pointers: no probe reads.
 
-use aya_ebpf::{Global, helpers::bpf_probe_read_kernel};
+use aya_ebpf::{
+    Global,
+    helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel},
+};
 use probe_common::CgroupId;
 
 macro_rules! offsets {
@@ -280,6 +283,26 @@ impl Task {
             let since = task_clock.wrapping_sub(accounted);
             Some(if since < clock { clock - since } else { clock })
         }
+    }
+
+    /// The time at which this CPU's scheduler began its accounting of this task, which runs; for the
+    /// idle task, about that. Not before `read` (`CLOCK_MONOTONIC`), when the task did not run yet.
+    /// Clock and None as those of [`Self::left_at`].
+    #[inline(always)]
+    pub(crate) fn came_in_at(self, read: u64) -> Option<u64> {
+        let accounted = self.left_at()?;
+        if self.pid() == 0 {
+            return Some(accounted);
+        }
+        // What a tick has accounted since. Of a real-time task it may be of earlier times.
+        let ran = self.ran();
+        // SAFETY: the helper has no preconditions.
+        let most = unsafe { bpf_ktime_get_ns() } - read;
+        Some(if ran <= most {
+            accounted.wrapping_sub(ran)
+        } else {
+            accounted
+        })
     }
 
     /// Address of its `css_set`, one cgroup per hierarchy. Tasks that share it are in the same

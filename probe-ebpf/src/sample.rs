@@ -140,10 +140,7 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
 /// Adds a sample to its owner's row, and to where it was.
 #[inline(always)]
 fn keep(own: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32, said: &Said, period: u64) {
-    let generation = SAMPLE_SETTINGS
-        .get(SampleSetting::Generation as u32)
-        .copied()
-        .unwrap_or(0);
+    let generation = setting(SampleSetting::Generation);
     let (owner, cpu) = (owner(), cpu());
     if SAMPLE_WITH_ADDRESSES.load() == 1 || SAMPLE_WITH_PAGES.load() == 1 {
         let key = AddressKey {
@@ -180,6 +177,11 @@ fn keep(own: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32, said: &S
             *count = count.wrapping_add(1);
         }
     }
+}
+
+#[inline(always)]
+fn setting(setting: SampleSetting) -> u64 {
+    SAMPLE_SETTINGS.get(setting as u32).copied().unwrap_or(0)
 }
 
 /// The owner of the open slice, as accounting has it.
@@ -318,6 +320,7 @@ fn instruction(ctx: *mut bpf_perf_event_data) -> u64 {
 fn add_to(table: &Array<AddressSlot>, key: &AddressKey, gained: &AddressRow) -> bool {
     let slots = SAMPLE_SLOTS.load() as u32;
     let (first, own) = (key.hash(), u32::from(key.cpu) * slots);
+    let read = setting(SampleSetting::Read);
     let mut tried = 0;
     while tried < TRIES {
         let at = first.wrapping_add(tried) & (slots - 1);
@@ -325,7 +328,7 @@ fn add_to(table: &Array<AddressSlot>, key: &AddressKey, gained: &AddressRow) -> 
             return false;
         };
         // SAFETY: a slot of this CPU, on which the kernel runs no second such program meanwhile.
-        if unsafe { (*slot).add(key, gained, now) } {
+        if unsafe { (*slot).add(key, gained, read, now) } {
             return true;
         }
         tried += 1;

@@ -4,7 +4,7 @@ use aya_ebpf::helpers::bpf_ktime_get_ns;
 use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, SampledCost};
 
 use crate::{
-    account,
+    account::{self, Moment},
     kernel::Task,
     lifecycle,
     owner::{BY_PROCESS, FOLLOW_COMMAND, Owner, owner_of},
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) fn arm(state: &mut CpuState) {
     // The counters may be new ones: a reading below the last one is not counted as rebased.
     let rebased = state.counts.rebased;
-    account::read(state, None);
+    account::read(state, Moment::Now);
     state.counts.rebased = rebased;
     state.length = 0;
     // New clock events have another start.
@@ -45,7 +45,7 @@ pub(crate) fn hand_on(state: &mut CpuState, task: Task) {
     }
     let owner = owner_of(task);
     if owner != stored(state) {
-        account::read(state, None);
+        account::read(state, Moment::Now);
         charge_slice(state, task);
         open(state, task, owner);
     }

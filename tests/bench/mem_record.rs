@@ -14,11 +14,6 @@
 )]
 
 #[path = "../../probe-common/tests/support/fields.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "the tests of the decoder use the rest of it"
-)]
 mod fields;
 
 use std::{

@@ -8,8 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
-#[path = "../host/support.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../host/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
 mod support;
 
 use std::{

@@ -17,8 +17,8 @@
 
 #[allow(dead_code, reason = "the other benchmarks use the rest")]
 mod bpf;
-#[path = "../host/support.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../host/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
 mod support;
 
 use std::{

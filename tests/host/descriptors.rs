@@ -47,12 +47,7 @@ fn the_descriptors_of_a_session_are_counted_before() {
             hook,
             by_process: by_process.into(),
             follow_command: by_process,
-            max_rows: None,
-            spe: None,
-            memory: false,
-            sampling: None,
-            resolver: None,
-            pins: None,
+            ..Config::default()
         };
         for by_process in [false, true] {
             let config = config(by_process);

@@ -6,6 +6,7 @@
 
 mod agent;
 mod attribution;
+mod bpffs;
 mod command;
 mod conservation;
 #[cfg(feature = "cri")]
@@ -36,4 +37,7 @@ mod sampled;
 mod soak;
 mod support;
 mod terminal;
+#[cfg(feature = "parquet")]
+#[path = "../replay/texts.rs"]
+mod texts;
 mod usage;

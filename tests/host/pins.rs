@@ -4,90 +4,27 @@
 use std::{
     fs,
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use probe_user::{
     plan::Plan,
-    session::{ByProcess, Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
+    session::{Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
     snapshot::{Hook, Snapshot},
     window::{Owner, Window},
 };
-use rustix::{
-    mount::{MountFlags, MountPropagationFlags, UnmountFlags},
-    thread::UnshareFlags,
+use rustix::mount::MountFlags;
+
+use crate::{
+    bpffs::Bpffs,
+    support::{Counting, TestCgroup, assert_within, machine, online_cpus, plan, this_machine},
 };
-use tempfile::TempDir;
-
-use crate::support::{
-    Counting, TestCgroup, assert_within, machine, online_cpus, plan, this_machine,
-};
-
-/// A bpffs that only this thread and its children see. It goes with them, also where a test is
-/// killed.
-pub(crate) struct Bpffs {
-    directory: TempDir,
-}
-
-impl Bpffs {
-    pub(crate) fn mount() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        // SAFETY: no other thread relies on what this one shares with it.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
-        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        rustix::mount::mount_change("/", private).unwrap();
-        let none = MountFlags::empty();
-        rustix::mount::mount("bpf", directory.path(), "bpf", none, None).unwrap();
-        Self { directory }
-    }
-
-    pub(crate) fn place(&self) -> PinPlace {
-        PinPlace(self.path().join("pmuscope"))
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// The directories of sessions.
-    fn sessions(&self) -> Vec<PathBuf> {
-        let Ok(entries) = fs::read_dir(self.place().0) else {
-            return Vec::new();
-        };
-        entries.map(|entry| entry.unwrap().path()).collect()
-    }
-
-    /// All that is in it, but for the kernel's own files.
-    fn files(&self) -> Vec<PathBuf> {
-        let files = fs::read_dir(self.path()).unwrap();
-        let files = files.map(|file| file.unwrap().path());
-        let own = |path: &PathBuf| path.extension().is_none_or(|name| name != "debug");
-        files.filter(own).collect()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.files().is_empty()
-    }
-}
-
-impl Drop for Bpffs {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.path(), UnmountFlags::DETACH);
-    }
-}
 
 pub(crate) fn config(plan: Plan, place: PinPlace) -> Config {
     Config {
         plan,
-        hook: Hook::SchedSwitch,
-        by_process: ByProcess::No,
-        follow_command: false,
-        max_rows: None,
-        spe: None,
-        memory: false,
-        sampling: None,
-        resolver: None,
         pins: Some(place),
+        ..Config::default()
     }
 }
 

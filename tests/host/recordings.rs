@@ -3,27 +3,16 @@
 
 use std::{fs, path::Path, process::Stdio, thread::sleep, time::Duration};
 
-use clap::ValueEnum as _;
 use probe_user::{
-    derive::Report,
-    emit::{Emitter, Format},
     join::{By, View},
     pipeline::Pipeline,
     recording::{About, Recording, RecordingFile, Replay},
 };
 
-use crate::support::{Counting, TestCgroup, machine, plan, pmuscope};
-
-fn texts(reports: &[Report]) -> Vec<String> {
-    let formats = Format::value_variants().iter();
-    let text = |format: &Format| {
-        let mut text = Vec::new();
-        let mut emitter = Emitter::new(&mut text, *format, true);
-        reports.iter().for_each(|it| emitter.write(it).unwrap());
-        String::from_utf8(text).unwrap()
-    };
-    formats.map(text).collect()
-}
+use crate::{
+    support::{Counting, TestCgroup, machine, plan, pmuscope},
+    texts::texts,
+};
 
 #[test]
 fn what_was_shown_live_is_replayed_the_same() {

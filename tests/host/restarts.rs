@@ -20,7 +20,8 @@ use probe_user::{
 use rustix::mount::MountFlags;
 
 use crate::{
-    pins::{Bpffs, Truth, config},
+    bpffs::Bpffs,
+    pins::{Truth, config},
     support::{TestCgroup, assert_within, load_binary, machine, plan, this_machine},
 };
 

@@ -4,7 +4,7 @@ use std::{
     fs::{self, Permissions},
     io,
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
-    process::Stdio,
+    process::{Command, Stdio},
 };
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
@@ -50,6 +50,18 @@ pub(crate) fn drop_rights() -> io::Result<()> {
     Ok(())
 }
 
+/// Runs a command with these two rights; returns what it logged, and its window.
+fn with_two_rights(command: &mut Command) -> (String, Value) {
+    // SAFETY: between fork and exec it makes system calls only.
+    unsafe {
+        command.pre_exec(drop_rights);
+    }
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{log}");
+    (log, serde_json::from_slice(&output.stdout).unwrap())
+}
+
 #[test]
 fn two_capabilities_suffice() {
     let Some(_machine) = machine() else { return };
@@ -67,16 +79,9 @@ fn two_capabilities_suffice() {
         ])
         .args([load.to_str().unwrap(), "forks", "10", "10"])
         .stdin(Stdio::null());
-    // SAFETY: between fork and exec it makes system calls only.
-    unsafe {
-        command.pre_exec(drop_rights);
-    }
-    let output = command.output().unwrap();
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{log}");
+    let (log, window) = with_two_rights(&mut command);
     // nobody may not make a cgroup: the process tree is followed, and the user is told.
     assert!(log.contains("following its process tree instead"), "{log}");
-    let window: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = window["rows"].as_array().unwrap();
     let command = rows.iter().find(|row| row["kind"] == "command").unwrap();
     let counted = command["events"]["task-clock"]["raw"].as_u64().unwrap();
@@ -112,15 +117,8 @@ fn what_hot_may_not_read_is_said_once_and_counted() {
             "3",
         ])
         .stdin(Stdio::null());
-    // SAFETY: between fork and exec it makes system calls only.
-    unsafe {
-        command.pre_exec(drop_rights);
-    }
-    let output = command.output().unwrap();
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{log}");
+    let (log, window) = with_two_rights(&mut command);
     assert_eq!(log.matches("CAP_SYS_PTRACE").count(), 1, "{log}");
-    let window: Value = serde_json::from_slice(&output.stdout).unwrap();
     let refused = &window["self"]["functions_refused"];
     assert!(
         refused.as_u64().is_some_and(|refused| refused > 0),

@@ -1,8 +1,10 @@
 //! Sampled events: what their samples stand for is what accounting counts, and functions have their
 //! names. All by software events, which every machine samples.
 
+mod perf;
+
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -18,10 +20,7 @@ use probe_user::{
     window::{Owner, SampledWindow},
 };
 
-use crate::{
-    peers::has,
-    support::{Counting, Load, TestCgroup, machine, online_cpus, this_machine},
-};
+use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, this_machine};
 
 fn config(events: &str) -> SamplingConfig {
     let machine = this_machine();
@@ -301,109 +300,6 @@ fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
     println!("{first} and {second} samples");
     assert!(first > 1000 && second > 1000, "{first} {second}");
     assert!(first < 3 * second && second < 3 * first, "{first} {second}");
-}
-
-/// How often it is tried: two 95% intervals of the same share miss each other in 0.6% of cases,
-/// and there are five.
-const ROUNDS: usize = 3;
-
-/// Samples by address of a process.
-type Addresses = BTreeMap<u64, u64>;
-
-#[test]
-fn perf_record_has_the_same_addresses() {
-    let Some(_machine) = machine().filter(|_| has("perf")) else {
-        return;
-    };
-    for round in 1..=ROUNDS {
-        let (ours, perf) = beside_perf();
-        let [all, all_of_perf] = [&ours, &perf].map(|it| it.values().sum::<u64>() as f64);
-        assert!(all > 500.0 && all_of_perf > 500.0, "{all} {all_of_perf}");
-        let share = |of: &Addresses, address: &u64, all: f64| {
-            let part = of.get(address).copied().unwrap_or(0) as f64;
-            statistics::share(part, all, all).unwrap()
-        };
-        let mut top: Vec<_> = perf.iter().collect();
-        top.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
-        let apart: Vec<_> = top[..top.len().min(5)]
-            .iter()
-            .map(|(address, _)| {
-                (
-                    share(&ours, address, all),
-                    share(&perf, address, all_of_perf),
-                )
-            })
-            .filter(|(a, b)| a.low > b.high || b.low > a.high)
-            .collect();
-        println!(
-            "round {round}: {} and {} addresses, {apart:?}",
-            ours.len(),
-            perf.len()
-        );
-        if apart.is_empty() {
-            return;
-        }
-    }
-    panic!("the shares of perf's top five addresses are others in each of {ROUNDS} rounds");
-}
-
-/// The user-space addresses of one load, as pmuscope and perf sampled it at one time.
-fn beside_perf() -> (Addresses, Addresses) {
-    const PERIOD: &str = "200000";
-    let cgroup = TestCgroup::new("perf");
-    let mut load = cgroup.load("burn 0 1000");
-    let pid = load.pid();
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("perf.data");
-    let mut counting = counting("cpu-clock", config(&format!("cpu-clock/period={PERIOD}/u")));
-    // It samples from before the load begins, and until the load has ended.
-    let mut perf = Command::new("perf")
-        .args([
-            "record",
-            "-q",
-            "-e",
-            "cpu-clock:u",
-            "-c",
-            PERIOD,
-            "-p",
-            &pid.to_string(),
-            "-o",
-        ])
-        .arg(&file)
-        .spawn()
-        .unwrap();
-    let attached = || {
-        let events = std::fs::read_dir(format!("/proc/{}/fd", perf.id()));
-        let mut links = events
-            .unwrap()
-            .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
-        links.any(|link| link.to_string_lossy().contains("perf_event"))
-    };
-    while !attached() {
-        std::thread::yield_now();
-    }
-    load.go();
-    load.finish();
-    assert!(perf.wait().unwrap().success());
-    let window = counting.window();
-    let sampled = window.sampled.unwrap();
-    let ours = sampled.addresses.iter();
-    let ours = ours.filter(|(key, _)| key.tgid == pid && !key.page);
-    let ours = ours
-        .map(|(key, counts)| (key.address, counts.samples))
-        .collect();
-    let script = Command::new("perf")
-        .args(["script", "-F", "ip", "-i"])
-        .arg(&file)
-        .output()
-        .unwrap();
-    let text = String::from_utf8(script.stdout).unwrap();
-    let mut perf = Addresses::new();
-    for address in text.split_whitespace() {
-        let address = u64::from_str_radix(address, 16).unwrap();
-        *perf.entry(address).or_default() += 1;
-    }
-    (ours, perf)
 }
 
 #[test]

@@ -29,7 +29,12 @@ mod churn;
 mod marks;
 mod tenants;
 
-const USAGE: &str = "load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE";
+const USAGE: &str = "\
+    load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | \
+    touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | \
+    twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | \
+    wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | \
+    stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();

@@ -18,6 +18,7 @@ mod sampled;
 mod sampling;
 #[cfg(feature = "report")]
 mod single;
+mod texts;
 
 use std::{
     fs::File,
@@ -28,10 +29,12 @@ use std::{
 use clap::ValueEnum as _;
 use probe_user::{
     derive::{Report, Stages},
-    emit::{Emitter, Format},
+    emit::Format,
     join::{By, Hottest, View},
     snapshot::{Hook, recording::Reader},
 };
+
+use self::texts::texts;
 
 fn fixture(name: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/recordings");
@@ -62,13 +65,7 @@ fn reports_of(mut reader: Reader<impl BufRead>, view: View) -> Vec<Report> {
 fn shows(name: &str, view: View) {
     let reports = reports(name, view);
     assert!(reports.len() >= 2, "{name} has {} windows", reports.len());
-    for format in Format::value_variants() {
-        let mut text = Vec::new();
-        let mut emitter = Emitter::new(&mut text, *format, true);
-        for report in &reports {
-            emitter.write(report).unwrap();
-        }
-        let text = String::from_utf8(text).unwrap();
+    for (format, text) in Format::value_variants().iter().zip(texts(&reports)) {
         let format = format.to_possible_value().unwrap();
         insta::assert_snapshot!(format!("{name}.{}", format.get_name()), text);
     }

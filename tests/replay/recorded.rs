@@ -69,18 +69,6 @@ fn replayed(path: &Path) -> Vec<Report> {
     reports
 }
 
-/// In every format.
-fn texts(reports: &[Report]) -> Vec<String> {
-    let formats = Format::value_variants().iter();
-    let text = |format: &Format| {
-        let mut text = Vec::new();
-        let mut emitter = Emitter::new(&mut text, *format, true);
-        reports.iter().for_each(|it| emitter.write(it).unwrap());
-        String::from_utf8(text).unwrap()
-    };
-    formats.map(text).collect()
-}
-
 /// The golden files have the text of the same reports.
 #[test]
 fn what_is_replayed_agrees_with_what_was_shown() {
@@ -316,7 +304,7 @@ fn values(reports: &[Report], metric: &str) -> Vec<f64> {
     reports.iter().flat_map(series).collect()
 }
 
-/// A replay chooses metrics anew, as far as the counters hold what they need.
+/// A replay can show other metrics, as far as the counters hold what they need.
 #[test]
 fn other_metrics_of_what_was_counted() {
     let directory = tempfile::tempdir().unwrap();

@@ -47,8 +47,8 @@ mod spe_lines;
 mod spe_lives;
 mod spe_losses;
 mod spe_support;
-#[path = "../host/support.rs"]
-#[allow(dead_code, reason = "the host tests use the rest")]
+#[path = "../host/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the host tests use the rest")]
 mod support;
 mod testpmu;
 mod turns;

@@ -1,18 +1,16 @@
 //! `pmuscope mem record` and `mem calibrate` on the test PMU: what is in the file is what the PMU
 //! wrote, to the record, per CPU, thread, class and data source.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    process::Stdio,
-};
+mod cpus;
+mod losses;
+
+use std::{collections::BTreeSet, fs, process::Stdio};
 
 use parquet::record::Field;
 
 use crate::{
     guest::{is_6_1, skip, value},
-    hotplug::set_online,
-    mem_support::{Recording, Rows, arm, assert_exact, end, now, samples, stat, truth},
+    mem_support::{Recording, Rows, arm, assert_exact, end, now},
     support::{Load, TestCgroup, load_binary, pmuscope},
     testpmu::TestPmu,
 };
@@ -71,26 +69,6 @@ fn the_metadata_says_how_and_on_what() {
         mapping["path"] == program.to_str().unwrap() && mapping["executable"] == true
     });
     assert_eq!(of_program.count(), 1, "{mappings}");
-}
-
-/// Such samples are in the file as the core wrote them, and are counted apart.
-#[test]
-fn samples_with_an_address_or_time_of_zero_are_kept_and_counted() {
-    let Some(_machine) = arm() else { return };
-    let pmu = TestPmu::load("set=spe");
-    pmu.control("spe invalid_every 7");
-    let recording = Recording::new();
-    let (rows, _) = recording.load("--period 65536", "burn 0 1000");
-    let zero = |column: &str| {
-        let rows = rows.rows.iter();
-        rows.filter(|row| row[column] == Field::ULong(0)).count() as u64
-    };
-    let (addresses, times) = (zero("va"), zero("ticks"));
-    let kept = addresses + times;
-    println!("{kept} of {} samples", rows.rows.len());
-    assert!(addresses > 10 && times > 10);
-    assert_eq!(kept, stat("invalid"));
-    assert_eq!(kept, rows.count("invalid_samples"));
 }
 
 #[test]
@@ -157,72 +135,6 @@ fn a_cgroup_is_recorded_and_nothing_else() {
     assert_eq!(paths, [a.path.clone(), below.path.clone()]);
 }
 
-/// With the smallest buffers sampling stops again and again, and no record that was written is
-/// lost.
-#[test]
-fn small_buffers_lose_no_record_that_was_written() {
-    let Some(_machine) = arm() else { return };
-    let _pmu = TestPmu::load("set=spe");
-    let page = rustix::param::page_size();
-    let recording = Recording::new();
-    let options = format!("--period 1024 --filter= --ring {page} --aux {}", 2 * page);
-    let (rows, _) = recording.load(&options, "forks 4 60");
-    assert_exact(&rows);
-    assert!(stat("no_space") > 0, "the buffers were never full");
-    assert!(rows.count("aux_buffers_truncated") > 0);
-    assert!(rows.count("restarts") > 0);
-}
-
-/// Flags that the core sets are counted under their names.
-#[test]
-fn collisions_and_lost_data_are_counted() {
-    let Some(_machine) = arm() else { return };
-    let pmu = TestPmu::load("set=spe");
-    pmu.control("spe collision_every 2");
-    pmu.control("spe loss_every 3");
-    let page = rustix::param::page_size();
-    let recording = Recording::new();
-    let options = format!("--period 2048 --filter= --aux {}", 4 * page);
-    let (rows, output) = recording.load(&options, "burn 0 1000");
-    assert_exact(&rows);
-    let (collided, lost) = (stat("collided"), stat("lost_data"));
-    assert!(collided > 0 && lost > 0, "{collided} {lost}");
-    assert_eq!(rows.count("aux_buffers_with_collision"), collided);
-    assert_eq!(rows.count("aux_buffers_partial"), lost);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.contains(&format!("{collided} buffers with collisions")),
-        "{said}"
-    );
-}
-
-/// Random bytes among the records: each such record is a bad one, the others are all there.
-#[test]
-fn garbage_is_counted_as_bad_records() {
-    let Some(_machine) = arm() else { return };
-    let pmu = TestPmu::load("set=spe");
-    pmu.control("spe garbage_every 10");
-    let recording = Recording::new();
-    let (rows, _) = recording.load("--period 8192 --filter=", "burn 0 200");
-    let bad: u64 = rows
-        .about
-        .iter()
-        .filter(|(name, _)| name.starts_with("pmuscope.count.bad_records"))
-        .map(|(_, count)| count.parse::<u64>().unwrap())
-        .sum();
-    let (written, garbage) = (stat("written"), stat("garbage"));
-    println!("{written} written, {garbage} of them garbage; {bad} bad");
-    assert!(garbage > 50);
-    let found = rows.rows.len() as u64;
-    let true_ones = samples(&truth());
-    assert!(found >= true_ones, "{found} of {true_ones}");
-    // A few random bytes happen to be a whole record, which need not fill its cell: what follows in
-    // it is bad all the same.
-    let by_chance = found - true_ones;
-    assert!(by_chance <= garbage / 10, "{by_chance} of {garbage}");
-    assert!((garbage..=garbage + by_chance).contains(&(bad + by_chance)));
-}
-
 /// Without thread ids in the records, each goes to the task whose buffer it is in.
 #[test]
 fn without_context_packets_a_stretch_is_its_tasks() {
@@ -239,86 +151,6 @@ fn without_context_packets_a_stretch_is_its_tasks() {
         rows.count("samples_with_thread_by_buffer"),
         rows.count("samples")
     );
-}
-
-/// How many samples the PMU wrote on a CPU.
-fn written_on(cpu: u32) -> u64 {
-    let truth = truth().into_iter();
-    truth
-        .filter(|(key, _)| key.0 == cpu)
-        .map(|(_, (count, _))| count)
-        .sum()
-}
-
-/// Samples on a CPU from a moment on.
-fn on_cpu_since(rows: &Rows, cpu: u32, since: u64) -> usize {
-    let of = |row: &&BTreeMap<String, Field>| {
-        let later = matches!(row["time_ns"], Field::ULong(time) if time > since);
-        row["cpu"] == Field::UInt(cpu) && later
-    };
-    rows.rows.iter().filter(of).count()
-}
-
-#[test]
-fn a_cgroup_on_a_cpu_that_leaves_and_comes_back() {
-    let Some(_machine) = arm() else { return };
-    if value("CONTROLLERS").is_empty() {
-        return skip("without a controller a cgroup has no perf state to record by");
-    }
-    let _pmu = TestPmu::load("set=spe");
-    let cgroup = TestCgroup::new("hotplug");
-    // What is there when the recording begins is known by name.
-    let rounds = [0, 1]
-        .map(|_| ["burn 1 100", "burn 0 300", "burn 1 600000"].map(|words| cgroup.load(words)));
-    let recording = Recording::new();
-    let child = recording.begin(&format!("--period 8192 --cgroup {}", cgroup.path));
-    let mut back = 0;
-    for (round, [before, meanwhile, mut after]) in rounds.into_iter().enumerate() {
-        before.finish();
-        set_online(1, false);
-        // In one round the recorder does not notice that it is away.
-        if round == 0 {
-            meanwhile.finish();
-        }
-        set_online(1, true);
-        back = now();
-        let there = written_on(1);
-        after.go();
-        // Until the buffer is there, and some more.
-        while written_on(1) < there + 200 {
-            std::thread::yield_now();
-        }
-        drop(after);
-    }
-    end(child);
-    let rows = Rows::read(&recording.path());
-    assert_exact(&rows);
-    assert!(on_cpu_since(&rows, 1, back) > 100);
-    assert_eq!(rows.count("cpus_left"), 2);
-    assert!(rows.count("unsampled_cpu_ns") > 0);
-}
-
-#[test]
-fn a_process_on_a_cpu_that_was_offline_at_first() {
-    let Some(_machine) = arm() else { return };
-    let _pmu = TestPmu::load("set=spe");
-    let cgroup = TestCgroup::new("hotplug");
-    let mut load = cgroup.load("threads 4 2000");
-    set_online(1, false);
-    let recording = Recording::new();
-    let mut child = recording.begin(&format!("--period 32768 -p {}", load.pid()));
-    load.go();
-    while samples(&truth()) < 100 {
-        std::thread::yield_now();
-    }
-    set_online(1, true);
-    let back = now();
-    load.finish();
-    assert!(child.wait().unwrap().success());
-    let rows = Rows::read(&recording.path());
-    assert_exact(&rows);
-    assert!(on_cpu_since(&rows, 1, back) > 100);
-    assert!(rows.count("unsampled_cpu_ns") > 0);
 }
 
 #[test]

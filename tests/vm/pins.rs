@@ -3,25 +3,15 @@
 
 use std::{fs, path::Path};
 
-use probe_user::{
-    session::{ByProcess, Config, Continuity, PinPlace, unpin},
-    snapshot::Hook,
-};
+use probe_user::session::{Config, Continuity, PinPlace, unpin};
 
 use crate::support::{Counting, TestCgroup, machine, plan};
 
 fn config() -> Config {
     Config {
         plan: plan("task-clock,page-faults"),
-        hook: Hook::SchedSwitch,
-        by_process: ByProcess::No,
-        follow_command: false,
-        max_rows: None,
-        spe: None,
-        memory: false,
-        sampling: None,
-        resolver: None,
         pins: Some(PinPlace::default()),
+        ..Config::default()
     }
 }
 

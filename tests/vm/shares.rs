@@ -292,7 +292,7 @@ fn divided(events: &str) -> Plan {
 /// Windows of `length` cut while the containers run: of the first container the share and the
 /// truth, and where there are two, of the second.
 fn cut(on: &[u64], length: Duration) -> Errors {
-    // Loaded anew, so that the times above do not run over.
+    // Loaded again, so that the times above do not run over.
     let pmu = &TestPmu::load("set=grace,core rates=0");
     const WINDOWS: u32 = 15;
     let milliseconds = 500 + u64::try_from(length.as_millis()).unwrap() * u64::from(WINDOWS);

@@ -13,7 +13,6 @@ use perf_event_open_sys::bindings::{
 };
 use probe_user::{
     session::{Config, Session},
-    snapshot::Hook,
     sys::spin::spin,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -100,15 +99,9 @@ fn programs_are_loaded() {
     for by_process in [false, true] {
         let config = Config {
             plan: plan("task-clock"),
-            hook: Hook::SchedSwitch,
             by_process: by_process.into(),
             follow_command: by_process,
-            max_rows: None,
-            spe: None,
-            memory: false,
-            sampling: None,
-            resolver: None,
-            pins: None,
+            ..Config::default()
         };
         let mut session = Session::start(config, &this_machine()).unwrap();
         session.pull().unwrap();

@@ -103,7 +103,7 @@ fn idle_owners_make_room() {
     let cgroups: Vec<TestCgroup> = (0..OWNERS)
         .map(|n| TestCgroup::new(&format!("c{n}")))
         .collect();
-    // The first of them runs once more at the end, in rows that are made anew.
+    // The first of them runs once more at the end, in rows that are made again.
     let order: Vec<&TestCgroup> = cgroups.iter().chain(cgroups.first()).collect();
     let loads: Vec<Load> = order.iter().map(|it| it.load("burn 0 60")).collect();
     let processes: Vec<u32> = loads.iter().map(Load::pid).collect();

@@ -16,10 +16,10 @@ use probe_user::{
     machine::Pmus,
     plan::Plan,
     session::{
-        ByProcess, Config, Session, SpeConfig,
+        Config, Session, SpeConfig,
         spe::{SpeEvents, Timeline, UPKEEP},
     },
-    snapshot::{Hook, SpeCounts, SpeHook, SpeReading},
+    snapshot::{SpeCounts, SpeHook, SpeReading},
 };
 
 use crate::{
@@ -75,10 +75,6 @@ pub(crate) fn config() -> Config {
     let filters = "load_filter=1,store_filter=1";
     Config {
         plan: Plan::new(&[]).unwrap(),
-        hook: Hook::SchedSwitch,
-        by_process: ByProcess::No,
-        follow_command: false,
-        max_rows: None,
         spe: Some(SpeConfig {
             events: SpeEvents::resolve(&pmus, filters, PERIOD).unwrap(),
             irq_max: Duration::from_secs(10),
@@ -89,10 +85,7 @@ pub(crate) fn config() -> Config {
             max_rows: None,
             timeline: Timeline::Auto,
         }),
-        memory: false,
-        sampling: None,
-        resolver: None,
-        pins: None,
+        ..Config::default()
     }
 }
 

@@ -38,11 +38,18 @@ impl AddressSlot {
     /// Adds to the address if the slot is its own, or free, and is its own then. False where it is
     /// another's: the next one is tried, up to [`TRIES`].
     ///
-    /// A slot is free two generations after it was taken: user space has read it then. Within a
-    /// generation none becomes free, so that an address never has two.
+    /// A slot is free once user space has read the generation in which it was taken, `read` being
+    /// the last one that it has. Slots become free while samples are added, so an address may have
+    /// two: whoever reads adds them up.
     #[inline(always)]
-    pub fn add(&mut self, key: &AddressKey, gained: &AddressRow, now: impl Fn() -> u64) -> bool {
-        if self.key.generation + 1 < key.generation {
+    pub fn add(
+        &mut self,
+        key: &AddressKey,
+        gained: &AddressRow,
+        read: u64,
+        now: impl Fn() -> u64,
+    ) -> bool {
+        if self.key.generation <= read {
             self.row = *gained;
             self.row.first = now();
             self.key = *key;

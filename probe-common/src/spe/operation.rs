@@ -211,12 +211,6 @@ impl Branch {
         self.0 & 2 != 0
     }
 
-    /// Whether it uses the guarded control stack (bit 2).
-    #[must_use]
-    pub const fn uses_control_stack(self) -> bool {
-        self.0 & 4 != 0
-    }
-
     /// Whether it is a call (bits 4:3 are 1); cores before SPE 1.3 do not tell.
     #[must_use]
     pub const fn is_call(self) -> bool {

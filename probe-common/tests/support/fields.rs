@@ -1,4 +1,9 @@
 //! A record as a plain list of payloads, its packets, and what the decoder found.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its own part of this module"
+)]
 
 use probe_common::spe::{InstructionAddress, Operation, PhysicalAddress, Record, VirtualAddress};
 

@@ -5,7 +5,11 @@
 use aya_ebpf::{macros::perf_event, programs::PerfEventContext};
 use probe_common::CpuState;
 
-use crate::{account, kernel::Task, slice, state};
+use crate::{
+    account::{self, Moment},
+    kernel::Task,
+    slice, state,
+};
 
 #[perf_event]
 fn cgroup_switch(_: PerfEventContext) -> u32 {
@@ -16,7 +20,7 @@ fn cgroup_switch(_: PerfEventContext) -> u32 {
     let prev = Task::current();
     state.counts.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == CpuState::ARMED {
-        account::read(state, Some(prev));
+        account::read(state, Moment::Leaves(prev));
         // The task that arming or the other hook found may have been switched out since, to another
         // one of its cgroup.
         slice::forget(state);

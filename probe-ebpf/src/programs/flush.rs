@@ -8,7 +8,12 @@ use core::ffi::c_void;
 use aya_ebpf::programs::RawTracePointContext;
 use probe_common::{CpuState, FLUSH_BUSY, FlushMode};
 
-use crate::{account, kernel::Task, owner::owner_of, slice, state};
+use crate::{
+    account::{self, Moment},
+    kernel::Task,
+    owner::owner_of,
+    slice, state,
+};
 
 // Without aya's macro, which drops the return value: user space must learn of a busy state.
 #[unsafe(no_mangle)]
@@ -37,7 +42,7 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         slice::arm(state);
         return 0;
     }
-    account::read(state, None);
+    account::read(state, Moment::Now);
     if state.armed == CpuState::ARMED {
         if mode == FlushMode::ChargeAndForget as u64 {
             slice::forget(state);

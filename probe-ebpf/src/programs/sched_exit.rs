@@ -4,12 +4,19 @@
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use probe_common::{CgroupId, CpuState};
 
-use crate::{account, kernel::Task, owner::owner_of, slice, state};
+use crate::{
+    account::{self, Moment},
+    kernel::Task,
+    owner::owner_of,
+    slice, state,
+};
 
 /// Runs at the way out of the scheduler, in the context of the task that came in, and returns at
 /// once where `sched_switch` has seen that task. A kernel that runs no program in the context of
-/// some task does not show `sched_switch` that it leaves. The counters' deltas since the switch are
-/// those of the way out, and of interrupts that waited for the end of the switch.
+/// some task does not show `sched_switch` that it leaves.
+///
+/// Clocks are taken back to the switch. What other counters gained since then, on the way out and
+/// in interrupts that waited for its end, goes to the slice before.
 #[btf_tracepoint(function = "sched_exit_tp")]
 fn sched_exit(_: BtfTracePointContext) -> i32 {
     let Some(state) = state::this_cpu() else {
@@ -26,7 +33,7 @@ fn sched_exit(_: BtfTracePointContext) -> i32 {
         slice::end(began, &mut state.counts.same);
     } else {
         state.counts.late += 1;
-        account::read(state, None);
+        account::read(state, Moment::CameIn(task));
         let owner = slice::stored(state);
         account::charge(state, owner);
         slice::open(state, task, owner_of(task));

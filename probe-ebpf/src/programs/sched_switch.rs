@@ -4,7 +4,12 @@
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use probe_common::CpuState;
 
-use crate::{account, kernel::Task, owner::owner_of, slice, state};
+use crate::{
+    account::{self, Moment},
+    kernel::Task,
+    owner::owner_of,
+    slice, state,
+};
 
 // Inlined into the entry that the macro makes: saves a call at every switch.
 #[btf_tracepoint(function = "sched_switch")]
@@ -47,7 +52,7 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     // task's cgroup is looked up, which is cold memory after a sleep.
     let certain = (prev.pid() == 0) != (next.pid() == 0);
     if certain {
-        account::read(state, Some(prev));
+        account::read(state, Moment::Leaves(prev));
     }
     let coming = owner_of(next);
     if !certain {
@@ -56,7 +61,7 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
             slice::end(began, &mut state.counts.same);
             return;
         }
-        account::read(state, Some(prev));
+        account::read(state, Moment::Leaves(prev));
     }
     slice::charge(state, prev);
     slice::open(state, next, coming);

@@ -27,7 +27,7 @@ use crate::{
 
 /// What the kernel counts itself, and what the agent always counts: no counter of the PMU is
 /// needed.
-pub(super) const ALWAYS: &str = "task-clock,page-faults,context-switches";
+const ALWAYS: &str = "task-clock,page-faults,context-switches";
 
 /// Why memory accesses are not sampled that could be.
 const BESIDE_COUNTERS: &str =
@@ -136,11 +136,11 @@ pub(super) fn start(
     Ok((pipeline, resumed))
 }
 
-/// What counting so on this machine takes of its memory, in words.
+/// How much memory counting by this configuration takes on this machine, in words.
 ///
 /// # Errors
 ///
-/// Where it cannot be counted so.
+/// Where this machine cannot count so.
 pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
     let machine = Machine::this();
     let all = Samples {
@@ -192,13 +192,12 @@ fn session(
             0 => ByProcess::No,
             _ => ByProcess::Counts,
         },
-        follow_command: false,
         max_rows: config.count.max_rows,
         spe,
-        memory: false,
         sampling,
         resolver,
         pins: config.pins.path.clone().map(PinPlace),
+        ..session::Config::default()
     })
 }
 
@@ -266,7 +265,7 @@ fn plan_beside(
         return Ok((plan(&config.count, &all, machine)?, all));
     }
     let alone = plan(&config.count, &events, machine)?;
-    // What there is no room for then is not counted so: nobody needs to hear of it.
+    // A trial: its warnings about events that find no room are not for the user.
     let beside = with_default(NoSubscriber::new(), || plan(&config.count, &all, machine));
     match beside {
         Ok(beside) if beside.opened() == alone.opened() => Ok((beside, all)),

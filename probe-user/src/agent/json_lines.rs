@@ -5,7 +5,10 @@ use std::{
     fs::File,
     io::{self, Write},
     mem,
-    os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    os::{
+        fd::AsFd as _,
+        unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    },
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -169,7 +172,9 @@ impl Writer {
 
 /// Whole lines: a part of one, where the disk is full, is taken back.
 enum Lines {
-    Stdout,
+    /// Unbuffered, and whether a part of a line stands there: what it is does not let that be taken
+    /// back.
+    Stdout(File, bool),
     File(File),
     /// A named pipe, while it has a reader.
     Pipe(File, PathBuf),
@@ -180,7 +185,10 @@ enum Lines {
 impl Lines {
     fn open(to: &JsonTo) -> io::Result<Self> {
         match to {
-            JsonTo::Stdout => Ok(Self::Stdout),
+            JsonTo::Stdout => {
+                let own = io::stdout().as_fd().try_clone_to_owned()?;
+                Ok(Self::Stdout(File::from(own), false))
+            }
             JsonTo::File(path) => Self::open_file(path),
         }
     }
@@ -209,10 +217,13 @@ impl Lines {
             *self = Self::open_file(path)?;
         }
         match self {
-            Self::Stdout => {
-                let mut out = io::stdout();
-                out.write_all(line)?;
-                out.flush()
+            Self::Stdout(out, in_a_line) => {
+                if *in_a_line {
+                    out.write_all(b"\n")?;
+                }
+                let written = out.write_all(line);
+                *in_a_line = written.is_err();
+                written
             }
             Self::File(file) => {
                 let before = file.metadata()?.len();
@@ -230,5 +241,36 @@ impl Lines {
             }
             Self::Unread(_) => Err(io::Error::other("nobody reads it")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read as _,
+        os::{fd::OwnedFd, unix::net::UnixStream},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_line_after_a_part_of_one_is_whole() {
+        let (ours, mut reader) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut lines = Lines::Stdout(File::from(OwnedFd::from(ours)), false);
+        let long = vec![b'a'; 16 << 20];
+        lines.write(&long).unwrap_err();
+        // Nor is there room for the end of that line.
+        lines.write(b"lost\n").unwrap_err();
+        reader.set_nonblocking(true).unwrap();
+        let mut text = Vec::new();
+        reader.read_to_end(&mut text).unwrap_err();
+        lines.write(b"first\n").unwrap();
+        lines.write(b"second\n").unwrap();
+        drop(lines);
+        reader.read_to_end(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let whole: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(whole, ["first", "second"]);
     }
 }

@@ -1,8 +1,8 @@
-//! Ledger: what is exported of a report, with totals that go on whatever happens to the session.
+//! Ledger: the exported totals of a report. They go on when a session ends and another begins.
 //!
 //! Totals in a report are those of a session, by row. The ledger adds up what they gain, so that
-//! they neither step back where the session ends and another begins, nor where a row joins others
-//! or leaves them.
+//! exported totals never step back: not with another session, and not where a row joins others or
+//! leaves them.
 
 mod amount;
 mod saved;
@@ -11,6 +11,7 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     hash::Hash,
     mem,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,9 @@ pub(super) struct Ledger {
     groups: Names<Vec<String>>,
     #[serde(with = "saved::accounts")]
     accounts: HashMap<Subject, Account>,
+    /// Unix time at which the programs' clock was 0, as it was when the ledger began: a receiver
+    /// takes another start of a total for a total that began anew.
+    pub(super) boot_time: Option<Duration>,
     /// The number of each group of the plan, in its order.
     #[serde(skip)]
     numbers: Vec<u32>,
@@ -92,7 +96,7 @@ impl Ledger {
     pub(super) fn begin(&mut self, groups: Vec<Vec<String>>, resumed: bool) {
         let mut alike: HashMap<Vec<String>, usize> = HashMap::new();
         let number = |mut events: Vec<String>| {
-            // Of groups that are alike each has its own number.
+            // Groups of the same events have a number each.
             let nth = alike.entry(events.clone()).or_default();
             if *nth > 0 {
                 events.push(nth.to_string());
@@ -109,9 +113,9 @@ impl Ledger {
         }
     }
 
-    /// Puts the exported totals into a report, and the rows of `folded` together into one. What is
-    /// left out goes on like all others, and is taken out of the report. False where subjects were
-    /// counted before that the report has not.
+    /// Puts the exported totals into a report, and puts the rows of `folded` together into one.
+    /// Rows that are left out are taken out of the report, and their totals go on like all others.
+    /// False where the report lacks subjects that were counted before.
     pub(super) fn settle(&mut self, report: &mut Report, folded: &Folded) -> bool {
         let keys = self.keys(report);
         let resumed = mem::take(&mut self.resumed);

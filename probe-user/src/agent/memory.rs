@@ -13,21 +13,21 @@ const PROCESS: usize = 32 * MIB;
 /// A row of counts: one in the kernel's map, and two snapshots of it.
 const ROW: usize = 416;
 
-/// What is kept of a container beside its rows: names, windows, report, text. Measured.
+/// What is kept for a container beside its rows: names, windows, report, text. Measured.
 const CONTAINER: usize = 8 * KIB;
 
 /// Of each CPU: buckets and spare rows of the map of counts, counters, per-CPU state.
 const CPU: usize = 128 * KIB;
 
-/// Where memory accesses are sampled: the map of threads with as many as a busy node has, rows in
-/// the kernel, and what is kept of each of those. Where events sample them there are no threads,
-/// and it is no more.
+/// Where memory accesses are sampled: the map of threads for a busy node, rows in the kernel, and
+/// what is kept for each row. Where events sample accesses there is no map of threads, so this is
+/// enough.
 const SAMPLES: usize = 104 * MIB;
 
 /// The same of each CPU: spare rows, and the timeline of switches where records name no thread.
 const SAMPLED_CPU: usize = 128 * KIB;
 
-/// What is kept of a process beside its rows, where processes are shown: names, windows. Measured.
+/// What is kept for a process beside its rows, where processes are shown: names, windows. Measured.
 const PROCESS_ROW: usize = 3 * KIB;
 
 /// Where events are sampled: 16,384 rows of samples in the kernel, and what is kept of each of

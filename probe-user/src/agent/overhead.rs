@@ -1,14 +1,14 @@
 //! Overhead: how much may be counted within `max_overhead`.
 //!
-//! Pure: it is told what counting took in each window ([`Spent`]), and says which level of its
-//! ladder the next ones are to be counted at. Each level gives up more: first events, then short
+//! Pure: it is told what counting took in each window ([`Spent`]), and says at which level of its
+//! ladder the next windows are counted. Each level gives up more: first events, then short
 //! windows, then samples. What another level would take is predicted from measured parts: switches
 //! per second times what a charge takes there, and pulls. A level that ran is remembered by what a
 //! charge and a pull really took, since a model of these is not exact.
 //!
 //! It does not flap: it goes down where the mean of a few windows is above the budget, and up by
-//! one step where that would have fitted, with room left, in each of many windows. These become
-//! more with each step up that was taken back.
+//! one step where that would have fitted, with room left, in each of many windows. Each step up
+//! that had to be taken back raises the number of these windows.
 
 mod ladder;
 pub(super) mod measure;
@@ -60,7 +60,7 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// All of it, as a share of a CPU's time.
+    /// The sum, as a share of a CPU's time.
     fn share(&self) -> f64 {
         let nanos = self.charges * self.charge + self.rest + self.samples + self.pull + self.other;
         nanos / (self.seconds * 1e9)

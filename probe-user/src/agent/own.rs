@@ -47,7 +47,7 @@ impl Own {
         self.health.pull_nanos += took;
     }
 
-    /// All of it, with what the server counted.
+    /// All counters, with those of the server.
     pub(super) fn now(&mut self, published: &Published) -> AgentHealth {
         let Published {
             served,

@@ -44,7 +44,9 @@ pub(super) struct Running {
     directory: RunDirectory,
     /// The boot that totals are of.
     boot: String,
-    /// The last totals were not saved, and that was said.
+    /// Unix time at which the clock of this process was 0, as starts are told by it.
+    boot_time: Duration,
+    /// The last totals were not saved, and that was logged.
     save_fails: bool,
     /// What is remembered of containers that may suffer from others.
     neighbours: Option<Neighbours>,
@@ -58,9 +60,9 @@ pub(super) struct Running {
     pipeline: Option<Pipeline>,
     /// Keeps counting within `max_overhead`, where that is set.
     governor: Option<Governor>,
-    /// Where what counting takes is measured from.
+    /// From where the cost of counting is measured.
     mark: Option<Mark>,
-    /// What was said last of why nothing is counted.
+    /// The last reason that was logged why nothing is counted.
     said: Option<String>,
     /// Shown until a session's first window: the last one before, or nothing.
     before: Report,
@@ -101,6 +103,7 @@ impl Running {
             config,
             directory,
             boot,
+            boot_time: wall().saturating_sub(now()),
             save_fails: false,
             neighbours: None,
             resolver,
@@ -167,30 +170,35 @@ impl Running {
         if self.pipeline.is_none() && !self.switches.all {
             self.begin_again();
         }
+        if self.end_window() {
+            self.keep_budget();
+        }
+        self.interval_after(before)
+    }
+
+    /// Ends the window and publishes it. False where nothing was counted.
+    fn end_window(&mut self) -> bool {
         self.own.pulls();
         if let Some(mark) = &mut self.mark {
             mark.pulls();
         }
         match self.advance() {
             Some(Ok(())) => {
-                self.settle();
-                self.save();
-                self.publish();
-                self.own.pulled();
+                self.pulled();
                 self.say(None);
-                self.keep_budget();
+                return true;
             }
             Some(Err(error)) => self.failed(&error),
             None => self.publish(),
         }
-        self.interval_after(before)
+        false
     }
 
     /// Ends counting, with a last line of JSON.
     pub(super) fn end(&mut self) {
         let listened = self.json.is_some() || self.push.is_some() || self.config.state.is_some();
         if listened && self.pipeline.is_some() {
-            self.window();
+            self.end_window();
         }
         let until = now() + LAST_WORDS;
         let left = || until.saturating_sub(now());
@@ -207,16 +215,19 @@ impl Running {
         self.pipeline = None;
     }
 
+    /// A window was counted: saves its totals and publishes it.
+    fn pulled(&mut self) {
+        self.settle();
+        self.save();
+        self.publish();
+        self.own.pulled();
+    }
+
     /// Ends counting for now; what was counted is published.
     fn pause(&mut self) {
         self.own.pulls();
         match self.advance() {
-            Some(Ok(())) => {
-                self.settle();
-                self.save();
-                self.publish();
-                self.own.pulled();
-            }
+            Some(Ok(())) => self.pulled(),
             Some(Err(error)) => tracing::warn!("what was counted last is lost: {error}"),
             None => {}
         }
@@ -238,7 +249,8 @@ impl Running {
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
         let resolver = self.resolver.clone();
-        // Before they are looked at: one that comes meanwhile is seen with the next window.
+        // Listed before the plan looks at them: a PMU that comes after this is seen with the next
+        // window.
         self.pmus = self.own.pmus();
         let start = counting::Start {
             switches: self.switches,
@@ -295,9 +307,17 @@ impl Running {
         let Some(pipeline) = &mut self.pipeline else {
             return;
         };
-        // The wall's clock may have been set since the session began.
-        let boot_time = pipeline.snapshot().boot_time;
-        pipeline.report_mut().boot_time = boot_time;
+        let started = self.own.started;
+        let kernel_started = pipeline.kernel_time(started);
+        // Starts stay as they were told first, also after a restart that goes on with the totals.
+        let first = (self.boot_time + started).saturating_sub(kernel_started);
+        let boot_time = *self.ledger.boot_time.get_or_insert(first);
+        self.boot_time = (boot_time + kernel_started).saturating_sub(started);
+        // The wall's clock may have been set since.
+        let boot_time_now = pipeline.snapshot().boot_time;
+        let report = pipeline.report_mut();
+        report.boot_time = boot_time;
+        report.time = boot_time_now + report.end;
         if let Some(neighbours) = &mut self.neighbours {
             let verdicts = neighbours.judge(pipeline.report_mut());
             let begun = verdicts.iter().filter(|it| it.begins);
@@ -350,7 +370,8 @@ impl Running {
                     began: health.began,
                     start: now,
                     end: now,
-                    boot_time: wall().saturating_sub(now),
+                    boot_time: self.boot_time,
+                    time: wall(),
                     ..Report::of_agent()
                 };
                 &mut self.before

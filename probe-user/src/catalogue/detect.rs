@@ -8,7 +8,11 @@
 //! chip is not known. The PMUs of Grace do not identify it: NVLink-C2C1 and CNVLINK are registered
 //! on chips that do not use them, and count zero there. `--chip` overrides all of this.
 
-use super::chip::{Chip, Gpus, Hardware, Platform, PlatformSpec};
+use super::{
+    chip::{Chip, Platform},
+    hardware::Hardware,
+    platform::{Gpus, PlatformSpec},
+};
 use crate::machine::{Machine, Pmu, Pmus, product};
 
 /// `MIDR_EL1` without variant and revision.

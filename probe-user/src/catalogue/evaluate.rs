@@ -1,7 +1,7 @@
 //! The value of a metric, or the reason why there is none.
 
 use super::{
-    chip::Hardware,
+    hardware::Hardware,
     model::{Metric, PmuSpec, Requirement},
 };
 use crate::formula::{Absent, Implicit, Input, NoValue, Sample, Value};

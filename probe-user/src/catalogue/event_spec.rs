@@ -98,7 +98,7 @@ pub enum CountOf {
     Beat32,
     /// A cache line of 64 bytes.
     Line64,
-    /// A request of whatever size.
+    /// A request of any size.
     Request,
     /// A request of 32 bytes.
     Request32,

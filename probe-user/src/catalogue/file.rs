@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{
-    chip::{Arch, Chip, Platform},
+    chip::{Chip, Platform},
     event_spec::EventSpec,
     model::{Apportion, Kind, Per, Requirement},
     pci::DeviceSpec,
+    platform::Arch,
 };
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

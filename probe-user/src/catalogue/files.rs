@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    chip::{Driver, PlatformSpec},
     error::{CatalogueError, Problem},
+    platform::{Driver, PlatformSpec},
 };
 
 include!(concat!(env!("OUT_DIR"), "/catalogue_files.rs"));

@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Catalogue, check,
-    chip::{Arch, Platform},
+    chip::Platform,
     error::{CatalogueError, MetricProblem, Problem},
     file, files,
     model::{Family, Metric, PmuSpec},
+    platform::Arch,
     refer::{Expanded, References},
     template::{self, Pattern},
 };

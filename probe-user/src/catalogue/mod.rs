@@ -25,10 +25,12 @@ mod excerpt;
 mod file;
 mod files;
 mod groups;
+mod hardware;
 mod load;
 mod model;
 mod narrowed;
 mod pci;
+mod platform;
 mod refer;
 mod select;
 mod template;
@@ -40,19 +42,21 @@ mod told;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 pub use self::{
-    chip::{
-        Arch, Chip, ChipSpec, CpuModels, Driver, Gpus, Hardware, Models, Platform, PlatformSpec,
-        ProfileSpec, UncoreSpec, WeightSpec,
-    },
+    chip::{Chip, Platform},
     counts::Counts,
     document::{Page, pages},
     error::{CatalogueError, Problem, SelectError, Unavailable},
     event_spec::{CountOf, EventSpec, Sampled},
     excerpt::Excerpt,
     groups::{CounterGroup, Place, Settings},
+    hardware::Hardware,
     model::{Apportion, Family, Kind, Metric, Of, Per, PmuSpec, Requirement},
     narrowed::Narrowed,
     pci::{Accelerator, DeviceSpec, DiePart, FoundBy, StackSpec},
+    platform::{
+        Arch, ChipSpec, CpuModels, Driver, Gpus, Models, PlatformSpec, ProfileSpec, UncoreSpec,
+        WeightSpec,
+    },
     template::{Instance, Pattern},
     tlb::{TlbEntries, TlbSpec, walk_trips},
 };

@@ -97,15 +97,15 @@ impl fmt::Display for Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Apportion {
-    /// Reads of a socket's memory by CPUs, of whatever socket.
+    /// Reads of a socket's memory by the CPUs of any socket.
     CpuRead,
-    /// Reads by the CPUs of this socket, of whatever memory.
+    /// Reads of any memory by the CPUs of this socket.
     CpuReadSource,
     /// Reads by the CPUs of this socket, of other sockets' memory.
     CpuReadRemote,
-    /// Writes to a socket's memory by CPUs, of whatever socket.
+    /// Writes to a socket's memory by the CPUs of any socket.
     CpuWrite,
-    /// Writes by the CPUs of this socket, to whatever memory.
+    /// Writes to any memory by the CPUs of this socket.
     CpuWriteSource,
     /// To who owns the device.
     Device,

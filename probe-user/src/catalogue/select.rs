@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{
     Catalogue,
-    chip::Hardware,
     error::SelectError,
+    hardware::Hardware,
     model::{Family, Metric},
 };
 use crate::event::Nearest;

@@ -10,7 +10,7 @@ pub struct Pattern(Vec<Part>);
 enum Part {
     Text(String),
     Number(Number),
-    /// The core PMU, whatever its name.
+    /// The core PMU, by any name.
     Core,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{About, Counting, Estimate, Finding, Kind, Metric, Report, Value};
+use super::{About, Estimate, Finding, Metric, Report, Value};
 use crate::join::{Capacities, Capacity};
 
 /// Of how many containers or processes a sentence is said: of those nearest to their limits.
@@ -52,15 +52,8 @@ impl<'a> Columns<'a> {
         ];
         Self {
             all,
-            metrics: metrics.map(|(name, unit, help)| {
-                report.add_metric(Metric {
-                    name: name.to_owned(),
-                    help: help.to_owned(),
-                    unit: unit.to_owned(),
-                    kind: Kind::Gauge,
-                    counting: Counting::All,
-                })
-            }),
+            metrics: metrics
+                .map(|(name, unit, help)| report.add_metric(Metric::gauge(name, help, unit))),
         }
     }
 

@@ -33,7 +33,8 @@ const ADVICE: [Advice; 5] = [
         lowers: &[FULL_WRITES, "l2_miss_latency"],
     },
     Advice {
-        what: "make the working set smaller, such as the rings of the network device (`ethtool -G`)",
+        what: "make the working set smaller, such as the rings of the network device (`ethtool \
+               -G`)",
         lowers: &[FULL_WRITES, READS, "l2_miss_latency"],
     },
     Advice {

@@ -19,7 +19,7 @@ pub(super) const ENOUGH: f64 = 30.0;
 
 /// Samples on the machine, since sampling began, by which rare latencies are known: of a tail of
 /// 1% a thousand see ten.
-pub(super) const ENOUGH_ON_MACHINE: f64 = 1000.0;
+const ENOUGH_ON_MACHINE: f64 = 1000.0;
 
 /// Samples of one class of operations by where they were served.
 pub(super) type Parts<'a> = [(Served, &'a SpeCounts)];

@@ -3,8 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    Attributes, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject, Value,
-    samples::SampledMetric,
+    Attributes, Estimate, Method, Metric, Reason, Report, Subject, Value, samples::SampledMetric,
 };
 use crate::{
     catalogue::Counts,
@@ -27,13 +26,8 @@ fn counted(value: formula::Value) -> Estimate {
 
 /// What a metric of the catalogue says.
 fn described(planned: &PlannedMetric) -> Metric {
-    Metric {
-        name: planned.metric.name.clone(),
-        help: planned.metric.title.clone(),
-        unit: planned.metric.unit.clone(),
-        kind: Kind::Gauge,
-        counting: Counting::All,
-    }
+    let metric = &planned.metric;
+    Metric::gauge(&*metric.name, &*metric.title, &*metric.unit)
 }
 
 /// The metrics of entities.

@@ -30,7 +30,7 @@ pub use self::{
     accesses::{samples_of, served_name},
     agent_health::AgentHealth,
     ddio::{Advice, advice_for, finding},
-    neighbours::{Neighbours, PRESSURE, Verdict},
+    neighbours::{Neighbours, Verdict},
     report::{About, Cell, Finding, Group, Part, Report, Table},
     series::{Attributes, Counting, Kind, Metric, Series, Subject},
     stages::Stages,
@@ -58,6 +58,7 @@ impl Report {
     pub fn renew(&mut self, plan: &Plan, window: &Window, joined: &Joined, view: &View) {
         self.clear(window.began, window.start, window.length);
         self.boot_time = window.boot_time;
+        self.time = self.boot_time + self.end;
         self.described = Arc::clone(&window.names.described);
         let columns = Columns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);

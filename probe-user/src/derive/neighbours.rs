@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Attributes, Counting, Estimate, Kind, Metric, Part, Report, Series, Subject, Value};
+use super::{Attributes, Estimate, Metric, Part, Report, Series, Subject, Value};
 use crate::{
     catalogue::Apportion,
     join::Entity,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The part of its peak above which a socket's memory is under pressure.
-pub const PRESSURE: f64 = 0.8;
+const PRESSURE: f64 = 0.8;
 
 /// Windows without pressure that are remembered of a container, and how many say what is usual.
 const REMEMBERED: usize = 60;
@@ -328,15 +328,7 @@ fn add(report: &mut Report, judged: &BTreeMap<Entity, bool>, verdicts: &[Verdict
             "GB/s",
         ),
     ]
-    .map(|(name, help, unit)| {
-        report.add_metric(Metric {
-            name: name.to_owned(),
-            help: help.to_owned(),
-            unit: unit.to_owned(),
-            kind: Kind::Gauge,
-            counting: Counting::All,
-        })
-    });
+    .map(|(name, help, unit)| report.add_metric(Metric::gauge(name, help, unit)));
     let series = |ids: [u32; 3], value: f64| Series {
         subject: ids[0],
         metric: ids[1],

@@ -15,8 +15,11 @@ pub struct Report {
     pub start: Duration,
     /// When the window ended.
     pub end: Duration,
-    /// Unix time at which that clock was 0, as it was when the session began.
+    /// Unix time at which that clock was 0, as it was when counting began: the starts of totals are
+    /// told by it, so that they stay the same however the wall's clock is set.
     pub boot_time: Duration,
+    /// Unix time at the window's end.
+    pub time: Duration,
     /// What runtimes call the containers and pods among the subjects.
     pub described: Arc<Described>,
     /// The subjects of series.

@@ -59,6 +59,23 @@ pub struct Metric {
     pub counting: Counting,
 }
 
+impl Metric {
+    /// A value of its own, such as a rate.
+    pub(crate) fn gauge(
+        name: impl Into<String>,
+        help: impl Into<String>,
+        unit: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            help: help.into(),
+            unit: unit.into(),
+            kind: Kind::Gauge,
+            counting: Counting::All,
+        }
+    }
+}
+
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Counting {

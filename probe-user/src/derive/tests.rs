@@ -18,7 +18,7 @@ use crate::{
     machine::cpus::CpuList,
     plan::{Column, CountSource, Planned},
     snapshot::UncoreReading,
-    window::tests::snapshot,
+    window::tests::{key, snapshot},
 };
 
 mod metrics;
@@ -79,15 +79,6 @@ fn add_uncore(plan: &mut Plan, names: &[(&str, Option<&str>, f64)]) {
         shown: true,
     });
     plan.columns.extend(columns);
-}
-
-fn key(cgroup: u64, cpu: u16, group: u16) -> UsageKey {
-    UsageKey {
-        cgroup: CgroupId(cgroup),
-        tgid: 0,
-        cpu,
-        group,
-    }
 }
 
 fn usage(counts: [u64; 2], enabled: u64, running: u64) -> UsageRow {
@@ -264,7 +255,10 @@ proptest! {
             let errors = values.iter().map(|value| value.estimate.error.unwrap());
             let variance: f64 = errors.map(|error| error.powi(2)).sum();
             let error = total.estimate.error.unwrap();
-            prop_assert!((error - variance.sqrt()).abs() <= 1e-6 * sum + 1e-6, "{total:?} {variance}");
+            prop_assert!(
+                (error - variance.sqrt()).abs() <= 1e-6 * sum + 1e-6,
+                "{total:?} {variance}"
+            );
             prop_assert_eq!(total.raw, values.iter().map(|value| value.raw).sum::<u64>());
         }
     }

@@ -152,7 +152,8 @@ mod tests {
 
     #[test]
     fn the_file_is_read() {
-        let text = "259:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n8:16 \n7:0 rbytes=x wbytes=1\n";
+        let text = "259:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n8:16 \n\
+                    7:0 rbytes=x wbytes=1\n";
         let read = parse(text);
         assert_eq!(
             read[NVME],

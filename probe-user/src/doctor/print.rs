@@ -44,6 +44,7 @@ impl Diagnosis {
             |remedy: &Remedy| json!({"advice": remedy.advice, "commands": remedy.commands});
         let finding = |finding: &Finding| {
             let loss = finding.state.loss();
+            let remedies = loss.map_or(&[][..], |loss| &loss.remedies);
             json!({
                 "area": finding.area.name(),
                 "check": finding.check,
@@ -51,7 +52,7 @@ impl Diagnosis {
                 "state": finding.state.name(),
                 "stops_counting": finding.state.stops_counting(),
                 "lost": loss.map(|loss| &loss.lost),
-                "remedies": loss.map_or(Vec::new(), |loss| loss.remedies.iter().map(remedy).collect()),
+                "remedies": remedies.iter().map(remedy).collect::<Vec<_>>(),
             })
         };
         let findings: Vec<_> = self.findings.iter().map(finding).collect();

@@ -18,8 +18,7 @@ use crate::{
     event::{self, Counter, Exclude},
     machine::{Machine, Pmus, cgroup::Hierarchy, cpus::CpuList},
     plan::{self, Capacity, Counters, Plan, Request, Untried},
-    session::{ByProcess, Config, Session, SessionError},
-    snapshot::Hook,
+    session::{Config, Session, SessionError},
     sys::perf,
     window::Window,
 };
@@ -220,15 +219,7 @@ impl Trials for Live {
         let start = |events: &str| -> Result<Session, String> {
             let config = Config {
                 plan: plan(&self.machine, events)?,
-                hook: Hook::SchedSwitch,
-                by_process: ByProcess::No,
-                follow_command: false,
-                max_rows: None,
-                spe: None,
-                memory: false,
-                sampling: None,
-                resolver: None,
-                pins: None,
+                ..Config::default()
             };
             Session::start(config, &self.machine).map_err(failed)
         };

@@ -134,7 +134,7 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
         ..Line::default()
     };
     match &series.value {
-        // Nothing is known, by whatever method.
+        // Nothing is known, by any method.
         Err(reason) => {
             line.method.clear();
             line.reason = reason.to_string();

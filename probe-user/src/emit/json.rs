@@ -81,7 +81,7 @@ impl Serialize for Line<'_> {
         };
         let mut map = serializer.serialize_map(None)?;
         if options.with_time {
-            let end = SystemTime::UNIX_EPOCH + report.boot_time + report.end;
+            let end = SystemTime::UNIX_EPOCH + report.time;
             map.serialize_entry("time", &Display(humantime::format_rfc3339_millis(end)))?;
         }
         map.serialize_entry("elapsed_ns", &nanos(report.elapsed()))?;

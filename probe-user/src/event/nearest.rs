@@ -10,7 +10,7 @@ const SUGGESTIONS: usize = 3;
 pub struct Nearest(Vec<String>);
 
 impl Nearest {
-    /// The names of `known` most like `name`, whatever the case of their letters.
+    /// The names of `known` most like `name`, without regard to case.
     pub(crate) fn to<S: AsRef<str>>(name: &str, known: impl IntoIterator<Item = S>) -> Self {
         let wanted = name.to_ascii_lowercase();
         let mut scored: Vec<(f64, String)> = known

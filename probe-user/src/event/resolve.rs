@@ -78,7 +78,10 @@ fn kinds<'p>(specs: &[EventSpec], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
         return vec![None];
     }
     let named = |pmu: &&Pmu| {
-        let on = |spec: &EventSpec| matches!(&spec.head, Head::Pmu { pmu: name, .. } if *name == pmu.name);
+        let on = |spec: &EventSpec| match &spec.head {
+            Head::Pmu { pmu: name, .. } => *name == pmu.name,
+            Head::Name(_) => false,
+        };
         specs.iter().any(on)
     };
     match pmus.cores().find(named) {

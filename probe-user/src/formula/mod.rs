@@ -7,7 +7,8 @@
 //! condition = sum [ ("<" | "<=" | ">" | ">=" | "==" | "!=") sum ]      alone: not 0
 //! sum       = product { ("+" | "-") product }
 //! product   = factor { ("*" | "/") factor }
-//! factor    = [ "-" ] ( number | name | "(" value ")" | ("min" | "max") "(" value "," value ... ")" )
+//! factor    = [ "-" ] ( number | name | "(" value ")" |
+//!                       ("min" | "max") "(" value "," value ... ")" )
 //! ```
 //!
 //! A name is an event (letters, digits, `_` and dots) or one of the [`Implicit`] quantities.

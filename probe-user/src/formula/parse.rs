@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Words that cannot name an event.
-pub(super) const KEYWORDS: [&str; 4] = ["if", "else", "min", "max"];
+const KEYWORDS: [&str; 4] = ["if", "else", "min", "max"];
 
 const VALUE: &str = "a number, an event, `min(`, `max(` or `(`";
 

@@ -11,7 +11,7 @@ use crate::{
 /// Where samples of an event were, for one row of the view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
-    /// Whose they are.
+    /// The row that they belong to.
     pub entity: Entity,
     /// Index into [`SampledWindow::events`].
     pub event: u8,
@@ -73,7 +73,7 @@ impl Spot {
             tgid,
         };
         match place {
-            // Nothing is known of it.
+            // The place is unknown.
             Some(place) if place.function.is_none() && &*place.module == "[unknown]" => plain,
             // Another process has other code there.
             Some(place) if place.function.is_none() && &*place.module == "[jit]" => Self {
@@ -120,7 +120,7 @@ mod tests {
             place(Some("spin"), "/bin/a", 9),
         );
         assert_eq!(spot(&key(5, 1), &a), spot(&key(9, 2), &b));
-        // Without a function each address of a file is apart, in whatever process.
+        // Without a function each address of a file is a spot, the same in all processes.
         let (c, d) = (place(None, "/bin/a", 5), place(None, "/bin/a", 9));
         assert_eq!(spot(&key(5, 1), &c), spot(&key(1005, 2), &c));
         assert_ne!(spot(&key(5, 1), &c), spot(&key(5, 1), &d));

@@ -1,5 +1,5 @@
-//! Whose row each cgroup belongs to, by the names of all of them. It is kept from window to window
-//! as long as no name changes.
+//! The row that each cgroup belongs to, by the names of all cgroups. It is kept from window to
+//! window as long as no name changes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -148,7 +148,7 @@ impl Paths<'_> {
             By::Pod => pod().or_else(container),
             By::Container => container(),
         };
-        // What is in none is the system's, but for a cgroup that bears the id of another.
+        // A cgroup of no container is the system's, unless it bears the id of another container.
         let refused = || claims.refused(path).map(|path| Entity::Cgroup(path.into()));
         Row::Of(found.or_else(refused).unwrap_or(Entity::System))
     }

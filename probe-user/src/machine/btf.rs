@@ -72,7 +72,7 @@ pub enum BtfError {
 }
 
 /// What the programs take for "not there".
-pub(crate) const NO_FIELD: u64 = u64::MAX;
+const NO_FIELD: u64 = u64::MAX;
 
 /// A member of a structure that the programs read.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +171,7 @@ mod tests {
         field("TASK_CGROUPS", "task_struct", "cgroups", Pointer),
     ];
 
-    /// What it would take to count is all there, but for the allocator of the maps.
+    /// All that counting needs is there, but for the allocator of the maps.
     #[test]
     fn a_kernel_whose_maps_allocate_in_the_scheduler_is_refused() {
         let file = file::tests::file(&[1, 4 << 24, 0], "\0task_struct\0");

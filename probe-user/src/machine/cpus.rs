@@ -284,7 +284,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printing_and_reading_gives_the_list_back(cpus in prop::collection::vec(0..=MAX_CPU, 0..40)) {
+        fn printing_and_reading_gives_the_list_back(
+            cpus in prop::collection::vec(0..=MAX_CPU, 0..40),
+        ) {
             let list: CpuList = cpus.into_iter().collect();
             prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
         }

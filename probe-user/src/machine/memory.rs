@@ -21,7 +21,7 @@ use crate::sys::clock::now;
 /// A limit of v1 from here on is none: the kernel writes the largest number of pages that fits.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// What somebody holds, in bytes. A part that the kernel does not tell is None.
+/// What an owner holds in memory, in bytes. A part that the kernel does not tell is None.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryUse {
     /// All of it: `memory.current`, with that of cgroups below; of a process its resident set.

@@ -37,7 +37,7 @@ pub use self::{
     format::{Format, FormatError, Word},
     pmus::{Pmu, PmuEvent, PmuKind, Pmus},
     sysfs_error::{SysfsError, SysfsProblem},
-    uncore_names::{named_node, product, product_of},
+    uncore_names::{named_node, product},
 };
 use self::{
     cgroup::{CgroupError, Hierarchy},

@@ -54,7 +54,7 @@ pub struct Monitored {
     pub bytes: BTreeMap<u32, u64>,
 }
 
-/// What was gained between two readings; of a group that was made anew, or counts less, nothing is
+/// What was gained between two readings; of a group that was made again, or counts less, nothing is
 /// known.
 #[must_use]
 pub fn deltas(earlier: &[Monitored], later: &[Monitored]) -> Vec<Monitored> {

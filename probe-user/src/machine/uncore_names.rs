@@ -14,7 +14,7 @@ pub fn product(pmu: &Pmu) -> Option<u32> {
 
 /// The product id of an `identifier`: the register PMIIDR in hexadecimal has it in bits 31:20.
 #[must_use]
-pub fn product_of(identifier: &str) -> Option<u32> {
+fn product_of(identifier: &str) -> Option<u32> {
     let pmiidr = u32::from_str_radix(identifier, 16).ok()?;
     Some(pmiidr >> 20)
 }

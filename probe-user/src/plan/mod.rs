@@ -12,6 +12,8 @@ mod planner;
 mod recorded;
 mod replayed;
 mod sampled;
+#[cfg(test)]
+pub(crate) mod tests;
 mod wanted;
 mod weights;
 

@@ -109,7 +109,8 @@ mod tests {
             for (event_set, of) in event_sets.iter().zip(&packed.of) {
                 match of {
                     Some(group) => {
-                        prop_assert!(event_set.iter().all(|event| packed.groups[*group].contains(event)));
+                        let group = &packed.groups[*group];
+                        prop_assert!(event_set.iter().all(|event| group.contains(event)));
                     }
                     None => prop_assert!(!room(counters)(&union(&[], event_set))),
                 }

@@ -1,4 +1,4 @@
-//! Other metrics of what was counted: a replay chooses anew what is computed.
+//! Other metrics of what was counted: a replay may compute others than the recording shows.
 
 use super::{CountSource, MetricSource, Plan, PlannedMetric};
 use crate::catalogue::{Catalogue, Hardware, Metric, SelectError};

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::derive::{Attributes, Counting, Metric};
+use crate::derive::{Attributes, Metric};
 
 /// Two windows of the same event in two counter groups, with a value of its own in each.
 #[test]
@@ -16,13 +16,7 @@ fn an_event_of_two_groups_has_two_lines() {
             ..Report::default()
         };
         let subject = report.subject(Subject::Machine);
-        let metric = report.add_metric(Metric {
-            name: "cycles".to_owned(),
-            help: String::new(),
-            unit: String::new(),
-            kind: Kind::Gauge,
-            counting: Counting::All,
-        });
+        let metric = report.add_metric(Metric::gauge("cycles", "", ""));
         for group in [3, 7] {
             let attributes = report.add_attributes(Attributes {
                 group: Some(group),

@@ -180,7 +180,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn time_never_panics(zero: u64, mult: u32, shift in 0..64_u16, ticks: u64, anchors in prop::collection::vec(any::<(u64, u64)>(), 1..4)) {
+        fn time_never_panics(
+            zero: u64,
+            mult: u32,
+            shift in 0..64_u16,
+            ticks: u64,
+            anchors in prop::collection::vec(any::<(u64, u64)>(), 1..4),
+        ) {
             let mut clock = Clock::unmeasured(TickClock { zero, mult, shift }, Some(0));
             for (ticks, monotonic) in anchors {
                 clock.add(ticks, monotonic);

@@ -115,7 +115,7 @@ impl CpuBuffer {
     }
 
     /// Whether there may be samples to take.
-    pub(super) fn has_bytes(&self) -> bool {
+    fn has_bytes(&self) -> bool {
         self.head != self.buffer.ring.samples_tail()
     }
 

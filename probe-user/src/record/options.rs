@@ -12,7 +12,7 @@ use crate::{
         spe::{self, PERIOD_STEP, SpeEvent},
     },
     machine::Pmus,
-    sys::samples,
+    sys::{perf, samples},
 };
 
 /// A size in bytes, written with a suffix: `64K`, `1M`, `2G` are powers of 1024.
@@ -165,12 +165,7 @@ pub(super) fn spe_attr(
     buffers: Buffers,
 ) -> perf_event_attr {
     let mut attr = wire::base_attr();
-    attr.type_ = counter.type_;
-    attr.config = counter.config;
-    attr.config1 = counter.config1;
-    attr.config2 = counter.config2;
-    attr.config3 = counter.config3;
-    attr.config4 = counter.config4;
+    perf::set_event(&mut attr, &counter.attr());
     attr.sample_period = sampling.period;
     attr.aux_watermark = buffers
         .watermark
@@ -187,15 +182,8 @@ pub(super) fn access_attr(
     buffers: Buffers,
 ) -> perf_event_attr {
     let mut attr = samples::attr();
-    attr.type_ = counter.type_;
-    attr.config = counter.config;
-    attr.config1 = counter.config1;
-    attr.config2 = counter.config2;
-    attr.config3 = counter.config3;
-    attr.config4 = counter.config4;
-    attr.set_exclude_user(event.exclude.user.into());
-    attr.set_exclude_kernel(event.exclude.kernel.into());
-    attr.set_exclude_hv(event.exclude.hv.into());
+    perf::set_event(&mut attr, &counter.attr());
+    perf::set_exclude(&mut attr, event.exclude);
     if !leads {
         let (rate, by_frequency) = match event.rate {
             Rate::Period(period) => (period, false),

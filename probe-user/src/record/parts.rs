@@ -126,8 +126,8 @@ impl Parts {
         fs::remove_dir_all(&self.directory).map_err(|error| at(&self.directory, &error))
     }
 
-    /// Writes the file anew, all of it or nothing: under a name that readers of the directory pass
-    /// over, then in place of the old one. A link or a device is written as it is.
+    /// Writes the file again, all of it or nothing: under a name that readers of the directory
+    /// skip, then in place of the old one. A link or a device is written as it is.
     fn replace(&self, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<()> {
         let old = fs::symlink_metadata(&self.path);
         let old = match old.map(|old| (old.is_file(), old.permissions())) {

@@ -190,7 +190,9 @@ mod tests {
     proptest! {
         /// Whatever is put in comes out once, in order, over many turns of both areas.
         #[test]
-        fn nothing_is_lost_over_wraps(pieces in prop::collection::vec((1..900_usize, 1..900_usize, any::<bool>()), 1..80)) {
+        fn nothing_is_lost_over_wraps(
+            pieces in prop::collection::vec((1..900_usize, 1..900_usize, any::<bool>()), 1..80),
+        ) {
             let mut ring = fake::ring(4096, 4096);
             let (mut sent, mut sent_aux) = (Vec::new(), Vec::new());
             let (mut got, mut got_aux) = (Vec::new(), Vec::new());

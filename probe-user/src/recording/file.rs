@@ -1,5 +1,5 @@
-//! Writes a recording, in [`Parts`] of ten seconds. The part that is not full is written anew after
-//! each window, at most once a second, so that a kill leaves all windows before it.
+//! Writes a recording, in [`Parts`] of ten seconds. The part that is not full is written again
+//! after each window, at most once a second, so that a kill leaves all windows before it.
 
 use std::{
     io::{self, Write as _},

@@ -1,5 +1,6 @@
 //! Recordings of whole runs: what every window shows, as rows of a Parquet file that other programs
-//! read, and in the same file the snapshots, from which a replay computes it anew, also otherwise.
+//! read, and in the same file the snapshots, from which a replay computes it again, also
+//! differently.
 //!
 //! docs/recordings.md describes the file.
 

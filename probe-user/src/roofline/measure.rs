@@ -1,24 +1,25 @@
 //! Measures all places with all numbers of threads over all sizes.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
 
 use super::{
     Options, RooflineError, allowed,
-    kernels::{self, Arrays, Chain, Stores, TRIAD_BYTES, Vectors},
+    kernels::{Arrays, Chain, Stores, TRIAD_BYTES, Vectors},
     places::{self, Amount, MEMORY, Place},
     result::{
         Bandwidth, Disturbance, FORMAT, Latency, On, Peak, Roofline, Runs, bytes_in_flight,
         lines_per_core, roofs,
     },
-    timed::{Repeat, Run, Work, timed},
+    timed::{Repeat, Run, timed},
+    work::{Chase, Huge, MultiplyAdd, ROUNDS, Triad},
 };
 use crate::{
     catalogue::Hardware,
     machine::{Machine, caches::Cache, cpu_time::CpuTime, cpus::CpuList, limits::Limits},
-    sys::{clock, pages::HUGE},
+    sys::clock,
 };
 
 /// A run is that long at least: much more than the clock's step, less than a time slice, so that
@@ -33,9 +34,6 @@ const PART_OF_MEMORY: u64 = 4;
 
 /// Where free memory is not told.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
-
-/// Rounds of multiply-adds that count as one time of that work.
-const ROUNDS: u64 = 64;
 
 /// Measures this machine. Takes some seconds, and all CPUs that it may use.
 ///
@@ -359,108 +357,4 @@ fn latency(latencies: &[Latency], socket: Option<u32>, level: &str) -> Option<f6
     });
     let all: Vec<f64> = same.map(|latency| latency.nanoseconds.best).collect();
     (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
-}
-
-/// The bytes in huge pages of those in memory, told by the thread that has them.
-#[derive(Clone, Debug, Default)]
-struct Huge(Arc<Mutex<Option<(u64, u64)>>>);
-
-impl Huge {
-    fn tell(&self, told: Option<(u64, u64)>) {
-        *self.0.lock().expect("nobody panics with it") = told;
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "bytes below 2^53")]
-    fn share(&self) -> Option<f64> {
-        let (huge, all) = (*self.0.lock().expect("nobody panics with it"))?;
-        // Less than a huge page could be in none.
-        (all >= HUGE as u64).then(|| huge as f64 / all as f64)
-    }
-}
-
-struct Triad {
-    arrays: Arrays,
-    vectors: Vectors,
-    stores: Stores,
-    told: Option<Huge>,
-}
-
-impl Work for Triad {
-    fn touch(&mut self) {
-        self.arrays.touch();
-        if let Some(told) = &self.told {
-            told.tell(self.arrays.huge());
-        }
-    }
-
-    fn work(&mut self, times: u64) {
-        self.arrays.triad(self.vectors, self.stores, times);
-    }
-}
-
-struct MultiplyAdd(Vectors);
-
-impl Work for MultiplyAdd {
-    fn touch(&mut self) {}
-
-    fn work(&mut self, times: u64) {
-        kernels::multiply_add(self.0, times * ROUNDS);
-    }
-}
-
-struct Chase {
-    chain: Chain,
-    told: Huge,
-}
-
-impl Chase {
-    /// Steps of one time.
-    const STEPS: u64 = 8 * kernels::STEPS;
-}
-
-impl Work for Chase {
-    fn touch(&mut self) {
-        self.chain.link();
-        self.told.tell(self.chain.huge());
-    }
-
-    fn work(&mut self, times: u64) {
-        self.chain.chase(times * Self::STEPS);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quota_of_cpu_time_bounds_the_threads() {
-        assert_eq!(most_threads(8, None), 8);
-        assert_eq!(most_threads(8, Some(2.5)), 2);
-        assert_eq!(most_threads(8, Some(0.1)), 1);
-        assert_eq!(most_threads(2, Some(1e9)), 2);
-    }
-
-    #[test]
-    fn what_does_not_fit_is_refused_by_its_name() {
-        let machine = Machine::this();
-        let measure = |threads: &[usize], sizes: &[u64]| {
-            let options = Options {
-                threads: threads.into(),
-                sizes: sizes.into(),
-                runs: 1,
-            };
-            measure(&machine, &options).unwrap_err().to_string()
-        };
-        let error = measure(&[100_000], &[]);
-        assert!(
-            error.starts_with("--threads 100000: this process has "),
-            "{error}"
-        );
-        let error = measure(&[], &[u64::MAX]);
-        assert!(
-            error.starts_with("--sizes 18446744073709551615: of the memory"),
-            "{error}"
-        );
-    }
 }

@@ -8,6 +8,7 @@ mod places;
 mod print;
 mod result;
 mod timed;
+mod work;
 
 use std::io;
 

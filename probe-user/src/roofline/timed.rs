@@ -31,7 +31,7 @@ pub(super) struct Repeat {
     pub(super) most: Duration,
 }
 
-/// Runs that are made whatever time they take.
+/// Runs that are made however long they take.
 pub(super) const FEWEST: usize = 3;
 
 /// One run of all threads.

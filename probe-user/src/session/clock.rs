@@ -94,7 +94,10 @@ mod tests {
         #[test]
         fn the_distance_is_within_the_narrowest_reading(
             ahead in -1_i64 << 60..1 << 60,
-            readings in prop::collection::vec((1_u64 << 61..1 << 62, 0_u64..5000, 0_u64..5000), 1..8),
+            readings in prop::collection::vec(
+                (1_u64 << 61..1 << 62, 0_u64..5000, 0_u64..5000),
+                1..8,
+            ),
         ) {
             let mut bounds = Bounds::default();
             for (at, before, after) in &readings {
@@ -105,7 +108,9 @@ mod tests {
         }
 
         #[test]
-        fn the_same_clock_is_at_no_distance(readings in prop::collection::vec((1_u64 << 40.., 0_u64..5000, 0_u64..5000), 1..8)) {
+        fn the_same_clock_is_at_no_distance(
+            readings in prop::collection::vec((1_u64 << 40.., 0_u64..5000, 0_u64..5000), 1..8),
+        ) {
             let mut bounds = Bounds::default();
             for (at, before, after) in readings {
                 bounds.narrow(at - before, at, at.saturating_add(after));

@@ -44,8 +44,8 @@ impl From<bool> for ByProcess {
     }
 }
 
-/// What a session counts and how.
-#[derive(Clone, Debug)]
+/// What a session counts and how. The default counts nothing.
+#[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The events.
     pub plan: Plan,

@@ -1,4 +1,4 @@
-//! CPUs that go offline and come back: their counters are dead for good then, and are opened anew.
+//! CPUs that go offline and come back. Their old counters stay dead, so new ones are opened.
 
 use std::{collections::HashMap, os::fd::RawFd};
 
@@ -14,7 +14,7 @@ const CERTAINLY_ENABLED: u64 = 100_000_000;
 /// What the kernel says of CPUs that come and go.
 pub(crate) struct Hotplug {
     messages: Messages,
-    /// By CPU: the enabled time of its first group, and when it was first read so.
+    /// By CPU: the enabled time of its first group, and when that value was first read.
     seen: HashMap<u32, (u64, u64)>,
 }
 
@@ -26,7 +26,7 @@ impl Hotplug {
         }
     }
 
-    /// True where the counters of a CPU were read again and again, and their time stands still.
+    /// True where repeated reads of a CPU's counters show that their time stands still.
     fn stands_still(&mut self, cpu: u32, state: &CpuState) -> bool {
         let now = (state.enabled[0].last, state.since);
         let seen = self.seen.entry(cpu).or_insert(now);
@@ -107,7 +107,10 @@ impl Session {
         if let Some(spe) = &mut self.spe
             && !spe.samples(cpu)
         {
-            spe.open(&mut self.object, cpu)?;
+            match spe.open(&mut self.object, cpu) {
+                Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
+                opened => opened?,
+            }
         }
         if self.cgroup_switches.is_some() {
             // The program's own events are dead there too, and nothing shows that new ones are
@@ -125,7 +128,7 @@ impl Session {
         if let Some(sampling) = &mut self.sampling
             && !sampling.samples(cpu)
         {
-            sampling.open(&mut self.object, cpu)?;
+            sampling.open_or_retry(&mut self.object, cpu);
         }
         tracing::info!("CPU {cpu} came online");
         Ok(())

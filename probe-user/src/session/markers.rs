@@ -1,6 +1,6 @@
-//! Observes the marker functions of programs (docs/regions.md) by uprobes. A probe sits in a file,
-//! in whatever mount namespace that is, and all processes that execute it meet it; the program in
-//! the kernel tells of those that are observed.
+//! Observes the marker functions of programs (docs/regions.md) by uprobes. A probe is in a file,
+//! which may be of any mount namespace, and fires in all processes that execute the file; the
+//! program in the kernel tells of those that are observed.
 
 mod files;
 
@@ -162,7 +162,7 @@ impl Markers {
         }))
     }
 
-    /// The same for a file of this process's own root. Nothing of it is run.
+    /// The same for a file below this process's own root. The file is not run.
     ///
     /// # Errors
     ///
@@ -244,7 +244,7 @@ impl Markers {
         Ok(looked)
     }
 
-    /// Ends a round: what may be looked through in the next one is counted anew.
+    /// Ends a round: the next one may look through as many bytes again.
     pub fn round_ends(&mut self) {
         self.bytes = 0;
     }

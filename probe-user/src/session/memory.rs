@@ -11,10 +11,10 @@ use super::{Config, SpeConfig};
 use crate::{event::sampling::SampledEvent, snapshot::MapMemory};
 
 /// What USAGE takes at most with all its rows, where the user does not say how many.
-pub const USAGE_LIMIT: usize = 64 << 20;
+const USAGE_LIMIT: usize = 64 << 20;
 
 /// The same of the rows of samples.
-pub const SPE_ROWS_LIMIT: usize = 32 << 20;
+const SPE_ROWS_LIMIT: usize = 32 << 20;
 
 /// Threads that may live at once; memory follows those that do.
 pub(super) const MAX_THREADS: u32 = 1 << 20;
@@ -60,7 +60,7 @@ impl Table {
         }
     }
 
-    /// What is there without a row: buckets for `room` rows, and what the allocator keeps on
+    /// Bytes of the map without a row: buckets for `room` rows, and what the allocator keeps on
     /// `cpus` CPUs.
     fn fixed(self, room: usize, cpus: usize) -> usize {
         room.next_power_of_two() * BUCKET + self.spare(cpus)
@@ -70,7 +70,7 @@ impl Table {
         SPARE * self.row * cpus
     }
 
-    /// The most rows with which all of it stays within `limit`; one at least.
+    /// The most rows with which the map stays within `limit`; one at least.
     fn room(self, limit: usize, cpus: usize) -> u32 {
         let left = limit.saturating_sub(self.spare(cpus));
         let with = |bits: u32| {
@@ -231,8 +231,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{
         plan::Plan,
-        session::ByProcess,
-        snapshot::{Hook, SampledCounts, SampledKey, SpeCounts},
+        snapshot::{SampledCounts, SampledKey, SpeCounts},
     };
 
     fn config(groups: usize) -> Config {
@@ -241,15 +240,7 @@ pub(crate) mod tests {
                 groups: vec![Vec::new(); groups],
                 ..Plan::default()
             },
-            hook: Hook::SchedSwitch,
-            by_process: ByProcess::No,
-            follow_command: false,
-            max_rows: None,
-            spe: None,
-            memory: false,
-            sampling: None,
-            resolver: None,
-            pins: None,
+            ..Config::default()
         }
     }
 

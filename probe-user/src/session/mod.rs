@@ -155,7 +155,8 @@ impl Session {
         let mut times = object.maps.clock.get(0)?;
         let goes_on = pins.as_ref().is_some_and(Pins::goes_on);
         if goes_on {
-            // What ended meanwhile, and what the process before was told last, has rows.
+            // Owners that ended since, and those that the process before was told of last, have
+            // rows.
             lifecycle.doubt();
         } else {
             times.began = nanos(clock.now());

@@ -19,8 +19,8 @@ const PURPOSES: [&str; 2] = ["stat", "admission"];
 
 /// A cgroup that this process made under its own, and removes.
 ///
-/// While its directory is locked (`flock(2)`) it is in use. A process id would not tell that: ids
-/// are given again, and that of another pid namespace means nothing here. The kernel takes the lock
+/// It is in use while its directory is locked (`flock(2)`). A process id would not tell that: ids
+/// are reused, and an id of another pid namespace means nothing here. The kernel takes the lock
 /// from a process that is killed.
 pub struct OwnCgroup {
     /// Its directory, opened and locked.
@@ -73,8 +73,7 @@ impl OwnCgroup {
     }
 }
 
-/// Locks a cgroup; None where it was removed meanwhile, by a start that took it for one left
-/// behind.
+/// Locks a cgroup; None where another start took it for one left behind and removed it first.
 fn hold(path: &Path) -> io::Result<Option<File>> {
     let removed = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let directory = match File::open(path) {
@@ -84,7 +83,7 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
     directory.lock()?;
     match fs::metadata(path) {
         Err(error) if removed(&error) => Ok(None),
-        // One of the same name may have been made anew.
+        // Another one may have been made by the same name.
         now => Ok((now?.ino() == directory.metadata()?.ino()).then_some(directory)),
     }
 }
@@ -94,7 +93,7 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
 pub(crate) fn remove_left<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<Item = &'a str>) {
     let ours = paths.into_iter().filter(|path| is_ours(path));
     let mut left: Vec<PathBuf> = ours.filter_map(|path| hierarchy.directory(path)).collect();
-    // What is below first.
+    // The inner ones first.
     left.sort();
     for path in left.iter().rev() {
         match remove(path) {
@@ -155,8 +154,8 @@ impl Drop for OwnCgroup {
     fn drop(&mut self) {
         let end = Instant::now() + LEAVING;
         while let Err(error) = fs::remove_dir(&self.path) {
-            // The kernel lists a process that was waited for no more, but lets go of it a moment
-            // later.
+            // The kernel no longer lists a process that was waited for, but releases its cgroup a
+            // moment later.
             let empty = fs::read(self.path.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
             if error.kind() != io::ErrorKind::ResourceBusy || !empty || Instant::now() > end {
                 tracing::warn!(

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Exchanges take at most one part in so many of one CPU, whatever the number of CPUs exchanged.
+/// Exchanges of all CPUs together take at most one part in so many of one CPU's time.
 const SHARE: u32 = 100;
 
 /// The turns of the first round, where exchanges cost next to nothing.

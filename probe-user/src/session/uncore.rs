@@ -5,9 +5,14 @@
 //! one group of the kernel's: they count over the same time, and what does not fit the PMU at once
 //! is rotated by the kernel, as enabled and running time tell.
 
+mod skew;
+#[cfg(test)]
+mod tests;
+mod unit;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io, mem,
+    fs, mem,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
@@ -15,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use self::unit::{Counter, Unit};
 use super::{SessionError, counters};
 use crate::{
     event::Scope,
@@ -50,7 +56,7 @@ struct Group {
     /// The kernel's number of the PMU: another one when its driver comes back.
     type_: u32,
     state: State,
-    /// The kernel refused events that were to be opened anew: they are tried again.
+    /// The kernel refused to open events again: the next read tries once more.
     refused: bool,
     /// What is open, by the socket and the number of the hardware's instance on that socket.
     units: BTreeMap<(u32, u16), Unit>,
@@ -61,18 +67,6 @@ enum State {
     Counting,
     /// The PMU is gone, as the log has said: its series have ended until it comes back.
     Gone,
-}
-
-struct Unit {
-    cpu: u32,
-    counters: Vec<Counter>,
-}
-
-struct Counter {
-    event: Option<OwnedFd>,
-    /// What was counted before the event was opened anew.
-    base: Reading,
-    last: Reading,
 }
 
 impl Uncore {
@@ -248,8 +242,8 @@ impl Uncore {
         devices.join(pmu)
     }
 
-    /// Opens anew what is not on the CPU that the cpumask names, ends the series of PMUs that are
-    /// gone, and goes on with those that are back.
+    /// Moves events to the CPU that the cpumask names, ends the series of PMUs that are gone, and
+    /// goes on with those that are back.
     fn follow_cpumasks(&mut self, plan: &Plan) {
         let mut groups = mem::take(&mut self.groups);
         let mut gone = BTreeSet::new();
@@ -282,7 +276,7 @@ impl Uncore {
         };
         (group.state, group.type_) = (State::Counting, number);
         let mut places: BTreeMap<_, _> = self.places(&group.pmu, &cpus).into_iter().collect();
-        // The only instance stays what it is, whatever CPU reads it.
+        // The only instance keeps its place, also where another CPU reads it.
         if let (Some(place), Some(cpu)) = (only(group.units.keys()), only(places.values())) {
             places = [(*place, *cpu)].into();
         }
@@ -309,8 +303,8 @@ impl Uncore {
         (group.units, group.refused) = (units, refused);
     }
 
-    /// Goes on with new events on `cpu`; what was counted so far stays. False where the kernel
-    /// refuses them, which is said once.
+    /// Goes on with new events on `cpu`, and keeps what was counted so far. False where the kernel
+    /// refuses them, which is logged once.
     fn reopen(&self, plan: &Plan, group: &Group, unit: &mut Unit, cpu: u32) -> bool {
         let opened = self.open_unit(plan, group, cpu);
         unit.end();
@@ -341,65 +335,3 @@ impl Uncore {
 fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     items.next().filter(|_| items.next().is_none())
 }
-
-impl Unit {
-    fn enable(&self, plan: &Plan, events: &Range<usize>) -> Result<(), SessionError> {
-        let Some(leader) = self.counters.first().and_then(|first| first.event.as_ref()) else {
-            return Ok(());
-        };
-        let planned = &plan.uncore[events.start];
-        perf::enable(leader.as_fd())
-            .map_err(|error| counters::refused(plan, planned, self.cpu, &error))
-    }
-
-    /// For how long it was enabled when it was last read.
-    fn enabled(&self) -> u64 {
-        self.counters.first().map_or(0, |first| first.last.enabled)
-    }
-
-    /// Whether its counters still count: the enabled time of an event of the kernel's always grows.
-    fn lives(&mut self) -> bool {
-        let before = self.enabled();
-        self.read().is_ok() && self.enabled() > before
-    }
-
-    /// Reads for the last time and closes the events.
-    fn end(&mut self) {
-        // Events that cannot be read any more keep what they were last read to hold.
-        let _ = self.read();
-        for counter in &mut self.counters {
-            counter.event = None;
-        }
-    }
-
-    /// Reads all that was counted since the session began.
-    fn read(&mut self) -> io::Result<()> {
-        let readings = self.now()?;
-        for (counter, reading) in self.counters.iter_mut().zip(readings) {
-            counter.last = reading;
-        }
-        Ok(())
-    }
-
-    /// What its counters hold at one moment, where they are a group of the kernel's.
-    fn now(&self) -> io::Result<Vec<Reading>> {
-        let gone = || io::Error::from(io::ErrorKind::NotFound);
-        let leader = self.counters.first().and_then(|first| first.event.as_ref());
-        let leader = leader.ok_or_else(gone)?.as_fd();
-        let mut readings = perf::read_group(leader, self.counters.len())?;
-        for counter in &self.counters[readings.len()..] {
-            let event = counter.event.as_ref().ok_or_else(gone)?;
-            readings.push(perf::read(event.as_fd())?);
-        }
-        for (counter, reading) in self.counters.iter().zip(&mut readings) {
-            reading.count += counter.base.count;
-            reading.enabled += counter.base.enabled;
-            reading.running += counter.base.running;
-        }
-        Ok(readings)
-    }
-}
-
-mod skew;
-#[cfg(test)]
-mod tests;

@@ -3,7 +3,7 @@
 //!
 //! A recording is lines of JSON. The first is the head: the format's version and the plan, whose
 //! metrics bring the machine they are for and their definitions from the catalogue. Each other line
-//! is a [`Snapshot`]. How rows are named and shown is no part of it: a replay chooses that anew.
+//! is a [`Snapshot`]. It does not say how rows are named and shown: a replay chooses that again.
 
 use std::io::{self, BufRead, Write};
 

@@ -1,90 +1,31 @@
 //! What processes had mapped to execute, and when: learnt from the kernel's records, and from
 //! procfs where there are none. Processes that ended are known until they are forgotten.
 
+mod asked;
+mod process;
+
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{Counts, maps};
-use crate::machine::process;
-use crate::sys::records::{Event, Inode, Map, Task};
+pub(super) use self::process::Mapped;
+use self::process::{Image, Process, push};
+use super::Counts;
+use crate::{
+    machine::process::has_threads,
+    sys::records::{Event, Map, Task},
+};
 
 /// Processes that are known at one time.
 const PROCESSES: usize = 16_384;
-/// Mappings of one program of a process. A compiler at run time may map without an end.
-const MAPPINGS: usize = 4096;
 /// Bytes of all mappings; some 150 each with their names.
 const MEMORY: usize = 128 << 20;
 /// Programs of one process id.
 const IMAGES: usize = 64;
 /// How many parents are looked at.
 const ANCESTORS: usize = 16;
-
-/// A file, or memory without one, that a process can execute.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mapped {
-    pub(super) start: u64,
-    /// The first address behind it.
-    pub(super) end: u64,
-    /// Where in the file it begins.
-    pub(super) offset: u64,
-    /// The file as the process sees it, or what the kernel calls the memory.
-    pub(super) name: Box<[u8]>,
-    pub(super) build_id: Option<Box<[u8]>>,
-    /// Where the build id is not known.
-    pub(super) inode: Option<Inode>,
-    /// ns of `CLOCK_MONOTONIC`.
-    pub(super) since: u64,
-}
-
-impl Mapped {
-    fn is(&self, other: &Self) -> bool {
-        let place = |one: &Self| (one.start, one.end, one.offset);
-        place(self) == place(other) && self.name == other.name
-    }
-}
-
-/// A program that a process executed: from a fork or an exec on.
-#[derive(Clone, Debug)]
-struct Image {
-    since: u64,
-    /// In their order: a later one replaces what it lies over. A child has those of its parent.
-    mappings: Arc<Vec<Arc<Mapped>>>,
-    /// How much was lost when procfs was last asked; none where it was not yet.
-    asked: Option<u64>,
-}
-
-#[derive(Debug, Default)]
-struct Process {
-    /// In rising order of time; never empty.
-    images: Vec<Image>,
-    parent: Option<u32>,
-    ended: Option<u64>,
-    /// The round in which it was last learnt of or asked for.
-    used: u64,
-}
-
-impl Process {
-    /// Bytes of its mappings; of those that it has in common with others, its part.
-    fn memory(&self) -> usize {
-        let one = |mapped: &Arc<Mapped>| size_of::<(Arc<()>, Mapped)>() + mapped.name.len();
-        let images = self.images.iter().map(|image| {
-            let all: usize = image.mappings.iter().map(one).sum();
-            all / Arc::strong_count(&image.mappings)
-        });
-        images.sum()
-    }
-
-    /// What it executed at a moment, or does.
-    fn at(&self, time: Option<u64>) -> &Image {
-        let time = time.unwrap_or(u64::MAX);
-        let behind = self.images.partition_point(|image| image.since <= time);
-        // The clock of a sample of the first moment may be read before that of the record.
-        &self.images[behind.saturating_sub(1)]
-    }
-}
 
 /// The mappings of all processes.
 #[derive(Debug)]
@@ -251,123 +192,6 @@ impl Mappings {
         found.cloned()
     }
 
-    /// Asks procfs for a process that records did not tell of, or not all.
-    fn ask(&mut self, pid: u32, time: Option<u64>) {
-        let lost = self.counts.lost;
-        let last = self
-            .processes
-            .get(&pid)
-            .and_then(|process| process.images.last());
-        if last.is_some_and(|last| last.asked == Some(lost)) {
-            return;
-        }
-        let Some(born) = process::born(&self.proc, pid) else {
-            return;
-        };
-        // Another process had the number then.
-        if time.is_some_and(|time| last.is_none() && time.saturating_add(process::TICK) < born) {
-            return;
-        }
-        self.read(pid, born);
-    }
-
-    fn ask_again(&mut self, pid: u32) {
-        let image = self
-            .processes
-            .get_mut(&pid)
-            .and_then(|process| process.images.last_mut());
-        if let Some(image) = image {
-            image.asked = None;
-            self.ask(pid, None);
-        }
-    }
-
-    fn read(&mut self, pid: u32, born: u64) {
-        let lines = maps::lines(&self.proc, pid);
-        if lines.is_empty() {
-            if maps::are_refused(&self.proc, pid) {
-                self.refused(pid, born);
-            }
-            return;
-        }
-        let parent = process::parent(&self.proc, pid);
-        let process = self.processes.get(&pid);
-        let last = process.and_then(|process| process.images.last());
-        // The number was given out again, or it has executed another program: its records are lost.
-        if last.is_none_or(|last| {
-            last.asked.is_some() && last.since.saturating_add(process::TICK) < born
-        }) {
-            self.begin(
-                pid,
-                Image {
-                    since: born,
-                    mappings: Arc::default(),
-                    asked: None,
-                },
-            );
-        }
-        let lost = self.counts.lost;
-        let Some(process) = self.processes.get_mut(&pid) else {
-            return;
-        };
-        process.parent = process.parent.or(parent);
-        let Some(image) = process.images.last_mut() else {
-            return;
-        };
-        let healed = image.asked.is_some();
-        let since = image.mappings.last().map_or(image.since, |last| last.since);
-        let found = lines.into_iter().filter(|line| line.mapping.executable);
-        let found = found.map(|line| Mapped {
-            start: line.mapping.start,
-            end: line.mapping.end,
-            offset: line.mapping.offset,
-            name: line.name.into(),
-            build_id: None,
-            inode: (line.inode.number != 0).then_some(line.inode),
-            // What was mapped since the last record that was not lost.
-            since: if healed { since } else { image.since },
-        });
-        let mappings = Arc::make_mut(&mut image.mappings);
-        let mut dropped = 0;
-        if healed {
-            for mapped in found {
-                // Under another one it is not what is there now.
-                let top = { &*mappings }
-                    .iter()
-                    .rev()
-                    .find(|known| known.start < mapped.end && mapped.start < known.end);
-                if top.is_none_or(|top| !top.is(&mapped)) {
-                    dropped += push(mappings, &Arc::new(mapped));
-                }
-            }
-        } else {
-            let later = std::mem::take(mappings);
-            for mapped in found.map(Arc::new).chain(later) {
-                dropped += push(mappings, &mapped);
-            }
-        }
-        image.asked = Some(lost);
-        self.counts.dropped_mappings += dropped;
-        self.counts.read += 1;
-    }
-
-    /// What it has now is not asked for again.
-    fn refused(&mut self, pid: u32, born: u64) {
-        if !self.processes.contains_key(&pid) {
-            let image = Image {
-                since: born,
-                mappings: Arc::default(),
-                asked: None,
-            };
-            self.begin(pid, image);
-        }
-        let process = self.processes.get_mut(&pid);
-        if let Some(image) = process.and_then(|process| process.images.last_mut()) {
-            image.asked = Some(self.counts.lost);
-            self.counts.refused += 1;
-        }
-    }
-
     /// Its parent, the parent of that, and so on, as far as they are known.
     pub(super) fn ancestors(&self, pid: u32) -> impl Iterator<Item = u32> {
         let parent = |pid: &u32| self.processes.get(pid).and_then(|process| process.parent);
@@ -385,7 +209,7 @@ impl Mappings {
                 .count();
             process.images.drain(..old);
             // A process goes on without its first thread.
-            process.ended.is_none_or(|ended| ended >= until) || process::has_threads(proc, *pid)
+            process.ended.is_none_or(|ended| ended >= until) || has_threads(proc, *pid)
         });
         self.bound_memory(MEMORY);
         self.round += 1;
@@ -427,16 +251,4 @@ impl Mappings {
             self.counts.dropped_processes += 1;
         }
     }
-}
-
-/// Adds a mapping; how many were dropped for it.
-fn push(mappings: &mut Vec<Arc<Mapped>>, mapped: &Arc<Mapped>) -> u64 {
-    let dropped = if mappings.len() == MAPPINGS {
-        MAPPINGS / 8
-    } else {
-        0
-    };
-    mappings.drain(..dropped);
-    mappings.push(Arc::clone(mapped));
-    dropped as u64
 }

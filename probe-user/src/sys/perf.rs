@@ -37,7 +37,7 @@ pub(crate) struct Attr {
 #[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
 pub(crate) const ATTR_SIZE: u32 = size_of::<bindings::perf_event_attr>() as u32;
 
-/// Whose doings an event is about.
+/// The tasks that an event is about.
 #[derive(Clone, Copy)]
 pub(crate) enum Whom<'a> {
     /// All tasks of a CPU.
@@ -71,9 +71,7 @@ pub(crate) fn open(
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
     let mut attr = attr(event);
-    attr.set_exclude_user(exclude.user.into());
-    attr.set_exclude_kernel(exclude.kernel.into());
-    attr.set_exclude_hv(exclude.hv.into());
+    set_exclude(&mut attr, exclude);
     if leader.is_none() {
         set_leader(&mut attr);
     }
@@ -103,9 +101,7 @@ pub(crate) fn open_command(event: &Attr, pid: u32) -> io::Result<OwnedFd> {
 /// opened by [`open`].
 pub(crate) fn open_leader(event: &Attr, exclude: Exclude, cpu: u32) -> io::Result<OwnedFd> {
     let mut attr = attr(event);
-    attr.set_exclude_user(exclude.user.into());
-    attr.set_exclude_kernel(exclude.kernel.into());
-    attr.set_exclude_hv(exclude.hv.into());
+    set_exclude(&mut attr, exclude);
     set_leader(&mut attr);
     attr.read_format |= u64::from(bindings::PERF_FORMAT_GROUP);
     open_attr(&mut attr, Whom::All, Some(cpu), None)
@@ -181,9 +177,7 @@ pub(crate) fn open_overflowing(
         attr.sample_type |= u64::from(fields);
     }
     attr.__bindgen_anon_2.wakeup_events = 1;
-    attr.set_exclude_user(exclude.user.into());
-    attr.set_exclude_kernel(exclude.kernel.into());
-    attr.set_exclude_hv(exclude.hv.into());
+    set_exclude(&mut attr, exclude);
     attr.set_disabled(leader.is_none().into());
     open_attr(&mut attr, Whom::All, Some(cpu), leader)
 }
@@ -316,20 +310,33 @@ fn read_words(event: BorrowedFd<'_>, words: &mut [u64]) -> io::Result<usize> {
 
 /// For a counter, which is read by [`read`].
 fn attr(event: &Attr) -> bindings::perf_event_attr {
-    let [config, config1, config2, config3, config4] = event.config;
     let mut attr = bindings::perf_event_attr {
-        type_: event.type_,
-        config,
-        config3,
-        config4,
         read_format: u64::from(
             bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
         ),
         ..Default::default()
     };
-    attr.config1 = config1;
-    attr.config2 = config2;
+    set_event(&mut attr, event);
     attr
+}
+
+/// Makes it this event's.
+pub(crate) fn set_event(attr: &mut bindings::perf_event_attr, event: &Attr) {
+    attr.type_ = event.type_;
+    [
+        attr.config,
+        attr.config1,
+        attr.config2,
+        attr.config3,
+        attr.config4,
+    ] = event.config;
+}
+
+/// Leaves out what is excluded.
+pub(crate) fn set_exclude(attr: &mut bindings::perf_event_attr, exclude: Exclude) {
+    attr.set_exclude_user(exclude.user.into());
+    attr.set_exclude_kernel(exclude.kernel.into());
+    attr.set_exclude_hv(exclude.hv.into());
 }
 
 /// The first event of a group, which counts from [`enable`] on.

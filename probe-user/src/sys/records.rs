@@ -1,11 +1,16 @@
 //! The records that the kernel writes into an event's ring (`linux/perf_event.h`, `enum
 //! perf_event_type`), as far as they are of use here: read, and made where a file needs some.
 
+#[cfg(test)]
+mod tests;
+
+use std::marker::PhantomData;
+
 use bytes::{Buf as _, BufMut as _, TryGetError};
 use perf_event_open_sys::bindings;
 
 /// Header of a record: type, misc, size.
-const HEADER: usize = 8;
+pub(super) const HEADER: usize = 8;
 
 /// A thread that came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,51 +76,67 @@ pub(crate) enum Event<'a> {
     Other,
 }
 
-/// Iterates over the records in the bytes taken from a ring, each with the trailer of `TRAILER`
-/// bytes that `sample_id_all` asks for. Bytes that are no record end it.
-pub(crate) struct Events<'a, const TRAILER: usize> {
+/// Records of one kind of ring.
+pub(crate) trait Record<'a>: Sized {
+    /// A record by what follows its header; none where that is shorter than its type.
+    fn read(kind: u32, misc: u16, body: &'a [u8]) -> Option<Self>;
+}
+
+/// Iterates over the records in the bytes taken from a ring. Bytes that are no record end it.
+pub(crate) struct Iter<'a, R> {
     rest: &'a [u8],
     /// Bytes that could not be read as records.
     pub(crate) damaged: usize,
+    records: PhantomData<R>,
 }
 
-impl<'a, const TRAILER: usize> Events<'a, TRAILER> {
+impl<'a, R> Iter<'a, R> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes,
             damaged: 0,
+            records: PhantomData,
         }
     }
 }
 
-impl<'a, const TRAILER: usize> Iterator for Events<'a, TRAILER> {
-    type Item = (Event<'a>, &'a [u8; TRAILER]);
+impl<'a, R: Record<'a>> Iterator for Iter<'a, R> {
+    type Item = R;
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<R> {
         if self.rest.is_empty() {
             return None;
         }
-        let Some((event, size)) = parse(self.rest) else {
+        let Some((record, size)) = parse(self.rest) else {
             self.damaged += self.rest.len();
             self.rest = &[];
             return None;
         };
         self.rest = &self.rest[size..];
-        Some(event)
+        Some(record)
     }
 }
 
-/// A record, its trailer and its size.
-type Parsed<'a, const TRAILER: usize> = ((Event<'a>, &'a [u8; TRAILER]), usize);
-
-/// The record that the bytes begin with; none where it is shorter than its type.
-fn parse<const TRAILER: usize>(bytes: &[u8]) -> Option<Parsed<'_, TRAILER>> {
+/// The record that the bytes begin with, and its size; none where it is shorter than its type.
+fn parse<'a, R: Record<'a>>(bytes: &'a [u8]) -> Option<(R, usize)> {
     let mut header = bytes;
     let kind = header.try_get_u32_ne().ok()?;
     let misc = header.try_get_u16_ne().ok()?;
     let size = usize::from(header.try_get_u16_ne().ok()?);
-    let (body, trailer) = bytes.get(HEADER..size)?.split_last_chunk()?;
-    Some(((event(kind, misc, body).ok()?, trailer), size))
+    Some((R::read(kind, misc, bytes.get(HEADER..size)?)?, size))
+}
+
+/// An event, with the trailer of `TRAILER` bytes that `sample_id_all` asks for.
+type Trailed<'a, const TRAILER: usize> = (Event<'a>, &'a [u8; TRAILER]);
+
+/// The events in the bytes taken from a ring.
+pub(crate) type Events<'a, const TRAILER: usize> = Iter<'a, Trailed<'a, TRAILER>>;
+
+impl<'a, const TRAILER: usize> Record<'a> for Trailed<'a, TRAILER> {
+    fn read(kind: u32, misc: u16, body: &'a [u8]) -> Option<Self> {
+        let (body, trailer) = body.split_last_chunk()?;
+        Some((event(kind, misc, body).ok()?, trailer))
+    }
 }
 
 fn event(kind: u32, misc: u16, mut body: &[u8]) -> Result<Event<'_>, TryGetError> {
@@ -229,168 +250,5 @@ pub(crate) mod body {
 
     pub(crate) fn words32(words: &[u32]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::{
-        body::{words, words32},
-        *,
-    };
-
-    const TRAILER: [u8; 16] = *b"sixteen bytes...";
-
-    fn record(kind: u32, body: &[u8]) -> Vec<u8> {
-        let mut record = Vec::new();
-        put(&mut record, (kind, 0), body, &TRAILER);
-        record
-    }
-
-    #[test]
-    fn each_type_gives_its_fields() {
-        let comm = [&words32(&[10, 11])[..], b"name\0\0\0\0"].concat();
-        let task = words32(&[10, 1, 11, 2, 0, 0]);
-        let cases = [
-            (
-                bindings::PERF_RECORD_AUX,
-                words(&[64, 128, 9]),
-                Event::Aux {
-                    offset: 64,
-                    size: 128,
-                    flags: 9,
-                },
-            ),
-            (bindings::PERF_RECORD_LOST, words(&[7, 12]), Event::Lost(12)),
-            (
-                bindings::PERF_RECORD_COMM,
-                comm,
-                Event::Comm {
-                    pid: 10,
-                    tid: 11,
-                    name: b"name",
-                    exec: false,
-                },
-            ),
-            (
-                bindings::PERF_RECORD_FORK,
-                task.clone(),
-                Event::Fork(Task {
-                    pid: 10,
-                    tid: 11,
-                    parent: 1,
-                    parent_tid: 2,
-                }),
-            ),
-            (
-                bindings::PERF_RECORD_EXIT,
-                task,
-                Event::Exit(Task {
-                    pid: 10,
-                    tid: 11,
-                    parent: 1,
-                    parent_tid: 2,
-                }),
-            ),
-            (
-                bindings::PERF_RECORD_MMAP2,
-                [
-                    &words(&[10, 4096, 8192, 512, 0x3_0000_0008, 7, 0, 5])[..],
-                    b"/a b\0\0\0\0",
-                ]
-                .concat(),
-                Event::Map(Map {
-                    pid: 10,
-                    start: 4096,
-                    size: 8192,
-                    offset: 512,
-                    build_id: None,
-                    inode: Some(Inode {
-                        major: 8,
-                        minor: 3,
-                        number: 7,
-                    }),
-                    executable: true,
-                    name: b"/a b",
-                }),
-            ),
-            (bindings::PERF_RECORD_THROTTLE, vec![0; 72], Event::Other),
-        ];
-        let bytes: Vec<u8> = cases
-            .iter()
-            .flat_map(|(kind, body, _)| record(*kind, body))
-            .collect();
-        let mut events = Events::<16>::new(&bytes);
-        for (_, _, event) in &cases {
-            assert_eq!(events.next(), Some((*event, &TRAILER)));
-        }
-        assert_eq!((events.next(), events.damaged), (None, 0));
-    }
-
-    #[test]
-    fn flags_tell_of_an_exec_and_of_a_build_id() {
-        let mut comm = Vec::new();
-        let body = [&words32(&[10, 10])[..], b"name\0\0\0\0"].concat();
-        put(
-            &mut comm,
-            (bindings::PERF_RECORD_COMM, 1 << 13),
-            &body,
-            &TRAILER,
-        );
-        let mut events = Events::<16>::new(&comm);
-        let found = events.next().map(|(event, _)| event);
-        assert!(
-            matches!(found, Some(Event::Comm { exec: true, .. })),
-            "{found:?}"
-        );
-
-        let id: Vec<u8> = (1..=20).collect();
-        let begin = words(&[10, 4096, 8192, 0]);
-        let end = [&words32(&[1, 2])[..], b"/data\0\0\0"].concat();
-        // A size that cannot be is cut.
-        for (size, length) in [(20, 20), (8, 8), (255, 20)] {
-            let body = [&begin[..], &[size, 0, 0, 0], &id, &end].concat();
-            let mut map = Vec::new();
-            put(
-                &mut map,
-                (bindings::PERF_RECORD_MMAP2, 1 << 14),
-                &body,
-                &TRAILER,
-            );
-            let mut events = Events::<16>::new(&map);
-            let Some((Event::Map(map), _)) = events.next() else {
-                panic!("no mapping")
-            };
-            assert_eq!(map.build_id, Some(&id[..length]));
-            assert_eq!((map.executable, map.name), (false, &b"/data"[..]));
-        }
-    }
-
-    #[test]
-    fn a_record_shorter_than_its_type_ends_the_bytes() {
-        let whole = record(bindings::PERF_RECORD_LOST, &words(&[7, 1]));
-        let short = record(bindings::PERF_RECORD_AUX, &words(&[64]));
-        let bytes = [&whole[..], &short, &whole].concat();
-        let mut events = Events::<16>::new(&bytes);
-        assert_eq!(events.next(), Some((Event::Lost(1), &TRAILER)));
-        assert_eq!(events.next(), None);
-        assert_eq!(events.damaged, short.len() + whole.len());
-    }
-
-    proptest! {
-        #[test]
-        fn every_byte_is_a_record_or_damage(bytes in prop::collection::vec(any::<u8>(), 0..200), sizes in any::<bool>()) {
-            let mut bytes = bytes;
-            if sizes && bytes.len() >= 48 {
-                let size = u16::try_from(bytes.len() / 8 * 8).unwrap();
-                bytes[6..8].copy_from_slice(&size.to_ne_bytes());
-            }
-            let mut events = Events::<16>::new(&bytes);
-            let count = events.by_ref().count();
-            prop_assert!(events.damaged + count * (HEADER + TRAILER.len()) <= bytes.len());
-            prop_assert!(count > 0 || events.damaged == bytes.len());
-        }
     }
 }

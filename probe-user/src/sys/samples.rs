@@ -4,7 +4,10 @@
 use bytes::{Buf as _, TryGetError};
 use perf_event_open_sys::bindings::{self, perf_event_attr};
 
-use super::wire::{self, SAMPLE_TYPE};
+use super::{
+    records::{Iter, Record},
+    wire::{self, SAMPLE_TYPE},
+};
 
 /// What samples have beside task, time and CPU.
 const FIELDS: u64 = (bindings::PERF_SAMPLE_IP
@@ -12,9 +15,6 @@ const FIELDS: u64 = (bindings::PERF_SAMPLE_IP
     | bindings::PERF_SAMPLE_WEIGHT
     | bindings::PERF_SAMPLE_DATA_SRC
     | bindings::PERF_SAMPLE_CGROUP) as u64;
-
-/// Header of a record: type, misc, size.
-const HEADER: usize = 8;
 
 /// The attributes of an event with such samples; its records have the kernel's `CLOCK_MONOTONIC`.
 pub(crate) fn attr() -> perf_event_attr {
@@ -62,47 +62,13 @@ pub(crate) enum Item {
     Other,
 }
 
-/// Iterates over the records in the bytes taken from a ring. Bytes that are no record end it.
-pub(crate) struct Samples<'a> {
-    rest: &'a [u8],
-    /// Bytes that could not be read as records.
-    pub(crate) damaged: usize,
-}
+/// The records in the bytes taken from such a ring.
+pub(crate) type Samples<'a> = Iter<'a, Item>;
 
-impl<'a> Samples<'a> {
-    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            rest: bytes,
-            damaged: 0,
-        }
+impl Record<'_> for Item {
+    fn read(kind: u32, _misc: u16, body: &[u8]) -> Option<Self> {
+        item(kind, body).ok()
     }
-}
-
-impl Iterator for Samples<'_> {
-    type Item = Item;
-
-    fn next(&mut self) -> Option<Item> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let Some((item, size)) = parse(self.rest) else {
-            self.damaged += self.rest.len();
-            self.rest = &[];
-            return None;
-        };
-        self.rest = &self.rest[size..];
-        Some(item)
-    }
-}
-
-/// The record that the bytes begin with, and its size; none where it is shorter than its type.
-fn parse(bytes: &[u8]) -> Option<(Item, usize)> {
-    let mut header = bytes;
-    let kind = header.try_get_u32_ne().ok()?;
-    let _misc = header.try_get_u16_ne().ok()?;
-    let size = usize::from(header.try_get_u16_ne().ok()?);
-    let body = bytes.get(HEADER..size)?;
-    Some((item(kind, body).ok()?, size))
 }
 
 fn item(kind: u32, mut body: &[u8]) -> Result<Item, TryGetError> {
@@ -173,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{build::record, *};
-    use crate::sys::records::body::words;
+    use crate::sys::records::{HEADER, body::words};
 
     #[test]
     fn samples_and_what_was_lost_are_read() {
@@ -213,7 +179,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_is_a_record_or_damage(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20_u32, size in 0..200_u16) {
+        fn every_byte_is_a_record_or_damage(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            kind in 0..20_u32,
+            size in 0..200_u16,
+        ) {
             let mut bytes = bytes;
             if bytes.len() >= HEADER {
                 bytes[..4].copy_from_slice(&kind.to_ne_bytes());

@@ -262,8 +262,9 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Rows grow, are freed and are made anew, with less in them than before or with more, also
-        /// more than once between two snapshots: the windows add up to all that was ever sampled.
+        /// Rows grow, are freed and are made again, with less in them than before or with more,
+        /// also more than once between two snapshots: the windows add up to all that was ever
+        /// sampled.
         #[test]
         fn rows_made_anew_are_told_by_their_number(
             steps in prop::collection::vec((1..1000_u32, any::<bool>(), any::<bool>()), 1..30),

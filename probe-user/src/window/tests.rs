@@ -7,7 +7,10 @@ use proptest::{
 };
 
 use super::{usage::add, *};
-use crate::snapshot::Health;
+use crate::{
+    event::Scope,
+    snapshot::{Health, UncoreReading},
+};
 
 const GROUPS: usize = 2;
 
@@ -44,7 +47,36 @@ pub(crate) fn empty() -> Window {
     Window::between(&snapshot([]), &snapshot([]), &plan(0))
 }
 
-fn key(cgroup: u64, cpu: u16, group: u16) -> UsageKey {
+/// What each socket counted of each uncore event in so many ns, by the event's place in the plan.
+pub(crate) fn uncore_counts(
+    plan: &Plan,
+    length: u64,
+    skew: u64,
+    count: impl Fn(usize, u32) -> u64,
+) -> Vec<UncoreReading> {
+    let mut readings = Vec::new();
+    for (at, planned) in plan.uncore.iter().enumerate() {
+        let counter = &planned.counter;
+        let Scope::Uncore { cpus } = &counter.scope else {
+            panic!("{counter:?} is counted per CPU");
+        };
+        // NVIDIA's have a PMU for each socket, Intel's a CPU in the mask for each.
+        let named = crate::machine::named_node(counter.pmu.as_deref().unwrap());
+        let sockets = (0..).take(cpus.len()).map(|n| named.unwrap_or(n));
+        readings.extend(sockets.map(|socket| UncoreReading {
+            at,
+            socket,
+            instance: 0,
+            count: Some(count(at, socket)),
+            skew,
+            enabled: length,
+            running: length,
+        }));
+    }
+    readings
+}
+
+pub(crate) fn key(cgroup: u64, cpu: u16, group: u16) -> UsageKey {
     UsageKey {
         cgroup: CgroupId(cgroup),
         tgid: 0,
@@ -100,7 +132,7 @@ proptest! {
         }
     }
 
-    /// Rows grow, are freed and are made anew, with less in them than before or with more: the
+    /// Rows grow, are freed and are made again, with less in them than before or with more: the
     /// windows add up to all that was ever counted.
     #[test]
     fn rows_made_anew_are_told_by_their_age(
@@ -132,7 +164,10 @@ proptest! {
         let window = Window::between(&snapshot(a), &snapshot(b.clone()), &plan(0));
         for cgroup in 2..6 {
             for group in 0..GROUPS {
-                let held = b.iter().filter(|(key, _)| key.cgroup.0 == cgroup && usize::from(key.group) == group);
+                let is_its = |key: &UsageKey| {
+                    key.cgroup.0 == cgroup && usize::from(key.group) == group
+                };
+                let held = b.iter().filter(|(key, _)| is_its(key));
                 let held: u64 = held.map(|(_, row)| row.counts[0]).sum();
                 prop_assert!(first(&window, cgroup, group).unwrap_or(0) <= held);
             }

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::{
     agent::{Agent, Given, Series, assert_no_step_back, container_id, find},
-    pins::Bpffs,
+    bpffs::Bpffs,
     support::{TestCgroup, assert_within, machine},
 };
 

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::{
     agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
-    pins::Bpffs,
+    bpffs::Bpffs,
     support::{TestCgroup, machine, pmuscope},
 };
 

@@ -32,7 +32,11 @@ impl Seen {
         let pid = load.pid();
         let mut markers = Markers::open(&this_machine(), &Observed::Processes(vec![pid])).unwrap();
         find(&mut markers, pid);
-        let said = load.finish();
+        Self::new(markers, pid, load.finish())
+    }
+
+    /// What is in the ring of a process that has ended.
+    fn new(markers: Markers, pid: u32, said: String) -> Self {
         let mut seen = Self {
             markers,
             book: Book::new(Path::new("/proc")),
@@ -294,15 +298,7 @@ fn a_program_in_a_container_is_observed() {
     let pid = container.pid();
     let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
     assert_eq!(looked.has, Some(Has::Markers));
-    let said = container.finish();
-    let mut seen = Seen {
-        markers,
-        book: Book::new(Path::new("/proc")),
-        all: Vec::new(),
-        pid,
-        said,
-    };
-    seen.take();
+    let seen = Seen::new(markers, pid, container.finish());
     let [a, _] = seen.arrays();
     assert_eq!(seen.calls().len(), 9, "{:?}", seen.all);
     assert_eq!(seen.calls()[0], format!("tag a {a:x} {:x}", a + 8000));

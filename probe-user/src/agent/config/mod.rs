@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Where the file is looked for unless it is named.
-pub const DEFAULT_FILE: &str = "/etc/pmuscope/agent.toml";
+const DEFAULT_FILE: &str = "/etc/pmuscope/agent.toml";
 
 /// How environment variables begin that set something.
 pub const PREFIX: &str = "PMUSCOPE_AGENT_";

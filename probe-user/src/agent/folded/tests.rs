@@ -1,21 +1,13 @@
 //! Which rows are folded.
 
 use super::*;
-use crate::derive::{Counting, Estimate, Kind, Metric, Value};
+use crate::derive::{Estimate, Metric, Value};
 
 /// Containers with so many series each, the largest first, beside three of the machine.
 fn report(rows: &[usize]) -> Report {
     let mut report = Report::of_agent();
     let metrics: Vec<u32> = (0..10)
-        .map(|at| {
-            report.add_metric(Metric {
-                name: format!("metric_{at}"),
-                help: String::new(),
-                unit: String::new(),
-                kind: Kind::Gauge,
-                counting: Counting::All,
-            })
-        })
+        .map(|at| report.add_metric(Metric::gauge(format!("metric_{at}"), "", "")))
         .collect();
     let add = |report: &mut Report, subject, series: usize| {
         let subject = report.subject(subject);

@@ -27,7 +27,7 @@ pub(super) struct Count {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sum {
     /// When the first of its counters began. A receiver takes another start for a counter that
-    /// began anew, whose value is to be added to the one before.
+    /// began again, and adds its value to the one before.
     start: Option<Duration>,
     estimate: f64,
     variance: f64,
@@ -50,7 +50,7 @@ impl Amount {
         }
     }
 
-    /// What came since; all of it, where the counter began anew.
+    /// What was counted since; all, where the counter began again.
     pub(super) fn since(&self, before: &Self) -> Self {
         let (now, then) = (self.count, before.count);
         if self.start != before.start || now.raw < then.raw || now.time.0 < then.time.0 {

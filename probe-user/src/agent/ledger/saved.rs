@@ -37,7 +37,7 @@ impl Ledger {
     }
 }
 
-/// Those of others: what this program says of itself begins with it.
+/// The accounts of all subjects but this program: its own counters begin with its process.
 pub(super) mod accounts {
     use std::collections::HashMap;
 

@@ -33,6 +33,13 @@ impl Running {
                 );
             }
         } else if before.spe && !now.spe && self.config.spe.enabled != Enabled::Off {
+            if self.options.drop_all {
+                tracing::warn!(
+                    "spe.off went; all capabilities were given up (--drop-all): start the agent \
+                     again to sample memory accesses"
+                );
+                return;
+            }
             // The buffers come with a session, and what there is to give up.
             self.governor = None;
             self.pause();

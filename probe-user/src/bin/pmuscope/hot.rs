@@ -10,7 +10,6 @@ use probe_user::{
     machine::Machine,
     plan::Wanted,
     session::{Config, Session},
-    snapshot::Hook,
 };
 
 use crate::{live, sampling};
@@ -68,15 +67,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = |follow_command, resolver| {
         let config = Config {
             plan,
-            hook: Hook::SchedSwitch,
             by_process: (args.run.counted.by() == By::Process).into(),
             follow_command,
-            max_rows: None,
-            spe: None,
-            memory: false,
             sampling: Some(sampling),
             resolver,
-            pins: None,
+            ..Config::default()
         };
         Ok(Session::start(config, &machine)?)
     };

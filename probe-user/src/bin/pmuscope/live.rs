@@ -61,7 +61,12 @@ pub(crate) struct Counted {
     ///
     /// With TERM=dumb, and with a COMMAND, which may write to the terminal too, tables are printed
     /// below each other. After Ctrl-C the last one stays; its window ends at that moment.
-    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(
+        short = 'I',
+        long = "interval-print",
+        value_name = "MS",
+        value_parser = clap::value_parser!(u64).range(10..)
+    )]
     pub(crate) interval: Option<u64>,
     /// Only rows of this cgroup and those below it
     #[arg(long, value_name = "PATH")]

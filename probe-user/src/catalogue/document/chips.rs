@@ -3,7 +3,9 @@
 use super::{MADE, end, line};
 use crate::catalogue::{
     Catalogue,
-    chip::{Chip, Hardware, Models, Platform},
+    chip::{Chip, Platform},
+    hardware::Hardware,
+    platform::Models,
 };
 
 const HEAD: &str = "\

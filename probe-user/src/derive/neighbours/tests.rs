@@ -5,8 +5,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::catalogue::{Catalogue, Chip, Hardware, Place, Settings};
-use crate::{derive::Reason, machine::Pmus, plan::Request, sys::tree::fixture};
+use crate::{
+    catalogue::{Chip, Hardware, Place},
+    derive::Reason,
+    machine::Pmus,
+    plan::tests::of_metrics,
+    sys::tree::fixture,
+};
 
 const READ: &str = "cmem_read_bandwidth";
 const WRITE: &str = "cmem_write_bandwidth";
@@ -14,17 +19,7 @@ const WRITE: &str = "cmem_write_bandwidth";
 fn plan(metrics: &str) -> Plan {
     let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
     let pmus = Pmus::read(&fixture("sysfs").join("grace")).unwrap();
-    let catalogue = Catalogue::builtin().unwrap();
-    let request = Request {
-        events: &[],
-        metrics: &catalogue.select(metrics, &machine).unwrap(),
-        offered: &[],
-        machine,
-        cpus: 2,
-        settings: Settings::default(),
-    };
-    let capacity = crate::plan::Capacity::documented(&catalogue, &machine, &pmus, 0);
-    Plan::packed(&request, &pmus, &capacity).unwrap()
+    of_metrics(metrics, machine, &pmus, 2)
 }
 
 /// A session with a peak of 100 GB/s.
@@ -49,13 +44,7 @@ fn report(said: &Said<'_>) -> Report {
     let mut report = Report::default();
     report.clear(Duration::ZERO, Duration::ZERO, Duration::from_secs(10));
     let metric = |report: &mut Report, name: &str, unit: &str| {
-        report.add_metric(Metric {
-            name: name.to_owned(),
-            help: String::new(),
-            unit: unit.to_owned(),
-            kind: Kind::Gauge,
-            counting: Counting::All,
-        })
+        report.add_metric(Metric::gauge(name, "", unit))
     };
     let gauge = |value: f64| Ok(Value::Gauge(Estimate::exact(value)));
     for (name, ipc, _) in said.containers {

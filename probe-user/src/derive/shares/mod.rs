@@ -5,9 +5,7 @@ mod per_access;
 
 use std::time::Duration;
 
-use super::{
-    Attributes, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject, Value, metrics,
-};
+use super::{Attributes, Estimate, Method, Metric, Reason, Report, Subject, Value, metrics};
 use crate::{
     join::{
         EntityShares, Joined,
@@ -37,16 +35,14 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
     per_access::add(report, plan, window, joined);
     for shared in &joined.shares {
         let planned = &plan.metrics.list[shared.of.metric];
-        let metric = report.add_metric(Metric {
-            name: format!("{}{APPORTIONED}", planned.metric.name),
-            help: format!(
+        let metric = report.add_metric(Metric::gauge(
+            format!("{}{APPORTIONED}", planned.metric.name),
+            format!(
                 "{}: the share of each; not validated here where it goes by a weight",
                 planned.metric.title
             ),
-            unit: planned.metric.unit.clone(),
-            kind: Kind::Gauge,
-            counting: Counting::All,
-        });
+            &*planned.metric.unit,
+        ));
         for row in rows(plan, window, shared) {
             let attributes = report.add_attributes(Attributes {
                 socket: Some(row.socket),
@@ -63,15 +59,12 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
         }
     }
     for ((entity, socket), bytes) in &joined.monitored {
-        let metric = report.add_metric(Metric {
-            name: "resctrl_bandwidth".to_owned(),
-            help: "Memory traffic of the row on that socket, read and written, as resctrl counted \
-                 it: at the last-level cache, or at the memory (mon_MB_*)"
-                .to_owned(),
-            unit: "GB/s".to_owned(),
-            kind: Kind::Gauge,
-            counting: Counting::All,
-        });
+        let metric = report.add_metric(Metric::gauge(
+            "resctrl_bandwidth",
+            "Memory traffic of the row on that socket, read and written, as resctrl counted it: at \
+             the last-level cache, or at the memory (mon_MB_*)",
+            "GB/s",
+        ));
         let attributes = report.add_attributes(Attributes {
             socket: Some(*socket),
             ..Attributes::default()

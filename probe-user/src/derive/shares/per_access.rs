@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::{
-    Attributes, Counting, Estimate, Kind, Method, Metric, Report, Subject, Value, metrics,
-};
+use super::super::{Attributes, Estimate, Method, Metric, Report, Subject, Value, metrics};
 use crate::{
     catalogue::Apportion,
     derive::neighbours::bytes,
@@ -44,16 +42,14 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
         let Some(value) = value(plan, window, shared, weights) else {
             continue;
         };
-        let metric = report.add_metric(Metric {
-            name: format!("{}{PER_ACCESS}", planned.metric.name),
-            help: format!(
+        let metric = report.add_metric(Metric::gauge(
+            format!("{}{PER_ACCESS}", planned.metric.name),
+            format!(
                 "{}: bytes for each access that the CPUs counted, measured",
                 planned.metric.title
             ),
-            unit: "B/access".to_owned(),
-            kind: Kind::Gauge,
-            counting: Counting::All,
-        });
+            "B/access",
+        ));
         let attributes = report.add_attributes(Attributes {
             method: Method::Apportioned(method),
             ..Attributes::default()

@@ -13,13 +13,13 @@ use probe_common::{
 
 use super::*;
 use crate::{
-    catalogue::{Catalogue, Chip, Hardware, Settings},
+    catalogue::{Chip, Hardware},
     join::{Entity, View, share},
     machine::{
         Pmus,
         resctrl::{Group, Monitored},
     },
-    plan::{Capacity, CountSource, Request},
+    plan::{CountSource, tests::of_metrics},
     snapshot::{SpeCounts, UncoreReading},
     window::{self, Counted, Owner, Served, SpeUsage},
 };
@@ -31,17 +31,7 @@ pub(super) fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
 fn plan_of(tree: &str, machine: Hardware, metrics: &str) -> Plan {
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
     let pmus = Pmus::read(&Path::new(fixtures).join(tree)).unwrap();
-    let catalogue = Catalogue::builtin().unwrap();
-    let request = Request {
-        events: &[],
-        metrics: &catalogue.select(metrics, &machine).unwrap(),
-        offered: &[],
-        machine,
-        cpus: 2,
-        settings: Settings::default(),
-    };
-    let capacity = Capacity::documented(&catalogue, &machine, &pmus, 0);
-    Plan::packed(&request, &pmus, &capacity).unwrap()
+    of_metrics(metrics, machine, &pmus, 2)
 }
 
 /// A window of one second. `uncore` counts by event and socket, `weights` by socket and cgroup: of
@@ -54,25 +44,9 @@ pub(super) fn window(
     const SECOND: u64 = 1_000_000_000;
     let mut window = window::tests::empty();
     window.length = Duration::from_nanos(SECOND);
-    for (at, planned) in plan.uncore.iter().enumerate() {
-        let name = &plan.columns[planned.column].name;
-        let crate::event::Scope::Uncore { cpus } = &planned.counter.scope else {
-            panic!("{name} is counted per CPU");
-        };
-        let pmu = planned.counter.pmu.as_deref().unwrap();
-        // NVIDIA's have a PMU for each socket, Intel's a CPU in the mask for each.
-        let named = crate::machine::named_node(pmu);
-        let sockets = (0..).take(cpus.len()).map(|n| named.unwrap_or(n));
-        window.uncore.extend(sockets.map(|socket| UncoreReading {
-            at,
-            socket,
-            instance: 0,
-            count: Some(uncore(name, socket)),
-            skew: 0,
-            enabled: SECOND,
-            running: SECOND,
-        }));
-    }
+    window.uncore = window::tests::uncore_counts(plan, SECOND, 0, |at, socket| {
+        uncore(&plan.columns[plan.uncore[at].column].name, socket)
+    });
     for (socket, cgroup, counts) in weights {
         let mut usage = vec![None; plan.groups.len()];
         let weight = &plan.weights[0];

@@ -190,7 +190,8 @@ fn weights() -> impl Strategy<Value = Vec<f64>> {
 proptest! {
     #[test]
     fn a_count_is_in_its_interval(weights in weights()) {
-        let (sum, squares) = (weights.iter().sum(), weights.iter().map(|weight| weight * weight).sum());
+        let sum = weights.iter().sum();
+        let squares = weights.iter().map(|weight| weight * weight).sum();
         holds(count(sum, squares));
         // Also where their number is not whole: of a part of each operation, or of more than 2^53.
         holds(count(sum * 1e-6, squares));
@@ -204,7 +205,8 @@ proptest! {
             let weights = weights.iter().map(|weight| weight * unit);
             count(weights.clone().sum(), weights.map(|weight| weight * weight).sum())
         });
-        for (one, other) in [(one.value, other.value), (one.low, other.low), (one.high, other.high)] {
+        let both = [(one.value, other.value), (one.low, other.low), (one.high, other.high)];
+        for (one, other) in both {
             prop_assert!((one * unit - other).abs() <= 1e-9 * other, "{one} {other}");
         }
     }
@@ -217,7 +219,10 @@ proptest! {
             prop_assert!(estimate.high <= 1.0, "{estimate:?}");
             // More samples tell more.
             let more = share(part * whole, whole, 4.0 * n).unwrap();
-            prop_assert!(more.high - more.low <= estimate.high - estimate.low, "{more:?} {estimate:?}");
+            prop_assert!(
+                more.high - more.low <= estimate.high - estimate.low,
+                "{more:?} {estimate:?}"
+            );
         }
     }
 
@@ -239,7 +244,12 @@ proptest! {
         };
         holds(estimate);
         // What is true of these samples is in it too.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rank")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rank"
+        )]
         let rank = ((sorted.len() as f64 * q) as usize).min(sorted.len() - 1);
         let truth = f64::from(sorted[rank]);
         prop_assert!((estimate.low..=estimate.high).contains(&truth), "{truth} {estimate:?}");

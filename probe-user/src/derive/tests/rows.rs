@@ -95,7 +95,7 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
     let bytes = report.metrics.iter().find(|metric| metric.name == "bytes");
     assert_eq!(bytes.unwrap().unit, "MiB");
     assert!(report.metrics.iter().all(|metric| metric.name != "hidden"));
-    // Each socket is one subject, of whatever counts.
+    // Each socket is one subject for all its counts.
     let sockets = report.groups().filter(|group| group.part == Part::Sockets);
     assert_eq!(sockets.count(), 2);
     let time = report

@@ -185,8 +185,11 @@ fn points(
             Kind::Counter => start.map_or(0, |start| unix(report, start)),
             _ => 0,
         },
-        time_unix_nano: unix(report, report.end),
-        value: Some(self::number(value)),
+        time_unix_nano: nanos(report.time),
+        value: Some(match counts_whole(family) {
+            true => whole(value),
+            false => number_data_point::Value::AsDouble(value),
+        }),
         ..NumberDataPoint::default()
     };
     match &series.value {
@@ -244,8 +247,8 @@ fn infos(report: &Report) -> impl Iterator<Item = Metric> {
                         .iter()
                         .map(|(name, value)| text(name, value))
                         .collect(),
-                    time_unix_nano: unix(report, report.end),
-                    value: Some(number(1.0)),
+                    time_unix_nano: nanos(report.time),
+                    value: Some(whole(1.0)),
                     ..NumberDataPoint::default()
                 })
                 .collect(),
@@ -259,8 +262,8 @@ fn absent(report: &Report, samples: &Samples<'_>) -> Option<Metric> {
     #[expect(clippy::cast_precision_loss, reason = "a number of series")]
     let point = |(reason, count): (&&'static str, &u64)| NumberDataPoint {
         attributes: vec![text("reason", reason)],
-        time_unix_nano: unix(report, report.end),
-        value: Some(number(*count as f64)),
+        time_unix_nano: nanos(report.time),
+        value: Some(whole(*count as f64)),
         ..NumberDataPoint::default()
     };
     (!samples.absent.is_empty()).then(|| Metric {
@@ -273,21 +276,28 @@ fn absent(report: &Report, samples: &Samples<'_>) -> Option<Metric> {
     })
 }
 
-/// A whole number as one, so that large counters lose nothing.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "it is whole and below 2^53"
-)]
-fn number(value: f64) -> number_data_point::Value {
-    match value.fract() == 0.0 && value.abs() < 9e15 {
-        true => number_data_point::Value::AsInt(value as i64),
-        false => number_data_point::Value::AsDouble(value),
-    }
+/// Whether all points of a family are whole numbers. Receivers refuse a series whose points are
+/// sometimes of one type and sometimes of the other.
+fn counts_whole(family: &Family) -> bool {
+    let counts = matches!(family.aspect, Aspect::Raw | Aspect::Samples) && family.factor == 1.0;
+    counts || matches!(family.kind, Kind::Info | Kind::State)
 }
 
-/// Unix time in nanoseconds of a time of the kernel's clock.
-fn unix(report: &Report, time: Duration) -> u64 {
-    u64::try_from((report.boot_time + time).as_nanos()).unwrap_or(u64::MAX)
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it is whole, and as a float it cannot be beyond what is shown"
+)]
+fn whole(value: f64) -> number_data_point::Value {
+    number_data_point::Value::AsInt(value as i64)
+}
+
+/// Unix time in nanoseconds at which a counter began.
+fn unix(report: &Report, start: Duration) -> u64 {
+    nanos(report.boot_time + start)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A base unit as UCUM writes it.

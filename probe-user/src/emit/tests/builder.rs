@@ -52,6 +52,7 @@ impl Default for Fixture {
             start: START,
             end: Duration::from_millis(102_500),
             boot_time: Duration::from_secs(1_700_000_000),
+            time: Duration::from_millis(1_700_000_102_500),
             attributes: vec![Attributes::default()],
             ..Report::default()
         };

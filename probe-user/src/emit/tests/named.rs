@@ -130,7 +130,9 @@ proptest! {
     #[test]
     fn whatever_runtimes_say_rows_are_told_apart_and_safe_to_look_at(
         given in prop::collection::vec(
-            prop::array::uniform4(hostile(ids(&containers(6)).into_iter().map(str::to_owned).collect())),
+            prop::array::uniform4(hostile(
+                ids(&containers(6)).into_iter().map(str::to_owned).collect(),
+            )),
             1..6,
         ),
     ) {

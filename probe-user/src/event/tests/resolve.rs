@@ -259,7 +259,8 @@ fn groups() {
 #[test]
 fn groups_of_the_documents() {
     let grace = machine("grace");
-    let text = "duration_time,{nvidia_scf_pmu_0/event=cycles/,nvidia_scf_pmu_0/cmem_wb_access/},{nvidia_scf_pmu_1/remote_socket_rd_data/}";
+    let text = "duration_time,{nvidia_scf_pmu_0/event=cycles/,nvidia_scf_pmu_0/cmem_wb_access/},\
+                {nvidia_scf_pmu_1/remote_socket_rd_data/}";
     let groups = parse(text, &grace).unwrap();
     let explicit: Vec<bool> = groups.iter().map(|group| group.explicit).collect();
     assert_eq!(explicit, [false, true, true]);

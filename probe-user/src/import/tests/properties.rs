@@ -35,6 +35,23 @@ fn event() -> impl Strategy<Value = String> {
     prop::sample::select(events.collect::<Vec<_>>())
 }
 
+/// Words of perf's output, and what could be taken for some.
+const WORDS: &[&str] = &[
+    "",
+    "msec",
+    "MiB",
+    "<not counted>",
+    "S0",
+    "CPU1",
+    "a/b",
+    "{",
+    "}",
+    "duration_time",
+    "seconds",
+    "1e300",
+    "é/é,é/",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -49,7 +66,7 @@ proptest! {
             prop_oneof![
                 event(),
                 "[0-9]{1,20}(\\.[0-9]{1,3})?",
-                prop::sample::select(&["", "msec", "MiB", "<not counted>", "S0", "CPU1", "a/b", "{", "}", "duration_time", "seconds", "1e300", "é/é,é/"][..]).prop_map(str::to_owned),
+                prop::sample::select(WORDS).prop_map(str::to_owned),
             ],
             0..12,
         ),
@@ -60,7 +77,8 @@ proptest! {
 
     #[test]
     fn lines_of_known_events(pairs in prop::collection::vec((event(), any::<f64>()), 1..8)) {
-        let lines: Vec<String> = pairs.iter().map(|(event, value)| format!("{event}={}", value.abs())).collect();
+        let line = |(event, value): &(_, f64)| format!("{event}={}", value.abs());
+        let lines: Vec<String> = pairs.iter().map(line).collect();
         all_the_way(&lines.join("\n"));
     }
 }

@@ -20,7 +20,7 @@ impl Weights {
     #[must_use]
     pub fn counted(planned: &PlannedWeight, window: &Window) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();
-        // Sockets on which somebody was seen.
+        // Sockets on which some owner was seen.
         let mut seen: BTreeSet<u32> = BTreeSet::new();
         for ((socket, owner), usage) in &window.on_socket {
             let row = |place: CountSource| -> Option<(&Counted, usize)> {
@@ -214,7 +214,7 @@ mod tests {
             (0, idle, row([1, 0], 500, 10)),
             // It ran in no turn at all.
             (0, 5, row([0, 0], 0, 0)),
-            // More than half of the time is of somebody unknown.
+            // More than half of the time is an unknown owner's.
             (1, 2, row([9, 0], 10, 5)),
             (1, 3, row([0, 0], 11, 0)),
             // Nobody but an idle task that was not seen; who was there before did not run.

@@ -48,7 +48,7 @@ fn bytes(
     devices: &[&Device],
     deltas: &DeviceDeltas,
 ) -> Result<BTreeMap<Owner, Weight>, NoShare> {
-    // What is written to a disk the disk reads from memory.
+    // A write to a disk is a read of memory by the disk.
     let of_moved = |moved: &Moved| match apportion {
         Apportion::DeviceRead => Ok(moved.written),
         Apportion::DeviceWrite => Ok(moved.read),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// `part / whole` of a count, rounded; none of it where the whole is nothing.
+/// `part / whole` of a count, rounded; 0 where the whole is 0.
 pub(super) fn fraction(count: u64, part: u64, whole: u64) -> u64 {
     let of = u128::from(count) * u128::from(part.min(whole));
     let whole = u128::from(whole);
@@ -10,7 +10,7 @@ pub(super) fn fraction(count: u64, part: u64, whole: u64) -> u64 {
     u64::try_from((of + whole / 2).checked_div(whole).unwrap_or(0)).unwrap_or(count)
 }
 
-/// The counts, or where they exceed `most` together, that much of it in their proportion.
+/// The counts; where their sum exceeds `most`, that many in the same proportion.
 pub(super) fn limited(most: u64, counts: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
     let total: u128 = counts.values().map(|count| u128::from(*count)).sum();
     if total <= u128::from(most) {

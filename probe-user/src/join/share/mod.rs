@@ -59,24 +59,24 @@ impl Part {
 /// What was measured of one socket's traffic, in counts of its event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// All of it.
+    /// All traffic.
     pub measured: u64,
     /// The most of it that may lie outside of the window in which the weights were counted, at both
     /// ends.
     pub skew: u64,
-    /// The part of devices, where it is counted apart.
+    /// The devices' part, where it is counted apart.
     pub io: u64,
     /// What the CPUs of each other socket say they sent here. Source and destination do not count
-    /// the same ([`Self::mismatch`]), so these are no part of `measured` to the last count.
+    /// the same ([`Self::mismatch`]), so `measured` need not have all of these.
     pub from_sockets: BTreeMap<u32, u64>,
-    /// The most of that which may have gone to other memory of this socket.
+    /// How much of that may have gone to another memory of this socket, at most.
     pub elsewhere: u64,
     /// How far what the source of traffic between sockets counts may be from what its destination
     /// does, in thousandths ([`crate::catalogue::PmuSpec::mismatch`]).
     pub mismatch: u64,
 }
 
-/// Whose a socket's traffic is.
+/// Who caused a socket's traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
     /// How it is known.
@@ -91,7 +91,7 @@ pub struct Shares {
     pub skew: u64,
     /// The variance of all owners' weights ([`Part::variance`]).
     pub variance: f64,
-    /// A weight was more than 2^64, so that the shares are wrong, nobody knows by how much.
+    /// A weight was more than 2^64, so the shares are wrong by an unknown amount.
     pub saturated: bool,
 }
 

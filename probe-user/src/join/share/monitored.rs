@@ -1,4 +1,4 @@
-//! What the hardware counted for each row of the view, where somebody made groups for it.
+//! What the hardware counted for each row of the view, where monitoring groups exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 

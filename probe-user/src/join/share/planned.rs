@@ -14,7 +14,7 @@ use crate::{
     window::{Owner, Window},
 };
 
-/// Whose one metric's counts are, on one socket.
+/// Who caused the counts of one metric on one socket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricShares {
     /// Index into the metrics of the plan.
@@ -161,7 +161,7 @@ fn divided(
 }
 
 /// What was measured of a socket's traffic; `both`: what other sockets say they sent may have gone
-/// to other memory of it.
+/// to another memory of this socket.
 fn traffic(
     planned: &PlannedMetric,
     window: &Window,

@@ -14,7 +14,7 @@ use crate::{
 /// What one owner is known to have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weight {
-    /// In any unit, the same for all owners. Where it would be more than 2^64 it is that
+    /// In any unit, the same for all owners. It is at most 2^64 - 1
     /// ([`SocketWeights::saturated`]).
     pub weight: u64,
     /// Counts or samples behind it: their number bounds its error.
@@ -149,7 +149,7 @@ impl Weights {
         Ok(shares)
     }
 
-    /// Whether an owner's accesses on a socket were counted, to whatever memory.
+    /// Whether an owner's accesses on a socket were counted, to any memory.
     pub(super) fn has_counted(&self, socket: u32, owner: Owner) -> bool {
         let of = |weights: &BTreeMap<Owner, Weight>| {
             weights.get(&owner).is_some_and(|weight| weight.samples > 0)

@@ -79,7 +79,7 @@ pub(crate) enum Untried {
 
 impl SoundCounters {
     /// True where a count is what was executed, so that the others can be compared with the truth.
-    pub(crate) fn is_true(&self) -> bool {
+    fn is_true(&self) -> bool {
         self.counts.iter().any(|count| near(*count, self.executed))
     }
 
@@ -113,7 +113,10 @@ impl SoundCounters {
         }
         let first = self.counts.first()?;
         (!self.is_true()).then(|| {
-            format!("the counters of {pmu} count alike, but {first} where {executed} instructions were executed")
+            format!(
+                "the counters of {pmu} count alike, but {first} where {executed} instructions were \
+                 executed"
+            )
         })
     }
 }

@@ -11,12 +11,11 @@ use super::{
         Sample, Sink, Target,
         cpu_buffer::CpuBuffer,
         kin::Kin,
-        open::Buffer,
         ring::fake,
         tasks::Tasks,
         wire::{Stamp, build as wire},
     },
-    Rounds,
+    Rounds, of_ring,
 };
 use crate::sys::{
     samples::{Taken, build},
@@ -41,15 +40,7 @@ impl Sink for All {
 }
 
 fn area(cpu: u32) -> CpuBuffer {
-    let buffer = Buffer {
-        ring: fake::pair(1 << 16),
-        cpu: Some(cpu),
-        tid: None,
-        spe: Vec::new(),
-        follow: Vec::new(),
-        leaders: Vec::new(),
-    };
-    CpuBuffer::new(buffer, cpu)
+    of_ring(cpu, fake::pair(1 << 16))
 }
 
 fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
@@ -77,7 +68,7 @@ fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
     wire::record(bindings::PERF_RECORD_FORK, &body, stamp)
 }
 
-/// What a process starts is known before its samples are, from whatever CPU that is told; other
+/// What a process starts is known before its samples are, whichever CPU tells of it; other
 /// processes' samples are in the ring and not in the file.
 #[test]
 fn samples_of_the_target_are_kept_and_no_others() {

@@ -2,194 +2,20 @@
 
 mod accesses;
 #[path = "../../../../probe-common/tests/support/fields.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "the tests of the decoder use the rest of it"
-)]
 mod fields;
 #[cfg(feature = "parquet")]
 mod files;
 mod perf;
 mod regions;
+mod rounds;
 
-use std::{
-    io,
-    path::Path,
-    sync::{Mutex, PoisonError},
-};
+use std::{io, sync::Mutex};
 
-use fields::Fields;
 use perf_event_open_sys::bindings;
 use proptest::prelude::*;
 
-use super::{
-    Counts, Sample, Sink,
-    cpu_buffer::{CpuBuffer, decode},
-    drain::{Attribution, Drain, Shared, Wanted},
-    kin::Kin,
-    machine::Sources,
-    open::Buffer,
-    ring::{Ring, fake},
-    tasks::Tasks,
-    wire::{Stamp, build},
-};
-
-/// The record of a load on a Neoverse core.
-fn cell(tid: Option<u32>, address: u64, ticks: u64) -> [u8; 64] {
-    Fields {
-        pc: Some(0x40_1000 | 1 << 63),
-        context_el2: tid,
-        operation: Some((1, 0)),
-        events: Some((1, 0x16)),
-        issue_latency: Some(4),
-        total_latency: Some(11),
-        translation_latency: Some(1),
-        virtual_address: Some(address),
-        data_source: Some((0, 0x0e)),
-        timestamp: Some(ticks),
-        ..Fields::default()
-    }
-    .neoverse()
-}
-
-/// A CPU's buffer and the kernel's side of it.
-struct Kernel {
-    /// AUX bytes so far.
-    head: u64,
-    cpu: u32,
-}
-
-impl Kernel {
-    /// Writes samples for a task; the record that announces them may not fit. False where the AUX
-    /// area is full.
-    fn samples(&mut self, ring: &Ring, cells: &[u8], tid: u32, flags: u64, announce: bool) -> bool {
-        let announced = announce && {
-            let body = build::words(&[self.head, cells.len() as u64, flags]);
-            ring.push(&build::record(
-                bindings::PERF_RECORD_AUX,
-                &body,
-                self.stamp(tid),
-            ))
-        };
-        let there = ring.push_aux(cells);
-        assert!(there || !announced, "the test leaves capacity");
-        self.head += if there { cells.len() as u64 } else { 0 };
-        there
-    }
-
-    fn stamp(&self, tid: u32) -> Stamp {
-        Stamp {
-            pid: tid,
-            tid,
-            time: self.head + 1,
-            cpu: self.cpu,
-        }
-    }
-}
-
-fn area(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
-    let buffer = Buffer {
-        ring: fake::ring(ring, aux),
-        cpu: Some(cpu),
-        tid: None,
-        spe: Vec::new(),
-        follow: Vec::new(),
-        leaders: Vec::new(),
-    };
-    CpuBuffer::new(buffer, cpu)
-}
-
-/// All that a recorder does in a round but the system calls.
-struct Rounds {
-    /// The processes that are wanted; none: all.
-    kin: Option<Kin>,
-    tasks: Mutex<Tasks>,
-    counts: Counts,
-    attribution: Attribution,
-    drains: Vec<Drain>,
-}
-
-impl Rounds {
-    fn new(by_context: bool) -> Self {
-        Self {
-            kin: None,
-            tasks: Mutex::new(Tasks::new(Path::new("/nonexistent"))),
-            counts: Counts::default(),
-            attribution: Attribution {
-                by_context,
-                by_aux_record: true,
-            },
-            drains: (0..3).map(Drain::new).collect(),
-        }
-    }
-
-    fn round(&mut self, areas: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
-        areas.iter_mut().for_each(CpuBuffer::mark);
-        self.after_mark(areas, sink, last);
-    }
-
-    fn after_mark(&mut self, areas: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
-        for area in areas.iter_mut() {
-            area.take(sink).unwrap();
-        }
-        let mut events = Vec::new();
-        for area in areas.iter_mut() {
-            area.read(&mut self.counts, &mut events);
-        }
-        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (stamp, event) in &events {
-            let kin = self.kin.as_mut();
-            if kin.is_some_and(|kin| !kin.learn(event, stamp.time)) {
-                continue;
-            }
-            tasks.learn(event, *stamp);
-        }
-        let shared = Shared {
-            clock: None,
-            attribution: self.attribution,
-            sources: &Sources::default(),
-            wanted: self
-                .kin
-                .as_ref()
-                .map_or_else(Wanted::default, |kin| Wanted {
-                    kin: Some(kin),
-                    cgroups: None,
-                    least: 20,
-                }),
-            tasks: &self.tasks,
-            book: None,
-            sink,
-            last,
-        };
-        decode(areas, &mut self.drains, &shared).unwrap();
-        for drain in &mut self.drains {
-            self.counts.add(&std::mem::take(&mut drain.counts));
-            drain.round_ends(|_| ());
-        }
-        sink.round(&Vec::new).unwrap();
-        self.tasks.get_mut().unwrap().round_ends();
-    }
-}
-
-/// Keeps samples: address and thread.
-#[derive(Default)]
-struct Kept(Mutex<Vec<(u64, Option<u32>)>>);
-
-impl Kept {
-    fn take(self) -> Vec<(u64, Option<u32>)> {
-        self.0.into_inner().unwrap()
-    }
-}
-
-impl Sink for Kept {
-    fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
-        let address = |sample: &Sample| sample.address().unwrap();
-        let kept = samples.iter().map(|sample| (address(sample), sample.tid));
-        self.0.lock().unwrap().extend(kept);
-        Ok(())
-    }
-}
+use self::rounds::{Kept, Kernel, Rounds, area, cell, of_ring};
+use super::{Counts, Sample, Sink, cpu_buffer::CpuBuffer, ring::Ring, wire::build};
 
 /// What the kernel does next.
 #[derive(Clone, Debug)]
@@ -205,7 +31,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => (1..20_usize, 1..5_u32, prop::bool::weighted(0.9)).prop_map(|(n, tid, a)| Step::Samples(n, tid, a)),
+        4 => (1..20_usize, 1..5_u32, prop::bool::weighted(0.9))
+            .prop_map(|(n, tid, announced)| Step::Samples(n, tid, announced)),
         1 => (1..10_usize).prop_map(Step::Skip),
         3 => Just(Step::Round),
         1 => (1..9_usize, 1..5_u32).prop_map(|(n, tid)| Step::Torn(n, tid)),
@@ -226,7 +53,12 @@ proptest! {
         let (mut rounds, kept) = (Rounds::new(by_context), Kept::default());
         let mut sent = Vec::new();
         let mut number = 0;
-        let mut put = |kernel: &mut Kernel, ring: &Ring, count: usize, tid: u32, announce: bool, sent: &mut Vec<_>| {
+        let mut put = |kernel: &mut Kernel,
+                       ring: &Ring,
+                       count: usize,
+                       tid: u32,
+                       announce: bool,
+                       sent: &mut Vec<_>| {
             let context = by_context.then_some(tid);
             let mine: Vec<(u64, Option<u32>)> = (0..count as u64)
                 .map(|n| (number + n, (announce || by_context).then_some(tid)))

@@ -180,8 +180,7 @@ fn record(raw: &RawFile) -> Samples {
                 time: nanos(ticks) + 1,
                 cpu: kernel.cpu,
             };
-            let body = build::words(&[kernel.head, cells.len() as u64, 0]);
-            let record = build::record(bindings::PERF_RECORD_AUX, &body, stamp);
+            let record = kernel.announcement(&cells, 0, stamp);
             assert!(area.buffer.ring.push(&record) && area.buffer.ring.push_aux(&cells));
             kernel.head += cells.len() as u64;
         }
@@ -313,8 +312,7 @@ fn perf_names_data_and_shared_lines() {
             time: nanos(ticks) + 1,
             cpu: kernel.cpu,
         };
-        let body = build::words(&[kernel.head, cells.len() as u64, 0]);
-        let record = build::record(bindings::PERF_RECORD_AUX, &body, stamp);
+        let record = kernel.announcement(&cells, 0, stamp);
         assert!(area.buffer.ring.push(&record) && area.buffer.ring.push_aux(&cells));
     }
     let mut rounds = Rounds::new(true);

@@ -15,7 +15,7 @@ pub use self::target::Vectors;
 use crate::sys::pages::Pages;
 
 /// Every kernel takes that many bytes of an array in one round.
-pub(super) const BLOCK: usize = 256;
+const BLOCK: usize = 256;
 
 /// Bytes that the triad reads and writes for one element, as STREAM counts them: what a store reads
 /// before it writes a line is not in it.

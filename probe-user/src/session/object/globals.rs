@@ -17,7 +17,8 @@ impl<T: Pod> Global<T> {
 
 macro_rules! globals {
     ($($(#[$meta:meta])* $name:ident: $type:ty;)*) => {
-        $($(#[$meta])* pub(super) const $name: Global<$type> = Global(stringify!($name), PhantomData);)*
+        $($(#[$meta])*
+        pub(super) const $name: Global<$type> = Global(stringify!($name), PhantomData);)*
 
         #[cfg(test)]
         pub(super) const ALL: &[(&str, usize)] = &[$((stringify!($name), size_of::<$type>()),)*];

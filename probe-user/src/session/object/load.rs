@@ -28,7 +28,8 @@ const MARKERS_SIZE: u32 = 4 << 20;
 
 impl Object {
     /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs.
-    /// `possible`: CPUs that the machine may have. What is pinned already is used as it is.
+    /// `possible`: CPUs that the machine may have. Maps that are pinned already are used as they
+    /// are.
     pub(crate) fn load(
         config: &Config,
         machine: &Machine,

@@ -1,39 +1,28 @@
 //! The programs of the object, by how they come to run.
 
+mod event;
+mod tracepoint;
 mod uprobe;
 
-use std::{
-    fs,
-    io::{self, Read as _},
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io::Read as _, time::Duration};
 
 use aya::{
     Ebpf,
     programs::{
-        BtfTracePoint, FEntry, Iter, KProbe, PerfEvent, Program, ProgramError, RawTracePoint,
-        RawTracePointRunOptions, TestRun as _,
-        links::FdLink,
-        perf_event::{
-            PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
-        },
+        FEntry, Iter, KProbe, Program, ProgramError, RawTracePoint, RawTracePointRunOptions,
+        TestRun as _,
     },
 };
-use aya_obj::btf::BtfKind;
 
-use super::{missing, refused, refused_pin, types::Types};
-use crate::{
-    session::{
-        SessionError,
-        pins::{Continuity, Pins, program_files},
-    },
-    sys::bpf,
-};
+pub(crate) use self::event::Links;
+use self::tracepoint::PinnedPrograms;
+use super::{missing, refused, types::Types};
+use crate::session::{SessionError, pins::Pins};
 
 macro_rules! programs {
-    ($($kind:ident { $($(#[$meta:meta])* $constant:ident = $name:literal $(at $at:literal)?,)* })*) => {
+    ($($kind:ident {
+        $($(#[$meta:meta])* $constant:ident = $name:literal $(at $at:literal)?,)*
+    })*) => {
         $($($(#[$meta])*
         pub(crate) const $constant: $kind = $kind { name: $name, $(at: $at)? };)*)*
 
@@ -153,18 +142,6 @@ programs! {
     }
 }
 
-impl Tracepoint {
-    /// What we call it.
-    pub(crate) fn name(self) -> &'static str {
-        self.name
-    }
-
-    /// What the kernel calls it.
-    pub(crate) fn at(self) -> &'static str {
-        self.at
-    }
-}
-
 impl Walker {
     /// What the walk was over could not be read to the end.
     pub(crate) fn incomplete(self, what: &str, visited: u64) -> SessionError {
@@ -175,9 +152,6 @@ impl Walker {
     }
 }
 
-/// The attachments of an [`AtEvent`].
-pub(crate) struct Links(Vec<PerfEventLinkId>);
-
 /// The programs, and the kernel's types for those that need them.
 pub(crate) struct Programs {
     ebpf: Ebpf,
@@ -185,89 +159,13 @@ pub(crate) struct Programs {
     pins: Option<PinnedPrograms>,
 }
 
-/// Where programs at tracepoints are pinned with their links.
-struct PinnedPrograms {
-    directory: PathBuf,
-    /// Those that are there are of this build, and stay what they are.
-    adopt: bool,
-}
-
 impl Programs {
     pub(super) fn new(ebpf: Ebpf, types: Types, pins: Option<&Pins>) -> Self {
-        let pins = pins.map(|pins| PinnedPrograms {
-            directory: pins.directory(),
-            adopt: pins.found == Continuity::TakenOver,
-        });
-        Self { ebpf, types, pins }
-    }
-
-    /// The directory of the pins has another name now.
-    pub(crate) fn pins_moved(&mut self, directory: &Path) {
-        if let Some(pins) = &mut self.pins {
-            directory.clone_into(&mut pins.directory);
+        Self {
+            ebpf,
+            types,
+            pins: pins.map(PinnedPrograms::of),
         }
-    }
-
-    /// Whether the program is attached by a pinned link.
-    pub(crate) fn is_pinned(&self, program: Tracepoint) -> bool {
-        let pins = self.pins.as_ref();
-        pins.is_some_and(|pins| program_files(&pins.directory, program.name).1.exists())
-    }
-
-    /// Loads a program that will be attached: the verifier takes its time.
-    pub(crate) fn prepare(
-        &mut self,
-        program: Tracepoint,
-    ) -> Result<&mut BtfTracePoint, SessionError> {
-        let loaded: &mut BtfTracePoint = find(&mut self.ebpf, program.name)?;
-        if loaded.fd().is_err() {
-            loaded
-                .load(program.at, self.types.get()?)
-                .map_err(|error| refused(of(program.name), &error))?;
-        }
-        Ok(loaded)
-    }
-
-    /// Loads and attaches a program. Where one of this build is pinned it stays what it is; one of
-    /// another build is replaced.
-    pub(crate) fn attach(&mut self, program: Tracepoint) -> Result<(), SessionError> {
-        let failed = |error: &dyn std::error::Error| refused_pin(of(program.name), error);
-        let Some(pins) = &self.pins else {
-            let attached = self.prepare(program)?.attach();
-            return attached.map(drop).map_err(|error| failed(&error));
-        };
-        let (pin, link_pin) = program_files(&pins.directory, program.name);
-        if pins.adopt && link_pin.exists() {
-            let pinned = BtfTracePoint::from_pin(pin).map_err(|error| failed(&error))?;
-            let place = self.ebpf.program_mut(program.name);
-            *place.ok_or_else(|| missing(of(program.name)))? = Program::BtfTracePoint(pinned);
-            return Ok(());
-        }
-        let loaded = self.prepare(program)?;
-        for file in [&link_pin, &pin] {
-            match fs::remove_file(file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed(&error));
-                }
-                _ => {}
-            }
-        }
-        let link = loaded.attach().map_err(|error| failed(&error))?;
-        let link: FdLink = loaded
-            .take_link(link)
-            .map_err(|error| failed(&error))?
-            .into();
-        loaded.pin(pin).map_err(|error| failed(&error))?;
-        // From here on the pin alone keeps it attached.
-        link.pin(link_pin).map(drop).map_err(|error| failed(&error))
-    }
-
-    /// Whether this kernel has the program's tracepoint.
-    pub(crate) fn can_attach(&mut self, program: Tracepoint) -> Result<bool, SessionError> {
-        let type_name = format!("btf_trace_{}", program.at);
-        let types = self.types.get()?;
-        let found = types.id_by_type_name_kind(&type_name, BtfKind::Typedef);
-        Ok(found.is_ok())
     }
 
     /// No program will be attached or walk for now.
@@ -327,69 +225,6 @@ impl Programs {
         file.read_to_end(&mut Vec::new())
             .map_err(|error| failed(&error))?;
         Ok(())
-    }
-
-    /// Attaches a program to the cgroup switches of these CPUs.
-    pub(crate) fn attach_to_cgroup_switches(
-        &mut self,
-        program: AtEvent,
-        cpus: &[u32],
-    ) -> Result<Links, SessionError> {
-        let refused = |error| refused(of(program.name), &error);
-        let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
-        loaded.load().map_err(refused)?;
-        let attach = |&cpu: &u32| {
-            loaded.attach(
-                PerfEventConfig::Software(SoftwareEvent::CgroupSwitches),
-                PerfEventScope::AllProcessesOneCpu { cpu },
-                SamplePolicy::Period(1),
-                false,
-            )
-        };
-        let links: Result<_, _> = cpus.iter().map(attach).collect();
-        links.map(Links).map_err(refused)
-    }
-
-    /// Takes a program off its events.
-    pub(crate) fn detach(
-        &mut self,
-        program: AtEvent,
-        Links(links): Links,
-    ) -> Result<(), SessionError> {
-        let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
-        links
-            .into_iter()
-            .try_for_each(|link| loaded.detach(link))
-            .map_err(|error| refused(of(program.name), &error))
-    }
-
-    /// Loads a program that runs at overflows.
-    pub(crate) fn load_at_overflow(&mut self, program: AtOverflow) -> Result<(), SessionError> {
-        let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
-        loaded
-            .load()
-            .map_err(|error| refused(of(program.name), &error))
-    }
-
-    /// Has a loaded program run at the overflows of an event, until the link is closed. It finds
-    /// `cookie` there (kernel 5.15).
-    pub(crate) fn link(
-        &mut self,
-        program: AtOverflow,
-        event: BorrowedFd<'_>,
-        cookie: u64,
-    ) -> Result<OwnedFd, SessionError> {
-        let failed = |error: &dyn std::error::Error| refused(of(program.name), error);
-        let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
-        let fd = loaded.fd().map_err(|error| failed(&error))?;
-        bpf::link_event(fd.as_fd(), event, cookie).map_err(|error| failed(&error))
-    }
-
-    /// Runs of a program at overflows, and the time that they took, as far as the kernel has
-    /// measured (`kernel.bpf_stats_enabled`).
-    pub(crate) fn overflow_stats(&self, program: AtOverflow) -> Option<(u64, Duration)> {
-        let info = self.ebpf.program(program.name)?.info().ok()?;
-        Some((info.run_count(), info.run_time()))
     }
 
     /// Loads and attaches a program; where it cannot be attached it is not loaded either.

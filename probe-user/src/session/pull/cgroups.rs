@@ -1,5 +1,5 @@
-//! Which cgroups are gone, by a walk over the kernel's own tree: a mount may show a part of it
-//! only.
+//! Finds the cgroups that are gone by a walk over the kernel's own tree: a mount may show
+//! only a part of it.
 
 use std::collections::HashSet;
 

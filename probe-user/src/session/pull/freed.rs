@@ -10,13 +10,13 @@ use crate::snapshot::ENDED;
 pub(crate) trait Row: Copy + Default {
     type Key: Copy + Eq + Hash;
 
-    /// Whose row it is; 0: not one process'.
+    /// The process that the row belongs to; 0: no single process.
     fn process(key: &Self::Key) -> u32;
     /// The same key of another process.
     fn of_process(key: Self::Key, tgid: u32) -> Self::Key;
-    /// What tells it from a row of the same key that was freed before: later rows have more.
+    /// Tells it from a row of the same key that was freed before: a later row has a larger number.
     fn made(&self) -> u64;
-    /// Whose rows have the most of this is told apart the longest.
+    /// The processes with the largest sum of this keep rows of their own the longest.
     fn size(&self) -> u64;
     /// `made` stays.
     fn add(&mut self, other: &Self);
@@ -71,8 +71,7 @@ impl<R: Row> Default for Freed<R> {
 }
 
 impl<R: Row> Freed<R> {
-    /// All of it, for a snapshot of the rows that were made up to `snapshot`; from now on it is
-    /// empty.
+    /// Takes all rows, for a snapshot of the rows that were made up to `snapshot`.
     pub(super) fn take(&mut self, snapshot: u64) -> Vec<(R::Key, R)> {
         self.snapshot = snapshot;
         let mut rows = mem::take(&mut self.rows);

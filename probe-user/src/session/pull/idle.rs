@@ -21,15 +21,15 @@ const SOFTWARE: u32 = 1;
 pub(crate) struct IdleRows(HashMap<UsageKey, UsageRow>);
 
 impl Session {
-    /// Makes the idle rows of a CPU, while there is room. What is shown of idle's open slice must
-    /// be charged to idle later, also where the map is full then.
+    /// Makes the idle rows of a CPU, while there is room. A snapshot shows idle's open slice before
+    /// it is charged, so idle must have its row then, also where the map has filled up since.
     pub(crate) fn make_idle_rows(&self, cpu: u32) -> Result<(), SessionError> {
         let plan = &self.config.plan;
         let usage = &self.object.maps.usage;
         for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, cpu)) {
             let key = idle_key(cpu, group);
-            // A CPU that was offline has its rows still. A map that is smaller than this has none:
-            // then idle's time is in the overflow row.
+            // A CPU that was offline still has its rows. A map that is too small has none: idle's
+            // time is then in the overflow row.
             if usage.get(&key)?.is_none() && usage.put(&key, &UsageRow::ZERO).is_err() {
                 return Ok(());
             }
@@ -115,8 +115,8 @@ struct Open {
     live: u64,
 }
 
-/// Adds the open slice to what of the row is a clock. Of a group that hardware leads it is not
-/// known how long of them it was on the PMU: all of it comes with the next wake-up.
+/// Adds the open slice to the clocks of the row. For a group that hardware leads it is not known
+/// how long it was on the PMU in that slice: the next wake-up brings the counts.
 fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: &Open) {
     let events = &plan.groups[group];
     if events

@@ -44,7 +44,7 @@ pub(crate) struct Lifecycle {
     old: Vec<Arc<Ended>>,
     /// Records that were lost until the last walk.
     lost: u64,
-    /// What is gone may never have been told.
+    /// Some cgroups or processes may have gone without a record.
     unsure: bool,
     /// A switch was missed, and that was not told yet.
     switch_missed: bool,
@@ -225,7 +225,7 @@ impl Lifecycle {
     /// All names, with what runtimes have told by now.
     pub(crate) fn names(&mut self) -> Arc<Names> {
         let described = self.resolver.as_ref().map(|resolver| resolver.names());
-        // The same names stay the same value: rows are not named anew then.
+        // Where the names are the same the value stays too: rows then keep their names.
         if let Some(described) = described
             && !Arc::ptr_eq(&described, &self.names.described)
         {

@@ -231,10 +231,10 @@ impl Session {
         Ok(())
     }
 
-    /// Where records of cgroups that came or went were lost, walks tell: rows of those that are
-    /// gone are freed at the next pull, and those that the mount shows have their names. What comes
-    /// or goes during a walk has its record after it; if that is lost too, the next pull walks
-    /// again.
+    /// Walks over all cgroups where records of cgroups that came or went were lost. The rows of
+    /// cgroups that are gone are freed at the next pull, and those that the mount shows get their
+    /// names. A cgroup that comes or goes during the walk has its record after it; if that is lost
+    /// too, the next pull walks again.
     fn heal(
         &mut self,
         states: &[CpuState],
@@ -258,8 +258,9 @@ impl Session {
         Ok(())
     }
 
-    /// Whether so many owners ended that their rows may soon fill the map: an eighth of it, since
-    /// each may have rows on several CPUs, and its last ones are freed two times later.
+    /// Whether so many owners ended that their rows may soon fill the map. The limit is an eighth
+    /// of the map, since each owner may have rows on several CPUs, and its last rows are freed only
+    /// at the second time after that.
     fn counts_fill_up(&self, ended: usize) -> bool {
         ended * self.config.plan.groups.len() >= (self.max_rows as usize / 8).max(1)
     }

@@ -333,6 +333,7 @@ impl Sampling {
         if self.config.pages {
             addresses.extend(object.maps.sample_pages.of(closed));
         }
+        self.addresses_are_read(object, closed)?;
         let cpus = self.cpus(object)?;
         let totals = &mut self.totals;
         self.open.iter_mut().for_each(|event| totals.count(event));

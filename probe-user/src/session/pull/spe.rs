@@ -128,8 +128,8 @@ impl Session {
         let object = &mut self.object;
         spe.clock.again();
         spe.set_clock(object)?;
-        // What has exited by now has nothing left in a buffer after the next drain but one: it may
-        // still run the last of its exit.
+        // A task that has exited by now may still run the end of its exit, so it has nothing left
+        // in a buffer only after the next drain but one.
         let exited = object.maps.spe_exited.drain()?;
 
         let step = spe.totals.next_period.take();

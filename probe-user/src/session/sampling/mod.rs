@@ -19,9 +19,13 @@ use probe_common::sample::{AddressKey, SampleCpu, SampleSetting};
 
 pub use self::error::SampleError;
 pub(crate) use self::{error::refused, names::Names, scale::Scale};
-use super::{Object, SessionError, object::EVENT_SAMPLE, spe::Budget};
+use super::{
+    Object, SessionError,
+    object::EVENT_SAMPLE,
+    spe::{Budget, UPKEEP},
+};
 use crate::{
-    event::sampling::{Rate, SampledEvent},
+    event::sampling::{DEFAULT_FREQUENCY, Rate, SampledEvent},
     machine::Machine,
     session::pull::SampleTotals,
     sys::perf::{self, Overflows},
@@ -90,12 +94,27 @@ impl SamplingConfig {
         bits.sum()
     }
 
-    /// Slots that each of so many CPUs has in a table of addresses: a power of two. A sample takes
-    /// one for two readings, which are two seconds apart at most.
+    /// Slots that each of so many CPUs has in a table of addresses: a power of two, at least twice
+    /// as many as there are samples between two readings, each of which may be at an address of its
+    /// own.
     pub(super) fn slots(&self, possible: usize) -> u64 {
-        const MOST: u64 = 1 << 20;
-        let by_cpus = (MOST / possible.max(1) as u64).clamp(1, 8192);
-        let slots = self.max_addresses.map_or(by_cpus, u64::from);
+        /// Of all CPUs: 128 MiB.
+        const MOST: u64 = 1 << 21;
+        /// Of a CPU: events by their period may come in bursts.
+        const LEAST: u64 = 8192;
+        let rates = self.events.iter().map(|event| match event.rate {
+            Rate::Frequency(frequency) => frequency,
+            Rate::Period(_) => DEFAULT_FREQUENCY,
+        });
+        let samples = rates
+            .fold(0, u64::saturating_add)
+            .saturating_mul(UPKEEP.as_secs());
+        let wanted = samples
+            .saturating_mul(2)
+            .clamp(LEAST, MOST)
+            .next_power_of_two();
+        let room = (MOST / possible.max(1) as u64).max(1);
+        let slots = self.max_addresses.map_or(wanted.min(room), u64::from);
         1 << slots.max(1).ilog2()
     }
 
@@ -206,6 +225,7 @@ impl Sampling {
             names: config.addresses.then(|| Names::start(machine, online)),
             config,
         };
+        sampling.addresses_are_read(object, AddressKey::FIRST - 1)?;
         sampling.set_generation(object)?;
         for &cpu in online {
             sampling.open(object, cpu)?;
@@ -217,12 +237,16 @@ impl Sampling {
     pub(crate) fn open(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
         let opened = self.open_all(object, cpu);
         if opened.is_err() {
-            self.keep(|kept| kept != cpu);
+            self.close(|kept| kept != cpu);
         }
         opened
     }
 
     fn open_all(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
+        // Also where none of the events counts: processes run there all the same.
+        if let Some(names) = &mut self.names {
+            names.follow(cpu);
+        }
         for (at, event) in self.config.events.iter().enumerate() {
             if !event.counter.scope.counts_on(cpu) {
                 continue;
@@ -231,9 +255,6 @@ impl Sampling {
             let (fd, leader) = open(event, self.rate(event), cpu).map_err(failed)?;
             let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
             perf::enable(leader.as_ref().unwrap_or(&fd).as_fd()).map_err(failed)?;
-            if let Some(names) = &mut self.names {
-                names.follow(cpu);
-            }
             self.open.push(OpenEvent {
                 cpu,
                 event: at,
@@ -294,10 +315,15 @@ impl Sampling {
         self.coarser = coarser;
         for cpu in cpus {
             // A CPU that left meanwhile is opened when it is back.
-            if let Err(error) = self.open(object, cpu) {
-                tracing::warn!("{error}: tried again with every reading");
-                self.refused.insert(cpu);
-            }
+            self.open_or_retry(object, cpu);
+        }
+    }
+
+    /// Starts sampling on a CPU; what the kernel refuses is tried again at every reading.
+    pub(crate) fn open_or_retry(&mut self, object: &mut Object, cpu: u32) {
+        if let Err(error) = self.open(object, cpu) {
+            tracing::warn!("{error}: tried again with every reading");
+            self.refused.insert(cpu);
         }
     }
 
@@ -327,6 +353,16 @@ impl Sampling {
             }
             thread::yield_now();
         }
+    }
+
+    /// The addresses of a generation, and all before it, were read: their slots are free.
+    pub(crate) fn addresses_are_read(
+        &self,
+        object: &mut Object,
+        generation: u64,
+    ) -> Result<(), SessionError> {
+        let settings = &mut object.maps.sample_settings;
+        settings.set(SampleSetting::Read as u32, &generation)
     }
 
     fn set_generation(&self, object: &mut Object) -> Result<(), SessionError> {

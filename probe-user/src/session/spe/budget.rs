@@ -8,8 +8,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Time over which a cost is believed.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 
-/// The shortest period that follows a budget: below it sampling disturbs what is measured, whatever
-/// it costs (NMO).
+/// The shortest period that a budget may lead to. Below it sampling disturbs what is measured,
+/// however little it costs (NMO).
 pub const LOWEST: u64 = 4096;
 
 /// Above it, at a billion operations per second and CPU, there are fewer than 60 samples per

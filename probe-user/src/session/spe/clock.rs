@@ -36,7 +36,7 @@ impl Clock {
         }
     }
 
-    /// Takes both clocks anew, for the other of the kernel's two places.
+    /// Reads both clocks again, for the other of the kernel's two places.
     pub(crate) fn again(&mut self) {
         let (nanos, ticks) = both(self.kernel);
         let (first_ticks, first_nanos) = self.first;

@@ -24,8 +24,8 @@ const PHYSICAL: &str = "pa_enable";
 /// Operations from one sample to the next (NMO: avoid below 2,000; 10,000 to 50,000 suggested).
 pub const DEFAULT_PERIOD: u64 = 32_768;
 
-/// What is sampled on which CPUs: one entry per SPE PMU, of which machines with several kinds of
-/// core have several.
+/// What is sampled on which CPUs: one entry for each SPE PMU. Machines with several kinds of core
+/// have several.
 #[derive(Clone, Debug)]
 pub struct SpeEvents {
     events: Vec<SpeEvent>,
@@ -112,12 +112,12 @@ impl SpeEvents {
 /// The SPE event of one CPU; closing it ends the sampling there.
 pub(crate) struct SpeCpuEvent {
     pub(crate) cpu: u32,
-    /// The kernel's number of it.
+    /// The number that the kernel gave the event.
     pub(crate) id: u64,
     fd: OwnedFd,
     // After the event, which is closed first: the kernel then hands over what is left.
     buffer: AuxBuffer,
-    /// What the core counts of its sampling meanwhile.
+    /// What the core counts of its sampling.
     pub(crate) sampler: Sampler,
     /// Enabled time at the last drain, in ns.
     enabled: u64,

@@ -41,7 +41,7 @@ use crate::{
 
 /// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64), for the size
 /// of buffers.
-pub const ASSUMED_NANOS_PER_RECORD: u64 = 127;
+const ASSUMED_NANOS_PER_RECORD: u64 = 127;
 
 /// Bytes of the kernel's log of a buffer, 32 for each chunk: between two drains a CPU hands over
 /// fewer.

@@ -1,5 +1,5 @@
-//! What the core itself counts of its sampling: where the core PMU has these events, how many
-//! samples were taken, kept, and dropped because one was in flight still.
+//! What the core itself counts of its sampling, where its PMU has these events: how many samples
+//! were taken, kept, and dropped because another one was still in flight.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 

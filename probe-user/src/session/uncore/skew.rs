@@ -43,7 +43,7 @@ impl Uncore {
                 (Some(before), Some(after)) => count
                     .saturating_sub(*before)
                     .max(after.saturating_sub(count)),
-                // Opened anew in between, or gone: nothing is known of its edge.
+                // Opened again in between, or gone: its edge is not known.
                 _ => count,
             };
         }

@@ -246,7 +246,7 @@ fn what_the_kernel_refuses_is_said_in_words() {
     let machine = Fixture::new();
     let (plan, _) = machine.open();
     let said = |error| {
-        let error = io::Error::from_raw_os_error(error);
+        let error = std::io::Error::from_raw_os_error(error);
         counters::refused(&plan, &plan.uncore[2], 0, &error).to_string()
     };
     let denied = said(libc::EACCES);

@@ -220,7 +220,11 @@ proptest! {
 
     /// A row's own ratio does not depend on how long it was live.
     #[test]
-    fn the_ratio_of_one_row_has_no_error(rates in [1_u64..1000, 1..1000], enabled in 2 * MS..300 * MS, part in 2_u64..9) {
+    fn the_ratio_of_one_row_has_no_error(
+        rates in [1_u64..1000, 1..1000],
+        enabled in 2 * MS..300 * MS,
+        part in 2_u64..9,
+    ) {
         let sum = sum(&[row(0, rates, enabled, (enabled / part).max(MS))]);
         let [a, b] = [0, 1].map(|at| error(&sum, at) / sum.estimate(at).unwrap());
         prop_assert!((a - b).abs() < 1e-9, "{a} {b}");

@@ -13,7 +13,7 @@ use crate::{
     derive::{Report, Subject},
     emit::{Dialect, Exposition},
     join::Entity,
-    snapshot::{SpeCounts, UncoreReading},
+    snapshot::SpeCounts,
     window::{self, Counted, Owner, Sampler, Served, SpeUsage, Usage, Window, sampled_window},
 };
 
@@ -38,23 +38,7 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
         let path = format!("/system.slice/docker-{id:064}.scope");
         names.cgroups.insert(CgroupId(*id), path);
     }
-    for (at, planned) in plan.uncore.iter().enumerate() {
-        let crate::event::Scope::Uncore { cpus } = &planned.counter.scope else {
-            panic!("an uncore event is counted per CPU");
-        };
-        let pmu = planned.counter.pmu.as_deref().unwrap();
-        let named = crate::machine::named_node(pmu);
-        let sockets = (0..).take(cpus.len()).map(|n| named.unwrap_or(n));
-        window.uncore.extend(sockets.map(|socket| UncoreReading {
-            at,
-            socket,
-            instance: 0,
-            count: Some(1_000_000),
-            skew: 3,
-            enabled: SECOND,
-            running: SECOND,
-        }));
-    }
+    window.uncore = window::tests::uncore_counts(plan, SECOND, 3, |_, _| 1_000_000);
     let usage = |scale: u64| -> Usage {
         let of = |group: &Vec<_>| {
             let mut row = UsageRow {

@@ -22,7 +22,6 @@ use probe_user::{
             SpeEvents, Timeline, aux_size,
         },
     },
-    snapshot::Hook,
 };
 
 use crate::{live, sampling};
@@ -102,15 +101,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let pmus = machine.pmus()?;
     let mut config = Config {
         plan: Plan::default(),
-        hook: Hook::SchedSwitch,
         by_process: (args.run.counted.by() == By::Process).into(),
-        follow_command: false,
-        max_rows: None,
-        spe: None,
-        memory: false,
-        sampling: None,
-        resolver: None,
-        pins: None,
+        ..Config::default()
     };
     match by_events(args, pmus)? {
         Some(sampling) => {

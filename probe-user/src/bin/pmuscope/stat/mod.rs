@@ -168,11 +168,9 @@ fn config(
         by_process: (counted.by() == By::Process).into(),
         follow_command,
         max_rows: args.max_rows,
-        spe: None,
         memory: args.capacity,
-        sampling: None,
         resolver,
-        pins: None,
+        ..Config::default()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    catalogue::Platform,
+    catalogue::{Catalogue, Platform},
     devices::{Complex, ComplexKind, Device, DeviceDeltas, Devices, Moved, PciePmu, Port},
     snapshot::Names,
 };

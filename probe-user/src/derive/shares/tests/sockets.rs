@@ -50,17 +50,7 @@ fn four_graces(chip: Option<Chip>, metric: &str) -> Plan {
         ..of_chip
     };
     let pmus = Pmus::read(tree.path()).unwrap();
-    let catalogue = Catalogue::builtin().unwrap();
-    let request = Request {
-        events: &[],
-        metrics: &catalogue.select(metric, &machine).unwrap(),
-        offered: &[],
-        machine,
-        cpus: 8,
-        settings: Settings::default(),
-    };
-    let capacity = Capacity::documented(&catalogue, &machine, &pmus, 0);
-    Plan::packed(&request, &pmus, &capacity).unwrap()
+    of_metrics(metric, machine, &pmus, 8)
 }
 
 /// Socket 0 reads most of its memory itself; 1 sends 1,000 reads, 2 sends 2,000.

@@ -25,7 +25,7 @@ impl Programs {
         if loaded.fd().is_err() {
             loaded.load().map_err(refused)?;
         }
-        // The file itself, in whatever mount namespace its name is.
+        // By its descriptor: its name may be in another mount namespace.
         let path = format!("self/fd/{}", file.as_raw_fd());
         let path = Roots::default().proc.join(path);
         let point = UProbeAttachPoint {

@@ -33,8 +33,8 @@ impl Row for SpeCounts {
     }
 }
 
-/// The rows as of the last reading. Only this process frees rows of the map, so it knows which were
-/// made anew: a time in each, as rows of USAGE have, would double the memory of a row.
+/// The rows as of the last reading. Only this process frees rows of the map, so it knows which of
+/// them were made again. A time in each row, as in USAGE, would double the memory of a row.
 #[derive(Default)]
 pub(super) struct Weighed {
     rows: HashMap<SpeKey, Last>,
@@ -89,9 +89,9 @@ impl Weighed {
         rows.collect()
     }
 
-    /// Where so many of `max_rows` are taken that new ones may find no room before the next
-    /// reading: the rows in which no sample came since the last one, those idle for longest first,
-    /// as many as it takes to have half of the map free.
+    /// The rows to free where so many of `max_rows` are taken that new ones may find no room before
+    /// the next reading. They are rows that got no sample since the last reading, those that were
+    /// idle for longest first, and as many as leave half of the map free.
     pub(super) fn idle(&self, max_rows: usize) -> Vec<SpeKey> {
         if self.rows.len() < (max_rows / 4 * 3).max(1) {
             return Vec::new();
@@ -155,8 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// Rows grow, are freed and are made anew, with fewer samples than before or with more, and
-        /// seem to go back otherwise: every sample stands for as much as its weight says, once.
+        /// Rows grow, are freed and are made again, with fewer samples than before or with more,
+        /// and seem to go back otherwise: every sample stands for as much as its weight says, once.
         #[test]
         fn every_sample_is_weighed_once(
             steps in prop::collection::vec((0..1000_u16, any::<bool>(), 0..50_u64), 1..30),
@@ -167,7 +167,9 @@ mod tests {
             for (delta, freed, back) in steps {
                 now += u64::from(delta);
                 all += 2.0 * f64::from(delta);
-                let mut read = |samples| weighed.add(&HashMap::from([(KEY, row(samples))]), &[2.0])[&KEY];
+                let mut read = |samples| {
+                    weighed.add(&HashMap::from([(KEY, row(samples))]), &[2.0])[&KEY]
+                };
                 let counts = read(now);
                 prop_assert_eq!(ended + counts.operations, all);
                 prop_assert_eq!(counts.variance, 2.0 * counts.operations);

@@ -28,8 +28,8 @@ pub(super) struct CpuLog {
     missed: u64,
 }
 
-/// Times that a CPU is drained where its program was not called: each call misses only what falls
-/// into somebody's bpf(2) call.
+/// How often a CPU is drained where its program was not called: each call misses only what falls
+/// into a bpf(2) call of another process.
 const TRIES: u32 = 4;
 
 impl SpeTotals {

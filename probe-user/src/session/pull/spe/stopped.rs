@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// A CPU that writes and whose program serves chunks whenever somebody else does something.
+    /// A CPU that writes, and whose program serves chunks between any two calls.
     struct Fake {
         event: (),
         sampling: bool,

@@ -1,0 +1,126 @@
+//! Counts and times of groups whose events change from session to session.
+
+use super::*;
+
+/// A report in which a container counted these events in groups: by name, with the group, what was
+/// counted and for how long, since the session began.
+fn in_groups(events: &[(&str, u32, u64, u64)]) -> Report {
+    let mut report = Report::of_agent();
+    let subject = report.subject(Subject::Entity(container(1)));
+    for (name, group, raw, time) in events {
+        let metric = report.add_metric(Metric {
+            name: (*name).to_owned(),
+            help: String::new(),
+            unit: String::new(),
+            kind: Kind::Counter,
+            counting: Counting::Event(1.0),
+        });
+        let attributes = report.add_attributes(Attributes {
+            group: Some(*group),
+            ..Attributes::default()
+        });
+        let total = Counter {
+            start: Duration::ZERO,
+            raw: *raw,
+            estimate: Estimate::exact(*raw as f64),
+            time: Some(LiveTime {
+                enabled: *time,
+                running: *time,
+            }),
+        };
+        let value = Ok(Value::Counter(total));
+        report.push([subject, metric, attributes], value, Some(total));
+    }
+    report
+}
+
+/// By event: its group, what was counted, for how long, and what is estimated.
+fn exported(report: &Report) -> Vec<(&str, u32, u64, u64, f64)> {
+    let series = report.series.iter().map(|series| {
+        let total = report.total(series).unwrap();
+        (
+            report.metric(series).name.as_str(),
+            report.attributes(series).group.unwrap(),
+            total.raw,
+            total.time.unwrap().enabled,
+            total.estimate.value,
+        )
+    });
+    series.collect()
+}
+
+fn groups(groups: &[&[&str]]) -> Vec<Vec<String>> {
+    let list = |group: &&[&str]| group.iter().map(|it| (*it).to_owned()).collect();
+    groups.iter().map(list).collect()
+}
+
+/// What `_enabled_seconds_total` of a group says is of each of its events.
+#[test]
+fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
+    let mut ledger = Ledger::default();
+    let nobody = Folded::default();
+    ledger.begin(groups(&[&["clock", "faults"]]), false);
+    let mut first = in_groups(&[("clock", 0, 100, 1_000), ("faults", 0, 7, 1_000)]);
+    ledger.settle(&mut first, &nobody);
+    let both = [
+        ("clock", 0, 100, 1_000, 100.0),
+        ("faults", 0, 7, 1_000, 7.0),
+    ];
+    assert_eq!(exported(&first), both);
+
+    // Other events, at the same place of the plan: another group. Estimates go on.
+    ledger.begin(groups(&[&["clock", "minor"], &["faults"]]), false);
+    let mut second = in_groups(&[
+        ("clock", 0, 30, 300),
+        ("minor", 0, 5, 300),
+        ("faults", 1, 2, 300),
+    ]);
+    ledger.settle(&mut second, &nobody);
+    let changed = [
+        ("clock", 1, 30, 300, 130.0),
+        ("minor", 1, 5, 300, 5.0),
+        ("faults", 2, 2, 300, 9.0),
+    ];
+    assert_eq!(exported(&second), changed);
+
+    // The first group again, at another place: it goes on.
+    ledger.begin(groups(&[&["cycles"], &["clock", "faults"]]), false);
+    let mut third = in_groups(&[
+        ("cycles", 0, 1, 10),
+        ("clock", 1, 10, 10),
+        ("faults", 1, 1, 10),
+    ]);
+    ledger.settle(&mut third, &nobody);
+    let back = [
+        ("cycles", 3, 1, 10, 1.0),
+        ("clock", 0, 110, 1_010, 140.0),
+        ("faults", 0, 8, 1_010, 10.0),
+    ];
+    assert_eq!(exported(&third), back);
+}
+
+#[test]
+fn groups_that_are_alike_have_numbers_of_their_own() {
+    let mut ledger = Ledger::default();
+    for _ in 0..2 {
+        ledger.begin(groups(&[&["a"], &["a"], &["b"]]), false);
+        assert_eq!(ledger.numbers, [0, 1, 2]);
+    }
+}
+
+/// A session that goes on with totals begins anew with what the one before did not count.
+#[test]
+fn what_was_given_up_for_a_session_is_counted_whole_when_it_is_back() {
+    let mut ledger = Ledger::default();
+    let nobody = Folded::default();
+    let with = [("clock", 0, 10, 10), ("cycles", 1, 100, 10)];
+    ledger.begin(groups(&[&["clock"], &["cycles"]]), false);
+    ledger.settle(&mut in_groups(&with), &nobody);
+    ledger.begin(groups(&[&["clock"]]), true);
+    ledger.settle(&mut in_groups(&[("clock", 0, 20, 20)]), &nobody);
+    ledger.begin(groups(&[&["clock"], &["cycles"]]), true);
+    let mut back = in_groups(&[("clock", 0, 30, 30), ("cycles", 1, 150, 15)]);
+    ledger.settle(&mut back, &nobody);
+    let whole = [("clock", 0, 30, 30, 30.0), ("cycles", 1, 250, 25, 250.0)];
+    assert_eq!(exported(&back), whole);
+}

@@ -1,0 +1,91 @@
+//! Random windows: no total steps back, whoever is folded or ends.
+
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    /// Whoever is folded when, whoever ends, whenever sessions end: no counter steps back, and
+    /// nothing is counted twice or lost.
+    #[test]
+    fn no_total_steps_back(
+        windows in prop::collection::vec(
+            (prop::collection::vec(0_u64..1000, 4), prop::collection::vec(any::<bool>(), 4), 0..8),
+            1..40,
+        ),
+    ) {
+        let mut ledger = Ledger::default();
+        let mut counted = [0_u64; 4];
+        let mut began = 0;
+        let mut last: HashMap<Entity, u64> = HashMap::new();
+        let mut all = 0_u64;
+        for (at, (gains, folds, event)) in windows.into_iter().enumerate() {
+            // A restart with or without the totals of before, or a session that begins anew.
+            if event <= 1 {
+                ledger = restarted(&ledger);
+                ledger.begin(Vec::new(), event == 0);
+            }
+            if event == 1 || event == 2 {
+                ledger.begin(Vec::new(), false);
+                counted = [0; 4];
+                began = at as u64;
+            }
+            let mut rows = Vec::new();
+            for id in 0..4_u8 {
+                counted[id as usize] += gains[id as usize];
+                all += gains[id as usize];
+                rows.push((id, began, counted[id as usize]));
+            }
+            let ids: Vec<u8> = (0..4).filter(|id| folds[*id as usize]).collect();
+            let mut report = report(&rows);
+            ledger.settle(&mut report, &folded(&ids));
+            for entity in (0..4).map(container).chain([Entity::Others]) {
+                if let Some(now) = raw(&report, &entity) {
+                    let before = last.insert(entity.clone(), now).unwrap_or(0);
+                    prop_assert!(now >= before, "{entity:?}: {now} after {before}");
+                }
+            }
+            prop_assert_eq!(last.values().sum::<u64>(), all);
+        }
+    }
+
+    /// Processes come and go among those with most, and sessions end: as long as they live, no
+    /// counter of theirs steps back, and with a session that goes on it has all of it.
+    #[test]
+    fn no_process_steps_back(
+        windows in prop::collection::vec(
+            (prop::collection::vec((0_u64..1000, any::<bool>()), 3), 0..6),
+            1..40,
+        ),
+    ) {
+        let mut ledger = Ledger::default();
+        let mut last = [None::<u64>; 3];
+        let mut counted = [0_u64; 3];
+        let mut began = 0;
+        for (at, (gains, event)) in windows.into_iter().enumerate() {
+            if event <= 1 {
+                // A restart that goes on with the maps of before or not.
+                ledger = restarted(&ledger);
+                ledger.begin(Vec::new(), event == 0);
+                counted = [0; 3];
+                began = at as u64 + 1;
+            }
+            let mut rows = Vec::new();
+            for (id, (gain, is_top)) in (0..).zip(gains) {
+                counted[usize::from(id)] += gain;
+                if is_top {
+                    rows.push((id, began, counted[usize::from(id)]));
+                }
+            }
+            let mut report = report_of(&rows, process);
+            if !ledger.settle(&mut report, &Folded::default()) {
+                ledger.forget(&HashSet::new(), |_| true);
+            }
+            for (id, _, in_session) in rows {
+                let now = raw(&report, &process(id)).unwrap();
+                let before = last[usize::from(id)].replace(now).unwrap_or(0);
+                prop_assert!(now >= before && now >= in_session, "{id}: {now} after {before}");
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Shares of random traffic: nothing is lost, nobody gets more than is due.
+
+use proptest::{collection::btree_map, prelude::*};
+
+use super::*;
+
+fn any_weights() -> impl Strategy<Value = BTreeMap<Owner, Weight>> {
+    let weight = prop_oneof![
+        Just(0),
+        0..1_000_u64,
+        any::<u32>().prop_map(u64::from),
+        0..1_u64 << 60
+    ];
+    let weight = weight.prop_map(|weight| Weight {
+        weight,
+        samples: weight,
+        ..Weight::default()
+    });
+    btree_map((1..40_u64).prop_map(owner), weight, 0..20)
+}
+
+fn any_socket() -> impl Strategy<Value = SocketWeights> {
+    let unseen = btree_map((1..60_u64).prop_map(owner), 0..1_u64 << 40, 0..20);
+    (any_weights(), any_weights(), unseen, 0..1_u64 << 40).prop_map(
+        |(local, remote, unseen, seen)| SocketWeights {
+            local,
+            remote,
+            apart: true,
+            time: unseen.values().sum::<u64>() + seen,
+            unseen,
+            rotated_out: false,
+            saturated: false,
+        },
+    )
+}
+
+fn any_traffic() -> impl Strategy<Value = Traffic> {
+    let count = || prop_oneof![0..100_u64, 0..1_u64 << 62];
+    let from = btree_map(1..4_u32, count(), 0..4);
+    (count(), count(), count(), from).prop_map(|(measured, io, elsewhere, from_sockets)| Traffic {
+        mismatch: MISMATCH,
+        measured,
+        skew: 0,
+        io,
+        from_sockets,
+        elsewhere,
+    })
+}
+
+proptest! {
+    /// Shares, devices and the rest are what was measured, to the last count.
+    #[test]
+    fn nothing_is_lost(traffic in any_traffic(), list in prop::collection::vec(any_socket(), 4)) {
+        let shares = sockets(list).cpu_reads(0, &traffic).unwrap();
+        prop_assert_eq!(shares.measured(), traffic.measured);
+    }
+
+    /// Of counts that the destination of another socket's traffic may count more, nobody gets any.
+    #[test]
+    fn nobody_gets_the_mismatch(
+        traffic in any_traffic(),
+        list in prop::collection::vec(any_socket(), 4),
+    ) {
+        let left = traffic.measured.saturating_sub(traffic.io);
+        let sent: u128 = traffic.from_sockets.values().map(|count| u128::from(*count)).sum();
+        let remote = u64::try_from(sent.min(u128::from(left))).unwrap();
+        let shares = sockets(list).cpu_reads(0, &traffic).unwrap();
+        prop_assert!(shares.unattributed >= fraction(remote, MISMATCH, 1000).min(left - remote));
+    }
+
+    /// Of one division, everyone gets what is due to within one count; who did nothing gets
+    /// nothing.
+    #[test]
+    fn everyone_gets_what_is_due(total in 0..1_u64 << 50, list in any_weights()) {
+        let sum: u128 = list.values().map(|weight| u128::from(weight.weight)).sum();
+        let socket = SocketWeights { local: list.clone(), ..SocketWeights::default() };
+        let shares = sockets(vec![socket]).own(0, &all_of(total), false).unwrap();
+        prop_assert_eq!(shares.measured(), total);
+        if sum == 0 {
+            prop_assert_eq!(shares.unattributed, total);
+            return Ok(());
+        }
+        for (owner, weight) in list {
+            let share = shares.owners[&owner].count;
+            let due = u128::from(total) * u128::from(weight.weight) / sum;
+            prop_assert!(u128::from(share) == due || u128::from(share) == due + 1);
+            prop_assert!(weight.weight > 0 || share == 0);
+        }
+    }
+
+    /// The unit of the weights does not matter.
+    #[test]
+    fn the_unit_does_not_matter(
+        total in 0..1_u64 << 50,
+        list in btree_map(0..20_u64, 0..1_u64 << 30, 1..20),
+        unit in 1..1_000_u64,
+    ) {
+        let list: Vec<_> = list.into_iter().collect();
+        let scaled: Vec<_> = list.iter().map(|(cgroup, weight)| (*cgroup, weight * unit)).collect();
+        let of = |list: &[(u64, u64)]| {
+            counts(&sockets(vec![local(list)]).own(0, &all_of(total), false).unwrap())
+        };
+        prop_assert_eq!(of(&list), of(&scaled));
+    }
+}

@@ -1,0 +1,191 @@
+//! Rounds over rings in plain memory, and what the kernel writes there.
+
+use std::{
+    io,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
+
+use perf_event_open_sys::bindings;
+
+use super::{
+    super::{
+        Counts, Sample, Sink,
+        cpu_buffer::{CpuBuffer, decode},
+        drain::{Attribution, Drain, Shared, Wanted},
+        kin::Kin,
+        machine::Sources,
+        open::Buffer,
+        ring::{Ring, fake},
+        tasks::Tasks,
+        wire::{Stamp, build},
+    },
+    fields::Fields,
+};
+
+/// The record of a load on a Neoverse core.
+pub(super) fn cell(tid: Option<u32>, address: u64, ticks: u64) -> [u8; 64] {
+    Fields {
+        pc: Some(0x40_1000 | 1 << 63),
+        context_el2: tid,
+        operation: Some((1, 0)),
+        events: Some((1, 0x16)),
+        issue_latency: Some(4),
+        total_latency: Some(11),
+        translation_latency: Some(1),
+        virtual_address: Some(address),
+        data_source: Some((0, 0x0e)),
+        timestamp: Some(ticks),
+        ..Fields::default()
+    }
+    .neoverse()
+}
+
+/// A CPU's buffer and the kernel's side of it.
+pub(super) struct Kernel {
+    /// AUX bytes so far.
+    pub(super) head: u64,
+    pub(super) cpu: u32,
+}
+
+impl Kernel {
+    /// Writes samples for a task; the record that announces them may not fit. False where the AUX
+    /// area is full.
+    pub(super) fn samples(
+        &mut self,
+        ring: &Ring,
+        cells: &[u8],
+        tid: u32,
+        flags: u64,
+        announce: bool,
+    ) -> bool {
+        let announced = announce && ring.push(&self.announcement(cells, flags, self.stamp(tid)));
+        let there = ring.push_aux(cells);
+        assert!(there || !announced, "the test leaves capacity");
+        self.head += if there { cells.len() as u64 } else { 0 };
+        there
+    }
+
+    /// The record of cells that are written next.
+    pub(super) fn announcement(&self, cells: &[u8], flags: u64, stamp: Stamp) -> Vec<u8> {
+        let body = build::words(&[self.head, cells.len() as u64, flags]);
+        build::record(bindings::PERF_RECORD_AUX, &body, stamp)
+    }
+
+    pub(super) fn stamp(&self, tid: u32) -> Stamp {
+        Stamp {
+            pid: tid,
+            tid,
+            time: self.head + 1,
+            cpu: self.cpu,
+        }
+    }
+}
+
+pub(super) fn area(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
+    of_ring(cpu, fake::ring(ring, aux))
+}
+
+/// What is drained of one CPU whose records are in this ring.
+pub(super) fn of_ring(cpu: u32, ring: Ring) -> CpuBuffer {
+    let buffer = Buffer {
+        ring,
+        cpu: Some(cpu),
+        tid: None,
+        spe: Vec::new(),
+        follow: Vec::new(),
+        leaders: Vec::new(),
+    };
+    CpuBuffer::new(buffer, cpu)
+}
+
+/// All that a recorder does in a round but the system calls.
+pub(super) struct Rounds {
+    /// The processes that are wanted; none: all.
+    pub(super) kin: Option<Kin>,
+    pub(super) tasks: Mutex<Tasks>,
+    pub(super) counts: Counts,
+    pub(super) attribution: Attribution,
+    pub(super) drains: Vec<Drain>,
+}
+
+impl Rounds {
+    pub(super) fn new(by_context: bool) -> Self {
+        Self {
+            kin: None,
+            tasks: Mutex::new(Tasks::new(Path::new("/nonexistent"))),
+            counts: Counts::default(),
+            attribution: Attribution {
+                by_context,
+                by_aux_record: true,
+            },
+            drains: (0..3).map(Drain::new).collect(),
+        }
+    }
+
+    pub(super) fn round(&mut self, areas: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
+        areas.iter_mut().for_each(CpuBuffer::mark);
+        self.after_mark(areas, sink, last);
+    }
+
+    pub(super) fn after_mark(&mut self, areas: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
+        for area in areas.iter_mut() {
+            area.take(sink).unwrap();
+        }
+        let mut events = Vec::new();
+        for area in areas.iter_mut() {
+            area.read(&mut self.counts, &mut events);
+        }
+        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (stamp, event) in &events {
+            let kin = self.kin.as_mut();
+            if kin.is_some_and(|kin| !kin.learn(event, stamp.time)) {
+                continue;
+            }
+            tasks.learn(event, *stamp);
+        }
+        let shared = Shared {
+            clock: None,
+            attribution: self.attribution,
+            sources: &Sources::default(),
+            wanted: self
+                .kin
+                .as_ref()
+                .map_or_else(Wanted::default, |kin| Wanted {
+                    kin: Some(kin),
+                    cgroups: None,
+                    least: 20,
+                }),
+            tasks: &self.tasks,
+            book: None,
+            sink,
+            last,
+        };
+        decode(areas, &mut self.drains, &shared).unwrap();
+        for drain in &mut self.drains {
+            self.counts.add(&std::mem::take(&mut drain.counts));
+            drain.round_ends(|_| ());
+        }
+        sink.round(&Vec::new).unwrap();
+        self.tasks.get_mut().unwrap().round_ends();
+    }
+}
+
+/// Keeps samples: address and thread.
+#[derive(Default)]
+pub(super) struct Kept(Mutex<Vec<(u64, Option<u32>)>>);
+
+impl Kept {
+    pub(super) fn take(self) -> Vec<(u64, Option<u32>)> {
+        self.0.into_inner().unwrap()
+    }
+}
+
+impl Sink for Kept {
+    fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
+        let address = |sample: &Sample| sample.address().unwrap();
+        let kept = samples.iter().map(|sample| (address(sample), sample.tid));
+        self.0.lock().unwrap().extend(kept);
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! What one process had mapped to execute, by the programs that it executed.
+
+use std::sync::Arc;
+
+use crate::sys::records::Inode;
+
+/// Mappings of one program of a process. A compiler at run time may map without an end.
+const MAPPINGS: usize = 4096;
+
+/// A file, or memory without one, that a process can execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Mapped {
+    pub(in super::super) start: u64,
+    /// The first address behind it.
+    pub(in super::super) end: u64,
+    /// Where in the file it begins.
+    pub(in super::super) offset: u64,
+    /// The file as the process sees it, or what the kernel calls the memory.
+    pub(in super::super) name: Box<[u8]>,
+    pub(in super::super) build_id: Option<Box<[u8]>>,
+    /// Where the build id is not known.
+    pub(in super::super) inode: Option<Inode>,
+    /// ns of `CLOCK_MONOTONIC`.
+    pub(in super::super) since: u64,
+}
+
+impl Mapped {
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let place = |one: &Self| (one.start, one.end, one.offset);
+        place(self) == place(other) && self.name == other.name
+    }
+}
+
+/// A program that a process executed: from a fork or an exec on.
+#[derive(Clone, Debug)]
+pub(super) struct Image {
+    pub(super) since: u64,
+    /// In their order: a later one replaces what it lies over. A child has those of its parent.
+    pub(super) mappings: Arc<Vec<Arc<Mapped>>>,
+    /// How much was lost when procfs was last asked; none where it was not yet.
+    pub(super) asked: Option<u64>,
+}
+
+/// What is known of a process.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    /// In rising order of time; never empty.
+    pub(super) images: Vec<Image>,
+    pub(super) parent: Option<u32>,
+    pub(super) ended: Option<u64>,
+    /// The round in which it was last learnt of or asked for.
+    pub(super) used: u64,
+}
+
+impl Process {
+    /// Bytes of its mappings; of those that it has in common with others, its part.
+    pub(super) fn memory(&self) -> usize {
+        let one = |mapped: &Arc<Mapped>| size_of::<(Arc<()>, Mapped)>() + mapped.name.len();
+        let images = self.images.iter().map(|image| {
+            let all: usize = image.mappings.iter().map(one).sum();
+            all / Arc::strong_count(&image.mappings)
+        });
+        images.sum()
+    }
+
+    /// What it executed at a moment, or does.
+    pub(super) fn at(&self, time: Option<u64>) -> &Image {
+        let time = time.unwrap_or(u64::MAX);
+        let behind = self.images.partition_point(|image| image.since <= time);
+        // The clock of a sample of the first moment may be read before that of the record.
+        &self.images[behind.saturating_sub(1)]
+    }
+}
+
+/// Adds a mapping; how many were dropped for it.
+pub(super) fn push(mappings: &mut Vec<Arc<Mapped>>, mapped: &Arc<Mapped>) -> u64 {
+    let dropped = if mappings.len() == MAPPINGS {
+        MAPPINGS / 8
+    } else {
+        0
+    };
+    mappings.drain(..dropped);
+    mappings.push(Arc::clone(mapped));
+    dropped as u64
+}

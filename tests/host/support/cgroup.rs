@@ -1,0 +1,95 @@
+//! Cgroups of a test's own.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use probe_common::CgroupId;
+
+use super::{Load, hierarchy, load_binary};
+
+/// A cgroup of the test's own, with what runs in it.
+pub(crate) struct TestCgroup {
+    pub(crate) directory: PathBuf,
+    pub(crate) path: String,
+    pub(crate) id: CgroupId,
+}
+
+impl TestCgroup {
+    /// A fresh cgroup below the root.
+    pub(crate) fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!(
+            "pmuscope-test-{}-{}-{name}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        Self::at(&format!("/{unique}"))
+    }
+
+    /// A cgroup below this one.
+    pub(crate) fn child(&self, name: &str) -> Self {
+        Self::at(&format!("{}/{name}", self.path))
+    }
+
+    fn at(path: &str) -> Self {
+        let directory = hierarchy().directory(path).unwrap();
+        fs::create_dir(&directory).unwrap();
+        let id = CgroupId(fs::metadata(&directory).unwrap().ino());
+        Self {
+            directory,
+            path: path.to_owned(),
+            id,
+        }
+    }
+
+    /// Starts a load and moves it here while it waits for [`Load::go`]: a task that another one
+    /// moves while it runs would belong to its old cgroup until it is switched in again.
+    pub(crate) fn load(&self, words: &str) -> Load {
+        self.load_of(&load_binary(), words)
+    }
+
+    /// A load by a copy of its binary.
+    pub(crate) fn load_of(&self, binary: &Path, words: &str) -> Load {
+        let load = Load::waiting(binary, words);
+        self.adopt(load.pid());
+        load
+    }
+
+    /// Moves a process here.
+    pub(crate) fn adopt(&self, pid: u32) {
+        fs::write(self.directory.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    /// CPU time in ns that the kernel itself charged to this cgroup and those below it.
+    pub(crate) fn cpu_time(&self) -> u64 {
+        let stat = fs::read_to_string(self.directory.join("cpu.stat")).unwrap();
+        let usage = stat
+            .lines()
+            .find_map(|line| line.strip_prefix("usage_usec "))
+            .unwrap();
+        usage.parse::<u64>().unwrap() * 1000
+    }
+}
+
+impl Drop for TestCgroup {
+    fn drop(&mut self) {
+        // A process that was waited for may leave its cgroup a moment later.
+        while let Err(error) = fs::remove_dir(&self.directory) {
+            if error.kind() != std::io::ErrorKind::ResourceBusy || std::thread::panicking() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Cgroups that come and go, more than the ring of such records holds.
+pub(crate) fn flood_the_ring() {
+    for _ in 0..5000 {
+        drop(TestCgroup::new("flood"));
+    }
+}

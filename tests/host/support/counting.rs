@@ -1,0 +1,150 @@
+//! A session of a test, and what it counted.
+
+use std::{fs, sync::Arc};
+
+use probe_common::CgroupId;
+use probe_user::{
+    machine::Machine,
+    plan::{CountSource, Plan},
+    session::{Config, Session},
+    snapshot::Snapshot,
+    window::{Owner, Window},
+};
+
+use super::{assert_within, plan, this_machine};
+
+/// A session with the snapshots that a test takes.
+pub(crate) struct Counting {
+    pub(crate) session: Session,
+    pub(crate) first: Snapshot,
+    /// [`taken_time`] at the start.
+    taken: u64,
+}
+
+impl Counting {
+    pub(crate) fn start(events: &str) -> Self {
+        Self::with(events, |_| {})
+    }
+
+    pub(crate) fn with(events: &str, change: impl FnOnce(&mut Config)) -> Self {
+        Self::with_plan(plan(events), change)
+    }
+
+    pub(crate) fn with_plan(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
+        let mut counting = Self::plain(plan, change);
+        // Some kernels hide from all programs that a task, such as init, leaves.
+        counting.session.watch_exits().unwrap();
+        counting.first = counting.session.pull().unwrap();
+        counting
+    }
+
+    /// A session as the commands make it.
+    pub(crate) fn plain(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
+        Self::on(&this_machine(), plan, change)
+    }
+
+    /// The same where the cgroup2 mount may show something else.
+    pub(crate) fn on(machine: &Arc<Machine>, plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config {
+            plan,
+            ..Config::default()
+        };
+        change(&mut config);
+        // What the library says, shown with a failure. Only the first session of a process sets it
+        // up.
+        let _ = tracing_subscriber::fmt()
+            .without_time()
+            .with_test_writer()
+            .try_init();
+        let mut session = Session::start(config, machine).unwrap();
+        let first = session.pull().unwrap();
+        let taken = taken_time();
+        Self {
+            session,
+            first,
+            taken,
+        }
+    }
+
+    /// Another session goes on with the pins of this one; `meanwhile` is when there is none.
+    pub(crate) fn restart(mut self, config: Config, meanwhile: impl FnOnce()) -> Self {
+        self.session.keep_pins();
+        drop(self.session);
+        meanwhile();
+        let session = Session::start(config, &this_machine()).unwrap();
+        Self { session, ..self }
+    }
+
+    /// What was counted since the start.
+    pub(crate) fn window(&mut self) -> Window {
+        let now = self.session.pull().unwrap();
+        let window = Window::between(&self.first, &now, self.session.plan());
+        println!("{:?}", window.health);
+        window
+    }
+
+    /// Asserts that a task-clock of a window is what the kernel's own accounting says, within 1%
+    /// (the project's promise): pmuscope counts from switch to switch as the kernel does. The bound
+    /// adds what was measured since the start: time of interrupts and of the hypervisor, and slices
+    /// in which a switch was missed, whose owners are estimated.
+    #[track_caller]
+    pub(crate) fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
+        let taken = self.taken();
+        let estimated = window.health.sum.missed_nanos - self.first.health.sum.missed_nanos;
+        let allowed = truth.saturating_sub(estimated)..=truth + taken + estimated;
+        let nearest = counted.clamp(*allowed.start(), *allowed.end());
+        assert_within(what, counted, nearest, 1.0);
+    }
+
+    /// CPU time in ns that interrupts and the hypervisor took since the start, on all CPUs.
+    pub(crate) fn taken(&self) -> u64 {
+        taken_time() - self.taken
+    }
+
+    /// The count of one event of a window for one owner; None where it has no row.
+    pub(crate) fn count(&self, window: &Window, event: &str, cgroup: CgroupId) -> Option<u64> {
+        self.process_count(window, event, cgroup, 0)
+    }
+
+    pub(crate) fn process_count(
+        &self,
+        window: &Window,
+        event: &str,
+        cgroup: CgroupId,
+        tgid: u32,
+    ) -> Option<u64> {
+        let column = self
+            .session
+            .plan()
+            .columns
+            .iter()
+            .find(|column| column.name == event)
+            .unwrap();
+        let CountSource::Core { group, at } = column.place else {
+            panic!("{event} is not counted on CPUs")
+        };
+        Some(
+            window.usage.get(&Owner { cgroup, tgid })?[group]
+                .as_ref()?
+                .counts[at],
+        )
+    }
+}
+
+/// CPU time in ns on all CPUs that the kernel spent in interrupts or that the hypervisor took, so
+/// far. The kernel's accounting leaves it out of a task's time; a clock that runs while the task is
+/// on a CPU does not.
+pub(crate) fn taken_time() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    // cpu user nice system idle iowait irq softirq steal ..., in ticks.
+    let ticks: u64 = stat
+        .lines()
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .skip(6)
+        .take(3)
+        .map(|n| n.parse::<u64>().unwrap())
+        .sum();
+    ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()
+}

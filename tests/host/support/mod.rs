@@ -1,0 +1,114 @@
+//! What tests on a running kernel share: the machine for one test at a time, cgroups, loads in
+//! them, and what pmuscope counted for them.
+
+mod cgroup;
+mod counting;
+mod load;
+
+use std::{
+    fs::File,
+    os::fd::{FromRawFd as _, OwnedFd},
+    process::Command,
+    sync::Arc,
+};
+
+use probe_user::{
+    event::{self},
+    machine::{Machine, cgroup::Hierarchy, cpus::CpuList},
+    plan::Plan,
+    sys::descriptors,
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+pub(crate) use self::{
+    cgroup::{TestCgroup, flood_the_ring},
+    counting::{Counting, taken_time},
+    load::{Load, load_binary},
+};
+
+/// The machine, for one test at a time: loads and programs of another test would disturb this one.
+/// None, with a reason, where this process may not load programs and make cgroups.
+pub(crate) fn machine() -> Option<File> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root to load eBPF programs and to make cgroups");
+        return None;
+    }
+    // Loads by the thousand have two pipes each: take what the hard limit gives.
+    descriptors::allow_most();
+    let lock = File::create(std::env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
+    lock.lock().unwrap();
+    Some(lock)
+}
+
+pub(crate) fn hierarchy() -> Hierarchy {
+    this_machine().hierarchy().unwrap().clone()
+}
+
+/// The running machine, as it is now.
+pub(crate) fn this_machine() -> Arc<Machine> {
+    Arc::new(Machine::this())
+}
+
+pub(crate) fn online_cpus() -> Vec<u32> {
+    online().iter().collect()
+}
+
+pub(crate) fn online() -> CpuList {
+    this_machine().online().unwrap()
+}
+
+/// How events are counted on this machine.
+pub(crate) fn plan(events: &str) -> Plan {
+    let machine = this_machine();
+    let pmus = machine.pmus().unwrap();
+    Plan::new(&event::parse(events, pmus).unwrap()).unwrap()
+}
+
+/// Asserts that `counted` is within `percent` of `truth`.
+#[track_caller]
+pub(crate) fn assert_within(what: &str, counted: u64, truth: u64, percent: f64) {
+    let error = (counted as f64 / truth as f64 - 1.0) * 100.0;
+    println!("{what}: counted {counted}, truth {truth}, error {error:+.3}%");
+    assert!(
+        error.abs() <= percent,
+        "{what}: counted {counted}, truth {truth}: {error:+.3}% is beyond {percent}%"
+    );
+}
+
+/// The binary.
+pub(crate) fn pmuscope() -> Command {
+    Command::new(std::env::var_os("PMUSCOPE_BIN").unwrap_or_else(|| {
+        option_env!("CARGO_BIN_EXE_pmuscope")
+            .unwrap_or("pmuscope")
+            .into()
+    }))
+}
+
+/// Sets the soft and hard limits of open files with which a command starts.
+pub(crate) fn limit_files(command: &mut Command, current: u64, maximum: u64) {
+    use std::os::unix::process::CommandExt as _;
+
+    let (current, maximum) = (Some(current), Some(maximum));
+    let limit = move || Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?);
+    // SAFETY: between fork and exec it makes one system call.
+    unsafe {
+        command.pre_exec(limit);
+    }
+}
+
+/// An event that counts all tasks of a CPU, opened without pmuscope.
+pub(crate) fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
+    use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};
+    let mut attr = perf_event_attr {
+        type_,
+        config,
+        ..Default::default()
+    };
+    attr.size = u32::try_from(size_of_val(&attr)).unwrap();
+    // SAFETY: a valid structure of the size it states.
+    #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
+    let fd = unsafe { perf_event_open(&mut attr, -1, cpu.cast_signed(), -1, 0) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: a new descriptor.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
