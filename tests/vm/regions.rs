@@ -328,8 +328,8 @@ fn phases_that_were_open_at_a_kill_are_told() {
     let parts = recording.path().with_extension("parquet.parts");
     let is_whole = || {
         let files = fs::read_dir(&parts).unwrap();
-        let names = files.map(|file| file.unwrap().file_name());
-        names.into_iter().any(|name| {
+        let mut names = files.map(|file| file.unwrap().file_name());
+        names.any(|name| {
             let name = name.to_string_lossy();
             !name.starts_with('.') && name.ends_with(".parquet")
         })

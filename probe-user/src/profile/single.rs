@@ -5,7 +5,7 @@ use std::io;
 use serde_json::{Map, Value};
 
 use super::{Calibration, Profile, Scatter, Selection, roofline::Roofline, svg::points, text};
-use crate::emit::printable::printable;
+use crate::{emit::printable::printable, record::Calibrated};
 
 /// Rows that a picture has, or regions with a colour of their own.
 const TOP: usize = 10;
@@ -140,7 +140,7 @@ impl Single {
                 profile
                     .calibrated
                     .as_ref()
-                    .map(|it| it.svg())
+                    .map(Calibrated::svg)
                     .ok_or_else(nothing)
             }
         }
